@@ -1,0 +1,57 @@
+# Taskyard's front door. Needs Python 3.11+, pip and make; brings everything else itself.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+UV := .tools/bin/uv
+BIN := .venv/bin
+RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
+JOBS ?= 2
+
+.PHONY: help run test check static fmt bench docs pins clean
+
+help: ## say what each target does
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: .venv/ready ## run the example release graph to its end
+	@$(RUN) taskyard run examples/release.yaml
+
+test: check ## everything CI runs: format, lint, types, floors, docs, tests
+
+check: static
+	$(RUN) pytest -n $(JOBS)
+
+static: .venv/ready ## only what needs no running code: format, lint, types, floors
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(RUN) lint-imports
+
+fmt: .venv/ready ## format and mend what can be mended
+	$(RUN) ruff format .
+	$(RUN) ruff check --fix .
+
+bench: .venv/bench ## run every benchmark and write benchmarks/results/
+	$(RUN) python -m benchmarks
+
+docs: .venv/ready ## write the generated parts of docs/ anew
+	$(RUN) python docs/generate.py
+
+pins: $(UV) ## resolve pyproject.toml anew into requirements/
+	$(UV) pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --group bench -c requirements/dev.txt -o requirements/bench.txt
+
+clean: ## remove what make made
+	rm -rf .tools .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(UV):
+	$(PYTHON) -m pip install -q --disable-pip-version-check --target .tools uv==0.13.7
+
+.venv/ready: $(UV) pyproject.toml requirements/dev.txt
+	$(UV) venv -q --clear --python $(PYTHON) .venv
+	$(UV) pip sync -q --python $(BIN)/python --require-hashes requirements/dev.txt
+	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/bench: .venv/ready requirements/bench.txt
+	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/bench.txt
+	@touch $@

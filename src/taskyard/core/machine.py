@@ -1,0 +1,213 @@
+"""The life of a task, as one table.
+
+Two rules. Every arrow of the machine is in `ARROWS` and nowhere else. And what follows from a move is told by its
+two ends (`effects`), never by the way that led there.
+
+`step` is total: for every state and signal it answers a move, an echo (the effect already holds) or illegal, and the
+last two change nothing. Hot users look the answer up in `STEPS`, which is compiled from the same table at import.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from itertools import product
+from types import MappingProxyType
+
+from taskyard.core.words import Signal, State
+
+_S, _G = State, Signal
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From `source`, on `signal`, a task goes to `target`; or to `again` while that signal's budget lasts."""
+
+    source: State
+    signal: Signal
+    target: State
+    again: State | None = None
+
+
+ARROWS: tuple[Arrow, ...] = (
+    # The graph's guard: prerequisites are met, broken, mended or impossible.
+    Arrow(_S.UNSCHEDULED, _G.RELEASE, _S.PENDING),
+    Arrow(_S.UNSCHEDULED, _G.BLOCK, _S.BLOCKED),
+    Arrow(_S.UNSCHEDULED, _G.DOOM, _S.FAILED),
+    Arrow(_S.UNSCHEDULED, _G.SKIP, _S.SKIPPED),
+    Arrow(_S.BLOCKED, _G.SKIP, _S.SKIPPED),
+    Arrow(_S.BLOCKED, _G.MEND, _S.UNSCHEDULED),
+    Arrow(_S.SKIPPED, _G.MEND, _S.UNSCHEDULED),
+    # The admission guard: order, mutexes, capacity.
+    Arrow(_S.PENDING, _G.ADMIT, _S.WAITING),
+    Arrow(_S.WAITING, _G.UNADMIT, _S.PENDING),
+    # The matching guard: dimensions and slices.
+    Arrow(_S.WAITING, _G.CLAIM, _S.RUNNING),
+    Arrow(_S.WAITING, _G.EXPIRE, _S.ERROR, again=_S.PENDING),  # again while slices last
+    Arrow(_S.PENDING, _G.EXPIRE, _S.ERROR, again=_S.PENDING),
+    # A result that is known already.
+    Arrow(_S.UNSCHEDULED, _G.REUSE, _S.SUCCESSFUL),
+    Arrow(_S.PENDING, _G.REUSE, _S.SUCCESSFUL),
+    # The end of an attempt.
+    Arrow(_S.RUNNING, _G.SUCCEED, _S.SUCCESSFUL),
+    Arrow(_S.RUNNING, _G.FAIL, _S.FAILED, again=_S.PENDING),  # again while reruns last
+    Arrow(_S.RUNNING, _G.LOSE, _S.ERROR, again=_S.PENDING),  # again while retries last
+    Arrow(_S.STOPPING, _G.SUCCEED, _S.CANCELED),
+    Arrow(_S.STOPPING, _G.FAIL, _S.CANCELED),
+    Arrow(_S.STOPPING, _G.LOSE, _S.CANCELED),
+    # The deadline: never again.
+    Arrow(_S.UNSCHEDULED, _G.DEADLINE, _S.ERROR),
+    Arrow(_S.BLOCKED, _G.DEADLINE, _S.ERROR),
+    Arrow(_S.PENDING, _G.DEADLINE, _S.ERROR),
+    Arrow(_S.WAITING, _G.DEADLINE, _S.ERROR),
+    Arrow(_S.RUNNING, _G.DEADLINE, _S.ERROR),
+    Arrow(_S.STOPPING, _G.DEADLINE, _S.CANCELED),
+    # People.
+    Arrow(_S.UNSCHEDULED, _G.CANCEL, _S.CANCELED),
+    Arrow(_S.BLOCKED, _G.CANCEL, _S.CANCELED),
+    Arrow(_S.PENDING, _G.CANCEL, _S.CANCELED),
+    Arrow(_S.WAITING, _G.CANCEL, _S.CANCELED),
+    Arrow(_S.RUNNING, _G.CANCEL, _S.STOPPING),
+    Arrow(_S.FAILED, _G.RERUN, _S.UNSCHEDULED),
+    Arrow(_S.ERROR, _G.RERUN, _S.UNSCHEDULED),
+    Arrow(_S.CANCELED, _G.RERUN, _S.UNSCHEDULED),
+)
+
+#: Where a signal finds its effect in place already. An attempt's signals are matched to their attempt before they
+#: come here (`budget.verdict`), so a late one for an older attempt is never mistaken for news.
+ECHOES: Mapping[Signal, frozenset[State]] = MappingProxyType(
+    {
+        # A released task is never called back: a second met edge finds it under way.
+        _G.RELEASE: frozenset({_S.PENDING, _S.WAITING, _S.RUNNING, _S.STOPPING, _S.SUCCESSFUL}),
+        _G.BLOCK: frozenset({_S.BLOCKED}),
+        _G.DOOM: frozenset({_S.FAILED}),
+        _G.SKIP: frozenset({_S.SKIPPED}),
+        # Only blocked and skipped tasks wait for a mend; a task failed by policy stays failed.
+        _G.MEND: frozenset(_S) - {_S.BLOCKED, _S.SKIPPED},
+        _G.REUSE: frozenset({_S.SUCCESSFUL}),
+        _G.ADMIT: frozenset({_S.WAITING}),
+        _G.UNADMIT: frozenset({_S.PENDING}),
+        _G.CLAIM: frozenset({_S.RUNNING}),
+        _G.SUCCEED: frozenset({_S.SUCCESSFUL, _S.CANCELED}),
+        _G.FAIL: frozenset({_S.FAILED, _S.CANCELED}),
+        _G.LOSE: frozenset({_S.ERROR, _S.CANCELED}),
+        _G.EXPIRE: frozenset({_S.ERROR}),
+        _G.DEADLINE: frozenset({_S.ERROR, _S.CANCELED}),
+        _G.CANCEL: frozenset({_S.STOPPING, _S.CANCELED}),
+        # Asking twice for a rerun is one rerun.
+        _G.RERUN: frozenset({_S.UNSCHEDULED, _S.PENDING, _S.WAITING, _S.RUNNING}),
+    }
+)
+
+#: Nothing happens any more, unless a person reruns it or what it hung on is mended.
+ENDED = frozenset({_S.SUCCESSFUL, _S.FAILED, _S.ERROR, _S.CANCELED, _S.SKIPPED})
+#: Ended badly: meets `failure` edges, breaks `success` edges.
+UNSUCCESSFUL = frozenset({_S.FAILED, _S.ERROR, _S.CANCELED})
+#: Has its mutexes, its weight and its share of named limits.
+HOLDING = frozenset({_S.WAITING, _S.RUNNING, _S.STOPPING})
+#: A bot may have a process of it.
+LEASED = frozenset({_S.RUNNING, _S.STOPPING})
+#: Can still move without a person.
+OPEN = frozenset(_S) - ENDED - {_S.BLOCKED}
+
+
+@unique
+class Outcome(StrEnum):
+    """What `step` answers."""
+
+    MOVE = "move"
+    ECHO = "echo"
+    ILLEGAL = "illegal"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One answer of the machine; `target` is where the task is afterwards, moved or not."""
+
+    outcome: Outcome
+    target: State
+
+
+def step(state: State, signal: Signal, again: bool = False) -> Step:
+    """Say what `signal` does to a task in `state`; `again` says that its budget lasts."""
+    return STEPS[state, signal, again]
+
+
+@unique
+class Tell(StrEnum):
+    """What the out-edges of a task hear when it moves."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    SKIP = "skip"
+    MEND = "mend"
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What follows from a move, whatever caused it. A change is +1, 0 or -1."""
+
+    tell: Tell | None  # what dependents hear
+    queued: int  # enters or leaves its queue
+    holding: int  # takes or gives back mutexes, weight and limits
+    leased: int  # an attempt starts or ends
+    open: int  # the graph's count of tasks that can still move
+    blocked: int  # the graph's count of blocked tasks
+    new_round: bool  # fresh reruns, retries and slices
+
+
+def effects(source: State, target: State) -> Effects:
+    """Say what follows when a task goes from `source` to `target`."""
+    return Effects(
+        tell=_tell(source, target),
+        queued=_change(frozenset({State.WAITING}), source, target),
+        holding=_change(HOLDING, source, target),
+        leased=_change(LEASED, source, target),
+        open=_change(OPEN, source, target),
+        blocked=_change(frozenset({State.BLOCKED}), source, target),
+        new_round=source in UNSUCCESSFUL and target is State.UNSCHEDULED,
+    )
+
+
+def sources(signal: Signal) -> frozenset[State]:
+    """Name the states in which `signal` moves a task."""
+    return frozenset(arrow.source for arrow in ARROWS if arrow.signal is signal)
+
+
+def _change(group: frozenset[State], source: State, target: State) -> int:
+    return (target in group) - (source in group)
+
+
+def _tell(source: State, target: State) -> Tell | None:
+    before, after = _heard(source), _heard(target)
+    if before is after:
+        return None
+    return after or Tell.MEND
+
+
+def _heard(state: State) -> Tell | None:
+    if state in UNSUCCESSFUL:
+        return Tell.FAILURE
+    return {State.SUCCESSFUL: Tell.SUCCESS, State.SKIPPED: Tell.SKIP}.get(state)
+
+
+def _compile() -> Mapping[tuple[State, Signal, bool], Step]:
+    arrows = {(arrow.source, arrow.signal): arrow for arrow in ARROWS}
+    assert len(arrows) == len(ARROWS), "two arrows leave one state on one signal"
+    return MappingProxyType(
+        {(state, signal, again): _answer(arrows, state, signal, again) for state, signal, again in _domain()}
+    )
+
+
+def _domain() -> product[tuple[State, Signal, bool]]:
+    return product(State, Signal, (False, True))
+
+
+def _answer(arrows: Mapping[tuple[State, Signal], Arrow], state: State, signal: Signal, again: bool) -> Step:
+    arrow = arrows.get((state, signal))
+    if arrow is None:
+        return Step(Outcome.ECHO if state in ECHOES[signal] else Outcome.ILLEGAL, state)
+    return Step(Outcome.MOVE, arrow.again if again and arrow.again else arrow.target)
+
+
+#: Every answer of `step`, by (state, signal, again).
+STEPS: Mapping[tuple[State, Signal, bool], Step] = _compile()
