@@ -106,8 +106,10 @@ UNSUCCESSFUL = frozenset({_S.FAILED, _S.ERROR, _S.CANCELED})
 HOLDING = frozenset({_S.WAITING, _S.RUNNING, _S.STOPPING})
 #: A bot may have a process of it.
 LEASED = frozenset({_S.RUNNING, _S.STOPPING})
-#: Can still move without a person.
-OPEN = frozenset(_S) - ENDED - {_S.BLOCKED}
+#: Moves by itself: by a pass, a bot or the clock.
+ACTIVE = HOLDING | {_S.PENDING}
+#: Moves only when a prerequisite does.
+BEHIND = frozenset({_S.UNSCHEDULED, _S.BLOCKED})
 
 
 @unique
@@ -150,8 +152,8 @@ class Effects:
     queued: int  # enters or leaves its queue
     holding: int  # takes or gives back mutexes, weight and limits
     leased: int  # an attempt starts or ends
-    open: int  # the graph's count of tasks that can still move
-    blocked: int  # the graph's count of blocked tasks
+    active: int  # the graph's count of tasks that move by themselves
+    behind: int  # the graph's count of tasks that wait for a prerequisite
     new_round: bool  # fresh reruns, retries and slices
 
 
@@ -162,8 +164,8 @@ def effects(source: State, target: State) -> Effects:
         queued=_change(frozenset({State.WAITING}), source, target),
         holding=_change(HOLDING, source, target),
         leased=_change(LEASED, source, target),
-        open=_change(OPEN, source, target),
-        blocked=_change(frozenset({State.BLOCKED}), source, target),
+        active=_change(ACTIVE, source, target),
+        behind=_change(BEHIND, source, target),
         new_round=source in UNSUCCESSFUL and target is State.UNSCHEDULED,
     )
 
@@ -193,13 +195,8 @@ def _heard(state: State) -> Tell | None:
 def _compile() -> Mapping[tuple[State, Signal, bool], Step]:
     arrows = {(arrow.source, arrow.signal): arrow for arrow in ARROWS}
     assert len(arrows) == len(ARROWS), "two arrows leave one state on one signal"
-    return MappingProxyType(
-        {(state, signal, again): _answer(arrows, state, signal, again) for state, signal, again in _domain()}
-    )
-
-
-def _domain() -> product[tuple[State, Signal, bool]]:
-    return product(State, Signal, (False, True))
+    domain = product(State, Signal, (False, True))
+    return MappingProxyType({case: _answer(arrows, *case) for case in domain})
 
 
 def _answer(arrows: Mapping[tuple[State, Signal], Arrow], state: State, signal: Signal, again: bool) -> Step:

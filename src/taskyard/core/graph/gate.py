@@ -1,0 +1,97 @@
+"""The graph's guard: may a task go, given how its prerequisites ended?
+
+An edge hears how its prerequisite ended (`hear`); a task's edges together open, break or close its gate (`gate`);
+`signals` says what that means for a task in its present state. An edge once met is latched, so a released task is
+never called back.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum, unique
+
+from taskyard.core.machine import Tell
+from taskyard.core.words import Impossible, Join, On, Signal, State
+
+
+@unique
+class EdgeState(StrEnum):
+    """What an edge knows of its prerequisite."""
+
+    AWAITED = "awaited"  # not decided yet
+    MET = "met"  # the condition came true; stays so
+    BROKEN = "broken"  # it did not, but a rerun of the prerequisite can mend it
+    IMPOSSIBLE = "impossible"  # it never will, unless the prerequisite itself is mended
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """How many in-edges of one task are in each state."""
+
+    awaited: int = 0
+    met: int = 0
+    broken: int = 0
+    impossible: int = 0
+
+
+_HEARD = {
+    (Tell.SUCCESS, On.SUCCESS): EdgeState.MET,
+    (Tell.SUCCESS, On.FAILURE): EdgeState.IMPOSSIBLE,  # `successful` has no arrow out
+    (Tell.SUCCESS, On.ALWAYS): EdgeState.MET,
+    (Tell.FAILURE, On.SUCCESS): EdgeState.BROKEN,
+    (Tell.FAILURE, On.FAILURE): EdgeState.MET,
+    (Tell.FAILURE, On.ALWAYS): EdgeState.MET,
+    (Tell.SKIP, On.SUCCESS): EdgeState.IMPOSSIBLE,
+    (Tell.SKIP, On.FAILURE): EdgeState.IMPOSSIBLE,
+    (Tell.SKIP, On.ALWAYS): EdgeState.IMPOSSIBLE,
+    (Tell.MEND, On.SUCCESS): EdgeState.AWAITED,
+    (Tell.MEND, On.FAILURE): EdgeState.AWAITED,
+    (Tell.MEND, On.ALWAYS): EdgeState.AWAITED,
+}
+
+
+def hear(edge: EdgeState, on: On, tell: Tell) -> EdgeState:
+    """Say what an edge knows after its prerequisite told `tell`."""
+    return edge if edge is EdgeState.MET else _HEARD[tell, on]
+
+
+def gate(edges: Edges, join: Join = Join.ALL, on_impossible: Impossible = Impossible.HOLD) -> Signal | None:
+    """Say what a task's edges ask for: RELEASE, BLOCK, DOOM or SKIP; None while everything is still possible."""
+    if _open(edges, join):
+        return Signal.RELEASE
+    if not _shut(edges, join):
+        return None
+    return _ASKED[on_impossible] if _mendable(edges, join) else Signal.SKIP
+
+
+def signals(state: State, asked: Signal | None, graph_canceled: bool = False) -> tuple[Signal, ...]:
+    """Turn what the gate asks for into the signals that take a task there from `state`, in order."""
+    if graph_canceled:
+        return ()  # a canceled graph starts nothing, not even a handler of the cancel
+    if state is State.UNSCHEDULED:
+        return (asked,) if asked else ()
+    if state not in _SHUT_BY or asked is _SHUT_BY[state]:
+        return ()  # released or ended, or just where the gate wants it
+    if asked is Signal.SKIP:
+        return (Signal.SKIP,)  # what was mendable is not any more
+    return (Signal.MEND, asked) if asked else (Signal.MEND,)
+
+
+_ASKED = {Impossible.HOLD: Signal.BLOCK, Impossible.FAIL: Signal.DOOM, Impossible.SKIP: Signal.SKIP}
+#: The states that wait for a mend, and the signal that led there.
+_SHUT_BY = {State.BLOCKED: Signal.BLOCK, State.SKIPPED: Signal.SKIP}
+
+
+def _open(edges: Edges, join: Join) -> bool:
+    undone = edges.awaited + edges.broken + edges.impossible
+    return undone == 0 or (join is Join.ANY and edges.met > 0)
+
+
+def _shut(edges: Edges, join: Join) -> bool:
+    """Whether the condition can no longer come true as things are."""
+    if join is Join.ANY:
+        return edges.awaited == 0
+    return edges.broken + edges.impossible > 0
+
+
+def _mendable(edges: Edges, join: Join) -> bool:
+    """Whether reruns of failed prerequisites could still open the gate."""
+    return edges.broken > 0 if join is Join.ANY else edges.impossible == 0

@@ -1,0 +1,108 @@
+"""The gate: edges that hear, joins, and what becomes of a task whose condition can no longer come true."""
+
+from itertools import product
+
+import pytest
+
+from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, signals
+from taskyard.core.machine import Outcome, Tell, step
+from taskyard.core.words import Impossible, Join, On, Signal, State
+
+HEARING = [
+    # told, on, becomes
+    (Tell.SUCCESS, On.SUCCESS, EdgeState.MET),
+    (Tell.SUCCESS, On.ALWAYS, EdgeState.MET),
+    (Tell.SUCCESS, On.FAILURE, EdgeState.IMPOSSIBLE),
+    (Tell.FAILURE, On.SUCCESS, EdgeState.BROKEN),
+    (Tell.FAILURE, On.ALWAYS, EdgeState.MET),
+    (Tell.FAILURE, On.FAILURE, EdgeState.MET),
+    (Tell.SKIP, On.SUCCESS, EdgeState.IMPOSSIBLE),
+    (Tell.SKIP, On.ALWAYS, EdgeState.IMPOSSIBLE),
+    (Tell.SKIP, On.FAILURE, EdgeState.IMPOSSIBLE),
+]
+
+
+@pytest.mark.parametrize(("tell", "on", "becomes"), HEARING)
+def test_an_edge_hears_how_its_prerequisite_ended(tell: Tell, on: On, becomes: EdgeState) -> None:
+    assert hear(EdgeState.AWAITED, on, tell) is becomes
+
+
+@pytest.mark.parametrize(("on", "edge"), list(product(On, [EdgeState.BROKEN, EdgeState.IMPOSSIBLE])))
+def test_a_mended_prerequisite_is_awaited_again(on: On, edge: EdgeState) -> None:
+    assert hear(edge, on, Tell.MEND) is EdgeState.AWAITED
+
+
+@pytest.mark.parametrize(("on", "tell"), list(product(On, Tell)))
+def test_an_edge_once_met_is_latched(on: On, tell: Tell) -> None:
+    assert hear(EdgeState.MET, on, tell) is EdgeState.MET
+
+
+GATES = [
+    # join, edges, what a task that holds / fails / skips is asked
+    ("no edges: open", Join.ALL, Edges(), "release release release"),
+    ("no edges: open", Join.ANY, Edges(), "release release release"),
+    ("all met", Join.ALL, Edges(met=2), "release release release"),
+    ("one still awaited", Join.ALL, Edges(met=1, awaited=1), "- - -"),
+    ("one broke, another awaited: broken at once", Join.ALL, Edges(awaited=1, broken=1), "block doom skip"),
+    ("one broke", Join.ALL, Edges(met=1, broken=1), "block doom skip"),
+    ("one is impossible: skipped whatever the policy", Join.ALL, Edges(met=1, impossible=1), "skip skip skip"),
+    ("broken and impossible: nothing can mend it", Join.ALL, Edges(broken=1, impossible=1), "skip skip skip"),
+    ("the first met edge fires", Join.ANY, Edges(met=1, awaited=1, broken=1, impossible=1), "release release release"),
+    ("one broke, another awaited: still possible", Join.ANY, Edges(awaited=1, broken=1), "- - -"),
+    ("all broke", Join.ANY, Edges(broken=2), "block doom skip"),
+    (
+        "one broke, the other impossible: a rerun can mend it",
+        Join.ANY,
+        Edges(broken=1, impossible=1),
+        "block doom skip",
+    ),
+    ("all impossible", Join.ANY, Edges(impossible=2), "skip skip skip"),
+]
+
+
+@pytest.mark.parametrize(("join", "edges", "asked"), [row[1:] for row in GATES], ids=[f"{r[1]}: {r[0]}" for r in GATES])
+def test_what_a_gate_asks_for(join: Join, edges: Edges, asked: str) -> None:
+    assert [str(gate(edges, join, policy) or "-") for policy in Impossible] == asked.split()
+
+
+SIGNALS = [
+    # state, asked, signals
+    (State.UNSCHEDULED, None, []),
+    (State.UNSCHEDULED, Signal.RELEASE, [Signal.RELEASE]),
+    (State.UNSCHEDULED, Signal.BLOCK, [Signal.BLOCK]),
+    (State.UNSCHEDULED, Signal.DOOM, [Signal.DOOM]),
+    (State.UNSCHEDULED, Signal.SKIP, [Signal.SKIP]),
+    (State.BLOCKED, None, [Signal.MEND]),
+    (State.BLOCKED, Signal.BLOCK, []),  # another prerequisite is still failed
+    (State.BLOCKED, Signal.SKIP, [Signal.SKIP]),
+    (State.BLOCKED, Signal.RELEASE, [Signal.MEND, Signal.RELEASE]),
+    (State.SKIPPED, None, [Signal.MEND]),
+    (State.SKIPPED, Signal.SKIP, []),
+    (State.SKIPPED, Signal.BLOCK, [Signal.MEND, Signal.BLOCK]),
+    (State.SKIPPED, Signal.DOOM, [Signal.MEND, Signal.DOOM]),
+    (State.SKIPPED, Signal.RELEASE, [Signal.MEND, Signal.RELEASE]),
+    (State.FAILED, None, []),  # failed by policy stays failed
+    (State.PENDING, Signal.BLOCK, []),  # a released task is never called back
+    (State.RUNNING, Signal.RELEASE, []),
+]
+
+
+@pytest.mark.parametrize(("state", "asked", "sent"), SIGNALS)
+def test_what_a_gate_sends(state: State, asked: Signal | None, sent: list[Signal]) -> None:
+    assert list(signals(state, asked)) == sent
+
+
+ASKED = [None, Signal.RELEASE, Signal.BLOCK, Signal.DOOM, Signal.SKIP]
+
+
+@pytest.mark.parametrize(("state", "asked"), list(product(State, ASKED)))
+def test_a_canceled_graph_starts_nothing(state: State, asked: Signal | None) -> None:
+    assert signals(state, asked, graph_canceled=True) == ()
+
+
+@pytest.mark.parametrize(("state", "asked"), list(product(State, ASKED)))
+def test_every_signal_a_gate_sends_is_a_move(state: State, asked: Signal | None) -> None:
+    for signal in signals(state, asked):
+        answer = step(state, signal)
+        assert answer.outcome is Outcome.MOVE
+        state = answer.target

@@ -1,0 +1,247 @@
+"""Whole graphs, played with the core alone: gates, moves, mends and verdicts have to fit together.
+
+`World` is the smallest corridor there can be: it carries moves by `step`, tells edges by `effects`, and asks gates.
+Hypothesis draws graphs and what happens to them; the tests say what may never be seen and how it must end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, signals
+from taskyard.core.graph.verdict import Member, Tally, settled, tally, verdict
+from taskyard.core.machine import ACTIVE, BEHIND, ENDED, UNSUCCESSFUL, Outcome, effects, step
+from taskyard.core.words import GraphState, Impossible, Join, On, Signal, State
+
+S, G = State, Signal
+
+
+@dataclass
+class Node:
+    requires: list[tuple[int, On]]
+    join: Join = Join.ALL
+    policy: Impossible = Impossible.HOLD
+    state: State = S.UNSCHEDULED
+    ran: bool = False
+    edges: list[EdgeState] = field(default_factory=list)
+    history: list[tuple[State, Signal, State]] = field(default_factory=list)
+
+
+class World:
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = list(nodes)
+        self.active, self.behind = 0, len(nodes)
+        self.dependents: dict[int, list[tuple[int, int]]] = {}
+        for number, node in enumerate(nodes):
+            node.edges = [EdgeState.AWAITED] * len(node.requires)
+            for place, (prerequisite, _) in enumerate(node.requires):
+                self.dependents.setdefault(prerequisite, []).append((number, place))
+        for number in range(len(nodes)):
+            self.ask_gate(number)
+
+    def send(self, number: int, signal: Signal, again: bool = False) -> Outcome:
+        node = self.nodes[number]
+        answer = step(node.state, signal, again)
+        if answer.outcome is Outcome.MOVE:
+            self.carry(number, signal, answer.target)
+        return answer.outcome
+
+    def carry(self, number: int, signal: Signal, target: State) -> None:
+        node = self.nodes[number]
+        follows = effects(node.state, target)
+        node.history.append((node.state, signal, target))
+        node.state = target
+        node.ran = (node.ran and not follows.new_round) or follows.leased > 0 or signal is G.REUSE
+        self.active += follows.active
+        self.behind += follows.behind
+        if follows.tell:
+            for dependent, place in self.dependents.get(number, []):
+                other = self.nodes[dependent]
+                other.edges[place] = hear(other.edges[place], other.requires[place][1], follows.tell)
+                self.ask_gate(dependent)
+        if target is S.UNSCHEDULED:
+            self.ask_gate(number)
+
+    def asked(self, number: int) -> Signal | None:
+        node = self.nodes[number]
+        return gate(Edges(*(node.edges.count(state) for state in EdgeState)), node.join, node.policy)
+
+    def ask_gate(self, number: int) -> None:
+        for signal in signals(self.nodes[number].state, self.asked(number)):
+            # A mend leads to unscheduled, where the gate is asked again: then the second signal is an echo.
+            assert self.send(number, signal) is not Outcome.ILLEGAL
+
+    def tally(self) -> Tally:
+        members = {str(number): Member(node.state, node.ran) for number, node in enumerate(self.nodes)}
+        handlers = {
+            str(number): [str(d) for d, place in dependents if self.nodes[d].requires[place][1] is not On.SUCCESS]
+            for number, dependents in self.dependents.items()
+        }
+        return tally(members, handlers)
+
+    def in_state(self, *states: State) -> list[int]:
+        return [number for number, node in enumerate(self.nodes) if node.state in states]
+
+    def run_one(self, number: int, end: Signal) -> None:
+        for signal in (G.ADMIT, G.CLAIM, end):
+            assert self.send(number, signal) is Outcome.MOVE
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> list[Node]:
+    nodes = []
+    for number in range(draw(st.integers(1, 9))):
+        before = st.lists(st.integers(0, number - 1), max_size=3, unique=True) if number else st.just([])
+        requires = [(one, draw(st.sampled_from(On))) for one in draw(before)]
+        nodes.append(Node(requires, draw(st.sampled_from(Join)), draw(st.sampled_from(Impossible))))
+    return nodes
+
+
+ENDS = [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE]
+PEOPLE = [G.CANCEL, G.RERUN]
+
+
+def play(world: World, choices: st.DataObject, turns: int) -> None:
+    """Let attempts end any way and people interfere, checking the house after every turn."""
+    for _ in range(turns):
+        moves = [(n, end) for n in world.in_state(S.PENDING) for end in ENDS]
+        moves += [(n, G.CANCEL) for n in world.in_state(S.UNSCHEDULED, S.BLOCKED, S.PENDING)]
+        moves += [(n, G.RERUN) for n in world.in_state(*UNSUCCESSFUL)]
+        if not moves:
+            break
+        number, signal = choices.draw(st.sampled_from(moves))
+        if signal in PEOPLE:
+            world.send(number, signal)
+        else:
+            world.run_one(number, signal)
+        check(world)
+
+
+def check(world: World) -> None:
+    """What may never be seen between two moves."""
+    wanted = {S.UNSCHEDULED: None, S.BLOCKED: G.BLOCK, S.SKIPPED: G.SKIP}
+    for number, node in enumerate(world.nodes):
+        if node.state in wanted:
+            assert world.asked(number) is wanted[node.state], "a task waits for what already happened"
+        for source, signal, target in node.history:
+            if target is S.UNSCHEDULED:
+                assert signal in {G.MEND, G.RERUN}, "a released task was called back"
+            assert source is not S.SUCCESSFUL
+    counted = world.tally()
+    assert (world.active, world.behind) == (counted.active, counted.behind)
+    if verdict(counted) is GraphState.FINISHED:
+        assert all(node.state in ENDED for node in world.nodes)
+
+
+@settings(max_examples=400, deadline=None)
+@given(graphs(), st.data())
+def test_nothing_waits_for_what_already_happened(nodes: list[Node], choices: st.DataObject) -> None:
+    world = World(nodes)
+    check(world)
+    play(world, choices, turns=25)
+
+
+@settings(max_examples=300, deadline=None)
+@given(graphs(), st.data())
+def test_every_graph_settles_finished_or_blocked_and_never_runs_for_ever(
+    nodes: list[Node], choices: st.DataObject
+) -> None:
+    world = World(nodes)
+    while pending := world.in_state(S.PENDING):
+        world.run_one(choices.draw(st.sampled_from(pending)), choices.draw(st.sampled_from(ENDS)))
+    assert bool(world.in_state(*BEHIND)) <= bool(world.in_state(S.BLOCKED)), "a task waits for nobody"
+    assert settled(world.tally())
+    assert verdict(world.tally()) in {GraphState.FINISHED, GraphState.BLOCKED}
+
+
+@settings(max_examples=300, deadline=None)
+@given(graphs(), st.data())
+def test_reruns_that_succeed_finish_any_graph(nodes: list[Node], choices: st.DataObject) -> None:
+    world = World(nodes)
+    play(world, choices, turns=15)
+    for _ in range(10 * len(nodes) + 10):
+        for number in world.in_state(*UNSUCCESSFUL):
+            world.send(number, G.RERUN)
+        for number in world.in_state(S.PENDING):
+            world.run_one(number, G.SUCCEED)
+        check(world)
+    assert verdict(world.tally()) is GraphState.FINISHED
+    assert not world.in_state(*UNSUCCESSFUL, *ACTIVE, *BEHIND)
+
+
+def test_a_diamond_runs_its_last_task_once() -> None:
+    world = World(
+        [Node([]), Node([(0, On.SUCCESS)]), Node([(0, On.SUCCESS)]), Node([(1, On.SUCCESS), (2, On.SUCCESS)])]
+    )
+    for number in (0, 1, 2, 3):
+        world.run_one(number, G.SUCCEED)
+    assert [entry[1] for entry in world.nodes[3].history].count(G.RELEASE) == 1
+    assert verdict(world.tally()) is GraphState.FINISHED
+
+
+def test_two_failures_and_one_mended_leave_the_dependent_blocked() -> None:
+    world = World([Node([]), Node([]), Node([(0, On.SUCCESS), (1, On.SUCCESS)])])
+    world.run_one(0, G.FAIL)
+    world.run_one(1, G.FAIL)
+    world.send(0, G.RERUN)
+    world.run_one(0, G.SUCCEED)
+    assert world.nodes[2].state is S.BLOCKED
+    assert verdict(world.tally()) is GraphState.BLOCKED
+
+
+def test_a_handled_failure_finishes_the_graph() -> None:
+    world = World([Node([]), Node([(0, On.FAILURE)])])
+    world.run_one(0, G.FAIL)
+    assert verdict(world.tally()) is GraphState.RUNNING
+    world.run_one(1, G.SUCCEED)
+    assert verdict(world.tally()) is GraphState.FINISHED
+
+
+def test_a_handler_of_a_success_is_skipped_and_the_graph_finishes() -> None:
+    world = World([Node([]), Node([(0, On.FAILURE)]), Node([(1, On.ALWAYS)])])
+    world.run_one(0, G.SUCCEED)
+    assert [node.state for node in world.nodes] == [S.SUCCESSFUL, S.SKIPPED, S.SKIPPED]
+    assert verdict(world.tally()) is GraphState.FINISHED
+
+
+def test_a_handler_that_was_skipped_does_not_count_as_having_handled() -> None:
+    world = World([Node([]), Node([]), Node([(0, On.FAILURE), (1, On.FAILURE)])])
+    world.run_one(1, G.SUCCEED)
+    world.run_one(0, G.FAIL)
+    assert world.nodes[2].state is S.SKIPPED
+    assert verdict(world.tally()) is GraphState.BLOCKED
+
+
+def test_a_mended_skip_mends_what_was_skipped_behind_it() -> None:
+    world = World([Node([]), Node([(0, On.SUCCESS)], policy=Impossible.SKIP), Node([(1, On.ALWAYS)])])
+    world.run_one(0, G.FAIL)
+    assert world.in_state(S.SKIPPED) == [1, 2]
+    world.send(0, G.RERUN)
+    assert world.in_state(S.UNSCHEDULED) == [1, 2]
+
+
+def test_what_failed_by_policy_stays_failed_until_a_person_reruns_it() -> None:
+    world = World([Node([]), Node([(0, On.SUCCESS)], policy=Impossible.FAIL)])
+    world.run_one(0, G.FAIL)
+    world.send(0, G.RERUN)
+    world.run_one(0, G.SUCCEED)
+    assert world.in_state(S.FAILED) == [1]
+    world.send(1, G.RERUN)
+    assert world.in_state(S.PENDING) == [1]
+
+
+def test_what_hangs_behind_a_blocked_task_settles_the_graph_as_blocked() -> None:
+    world = World([Node([]), Node([(0, On.SUCCESS)]), Node([(1, On.SUCCESS)])])
+    world.run_one(0, G.FAIL)
+    assert [node.state for node in world.nodes] == [S.FAILED, S.BLOCKED, S.UNSCHEDULED]
+    assert settled(world.tally())
+    assert verdict(world.tally()) is GraphState.BLOCKED
+
+
+def test_a_task_born_on_a_failed_label_is_born_blocked() -> None:
+    told = effects(S.RUNNING, S.FAILED).tell
+    assert told
+    assert hear(EdgeState.AWAITED, On.SUCCESS, told) is EdgeState.BROKEN
+    assert signals(S.UNSCHEDULED, gate(Edges(broken=1))) == (G.BLOCK,)
