@@ -1,0 +1,94 @@
+"""Writes the generated parts of the docs anew, from the tables in the code.
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; everything outside is written by people.
+`--check` writes nothing and exits 1 when a page is stale. A test of the house does the same.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from taskyard.core.machine import ARROWS, Outcome, effects, step
+from taskyard.core.words import Signal, State
+
+DOCS = Path(__file__).parent
+_PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def pages() -> Mapping[Path, str]:
+    """Give every page that has a generated part, as it should be."""
+    found = (path for path in sorted(DOCS.rglob("*.md")) if _PART.search(path.read_text(encoding="utf-8")))
+    return {path: _PART.sub(_fill, path.read_text(encoding="utf-8")) for path in found}
+
+
+def diagram() -> str:
+    """Draw the machine as a Mermaid state diagram."""
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> unscheduled: submit"]
+    for arrow in ARROWS:
+        lines.append(f"    {arrow.source} --> {arrow.target}: {arrow.signal}")
+        if arrow.again:
+            lines.append(f"    {arrow.source} --> {arrow.again}: {arrow.signal}, again")
+    return "\n".join([*lines, "    successful --> [*]", "```"])
+
+
+def matrix() -> str:
+    """Tell what every signal does in every state."""
+    rows = ([f"**{state}**", *(_cell(state, signal) for signal in Signal)] for state in State)
+    return _table(["", *Signal], rows)
+
+
+def follows() -> str:
+    """Tell what follows from each move."""
+    moves = dict.fromkeys(
+        (arrow.source, end) for arrow in ARROWS for end in (arrow.target, arrow.again) if end is not None
+    )
+    rows = (_effect_row(source, target) for source, target in moves)
+    return _table(["from", "to", "dependents hear", "queue", "mutexes and weight", "attempt", "round"], rows)
+
+
+def _cell(state: State, signal: Signal) -> str:
+    once, again = step(state, signal), step(state, signal, again=True)
+    if once.outcome is Outcome.MOVE:
+        return once.target if once == again else f"{once.target} or {again.target}"
+    return "=" if once.outcome is Outcome.ECHO else ""
+
+
+def _effect_row(source: State, target: State) -> list[str]:
+    found = effects(source, target)
+    return [
+        source,
+        target,
+        found.tell or "",
+        ("", "enters", "leaves")[found.queued],
+        ("", "taken", "given back")[found.holding],
+        ("", "starts", "ends")[found.leased],
+        "new" if found.new_round else "",
+    ]
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _fill(part: re.Match[str]) -> str:
+    return f"{part[1]}{PARTS[part[2]]()}\n{part[3]}"
+
+
+PARTS: Mapping[str, Callable[[], str]] = {"diagram": diagram, "matrix": matrix, "follows": follows}
+
+
+def main() -> int:
+    """Write stale pages, or with `--check` only name them."""
+    stale = {path: text for path, text in pages().items() if path.read_text(encoding="utf-8") != text}
+    for path, text in stale.items():
+        print(path.relative_to(DOCS.parent))
+        if "--check" not in sys.argv:
+            path.write_text(text, encoding="utf-8")
+    return int("--check" in sys.argv and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

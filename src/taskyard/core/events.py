@@ -1,0 +1,53 @@
+"""Facts that happened, as others hear of them.
+
+Every move of a task and every change of a graph's state is one event, written with the change itself and published
+later, at least once and in order per graph. Here are their names and what they carry; who stores and sends them is
+not this file's business.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum, unique
+
+from taskyard.core.words import BotId, GraphId, GraphState, Millis, Reason, Signal, State, TaskId
+
+
+@unique
+class Topic(StrEnum):
+    """What an event is about; with the new state it makes the event's kind."""
+
+    TASK = "task"
+    GRAPH = "graph"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One fact: what moved, from where to where, why, and by whom."""
+
+    topic: Topic
+    graph: GraphId
+    at: Millis
+    target: State | GraphState
+    source: State | GraphState | None = None  # None at birth
+    task: TaskId | None = None
+    signal: Signal | None = None
+    attempt: int | None = None
+    bot: BotId | None = None
+    reason: Reason | None = None
+
+    @property
+    def kind(self) -> str:
+        """The event's name, such as `task.running` or `graph.finished`."""
+        return f"{self.topic}.{self.target}"
+
+
+#: Every kind there is, for docs and for those who subscribe by name.
+KINDS: tuple[str, ...] = tuple(
+    f"{topic}.{state}" for topic, states in ((Topic.TASK, State), (Topic.GRAPH, GraphState)) for state in states
+)
+
+
+def graph_turned(graph: GraphId, before: GraphState | None, after: GraphState, at: Millis) -> Event | None:
+    """Give the event of a graph's change of state, once per change; None when it stayed."""
+    if before is after:
+        return None
+    return Event(Topic.GRAPH, graph, at, target=after, source=before)

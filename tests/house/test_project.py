@@ -1,0 +1,68 @@
+"""The project stands alone: no foreign addresses, no paths of one machine, floors and benchmarks in order."""
+
+import configparser
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import taskyard
+from benchmarks.__main__ import names
+from tests.house.tree import ROOT, SOURCES, files, name
+
+TEXTS = [path for path in files() if path.suffix not in {".png", ".gz"} and path.stat().st_size < 2_000_000]
+#: Addresses of package registries and of one machine, spelled so that this file does not name them itself.
+FOREIGN = re.compile(r"pypi\.org|pythonhosted|registry\.npm|registry\.yarn|deb\.debian|/(?:work|farm|root|home)/[a-z.]")
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name)
+def test_no_file_names_a_registry_or_a_path_of_one_machine(path: Path) -> None:
+    if path == Path(__file__):
+        return
+    found = FOREIGN.findall(path.read_text(encoding="utf-8", errors="replace"))
+    assert found == []
+
+
+def test_every_part_of_the_house_has_its_floor() -> None:
+    floors = configparser.ConfigParser()
+    floors.read(ROOT / ".importlinter")
+    layers = set(re.findall(r"\w+", floors["importlinter:contract:floors"]["layers"]))
+    parts = {path.stem for path in SOURCES.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert parts - {"__init__", "py", "__pycache__"} == layers
+    assert all(
+        floors[section].get("exhaustive") == "true" for section in floors.sections() if "layers" in floors[section]
+    )
+
+
+def test_the_public_names_are_there() -> None:
+    assert {"Dag", "DagError", "Scheduler", "SchedulerError"} <= set(taskyard.__all__)
+    assert issubclass(taskyard.SchedulerError, RuntimeError)
+
+
+def test_requirements_are_pinned_with_hashes_and_without_addresses() -> None:
+    for path in (ROOT / "requirements").glob("*.txt"):
+        text = path.read_text(encoding="utf-8")
+        assert "://" not in text
+        pins = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
+        assert pins
+        assert all("==" in pin and pin.endswith("\\") for pin in pins)
+
+
+@pytest.mark.parametrize("benchmark", names())
+def test_a_benchmark_still_works_and_keeps_the_form(benchmark: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{benchmark}", "--quick", "--json"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last["benchmark"] == benchmark
+    assert last["cases"]
+    for case in last["cases"]:
+        assert set(case) == {"case", "value", "unit", "better", "must", "goal", "floor", "peer", "ok"}
+        assert case["better"] in {"higher", "lower"}
+        assert isinstance(case["value"], float | int)
+        assert case["peer"] is None or set(case["peer"]) == {"name", "value"}
