@@ -1,0 +1,223 @@
+"""Why a task is not running: every reason, as data and as a sentence."""
+
+import pytest
+
+from taskyard.core.admission import Held
+from taskyard.core.explain import Guard, Prerequisite, Situation, Why, sentence, span, why
+from taskyard.core.fleet import BotFacts
+from taskyard.core.graph.gate import EdgeState
+from taskyard.core.matching import canonical
+from taskyard.core.words import BotId, Kind, Millis, On, Reason, State, TaskId
+
+NOW = Millis(1_800_000_000_000)
+EARLIER = Millis(NOW - 12 * 60_000)
+GPU = canonical({"pool": "lab", "gpu": "h100"})
+ME, OTHER = TaskId("me"), TaskId("7f3a")
+
+
+def bot(name: str, gpu: str = "h100", busy: int = 0, seen: Millis = NOW, quarantined: str | None = None) -> BotFacts:
+    dimensions = canonical({"id": name, "pool": "lab", "gpu": gpu})
+    return BotFacts(BotId(name), dimensions, seen, busy=busy, quarantined=quarantined)
+
+
+def pending(held: Held | None, *bots: BotFacts) -> Situation:
+    return Situation("test", State.PENDING, held=held, dimensions=GPU, bots=bots)
+
+
+def waiting(*bots: BotFacts, ahead: int = 0) -> Situation:
+    return Situation("test", State.WAITING, dimensions=GPU, bots=bots, ahead=ahead)
+
+
+def edge(label: str, state: State, edge: EdgeState, on: On = On.SUCCESS) -> Prerequisite:
+    return Prerequisite(label, state, edge, on)
+
+
+BUILD_RUNS = edge("build", State.RUNNING, EdgeState.AWAITED)
+LINT_DONE = edge("lint", State.SUCCESSFUL, EdgeState.MET)
+BUILD_FAILED = edge("build", State.FAILED, EdgeState.BROKEN)
+BUILD_FINE = edge("build", State.SUCCESSFUL, EdgeState.IMPOSSIBLE, On.FAILURE)
+MANY = tuple(edge(f"part{n}", State.PENDING, EdgeState.AWAITED) for n in range(5))
+
+CASES = [
+    (
+        Situation("test", State.UNSCHEDULED, prerequisites=(BUILD_RUNS, LINT_DONE)),
+        Reason.PREREQUISITE,
+        "test is unscheduled: it waits for build (running)",
+    ),
+    (
+        Situation("test", State.UNSCHEDULED, prerequisites=MANY),
+        Reason.PREREQUISITE,
+        "test is unscheduled: it waits for part0 (pending), part1 (pending), part2 (pending) and 2 more",
+    ),
+    (
+        Situation("test", State.BLOCKED, prerequisites=(BUILD_FAILED, BUILD_RUNS, LINT_DONE)),
+        Reason.PREREQUISITE_FAILED,
+        "test is blocked: it needs build (failed); rerun that to go on",
+    ),
+    (
+        Situation("page", State.SKIPPED, prerequisites=(BUILD_FINE,)),
+        Reason.CONDITION,
+        "page is skipped: its condition cannot come true after build (successful)",
+    ),
+    (
+        pending(None),
+        Reason.UNSEEN,
+        "test is pending: the next pass of the scheduler will judge it",
+    ),
+    (
+        pending(Held(ME, Reason.NOT_BEFORE, until=Millis(NOW + 90_000))),
+        Reason.NOT_BEFORE,
+        "test is pending: it may start in 1 min",
+    ),
+    (
+        pending(Held(ME, Reason.MUTEX, "device:7", OTHER, EARLIER)),
+        Reason.MUTEX,
+        "test is pending: task 7f3a has come first at mutex device:7 for 12 min",
+    ),
+    (
+        pending(Held(ME, Reason.LIMIT, "licences")),
+        Reason.LIMIT,
+        "test is pending: limit licences is used up",
+    ),
+    (
+        pending(Held(ME, Reason.CAPACITY, "lab", since=EARLIER, place=3)),
+        Reason.CAPACITY,
+        "test is pending: pool lab is full; it has waited for 12 min and is number 3 in line",
+    ),
+    (
+        pending(Held(ME, Reason.RESERVED, "lab", OTHER, EARLIER, place=2)),
+        Reason.RESERVED,
+        "test is pending: pool lab is kept free for the older task 7f3a; it is number 2 in line",
+    ),
+    (
+        pending(Held(ME, Reason.NO_BOT), bot("rack1", gpu="a100"), bot("rack2", gpu="a100")),
+        Reason.NO_BOT,
+        (
+            "test is pending: it would hold its mutexes for nothing; "
+            "no bot matches; the nearest is rack1, which lacks gpu: h100"
+        ),
+    ),
+    (
+        waiting(),
+        Reason.NO_BOT,
+        "test is waiting: there is no bot",
+    ),
+    (
+        waiting(bot("rack1", gpu="a100")),
+        Reason.NO_BOT,
+        "test is waiting: no bot matches; the nearest is rack1, which lacks gpu: h100",
+    ),
+    (
+        waiting(bot("rack1", busy=1), bot("rack2", busy=1), bot("rack3", gpu="a100"), ahead=4),
+        Reason.BOTS_BUSY,
+        "test is waiting: 2 bots could run it and all are busy; 4 tasks before it",
+    ),
+    (
+        waiting(bot("rack1", busy=1)),
+        Reason.BOTS_BUSY,
+        "test is waiting: 1 bot could run it and it is busy; it is next",
+    ),
+    (
+        waiting(bot("rack1", quarantined="disk full"), bot("rack2", seen=Millis(NOW - 7_200_000))),
+        Reason.BOTS_AWAY,
+        "test is waiting: 2 bots could run it, but rack1 is quarantined (disk full), rack2 was last seen 2 h ago",
+    ),
+    (
+        waiting(bot("rack1"), bot("rack2", busy=1), ahead=1),
+        Reason.IN_LINE,
+        "test is waiting: 1 bot could run it now; 1 task before it",
+    ),
+    (
+        Situation("test", State.RUNNING, attempt=2, bot=BotId("rack1"), since=EARLIER),
+        Reason.UNDER_WAY,
+        "test is running: attempt 2 on rack1 for 12 min",
+    ),
+    (
+        Situation("go", State.RUNNING, kind=Kind.APPROVAL, attempt=1, since=EARLIER),
+        Reason.APPROVAL,
+        "go is running: a person has to approve it; it has waited for 12 min",
+    ),
+    (
+        Situation("test", State.STOPPING, attempt=1, bot=BotId("rack1")),
+        Reason.STOP_ASKED,
+        "test is stopping: cancel was asked; rack1 is ending attempt 1",
+    ),
+    (
+        Situation("test", State.SUCCESSFUL, ended=Reason.REUSED),
+        Reason.REUSED,
+        "test is successful: reused",
+    ),
+    (
+        Situation("test", State.FAILED, ended=Reason.EXIT_CODE, note="exit code 2"),
+        Reason.EXIT_CODE,
+        "test is failed: exit code (exit code 2)",
+    ),
+    (
+        Situation("test", State.ERROR, ended=Reason.BOT_LOST, note="rack1"),
+        Reason.BOT_LOST,
+        "test is in error: bot lost (rack1)",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("task", "reason", "said"), CASES, ids=[f"{c[0].state}-{c[1]}-{n}" for n, c in enumerate(CASES)]
+)
+def test_why_a_task_is_not_running(task: Situation, reason: Reason, said: str) -> None:
+    answer = why(task, NOW)
+    assert answer.reason is reason
+    assert answer.state is task.state
+    assert sentence(answer, NOW) == said
+
+
+def test_every_reason_for_not_running_has_a_case() -> None:
+    reasons = list(Reason)
+    not_running = set(reasons[: reasons.index(Reason.DONE)])
+    assert not_running <= {reason for _, reason, _ in CASES}
+
+
+@pytest.mark.parametrize("state", State)
+def test_there_is_an_answer_in_every_state_even_when_nothing_else_is_known(state: State) -> None:
+    answer = why(Situation("t", state), NOW)
+    assert sentence(answer, NOW).startswith("t is in error: " if state is State.ERROR else f"t is {state}: ")
+
+
+def test_the_answer_names_the_guard_that_says_no() -> None:
+    guards = {state: why(Situation("t", state), NOW).guard for state in State}
+    assert {state: guard for state, guard in guards.items() if guard} == {
+        State.UNSCHEDULED: Guard.GRAPH,
+        State.BLOCKED: Guard.GRAPH,
+        State.SKIPPED: Guard.GRAPH,
+        State.PENDING: Guard.ADMISSION,
+        State.WAITING: Guard.MATCHING,
+    }
+
+
+def test_the_answer_is_data() -> None:
+    answer = why(waiting(bot("rack1", busy=1), bot("rack2", quarantined="hot"), ahead=2), NOW)
+    assert isinstance(answer, Why)
+    assert answer.bots
+    assert (answer.bots.matching, answer.bots.free, answer.bots.busy) == (2, 0, 1)
+    assert answer.bots.away == ("rack2 is quarantined (hot)",)
+    assert answer.ahead == 2
+
+
+def test_only_the_prerequisites_that_say_no_are_named() -> None:
+    task = Situation("test", State.BLOCKED, prerequisites=(BUILD_FAILED, BUILD_RUNS, LINT_DONE))
+    assert why(task, NOW).prerequisites == (BUILD_FAILED,)
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [
+        (0, "a moment"),
+        (999, "a moment"),
+        (1_000, "1 s"),
+        (59_999, "59 s"),
+        (60_000, "1 min"),
+        (7_200_000, "2 h"),
+        (172_800_000, "2 d"),
+    ],
+)
+def test_a_length_of_time_is_said_as_people_say_it(ms: int, said: str) -> None:
+    assert span(ms) == said
