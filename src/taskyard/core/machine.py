@@ -73,7 +73,7 @@ ARROWS: tuple[Arrow, ...] = (
 )
 
 #: Where a signal finds its effect in place already. An attempt's signals are matched to their attempt before they
-#: come here (`budget.verdict`), so a late one for an older attempt is never mistaken for news.
+#: come here (`budget.report`), so a late one for an older attempt is never mistaken for news.
 ECHOES: Mapping[Signal, frozenset[State]] = MappingProxyType(
     {
         # A released task is never called back: a second met edge finds it under way.

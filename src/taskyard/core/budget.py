@@ -1,0 +1,316 @@
+"""Whether a task is tried again, and how long a bot may hold it.
+
+Three budgets are kept apart. A task that *fails* costs a rerun, a task that is *lost* with its bot costs a retry, and
+a slice that *waits too long* costs a slice. All three are fresh in each round, that is, whenever a person reruns the
+task. Every word about an attempt is matched to that attempt before it can cost anything: what is told twice costs
+once, and what is told about an older attempt costs nothing.
+
+The machine decides where a task goes; here is only decided whether its budget lasts. Nothing here stores a life: each
+ruling hands back the life as it is afterwards.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from taskyard.core import fleet
+from taskyard.core.graph.document import Task
+from taskyard.core.graph.limits import (
+    EXPIRES_MS,
+    RERUN_DELAY_MAX_MS,
+    RERUN_FACTOR_MAX,
+    RERUNS_MAX,
+    RETRIES,
+    RETRIES_MAX,
+    SLICES_MAX,
+)
+from taskyard.core.machine import ENDED, LEASED, Outcome, step
+from taskyard.core.words import Millis, Reason, Signal, State
+
+LEASE_MS: Final = fleet.LEASE_MS
+GUARD_MS: Final = fleet.GUARD_MS
+SWEEP_MS: Final = fleet.SWEEP_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a slice may wait for a bot, and whether it waits for one that is not there yet."""
+
+    expires_ms: int = EXPIRES_MS
+    wait_for_capacity: bool = True
+
+    def __post_init__(self) -> None:
+        if self.expires_ms < 1:
+            raise ValueError(f"expires_ms is {self.expires_ms}: a slice waits for 1 ms at least")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the submitter allows."""
+
+    reruns: int = 0
+    delay_ms: int = 0  # before the first rerun of a round
+    factor: float = 1  # by which each further delay is longer
+    exit_codes: Collection[int] | None = None  # rerun after these only; none named: after any failure
+    retries: int = RETRIES
+    slices: tuple[Patience, ...] = (Patience(),)
+    deadline_ms: Millis | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.reruns <= RERUNS_MAX:
+            raise ValueError(f"reruns is {self.reruns}: it can be 0 to {RERUNS_MAX}")
+        if not 0 <= self.retries <= RETRIES_MAX:
+            raise ValueError(f"retries is {self.retries}: it can be 0 to {RETRIES_MAX}")
+        if self.delay_ms < 0 or not 1 <= self.factor <= RERUN_FACTOR_MAX:
+            raise ValueError(
+                f"delay_ms is {self.delay_ms} and factor {self.factor}: 0 or more, and 1 to {RERUN_FACTOR_MAX}"
+            )
+        if not 1 <= len(self.slices) <= SLICES_MAX:
+            raise ValueError(f"there are {len(self.slices)} slices: a task has 1 to {SLICES_MAX}")
+
+    @property
+    def attempts_max(self) -> int:
+        """Give the most attempts that a round can have; waiting for a bot costs none."""
+        return 1 + self.reruns + self.retries
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How far a task has come."""
+
+    state: State = State.UNSCHEDULED
+    attempt: int = 0  # the latest one; counted over all rounds, so a number never means two attempts
+    ended: Signal | None = None  # how the latest attempt ended
+    round: int = 1
+    reruns_used: int = 0
+    retries_used: int = 0
+    slice_index: int = 0
+    first_admitted_ms: Millis | None = None  # of this slice since the last attempt
+    not_before_ms: Millis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What follows from a word about a task. Only a move changes its life."""
+
+    outcome: Outcome
+    target: State
+    again: bool
+    life_after: Life
+    reason: Reason | None = None  # why it moved; None leaves the word to who knows it (timed_out, signaled, denied)
+
+
+def rules_of(task: Task, submitted: Millis) -> Rules:
+    """Take the rules out of a task's definition."""
+    return Rules(
+        reruns=task.reruns.count,
+        delay_ms=task.reruns.delay_ms,
+        factor=task.reruns.factor,
+        exit_codes=task.reruns.exit_codes,
+        retries=task.retries,
+        slices=tuple(Patience(one.expires_ms, one.wait_for_capacity) for one in task.slices),
+        deadline_ms=task.deadline.moment(submitted) if task.deadline else None,
+    )
+
+
+#: What a bot, or the system in its place, can say about an attempt.
+WORDS_ON_AN_ATTEMPT: Final = frozenset({Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE})
+
+
+def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, exit_code: int | None = None) -> Ruling:
+    """Rule on a word about an attempt: a bot's own, or the system's when the bot is silent."""
+    if signal not in WORDS_ON_AN_ATTEMPT:
+        raise ValueError(f"{signal} is no word about an attempt")
+    if attempt != life.attempt or life.state not in LEASED:
+        return _told_late(life, attempt, signal)
+    ended = replace(life, ended=signal)
+    reason = _why_ended(life, rules, signal, now, exit_code)
+    return _rule(life, signal, reason, ended, again=_again(ended, rules, signal, now, exit_code))
+
+
+def overdue(life: Life, rules: Rules, now: Millis) -> Ruling:
+    """Rule on a task whose deadline may have passed."""
+    if not deadline_due(life.state, rules.deadline_ms, now):
+        return _unmoved(life, Outcome.ILLEGAL)
+    if life.state in LEASED:
+        return report(life, rules, life.attempt, Signal.DEADLINE, now)
+    return _rule(life, Signal.DEADLINE, Reason.DEADLINE, life)
+
+
+def expire(life: Life, rules: Rules, slice_index: int, now: Millis, capacity: Sequence[bool]) -> Ruling:
+    """Rule on a slice that may have waited too long; `capacity` tells for each slice whether a bot was seen."""
+    if slice_index < life.slice_index:
+        return _unmoved(life, Outcome.ECHO)
+    due_ms = expires_at(life, rules)
+    if slice_index > life.slice_index or due_ms is None or now < due_ms:
+        return _unmoved(life, Outcome.ILLEGAL)
+    following = None if past(rules.deadline_ms, now) else _next_slice(rules, capacity, slice_index + 1)
+    reason = _why_expired(life, rules, now) if following is None else Reason.EXPIRED
+    return _rule(life, Signal.EXPIRE, reason, life, again=_on_slice(life, following))
+
+
+def expires_at(life: Life, rules: Rules) -> Millis | None:
+    """Say when the slice of a task has waited too long: its time runs from the first admission after an attempt."""
+    if life.first_admitted_ms is None:
+        return None
+    return Millis(life.first_admitted_ms + rules.slices[life.slice_index].expires_ms)
+
+
+def choose_slice(life: Life, rules: Rules, capacity: Sequence[bool]) -> Ruling:
+    """Rule on a task that was just released: which slice it begins with, or that no bot could serve any."""
+    index = _next_slice(rules, capacity, life.slice_index)
+    if index == life.slice_index:
+        return _unmoved(life, Outcome.ECHO)
+    return _rule(life, Signal.EXPIRE, Reason.NO_BOT, life, again=_on_slice(life, index))
+
+
+def first_slice(rules: Rules, capacity: Sequence[bool]) -> int | None:
+    """Find the first slice that has capacity or waits for it."""
+    return _next_slice(rules, capacity, 0)
+
+
+def rerun(life: Life) -> Ruling:
+    """Rule on a person's wish to try a task again: a new round, with every budget fresh."""
+    fresh = Life(round=life.round + 1, attempt=life.attempt, ended=life.ended)
+    return _rule(life, Signal.RERUN, None, fresh)
+
+
+def admitted(life: Life, now: Millis) -> Life:
+    """Give the life of a task that is let in. Only the first admission of a slice starts its time."""
+    first_ms = now if life.first_admitted_ms is None else life.first_admitted_ms
+    return replace(life, state=_moved(life, Signal.ADMIT), first_admitted_ms=first_ms, not_before_ms=None)
+
+
+def claimed(life: Life) -> Life:
+    """Give the life of a task that a bot takes: its next attempt begins."""
+    # Its wait is over: should it be tried again, it waits anew. A long attempt does not use up the patience of a slice.
+    return replace(life, state=_moved(life, Signal.CLAIM), attempt=life.attempt + 1, ended=None, first_admitted_ms=None)
+
+
+def past(deadline_ms: Millis | None, now: Millis) -> bool:
+    """Tell whether a deadline has passed; at the deadline itself it has."""
+    return deadline_ms is not None and now >= deadline_ms
+
+
+def deadline_due(state: State, deadline_ms: Millis | None, now: Millis) -> bool:
+    """Tell whether a task has to end for its deadline: at once, or when no process of it can live any more."""
+    if deadline_ms is None or state in ENDED:
+        return False
+    # No lease reaches past the deadline, so a guard beyond it every process has been ended by its runner.
+    return now >= (given_again_at(deadline_ms) if state in LEASED else deadline_ms)
+
+
+def lease_until(now: Millis, lease_ms: int, deadline_ms: Millis | None) -> Millis | None:
+    """Say until when a task may be leased or renewed now; None when its deadline allows nothing."""
+    if past(deadline_ms, now):
+        return None
+    until = Millis(now + lease_ms)
+    return until if deadline_ms is None else min(until, deadline_ms)
+
+
+def lapsed(until: Millis, now: Millis) -> bool:
+    """Tell whether a lease is over. Ask about the latest one: a renewal an instant before makes it good."""
+    return now >= until
+
+
+def given_again_at(until: Millis) -> Millis:
+    """Say from when on a lapsed lease counts as lost and its task may be given to another bot."""
+    return Millis(until + GUARD_MS)
+
+
+def with_grace(until: Millis, now: Millis, lease_ms: int = LEASE_MS, deadline_ms: Millis | None = None) -> Millis:
+    """Lengthen a lease after an outage of the server to a full one from now: its bot could not renew it."""
+    full = lease_until(now, lease_ms, deadline_ms)
+    return until if full is None else max(until, full)
+
+
+def back_off_ms(rules: Rules, reruns_used: int) -> int:
+    """Say how long the next rerun waits: the delay, `factor` times longer for each rerun before, at most a day."""
+    # Whole numbers only, rounded to the nearest: no float overflows, and 100 ms times 1.15 are 115.
+    numerator, denominator = rules.factor.as_integer_ratio()
+    top: int = rules.delay_ms * numerator**reruns_used
+    bottom: int = denominator**reruns_used
+    return min((2 * top + bottom) // (2 * bottom), RERUN_DELAY_MAX_MS)
+
+
+def _told_late(life: Life, attempt: int, signal: Signal) -> Ruling:
+    # The same word again is welcome. Another word about an ended attempt, or any about an older one, is refused.
+    told_before = attempt == life.attempt and signal is life.ended
+    return _unmoved(life, Outcome.ECHO if told_before else Outcome.ILLEGAL)
+
+
+def _why_ended(life: Life, rules: Rules, signal: Signal, now: Millis, exit_code: int | None) -> Reason | None:
+    if life.state is State.STOPPING:
+        return Reason.ASKED
+    if signal is Signal.FAIL:
+        return None if exit_code is None else Reason.EXIT_CODE
+    if signal is Signal.LOSE:
+        return Reason.DEADLINE if past(rules.deadline_ms, now) else Reason.BOT_LOST
+    return Reason.DONE if signal is Signal.SUCCEED else Reason.DEADLINE
+
+
+def _again(life: Life, rules: Rules, signal: Signal, now: Millis, exit_code: int | None) -> Life | None:
+    if signal is Signal.FAIL:
+        return _after_failure(life, rules, now, exit_code)
+    return _after_loss(life, rules, now) if signal is Signal.LOSE else None
+
+
+def _after_failure(life: Life, rules: Rules, now: Millis, exit_code: int | None) -> Life | None:
+    if life.reruns_used >= rules.reruns or not _may_rerun(rules, exit_code):
+        return None
+    delay_ms = back_off_ms(rules, life.reruns_used)
+    begin_ms = Millis(now + delay_ms)
+    # A rerun that could only begin past the deadline would turn the task's own verdict into ours.
+    if past(rules.deadline_ms, begin_ms):
+        return None
+    return replace(life, reruns_used=life.reruns_used + 1, not_before_ms=begin_ms if delay_ms else None)
+
+
+def _may_rerun(rules: Rules, exit_code: int | None) -> bool:
+    return not rules.exit_codes or exit_code in rules.exit_codes
+
+
+def _after_loss(life: Life, rules: Rules, now: Millis) -> Life | None:
+    if life.retries_used >= rules.retries or past(rules.deadline_ms, now):
+        return None
+    return replace(life, retries_used=life.retries_used + 1)
+
+
+def _next_slice(rules: Rules, capacity: Sequence[bool], start: int) -> int | None:
+    if len(capacity) != len(rules.slices):
+        raise ValueError(f"capacity is told for {len(capacity)} slices of {len(rules.slices)}")
+    serving = (
+        index for index in range(start, len(capacity)) if capacity[index] or rules.slices[index].wait_for_capacity
+    )
+    return next(serving, None)
+
+
+def _on_slice(life: Life, index: int | None) -> Life | None:
+    return None if index is None else replace(life, slice_index=index, first_admitted_ms=None)
+
+
+def _why_expired(life: Life, rules: Rules, now: Millis) -> Reason:
+    if past(rules.deadline_ms, now):
+        return Reason.DEADLINE
+    # Nobody took the retry of a lost attempt: the loss is what there is to tell, not the waiting.
+    retried = life.retries_used > 0 and life.ended is Signal.LOSE
+    return Reason.BOT_LOST if retried else Reason.EXPIRED
+
+
+def _rule(life: Life, signal: Signal, reason: Reason | None, moved: Life, again: Life | None = None) -> Ruling:
+    answer = step(life.state, signal, again is not None)
+    if answer.outcome is not Outcome.MOVE:
+        return _unmoved(life, answer.outcome)
+    # The machine has the last word: a stopping task is not tried again, whatever its budget.
+    after = again if again is not None and answer.target is State.PENDING else moved
+    return Ruling(Outcome.MOVE, answer.target, after is again, replace(after, state=answer.target), reason)
+
+
+def _unmoved(life: Life, outcome: Outcome) -> Ruling:
+    return Ruling(outcome, life.state, False, life)
+
+
+def _moved(life: Life, signal: Signal) -> State:
+    answer = step(life.state, signal)
+    assert answer.outcome is Outcome.MOVE, f"cannot {signal} a task that is {life.state}"
+    return answer.target

@@ -1,0 +1,108 @@
+"""How the bots stand: which are alive, which take work, which count as capacity.
+
+A bot's standing follows from what is known about it and from now; it is never stored, so it cannot be out of date.
+Nothing here gives a task to a bot.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Final, TypeAlias
+
+from taskyard.core.matching import Dimensions, matches
+from taskyard.core.words import BotId, Millis
+
+#: How long a bot may run an attempt without renewing. A few renewals may be lost and nothing happens.
+LEASE_MS: Final = 60_000
+#: What the server waits beyond a lease: the bot's runner has ended the process before, clocks drift by less.
+GUARD_MS: Final = 5_000
+#: How often the server looks for what time has brought.
+SWEEP_MS: Final = 5_000
+#: A bot that is silent for longer than this is dead: whatever it ran is known to be lost by then.
+DEAD_AFTER_MS: Final = LEASE_MS + GUARD_MS + SWEEP_MS
+#: A bot seen within this time counts as capacity: one that restarts, or runs on poor network, will be back.
+CAPACITY_SEEN_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class BotFacts:
+    """What is known about a bot."""
+
+    id: BotId
+    dimensions: Dimensions
+    last_seen_ms: Millis
+    slots: int = 1  # how many attempts it runs at once
+    busy: int = 0  # how many it runs now
+    quarantined: str | None = None  # why it, or an admin, says that it is unfit
+    maintenance: str | None = None  # why it is away for a while
+    draining: bool = False  # ends what it runs and takes nothing new
+    terminated: bool = False  # has said goodbye
+
+
+@unique
+class Condition(StrEnum):
+    """One word about a bot; a bot has one of each pair."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    HEALTHY = "healthy"
+    QUARANTINED = "quarantined"
+    NOT_IN_MAINTENANCE = "not_in_maintenance"
+    IN_MAINTENANCE = "in_maintenance"
+    IDLE = "idle"  # a slot is free
+    BUSY = "busy"  # every slot is taken
+
+
+Composite: TypeAlias = tuple[Condition, Condition, Condition, Condition]
+
+
+def alive(bot: BotFacts, now: Millis, silence_max_ms: int = DEAD_AFTER_MS) -> bool:
+    """Tell whether a bot lives: it has not said goodbye and was not silent for longer than allowed."""
+    return not bot.terminated and now - bot.last_seen_ms <= silence_max_ms
+
+
+def takes_work(bot: BotFacts, now: Millis) -> bool:
+    """Tell whether a bot may be given an attempt, if it has a slot for it."""
+    return alive(bot, now) and bot.quarantined is None and bot.maintenance is None and not bot.draining
+
+
+def idle_slots(bot: BotFacts, now: Millis) -> int:
+    """Count the attempts that a bot could be given now."""
+    return _free_slots(bot) if takes_work(bot, now) else 0
+
+
+def capacity_seen(dimensions: Dimensions, bots: Iterable[BotFacts], now: Millis) -> bool:
+    """Tell whether some bot could serve these dimensions, now or as soon as it is free or back."""
+    return any(_counts_as_capacity(bot, now) and matches(dimensions, bot.dimensions) for bot in bots)
+
+
+def composite(bot: BotFacts, now: Millis) -> Composite:
+    """Describe a bot by one word of each pair."""
+    return (
+        Condition.ALIVE if alive(bot, now) else Condition.DEAD,
+        Condition.HEALTHY if bot.quarantined is None else Condition.QUARANTINED,
+        Condition.NOT_IN_MAINTENANCE if bot.maintenance is None else Condition.IN_MAINTENANCE,
+        Condition.IDLE if _free_slots(bot) else Condition.BUSY,
+    )
+
+
+def stands(bot: BotFacts, words: Collection[Condition], now: Millis) -> bool:
+    """Tell whether all of `words` are true of a bot."""
+    return set(words) <= set(composite(bot, now))
+
+
+def counts(bots: Iterable[BotFacts], now: Millis) -> Mapping[Condition, int]:
+    """Count the bots for each word, also those that are true of none."""
+    counted = Counter(word for bot in bots for word in composite(bot, now))
+    return {word: counted[word] for word in Condition}
+
+
+def _free_slots(bot: BotFacts) -> int:
+    # A bot may have been given fewer slots than it has attempts under way.
+    return max(0, bot.slots - bot.busy)
+
+
+def _counts_as_capacity(bot: BotFacts, now: Millis) -> bool:
+    # Maintenance ends and the bot is back; one that is quarantined or drains may never take work again.
+    return alive(bot, now, CAPACITY_SEEN_MS) and bot.quarantined is None and not bot.draining

@@ -1,0 +1,150 @@
+"""The matching guard: which bot may run which slice, and who goes first.
+
+A slice asks for dimensions and a bot has dimensions; both are written in one canonical form. Every value that is asked
+for is needed, a value such as `a|b` is met by either alternative, and whatever else the bot has does not matter.
+`id` and `pool` are dimensions like any other; every bot has exactly one `id` and at least one `pool`.
+
+The hash of dimensions only finds a queue fast. It never decides: two queues may share a hash, so a task is given to a
+bot only after its full dimensions were compared.
+"""
+
+import heapq
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha1
+from itertools import product
+from math import prod
+from typing import Final, TypeAlias
+
+from taskyard.core import ids
+from taskyard.core.graph.limits import DIMENSION_COMBINATIONS_MAX
+from taskyard.core.words import BotId, Millis, TaskId
+
+#: Dimensions in canonical form: keys sorted, the values of a key sorted and once each, alternatives likewise.
+Dimensions: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
+
+ID: Final = "id"
+POOL: Final = "pool"
+#: What stands between the alternatives of a value.
+OR: Final = "|"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A waiting task as a bot finds it in a queue."""
+
+    task: TaskId
+    dimensions: Dimensions
+    hash: int  # of the queue in which it was found
+    priority: int  # 0..255, lower first
+    created_ms: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The bot that comes nearest to what a slice asks for, and what it lacks."""
+
+    bot: BotId
+    lacks: Dimensions
+
+
+def canonical(dimensions: Mapping[str, str | Iterable[str]]) -> Dimensions:
+    """Write dimensions in the one form in which equal ones are equal."""
+    return tuple((key, _canonical_values(key, dimensions[key])) for key in sorted(dimensions))
+
+
+def dimension_hash(dimensions: Dimensions) -> int:
+    """Give the key of a queue: the first 32 bits of the SHA-1 of its dimensions, from 1 on.
+
+    JSON keeps keys and values apart, so `{a: [b, c, d]}` and `{a: [b], c: [d]}` differ. No queue has the hash 0, not
+    even that of no dimensions at all, so that 0 is free to say "none".
+    """
+    text = json.dumps(dimensions, separators=(",", ":"))
+    digest = sha1(text.encode("ascii"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big") or 1
+
+
+def combinations(dimensions: Dimensions) -> tuple[Dimensions, ...]:
+    """Expand every `a|b`: the sets without alternatives that would each serve, sorted."""
+    count = prod(value.count(OR) + 1 for _, values in dimensions for value in values)
+    if count > DIMENSION_COMBINATIONS_MAX:
+        raise ValueError(
+            f"the alternatives make {count} combinations: at most {DIMENSION_COMBINATIONS_MAX} are allowed"
+        )
+    choices = [[(key, choice) for choice in value.split(OR)] for key, values in dimensions for value in values]
+    return tuple(sorted({_flat(chosen) for chosen in product(*choices)}))
+
+
+def matches(dimensions: Dimensions, bot_dimensions: Dimensions) -> bool:
+    """Tell whether a bot has everything that is asked for."""
+    return _is_met(dimensions, dict(bot_dimensions))
+
+
+def missing(dimensions: Dimensions, bot_dimensions: Dimensions) -> Dimensions:
+    """Name what is asked for and the bot lacks; nothing if it matches."""
+    had = dict(bot_dimensions)
+    lacks = ((key, tuple(value for value in values if not _has(had, key, value))) for key, values in dimensions)
+    return tuple((key, values) for key, values in lacks if values)
+
+
+def nearest(dimensions: Dimensions, bots: Iterable[tuple[BotId, Dimensions]]) -> Nearest | None:
+    """Find the bot that lacks the fewest values, the first by name among equals; none if there is no bot."""
+    near = (Nearest(bot, missing(dimensions, bot_dimensions)) for bot, bot_dimensions in bots)
+    return min(near, key=lambda one: (sum(len(values) for _, values in one.lacks), one.bot), default=None)
+
+
+def queue_root(dimensions: Dimensions) -> str:
+    """Name the root below which a queue hangs: the one bot it is pinned to, else its pool."""
+    asked = dict(dimensions)
+    match asked.get(ID, ()):
+        case (bot,) if OR not in bot:
+            return ids.bot_root(BotId(bot))
+        case (_, _, *_):
+            raise ValueError("a task is pinned to several ids at once, and a bot has one")
+    match asked.get(POOL, ()):
+        case (pool,) if OR not in pool:
+            return ids.pool_root(pool)
+        case ():
+            raise ValueError("the dimensions name neither a pool nor a bot's id")
+        case _:
+            raise ValueError("the dimensions name several pools: a task belongs to one")
+
+
+def choose(candidates: Iterable[Candidate], bot_dimensions: Dimensions, count: int) -> list[Candidate]:
+    """Pick up to `count` tasks for a bot: by priority, then the oldest, then by id.
+
+    Age is compared as absolute time, so the order holds over any change of the year.
+    """
+    had = dict(bot_dimensions)
+    # The hash brought them here and may have collided: only the dimensions themselves tell.
+    matching = (candidate for candidate in candidates if _is_met(candidate.dimensions, had))
+    return heapq.nsmallest(count, matching, key=_turn)
+
+
+def _canonical_values(key: str, values: str | Iterable[str]) -> tuple[str, ...]:
+    listed = (values,) if isinstance(values, str) else values
+    once = sorted({OR.join(sorted(set(value.split(OR)))) for value in listed})
+    if not key or not once or not all(all(value.split(OR)) for value in once):
+        raise ValueError(f"dimension {key!r} is or has an empty name or value")
+    return tuple(once)
+
+
+def _flat(chosen: Iterable[tuple[str, str]]) -> Dimensions:
+    values_by_key: dict[str, set[str]] = {}
+    for key, value in chosen:
+        values_by_key.setdefault(key, set()).add(value)
+    return canonical(values_by_key)
+
+
+def _is_met(dimensions: Dimensions, had: Mapping[str, tuple[str, ...]]) -> bool:
+    return all(_has(had, key, value) for key, values in dimensions for value in values)
+
+
+def _has(had: Mapping[str, tuple[str, ...]], key: str, value: str) -> bool:
+    values = had.get(key, ())
+    return any(choice in values for choice in value.split(OR))
+
+
+def _turn(candidate: Candidate) -> tuple[int, Millis, TaskId]:
+    return candidate.priority, candidate.created_ms, candidate.task

@@ -1,0 +1,161 @@
+"""How bots stand: alive or dead, fit or not, with room or without."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from taskyard.core import fleet
+from taskyard.core.fleet import BotFacts, Condition
+from taskyard.core.matching import canonical
+from taskyard.core.words import BotId, Millis
+
+NOW = Millis(1_800_000_000_000)
+BOT = BotFacts(BotId("rack4-11"), canonical({"id": "rack4-11", "pool": "lab", "gpu": "h100"}), NOW, slots=4, busy=1)
+
+UNFIT = {
+    "quarantined": replace(BOT, quarantined="disk is full"),
+    "quarantined without a word": replace(BOT, quarantined=""),
+    "maintenance": replace(BOT, maintenance="battery is charging"),
+    "maintenance without a word": replace(BOT, maintenance=""),
+    "draining": replace(BOT, draining=True),
+    "terminated": replace(BOT, terminated=True),
+    "silent": replace(BOT, last_seen_ms=Millis(NOW - 70_001)),
+}
+
+
+def seen(silence_ms: int) -> BotFacts:
+    return replace(BOT, last_seen_ms=Millis(NOW - silence_ms))
+
+
+def test_a_dead_bot_is_noticed_after_a_lease_a_guard_and_a_sweep() -> None:
+    assert (fleet.LEASE_MS, fleet.GUARD_MS, fleet.SWEEP_MS) == (60_000, 5_000, 5_000)
+    assert fleet.DEAD_AFTER_MS == 70_000
+
+
+@pytest.mark.parametrize(
+    ("silence_ms", "alive"),
+    [(-5_000, True), (0, True), (69_999, True), (70_000, True), (70_001, False), (86_400_000, False)],
+)
+def test_a_bot_is_dead_once_it_was_silent_for_longer_than_allowed(silence_ms: int, alive: bool) -> None:
+    assert fleet.alive(seen(silence_ms), NOW) is alive
+
+
+@pytest.mark.parametrize(("silence_ms", "alive"), [(20_000, True), (20_001, False)])
+def test_how_long_a_bot_may_be_silent_can_be_chosen(silence_ms: int, alive: bool) -> None:
+    assert fleet.alive(seen(silence_ms), NOW, silence_max_ms=20_000) is alive
+
+
+def test_a_bot_that_said_goodbye_is_dead_at_once() -> None:
+    assert not fleet.alive(UNFIT["terminated"], NOW)
+
+
+def test_a_live_healthy_bot_takes_work_even_when_it_is_busy() -> None:
+    assert fleet.takes_work(BOT, NOW)
+    assert fleet.takes_work(replace(BOT, busy=4), NOW)
+
+
+@pytest.mark.parametrize("bot", UNFIT.values(), ids=UNFIT)
+def test_an_unfit_bot_takes_no_work_and_has_no_idle_slots(bot: BotFacts) -> None:
+    assert not fleet.takes_work(bot, NOW)
+    assert fleet.idle_slots(bot, NOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("slots", "busy", "idle"),
+    [(1, 0, 1), (1, 1, 0), (4, 1, 3), (4, 4, 0), (2, 3, 0), (0, 0, 0)],
+)
+def test_idle_slots_are_those_without_an_attempt_and_never_less_than_none(slots: int, busy: int, idle: int) -> None:
+    assert fleet.idle_slots(replace(BOT, slots=slots, busy=busy), NOW) == idle
+
+
+@pytest.mark.parametrize(
+    ("bot", "counts"),
+    [
+        (BOT, True),
+        (replace(BOT, busy=4), True),  # it will be free
+        (seen(70_001), True),  # it may be restarting
+        (seen(600_000), True),
+        (seen(600_001), False),
+        (UNFIT["maintenance"], True),  # it will be back
+        (UNFIT["quarantined"], False),
+        (UNFIT["quarantined without a word"], False),
+        (UNFIT["draining"], False),
+        (UNFIT["terminated"], False),
+    ],
+)
+def test_bots_seen_in_the_last_ten_minutes_count_as_capacity(bot: BotFacts, counts: bool) -> None:
+    assert fleet.capacity_seen(canonical({"pool": "lab"}), [bot], NOW) is counts
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen_capacity"),
+    [
+        ({"pool": "lab"}, True),
+        ({"pool": "lab", "gpu": "h100|a100"}, True),
+        ({"pool": "lab", "gpu": "a100"}, False),
+        ({"pool": "default"}, True),
+        ({"pool": "other"}, False),
+    ],
+)
+def test_capacity_is_seen_when_one_bot_matches_in_full(asked: dict[str, str], seen_capacity: bool) -> None:
+    second = BotFacts(BotId("mac-1"), canonical({"id": "mac-1", "pool": "default", "gpu": "m3"}), NOW)
+    assert fleet.capacity_seen(canonical(asked), [second, BOT], NOW) is seen_capacity
+
+
+def test_an_empty_fleet_has_no_capacity() -> None:
+    assert not fleet.capacity_seen((), [], NOW)
+
+
+@pytest.mark.parametrize(
+    ("dead", "quarantined", "in_maintenance", "busy"),
+    list(product((False, True), repeat=4)),
+)
+def test_a_bot_has_one_word_of_each_pair(dead: bool, quarantined: bool, in_maintenance: bool, busy: bool) -> None:
+    bot = BotFacts(
+        BotId("b"),
+        (),
+        Millis(NOW - 70_001 * dead),
+        slots=2,
+        busy=1 + busy,
+        quarantined="unfit" if quarantined else None,
+        maintenance="away" if in_maintenance else None,
+    )
+    assert fleet.composite(bot, NOW) == (
+        "dead" if dead else "alive",
+        "quarantined" if quarantined else "healthy",
+        "in_maintenance" if in_maintenance else "not_in_maintenance",
+        "busy" if busy else "idle",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "true"),
+    [
+        ((), True),
+        ((Condition.ALIVE,), True),
+        ((Condition.ALIVE, Condition.IDLE), True),
+        ((Condition.ALIVE, Condition.BUSY), False),
+        ((Condition.ALIVE, Condition.DEAD), False),
+    ],
+)
+def test_a_filter_asks_for_all_of_its_words(words: tuple[Condition, ...], true: bool) -> None:
+    assert fleet.stands(BOT, words, NOW) is true
+
+
+def test_bots_are_counted_for_every_word() -> None:
+    bots = [BOT, replace(BOT, busy=4), UNFIT["silent"], UNFIT["quarantined"]]
+    assert fleet.counts(bots, NOW) == {
+        Condition.ALIVE: 3,
+        Condition.DEAD: 1,
+        Condition.HEALTHY: 3,
+        Condition.QUARANTINED: 1,
+        Condition.NOT_IN_MAINTENANCE: 4,
+        Condition.IN_MAINTENANCE: 0,
+        Condition.IDLE: 3,
+        Condition.BUSY: 1,
+    }
+
+
+def test_every_word_is_counted_in_an_empty_fleet() -> None:
+    assert fleet.counts([], NOW) == dict.fromkeys(Condition, 0)
