@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from taskyard.core.graph import FIELDS, REQUIRED, Field
 from taskyard.core.machine import ARROWS, Outcome, effects, step
 from taskyard.core.words import Signal, State
 
@@ -47,6 +48,36 @@ def follows() -> str:
     return _table(["from", "to", "dependents hear", "queue", "mutexes and weight", "attempt", "round"], rows)
 
 
+def fields() -> str:
+    """List every field of the graph document, level by level."""
+    return "\n\n".join(f"### {_TITLES[level]}\n\n{_field_table(table)}" for level, table in FIELDS.items())
+
+
+_TITLES = {
+    "graph": "The graph",
+    "node": "A node: an entry of `tasks`",
+    "requires": "An entry of `requires`",
+    "reruns": "`reruns` as an object",
+    "task": "A task",
+    "slice": "A slice",
+    "mutex": "A mutex",
+    "payload": "A payload",
+    "ansible": "`ansible` as an object",
+    "approval": "`approval` as an object",
+}
+
+
+def _field_table(table: Iterable[Field]) -> str:
+    rows = ([f"`{one.name}`", one.reader.takes, _default(one.default), one.doc] for one in table)
+    return _table(["field", "takes", "left out", "meaning"], rows)
+
+
+def _default(value: object) -> str:
+    if value is REQUIRED:
+        return "*required*"
+    return "" if value in (None, "", ()) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
 def _cell(state: State, signal: Signal) -> str:
     once, again = step(state, signal), step(state, signal, again=True)
     if once.outcome is Outcome.MOVE:
@@ -77,7 +108,7 @@ def _fill(part: re.Match[str]) -> str:
     return f"{part[1]}{PARTS[part[2]]()}\n{part[3]}"
 
 
-PARTS: Mapping[str, Callable[[], str]] = {"diagram": diagram, "matrix": matrix, "follows": follows}
+PARTS: Mapping[str, Callable[[], str]] = {"diagram": diagram, "matrix": matrix, "follows": follows, "fields": fields}
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ FUNCTION_LINES_MAX = 45
 #: What the core may use of the standard library: nothing that has a clock, chance, input or output.
 PURE = {
     "bisect", "collections", "collections.abc", "dataclasses", "datetime", "difflib", "enum", "functools", "hashlib",
-    "heapq", "itertools", "json", "math", "operator", "re", "types", "typing", "unicodedata",
+    "fractions", "heapq", "itertools", "json", "math", "operator", "re", "types", "typing", "unicodedata",
 }  # fmt: skip
 #: The clock has a back door in `datetime`.
 CLOCKS = {"now", "utcnow", "today"}

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from taskyard.core import words
+from taskyard.core.graph import validate
+from taskyard.wire.reading import read_document
 from tests.house.tree import DOCS, ROOT, files, name
 
 PAGES = sorted(path for path in files() if path.suffix == ".md")
@@ -87,3 +89,21 @@ def test_decisions_are_numbered_without_gaps_and_listed() -> None:
 def test_the_changelog_tells_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def examples(language: str) -> list[str]:
+    pages = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    fenced = re.compile(rf"^```{language}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    return [block for page in pages for block in fenced.findall(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("example", examples("yaml"))
+def test_every_graph_in_the_docs_is_valid(example: str) -> None:
+    whole = example if re.search("^tasks:", example, re.MULTILINE) else f"tasks:\n{example}"
+    assert validate(read_document(whole.encode(), "example.yaml")).faults == ()
+
+
+@pytest.mark.parametrize("example", examples("python"))
+def test_every_python_example_in_the_docs_runs(example: str) -> None:
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
