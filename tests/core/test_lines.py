@@ -1,0 +1,369 @@
+"""Lines admit what the fold admits, change by change; the fold is the oracle."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from hypothesis import HealthCheck, event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from taskyard.core.admission import Contender, Decision, Facts, Held, Holder, Mutex, Pool, decide
+from taskyard.core.lines import SLACK_ENTRIES, Lane, Line, Lines
+from taskyard.core.words import Millis, Reason, TaskId
+from tests.core.test_admission import KEYS, LIMITS, LONG_AGO, NOW, PARTIES, POOLS, contenders, holder, mutexes, task
+
+IN_LINE = (Reason.CAPACITY, Reason.RESERVED)
+
+
+class Twin:
+    """Facts and lines that are told the same changes; each settlement compares what they say."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.pending = {each.id: each for each in facts.pending}
+        self.holding = {each.id: each for each in facts.holding}
+        self.rest = facts
+        self.lines = Lines(facts)
+        self.now = Millis(0)
+        self.seen: Counter[str] = Counter()
+
+    @property
+    def facts(self) -> Facts:
+        return replace(self.rest, pending=tuple(self.pending.values()), holding=tuple(self.holding.values()))
+
+    def arrive(self, task: Contender) -> None:
+        self.holding.pop(task.id, None)
+        self.pending[task.id] = task
+        self.lines.arrive(task)
+
+    def leave(self, id: TaskId) -> None:
+        del self.pending[id]
+        self.lines.leave(id)
+
+    def hold(self, holder: Holder) -> None:
+        self.pending.pop(holder.id, None)
+        self.holding[holder.id] = holder
+        self.lines.hold(holder)
+
+    def release(self, id: TaskId) -> None:
+        del self.holding[id]
+        self.lines.release(id)
+
+    def serve(self, id: TaskId, served: bool) -> None:
+        self.pending[id] = replace(self.pending[id], served=served)
+        self.lines.serve(id, served)
+
+    def resize(self, pool: Pool) -> None:
+        self.rest = replace(self.rest, pools=(*(each for each in self.rest.pools if each.name != pool.name), pool))
+        self.lines.resize(pool)
+
+    def ration(self, limit: str, total: int) -> None:
+        self.rest = replace(self.rest, limits={**self.rest.limits, limit: total})
+        self.lines.ration(limit, total)
+
+    def settle(self, later_ms: int) -> None:
+        self.now = Millis(self.now + later_ms)
+        expected, found = decide(self.facts, self.now), self.lines.settle(self.now)
+        assert found.admitted == expected.admitted
+        told = {held.id: held.reason for held in expected.held}
+        assert {id: self.lines.reason(id) for id in told} == told
+        assert {held.id: held.reason for held in found.held}.items() <= told.items()
+        self._carry_out(expected)
+
+    def _carry_out(self, decision: Decision) -> None:
+        for id in decision.admitted:
+            self.holding[id] = self.pending.pop(id).admitted(self.now)
+        for held in decision.held:
+            self.seen[held.reason] += 1
+            if held.reason in IN_LINE and held.since is not None:
+                self.pending[held.id] = self.pending[held.id].waiting_for_capacity(held.since)
+        self.seen["admitted"] += len(decision.admitted)
+
+
+class LinesMachine(RuleBasedStateMachine):
+    """Any changes in any order, with settlements in between."""
+
+    @initialize(
+        capacities=st.tuples(*(st.none() | st.integers(0, 5) for _ in POOLS)),
+        greedy_keys=st.frozensets(st.sampled_from(KEYS), max_size=2),
+        reserve_after_ms=st.sampled_from([0, 2, 5, 100]),
+    )
+    def begin(self, capacities: tuple[int | None, ...], greedy_keys: frozenset[str], reserve_after_ms: int) -> None:
+        pools = tuple(map(Pool, POOLS, capacities))
+        limits = dict.fromkeys(LIMITS, 3)
+        self.twin = Twin(Facts((), (), pools, limits, greedy_keys, reserve_after_ms))
+
+    @rule(tasks=st.lists(contenders, min_size=1, max_size=6))
+    def arrive(self, tasks: list[Contender]) -> None:
+        for each in tasks:
+            self.twin.arrive(each)
+
+    @precondition(lambda self: self.twin.holding)
+    @rule(choice=st.data())
+    def release(self, choice: st.DataObject) -> None:
+        self.twin.release(choice.draw(st.sampled_from(sorted(self.twin.holding))))
+
+    @precondition(lambda self: self.twin.pending)
+    @rule(choice=st.data())
+    def leave(self, choice: st.DataObject) -> None:
+        self.twin.leave(choice.draw(st.sampled_from(sorted(self.twin.pending))))
+
+    @precondition(lambda self: self.twin.pending)
+    @rule(choice=st.data(), served=st.booleans())
+    def serve(self, choice: st.DataObject, served: bool) -> None:
+        self.twin.serve(choice.draw(st.sampled_from(sorted(self.twin.pending))), served)
+
+    @precondition(lambda self: self.twin.pending)
+    @rule(choice=st.data())
+    def hold(self, choice: st.DataObject) -> None:
+        """Somebody else admitted it, whatever the rule says."""
+        id = choice.draw(st.sampled_from(sorted(self.twin.pending)))
+        self.twin.hold(self.twin.pending[id].admitted(self.twin.now))
+
+    @rule(name=st.sampled_from(POOLS), capacity=st.none() | st.integers(0, 5))
+    def resize(self, name: str, capacity: int | None) -> None:
+        self.twin.resize(Pool(name, capacity))
+
+    @rule(limit=st.sampled_from(LIMITS), total=st.integers(0, 4))
+    def ration(self, limit: str, total: int) -> None:
+        self.twin.ration(limit, total)
+
+    @rule(later_ms=st.integers(0, 4))
+    def settle(self, later_ms: int) -> None:
+        self.twin.settle(later_ms)
+
+    def teardown(self) -> None:
+        if hasattr(self, "twin"):
+            for what in self.twin.seen:
+                event(what)
+
+
+TestLinesAreTheFold = LinesMachine.TestCase
+TestLinesAreTheFold.settings = settings(
+    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def test_lines_are_the_fold_in_crowded_yards() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(1_000):
+        seen += crowded_yard(Random(seed)).seen
+    # Every reason has to come up often, else the comparison would prove little.
+    assert {what for what, times in seen.items() if times >= 500} >= {
+        "admitted",
+        Reason.NOT_BEFORE,
+        Reason.MUTEX,
+        Reason.NO_BOT,
+        Reason.LIMIT,
+        Reason.CAPACITY,
+        Reason.RESERVED,
+    }
+
+
+def crowded_yard(chance: Random) -> Twin:
+    """Many more tasks than mutexes and capacity, for a while."""
+    pools = tuple(Pool(name, chance.choice([None, 0, 1, 2, 3, 4])) for name in POOLS)
+    greedy_keys = frozenset(key for key in KEYS if chance.random() < 0.3)
+    twin = Twin(Facts((), (), pools, dict.fromkeys(LIMITS, 3), greedy_keys, chance.choice([0, 2, 5, 50])))
+    for _ in range(chance.randrange(5, 30)):
+        for _ in range(chance.choice([0, 1, 1, 2, 4, 8])):
+            chance.choices(CHANGES, WEIGHTS)[0](twin, chance)
+        twin.settle(chance.choice([0, 1, 1, 3]))
+    return twin
+
+
+def someone_arrives(twin: Twin, chance: Random) -> None:
+    twin.arrive(
+        Contender(
+            id=TaskId(f"{chance.randrange(100):02}-{chance.randrange(10**6)}"),
+            priority=chance.choice([0, 1, 1, 1, 2]),
+            created=Millis(chance.choice([twin.now, twin.now, chance.randrange(twin.now + 1)])),
+            pool=chance.choice(POOLS),
+            weight=chance.choice([0, 1, 1, 2, 3]),
+            mutexes=tuple(
+                Mutex(key, chance.choice(PARTIES)) for key in chance.sample(KEYS, chance.choice([0, 0, 1, 1, 2, 3]))
+            ),
+            limits=tuple(
+                (name, chance.choice([1, 1, 2])) for name in chance.sample(LIMITS, chance.choice([0, 0, 1, 2]))
+            ),
+            not_before=Millis(twin.now + chance.randrange(1, 5)) if chance.random() < 0.1 else None,
+            served=chance.random() < 0.85,
+        )
+    )
+
+
+def someone_is_released(twin: Twin, chance: Random) -> None:
+    if twin.holding:
+        twin.release(chance.choice(sorted(twin.holding)))
+
+
+def someone_leaves(twin: Twin, chance: Random) -> None:
+    if twin.pending:
+        twin.leave(chance.choice(sorted(twin.pending)))
+
+
+def a_bot_comes_or_goes(twin: Twin, chance: Random) -> None:
+    if twin.pending:
+        twin.serve(chance.choice(sorted(twin.pending)), chance.random() < 0.6)
+
+
+def a_pool_changes(twin: Twin, chance: Random) -> None:
+    twin.resize(Pool(chance.choice(POOLS), chance.choice([None, 0, 1, 2, 3, 4])))
+
+
+def a_limit_changes(twin: Twin, chance: Random) -> None:
+    twin.ration(chance.choice(LIMITS), chance.randrange(5))
+
+
+def someone_is_unadmitted(twin: Twin, chance: Random) -> None:
+    if twin.holding:
+        was = twin.holding[chance.choice(sorted(twin.holding))]
+        twin.arrive(Contender(was.id, 1, twin.now, was.pool, was.weight, was.mutexes, was.limits, served=False))
+
+
+CHANGES: tuple[Callable[[Twin, Random], None], ...] = (
+    someone_arrives,
+    someone_is_released,
+    someone_leaves,
+    a_bot_comes_or_goes,
+    a_pool_changes,
+    a_limit_changes,
+    someone_is_unadmitted,
+)
+WEIGHTS = (45, 30, 7, 8, 4, 3, 3)
+
+
+# What settle tells, and what it leaves alone.
+
+
+def test_settle_tells_only_news() -> None:
+    lines = Lines(Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),)))
+    held = Held(TaskId("t"), Reason.MUTEX, "a", TaskId("h"), Millis(7))
+    assert lines.settle(NOW) == Decision((), (held,))
+    assert lines.settle(NOW) == Decision((), ())
+    lines.release(TaskId("h"))
+    assert lines.settle(NOW) == Decision((TaskId("t"),), ())
+
+
+def test_repeated_changes_and_changes_about_strangers_change_nothing() -> None:
+    lines = Lines(Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),), (Pool("p", 1),)))
+    lines.settle(NOW)
+    lines.hold(holder("h", mutexes=mutexes("a")))
+    lines.arrive(task("t", mutexes=mutexes("a")))
+    for stranger in (TaskId("x"), TaskId("y")):
+        lines.leave(stranger)
+        lines.release(stranger)
+        lines.serve(stranger, served=False)
+    assert lines.settle(NOW).admitted == ()
+    lines.release(TaskId("h"))
+    lines.release(TaskId("h"))
+    assert lines.settle(NOW).admitted == ("t",)
+
+
+def test_an_older_task_that_loses_its_key_in_a_settlement_is_told_so_in_the_next() -> None:
+    big, small = task("big", 1, weight=2, mutexes=mutexes("a")), task("small", 2, "q", mutexes=mutexes("a"))
+    lines = Lines(Facts((big, small), (holder("h"),), (Pool("p", 2),)))
+    assert [held.reason for held in lines.settle(NOW).held] == [Reason.CAPACITY]
+    assert lines.settle(NOW).held == (Held(big.id, Reason.MUTEX, "a", small.id, NOW),)
+
+
+def test_a_look_tells_the_place_in_line() -> None:
+    pending = tuple(task(id, created) for created, id in enumerate("xyz"))
+    lines = Lines(Facts(pending, (holder("h"),), (Pool("p", 1),)))
+    lines.settle(NOW)
+    assert lines.look(TaskId("z"), NOW) == Held(TaskId("z"), Reason.CAPACITY, "p", since=NOW, place=3)
+    lines.leave(TaskId("x"))
+    assert lines.look(TaskId("z"), NOW) == Held(TaskId("z"), Reason.CAPACITY, "p", since=NOW, place=2)
+    lines.resize(Pool("p", 2))
+    assert lines.look(TaskId("y"), NOW) is None
+
+
+def test_a_look_tells_a_holder_who_came_after_the_last_one_left() -> None:
+    sharers = (holder("h-1", mutexes=mutexes("a/x")), holder("h-2", mutexes=mutexes("a/x")))
+    lines = Lines(Facts((task("t", mutexes=mutexes("a")),), sharers))
+    lines.settle(NOW)
+    lines.release(TaskId("h-1"))
+    assert lines.settle(NOW) == Decision((), ())
+    assert lines.look(TaskId("t"), NOW) == Held(TaskId("t"), Reason.MUTEX, "a", TaskId("h-2"), Millis(7))
+
+
+def test_a_task_not_yet_settled_has_no_reason() -> None:
+    lines = Lines(Facts((task("t"),)))
+    assert lines.reason(TaskId("t")) is None
+
+
+def test_those_behind_a_new_reservation_are_reserved_against_without_being_judged_again() -> None:
+    big = replace(task("big", 1, weight=2), capacity_since=LONG_AGO)
+    lines = Lines(Facts((big, task("next", 2, weight=2)), (holder("h"),), (Pool("p", 2),)))
+    lines.settle(Millis(NOW - 1))
+    assert lines.reason(TaskId("next")) is Reason.CAPACITY
+    assert lines.settle(NOW) == Decision((), ())
+    assert lines.reason(TaskId("next")) is Reason.RESERVED
+
+
+def test_a_release_calls_the_first_that_may_pass_and_nobody_else() -> None:
+    full = Facts(tuple(task(id, created) for created, id in enumerate("xyz")), (holder("h"),), (Pool("p", 1),))
+    lines = Lines(full)
+    lines.settle(NOW)
+    lines.release(TaskId("h"))
+    assert list(lines._called) == [task("x", 0).turn]
+
+
+def test_a_release_calls_nobody_against_whom_the_pool_is_reserved() -> None:
+    big = replace(task("big", 1, weight=3), capacity_since=LONG_AGO)
+    lines = Lines(Facts((big, task("small", 2)), (holder("h-1"), holder("h-2")), (Pool("p", 3),)))
+    lines.settle(NOW)
+    lines.release(TaskId("h-1"))
+    assert list(lines._called) == []
+
+
+def test_keys_that_nobody_uses_are_dropped() -> None:
+    lines = Lines(Facts())
+    for number in range(3):
+        wants = mutexes(f"key-{number} shared/x")
+        lines.hold(holder("h", mutexes=wants))
+        for who, served in (("held", True), ("unserved", False)):
+            lines.arrive(replace(task(who, mutexes=wants if served else mutexes(f"own-{number}")), served=served))
+        lines.settle(NOW)
+        lines.leave(TaskId("held"))
+        lines.leave(TaskId("unserved"))
+        lines.release(TaskId("h"))
+    assert lines._keys == {}
+
+
+# Lanes and lines.
+
+
+def test_a_lane_forgets_who_left() -> None:
+    lane: Lane[tuple[int, TaskId]] = Lane()
+    for number in range(10 * SLACK_ENTRIES):
+        lane.add((number, TaskId("t")))
+        lane.discard((number - 1, TaskId("t")))
+    lane.add((10**6, TaskId("last")))
+    assert len(lane._heap) <= 2 * len(lane) + SLACK_ENTRIES + 1
+    assert [lane.pop(), lane.pop(), lane.pop()] == [(10 * SLACK_ENTRIES - 1, "t"), (10**6, "last"), None]
+
+
+def test_a_lane_takes_an_entry_once_and_back_again() -> None:
+    lane: Lane[tuple[int, TaskId]] = Lane()
+    one, two = (1, TaskId("a")), (2, TaskId("b"))
+    for entry in (two, one, one):
+        lane.add(entry)
+    assert len(lane._heap) == 2
+    assert lane.discard(one)
+    assert not lane.discard(one)
+    lane.add(one)
+    assert [lane.pop(), lane.pop(), lane.pop()] == [one, two, None]
+
+
+def test_a_line_has_a_front_for_each_group() -> None:
+    line: Line[int] = Line()
+    turns = [(0, created, TaskId("t")) for created in range(4)]
+    for turn, group in zip(turns, (5, 6, 5, 6), strict=True):
+        line.add(turn, group)
+    assert line.discard(turns[0], 5)
+    assert not line.discard(turns[0], 5)
+    assert not line.discard(turns[0], 7)
+    assert sorted(line.fronts()) == [(turns[1], 6), (turns[2], 5)]
+    assert (line.first(), line.before(turns[3])) == (turns[1], 2)
