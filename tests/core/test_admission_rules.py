@@ -4,19 +4,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from taskyard.core.admission import (
-    Contender,
-    Facts,
-    Mutex,
-    Pool,
+from taskyard.core.admission import decide
+from taskyard.core.awx import (
     ad_hoc_mutexes,
-    decide,
     inventory_update_mutexes,
     job_mutexes,
     project_update_mutexes,
     system_job_mutexes,
     workflow_mutexes,
 )
+from taskyard.core.graph.document import Mutex
+from taskyard.core.partials import Contender, Facts, Pool
 from taskyard.core.words import Millis, TaskId
 
 NOW = Millis(1_000)

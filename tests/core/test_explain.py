@@ -2,11 +2,11 @@
 
 import pytest
 
-from taskyard.core.admission import Held
 from taskyard.core.explain import Guard, Prerequisite, Situation, Why, sentence, span, why
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
 from taskyard.core.matching import canonical
+from taskyard.core.partials import Held
 from taskyard.core.words import BotId, Kind, Millis, On, Reason, State, TaskId
 
 NOW = Millis(1_800_000_000_000)
@@ -82,7 +82,7 @@ CASES = [
     (
         pending(Held(ME, Reason.CAPACITY, "lab", since=EARLIER, place=3)),
         Reason.CAPACITY,
-        "test is pending: pool lab is full; it has waited for 12 min and is number 3 in line",
+        "test is pending: pool lab is full; it has waited for 12 min; it is number 3 in line",
     ),
     (
         pending(Held(ME, Reason.RESERVED, "lab", OTHER, EARLIER, place=2)),

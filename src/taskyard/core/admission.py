@@ -7,207 +7,20 @@ worked out from the facts: nothing here is stored, and nothing asks what kind of
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Protocol, Self, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
+from taskyard.core.graph.document import Mutex
+from taskyard.core.partials import Contender, Decision, Demand, Facts, Held, Holder
 from taskyard.core.words import Millis, Reason, TaskId
 
-#: Held for capacity this long, the oldest reserves its pool: a big task is delayed, never starved.
-RESERVE_AFTER_MS = 600_000
-
-Json: TypeAlias = "bool | int | str | Sequence[Json] | Mapping[str, Json] | None"
-#: A named limit and how much of it a task takes.
-Demand: TypeAlias = tuple[str, int]
-#: A task's place in the one order of everything: priority, then creation, then id.
-Turn: TypeAlias = tuple[int, int, TaskId]
 #: The reasons of a task that stands in the line for its pool.
 IN_LINE = frozenset({Reason.CAPACITY, Reason.RESERVED})
 
 
-class Partial:
-    """The part of a record that admission needs; it goes to JSON and comes back equal."""
-
-    __slots__ = ()
-
-    def to_json(self) -> Json:
-        """Say it in plain dicts and lists."""
-        return _plain(self)
-
-
 @dataclass(frozen=True, slots=True)
-class Mutex(Partial):
-    """An exclusion key. Two holders of one key clash unless both name the same party; no party means alone."""
-
-    key: str
-    party: str | None = None
-
-    @classmethod
-    def from_json(cls, json: Json) -> Self:
-        match json:
-            case {"key": str(key), "party": str() | None as party}:
-                return cls(key, party)
-        raise _malformed(cls, json)
-
-
-@dataclass(frozen=True, slots=True)
-class Contender(Partial):
-    """A pending task. It names each mutex key and each limit once."""
-
-    id: TaskId
-    priority: int
-    created: Millis
-    pool: str
-    weight: int = 1
-    mutexes: tuple[Mutex, ...] = ()
-    limits: tuple[Demand, ...] = ()
-    not_before: Millis | None = None
-    served: bool = True  # a live bot matches it
-    capacity_since: Millis | None = None  # since it first had to wait for its pool
-
-    def __post_init__(self) -> None:
-        if len({mutex.key for mutex in self.mutexes}) < len(self.mutexes):
-            raise ValueError(f"task {self.id} names a mutex key twice: name each key once")
-        if len({name for name, _ in self.limits}) < len(self.limits):
-            raise ValueError(f"task {self.id} names a limit twice: name each limit once, with the sum")
-
-    @property
-    def turn(self) -> Turn:
-        return (self.priority, self.created, self.id)
-
-    def admitted(self, now: Millis) -> "Holder":
-        """The same task as a holder, from `now` on."""
-        return Holder(self.id, self.pool, self.weight, self.mutexes, self.limits, now)
-
-    def waiting_for_capacity(self, since: Millis) -> "Contender":
-        """The same task with the moment it first had to wait for its pool; a known moment stays."""
-        return self if self.capacity_since is not None else replace(self, capacity_since=since)
-
-    @classmethod
-    def from_json(cls, json: Json) -> Self:
-        match json:
-            case {
-                "id": str(id),
-                "priority": int(priority),
-                "created": int(created),
-                "pool": str(pool),
-                "weight": int(weight),
-                "mutexes": [*mutexes],
-                "limits": [*limits],
-                "not_before": int() | None as not_before,
-                "served": bool(served),
-                "capacity_since": int() | None as since,
-            }:
-                born, start, crowded = Millis(created), _moment(not_before), _moment(since)
-                shape = (pool, weight, _mutexes(mutexes), _demands(limits))
-                return cls(TaskId(id), priority, born, *shape, start, served, crowded)
-        raise _malformed(cls, json)
-
-
-@dataclass(frozen=True, slots=True)
-class Holder(Partial):
-    """A task that is waiting, running or stopping: it has its mutexes, its weight and its share of limits."""
-
-    id: TaskId
-    pool: str
-    weight: int
-    mutexes: tuple[Mutex, ...]
-    limits: tuple[Demand, ...]
-    since: Millis
-
-    @classmethod
-    def from_json(cls, json: Json) -> Self:
-        match json:
-            case {
-                "id": str(id),
-                "pool": str(pool),
-                "weight": int(weight),
-                "mutexes": [*mutexes],
-                "limits": [*limits],
-                "since": int(since),
-            }:
-                return cls(TaskId(id), pool, weight, _mutexes(mutexes), _demands(limits), Millis(since))
-        raise _malformed(cls, json)
-
-
-@dataclass(frozen=True, slots=True)
-class Pool(Partial):
-    """A pool's name and the weight it carries at once; None is without limit, as is a pool nobody described."""
-
-    name: str
-    capacity: int | None = None
-
-    @classmethod
-    def from_json(cls, json: Json) -> Self:
-        match json:
-            case {"name": str(name), "capacity": int() | None as capacity}:
-                return cls(name, capacity)
-        raise _malformed(cls, json)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts(Partial):
-    """Everything a pass looks at."""
-
-    pending: tuple[Contender, ...] = ()
-    holding: tuple[Holder, ...] = ()
-    pools: tuple[Pool, ...] = ()
-    limits: Mapping[str, int] = field(default_factory=dict)
-    greedy_keys: frozenset[str] = frozenset()  # their order is greedy; every other key's is fifo
-    reserve_after_ms: int = RESERVE_AFTER_MS
-
-    def after(self, admitted: Iterable[TaskId], now: Millis) -> "Facts":
-        """The facts once these are admitted."""
-        gone = frozenset(admitted)
-        taken = (task.admitted(now) for task in self.pending if task.id in gone)
-        left = tuple(task for task in self.pending if task.id not in gone)
-        return replace(self, pending=left, holding=(*self.holding, *taken))
-
-    @classmethod
-    def from_json(cls, json: Json) -> Self:
-        match json:
-            case {
-                "pending": [*pending],
-                "holding": [*holding],
-                "pools": [*pools],
-                "limits": Mapping() as limits,
-                "greedy_keys": [*greedy_keys],
-                "reserve_after_ms": int(reserve_after_ms),
-            }:
-                return cls(
-                    pending=tuple(Contender.from_json(each) for each in pending),
-                    holding=tuple(Holder.from_json(each) for each in holding),
-                    pools=tuple(Pool.from_json(each) for each in pools),
-                    limits=dict(_demands(limits.items())),
-                    greedy_keys=frozenset(str(key) for key in greedy_keys),
-                    reserve_after_ms=reserve_after_ms,
-                )
-        raise _malformed(cls, json)
-
-
-@dataclass(frozen=True, slots=True)
-class Held(Partial):
-    """Why a task stays pending, as data."""
-
-    id: TaskId
-    reason: Reason
-    name: str | None = None  # the mutex key, the limit or the pool it is about
-    by: TaskId | None = None  # the holder, or the older task that stands first
-    since: Millis | None = None  # since when that one has it; for its pool, since when this task waits
-    until: Millis | None = None  # when a start that is too early ends
-    place: int | None = None  # place in the line for the pool, from 1
-
-
-@dataclass(frozen=True, slots=True)
-class Decision(Partial):
-    """What a pass found, both in order."""
-
-    admitted: tuple[TaskId, ...]
-    held: tuple[Held, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Occupant:
     """Whoever has something, or stands first for it."""
 
     id: TaskId
@@ -217,13 +30,13 @@ class Claim:
 class Standing(Protocol):
     """What `judge` asks about those who come before a task: the holders, and whoever is older and has a say."""
 
-    def clash(self, task: Contender, mutex: Mutex) -> Claim | None:
+    def clash(self, task: Contender, mutex: Mutex) -> Occupant | None:
         """The first that excludes `task` from `mutex`."""
 
     def room(self, limit: str) -> int:
         """What is left of `limit`."""
 
-    def reserver(self, task: Contender) -> Claim | None:
+    def reserver(self, task: Contender) -> Occupant | None:
         """The older task for which the pool of `task` is kept free."""
 
     def fits(self, task: Contender) -> bool:
@@ -263,54 +76,6 @@ def impossible_demands(limits: Iterable[Demand], totals: Mapping[str, int]) -> t
     return tuple((name, amount) for name, amount in limits if amount > totals.get(name, 0))
 
 
-# AWX's blocking rules, as data: what each kind of AWX job excludes is said by its mutexes alone. An id that is None
-# (its project, inventory or template is gone) excludes nothing.
-
-
-def job_mutexes(
-    project: int | None, inventory: int | None, template: int | None, allow_simultaneous: bool = False
-) -> tuple[Mutex, ...]:
-    """A job shares its project and its inventory with jobs, and its template only if that allows it."""
-    return (
-        *_mutex("project", project, "job"),
-        *_mutex("inventory", inventory, "job"),
-        *_mutex("template", template, _simultaneous(allow_simultaneous)),
-    )
-
-
-def project_update_mutexes(project: int | None) -> tuple[Mutex, ...]:
-    """A project update wants its project alone."""
-    return _mutex("project", project)
-
-
-def inventory_update_mutexes(inventory: int | None, source: int | None) -> tuple[Mutex, ...]:
-    """An inventory update shares its inventory with updates from other sources."""
-    return (*_mutex("inventory", inventory, "update"), *_mutex("source", source))
-
-
-def system_job_mutexes() -> tuple[Mutex, ...]:
-    """There is one system job at a time."""
-    return (Mutex("system"),)
-
-
-def workflow_mutexes(template: int | None, allow_simultaneous: bool = False) -> tuple[Mutex, ...]:
-    """A workflow wants its template alone, unless that allows more."""
-    return _mutex("workflow", template, _simultaneous(allow_simultaneous))
-
-
-def ad_hoc_mutexes(inventory: int | None) -> tuple[Mutex, ...]:
-    """An ad-hoc command wants its inventory alone."""
-    return _mutex("inventory", inventory)
-
-
-def _mutex(what: str, id: int | None, party: str | None = None) -> tuple[Mutex, ...]:
-    return () if id is None else (Mutex(f"{what}:{id}", party),)
-
-
-def _simultaneous(allowed: bool) -> str | None:
-    return "simultaneous" if allowed else None
-
-
 # The guards, in the order in which they are asked.
 
 
@@ -322,9 +87,9 @@ def _too_early(task: Contender, now: Millis) -> Held | None:
 
 def _excluded(task: Contender, standing: Standing) -> Held | None:
     for mutex in task.mutexes:
-        claim = standing.clash(task, mutex)
-        if claim is not None:
-            return Held(task.id, Reason.MUTEX, mutex.key, claim.id, claim.since)
+        occupant = standing.clash(task, mutex)
+        if occupant is not None:
+            return Held(task.id, Reason.MUTEX, mutex.key, occupant.id, occupant.since)
     return None
 
 
@@ -367,12 +132,12 @@ class _Walk:
         self._greedy_keys = facts.greedy_keys
         self._reserve_after_ms = facts.reserve_after_ms
         self._capacities = {pool.name: pool.capacity for pool in facts.pools}
-        # Per key the first claim of each party: one that clashes is among the first two.
-        self._claims: dict[str, dict[str | None, Claim]] = {}
+        # Per key the first occupant of each party: one that clashes is among the first two.
+        self._occupants: dict[str, dict[str | None, Occupant]] = {}
         self._left = defaultdict(int, facts.limits)
         self._used: defaultdict[str, int] = defaultdict(int)
         self._in_line: defaultdict[str, int] = defaultdict(int)
-        self._reservers: dict[str, Claim] = {}
+        self._reservers: dict[str, Occupant] = {}
         for holder in facts.holding:
             self._take(holder)
 
@@ -395,16 +160,16 @@ class _Walk:
                 held.append(verdict)
         return Decision(tuple(admitted), tuple(held))
 
-    def clash(self, task: Contender, mutex: Mutex) -> Claim | None:  # noqa: ARG002 - everyone here is older
-        for party, claim in self._claims.get(mutex.key, _NOBODY).items():
+    def clash(self, task: Contender, mutex: Mutex) -> Occupant | None:  # noqa: ARG002 - everyone here is older
+        for party, occupant in self._occupants.get(mutex.key, _NOBODY).items():
             if party is None or party != mutex.party:
-                return claim
+                return occupant
         return None
 
     def room(self, limit: str) -> int:
         return self._left[limit]
 
-    def reserver(self, task: Contender) -> Claim | None:
+    def reserver(self, task: Contender) -> Occupant | None:
         return self._reservers.get(task.pool)
 
     def fits(self, task: Contender) -> bool:
@@ -414,7 +179,7 @@ class _Walk:
         return self._in_line[task.pool] + 1
 
     def _take(self, holder: Holder) -> None:
-        self._claim(holder.mutexes, Claim(holder.id, holder.since))
+        self._occupy(holder.mutexes, Occupant(holder.id, holder.since))
         for name, amount in holder.limits:
             self._left[name] -= amount
         self._used[holder.pool] += holder.weight
@@ -422,60 +187,20 @@ class _Walk:
     def _hold(self, task: Contender, held: Held, now: Millis) -> None:
         if held.reason is Reason.MUTEX:
             # A held task stakes its mutexes too: else a stream of sharers would starve whoever wants to be alone.
-            self._claim((m for m in task.mutexes if m.key not in self._greedy_keys), Claim(task.id, task.created))
+            self._occupy((m for m in task.mutexes if m.key not in self._greedy_keys), Occupant(task.id, task.created))
         elif held.reason in IN_LINE:
             self._in_line[task.pool] += 1
             if self._in_line[task.pool] == 1 and is_overdue(held, self._reserve_after_ms, now):
-                self._reservers[task.pool] = Claim(task.id, task.created)
+                self._reservers[task.pool] = Occupant(task.id, task.created)
 
-    def _claim(self, mutexes: Iterable[Mutex], claim: Claim) -> None:
+    def _occupy(self, mutexes: Iterable[Mutex], occupant: Occupant) -> None:
         for mutex in mutexes:
-            self._claims.setdefault(mutex.key, {}).setdefault(mutex.party, claim)
+            self._occupants.setdefault(mutex.key, {}).setdefault(mutex.party, occupant)
 
 
-_NOBODY: Mapping[str | None, Claim] = {}
+_NOBODY: Mapping[str | None, Occupant] = {}
 
 
 def is_overdue(held: Held, reserve_after_ms: int, now: Millis) -> bool:
     """Whether a task that waits for its pool has done so long enough to reserve it, should it be the first."""
     return held.since is not None and now - held.since >= reserve_after_ms
-
-
-# To JSON and back.
-
-
-def _plain(value: object) -> Json:
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case tuple():
-            return [_plain(each) for each in value]
-        case frozenset():
-            return sorted(str(each) for each in value)
-        case Mapping():
-            return {str(name): _plain(each) for name, each in value.items()}
-    assert is_dataclass(value), f"{value!r} has no JSON form here"
-    return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-
-
-def _mutexes(json: Iterable[Json]) -> tuple[Mutex, ...]:
-    return tuple(Mutex.from_json(each) for each in json)
-
-
-def _demands(json: Iterable[Json]) -> tuple[Demand, ...]:
-    return tuple(_demand(each) for each in json)
-
-
-def _demand(json: Json) -> Demand:
-    match json:
-        case [str(name), int(amount)]:
-            return (name, amount)
-    raise _malformed(tuple, json)
-
-
-def _moment(json: int | None) -> Millis | None:
-    return None if json is None else Millis(json)
-
-
-def _malformed(kind: type, json: Json) -> ValueError:
-    return ValueError(f"not a {kind.__name__.lower()}: {json!r}")

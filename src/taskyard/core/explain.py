@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 
 from taskyard.core import fleet, matching
-from taskyard.core.admission import Held
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
 from taskyard.core.matching import Dimensions, Nearest
+from taskyard.core.partials import Held
 from taskyard.core.words import BotId, Join, Kind, Millis, On, Reason, State
 
 #: How many prerequisites and bots a sentence names before it only counts them.
@@ -206,11 +206,15 @@ def _admission_says(answer: Why, now: Millis) -> str:
         case Reason.LIMIT:
             return f"limit {held.name} is used up"
         case Reason.CAPACITY:
-            return f"pool {held.name} is full; it has waited for {long} and is number {held.place} in line"
+            return f"pool {held.name} is full; it has waited for {long}{_place_says(held)}"
         case Reason.RESERVED:
-            return f"pool {held.name} is kept free for the older task {held.by}; it is number {held.place} in line"
+            return f"pool {held.name} is kept free for the older task {held.by}{_place_says(held)}"
         case _:
             return f"it would hold its mutexes for nothing; {_no_bot_says(answer.bots)}"
+
+
+def _place_says(held: Held) -> str:
+    return f"; it is number {held.place} in line" if held.place else ""
 
 
 def _matching_says(answer: Why) -> str:

@@ -7,39 +7,14 @@ What is judged only ever frees somebody younger, so one walk in order is enough.
 stays there; nothing here is a truth of its own, it can be built from the facts at any time.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from taskyard.core.admission import (
-    IN_LINE,
-    Claim,
-    Contender,
-    Decision,
-    Facts,
-    Held,
-    Holder,
-    Mutex,
-    Pool,
-    Turn,
-    carries,
-    crowded,
-    is_overdue,
-    judge,
-)
+from taskyard.core.admission import IN_LINE, Occupant, crowded, is_overdue, judge
+from taskyard.core.graph.document import Mutex
+from taskyard.core.partials import Contender, Decision, Facts, Held, Holder, Pool, Turn
+from taskyard.core.posts import Amount, KeyPost, Lane, LimitPost, PoolPost, Post, youth_of
 from taskyard.core.words import Millis, Reason, TaskId
-
-#: Entries that left stay in a heap until they come up; beyond twice the live ones and these few it is built anew.
-SLACK_ENTRIES = 32
-
-#: An amount or a moment, and whose it is.
-Amount: TypeAlias = tuple[int, TaskId]
-Party: TypeAlias = str | None
-#: Before every turn.
-BEFORE_ALL: Turn = (-(2**63), 0, TaskId(""))
-E = TypeVar("E", Turn, Amount)
-G = TypeVar("G", Party, int)
 
 
 class Lines:
@@ -48,9 +23,9 @@ class Lines:
     def __init__(self, facts: Facts) -> None:
         self._greedy_keys = facts.greedy_keys
         self._reserve_after_ms = facts.reserve_after_ms
-        self._keys: dict[str, _Key] = {}
-        self._limits = {name: _Limit(total) for name, total in facts.limits.items()}
-        self._pools = {pool.name: _Pool(pool.capacity) for pool in facts.pools}
+        self._keys: dict[str, KeyPost] = {}
+        self._limits = {name: LimitPost(total) for name, total in facts.limits.items()}
+        self._pools = {pool.name: PoolPost(pool.capacity) for pool in facts.pools}
         self._pending: dict[TaskId, _Seat] = {}
         self._holding: dict[TaskId, Holder] = {}
         self._alarms: Lane[Amount] = Lane()
@@ -144,14 +119,14 @@ class Lines:
 
     # What `judge` asks.
 
-    def clash(self, task: Contender, mutex: Mutex) -> Claim | None:
+    def clash(self, task: Contender, mutex: Mutex) -> Occupant | None:
         key = self._keys.get(mutex.key)
         return None if key is None else key.clash(mutex.party, task.turn)
 
     def room(self, limit: str) -> int:
         return self._limit(limit).room
 
-    def reserver(self, task: Contender) -> Claim | None:
+    def reserver(self, task: Contender) -> Occupant | None:
         return self._pool(task.pool).reserver_before(task.turn)
 
     def fits(self, task: Contender) -> bool:
@@ -204,13 +179,13 @@ class Lines:
         for id in ids:
             self._call(self._pending[id].task.turn)
 
-    def _call_next_at(self, posts: "Iterable[_Post]") -> None:
+    def _call_next_at(self, posts: "Iterable[Post]") -> None:
         for post in posts:
             turn = post.next_free()
             if turn is not None:
                 self._call(turn)
 
-    def _call_head(self, pool: "_Pool", now: Millis) -> None:
+    def _call_head(self, pool: "PoolPost", now: Millis) -> None:
         """Have whoever reserves the pool, or should, judged again when they are not the same."""
         head = pool.waiting.first()
         if pool.reserver is not None and pool.reserver[0] != head:
@@ -235,14 +210,14 @@ class Lines:
         self._call_next_at(left)
         self._call_head(self._pool(seat.task.pool), now)
 
-    def _rise(self, seat: "_Seat") -> "list[_Post]":
+    def _rise(self, seat: "_Seat") -> "list[Post]":
         """Take the task out of everything; name the posts where that may let somebody pass."""
         task = seat.task
         if seat.held is None:
             return []
         if task.not_before is not None:
             self._alarms.discard((task.not_before, task.id))
-        left: list[_Post] = [key for mutex, key in self._keys_of(task) if key.forget(task.turn, mutex.party)]
+        left: list[Post] = [key for mutex, key in self._keys_of(task) if key.forget(task.turn, mutex.party)]
         left += [limit for amount, limit in self._limits_of(task) if limit.forget(task.turn, amount)]
         left += [pool for pool in (self._pool(task.pool),) if pool.forget(task.turn, task.weight)]
         self._drop_idle_keys(task.mutexes)
@@ -273,7 +248,7 @@ class Lines:
 
     def _stand_by(self, task: Contender) -> None:
         for mutex in task.mutexes:
-            self._key(mutex.key).bystanders.add(_youth(task.turn), mutex.party)
+            self._key(mutex.key).bystanders.add(youth_of(task.turn), mutex.party)
 
     def _wait_for_more(self, task: Contender, held: Held) -> None:
         for name, amount in task.limits:
@@ -286,20 +261,20 @@ class Lines:
         for amount, limit in self._limits_of(task):
             limit.bystanders.add((-amount, task.id))
         if pool.waiting.first() == task.turn and is_overdue(held, self._reserve_after_ms, now):
-            pool.reserver = (task.turn, Claim(task.id, task.created))
+            pool.reserver = (task.turn, Occupant(task.id, task.created))
 
     def _take(self, holder: Holder) -> None:
         self._holding[holder.id] = holder
         for mutex in holder.mutexes:
             key = self._key(mutex.key)
-            key.take(mutex.party, Claim(holder.id, holder.since))
+            key.take(mutex.party, Occupant(holder.id, holder.since))
             self._call_all(key.disturbed(mutex.party))
         for amount, limit in self._limits_of(holder):
             limit.used += amount
             self._call_all(limit.short())
         self._pool(holder.pool).used += holder.weight
 
-    def _give_back(self, holder: Holder) -> "list[_Post]":
+    def _give_back(self, holder: Holder) -> "list[Post]":
         """Undo `_take`; name the posts where that may let somebody pass."""
         for mutex in holder.mutexes:
             self._keys[mutex.key].give_back(mutex.party, holder.id)
@@ -312,22 +287,22 @@ class Lines:
 
     # The posts by name.
 
-    def _keys_of(self, task: Contender | Holder) -> "list[tuple[Mutex, _Key]]":
+    def _keys_of(self, task: Contender | Holder) -> "list[tuple[Mutex, KeyPost]]":
         return [(mutex, self._keys[mutex.key]) for mutex in task.mutexes if mutex.key in self._keys]
 
-    def _limits_of(self, task: Contender | Holder) -> "list[tuple[int, _Limit]]":
+    def _limits_of(self, task: Contender | Holder) -> "list[tuple[int, LimitPost]]":
         return [(amount, self._limit(name)) for name, amount in task.limits]
 
-    def _key(self, name: str) -> "_Key":
+    def _key(self, name: str) -> "KeyPost":
         if name not in self._keys:
-            self._keys[name] = _Key(greedy=name in self._greedy_keys)
+            self._keys[name] = KeyPost(greedy=name in self._greedy_keys)
         return self._keys[name]
 
-    def _limit(self, name: str) -> "_Limit":
-        return self._limits.get(name) or self._limits.setdefault(name, _Limit(total=0))
+    def _limit(self, name: str) -> "LimitPost":
+        return self._limits.get(name) or self._limits.setdefault(name, LimitPost(total=0))
 
-    def _pool(self, name: str) -> "_Pool":
-        return self._pools.get(name) or self._pools.setdefault(name, _Pool(capacity=None))
+    def _pool(self, name: str) -> "PoolPost":
+        return self._pools.get(name) or self._pools.setdefault(name, PoolPost(capacity=None))
 
     def _drop_idle_keys(self, mutexes: Iterable[Mutex]) -> None:
         # Keys are named by users without end; those nobody uses are dropped.
@@ -342,215 +317,3 @@ class _Seat:
 
     task: Contender
     held: Held | None = None
-
-
-class Lane(Generic[E]):
-    """Entries, the least first. One that left is only forgotten when it would come up, so nothing is ever shifted."""
-
-    __slots__ = ("_heap", "_live")
-
-    def __init__(self) -> None:
-        self._heap: list[E] = []
-        self._live: set[E] = set()
-
-    def __len__(self) -> int:
-        return len(self._live)
-
-    def __iter__(self) -> Iterator[E]:
-        return iter(self._live)
-
-    def add(self, entry: E) -> None:
-        if entry not in self._live:
-            self._live.add(entry)
-            heappush(self._heap, entry)
-
-    def discard(self, entry: E) -> bool:
-        """Take `entry` out; True if it was in."""
-        if entry not in self._live:
-            return False
-        self._live.remove(entry)
-        if len(self._heap) > 2 * len(self._live) + SLACK_ENTRIES:
-            self._heap = list(self._live)
-            heapify(self._heap)
-        return True
-
-    def first(self) -> E | None:
-        while self._heap and self._heap[0] not in self._live:
-            heappop(self._heap)
-        return self._heap[0] if self._heap else None
-
-    def pop(self) -> E | None:
-        """Take out the least."""
-        entry = self.first()
-        if entry is not None:
-            self.discard(entry)
-        return entry
-
-
-class Line(Generic[G]):
-    """Turns in order, in groups that pass or are held alike, so that the oldest of a group, its front, speaks for it.
-
-    Its cost goes with the number of groups, and those are few: the parties at a key, the different weights in a pool.
-    """
-
-    __slots__ = ("_lanes",)
-
-    def __init__(self) -> None:
-        self._lanes: dict[G, Lane[Turn]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._lanes)
-
-    def add(self, turn: Turn, group: G) -> None:
-        self._lanes.setdefault(group, Lane()).add(turn)
-
-    def discard(self, turn: Turn, group: G) -> bool:
-        """Take `turn` out; True if it was in."""
-        lane = self._lanes.get(group)
-        if lane is None or not lane.discard(turn):
-            return False
-        if not lane:
-            del self._lanes[group]
-        return True
-
-    def fronts(self) -> Iterator[tuple[Turn, G]]:
-        """The oldest of each group."""
-        return ((front, group) for group, lane in self._lanes.items() if (front := lane.first()) is not None)
-
-    def first(self) -> Turn | None:
-        """The oldest of all."""
-        return min((front for front, _ in self.fronts()), default=None)
-
-    def before(self, turn: Turn) -> int:
-        """Count those older than `turn`, one by one."""
-        return sum(each < turn for lane in self._lanes.values() for each in lane)
-
-
-@dataclass(slots=True, eq=False)
-class _Key:
-    """A mutex key: who holds it, who stands first for it, who waits here, and who would mind a new claim."""
-
-    greedy: bool
-    holders: dict[Party, dict[TaskId, Claim]] = field(default_factory=dict)
-    stakes: Line[Party] = field(default_factory=Line)
-    waiting: Line[Party] = field(default_factory=Line)
-    bystanders: Line[Party] = field(default_factory=Line)  # the youngest first
-
-    @property
-    def idle(self) -> bool:
-        return not (self.holders or self.stakes or self.waiting or self.bystanders)
-
-    def clash(self, party: Party, turn: Turn) -> Claim | None:
-        """The first that excludes a task with this party and turn."""
-        held = self._holder_against(party)
-        if held is not None or not self.stakes:
-            return held
-        first = min((front for front, other in self.stakes.fronts() if _clash(party, other)), default=turn)
-        return Claim(first[2], Millis(first[1])) if first < turn else None
-
-    def take(self, party: Party, claim: Claim) -> None:
-        """Add a holder."""
-        self.holders.setdefault(party, {})[claim.id] = claim
-
-    def give_back(self, party: Party, id: TaskId) -> None:
-        """Take a holder out."""
-        del self.holders[party][id]
-        if not self.holders[party]:
-            del self.holders[party]
-
-    def disturbed(self, party: Party, older: Turn = BEFORE_ALL) -> Iterator[TaskId]:
-        """Take out the bystanders behind `older` whom a new claim of `party` excludes."""
-        while disturbed := [
-            (youth, other)
-            for youth, other in self.bystanders.fronts()
-            if _clash(party, other) and youth[:2] <= _youth(older)[:2]
-        ]:
-            for youth, other in disturbed:
-                self.bystanders.discard(youth, other)
-                yield youth[2]
-
-    def forget(self, turn: Turn, party: Party) -> bool:
-        """Take a pending task out; True if it stood in somebody's way or was the one to call the next."""
-        self.bystanders.discard(_youth(turn), party)
-        waited, staked = self.waiting.discard(turn, party), self.stakes.discard(turn, party)
-        return waited or staked
-
-    def next_free(self) -> Turn | None:
-        """The oldest that waits here and that nothing at this key excludes any more."""
-        # Of those whom the holders let pass, the oldest is enough. It has staked a fifo key: if it is excluded, all
-        # behind it clash with it or with what excludes it. At a greedy key, nothing but the holders excludes anybody.
-        front = min((front for front in self.waiting.fronts() if not self._holder_against(front[1])), default=None)
-        return front[0] if front is not None and self.clash(front[1], front[0]) is None else None
-
-    def _holder_against(self, party: Party) -> Claim | None:
-        for other, claims in self.holders.items():
-            if _clash(party, other):
-                return next(iter(claims.values()))
-        return None
-
-
-@dataclass(slots=True, eq=False)
-class _Limit:
-    """A named limit: how much of it is used, who waits for more, and who would mind if it shrank."""
-
-    total: int
-    used: int = 0
-    waiting: Line[int] = field(default_factory=Line)  # by amount
-    bystanders: Lane[Amount] = field(default_factory=Lane)  # the largest amount first
-
-    @property
-    def room(self) -> int:
-        return self.total - self.used
-
-    def short(self) -> Iterator[TaskId]:
-        """Take out the bystanders for whom too little is left."""
-        while (largest := self.bystanders.first()) is not None and -largest[0] > self.room:
-            self.bystanders.discard(largest)
-            yield largest[1]
-
-    def forget(self, turn: Turn, amount: int) -> bool:
-        """Take a pending task out; True if it waited here, so that it calls the next."""
-        self.bystanders.discard((-amount, turn[2]))
-        return self.waiting.discard(turn, amount)
-
-    def next_free(self) -> Turn | None:
-        """The oldest that waits here and for which enough is left."""
-        return min((turn for turn, amount in self.waiting.fronts() if amount <= self.room), default=None)
-
-
-@dataclass(slots=True, eq=False)
-class _Pool:
-    """A pool: how much of it is used, who waits for capacity, and for whom it is kept free."""
-
-    capacity: int | None
-    used: int = 0
-    reserver: tuple[Turn, Claim] | None = None
-    waiting: Line[int] = field(default_factory=Line)  # by weight
-
-    def fits(self, weight: int) -> bool:
-        return carries(self.capacity, self.used, weight)
-
-    def reserver_before(self, turn: Turn) -> Claim | None:
-        return self.reserver[1] if self.reserver is not None and self.reserver[0] < turn else None
-
-    def forget(self, turn: Turn, weight: int) -> bool:
-        """Take a pending task out; True if it waited here, so that it calls the next."""
-        if self.reserver is not None and self.reserver[0] == turn:
-            self.reserver = None
-        return self.waiting.discard(turn, weight)
-
-    def next_free(self) -> Turn | None:
-        """The oldest that waits here, fits, and is not reserved against."""
-        firsts = (turn for turn, weight in self.waiting.fronts() if self.fits(weight))
-        return min((turn for turn in firsts if self.reserver_before(turn) is None), default=None)
-
-
-_Post: TypeAlias = _Key | _Limit | _Pool
-
-
-def _clash(one: Party, other: Party) -> bool:
-    return one is None or one != other
-
-
-def _youth(turn: Turn) -> Turn:
-    return (-turn[0], -turn[1], turn[2])

@@ -103,14 +103,6 @@ class Kind(StrEnum):
 
 
 @unique
-class Order(StrEnum):
-    """Who goes next at a mutex: strictly the oldest, or whoever fits."""
-
-    FIFO = "fifo"
-    GREEDY = "greedy"
-
-
-@unique
 class Disconnect(StrEnum):
     """What a bot does with a task while the server cannot be reached."""
 
