@@ -18,7 +18,6 @@ from math import prod
 from typing import Final, TypeAlias
 
 from taskyard.core import ids
-from taskyard.core.graph.limits import DIMENSION_COMBINATIONS_MAX
 from taskyard.core.words import BotId, Millis, TaskId
 
 #: Dimensions in canonical form: keys sorted, the values of a key sorted and once each, alternatives likewise.
@@ -28,6 +27,8 @@ ID: Final = "id"
 POOL: Final = "pool"
 #: What stands between the alternatives of a value.
 OR: Final = "|"
+#: Each combination is a queue to look into; Swarming found eight to be enough and cheap.
+COMBINATIONS_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,16 @@ def dimension_hash(dimensions: Dimensions) -> int:
     return int.from_bytes(digest[:4], "big") or 1
 
 
+def combination_count(dimensions: Dimensions) -> int:
+    """Count the sets without alternatives that dimensions stand for."""
+    return prod(value.count(OR) + 1 for _, values in dimensions for value in values)
+
+
 def combinations(dimensions: Dimensions) -> tuple[Dimensions, ...]:
     """Expand every `a|b`: the sets without alternatives that would each serve, sorted."""
-    count = prod(value.count(OR) + 1 for _, values in dimensions for value in values)
-    if count > DIMENSION_COMBINATIONS_MAX:
-        raise ValueError(
-            f"the alternatives make {count} combinations: at most {DIMENSION_COMBINATIONS_MAX} are allowed"
-        )
+    count = combination_count(dimensions)
+    if count > COMBINATIONS_MAX:
+        raise ValueError(f"the alternatives make {count} combinations: at most {COMBINATIONS_MAX} are allowed")
     choices = [[(key, choice) for choice in value.split(OR)] for key, values in dimensions for value in values]
     return tuple(sorted({_flat(chosen) for chosen in product(*choices)}))
 

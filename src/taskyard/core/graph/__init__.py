@@ -1,0 +1,85 @@
+"""Graphs: the document that people submit, and the guard that its edges are.
+
+`validate` is the door to the document: it takes that of TaskCluster's task-graph scheduler unchanged, and what a fleet
+needs beside it; `FIELDS` lists every field. `gate` and `verdict` say what the ends of tasks mean for their dependents
+and for the whole graph. Nothing here parses text, knows a store, or moves a task.
+"""
+
+from taskyard.core.graph.document import (
+    Edge,
+    Graph,
+    Mutex,
+    Payload,
+    Reruns,
+    Slice,
+    Task,
+    When,
+)
+from taskyard.core.graph.extension import NOTHING, Existing, digest
+from taskyard.core.graph.faults import Fault
+from taskyard.core.graph.fields import REQUIRED, Field
+from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, signals
+from taskyard.core.graph.levels import FIELDS
+from taskyard.core.graph.limits import (
+    EXPIRES_MS,
+    GRACE_MS,
+    PRIORITY,
+    RETRIES,
+    TASKS_MAX,
+    TIMEOUT_MS,
+    WEIGHT,
+)
+from taskyard.core.graph.nearest import nearest
+from taskyard.core.graph.payload import SERVER_KINDS, Silence
+from taskyard.core.graph.routing import routing_key
+from taskyard.core.graph.subs import substitute
+from taskyard.core.graph.times import moment_ms, span_ms, span_text
+from taskyard.core.graph.validate import Validation, validate
+from taskyard.core.graph.verdict import Handling, Member, Tally, handling, settled, tally, verdict
+
+__all__ = [
+    "EXPIRES_MS",
+    "FIELDS",
+    "GRACE_MS",
+    "NOTHING",
+    "PRIORITY",
+    "REQUIRED",
+    "RETRIES",
+    "SERVER_KINDS",
+    "TASKS_MAX",
+    "TIMEOUT_MS",
+    "WEIGHT",
+    "Edge",
+    "EdgeState",
+    "Edges",
+    "Existing",
+    "Fault",
+    "Field",
+    "Graph",
+    "Handling",
+    "Member",
+    "Mutex",
+    "Payload",
+    "Reruns",
+    "Silence",
+    "Slice",
+    "Tally",
+    "Task",
+    "Validation",
+    "When",
+    "digest",
+    "gate",
+    "handling",
+    "hear",
+    "moment_ms",
+    "nearest",
+    "routing_key",
+    "settled",
+    "signals",
+    "span_ms",
+    "span_text",
+    "substitute",
+    "tally",
+    "validate",
+    "verdict",
+]

@@ -1,0 +1,115 @@
+"""What is wrong with a document: every fault, with its place and its cure.
+
+A place is kept as a tuple of keys and indices and becomes text only when it is listed, because most places of a
+document are never listed. Nothing here reads a document.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from taskyard.core.graph.limits import FAULTS_MAX, INTEGER_MAX, NAME_MAX
+from taskyard.core.graph.nearest import nearest
+
+#: A place in a document: keys and indices from its top.
+Path = tuple[str | int, ...]
+
+_WORD = re.compile(r"[A-Za-z0-9_$-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong: where, what, and what to write instead."""
+
+    path: str
+    message: str
+
+
+class Faults:
+    """Collects the faults of one document, each once; lists the first of them and counts the rest.
+
+    `noted` only ever grows, also when a fault is noted again: compare it to see whether a reading went well.
+    """
+
+    __slots__ = ("_listed", "_others", "noted")
+
+    def __init__(self) -> None:
+        self.noted = 0
+        self._listed: dict[tuple[Path, str], None] = {}
+        self._others: set[int] = set()
+
+    def add(self, at: Path, message: str) -> None:
+        """Note a fault. The same one again, as from each combination of a matrix, is one fault."""
+        self.noted += 1
+        fault = (at, message)
+        if fault in self._listed or not self.full:
+            self._listed[fault] = None
+        else:
+            self._others.add(hash(fault))  # only counted, so its text need not be kept
+
+    @property
+    def full(self) -> bool:
+        """Tell whether another fault would only be counted."""
+        return len(self._listed) >= FAULTS_MAX
+
+    def wrong(self, at: Path, takes: str, value: object) -> None:
+        """Note that `value` is not what its field takes."""
+        self.add(at, f"must be {takes}; got {shown(value)}")
+
+    def meant(self, name: str, *among: Collection[str]) -> str:
+        """Ask whether a known name was meant; say nothing when none is near, or when nobody will read it."""
+        searched = () if self.full else among
+        found = next((near for near in (nearest(name, names) for names in searched) if near is not None), None)
+        return "" if found is None else f"; did you mean {quoted(found)}?"
+
+    def listed(self) -> tuple[Fault, ...]:
+        """Give the first faults in the order they were found, and one last that counts the others."""
+        listed = [Fault(path_text(at), message) for at, message in self._listed]
+        if more := len(self._others):
+            listed.append(Fault("", f"and {more} more {'fault' if more == 1 else 'faults'}"))
+        return tuple(listed)
+
+
+def path_text(at: Path) -> str:
+    """Write a place as text: `tasks.test.requires[1]`, `tasks["a b"].task`."""
+    return "".join(_step_text(step) for step in at).removeprefix(".")
+
+
+def word(name: str) -> str:
+    """Write a name as it is where it is a plain word, else quoted."""
+    return name if _is_word(name) else quoted(name)
+
+
+def quoted(name: str) -> str:
+    """Quote a name so that nothing hidden or hostile in it acts on whoever shows it."""
+    inner = "".join(_visible(letter) for letter in name[:NAME_MAX])
+    return f'"{inner}..."' if len(name) > NAME_MAX else f'"{inner}"'
+
+
+def shown(value: object) -> str:
+    """Name a value in a message: scalars as they were written, the rest by kind."""
+    if isinstance(value, str):
+        return quoted(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int) and abs(value) > INTEGER_MAX:
+        return "a huge integer"  # Python refuses to write some of these out
+    if isinstance(value, int | float):
+        return repr(value)
+    return "a list" if isinstance(value, list) else "an object"
+
+
+def _step_text(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _is_word(step) else f"[{quoted(step)}]"
+
+
+def _is_word(name: str) -> bool:
+    return len(name) <= NAME_MAX and _WORD.fullmatch(name) is not None
+
+
+def _visible(letter: str) -> str:
+    if letter in '"\\':
+        return "\\" + letter
+    return letter if letter.isprintable() else f"\\u{ord(letter):04x}"

@@ -1,0 +1,209 @@
+"""Reading a graph document, and the graphs inside it, into tasks and edges.
+
+The document has been surveyed. Everything that is wrong is noted and reading goes on, so what comes out is only
+meant when nothing was noted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import cast
+
+from taskyard.core.graph.allowance import Allowance
+from taskyard.core.graph.document import Graph, Task
+from taskyard.core.graph.edges import Resolver, Wants
+from taskyard.core.graph.extension import NOTHING, Existing, digest
+from taskyard.core.graph.faults import Faults, Path, quoted
+from taskyard.core.graph.labels import Labels, read_labels
+from taskyard.core.graph.levels import GRAPH, NODE, TASK
+from taskyard.core.graph.limits import EDGES_MAX, NESTING_MAX, VALUES_MAX
+from taskyard.core.graph.marks import find, size
+from taskyard.core.graph.matrix import Choice, fill, refuse_unfilled
+from taskyard.core.graph.payload import SERVER_KINDS, payloads
+from taskyard.core.graph.routing import room_bytes
+from taskyard.core.graph.shape import cycle_text, cycles
+from taskyard.core.graph.slices import TaskFields, take_slices
+from taskyard.core.graph.subs import refuse_subs
+from taskyard.core.graph.times import deadline_fault
+from taskyard.core.words import Kind, Millis
+
+Raw = Mapping[str, object]
+Found = dict[str, object]
+
+_UNVARIED: Choice = MappingProxyType({})
+# What the tables read fits these by construction, which a type checker cannot see.
+_make_task = cast("Callable[..., Task]", Task)
+_make_graph = cast("Callable[..., Graph]", Graph)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all graphs of one document share."""
+
+    faults: Faults
+    left: Allowance
+    scheduler_id: str
+    graph_id: str
+    now: Millis | None
+    sound: bool  # the survey found every value plain
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a graph document stands: at the top, or inside the payload of a task of another."""
+
+    at: Path = ()
+    existing: Existing = NOTHING
+    marked: frozenset[str] | None = None  # the labels whose nodes hold marks; None: any may
+    axes: frozenset[str] = frozenset()  # those of the matrices around it
+    nesting: int = 0
+
+
+def read_graph(document: object, place: Place, context: Context) -> tuple[Graph, tuple[str, ...]]:
+    """Read a graph; the tasks that exist already are left out of it, and their labels given beside it."""
+    found = GRAPH.read(document, place.at, context.faults)
+    nodes = cast("Raw", found.pop("tasks", {}))
+    existing, at = place.existing, (*place.at, "tasks")
+    if existing.definitions:
+        _refuse_changes(found, context.faults)
+    labels = read_labels(nodes, existing.definitions, at, context.faults, context.left, place.axes)
+    if not _affords(labels, at, context):
+        return Graph(), ()
+    room = _routing_room(cast("str", found.get("routing", existing.routing)), place.at, context)
+    reader = _NodeReader(place, context, labels, room)
+    tasks = {task.label: task for label, node in nodes.items() for task in reader.tasks(label, node)}
+    _refuse_cycles(tasks, labels, at, context.faults)
+    return _make_graph(tasks=MappingProxyType(tasks), **found), tuple(reader.echoes)
+
+
+def _refuse_changes(found: Found, faults: Faults) -> None:
+    for name in found:
+        faults.add((name,), "cannot be changed by an extension; leave it out")
+
+
+def _affords(labels: Labels, at: Path, context: Context) -> bool:
+    before = context.left.tasks
+    context.left.tasks -= labels.count()
+    if context.left.tasks < 0:
+        context.faults.add(at, f"makes more than {before} tasks; split it")
+    if context.left.values < 0:
+        context.faults.add(at, f"makes more than {VALUES_MAX} values; split it")
+    return context.left.tasks >= 0 and context.left.values >= 0
+
+
+def _routing_room(routing: str, at: Path, context: Context) -> int:
+    room = room_bytes(context.scheduler_id, context.graph_id, routing)
+    if room < 1:
+        context.faults.add((*at, "routing"), f"makes routing keys {1 - room} bytes too long; shorten it")
+    return room
+
+
+def _refuse_cycles(tasks: Mapping[str, Task], labels: Labels, at: Path, faults: Faults) -> None:
+    for cycle in cycles({label: task.requires for label, task in tasks.items()}):
+        place = (*at, labels.node_of(cycle[0]), "requires")
+        faults.add(place, f"is a cycle, each requiring the next: {cycle_text(cycle)}; remove one edge")
+
+
+@dataclass(slots=True)  # there are too many, too short-lived, to pay for freezing them
+class _Node:
+    """A node as its table has read it."""
+
+    at: Path
+    task: object  # None when it is missing
+    wants: Wants
+    parts: Found  # what it says of its task beside these
+
+
+class _NodeReader:
+    """Reads the nodes of one graph document."""
+
+    def __init__(self, place: Place, context: Context, labels: Labels, routing_room: int) -> None:
+        self.place = place
+        self.context = context
+        self.faults = context.faults
+        self.labels = labels
+        self.routing_room = routing_room
+        self.resolver = Resolver(labels, context.faults, context.left)
+        self.echoes: list[str] = []
+
+    def tasks(self, label: str, value: object) -> Iterator[Task]:
+        """Yield the new tasks of a node: one, or one for each combination of its matrix."""
+        at = (*self.place.at, "tasks", label)
+        found = NODE.read(value, at, self.faults)
+        found.pop("matrix", None)
+        node = _Node(at, found.pop("task", None), cast("Wants", found.pop("requires", ())), found)
+        for own, choice in self._combinations(label, node):
+            before = self.faults.noted
+            task = self._task(own, choice, node)
+            if own in self.labels.old:
+                self._compare(task, at, before)
+                continue
+            if task.deadline is not None and (fault := deadline_fault(task, self.context.now)):
+                self.faults.add((*at, "task", "deadline"), fault)
+            yield task
+
+    def _combinations(self, label: str, node: _Node) -> Iterable[tuple[str, Choice]]:
+        matrix = self.labels.matrices.get(label)
+        if matrix is None:
+            return ((label, _UNVARIED),)
+        self.context.left.values -= size(node.task) * len(matrix.combinations)
+        if self.context.left.values < 0:
+            self.faults.add(node.at, f"makes more than {VALUES_MAX} values; split it")
+            return ()
+        return matrix.combinations.items()
+
+    def _compare(self, task: Task, at: Path, before: int) -> None:
+        """Tell an echo of a task that exists from an attempt to redefine it; a faulty one is neither."""
+        if self.faults.noted > before or not self.context.sound:
+            return
+        if digest(task) == self.labels.old[task.label]:
+            self.echoes.append(task.label)
+        else:
+            self.faults.add(at, f"{quoted(task.label)} exists with another definition; use another label")
+
+    def _task(self, own: str, choice: Choice, node: _Node) -> Task:
+        edges = self.resolver.edges(node.wants, own, choice, (*node.at, "requires"))
+        if self.context.left.edges < 0:
+            self.faults.add((*self.place.at, "tasks"), f"makes more than {EDGES_MAX} edges; split it")
+        parts: Found = {"slices": ()} if node.task is None else self._parts(choice, node.task, (*node.at, "task"))
+        return _make_task(label=own, requires=edges, **node.parts, **parts)
+
+    def _parts(self, choice: Choice, task: object, at: Path) -> Found:
+        """Read the task of a node, filled with the values of its combination."""
+        raw = fill(task, choice) if choice else task
+        parts = TASK.read(raw, at, self.faults)
+        if not isinstance(raw, dict):
+            return {"slices": ()}
+        parts["slices"] = slices = take_slices(cast("TaskFields", parts), at, self.faults)
+        if not slices or slices[0].kind in SERVER_KINDS:
+            parts["weight"] = 0
+            self._read_inner(raw, choice, at)
+        if self.place.marked is None or at[-2] in self.place.marked:
+            self._refuse_marks(raw, choice, at)
+        if "routing" in parts:
+            self._refuse_key(cast("str", parts["routing"]), at)
+        return parts
+
+    def _refuse_marks(self, raw: Raw, choice: Choice, at: Path) -> None:
+        """Note the marks that mean nothing here; those of a graph inside are its own."""
+        inner = [(*place, "graph") for place, _ in payloads(raw, at)]
+        marks = list(find(raw, at, leave=inner))
+        refuse_unfilled(marks, choice, self.faults)
+        refuse_subs(marks, self.labels, self.faults)
+
+    def _read_inner(self, raw: Raw, choice: Choice, at: Path) -> None:
+        """Read the graphs inside a task, only to note what is wrong with them."""
+        for place, payload in payloads(raw, at):
+            inner = payload.get(Kind.GRAPH)
+            if not isinstance(inner, dict):
+                continue
+            if self.place.nesting >= NESTING_MAX:
+                self.faults.add((*place, "graph"), f"is nested too deep; at most {NESTING_MAX} graphs in each other")
+                continue
+            axes = self.place.axes | choice.keys()
+            read_graph(inner, Place((*place, "graph"), axes=axes, nesting=self.place.nesting + 1), self.context)
+
+    def _refuse_key(self, routing: str, at: Path) -> None:
+        if len(routing) > self.routing_room >= 1:
+            excess = len(routing) - self.routing_room
+            self.faults.add((*at, "routing"), f"makes a routing key {excess} bytes too long; shorten it")
