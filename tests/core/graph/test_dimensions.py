@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.core.graph import Dimensions
+from taskyard.core.matching import Dimensions
 from tests.core.graph.documents import faults_of, read_task, task
 
 
