@@ -1,0 +1,67 @@
+"""What a run leaves on stdout: a summary for people, or one JSON object for programs; and faults on stderr."""
+
+import json
+import sys
+from collections.abc import Iterable
+
+from taskyard.cli import text, views
+from taskyard.wire.faults import Fault
+from taskyard.wire.progress import Outcome, Progress, State
+
+
+def give_summary(outcome: Outcome) -> None:
+    """Say how the graph ended, then name every task that did not end well."""
+    _answer(text.headline(outcome))
+    for task in outcome.tasks.values():
+        if task.state is not State.SUCCESSFUL:
+            _answer(f"  {views.lines(task)[0]}")
+
+
+def give_json(outcome: Outcome) -> None:
+    """Print the outcome as one JSON object, in ASCII: what tasks printed cannot act on a terminal."""
+    shape = {
+        "name": outcome.name,
+        "state": outcome.state,
+        "elapsed_ms": outcome.elapsed_ms,
+        "tasks": {label: _shape(task) for label, task in outcome.tasks.items()},
+    }
+    _answer(json.dumps(shape, indent=2))
+
+
+def say_faults(name: str, faults: Iterable[Fault]) -> None:
+    """List what is wrong with a document, a line for each fault, the place first as compilers do."""
+    listed = tuple(faults)
+    _talk(f"{text.harmless(name)} cannot be run: {text.many(len(listed), 'fault')}; nothing was started.")
+    for fault in listed:
+        _talk(f"  {text.harmless(_place(name, fault))}: {text.harmless(fault.message)}")
+
+
+def say_error(message: str) -> None:
+    """Say why something could not be done."""
+    _talk(f"taskyard: {text.harmless(message)}")
+
+
+def _answer(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def _talk(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def _shape(task: Progress) -> dict[str, object]:
+    return {
+        "state": task.state,
+        "reason": task.reason,
+        "exit_code": task.exit_code,
+        "attempts": task.attempt,
+        "elapsed_ms": task.elapsed_ms,
+        "blocked_by": list(task.blocked_by),
+        "tail": task.tail,
+    }
+
+
+def _place(name: str, fault: Fault) -> str:
+    numbers = [str(number) for number in (fault.line, fault.column) if number is not None]
+    place = ":".join([name, *numbers])
+    return f"{place}: {fault.path}" if fault.path else place

@@ -1,0 +1,93 @@
+"""Words for people: text made harmless, times made short, counts put in a sentence.
+
+What tasks print and what documents say is hostile. `harmless` is the one way for it to a terminal.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+
+from taskyard.wire.progress import Outcome, Progress, Reason
+
+#: A failure's last lines, enough to see it and few enough to see the next one.
+TAIL_LINES_MAX = 10
+#: One line of output on a few lines of a terminal; a minified file must not fill the screen.
+LINE_LENGTH_MAX = 400
+
+#: Sequences that a terminal obeys: OSC and its like with their text (in one line: an end that is missing must not hide
+#: what follows), CSI, then any other escape.
+_ESCAPES = re.compile(
+    "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"
+    "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    "|\x1b[ -/]*[0-~]?"
+)
+#: Controls, invisible marks that turn the reading order, surrogates, line separators.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def harmless(text: str) -> str:
+    """Give one line of text that no terminal obeys: escapes are dropped, other hidden characters spelled out."""
+    plain = _ESCAPES.sub("", text).replace("\t", "    ")
+    return plain if plain.isascii() and plain.isprintable() else "".join(map(_visible, plain))
+
+
+def last_lines(tail: str, lines_max: int = TAIL_LINES_MAX) -> list[str]:
+    """Give the last lines that a task printed, each harmless and of a bounded length."""
+    # A lone carriage return starts the line again: a terminal would show only what came last.
+    plain = re.sub(r"\r+\n", "\n", _ESCAPES.sub("", tail))
+    lines = [line.rpartition("\r")[2] for line in plain.split("\n")]
+    shown = [_cut(harmless(line.rstrip())) for line in lines if line.strip()]
+    return shown[-lines_max:]
+
+
+def seconds(elapsed_ms: int) -> str:
+    """Spell a duration."""
+    if elapsed_ms < 60_000:
+        return f"{elapsed_ms / 1000:.1f} s"
+    minutes, rest = divmod(elapsed_ms // 1000, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def many(count: int, noun: str) -> str:
+    """Count a noun: `1 task`, `2 tasks`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def ending(progress: Progress) -> str:
+    """Say how an attempt ended."""
+    parts = [_cause(progress)]
+    if progress.attempt > 1:
+        parts.append(f"attempt {progress.attempt}")
+    if progress.elapsed_ms is not None:
+        parts.append(seconds(progress.elapsed_ms))
+    return ", ".join(part for part in parts if part)
+
+
+def counts(tasks: Iterable[Progress]) -> str:
+    """Count tasks by state: `3 successful, 1 failed`."""
+    return ", ".join(f"{count} {state}" for state, count in Counter(task.state.value for task in tasks).items())
+
+
+def headline(outcome: Outcome) -> str:
+    """Say how a graph ended, in a line."""
+    ended = f"{harmless(outcome.name)}: {outcome.state} in {seconds(outcome.elapsed_ms)}"
+    return f"{ended}: {counts(outcome.tasks.values())}" if outcome.tasks else ended
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) in _HIDDEN:
+        return character.encode("unicode_escape").decode()
+    return character
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LINE_LENGTH_MAX else f"{line[:LINE_LENGTH_MAX]} ..."
+
+
+def _cause(progress: Progress) -> str:
+    if progress.reason is Reason.TIMED_OUT:
+        return "timed out"
+    if progress.reason is Reason.SIGNALED and progress.exit_code:
+        return f"ended by signal {progress.exit_code - 128}"
+    return f"exit code {progress.exit_code}" if progress.exit_code else ""

@@ -1,0 +1,85 @@
+"""The view of a run: which one suits the terminal, and the plain one for everything that is no terminal.
+
+A view is told of progress and shows it on stderr. It decides nothing and keeps only what it shows.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol, Self, TextIO
+
+from taskyard.cli import text
+from taskyard.cli.work import Plan
+from taskyard.wire.progress import Progress, State
+
+
+class View(AbstractContextManager["View"], Protocol):
+    """Shows progress while it is open."""
+
+    def show(self, progress: Progress) -> None:
+        """Show what became of a task."""
+        ...
+
+
+def choose(plan: Plan, jobs: int) -> View:
+    """Choose the live view for a terminal that can draw, and plain lines for everything else."""
+    if not _can_draw(sys.stderr):
+        return PlainView(plan, jobs, sys.stderr)
+    from taskyard.cli.live import LiveView  # noqa: PLC0415 - drawing costs time to load
+
+    return LiveView(plan)
+
+
+class PlainView:
+    """One line for everything that happens, free of escape codes."""
+
+    def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:
+        self._opening = f"{text.harmless(plan.name)}: {text.many(len(plan.labels), 'task')}, {jobs} at a time"
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        self._say(self._opening)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Every line has been shown already."""
+
+    def show(self, progress: Progress) -> None:
+        for line in lines(progress):
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def lines(progress: Progress) -> list[str]:
+    """Put what became of a task in a line, and what it printed last below it when it went wrong."""
+    line = f"{progress.state:<11} {text.harmless(progress.label)}"
+    told = _TOLD.get(progress.state, text.ending)(progress)
+    first = f"{line} ({told})" if told else line
+    # Pending with an end behind it: the attempt failed and is going to be repeated.
+    went_wrong = progress.exit_code not in (None, 0)
+    return [first, *(f"  | {shown}" for shown in text.last_lines(progress.tail))] if went_wrong else [first]
+
+
+def _can_draw(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _blocked(progress: Progress) -> str:
+    return f"waits for {', '.join(map(text.harmless, progress.blocked_by))}"
+
+
+def _running(progress: Progress) -> str:
+    return f"attempt {progress.attempt}" if progress.attempt > 1 else ""
+
+
+_TOLD: dict[State, Callable[[Progress], str]] = {
+    State.BLOCKED: _blocked,
+    State.RUNNING: _running,
+    State.STOPPING: lambda _: "Ctrl-C again kills it",
+    State.UNSCHEDULED: _blocked,
+    State.PENDING: lambda progress: f"{text.ending(progress)}; again",
+}

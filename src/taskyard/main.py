@@ -1,0 +1,93 @@
+"""The composition root: joins the commands with what does their work. The only module that knows both.
+
+Nothing is imported before it is needed, so that `taskyard --version` and a Tab key answer at once.
+"""
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from taskyard.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from taskyard.core.graph import Fault as GraphFault
+    from taskyard.core.graph import Graph
+    from taskyard.wire.progress import Outcome, Progress
+
+
+def main() -> None:
+    """Be the program `taskyard`."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(_call(sys.argv[1:]))
+
+
+def _call(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        # Scripts ask for it often, and it needs no command line to be understood.
+        sys.stdout.write(f"{_version()}\n")
+        return Exit.OK
+    from taskyard.cli import app  # noqa: PLC0415
+
+    try:
+        code = app.call(app.build(Inline(), _version), arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left; nothing more can be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.ERROR
+    return code
+
+
+def _version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415
+
+    return version("taskyard")
+
+
+class Inline:
+    """The work of the commands, done in this process."""
+
+    def plan(self, text: bytes, name: str) -> "InlinePlan":
+        from taskyard.core.graph import validate  # noqa: PLC0415
+        from taskyard.inline import refusals  # noqa: PLC0415
+        from taskyard.wire.reading import read_document  # noqa: PLC0415
+
+        validation = validate(read_document(text, name))
+        _refuse(text, validation.faults)
+        assert validation.graph is not None
+        _refuse(text, refusals(validation.graph))
+        return InlinePlan(validation.graph, validation.graph.name or name)
+
+
+@dataclass(frozen=True, slots=True)
+class InlinePlan:
+    """A graph that passed."""
+
+    graph: "Graph"
+    name: str
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.graph.tasks)
+
+    def run(self, jobs: int, watch: "Callable[[Progress], None]") -> "Outcome":
+        from taskyard.inline import run_graph  # noqa: PLC0415
+
+        return replace(run_graph(self.graph, jobs, watch), name=self.name)
+
+
+def _refuse(text: bytes, faults: "Iterable[GraphFault]") -> None:
+    """Raise what is wrong with a graph as faults of its document, each with its line where that is known."""
+    from taskyard.wire.faults import Fault, RefusedDocument  # noqa: PLC0415
+    from taskyard.wire.reading import find_lines  # noqa: PLC0415
+
+    found = tuple(faults)
+    if found:
+        lines = find_lines(text, {fault.path for fault in found})
+        raise RefusedDocument(Fault(fault.message, fault.path, lines.get(fault.path)) for fault in found)

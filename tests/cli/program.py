@@ -1,0 +1,39 @@
+"""The installed program, as a shell would start it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.cli.waiting import DEADLINE_SECONDS
+
+PROGRAM = Path(sys.executable).with_name("taskyard")
+ROOT = Path(__file__).parents[2]
+#: What a script sees: no terminal, no wish about colours.
+QUIET = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+
+
+def taskyard(
+    *arguments: str, document: str = "", cwd: Path = ROOT, env: Mapping[str, str] = QUIET
+) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end; `document` is its standard input."""
+    command = [str(PROGRAM), *arguments]
+    return subprocess.run(
+        command, input=document, capture_output=True, text=True, cwd=cwd, env=env, timeout=DEADLINE_SECONDS, check=False
+    )
+
+
+def run(tasks: Mapping[str, object], *options: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a graph of these tasks."""
+    return taskyard("run", "-", *options, document=graph(tasks), cwd=cwd)
+
+
+def graph(tasks: Mapping[str, object]) -> str:
+    return json.dumps({"name": "trial", "tasks": tasks})
+
+
+def script(text: str, *requires: str, reruns: object = 0, **payload: object) -> dict[str, object]:
+    """Describe a task that runs a script."""
+    return {"requires": list(requires), "reruns": reruns, "task": {"payload": {"script": text, **payload}}}

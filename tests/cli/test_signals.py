@@ -1,0 +1,112 @@
+"""A signal ends a run: what it started is ended first, and the exit code says so."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import PROGRAM, QUIET, graph, script
+from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_fifo, read_until, until
+
+
+@pytest.fixture(autouse=True)
+def _heeded() -> Iterator[None]:
+    """Have what we start heed signals, even when we were started in the background and ignore them."""
+    before = {number: signal.signal(number, _not_ignored) for number in (signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _not_ignored(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def started(task: dict[str, object], folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start a run of one task, and give it with the pid that the task wrote to `told`."""
+    os.mkfifo(folder / "told")
+    tasks = {"task": task, "after": script("true", "task"), "other": script("touch other", cwd=".")}
+    (folder / "graph.json").write_text(graph(tasks))
+    command = [str(PROGRAM), "run", "graph.json", "--jobs", "1", *options]
+    with subprocess.Popen(command, cwd=folder, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        try:
+            yield program, int(read_fifo(folder / "told", program))
+        finally:
+            program.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_what_runs_and_then_the_program(number: signal.Signals, tmp_path: Path) -> None:
+    with started(script("echo $$ > told; sleep 1000", cwd="."), tmp_path) as (program, pid):
+        program.send_signal(number)
+        said, talked = program.communicate(timeout=DEADLINE_SECONDS)
+    assert program.returncode == 130
+    until(lambda: is_gone(pid), "the end of the task")
+    assert said.startswith(b"trial: canceled in ")
+    assert b"3 canceled\n" in said
+    assert not (tmp_path / "other").exists()
+    assert b"stopping    task" in talked
+    assert b"Traceback" not in talked
+
+
+def test_a_signal_that_was_ignored_when_the_program_started_stays_ignored(tmp_path: Path) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    os.mkfifo(tmp_path / "go")
+    with started(script("echo $$ > told; read line < go", cwd="."), tmp_path) as (program, _):
+        program.send_signal(signal.SIGHUP)
+        (tmp_path / "go").write_text("go\n")
+        assert program.wait(DEADLINE_SECONDS) == 0
+
+
+def test_a_second_signal_kills_what_does_not_heed_the_first(tmp_path: Path) -> None:
+    deaf = script("trap '' TERM; echo $$ > told; while :; do sleep 1000; done", cwd=".")
+    with started(deaf, tmp_path) as (program, pid):
+        assert program.stderr
+        program.send_signal(signal.SIGINT)
+        read_until(program.stderr.fileno(), "stopping    task (Ctrl-C again kills it)", program)
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=DEADLINE_SECONDS)
+    assert program.returncode == 130
+    until(lambda: is_gone(pid), "the end of the task")
+
+
+def test_a_task_that_ends_well_while_it_is_stopped_is_canceled_all_the_same(tmp_path: Path) -> None:
+    polite = script("trap 'exit 0' TERM; echo $$ > told; sleep 1000 & wait", cwd=".")
+    with started(polite, tmp_path, "-o", "json") as (program, _):
+        program.send_signal(signal.SIGTERM)
+        said, _ = program.communicate(timeout=DEADLINE_SECONDS)
+    assert said.count(b'"state": "canceled"') == 4
+
+
+def test_an_outcome_that_nobody_reads_is_no_reason_to_complain(tmp_path: Path) -> None:
+    waits = script("echo $$ > told; read line < go", cwd=".")
+    os.mkfifo(tmp_path / "go")
+    with started(waits, tmp_path) as (program, _):
+        assert program.stdout
+        assert program.stderr
+        program.stdout.close()
+        (tmp_path / "go").write_text("go\n")
+        talked = program.stderr.read()
+        assert program.wait(DEADLINE_SECONDS) == 1
+    assert talked.splitlines()[-1].startswith(b"successful  ")
+
+
+def test_a_view_that_nobody_reads_any_more_leaves_no_process(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    talk = script("read line < go; exit 1", cwd=".")
+    holder = script("echo $$ > told; sleep 1000", cwd=".")
+    (tmp_path / "graph.json").write_text(graph({"talk": talk, "holder": holder}))
+    os.mkfifo(tmp_path / "told")
+    command = [str(PROGRAM), "run", "graph.json", "--jobs", "2"]
+    with subprocess.Popen(command, cwd=tmp_path, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stderr
+        pid = int(read_fifo(tmp_path / "told", program))
+        program.stderr.close()
+        (tmp_path / "go").write_text("go\n")
+        assert program.wait(DEADLINE_SECONDS) == 1
+    until(lambda: is_gone(pid), "the end of the task")
