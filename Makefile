@@ -30,7 +30,7 @@ fmt: .venv/ready ## format and mend what can be mended
 	$(RUN) ruff format .
 	$(RUN) ruff check --fix .
 
-bench: .venv/bench ## run every benchmark and write benchmarks/results/
+bench: .venv/ready ## run every benchmark and write benchmarks/results/
 	$(RUN) python -m benchmarks
 
 docs: .venv/ready ## write the generated parts of docs/ anew
@@ -38,7 +38,6 @@ docs: .venv/ready ## write the generated parts of docs/ anew
 
 pins: $(UV) ## resolve pyproject.toml anew into requirements/
 	$(UV) pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements/dev.txt
-	$(UV) pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --group bench -c requirements/dev.txt -o requirements/bench.txt
 
 clean: ## remove what make made
 	rm -rf .tools .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -50,8 +49,4 @@ $(UV):
 	$(UV) venv -q --clear --python $(PYTHON) .venv
 	$(UV) pip sync -q --python $(BIN)/python --require-hashes requirements/dev.txt
 	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
-	@touch $@
-
-.venv/bench: .venv/ready requirements/bench.txt
-	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/bench.txt
 	@touch $@

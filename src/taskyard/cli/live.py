@@ -24,6 +24,8 @@ RUNNING_SHOWN_MAX = 12
 
 _STYLES = {State.SUCCESSFUL: "green", State.FAILED: "bold red", State.PENDING: "yellow", State.BLOCKED: "yellow"}
 _ENDED = {State.SUCCESSFUL, State.FAILED, State.BLOCKED, State.CANCELED}
+_BEGINS = {State.RUNNING}
+_GOES_ON = {State.STOPPING}
 
 
 class LiveView:
@@ -53,10 +55,10 @@ class LiveView:
         self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        if progress.state is State.RUNNING:
+        if progress.state in _BEGINS:
             self._running[progress.label] = time.monotonic()
             return  # it is seen below the bar
-        if progress.state is not State.STOPPING:
+        if progress.state not in _GOES_ON:
             self._running.pop(progress.label, None)
         if progress.state in _ENDED:
             self._ended[progress.label] = progress.state

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from taskyard.cli import text, views
 from taskyard.wire.faults import Fault
-from taskyard.wire.progress import Outcome, Progress, State
+from taskyard.wire.progress import Outcome, Progress, Reason
 
 
 def give_summary(outcome: Outcome) -> None:
     """Say how the graph ended, then name every task that did not end well."""
     _answer(text.headline(outcome))
     for task in outcome.tasks.values():
-        if task.state is not State.SUCCESSFUL:
+        if task.reason is not Reason.DONE:
             _answer(f"  {views.lines(task)[0]}")
 
 

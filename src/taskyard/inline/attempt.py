@@ -32,7 +32,7 @@ SIGNALED_BASE = 128
 class End:
     """How an attempt ended; when a signal ended it, the exit code is what a shell would answer."""
 
-    exit_code: int
+    exit_code: int | None  # None: nothing had to be started
     signaled: bool
     elapsed_ms: int
     tail: str

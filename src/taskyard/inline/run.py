@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
-from taskyard.core import ids
-from taskyard.core.graph import Graph, Reruns, Task, substitute
-from taskyard.core.graph.limits import RERUN_DELAY_MAX_MS
-from taskyard.core.machine import ENDED
-from taskyard.core.words import GraphState, Kind, Millis, Reason, State
+from taskyard.core import budget, ids
+from taskyard.core.budget import Life
+from taskyard.core.graph import Graph, Member, Task, substitute, tally, verdict
+from taskyard.core.machine import ENDED, Tell, effects, step
+from taskyard.core.words import GraphState, Kind, Millis, Reason, Signal
 from taskyard.inline.attempt import Attempt, End
 from taskyard.inline.invocation import Invocation, invocation
 from taskyard.inline.signals import signals_to
@@ -27,10 +27,11 @@ from taskyard.wire.progress import Outcome, Progress
 
 Watch = Callable[[Progress], None]
 
+#: The end of an attempt for which nothing had to be started.
+NOTHING_RAN = End(exit_code=None, signaled=False, elapsed_ms=0, tail="")
+
 #: Nothing waits longer than a day at a time; a longer wait is more than the platform can be asked for.
 PATIENCE_SECONDS_MAX = 86_400.0
-#: Delays stop growing here, long after the longest that is allowed; more would only overflow.
-GROWTHS_MAX = 32
 
 
 def run_graph(graph: Graph, jobs: int, watch: Watch) -> Outcome:
@@ -72,17 +73,19 @@ class _Run:
         self._began = time.monotonic()
         self._invocations = _invocations(graph)
         self._scheduler = _scheduler(graph)
+        self._rules = {label: budget.rules_of(task, _now()) for label, task in graph.tasks.items()}
+        self._lives = dict.fromkeys(graph.tasks, Life())
         self._order = {label: (task.priority, place) for place, (label, task) in enumerate(graph.tasks.items())}
         self._dependents = _dependents(graph)
         self._ready: list[tuple[tuple[int, int], str]] = []
-        self._later: list[tuple[float, str]] = []
+        self._later: list[tuple[Millis, str]] = []
         self._running: dict[str, _Running] = {}
         self._told: dict[str, Progress] = {}
         self._news: SimpleQueue[tuple[str, End] | None] = SimpleQueue()
         self._canceled = False
 
     def to_its_end(self) -> None:
-        self._line_up(self._scheduler.available_tasks)
+        self._release(self._scheduler.available_tasks)
         while self._ready or self._running or self._later:
             self._start_what_fits()
             self._hear()
@@ -104,25 +107,31 @@ class _Run:
         tasks = {label: self._last(task) for label, task in self._graph.tasks.items()}
         return Outcome(self._graph.name, self._graph_state(tasks), _since_ms(self._began), tasks)
 
-    def _line_up(self, labels: Iterable[object]) -> None:
+    def _release(self, labels: Iterable[object]) -> None:
         for label in map(str, labels):
-            heapq.heappush(self._ready, (self._order[label], label))
+            self._send(label, Signal.RELEASE)
+            self._line_up(label)
+
+    def _line_up(self, label: str) -> None:
+        heapq.heappush(self._ready, (self._order[label], label))
 
     def _start_what_fits(self) -> None:
         while self._ready and len(self._running) < self._jobs:
             _, label = heapq.heappop(self._ready)
+            self._claim(label)
             if label in self._invocations:
                 self._start(label, self._invocations[label])
             else:
-                self._scheduler.fetch_task(label)
-                self._succeed(Progress(label, State.SUCCESSFUL, 1, Reason.DONE, elapsed_ms=0))
+                self._settle(label, Reason.DONE, NOTHING_RAN)
+
+    def _claim(self, label: str) -> None:
+        life = self._lives[label] = budget.claimed(budget.admitted(self._lives[label], _now()))
+        if life.attempt == 1:
+            self._scheduler.fetch_task(label)
 
     def _start(self, label: str, start: Invocation) -> None:
-        attempts = self._attempts(label)
-        if not attempts:
-            self._scheduler.fetch_task(label)
         attempt = Attempt(start, on_end=lambda end: self._news.put((label, end)))
-        self._tell(Progress(label, State.RUNNING, attempts + 1))
+        self._tell(Progress(label, self._lives[label].state, self._lives[label].attempt))
         attempt.start()
         self._running[label] = _Running(attempt, start, act_at=time.monotonic() + start.timeout_ms / 1000)
 
@@ -130,7 +139,7 @@ class _Run:
         """Wait for news, until the next moment to act."""
         if not self._running and not self._later:
             return
-        moments = [running.act_at for running in self._running.values()] + [due for due, _ in self._later[:1]]
+        moments = [running.act_at for running in self._running.values()] + [due / 1000 for due, _ in self._later[:1]]
         try:
             news = self._news.get(timeout=max(0.0, min(min(moments) - time.monotonic(), PATIENCE_SECONDS_MAX)))
         except Empty:
@@ -138,48 +147,48 @@ class _Run:
         if news is None:
             self._cancel()
         else:
-            self._settle(*news)
+            label, end = news
+            self._settle(label, self._running.pop(label).verdict or _reason(end), end)
 
     def _keep_time(self) -> None:
         now = time.monotonic()
         for running in self._running.values():
             if running.act_at <= now:
                 running.press(Reason.TIMED_OUT)
-        while self._later and self._later[0][0] <= now:
-            self._line_up([heapq.heappop(self._later)[1]])
+        while self._later and self._later[0][0] <= now * 1000:
+            self._line_up(heapq.heappop(self._later)[1])
 
-    def _settle(self, label: str, end: End) -> None:
-        progress = self._judge(label, self._running.pop(label).verdict, end)
-        if progress.state is State.SUCCESSFUL:
-            self._succeed(progress)
-        elif progress.state is State.FAILED:
-            self._fail(progress)
-        else:
-            self._tell(progress)
-        if progress.state is State.PENDING:
-            due = time.monotonic() + _delay_ms(self._graph.tasks[label].reruns, progress.attempt) / 1000
-            heapq.heappush(self._later, (due, label))
+    def _settle(self, label: str, reason: Reason, end: End) -> None:
+        """Have the end of an attempt judged by the rules, and carry out what follows."""
+        signal_, now = (Signal.SUCCEED if reason is Reason.DONE else Signal.FAIL), _now()
+        exit_code = end.exit_code if reason is Reason.EXIT_CODE else None
+        life = self._lives[label]
+        ruling = budget.report(life, self._rules[label], life.attempt, signal_, now, exit_code)
+        self._lives[label] = ruling.life_after
+        progress = Progress(label, ruling.target, life.attempt, reason, end.exit_code, end.elapsed_ms, end.tail)
+        if ruling.again:
+            heapq.heappush(self._later, (ruling.life_after.not_before_ms or now, label))
+        self._follow(progress, effects(life.state, ruling.target).tell)
 
-    def _judge(self, label: str, verdict: Reason | None, end: End) -> Progress:
-        reason = verdict or _reason(end)
-        attempt = self._attempts(label)
-        state = State.SUCCESSFUL if reason is Reason.DONE else State.FAILED
+    def _follow(self, progress: Progress, tell: Tell | None) -> None:
+        self._tell(progress)
         if self._canceled:
-            state = State.CANCELED
-        elif state is State.FAILED and _is_rerun(self._graph.tasks[label].reruns, attempt, reason, end.exit_code):
-            state = State.PENDING
-        return Progress(label, state, attempt, reason, end.exit_code, end.elapsed_ms, end.tail)
+            return  # a canceled graph starts nothing
+        if tell is Tell.SUCCESS:
+            self._release(self._scheduler.deliver_task(progress.label))
+        elif tell is Tell.FAILURE:
+            self._block(progress.label)
 
-    def _succeed(self, progress: Progress) -> None:
-        self._tell(progress)
-        self._line_up(self._scheduler.deliver_task(progress.label))
-
-    def _fail(self, progress: Progress) -> None:
-        self._tell(progress)
-        self._scheduler.fail_task(progress.label)
-        for label in self._dependents.get(progress.label, ()):
+    def _block(self, failed: str) -> None:
+        self._scheduler.fail_task(failed)
+        for label in self._dependents[failed]:
+            self._send(label, Signal.BLOCK)
             by = tuple(sorted(map(str, self._scheduler.blocked_tasks[label])))
-            self._tell(Progress(label, State.BLOCKED, reason=Reason.PREREQUISITE_FAILED, blocked_by=by))
+            self._tell(Progress(label, self._lives[label].state, reason=Reason.PREREQUISITE_FAILED, blocked_by=by))
+
+    def _send(self, label: str, signal_: Signal) -> None:
+        life = self._lives[label]
+        self._lives[label] = replace(life, state=step(life.state, signal_).target)
 
     def _cancel(self) -> None:
         """Start nothing more and ask what runs to end; asked again, kill it."""
@@ -187,34 +196,29 @@ class _Run:
         for label, running in self._running.items():
             running.press(Reason.ASKED)
             if not self._canceled:
-                self._tell(Progress(label, State.STOPPING, self._attempts(label)))
+                self._send(label, Signal.CANCEL)
+                self._tell(Progress(label, self._lives[label].state, self._lives[label].attempt))
         self._canceled = True
 
     def _tell(self, progress: Progress) -> None:
         # Of a good end nobody asks for the output again, and kept for every task it would be much.
-        self._told[progress.label] = replace(progress, tail="") if progress.state is State.SUCCESSFUL else progress
+        self._told[progress.label] = replace(progress, tail="") if progress.reason is Reason.DONE else progress
         self._watch(progress)
 
-    def _attempts(self, label: str) -> int:
-        return self._told[label].attempt if label in self._told else 0
-
     def _last(self, task: Task) -> Progress:
-        told = self._told.get(task.label)
-        if told is not None and told.state in ENDED:
-            return told
-        if self._canceled:
-            return Progress(task.label, State.CANCELED, self._attempts(task.label), Reason.ASKED)
-        return told or Progress(task.label, State.UNSCHEDULED, reason=Reason.PREREQUISITE, blocked_by=self._unmet(task))
+        told, life = self._told.get(task.label), self._lives[task.label]
+        if self._canceled and life.state not in ENDED:
+            state = step(life.state, Signal.CANCEL).target
+            return Progress(task.label, state, life.attempt, Reason.ASKED)
+        return told or Progress(task.label, life.state, reason=Reason.PREREQUISITE, blocked_by=self._unmet(task))
 
     def _unmet(self, task: Task) -> tuple[str, ...]:
         told = {edge.task: self._told.get(edge.task) for edge in task.requires}
-        return tuple(label for label, last in told.items() if last is None or last.state is not State.SUCCESSFUL)
+        return tuple(label for label, last in told.items() if last is None or last.reason is not Reason.DONE)
 
     def _graph_state(self, tasks: Mapping[str, Progress]) -> GraphState:
-        if self._canceled:
-            return GraphState.CANCELED
-        good = all(task.state is State.SUCCESSFUL for task in tasks.values())
-        return GraphState.FINISHED if good else GraphState.BLOCKED
+        members = {label: Member(progress.state) for label, progress in tasks.items()}
+        return verdict(tally(members, {}), self._canceled)
 
 
 def _invocations(graph: Graph) -> dict[str, Invocation]:
@@ -249,13 +253,9 @@ def _reason(end: End) -> Reason:
     return Reason.EXIT_CODE if end.exit_code else Reason.DONE
 
 
-def _is_rerun(reruns: Reruns, attempt: int, reason: Reason, exit_code: int) -> bool:
-    asked = not reruns.exit_codes or (reason is Reason.EXIT_CODE and exit_code in reruns.exit_codes)
-    return asked and attempt <= reruns.count
-
-
-def _delay_ms(reruns: Reruns, attempt: int) -> float:
-    return min(reruns.delay_ms * reruns.factor ** min(attempt - 1, GROWTHS_MAX), RERUN_DELAY_MAX_MS)
+def _now() -> Millis:
+    """Read the clock of this run: milliseconds that only ever grow."""
+    return Millis(time.monotonic_ns() // 1_000_000)
 
 
 def _since_ms(moment: float) -> int:
