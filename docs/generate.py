@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from taskyard.core.events import KINDS
 from taskyard.core.graph import FIELDS, REQUIRED, Field
 from taskyard.core.machine import ARROWS, Outcome, effects, step
 from taskyard.core.words import Signal, State
@@ -46,6 +47,11 @@ def follows() -> str:
     )
     rows = (_effect_row(source, target) for source, target in moves)
     return _table(["from", "to", "dependents hear", "queue", "mutexes and weight", "attempt", "round"], rows)
+
+
+def events() -> str:
+    """List the kinds of events."""
+    return ", ".join(f"`{kind}`" for kind in KINDS)
 
 
 def fields() -> str:
@@ -108,7 +114,13 @@ def _fill(part: re.Match[str]) -> str:
     return f"{part[1]}{PARTS[part[2]]()}\n{part[3]}"
 
 
-PARTS: Mapping[str, Callable[[], str]] = {"diagram": diagram, "matrix": matrix, "follows": follows, "fields": fields}
+PARTS: Mapping[str, Callable[[], str]] = {
+    "diagram": diagram,
+    "matrix": matrix,
+    "follows": follows,
+    "fields": fields,
+    "events": events,
+}
 
 
 def main() -> int:

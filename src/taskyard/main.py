@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from taskyard.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from taskyard.core.graph import Fault as GraphFault
     from taskyard.core.graph import Graph
+    from taskyard.wire.faults import Fault
     from taskyard.wire.progress import Outcome, Progress
 
 
@@ -56,12 +57,12 @@ class Inline:
     def plan(self, text: bytes, name: str) -> "InlinePlan":
         from taskyard.core.graph import validate  # noqa: PLC0415
         from taskyard.inline import refusals  # noqa: PLC0415
-        from taskyard.wire.reading import read_document  # noqa: PLC0415
 
-        validation = validate(read_document(text, name))
-        _refuse(text, validation.faults)
+        value, of_text = _read(text, name)
+        validation = validate(value)
+        of_graph = validation.faults if validation.graph is None else refusals(validation.graph)
+        _refuse(text, of_text, of_graph)
         assert validation.graph is not None
-        _refuse(text, refusals(validation.graph))
         return InlinePlan(validation.graph, validation.graph.name or name)
 
 
@@ -82,12 +83,25 @@ class InlinePlan:
         return replace(run_graph(self.graph, jobs, watch), name=self.name)
 
 
-def _refuse(text: bytes, faults: "Iterable[GraphFault]") -> None:
-    """Raise what is wrong with a graph as faults of its document, each with its line where that is known."""
+def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
+    """Read a document; a text that is faulty but could be read is judged on, so that every fault is told at once."""
+    from taskyard.wire.faults import UnreadableDocument  # noqa: PLC0415
+    from taskyard.wire.reading import read_document  # noqa: PLC0415
+
+    try:
+        return read_document(text, name), ()
+    except UnreadableDocument as unreadable:
+        if unreadable.value is None:
+            raise
+        return unreadable.value, unreadable.faults
+
+
+def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFault, ...]") -> None:
+    """Raise what is wrong with a document, if anything is, each fault with its line where that is known."""
     from taskyard.wire.faults import Fault, RefusedDocument  # noqa: PLC0415
     from taskyard.wire.reading import find_lines  # noqa: PLC0415
 
-    found = tuple(faults)
-    if found:
-        lines = find_lines(text, {fault.path for fault in found})
-        raise RefusedDocument(Fault(fault.message, fault.path, lines.get(fault.path)) for fault in found)
+    if of_text or of_graph:
+        lines = find_lines(text, {fault.path for fault in of_graph})
+        placed = (Fault(fault.message, fault.path, lines.get(fault.path)) for fault in of_graph)
+        raise RefusedDocument([*of_text, *placed])

@@ -144,3 +144,16 @@ def test_a_document_from_standard_input_is_named_so() -> None:
 def test_a_huge_document_is_refused_by_its_size(tmp_path: Path) -> None:
     document = json.dumps({"tasks": {"a": script("#" * 11 * 1024 * 1024)}})
     assert "at most 10485760 are read" in refused(document, "huge.json", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("document", "name"),
+    [
+        ('{"tasks": {"a": {"reruns": -1, "reruns": -2, "task": {"payload": {"noop": true}}}}}', "twice.json"),
+        ("tasks:\n  a:\n    reruns: -1\n    reruns: -2\n    task: {payload: {noop: true}}\n", "twice.yaml"),
+    ],
+)
+def test_faults_of_the_text_do_not_hide_those_of_the_graph(document: str, name: str, tmp_path: Path) -> None:
+    said = refused(document, name, tmp_path)
+    assert "there twice" in said
+    assert "tasks.a.reruns: must be an integer from 0 to 999" in said

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.core.admission import decide, impossible_demands
+from taskyard.core.admission import decide, impossible_demands, unadmitted
 from taskyard.core.graph.document import Mutex
 from taskyard.core.partials import RESERVE_AFTER_MS, Contender, Decision, Facts, Held, Holder, Json, Pool
 from taskyard.core.words import Millis, Reason, TaskId
@@ -495,3 +495,21 @@ def elsewhere(facts: Facts) -> Facts:
     for name in (*KEYS, *POOLS, *LIMITS):
         text = text.replace(f'"{name}"', f'"other {name}"')
     return Facts.from_json(json.loads(text.replace('"id": "', '"id": "other ')))
+
+
+def test_what_is_in_use_is_told_with_the_reason() -> None:
+    one = replace(task("t", weight=4), limits=())
+    full = Facts((one,), (holder("h", weight=7),), (Pool("p", 10),))
+    (held,) = decide(full, NOW).held
+    assert (held.reason, held.used, held.total, held.need) == (Reason.CAPACITY, 7, 10, 4)
+    licensed = replace(one, limits=(("l", 3),))
+    short = Facts((licensed,), (replace(holder("h"), limits=(("l", 3),)),), limits={"l": 5})
+    (held,) = decide(short, NOW).held
+    assert (held.reason, held.name, held.used, held.total, held.need) == (Reason.LIMIT, "l", 3, 5, 3)
+
+
+def test_a_waiting_task_gives_its_mutexes_back_when_its_last_bot_is_gone() -> None:
+    held, plain = task("held", mutexes=[Mutex("a")]), task("plain")
+    gone = [replace(held, served=False), replace(plain, served=False)]
+    assert unadmitted(gone) == ("held",)  # without mutexes it may as well wait in its queue
+    assert unadmitted([held, plain]) == ()

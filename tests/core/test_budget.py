@@ -20,7 +20,7 @@ DAY_MS = 24 * HOUR_MS
 
 RUNNING = Life(S.RUNNING, attempt=1)
 STOPPING = replace(RUNNING, state=S.STOPPING)
-WAITING = Life(S.WAITING, first_admitted_ms=Millis(NOW - DAY_MS))
+WAITING = Life(S.WAITING, waits_since_ms=Millis(NOW - DAY_MS))
 
 
 def at(ms_from_now: int) -> Millis:
@@ -174,7 +174,7 @@ def test_what_goes_again_keeps_its_slice_and_waits_anew(end: Signal) -> None:
     life = budget.claimed(replace(WAITING, slice_index=1))
     after = tell(life, end, Rules(reruns=1, slices=(Patience(), Patience()))).life_after
     assert after.slice_index == 1
-    assert budget.admitted(after, at(77)).first_admitted_ms == at(77)
+    assert budget.admitted(after, at(77)).waits_since_ms == at(77)
 
 
 @pytest.mark.parametrize(
@@ -374,13 +374,34 @@ def test_a_task_without_slices_of_its_own_waits_a_day_for_a_bot() -> None:
     [(0, Outcome.ILLEGAL), (9_999, Outcome.ILLEGAL), (10_000, Outcome.MOVE), (10_001, Outcome.MOVE)],
 )
 def test_a_slice_expires_when_its_time_from_the_first_admission_is_over(waited_ms: int, outcome: Outcome) -> None:
-    life = replace(WAITING, first_admitted_ms=at(-waited_ms))
+    life = replace(WAITING, waits_since_ms=at(-waited_ms))
     ruling = budget.expire(life, Rules(slices=(Patience(10_000),)), 0, NOW, (True,))
     assert ruling.outcome is outcome
     assert ruling.target is (S.ERROR if outcome is Outcome.MOVE else S.WAITING)
 
 
-def test_a_task_that_was_never_admitted_does_not_expire() -> None:
+def test_a_task_that_is_held_for_want_of_a_bot_waits_and_expires_like_one_that_was_let_in() -> None:
+    held = budget.unserved(Life(S.PENDING), at(-10_000))
+    assert budget.unserved(held, NOW) == held
+    assert budget.admitted(held, NOW).waits_since_ms == at(-10_000)
+    ruling = budget.expire(held, Rules(slices=(Patience(10_000),)), 0, NOW, (False,))
+    assert (ruling.target, ruling.reason) == (S.ERROR, Reason.EXPIRED)
+
+
+def test_a_lost_task_whose_bots_are_all_gone_expires_after_a_whole_wait() -> None:
+    lost = tell(budget.claimed(replace(WAITING, waits_since_ms=at(-1))), G.LOSE, Rules()).life_after
+    held = budget.unserved(lost, at(1_000))
+    assert budget.expires_at(held, Rules()) == at(1_000 + DAY_MS)
+
+
+def test_a_chosen_start_is_kept_by_every_round() -> None:
+    rules = Rules(not_before_ms=at(500))
+    assert budget.born(rules).not_before_ms == at(500)
+    canceled = replace(budget.born(rules), state=S.CANCELED)
+    assert budget.rerun(canceled, rules).life_after.not_before_ms == at(500)
+
+
+def test_a_task_that_does_not_wait_for_a_bot_does_not_expire() -> None:
     life = Life(S.PENDING)
     assert budget.expires_at(life, Rules()) is None
     assert budget.expire(life, Rules(), 0, at(99 * DAY_MS), (False,)) == unmoved(life, Outcome.ILLEGAL)
@@ -390,7 +411,7 @@ def test_being_let_in_a_second_time_does_not_start_the_time_of_a_slice_anew() ->
     once = budget.admitted(Life(S.PENDING), NOW)
     back = replace(once, state=step(once.state, G.UNADMIT).target)
     assert budget.admitted(back, at(5_000)) == once
-    assert once.first_admitted_ms == NOW
+    assert once.waits_since_ms == NOW
 
 
 @pytest.mark.parametrize(
@@ -414,7 +435,7 @@ def test_an_expired_slice_gives_way_to_the_next_with_capacity_or_patience(
     if following is None:
         assert ruling == Ruling(Outcome.MOVE, S.ERROR, False, replace(life, state=S.ERROR), Reason.EXPIRED)
     else:
-        after = replace(life, state=S.PENDING, slice_index=following, first_admitted_ms=None)
+        after = replace(life, state=S.PENDING, slice_index=following, waits_since_ms=None)
         assert ruling == Ruling(Outcome.MOVE, S.PENDING, True, after, Reason.EXPIRED)
 
 
@@ -479,21 +500,21 @@ def test_canceling_while_a_retry_waits_keeps_the_lost_attempt_lost() -> None:
 
 @pytest.mark.parametrize("state", [S.FAILED, S.ERROR, S.CANCELED])
 def test_a_person_opens_a_new_round_with_every_budget_fresh(state: State) -> None:
-    spent = Life(state, 7, G.FAIL, 3, reruns_used=4, retries_used=2, slice_index=1, first_admitted_ms=NOW)
+    spent = Life(state, 7, G.FAIL, 3, reruns_used=4, retries_used=2, slice_index=1, waits_since_ms=NOW)
     fresh = Life(S.UNSCHEDULED, attempt=7, ended=G.FAIL, round=4)
-    ruling = budget.rerun(replace(spent, not_before_ms=at(9)))
+    ruling = budget.rerun(replace(spent, not_before_ms=at(9)), Rules())
     assert ruling == Ruling(Outcome.MOVE, S.UNSCHEDULED, again=False, life_after=fresh, reason=None)
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - {S.FAILED, S.ERROR, S.CANCELED}))
 def test_a_rerun_of_what_goes_on_or_went_well_opens_no_round(state: State) -> None:
     life = Life(state, 7, G.FAIL, 3, reruns_used=4)
-    assert budget.rerun(life) == unmoved(life, step(state, G.RERUN).outcome)
+    assert budget.rerun(life, Rules()) == unmoved(life, step(state, G.RERUN).outcome)
 
 
 def test_a_failure_of_the_last_round_that_is_delivered_again_burns_nothing_of_the_new_one() -> None:
     failed = tell(RUNNING, G.FAIL, Rules(), exit_code=1).life_after
-    fresh = budget.rerun(failed).life_after
+    fresh = budget.rerun(failed, Rules()).life_after
     assert budget.report(fresh, Rules(reruns=1), 1, G.FAIL, NOW, 1) == unmoved(fresh, Outcome.ECHO)
 
 
@@ -681,7 +702,7 @@ class World:
         self.life = replace(self.life, state=step(self.life.state, G.CANCEL).target)
 
     def rerun(self) -> None:
-        ruling = budget.rerun(self.life)
+        ruling = budget.rerun(self.life, self.rules)
         self.follow(ruling)
         if ruling.outcome is Outcome.MOVE:
             self.life = replace(self.life, state=step(self.life.state, G.RELEASE).target)
@@ -719,7 +740,6 @@ class World:
 def test_the_rules_come_from_the_definition_of_a_task() -> None:
     reruns = Reruns(count=2, delay_ms=500, factor=2.0, exit_codes=(75,))
     ways = (Slice((), {}, Kind.NOOP, 1_000, wait_for_capacity=False), Slice((), {}, Kind.NOOP, 2_000))
-    task = Task("t", ways, reruns=reruns, retries=1, deadline=When(60_000, fixed=False))
-    assert budget.rules_of(task, NOW) == Rules(
-        2, 500, 2.0, (75,), 1, (Patience(1_000, wait_for_capacity=False), Patience(2_000)), at(60_000)
-    )
+    task = Task("t", ways, reruns=reruns, retries=1, deadline=When(60_000, fixed=False), not_before=When(7, fixed=True))
+    patience = (Patience(1_000, wait_for_capacity=False), Patience(2_000))
+    assert budget.rules_of(task, NOW) == Rules(2, 500, 2.0, (75,), 1, patience, at(60_000), Millis(7))

@@ -75,14 +75,17 @@ CASES = [
         "test is pending: task 7f3a has come first at mutex device:7 for 12 min",
     ),
     (
-        pending(Held(ME, Reason.LIMIT, "licences")),
+        pending(Held(ME, Reason.LIMIT, "licences", used=3, total=5, need=3)),
         Reason.LIMIT,
-        "test is pending: limit licences is used up",
+        "test is pending: limit licences has 3 of 5 in use, and it needs 3",
     ),
     (
-        pending(Held(ME, Reason.CAPACITY, "lab", since=EARLIER, place=3)),
+        pending(Held(ME, Reason.CAPACITY, "lab", since=EARLIER, place=3, used=7, total=10, need=4)),
         Reason.CAPACITY,
-        "test is pending: pool lab is full; it has waited for 12 min; it is number 3 in line",
+        (
+            "test is pending: pool lab has 7 of 10 in use, and it needs 4; "
+            "it has waited for 12 min; it is number 3 in line"
+        ),
     ),
     (
         pending(Held(ME, Reason.RESERVED, "lab", OTHER, EARLIER, place=2)),
@@ -96,6 +99,16 @@ CASES = [
             "test is pending: it would hold its mutexes for nothing; "
             "no bot matches; the nearest is rack1, which lacks gpu: h100"
         ),
+    ),
+    (
+        pending(Held(ME, Reason.NO_BOT), bot("rack1", seen=Millis(NOW - 7_200_000))),
+        Reason.NO_BOT,
+        ("test is pending: it would hold its mutexes for nothing; 1 bot could run it, but rack1 was last seen 2 h ago"),
+    ),
+    (
+        Situation("test", State.UNSCHEDULED),
+        Reason.PREREQUISITE,
+        "test is unscheduled: it waits for a prerequisite",
     ),
     (
         waiting(),

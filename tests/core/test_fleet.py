@@ -13,6 +13,8 @@ from taskyard.core.words import BotId, Millis
 NOW = Millis(1_800_000_000_000)
 BOT = BotFacts(BotId("rack4-11"), canonical({"id": "rack4-11", "pool": "lab", "gpu": "h100"}), NOW, slots=4, busy=1)
 
+GPU = canonical({"pool": "lab", "gpu": "h100"})
+
 UNFIT = {
     "quarantined": replace(BOT, quarantined="disk is full"),
     "quarantined without a word": replace(BOT, quarantined=""),
@@ -159,3 +161,22 @@ def test_bots_are_counted_for_every_word() -> None:
 
 def test_every_word_is_counted_in_an_empty_fleet() -> None:
     assert fleet.counts([], NOW) == dict.fromkeys(Condition, 0)
+
+
+@pytest.mark.parametrize("unfit", UNFIT.values(), ids=UNFIT)
+def test_only_a_bot_that_takes_work_serves(unfit: BotFacts) -> None:
+    assert fleet.served(GPU, [replace(BOT, busy=4)], NOW)
+    assert not fleet.served(GPU, [unfit], NOW)
+    assert not fleet.served(canonical({"pool": "lab", "gpu": "a100"}), [BOT], NOW)
+
+
+def test_a_lost_task_is_left_to_another_bot_only_if_there_is_one() -> None:
+    other = replace(BOT, id=BotId("rack4-12"))
+    assert fleet.served_elsewhere(GPU, BOT.id, [BOT, other], NOW)
+    assert not fleet.served_elsewhere(GPU, BOT.id, [BOT, replace(other, draining=True)], NOW)
+    assert not fleet.served_elsewhere(GPU, BOT.id, [BOT], NOW)
+
+
+def test_the_capacity_of_a_pool_is_what_its_live_bots_can_run_at_once() -> None:
+    elsewhere = replace(BOT, dimensions=canonical({"id": "x", "pool": "other"}))
+    assert fleet.slots("lab", [BOT, replace(BOT, slots=2), elsewhere, *UNFIT.values()], NOW) == 6

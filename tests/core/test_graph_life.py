@@ -7,12 +7,13 @@ Hypothesis draws graphs and what happens to them; the tests say what may never b
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, signals
-from taskyard.core.graph.verdict import Member, Tally, settled, tally, verdict
-from taskyard.core.machine import ACTIVE, BEHIND, ENDED, UNSUCCESSFUL, Outcome, effects, step
+from taskyard.core.graph.verdict import Handlers, Member, Tally, counted, settled, tally, unhandled, verdict
+from taskyard.core.machine import ACTIVE, BEHIND, ENDED, UNSUCCESSFUL, Outcome, effects, heard, step
 from taskyard.core.words import GraphState, Impossible, Join, On, Signal, State
 
 S, G = State, Signal
@@ -26,18 +27,23 @@ class Node:
     state: State = S.UNSCHEDULED
     ran: bool = False
     edges: list[EdgeState] = field(default_factory=list)
+    handlers: Handlers = field(default_factory=Handlers)
     history: list[tuple[State, Signal, State]] = field(default_factory=list)
 
 
 class World:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = list(nodes)
-        self.active, self.behind = 0, len(nodes)
+        self.active, self.behind, self.unhandled = 0, len(nodes), 0
+        self.canceled = False
         self.dependents: dict[int, list[tuple[int, int]]] = {}
         for number, node in enumerate(nodes):
             node.edges = [EdgeState.AWAITED] * len(node.requires)
             for place, (prerequisite, _) in enumerate(node.requires):
                 self.dependents.setdefault(prerequisite, []).append((number, place))
+        for number in self.dependents:
+            hoped = len(self.handlers_of(number))
+            self.nodes[number].handlers = Handlers(hoped=hoped)
         for number in range(len(nodes)):
             self.ask_gate(number)
 
@@ -51,11 +57,14 @@ class World:
     def carry(self, number: int, signal: Signal, target: State) -> None:
         node = self.nodes[number]
         follows = effects(node.state, target)
+        before, was_unhandled = Member(node.state, node.ran), unhandled(node.state, node.handlers)
         node.history.append((node.state, signal, target))
         node.state = target
         node.ran = (node.ran and not follows.new_round) or follows.leased > 0 or signal is G.REUSE
         self.active += follows.active
         self.behind += follows.behind
+        self.unhandled += unhandled(node.state, node.handlers) - was_unhandled
+        self.tell_prerequisites(node, before)
         if follows.tell:
             for dependent, place in self.dependents.get(number, []):
                 other = self.nodes[dependent]
@@ -64,21 +73,31 @@ class World:
         if target is S.UNSCHEDULED:
             self.ask_gate(number)
 
+    def tell_prerequisites(self, node: Node, before: Member) -> None:
+        """Move the counters of whatever this node handles."""
+        was, now = counted(before), counted(Member(node.state, node.ran))
+        for prerequisite in {one for one, on in node.requires if on is not On.SUCCESS}:
+            other = self.nodes[prerequisite]
+            was_unhandled, had = unhandled(other.state, other.handlers), other.handlers
+            other.handlers = Handlers(had.ran + now.ran - was.ran, had.hoped + now.hoped - was.hoped)
+            self.unhandled += unhandled(other.state, other.handlers) - was_unhandled
+
+    def handlers_of(self, number: int) -> list[int]:
+        dependents = self.dependents.get(number, [])
+        return [one for one, place in dependents if self.nodes[one].requires[place][1] is not On.SUCCESS]
+
     def asked(self, number: int) -> Signal | None:
         node = self.nodes[number]
         return gate(Edges(*(node.edges.count(state) for state in EdgeState)), node.join, node.policy)
 
     def ask_gate(self, number: int) -> None:
-        for signal in signals(self.nodes[number].state, self.asked(number)):
+        for signal in signals(self.nodes[number].state, self.asked(number), self.canceled):
             # A mend leads to unscheduled, where the gate is asked again: then the second signal is an echo.
             assert self.send(number, signal) is not Outcome.ILLEGAL
 
     def tally(self) -> Tally:
         members = {str(number): Member(node.state, node.ran) for number, node in enumerate(self.nodes)}
-        handlers = {
-            str(number): [str(d) for d, place in dependents if self.nodes[d].requires[place][1] is not On.SUCCESS]
-            for number, dependents in self.dependents.items()
-        }
+        handlers = {str(number): [str(one) for one in self.handlers_of(number)] for number in self.dependents}
         return tally(members, handlers)
 
     def in_state(self, *states: State) -> list[int]:
@@ -129,9 +148,9 @@ def check(world: World) -> None:
             if target is S.UNSCHEDULED:
                 assert signal in {G.MEND, G.RERUN}, "a released task was called back"
             assert source is not S.SUCCESSFUL
-    counted = world.tally()
-    assert (world.active, world.behind) == (counted.active, counted.behind)
-    if verdict(counted) is GraphState.FINISHED:
+    afresh = world.tally()
+    assert Tally(world.active, world.behind, world.unhandled) == afresh
+    if verdict(afresh) is GraphState.FINISHED:
         assert all(node.state in ENDED for node in world.nodes)
 
 
@@ -240,8 +259,44 @@ def test_what_hangs_behind_a_blocked_task_settles_the_graph_as_blocked() -> None
     assert verdict(world.tally()) is GraphState.BLOCKED
 
 
-def test_a_task_born_on_a_failed_label_is_born_blocked() -> None:
-    told = effects(S.RUNNING, S.FAILED).tell
-    assert told
-    assert hear(EdgeState.AWAITED, On.SUCCESS, told) is EdgeState.BROKEN
-    assert signals(S.UNSCHEDULED, gate(Edges(broken=1))) == (G.BLOCK,)
+@settings(max_examples=200, deadline=None)
+@given(graphs(), st.data())
+def test_a_canceled_graph_ends_in_any_order_of_pages_and_starts_no_handler(
+    nodes: list[Node], choices: st.DataObject
+) -> None:
+    world = World(nodes)
+    play(world, choices, turns=5)
+    for number in world.in_state(S.PENDING)[:2]:
+        world.send(number, G.ADMIT)
+        world.send(number, G.CLAIM)
+    ran = [node.ran for node in world.nodes]
+    world.canceled = True  # a fact of the graph, stored before the first page
+    for number in choices.draw(st.permutations(world.in_state(*ACTIVE, *BEHIND))):
+        world.send(number, G.CANCEL)
+    for number in world.in_state(S.STOPPING):
+        world.send(number, choices.draw(st.sampled_from(ENDS)))
+    assert [node.ran for node in world.nodes] == ran
+    assert not world.in_state(*ACTIVE, *BEHIND)
+    assert settled(world.tally())
+    assert verdict(world.tally(), canceled=True) is GraphState.CANCELED
+
+
+@pytest.mark.parametrize(
+    ("old", "on", "becomes"),
+    [
+        (S.RUNNING, On.SUCCESS, []),
+        (S.SUCCESSFUL, On.SUCCESS, [G.RELEASE]),
+        (S.FAILED, On.SUCCESS, [G.BLOCK]),
+        (S.ERROR, On.FAILURE, [G.RELEASE]),
+        (S.SKIPPED, On.ALWAYS, [G.SKIP]),
+        (S.SUCCESSFUL, On.FAILURE, [G.SKIP]),
+        (S.BLOCKED, On.SUCCESS, []),
+    ],
+)
+def test_a_task_that_is_added_later_starts_from_where_its_prerequisite_is(
+    old: State, on: On, becomes: list[Signal]
+) -> None:
+    told = heard(old)
+    edge = hear(EdgeState.AWAITED, on, told) if told else EdgeState.AWAITED
+    edges = Edges(*(int(edge is state) for state in EdgeState))
+    assert list(signals(S.UNSCHEDULED, gate(edges))) == becomes

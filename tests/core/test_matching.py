@@ -1,6 +1,7 @@
 """Which bot may run which slice: canonical dimensions, queues, matching, order."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import permutations
 
@@ -223,9 +224,6 @@ def test_a_pinned_queue_hangs_below_its_bot_and_others_below_their_pool(asked: W
 @pytest.mark.parametrize(
     ("asked", "fault"),
     [
-        ({}, "neither a pool nor"),
-        ({"os": "Linux"}, "neither a pool nor"),
-        ({"id": "a|b"}, "neither a pool nor"),
         ({"pool": "a|b"}, "several pools"),
         ({"pool": ["a", "b"]}, "several pools"),
         ({"pool": "lab", "id": ["a", "b"]}, "several ids"),
@@ -309,3 +307,15 @@ def _all_combinations(asked: Dimensions) -> Sequence[Dimensions]:
         for value in values_of_key:
             flat = [{**one, key: one.get(key, set()) | {choice}} for one in flat for choice in value.split("|")]
     return [canonical(one) for one in flat]
+
+
+@pytest.mark.parametrize("asked", [{}, {"os": "Linux"}, {"id": "a|b"}])
+def test_what_names_neither_a_pool_nor_a_bot_is_for_any_bot(asked: Written) -> None:
+    assert matching.queue_root(canonical(asked)) == "any"
+    assert matching.matches(canonical({}), bot())
+
+
+def test_a_task_that_this_bot_lost_is_left_to_another() -> None:
+    lost, other = candidate("lost"), candidate("other", priority=200)
+    assert chosen([replace(lost, not_by=BotId("rack4-11")), other]) == ["other"]
+    assert chosen([replace(lost, not_by=BotId("rack4-12")), other]) == ["lost", "other"]

@@ -2,7 +2,18 @@
 
 import pytest
 
-from taskyard.core.graph.verdict import Handling, Member, Tally, handling, settled, tally, verdict
+from taskyard.core.graph.verdict import (
+    Handlers,
+    Handling,
+    Member,
+    Tally,
+    counted,
+    extensible,
+    handling,
+    settled,
+    tally,
+    verdict,
+)
 from taskyard.core.words import GraphState, State
 
 VERDICTS = [
@@ -44,7 +55,13 @@ HANDLING = [
 
 @pytest.mark.parametrize(("handlers", "judged"), [r[1:] for r in HANDLING], ids=[r[0] for r in HANDLING])
 def test_how_a_failure_is_handled(handlers: list[Member], judged: Handling) -> None:
-    assert handling(handlers) is judged
+    counts = [counted(handler) for handler in handlers]
+    assert handling(Handlers(sum(one.ran for one in counts), sum(one.hoped for one in counts))) is judged
+
+
+@pytest.mark.parametrize("state", GraphState)
+def test_only_a_running_or_blocked_graph_can_be_extended(state: GraphState) -> None:
+    assert extensible(state) is (state in {GraphState.RUNNING, GraphState.BLOCKED})
 
 
 def test_a_tally_counts_active_behind_and_unhandled() -> None:

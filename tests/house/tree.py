@@ -1,7 +1,6 @@
 """What the tests of the house look at: the project's files, its modules and their syntax trees."""
 
 import ast
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,14 +10,18 @@ SOURCES = ROOT / "src" / "taskyard"
 DOCS = ROOT / "docs"
 
 
+#: What `make` and the tools make; `.gitignore` names the same.
+MADE = {
+    ".git", ".tools", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".import_linter_cache",
+    ".taskyard", "__pycache__", "build", "dist", "site",
+}  # fmt: skip
+
+
 @cache
 def files() -> list[Path]:
-    """Every file that is, or is about to be, part of the project; what `make` made is ignored."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=ROOT, capture_output=True, check=True, text=True,
-    )  # fmt: skip
-    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    """Every file of the project; what `make` made is not part of it."""
+    inside = (path for path in sorted(ROOT.rglob("*")) if not MADE & set(path.relative_to(ROOT).parts))
+    return [path for path in inside if path.is_file() and path.name != "uv.lock"]
 
 
 @cache

@@ -45,6 +45,12 @@ class Standing(Protocol):
     def place(self, task: Contender) -> int | None:
         """The place of `task` in the line for its pool, where it is known."""
 
+    def limit_use(self, limit: str) -> tuple[int, int]:
+        """How much of `limit` is in use, and its total."""
+
+    def pool_use(self, pool: str) -> tuple[int, int | None]:
+        """How much of `pool` is in use, and its capacity."""
+
 
 def decide(facts: Facts, now: Millis) -> Decision:
     """Say who may go and what holds each of the others, over all pools. Asked again, it lets nobody else go."""
@@ -69,6 +75,11 @@ def judge(task: Contender, standing: Standing, now: Millis) -> Held | None:
         or _short_of(task, standing)
         or crowded(task, standing, now)
     )
+
+
+def unadmitted(waiting: Iterable[Contender]) -> tuple[TaskId, ...]:
+    """Name the waiting tasks that have to give their mutexes back, because the last bot that matched them is gone."""
+    return tuple(task.id for task in waiting if _unserved(task))
 
 
 def impossible_demands(limits: Iterable[Demand], totals: Mapping[str, int]) -> tuple[Demand, ...]:
@@ -103,7 +114,8 @@ def _unserved(task: Contender) -> Held | None:
 def _short_of(task: Contender, standing: Standing) -> Held | None:
     for name, amount in task.limits:
         if amount > standing.room(name):
-            return Held(task.id, Reason.LIMIT, name)
+            used, total = standing.limit_use(name)
+            return Held(task.id, Reason.LIMIT, name, used=used, total=total, need=amount)
     return None
 
 
@@ -111,13 +123,16 @@ def crowded(task: Contender, standing: Standing, now: Millis) -> Held | None:
     """The last guard: whether the pool of `task` is full, or kept free for somebody older."""
     if task.weight == 0:
         return None
-    since = now if task.capacity_since is None else task.capacity_since
     reserver = standing.reserver(task)
     if reserver is not None:
-        return Held(task.id, Reason.RESERVED, task.pool, reserver.id, since, place=standing.place(task))
-    if not standing.fits(task):
-        return Held(task.id, Reason.CAPACITY, task.pool, since=since, place=standing.place(task))
-    return None
+        return _in_line(task, standing, Reason.RESERVED, reserver.id, now)
+    return None if standing.fits(task) else _in_line(task, standing, Reason.CAPACITY, None, now)
+
+
+def _in_line(task: Contender, standing: Standing, reason: Reason, by: TaskId | None, now: Millis) -> Held:
+    since, place = task.capacity_since, standing.place(task)
+    used, total = standing.pool_use(task.pool)
+    return Held(task.id, reason, task.pool, by, now if since is None else since, None, place, used, total, task.weight)
 
 
 def carries(capacity: int | None, used: int, weight: int) -> bool:
@@ -134,6 +149,7 @@ class _Walk:
         self._capacities = {pool.name: pool.capacity for pool in facts.pools}
         # Per key the first occupant of each party: one that clashes is among the first two.
         self._occupants: dict[str, dict[str | None, Occupant]] = {}
+        self._totals = facts.limits
         self._left = defaultdict(int, facts.limits)
         self._used: defaultdict[str, int] = defaultdict(int)
         self._in_line: defaultdict[str, int] = defaultdict(int)
@@ -177,6 +193,13 @@ class _Walk:
 
     def place(self, task: Contender) -> int:
         return self._in_line[task.pool] + 1
+
+    def limit_use(self, limit: str) -> tuple[int, int]:
+        total = self._totals.get(limit, 0)
+        return total - self._left[limit], total
+
+    def pool_use(self, pool: str) -> tuple[int, int | None]:
+        return self._used[pool], self._capacities.get(pool)
 
     def _take(self, holder: Holder) -> None:
         self._occupy(holder.mutexes, Occupant(holder.id, holder.since))

@@ -55,6 +55,7 @@ class Rules:
     retries: int = RETRIES
     slices: tuple[Patience, ...] = (Patience(),)
     deadline_ms: Millis | None = None
+    not_before_ms: Millis | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.reruns <= RERUNS_MAX:
@@ -85,7 +86,7 @@ class Life:
     reruns_used: int = 0
     retries_used: int = 0
     slice_index: int = 0
-    first_admitted_ms: Millis | None = None  # of this slice since the last attempt
+    waits_since_ms: Millis | None = None  # since when its slice waits for a bot
     not_before_ms: Millis | None = None
 
 
@@ -110,6 +111,7 @@ def rules_of(task: Task, submitted: Millis) -> Rules:
         retries=task.retries,
         slices=tuple(Patience(one.expires_ms, one.wait_for_capacity) for one in task.slices),
         deadline_ms=task.deadline.moment(submitted) if task.deadline else None,
+        not_before_ms=task.not_before.moment(submitted) if task.not_before else None,
     )
 
 
@@ -150,10 +152,10 @@ def expire(life: Life, rules: Rules, slice_index: int, now: Millis, capacity: Se
 
 
 def expires_at(life: Life, rules: Rules) -> Millis | None:
-    """Say when the slice of a task has waited too long: its time runs from the first admission after an attempt."""
-    if life.first_admitted_ms is None:
+    """Say when the slice of a task has waited too long for a bot; None while it does not wait for one."""
+    if life.waits_since_ms is None:
         return None
-    return Millis(life.first_admitted_ms + rules.slices[life.slice_index].expires_ms)
+    return Millis(life.waits_since_ms + rules.slices[life.slice_index].expires_ms)
 
 
 def choose_slice(life: Life, rules: Rules, capacity: Sequence[bool]) -> Ruling:
@@ -169,22 +171,34 @@ def first_slice(rules: Rules, capacity: Sequence[bool]) -> int | None:
     return _next_slice(rules, capacity, 0)
 
 
-def rerun(life: Life) -> Ruling:
+def born(rules: Rules) -> Life:
+    """Give the life of a new task."""
+    return Life(not_before_ms=rules.not_before_ms)
+
+
+def rerun(life: Life, rules: Rules) -> Ruling:
     """Rule on a person's wish to try a task again: a new round, with every budget fresh."""
-    fresh = Life(round=life.round + 1, attempt=life.attempt, ended=life.ended)
+    fresh = replace(born(rules), round=life.round + 1, attempt=life.attempt, ended=life.ended)
     return _rule(life, Signal.RERUN, None, fresh)
 
 
 def admitted(life: Life, now: Millis) -> Life:
-    """Give the life of a task that is let in. Only the first admission of a slice starts its time."""
-    first_ms = now if life.first_admitted_ms is None else life.first_admitted_ms
-    return replace(life, state=_moved(life, Signal.ADMIT), first_admitted_ms=first_ms, not_before_ms=None)
+    """Give the life of a task that is let in: from now on it waits for a bot, if it did not already."""
+    return replace(unserved(life, now), state=_moved(life, Signal.ADMIT), not_before_ms=None)
+
+
+def unserved(life: Life, now: Millis) -> Life:
+    """Give the life of a task that is held because no bot is there: it waits for one all the same.
+
+    Being let in a second time does not start its wait anew, else a slice whose bots come and go would never expire.
+    """
+    return life if life.waits_since_ms is not None else replace(life, waits_since_ms=now)
 
 
 def claimed(life: Life) -> Life:
     """Give the life of a task that a bot takes: its next attempt begins."""
     # Its wait is over: should it be tried again, it waits anew. A long attempt does not use up the patience of a slice.
-    return replace(life, state=_moved(life, Signal.CLAIM), attempt=life.attempt + 1, ended=None, first_admitted_ms=None)
+    return replace(life, state=_moved(life, Signal.CLAIM), attempt=life.attempt + 1, ended=None, waits_since_ms=None)
 
 
 def past(deadline_ms: Millis | None, now: Millis) -> bool:
@@ -286,7 +300,7 @@ def _next_slice(rules: Rules, capacity: Sequence[bool], start: int) -> int | Non
 
 
 def _on_slice(life: Life, index: int | None) -> Life | None:
-    return None if index is None else replace(life, slice_index=index, first_admitted_ms=None)
+    return None if index is None else replace(life, slice_index=index, waits_since_ms=None)
 
 
 def _why_expired(life: Life, rules: Rules, now: Millis) -> Reason:

@@ -99,7 +99,16 @@ def why(task: Situation, now: Millis) -> Why:
         case State.RUNNING | State.STOPPING:
             return _under_way(task)
         case _:
-            return Why(task.label, task.state, task.ended or Reason.DONE, since=task.since, note=task.note)
+            return Why(task.label, task.state, task.ended or _ENDED_BY[task.state], since=task.since, note=task.note)
+
+
+#: What is said of an end about which nothing finer is known.
+_ENDED_BY = {
+    State.SUCCESSFUL: Reason.DONE,
+    State.FAILED: Reason.EXIT_CODE,
+    State.ERROR: Reason.BOT_LOST,
+    State.CANCELED: Reason.ASKED,
+}
 
 
 def sentence(answer: Why, now: Millis) -> str:
@@ -183,7 +192,7 @@ def _because(answer: Why, now: Millis) -> str:
 
 
 def _graph_says(answer: Why) -> str:
-    named = _names(f"{one.label} ({one.state})" for one in answer.prerequisites)
+    named = _names(f"{one.label} ({one.state})" for one in answer.prerequisites) or "a prerequisite"
     match answer.reason:
         case Reason.PREREQUISITE:
             return f"it waits for {named}"
@@ -204,13 +213,19 @@ def _admission_says(answer: Why, now: Millis) -> str:
         case Reason.MUTEX:
             return f"task {held.by} has come first at mutex {held.name} for {long}"
         case Reason.LIMIT:
-            return f"limit {held.name} is used up"
+            return f"limit {held.name} has {_use_says(held)}"
         case Reason.CAPACITY:
-            return f"pool {held.name} is full; it has waited for {long}{_place_says(held)}"
+            return f"pool {held.name} has {_use_says(held)}; it has waited for {long}{_place_says(held)}"
         case Reason.RESERVED:
             return f"pool {held.name} is kept free for the older task {held.by}{_place_says(held)}"
         case _:
             return f"it would hold its mutexes for nothing; {_no_bot_says(answer.bots)}"
+
+
+def _use_says(held: Held) -> str:
+    if held.used is None or held.total is None:
+        return "too little left"
+    return f"{held.used} of {held.total} in use, and it needs {held.need}"
 
 
 def _place_says(held: Held) -> str:
@@ -220,19 +235,19 @@ def _place_says(held: Held) -> str:
 def _matching_says(answer: Why) -> str:
     bots = answer.bots or Bots()
     match answer.reason:
-        case Reason.NO_BOT:
+        case Reason.NO_BOT | Reason.BOTS_AWAY:
             return _no_bot_says(bots)
         case Reason.BOTS_BUSY:
             return (
                 f"{_count(bots.busy, 'bot')} could run it and {_all_are(bots.busy)} busy; {_ahead_says(answer.ahead)}"
             )
-        case Reason.BOTS_AWAY:
-            return f"{_count(bots.matching, 'bot')} could run it, but {_names(bots.away)}"
         case _:
             return f"{_count(bots.free, 'bot')} could run it now; {_ahead_says(answer.ahead)}"
 
 
 def _no_bot_says(bots: Bots | None) -> str:
+    if bots is not None and bots.away:
+        return f"{_count(bots.matching, 'bot')} could run it, but {_names(bots.away)}"
     if bots is None or bots.nearest is None:
         return "there is no bot"
     lacks = _names(f"{key}: {value}" for key, values in bots.nearest.lacks for value in values)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final, TypeAlias
 
-from taskyard.core.matching import Dimensions, matches
+from taskyard.core.matching import POOL, Dimensions, matches
 from taskyard.core.words import BotId, Millis
 
 #: How long a bot may run an attempt without renewing. A few renewals may be lost and nothing happens.
@@ -75,6 +75,21 @@ def idle_slots(bot: BotFacts, now: Millis) -> int:
 def capacity_seen(dimensions: Dimensions, bots: Iterable[BotFacts], now: Millis) -> bool:
     """Tell whether some bot could serve these dimensions, now or as soon as it is free or back."""
     return any(_counts_as_capacity(bot, now) and matches(dimensions, bot.dimensions) for bot in bots)
+
+
+def served(dimensions: Dimensions, bots: Iterable[BotFacts], now: Millis) -> bool:
+    """Tell whether some live bot takes such work, now or when it is free: else a task must not hold mutexes for it."""
+    return any(takes_work(bot, now) and matches(dimensions, bot.dimensions) for bot in bots)
+
+
+def served_elsewhere(dimensions: Dimensions, lost_by: BotId, bots: Iterable[BotFacts], now: Millis) -> bool:
+    """Tell whether a task that one bot has lost can be left to another."""
+    return served(dimensions, (bot for bot in bots if bot.id != lost_by), now)
+
+
+def slots(pool: str, bots: Iterable[BotFacts], now: Millis) -> int:
+    """Count what the live bots of a pool can run at once: its capacity, where that is not fixed."""
+    return sum(bot.slots for bot in bots if takes_work(bot, now) and pool in dict(bot.dimensions).get(POOL, ()))
 
 
 def composite(bot: BotFacts, now: Millis) -> Composite:

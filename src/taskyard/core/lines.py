@@ -135,6 +135,14 @@ class Lines:
     def place(self, task: Contender) -> None:
         """Everybody's place changes with everybody's leaving, so it is counted by `look` alone."""
 
+    def limit_use(self, limit: str) -> tuple[int, int]:
+        post = self._limit(limit)
+        return post.used, post.total
+
+    def pool_use(self, pool: str) -> tuple[int, int | None]:
+        post = self._pool(pool)
+        return post.used, post.capacity
+
     # Calling: who is judged, and in which order.
 
     def _walk(self, held: dict[TaskId, Held], now: Millis) -> list[TaskId]:

@@ -170,6 +170,13 @@ def effects(source: State, target: State) -> Effects:
     )
 
 
+def heard(state: State) -> Tell | None:
+    """Say what an edge hears that is new on a task in `state`; None while that task has not ended."""
+    if state in UNSUCCESSFUL:
+        return Tell.FAILURE
+    return {State.SUCCESSFUL: Tell.SUCCESS, State.SKIPPED: Tell.SKIP}.get(state)
+
+
 def sources(signal: Signal) -> frozenset[State]:
     """Name the states in which `signal` moves a task."""
     return frozenset(arrow.source for arrow in ARROWS if arrow.signal is signal)
@@ -180,16 +187,10 @@ def _change(group: frozenset[State], source: State, target: State) -> int:
 
 
 def _tell(source: State, target: State) -> Tell | None:
-    before, after = _heard(source), _heard(target)
+    before, after = heard(source), heard(target)
     if before is after:
         return None
     return after or Tell.MEND
-
-
-def _heard(state: State) -> Tell | None:
-    if state in UNSUCCESSFUL:
-        return Tell.FAILURE
-    return {State.SUCCESSFUL: Tell.SUCCESS, State.SKIPPED: Tell.SKIP}.get(state)
 
 
 def _compile() -> Mapping[tuple[State, Signal, bool], Step]:

@@ -40,6 +40,7 @@ class Candidate:
     hash: int  # of the queue in which it was found
     priority: int  # 0..255, lower first
     created_ms: Millis
+    not_by: BotId | None = None  # the bot that lost it, when another one could try it
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def nearest(dimensions: Dimensions, bots: Iterable[tuple[BotId, Dimensions]]) ->
 
 
 def queue_root(dimensions: Dimensions) -> str:
-    """Name the root below which a queue hangs: the one bot it is pinned to, else its pool."""
+    """Name the root below which a queue hangs: the one bot it is pinned to, else its pool, else that of any bot."""
     asked = dict(dimensions)
     match asked.get(ID, ()):
         case (bot,) if OR not in bot:
@@ -110,7 +111,7 @@ def queue_root(dimensions: Dimensions) -> str:
         case (pool,) if OR not in pool:
             return ids.pool_root(pool)
         case ():
-            raise ValueError("the dimensions name neither a pool nor a bot's id")
+            return ids.ANY_ROOT
         case _:
             raise ValueError("the dimensions name several pools: a task belongs to one")
 
@@ -118,11 +119,13 @@ def queue_root(dimensions: Dimensions) -> str:
 def choose(candidates: Iterable[Candidate], bot_dimensions: Dimensions, count: int) -> list[Candidate]:
     """Pick up to `count` tasks for a bot: by priority, then the oldest, then by id.
 
-    Age is compared as absolute time, so the order holds over any change of the year.
+    Age is compared as absolute time, so the order holds over any change of the year. A task that this bot has lost is
+    left to another one, if there is any.
     """
     had = dict(bot_dimensions)
+    left_to_others = had.get(ID, ())
     # The hash brought them here and may have collided: only the dimensions themselves tell.
-    matching = (candidate for candidate in candidates if _is_met(candidate.dimensions, had))
+    matching = (one for one in candidates if one.not_by not in left_to_others and _is_met(one.dimensions, had))
     return heapq.nsmallest(count, matching, key=_turn)
 
 

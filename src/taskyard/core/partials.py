@@ -1,7 +1,8 @@
 """The facts of admission: what a pass looks at, and what it finds.
 
-They are partials in AWX's sense: of every record only the part that the rule needs, free of any store, and each goes
-to JSON and comes back equal. So a pass can be thought through anywhere. Nothing here decides.
+They are partials in AWX's sense: of every record only the part that the rule needs, free of any store. All of them go
+to JSON, and `Facts` with everything in it comes back equal, so a pass can be thought through anywhere. Nothing here
+decides.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -177,6 +178,11 @@ class Held(Partial):
     since: Millis | None = None  # since when that one has it; for its pool, since when this task waits
     until: Millis | None = None  # when a start that is too early ends
     place: int | None = None  # place in the line for the pool, from 1
+    # How much of the limit or the pool is in use, of how much, and how much this task needs. These change all the time
+    # and are no news by themselves, so they do not make two answers differ.
+    used: int | None = field(default=None, compare=False)
+    total: int | None = field(default=None, compare=False)
+    need: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
 from taskyard.core import budget, ids
-from taskyard.core.budget import Life
 from taskyard.core.graph import Graph, Member, Task, substitute, tally, verdict
 from taskyard.core.machine import ENDED, Tell, effects, step
 from taskyard.core.words import GraphState, Kind, Millis, Reason, Signal
@@ -74,7 +73,7 @@ class _Run:
         self._invocations = _invocations(graph)
         self._scheduler = _scheduler(graph)
         self._rules = {label: budget.rules_of(task, _now()) for label, task in graph.tasks.items()}
-        self._lives = dict.fromkeys(graph.tasks, Life())
+        self._lives = {label: budget.born(rules) for label, rules in self._rules.items()}
         self._order = {label: (task.priority, place) for place, (label, task) in enumerate(graph.tasks.items())}
         self._dependents = _dependents(graph)
         self._ready: list[tuple[tuple[int, int], str]] = []

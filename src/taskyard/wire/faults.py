@@ -29,7 +29,11 @@ class RefusedDocument(ValueError):
 
 
 class UnreadableDocument(RefusedDocument):
-    """A text that is no document at all; the faults are those found before reading had to stop."""
+    """A text that is no good document; `value` is what could be read all the same, if reading came to the end."""
+
+    def __init__(self, faults: Iterable[Fault], value: object = None) -> None:
+        super().__init__(faults)
+        self.value = value
 
 
 class Findings:
@@ -48,7 +52,7 @@ class Findings:
         """Give the error for a fault that ends the reading, with those found before it."""
         return UnreadableDocument([*self._faults, Fault(message, line=line, column=column)])
 
-    def refuse(self) -> None:
-        """Raise what was found, if anything was."""
+    def refuse(self, value: object = None) -> None:
+        """Raise what was found, if anything was, with what was read."""
         if self._faults:
-            raise UnreadableDocument(self._faults)
+            raise UnreadableDocument(self._faults, value)

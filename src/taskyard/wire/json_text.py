@@ -16,7 +16,7 @@ def read(text: str) -> object:
     _check_depth(text, findings)
     _check_escapes(text, findings)
     value = _parse(text, findings)
-    findings.refuse()
+    findings.refuse(value)
     return value
 
 

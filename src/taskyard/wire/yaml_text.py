@@ -146,7 +146,7 @@ class _Builder:
         tasks = root.get("tasks") if isinstance(root, dict) else None
         if isinstance(tasks, dict) and len(tasks) > YAML_TASKS_MAX:
             self.findings.add(f"{len(tasks)} tasks are too many for YAML: beyond {YAML_TASKS_MAX}, use JSON")
-        self.findings.refuse()
+        self.findings.refuse(root)
         return root
 
     def _scalar(self, event: ScalarEvent) -> None:

@@ -67,7 +67,11 @@ def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
         ({"script": ""}, ".script", "must be a string of 1 to 262144 characters; got 0"),
         ({"python": "mod.fn"}, ".python", 'must be a text "module:function"; got "mod.fn"'),
         ({"python": SUBS}, ".python", 'must be a text "module:function"; got an object'),
-        ({"python": "m:f", "args": "x"}, ".args", 'must be an object of named arguments; got "x"'),
+        (
+            {"python": "m:f", "args": "x"},
+            ".args",
+            'must be a list of arguments, or an object of named arguments; got "x"',
+        ),
         ({"command": ["x"], "args": []}, ".args", 'belongs to "python"; a command holds its own arguments'),
         ({"ansible": {}}, ".ansible", 'needs either "playbook" or "module"'),
         ({"ansible": {"playbook": "x", "module": "y"}}, ".ansible", 'needs either "playbook" or "module"'),
@@ -76,9 +80,17 @@ def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
             ".ansible.fork",
             'unknown field "fork" of a play; did you mean "forks"?',
         ),
-        ({"ansible": 5}, ".ansible", "must be an object with the fields of a play; got 5"),
+        (
+            {"ansible": 5},
+            ".ansible",
+            "must be a string of 1 to 4096 characters, or an object with the fields of a play; got 5",
+        ),
         ({"ansible": ""}, ".ansible", "must be a string of 1 to 4096 characters; got 0"),
-        ({"approval": True}, ".approval", "must be an object with the fields of an approval; got true"),
+        (
+            {"approval": True},
+            ".approval",
+            "must be a string of 1 to 32768 characters, or an object with the fields of an approval; got true",
+        ),
         ({"approval": {}}, ".approval", 'needs the field "message"'),
         (
             {"approval": {"message": "x", "on_timeout": "yes"}},

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from taskyard.core.graph.document import Edge
 from taskyard.core.graph.shape import cycle_text, cycles
+from taskyard.core.graph.validate import validate
 from tests.core.graph.documents import faults_of, graph, node
 
 
@@ -59,13 +60,21 @@ def test_a_cycle_of_a_hundred_thousand_is_shown_by_its_ends() -> None:
     edges = {f"t{index}": (Edge(f"t{(index + 1) % count}"),) for index in range(count)}
     [cycle] = cycles(edges)
     assert len(cycle) == count
-    assert cycle_text(cycle) == "t0 -> t1 -> t2 -> t3 -> t4 -> (99993 more) -> t99998 -> t99999 -> t0"
+    head, tail = " -> ".join(f"t{n}" for n in range(20)), " -> ".join(f"t{n}" for n in range(99_991, 100_000))
+    assert cycle_text(cycle) == f"{head} -> (99971 more) -> {tail} -> t0"
 
 
 def test_a_short_cycle_is_shown_whole() -> None:
     assert cycle_text(("a", "b c")) == 'a -> "b c" -> a'
     assert cycle_text(tuple("abcdefgh")) == "a -> b -> c -> d -> e -> f -> g -> h -> a"
-    assert cycle_text(tuple("abcdefghi")) == "a -> b -> c -> d -> e -> (2 more) -> h -> i -> a"
+    whole = tuple(f"n{number}" for number in range(30))
+    assert cycle_text(whole) == " -> ".join([*whole, "n0"])
+
+
+def test_the_fault_of_a_cycle_has_all_of_it() -> None:
+    nodes = {f"n{n}": {"requires": [f"n{(n + 1) % 50}"], "task": {"payload": {"noop": True}}} for n in range(50)}
+    (fault,) = validate({"tasks": nodes}).faults
+    assert fault.labels == tuple(f"n{n}" for n in range(50))
 
 
 def test_a_cycle_is_found_beside_other_faults() -> None:

@@ -74,7 +74,7 @@ def test_reruns_are_a_count_or_more(value: object, reruns: Reruns) -> None:
         (1000, "", "must be an integer from 0 to 999; got 1000"),
         (-1, "", "must be an integer from 0 to 999; got -1"),
         (True, "", "must be an integer from 0 to 999; got true"),
-        (1.0, "", "must be an object with the fields of a reruns object; got 1.0"),
+        (1.0, "", "must be an integer from 0 to 999, or an object with the fields of a reruns object; got 1.0"),
         ({}, "", 'needs the field "count"'),
         ({"count": 1, "delay": 5}, ".delay", "must be a duration from 0s to 1d, such as 90s or 1h30m; write 5s"),
         ({"count": 1, "factor": 0.5}, ".factor", "must be a number from 1 to 10; got 0.5"),

@@ -35,7 +35,19 @@ from taskyard.core.graph.routing import routing_key
 from taskyard.core.graph.subs import substitute
 from taskyard.core.graph.times import moment_ms, span_ms, span_text
 from taskyard.core.graph.validate import Validation, validate
-from taskyard.core.graph.verdict import Handling, Member, Tally, handling, settled, tally, verdict
+from taskyard.core.graph.verdict import (
+    Handlers,
+    Handling,
+    Member,
+    Tally,
+    counted,
+    extensible,
+    handling,
+    settled,
+    tally,
+    unhandled,
+    verdict,
+)
 
 __all__ = [
     "EXPIRES_MS",
@@ -56,6 +68,7 @@ __all__ = [
     "Fault",
     "Field",
     "Graph",
+    "Handlers",
     "Handling",
     "Member",
     "Mutex",
@@ -67,7 +80,9 @@ __all__ = [
     "Task",
     "Validation",
     "When",
+    "counted",
     "digest",
+    "extensible",
     "gate",
     "handling",
     "hear",
@@ -80,6 +95,7 @@ __all__ = [
     "span_text",
     "substitute",
     "tally",
+    "unhandled",
     "validate",
     "verdict",
 ]

@@ -6,7 +6,7 @@ document are never listed. Nothing here reads a document.
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from taskyard.core.graph.limits import FAULTS_MAX, INTEGER_MAX, NAME_MAX
 from taskyard.core.graph.nearest import nearest
@@ -23,6 +23,7 @@ class Fault:
 
     path: str
     message: str
+    labels: tuple[str, ...] = field(default=(), compare=False)  # of a cycle: all of it, each requiring the next
 
 
 class Faults:
@@ -35,15 +36,15 @@ class Faults:
 
     def __init__(self) -> None:
         self.noted = 0
-        self._listed: dict[tuple[Path, str], None] = {}
+        self._listed: dict[tuple[Path, str], tuple[str, ...]] = {}
         self._others: set[int] = set()
 
-    def add(self, at: Path, message: str) -> None:
+    def add(self, at: Path, message: str, labels: tuple[str, ...] = ()) -> None:
         """Note a fault. The same one again, as from each combination of a matrix, is one fault."""
         self.noted += 1
         fault = (at, message)
         if fault in self._listed or not self.full:
-            self._listed[fault] = None
+            self._listed[fault] = labels
         else:
             self._others.add(hash(fault))  # only counted, so its text need not be kept
 
@@ -64,7 +65,7 @@ class Faults:
 
     def listed(self) -> tuple[Fault, ...]:
         """Give the first faults in the order they were found, and one last that counts the others."""
-        listed = [Fault(path_text(at), message) for at, message in self._listed]
+        listed = [Fault(path_text(at), message, labels) for (at, message), labels in self._listed.items()]
         if more := len(self._others):
             listed.append(Fault("", f"and {more} more {'fault' if more == 1 else 'faults'}"))
         return tuple(listed)

@@ -208,10 +208,17 @@ def pairs_of(key: Reader, value: Reader, most: int) -> Reader:
 def shorthand(short: Reader, kind: type, long: Reader) -> Reader:
     """Read a value of the simple `kind` by `short`, and anything else by `long`."""
 
-    def read(value: object, at: Path, faults: Faults) -> object:
-        return (short if isinstance(value, kind) else long).read(value, at, faults)
+    takes = f"{short.takes}, or {long.takes}"
 
-    return Reader(f"{short.takes}, or {long.takes}", read)
+    def read(value: object, at: Path, faults: Faults) -> object:
+        if isinstance(value, kind):
+            return short.read(value, at, faults)
+        if isinstance(value, dict | list):
+            return long.read(value, at, faults)
+        faults.wrong(at, takes, value)
+        return None
+
+    return Reader(takes, read)
 
 
 def _hidden_fault(name: str) -> str | None:

@@ -101,7 +101,7 @@ def _routing_room(routing: str, at: Path, context: Context) -> int:
 def _refuse_cycles(tasks: Mapping[str, Task], labels: Labels, at: Path, faults: Faults) -> None:
     for cycle in cycles({label: task.requires for label, task in tasks.items()}):
         place = (*at, labels.node_of(cycle[0]), "requires")
-        faults.add(place, f"is a cycle, each requiring the next: {cycle_text(cycle)}; remove one edge")
+        faults.add(place, f"is a cycle, each requiring the next: {cycle_text(cycle)}; remove one edge", cycle)
 
 
 @dataclass(slots=True)  # there are too many, too short-lived, to pay for freezing them

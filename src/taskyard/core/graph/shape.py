@@ -10,8 +10,8 @@ from taskyard.core.graph.document import Edge
 from taskyard.core.graph.faults import word
 from taskyard.core.graph.limits import FAULTS_MAX
 
-#: Labels of a long cycle that are shown at its start and at its end.
-_HEAD, _TAIL = 5, 3
+#: Labels of a long cycle that are shown at its start and at its end; the fault itself has all of them.
+_HEAD, _TAIL = 20, 10
 
 Requires = Mapping[str, tuple[Edge, ...]]
 

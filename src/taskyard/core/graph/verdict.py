@@ -1,7 +1,8 @@
 """The state of a whole graph, from its tasks.
 
 A graph is a dependent of its tasks: it keeps a `Tally`, moved by one with every move of a task, and never counts the
-unfinished. `tally` counts afresh and is the oracle for those who keep one.
+unfinished. A task keeps `Handlers` in the same way, moved by what its handlers add (`counted`). `tally` counts afresh
+and is the oracle for those who keep them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,14 @@ class Tally:
     unhandled: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """How many `failure` and `always` dependents of one task ran, and how many still may."""
+
+    ran: int = 0
+    hoped: int = 0
+
+
 @unique
 class Handling(StrEnum):
     """What becomes of a failure: a dependent dealt with it, one still may, or nobody will."""
@@ -58,14 +67,28 @@ def settled(tally: Tally) -> bool:
     return tally.active == 0
 
 
-def handling(handlers: Iterable[Member]) -> Handling:
+def extensible(state: GraphState) -> bool:
+    """Whether tasks can be added to a graph: not once it is finished or canceled."""
+    return state in {GraphState.RUNNING, GraphState.BLOCKED}
+
+
+def handling(handlers: Handlers) -> Handling:
     """Judge a failure by its `failure` and `always` dependents."""
-    handlers = tuple(handlers)
-    if any(handler.ran and handler.state in ENDED for handler in handlers):
+    if handlers.ran:
         return Handling.HANDLED
+    return Handling.HOPED if handlers.hoped else Handling.UNHANDLED
+
+
+def counted(handler: Member) -> Handlers:
+    """Say what one `failure` or `always` dependent adds to the counters of its prerequisite."""
     # A handler behind a blocked task still gives hope here; once the graph settles, `verdict` sees through it.
-    hoped = any(handler.state in ACTIVE or handler.state is State.UNSCHEDULED for handler in handlers)
-    return Handling.HOPED if hoped else Handling.UNHANDLED
+    hoped = handler.state in ACTIVE or handler.state is State.UNSCHEDULED
+    return Handlers(ran=int(handler.ran and handler.state in ENDED), hoped=int(hoped))
+
+
+def unhandled(state: State, handlers: Handlers) -> bool:
+    """Whether a task in `state` counts as a failure that nobody deals with."""
+    return state in UNSUCCESSFUL and handling(handlers) is Handling.UNHANDLED
 
 
 def tally(members: Mapping[str, Member], handlers: Mapping[str, Sequence[str]]) -> Tally:
@@ -73,11 +96,13 @@ def tally(members: Mapping[str, Member], handlers: Mapping[str, Sequence[str]]) 
     return Tally(
         active=sum(member.state in ACTIVE for member in members.values()),
         behind=sum(member.state in BEHIND for member in members.values()),
-        unhandled=sum(_unhandled(label, members, handlers) for label in members),
+        unhandled=sum(
+            unhandled(member.state, _sum(counted(members[handler]) for handler in handlers.get(label, ())))
+            for label, member in members.items()
+        ),
     )
 
 
-def _unhandled(label: str, members: Mapping[str, Member], handlers: Mapping[str, Sequence[str]]) -> bool:
-    if members[label].state not in UNSUCCESSFUL:
-        return False
-    return handling(members[handler] for handler in handlers.get(label, ())) is Handling.UNHANDLED
+def _sum(counts: Iterable[Handlers]) -> Handlers:
+    listed = tuple(counts)
+    return Handlers(sum(each.ran for each in listed), sum(each.hoped for each in listed))
