@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, signals
-from taskyard.core.machine import Outcome, Tell, step
+from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, known, signals
+from taskyard.core.machine import Outcome, Tell, effects, heard, step
 from taskyard.core.words import Impossible, Join, On, Signal, State
 
 HEARING = [
@@ -27,14 +27,26 @@ def test_an_edge_hears_how_its_prerequisite_ended(tell: Tell, on: On, becomes: E
     assert hear(EdgeState.AWAITED, on, tell) is becomes
 
 
-@pytest.mark.parametrize(("on", "edge"), list(product(On, [EdgeState.BROKEN, EdgeState.IMPOSSIBLE])))
-def test_a_mended_prerequisite_is_awaited_again(on: On, edge: EdgeState) -> None:
+@pytest.mark.parametrize(("on", "edge"), list(product(On, EdgeState)))
+def test_a_mended_prerequisite_is_awaited_again_by_whoever_still_waits(on: On, edge: EdgeState) -> None:
     assert hear(edge, on, Tell.MEND) is EdgeState.AWAITED
 
 
 @pytest.mark.parametrize(("on", "tell"), list(product(On, Tell)))
-def test_an_edge_once_met_is_latched(on: On, tell: Tell) -> None:
-    assert hear(EdgeState.MET, on, tell) is EdgeState.MET
+def test_a_met_edge_of_a_task_under_way_is_latched(on: On, tell: Tell) -> None:
+    assert hear(EdgeState.MET, on, tell, under_way=True) is EdgeState.MET
+
+
+@pytest.mark.parametrize(("on", "source", "target"), list(product(On, State, State)))
+def test_what_an_edge_hears_is_what_it_would_know_afresh(on: On, source: State, target: State) -> None:
+    told = effects(source, target).tell
+    before = known(on, source)
+    assert (hear(before, on, told) if told else before) is known(on, target)
+
+
+@pytest.mark.parametrize(("on", "state", "edge"), list(product(On, State, EdgeState)))
+def test_telling_what_holds_now_mends_whatever_was_told_before(on: On, state: State, edge: EdgeState) -> None:
+    assert hear(edge, on, heard(state) or Tell.MEND) is known(on, state)
 
 
 GATES = [
@@ -106,3 +118,10 @@ def test_every_signal_a_gate_sends_is_a_move(state: State, asked: Signal | None)
         answer = step(state, signal)
         assert answer.outcome is Outcome.MOVE
         state = answer.target
+
+
+@pytest.mark.parametrize(("join", "policy"), list(product(Join, Impossible)))
+def test_a_gate_only_looks_at_which_counts_are_zero(join: Join, policy: Impossible) -> None:
+    for counts in product((0, 1), repeat=4):
+        many = Edges(*(7 * count for count in counts))
+        assert gate(many, join, policy) is gate(Edges(*counts), join, policy)

@@ -11,9 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, signals
-from taskyard.core.graph.verdict import Handlers, Member, Tally, counted, settled, tally, unhandled, verdict
-from taskyard.core.machine import ACTIVE, BEHIND, ENDED, UNSUCCESSFUL, Outcome, effects, heard, step
+from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, known, signals
+from taskyard.core.graph.verdict import (
+    Handler,
+    Handlers,
+    Member,
+    Tally,
+    counted,
+    handlers_of,
+    settled,
+    tally,
+    unhandled,
+    verdict,
+)
+from taskyard.core.machine import ACTIVE, BEHIND, ENDED, UNSUCCESSFUL, Outcome, Tell, effects, step
 from taskyard.core.words import GraphState, Impossible, Join, On, Signal, State
 
 S, G = State, Signal
@@ -25,7 +36,9 @@ class Node:
     join: Join = Join.ALL
     policy: Impossible = Impossible.HOLD
     state: State = S.UNSCHEDULED
+    round: int = 1
     ran: bool = False
+    ran_for: dict[int, int] = field(default_factory=dict)  # by prerequisite: its round in which this one ran
     edges: list[EdgeState] = field(default_factory=list)
     handlers: Handlers = field(default_factory=Handlers)
     history: list[tuple[State, Signal, State]] = field(default_factory=list)
@@ -36,14 +49,11 @@ class World:
         self.nodes = list(nodes)
         self.active, self.behind, self.unhandled = 0, len(nodes), 0
         self.canceled = False
-        self.dependents: dict[int, list[tuple[int, int]]] = {}
+        self.dependents: dict[int, list[tuple[int, int]]] = {number: [] for number in range(len(nodes))}
         for number, node in enumerate(nodes):
             node.edges = [EdgeState.AWAITED] * len(node.requires)
             for place, (prerequisite, _) in enumerate(node.requires):
-                self.dependents.setdefault(prerequisite, []).append((number, place))
-        for number in self.dependents:
-            hoped = len(self.handlers_of(number))
-            self.nodes[number].handlers = Handlers(hoped=hoped)
+                self.dependents[prerequisite].append((number, place))
         for number in range(len(nodes)):
             self.ask_gate(number)
 
@@ -56,35 +66,50 @@ class World:
 
     def carry(self, number: int, signal: Signal, target: State) -> None:
         node = self.nodes[number]
-        follows = effects(node.state, target)
-        before, was_unhandled = Member(node.state, node.ran), unhandled(node.state, node.handlers)
-        node.history.append((node.state, signal, target))
-        node.state = target
+        source, follows = node.state, effects(node.state, target)
+        before, was_unhandled = dict(self.handlers_before(number)), unhandled(node.state, node.handlers)
+        node.history.append((source, signal, target))
+        node.state, node.round = target, node.round + follows.new_round
         node.ran = (node.ran and not follows.new_round) or follows.leased > 0 or signal is G.REUSE
+        if node.ran and target in ENDED:
+            node.ran_for = {one: self.nodes[one].round for one, _ in node.requires}
+        if target in UNSUCCESSFUL:
+            node.handlers = handlers_of(Member(target, node.round), self.handlers(number))
         self.active += follows.active
         self.behind += follows.behind
         self.unhandled += unhandled(node.state, node.handlers) - was_unhandled
-        self.tell_prerequisites(node, before)
-        if follows.tell:
-            for dependent, place in self.dependents.get(number, []):
-                other = self.nodes[dependent]
-                other.edges[place] = hear(other.edges[place], other.requires[place][1], follows.tell)
-                self.ask_gate(dependent)
+        self.tell_prerequisites(number, before)
+        self.tell_dependents(number, follows.tell)
+        if signal is G.RERUN:
+            node.edges = [known(on, self.nodes[one].state) for one, on in node.requires]
         if target is S.UNSCHEDULED:
             self.ask_gate(number)
 
-    def tell_prerequisites(self, node: Node, before: Member) -> None:
-        """Move the counters of whatever this node handles."""
-        was, now = counted(before), counted(Member(node.state, node.ran))
-        for prerequisite in {one for one, on in node.requires if on is not On.SUCCESS}:
-            other = self.nodes[prerequisite]
+    def tell_dependents(self, number: int, tell: Tell | None) -> None:
+        for dependent, place in self.dependents[number] if tell else ():
+            other = self.nodes[dependent]
+            assert tell
+            under_way = other.state in ACTIVE
+            other.edges[place] = hear(other.edges[place], other.requires[place][1], tell, under_way)
+            self.ask_gate(dependent)
+
+    def handlers_before(self, number: int) -> list[tuple[int, Handlers]]:
+        """What this node adds to each failure it handles, as things are."""
+        node = self.nodes[number]
+        failed = {one for one, on in node.requires if on is not On.SUCCESS and self.nodes[one].state in UNSUCCESSFUL}
+        return [(one, counted(Handler(node.state, node.ran_for.get(one)), self.nodes[one].round)) for one in failed]
+
+    def tell_prerequisites(self, number: int, before: dict[int, Handlers]) -> None:
+        """Move the counters of the failures that this node handles."""
+        for one, now in self.handlers_before(number):
+            other, was = self.nodes[one], before[one]
             was_unhandled, had = unhandled(other.state, other.handlers), other.handlers
             other.handlers = Handlers(had.ran + now.ran - was.ran, had.hoped + now.hoped - was.hoped)
             self.unhandled += unhandled(other.state, other.handlers) - was_unhandled
 
-    def handlers_of(self, number: int) -> list[int]:
-        dependents = self.dependents.get(number, [])
-        return [one for one, place in dependents if self.nodes[one].requires[place][1] is not On.SUCCESS]
+    def handlers(self, number: int) -> list[Handler]:
+        named = {one for one, place in self.dependents[number] if self.nodes[one].requires[place][1] is not On.SUCCESS}
+        return [Handler(self.nodes[one].state, self.nodes[one].ran_for.get(number)) for one in named]
 
     def asked(self, number: int) -> Signal | None:
         node = self.nodes[number]
@@ -96,9 +121,8 @@ class World:
             assert self.send(number, signal) is not Outcome.ILLEGAL
 
     def tally(self) -> Tally:
-        members = {str(number): Member(node.state, node.ran) for number, node in enumerate(self.nodes)}
-        handlers = {str(number): [str(one) for one in self.handlers_of(number)] for number in self.dependents}
-        return tally(members, handlers)
+        members = {str(number): Member(node.state, node.round) for number, node in enumerate(self.nodes)}
+        return tally(members, {str(number): self.handlers(number) for number in self.dependents})
 
     def in_state(self, *states: State) -> list[int]:
         return [number for number, node in enumerate(self.nodes) if node.state in states]
@@ -112,8 +136,8 @@ class World:
 def graphs(draw: st.DrawFn) -> list[Node]:
     nodes = []
     for number in range(draw(st.integers(1, 9))):
-        before = st.lists(st.integers(0, number - 1), max_size=3, unique=True) if number else st.just([])
-        requires = [(one, draw(st.sampled_from(On))) for one in draw(before)]
+        one = st.tuples(st.integers(0, max(number - 1, 0)), st.sampled_from(On))
+        requires = draw(st.lists(one, max_size=3 if number else 0, unique=True))
         nodes.append(Node(requires, draw(st.sampled_from(Join)), draw(st.sampled_from(Impossible))))
     return nodes
 
@@ -144,6 +168,7 @@ def check(world: World) -> None:
     for number, node in enumerate(world.nodes):
         if node.state in wanted:
             assert world.asked(number) is wanted[node.state], "a task waits for what already happened"
+            assert node.edges == [known(on, world.nodes[one].state) for one, on in node.requires]
         for source, signal, target in node.history:
             if target is S.UNSCHEDULED:
                 assert signal in {G.MEND, G.RERUN}, "a released task was called back"
@@ -281,6 +306,27 @@ def test_a_canceled_graph_ends_in_any_order_of_pages_and_starts_no_handler(
     assert verdict(world.tally(), canceled=True) is GraphState.CANCELED
 
 
+def test_a_second_failure_is_not_handled_by_what_ran_for_the_first() -> None:
+    world = World([Node([]), Node([(0, On.FAILURE)])])
+    world.run_one(0, G.FAIL)
+    world.run_one(1, G.SUCCEED)
+    world.send(0, G.RERUN)
+    world.run_one(0, G.FAIL)
+    assert [node.state for node in world.nodes] == [S.FAILED, S.SUCCESSFUL]
+    assert verdict(world.tally()) is GraphState.BLOCKED
+
+
+def test_who_still_waits_waits_for_a_rerun_too() -> None:
+    cleanup = Node([(0, On.ALWAYS), (1, On.ALWAYS)])
+    world = World([Node([]), Node([]), cleanup])
+    world.run_one(0, G.FAIL)
+    world.send(0, G.RERUN)
+    world.run_one(1, G.SUCCEED)
+    assert world.in_state(S.UNSCHEDULED) == [2]
+    world.run_one(0, G.SUCCEED)
+    assert world.in_state(S.PENDING) == [2]
+
+
 @pytest.mark.parametrize(
     ("old", "on", "becomes"),
     [
@@ -296,7 +342,5 @@ def test_a_canceled_graph_ends_in_any_order_of_pages_and_starts_no_handler(
 def test_a_task_that_is_added_later_starts_from_where_its_prerequisite_is(
     old: State, on: On, becomes: list[Signal]
 ) -> None:
-    told = heard(old)
-    edge = hear(EdgeState.AWAITED, on, told) if told else EdgeState.AWAITED
-    edges = Edges(*(int(edge is state) for state in EdgeState))
+    edges = Edges(*(int(known(on, old) is state) for state in EdgeState))
     assert list(signals(S.UNSCHEDULED, gate(edges))) == becomes

@@ -3,12 +3,12 @@
 import pytest
 
 from taskyard.core.graph.verdict import (
-    Handlers,
+    Handler,
     Handling,
     Member,
     Tally,
-    counted,
-    extensible,
+    changeable,
+    handlers_of,
     handling,
     settled,
     tally,
@@ -37,45 +37,47 @@ def test_cancel_of_a_graph_is_a_fact_that_outweighs_its_tasks() -> None:
     assert verdict(Tally(active=3), canceled=True) is GraphState.CANCELED
 
 
+ROUND = 2
 HANDLING = [
     ("nobody is there for it", [], Handling.UNHANDLED),
-    ("a handler succeeded", [Member(State.SUCCESSFUL, ran=True)], Handling.HANDLED),
-    ("a handler failed, but really ran", [Member(State.FAILED, ran=True)], Handling.HANDLED),
-    ("a handler failed by policy and never ran", [Member(State.FAILED)], Handling.UNHANDLED),
-    ("a handler expired and never ran", [Member(State.ERROR)], Handling.UNHANDLED),
-    ("a handler was skipped", [Member(State.SKIPPED)], Handling.UNHANDLED),
-    ("a handler is blocked", [Member(State.BLOCKED)], Handling.UNHANDLED),
-    ("a handler may still run", [Member(State.UNSCHEDULED)], Handling.HOPED),
-    ("a handler is running", [Member(State.RUNNING, ran=True)], Handling.HOPED),
-    ("a handler goes again", [Member(State.PENDING, ran=True)], Handling.HOPED),
-    ("one was skipped, one ran", [Member(State.SKIPPED), Member(State.SUCCESSFUL, ran=True)], Handling.HANDLED),
-    ("one ran, one may still run", [Member(State.RUNNING), Member(State.SUCCESSFUL, ran=True)], Handling.HANDLED),
+    ("a handler succeeded", [Handler(State.SUCCESSFUL, ROUND)], Handling.HANDLED),
+    ("a handler failed, but really ran", [Handler(State.FAILED, ROUND)], Handling.HANDLED),
+    ("a handler ran for an earlier failure", [Handler(State.SUCCESSFUL, ROUND - 1)], Handling.UNHANDLED),
+    ("a handler failed by policy and never ran", [Handler(State.FAILED)], Handling.UNHANDLED),
+    ("a handler expired and never ran", [Handler(State.ERROR)], Handling.UNHANDLED),
+    ("a handler was skipped", [Handler(State.SKIPPED)], Handling.UNHANDLED),
+    ("a handler is blocked", [Handler(State.BLOCKED)], Handling.UNHANDLED),
+    ("a handler may still run", [Handler(State.UNSCHEDULED)], Handling.HOPED),
+    ("a handler is running", [Handler(State.RUNNING)], Handling.HOPED),
+    ("a handler that ran goes again", [Handler(State.PENDING, ROUND)], Handling.HOPED),
+    ("one was skipped, one ran", [Handler(State.SKIPPED), Handler(State.SUCCESSFUL, ROUND)], Handling.HANDLED),
+    ("one ran, one may still run", [Handler(State.RUNNING), Handler(State.SUCCESSFUL, ROUND)], Handling.HANDLED),
 ]
 
 
 @pytest.mark.parametrize(("handlers", "judged"), [r[1:] for r in HANDLING], ids=[r[0] for r in HANDLING])
-def test_how_a_failure_is_handled(handlers: list[Member], judged: Handling) -> None:
-    counts = [counted(handler) for handler in handlers]
-    assert handling(Handlers(sum(one.ran for one in counts), sum(one.hoped for one in counts))) is judged
+def test_how_a_failure_is_handled(handlers: list[Handler], judged: Handling) -> None:
+    assert handling(handlers_of(Member(State.FAILED, ROUND), handlers)) is judged
 
 
 @pytest.mark.parametrize("state", GraphState)
-def test_only_a_running_or_blocked_graph_can_be_extended(state: GraphState) -> None:
-    assert extensible(state) is (state in {GraphState.RUNNING, GraphState.BLOCKED})
+def test_only_a_running_or_blocked_graph_can_be_extended_or_rerun(state: GraphState) -> None:
+    assert changeable(state) is (state in {GraphState.RUNNING, GraphState.BLOCKED})
 
 
 def test_a_tally_counts_active_behind_and_unhandled() -> None:
     members = {
-        "build": Member(State.FAILED, ran=True),
-        "page": Member(State.SUCCESSFUL, ran=True),
+        "build": Member(State.FAILED),
+        "page": Member(State.SUCCESSFUL),
         "test": Member(State.BLOCKED),
         "lint": Member(State.CANCELED),
+        "scan": Member(State.ERROR),
         "docs": Member(State.WAITING),
-        "site": Member(State.SUCCESSFUL),
         "mail": Member(State.UNSCHEDULED),
     }
-    assert tally(members, {"build": ["page"]}) == Tally(active=1, behind=2, unhandled=1)
+    assert tally(members, {"build": [Handler(State.SUCCESSFUL, 1)]}) == Tally(active=1, behind=2, unhandled=2)
 
 
 def test_successful_tasks_need_no_handler() -> None:
-    assert tally({"a": Member(State.SUCCESSFUL), "b": Member(State.SKIPPED)}, {"a": ["b"]}) == Tally()
+    members = {"a": Member(State.SUCCESSFUL), "b": Member(State.SKIPPED)}
+    assert tally(members, {"a": [Handler(State.SKIPPED)]}) == Tally()

@@ -18,7 +18,7 @@ from taskyard.core.graph.document import (
 from taskyard.core.graph.extension import NOTHING, Existing, digest
 from taskyard.core.graph.faults import Fault
 from taskyard.core.graph.fields import REQUIRED, Field
-from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, signals
+from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, known, signals
 from taskyard.core.graph.levels import FIELDS
 from taskyard.core.graph.limits import (
     EXPIRES_MS,
@@ -36,12 +36,14 @@ from taskyard.core.graph.subs import substitute
 from taskyard.core.graph.times import moment_ms, span_ms, span_text
 from taskyard.core.graph.validate import Validation, validate
 from taskyard.core.graph.verdict import (
+    Handler,
     Handlers,
     Handling,
     Member,
     Tally,
+    changeable,
     counted,
-    extensible,
+    handlers_of,
     handling,
     settled,
     tally,
@@ -68,6 +70,7 @@ __all__ = [
     "Fault",
     "Field",
     "Graph",
+    "Handler",
     "Handlers",
     "Handling",
     "Member",
@@ -80,12 +83,14 @@ __all__ = [
     "Task",
     "Validation",
     "When",
+    "changeable",
     "counted",
     "digest",
-    "extensible",
     "gate",
+    "handlers_of",
     "handling",
     "hear",
+    "known",
     "moment_ms",
     "nearest",
     "routing_key",

@@ -1,14 +1,14 @@
 """The graph's guard: may a task go, given how its prerequisites ended?
 
-An edge hears how its prerequisite ended (`hear`); a task's edges together open, break or close its gate (`gate`);
-`signals` says what that means for a task in its present state. An edge once met is latched, so a released task is
-never called back.
+An edge follows its prerequisite (`known`, `hear`); a task's edges together open, break or close its gate (`gate`);
+`signals` says what that means for a task in its present state. Once a task is under way its met edges are latched: a
+released task is never called back. Until then nothing is: whoever still waits, waits for a rerun too.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
-from taskyard.core.machine import Tell
+from taskyard.core.machine import Tell, heard
 from taskyard.core.words import Impossible, Join, On, Signal, State
 
 
@@ -17,7 +17,7 @@ class EdgeState(StrEnum):
     """What an edge knows of its prerequisite."""
 
     AWAITED = "awaited"  # not decided yet
-    MET = "met"  # the condition came true; stays so
+    MET = "met"  # the condition came true
     BROKEN = "broken"  # it did not, but a rerun of the prerequisite can mend it
     IMPOSSIBLE = "impossible"  # it never will, unless the prerequisite itself is mended
 
@@ -48,13 +48,26 @@ _HEARD = {
 }
 
 
-def hear(edge: EdgeState, on: On, tell: Tell) -> EdgeState:
-    """Say what an edge knows after its prerequisite told `tell`."""
-    return edge if edge is EdgeState.MET else _HEARD[tell, on]
+def known(on: On, state: State) -> EdgeState:
+    """Say what an edge knows of a prerequisite in `state`: that of a new task, or of one that is rerun."""
+    told = heard(state)
+    return _HEARD[told, on] if told else EdgeState.AWAITED
+
+
+def hear(edge: EdgeState, on: On, tell: Tell, under_way: bool = False) -> EdgeState:
+    """Say what an edge knows after its prerequisite told `tell`; `under_way` says that its task is active.
+
+    What is told later than it happened has to be what holds by then, `heard(state) or MEND`: so any page of dependents
+    can be told again, and in any order.
+    """
+    return edge if under_way and edge is EdgeState.MET else _HEARD[tell, on]
 
 
 def gate(edges: Edges, join: Join = Join.ALL, on_impossible: Impossible = Impossible.HOLD) -> Signal | None:
-    """Say what a task's edges ask for: RELEASE, BLOCK, DOOM or SKIP; None while everything is still possible."""
+    """Say what a task's edges ask for: RELEASE, BLOCK, DOOM or SKIP; None while everything is still possible.
+
+    It only matters which of the counts are zero, so tasks can be asked in groups.
+    """
     if _open(edges, join):
         return Signal.RELEASE
     if not _shut(edges, join):

@@ -1,8 +1,8 @@
 """The state of a whole graph, from its tasks.
 
 A graph is a dependent of its tasks: it keeps a `Tally`, moved by one with every move of a task, and never counts the
-unfinished. A task keeps `Handlers` in the same way, moved by what its handlers add (`counted`). `tally` counts afresh
-and is the oracle for those who keep them.
+unfinished. A failed task keeps `Handlers` in the same way. `tally` counts afresh and is the oracle for those who keep
+them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +15,18 @@ from taskyard.core.words import GraphState, State
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One task as its graph sees it; `ran` says that an attempt of it started in this round, or a result was reused."""
+    """One task as its graph sees it."""
 
     state: State
-    ran: bool = False
+    round: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A `failure` or `always` dependent, as the task it may handle sees it."""
+
+    state: State
+    ran_for: int | None = None  # the round of that task in which this one last ran to its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """How many `failure` and `always` dependents of one task ran, and how many still may."""
+    """How many handlers of a failure ran for it, and how many still may.
+
+    They are counted when a task ends badly, each dependent once however many edges it has, and moved by what each of
+    them adds (`counted`) while it stays so.
+    """
 
     ran: int = 0
     hoped: int = 0
@@ -67,23 +79,23 @@ def settled(tally: Tally) -> bool:
     return tally.active == 0
 
 
-def extensible(state: GraphState) -> bool:
-    """Whether tasks can be added to a graph: not once it is finished or canceled."""
+def changeable(state: GraphState) -> bool:
+    """Whether tasks can be added to a graph or rerun: not once it is finished or canceled."""
     return state in {GraphState.RUNNING, GraphState.BLOCKED}
 
 
 def handling(handlers: Handlers) -> Handling:
-    """Judge a failure by its `failure` and `always` dependents."""
+    """Judge a failure by its handlers."""
     if handlers.ran:
         return Handling.HANDLED
     return Handling.HOPED if handlers.hoped else Handling.UNHANDLED
 
 
-def counted(handler: Member) -> Handlers:
-    """Say what one `failure` or `always` dependent adds to the counters of its prerequisite."""
+def counted(handler: Handler, round: int) -> Handlers:
+    """Say what one handler adds for a failure in this round; what it did for an earlier failure does not count."""
     # A handler behind a blocked task still gives hope here; once the graph settles, `verdict` sees through it.
     hoped = handler.state in ACTIVE or handler.state is State.UNSCHEDULED
-    return Handlers(ran=int(handler.ran and handler.state in ENDED), hoped=int(hoped))
+    return Handlers(ran=int(handler.ran_for == round and handler.state in ENDED), hoped=int(hoped))
 
 
 def unhandled(state: State, handlers: Handlers) -> bool:
@@ -91,18 +103,18 @@ def unhandled(state: State, handlers: Handlers) -> bool:
     return state in UNSUCCESSFUL and handling(handlers) is Handling.UNHANDLED
 
 
-def tally(members: Mapping[str, Member], handlers: Mapping[str, Sequence[str]]) -> Tally:
-    """Count a graph's tasks afresh; `handlers` names the `failure` and `always` dependents of each label."""
+def tally(members: Mapping[str, Member], handlers: Mapping[str, Sequence[Handler]]) -> Tally:
+    """Count a graph's tasks afresh; `handlers` has the handlers of each label."""
     return Tally(
         active=sum(member.state in ACTIVE for member in members.values()),
         behind=sum(member.state in BEHIND for member in members.values()),
         unhandled=sum(
-            unhandled(member.state, _sum(counted(members[handler]) for handler in handlers.get(label, ())))
-            for label, member in members.items()
+            unhandled(member.state, handlers_of(member, handlers.get(label, ()))) for label, member in members.items()
         ),
     )
 
 
-def _sum(counts: Iterable[Handlers]) -> Handlers:
-    listed = tuple(counts)
-    return Handlers(sum(each.ran for each in listed), sum(each.hoped for each in listed))
+def handlers_of(member: Member, handlers: Iterable[Handler]) -> Handlers:
+    """Count the handlers of one task afresh."""
+    counts = [counted(handler, member.round) for handler in handlers]
+    return Handlers(sum(each.ran for each in counts), sum(each.hoped for each in counts))
