@@ -44,9 +44,9 @@ def _decisions(few: int, many: int) -> Iterator[Case]:
 def _releases(few: int, many: int) -> Iterator[Case]:
     small, large = _Yard(few), _Yard(many)
     times_small, times_large = _in_turn(RELEASES, small.release_two, large.release_two)
-    yield Case(f"release and settle with {many:,} pending", median(times_large) / 2 * 1e6, "us", "lower")
+    yield Case(f"give back and decide with {many:,} pending", median(times_large) / 2 * 1e6, "us", "lower")
     ratio = median(times_large) / median(times_small)
-    yield Case(f"release and settle with {many:,} / {few:,} pending", ratio, "ratio", "lower", must=2.0)
+    yield Case(f"give back and decide with {many:,} / {few:,} pending", ratio, "ratio", "lower", must=2.0)
 
 
 def _in_turn(
@@ -71,15 +71,15 @@ class _Yard:
     def __init__(self, pending: int) -> None:
         facts = _facts(pending)
         self._lines = Lines(facts)
-        self._lines.settle(NOW)
+        self._lines.decide(NOW)
         self._holding = deque(holder.id for holder in facts.holding if holder.mutexes)
         self._filling = deque(holder.id for holder in facts.holding if not holder.mutexes)
 
     def release_two(self) -> None:
         """Release one of each; whom that lets go gets in line to be released later."""
         for ids in (self._holding, self._filling):
-            self._lines.release(ids.popleft())
-            (admitted,) = self._lines.settle(NOW).admitted
+            self._lines.give_back(ids.popleft())
+            (admitted,) = self._lines.decide(NOW).admitted
             ids.append(admitted)
 
 

@@ -7,7 +7,7 @@ from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
 from taskyard.core.matching import canonical
 from taskyard.core.partials import Held
-from taskyard.core.words import BotId, Kind, Millis, On, Reason, State, TaskId
+from taskyard.core.words import BotId, Join, Kind, Millis, On, Reason, State, TaskId
 
 NOW = Millis(1_800_000_000_000)
 EARLIER = Millis(NOW - 12 * 60_000)
@@ -43,6 +43,11 @@ CASES = [
         Situation("test", State.UNSCHEDULED, prerequisites=(BUILD_RUNS, LINT_DONE)),
         Reason.PREREQUISITE,
         "test is unscheduled: it waits for build (running)",
+    ),
+    (
+        Situation("test", State.UNSCHEDULED, prerequisites=(BUILD_RUNS, MANY[0]), join=Join.ANY),
+        Reason.PREREQUISITE,
+        "test is unscheduled: it waits for one of build (running), part0 (pending)",
     ),
     (
         Situation("test", State.UNSCHEDULED, prerequisites=MANY),
@@ -191,12 +196,12 @@ def test_every_reason_for_not_running_has_a_case() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_there_is_an_answer_in_every_state_even_when_nothing_else_is_known(state: State) -> None:
-    answer = why(Situation("t", state), NOW)
+    answer = why(Situation("t", state, ended=Reason.ASKED), NOW)
     assert sentence(answer, NOW).startswith("t is in error: " if state is State.ERROR else f"t is {state}: ")
 
 
 def test_the_answer_names_the_guard_that_says_no() -> None:
-    guards = {state: why(Situation("t", state), NOW).guard for state in State}
+    guards = {state: why(Situation("t", state, ended=Reason.ASKED), NOW).guard for state in State}
     assert {state: guard for state, guard in guards.items() if guard} == {
         State.UNSCHEDULED: Guard.GRAPH,
         State.BLOCKED: Guard.GRAPH,

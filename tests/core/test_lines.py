@@ -21,7 +21,7 @@ IN_LINE = (Reason.CAPACITY, Reason.RESERVED)
 
 
 class Twin:
-    """Facts and lines that are told the same changes; each settlement compares what they say."""
+    """Facts and lines that are told the same changes; each decision compares what they say."""
 
     def __init__(self, facts: Facts) -> None:
         self.pending = {each.id: each for each in facts.pending}
@@ -47,11 +47,11 @@ class Twin:
     def hold(self, holder: Holder) -> None:
         self.pending.pop(holder.id, None)
         self.holding[holder.id] = holder
-        self.lines.hold(holder)
+        self.lines.take(holder)
 
     def release(self, id: TaskId) -> None:
         del self.holding[id]
-        self.lines.release(id)
+        self.lines.give_back(id)
 
     def serve(self, id: TaskId, served: bool) -> None:
         self.pending[id] = replace(self.pending[id], served=served)
@@ -67,7 +67,7 @@ class Twin:
 
     def settle(self, later_ms: int) -> None:
         self.now = Millis(self.now + later_ms)
-        expected, found = decide(self.facts, self.now), self.lines.settle(self.now)
+        expected, found = decide(self.facts, self.now), self.lines.decide(self.now)
         assert found.admitted == expected.admitted
         told = {held.id: held.reason for held in expected.held}
         assert {id: self.lines.reason(id) for id in told} == told
@@ -85,7 +85,7 @@ class Twin:
 
 
 class LinesMachine(RuleBasedStateMachine):
-    """Any changes in any order, with settlements in between."""
+    """Any changes in any order, with decisions in between."""
 
     @initialize(
         capacities=st.tuples(*(st.none() | st.integers(0, 5) for _ in POOLS)),
@@ -237,44 +237,44 @@ CHANGES: tuple[Callable[[Twin, Random], None], ...] = (
 WEIGHTS = (45, 30, 7, 8, 4, 3, 3)
 
 
-# What settle tells, and what it leaves alone.
+# What a decision tells, and what it leaves alone.
 
 
-def test_settle_tells_only_news() -> None:
+def test_a_decision_tells_only_news() -> None:
     lines = Lines(Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),)))
     held = Held(TaskId("t"), Reason.MUTEX, "a", TaskId("h"), Millis(7))
-    assert lines.settle(NOW) == Decision((), (held,))
-    assert lines.settle(NOW) == Decision((), ())
-    lines.release(TaskId("h"))
-    assert lines.settle(NOW) == Decision((TaskId("t"),), ())
+    assert lines.decide(NOW) == Decision((), (held,))
+    assert lines.decide(NOW) == Decision((), ())
+    lines.give_back(TaskId("h"))
+    assert lines.decide(NOW) == Decision((TaskId("t"),), ())
 
 
 def test_repeated_changes_and_changes_about_strangers_change_nothing() -> None:
     lines = Lines(Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),), (Pool("p", 1),)))
-    lines.settle(NOW)
-    lines.hold(holder("h", mutexes=mutexes("a")))
+    lines.decide(NOW)
+    lines.take(holder("h", mutexes=mutexes("a")))
     lines.arrive(task("t", mutexes=mutexes("a")))
     for stranger in (TaskId("x"), TaskId("y")):
         lines.leave(stranger)
-        lines.release(stranger)
+        lines.give_back(stranger)
         lines.serve(stranger, served=False)
-    assert lines.settle(NOW).admitted == ()
-    lines.release(TaskId("h"))
-    lines.release(TaskId("h"))
-    assert lines.settle(NOW).admitted == ("t",)
+    assert lines.decide(NOW).admitted == ()
+    lines.give_back(TaskId("h"))
+    lines.give_back(TaskId("h"))
+    assert lines.decide(NOW).admitted == ("t",)
 
 
 def test_an_older_task_that_loses_its_key_in_a_settlement_is_told_so_in_the_next() -> None:
     big, small = task("big", 1, weight=2, mutexes=mutexes("a")), task("small", 2, "q", mutexes=mutexes("a"))
     lines = Lines(Facts((big, small), (holder("h"),), (Pool("p", 2),)))
-    assert [held.reason for held in lines.settle(NOW).held] == [Reason.CAPACITY]
-    assert lines.settle(NOW).held == (Held(big.id, Reason.MUTEX, "a", small.id, NOW),)
+    assert [held.reason for held in lines.decide(NOW).held] == [Reason.CAPACITY]
+    assert lines.decide(NOW).held == (Held(big.id, Reason.MUTEX, "a", small.id, NOW),)
 
 
 def test_a_look_tells_the_place_in_line() -> None:
     pending = tuple(task(id, created) for created, id in enumerate("xyz"))
     lines = Lines(Facts(pending, (holder("h"),), (Pool("p", 1),)))
-    lines.settle(NOW)
+    lines.decide(NOW)
     assert lines.look(TaskId("z"), NOW) == Held(TaskId("z"), Reason.CAPACITY, "p", since=NOW, place=3)
     lines.leave(TaskId("x"))
     assert lines.look(TaskId("z"), NOW) == Held(TaskId("z"), Reason.CAPACITY, "p", since=NOW, place=2)
@@ -285,9 +285,9 @@ def test_a_look_tells_the_place_in_line() -> None:
 def test_a_look_tells_a_holder_who_came_after_the_last_one_left() -> None:
     sharers = (holder("h-1", mutexes=mutexes("a/x")), holder("h-2", mutexes=mutexes("a/x")))
     lines = Lines(Facts((task("t", mutexes=mutexes("a")),), sharers))
-    lines.settle(NOW)
-    lines.release(TaskId("h-1"))
-    assert lines.settle(NOW) == Decision((), ())
+    lines.decide(NOW)
+    lines.give_back(TaskId("h-1"))
+    assert lines.decide(NOW) == Decision((), ())
     assert lines.look(TaskId("t"), NOW) == Held(TaskId("t"), Reason.MUTEX, "a", TaskId("h-2"), Millis(7))
 
 
@@ -299,25 +299,25 @@ def test_a_task_not_yet_settled_has_no_reason() -> None:
 def test_those_behind_a_new_reservation_are_reserved_against_without_being_judged_again() -> None:
     big = replace(task("big", 1, weight=2), capacity_since=LONG_AGO)
     lines = Lines(Facts((big, task("next", 2, weight=2)), (holder("h"),), (Pool("p", 2),)))
-    lines.settle(Millis(NOW - 1))
+    lines.decide(Millis(NOW - 1))
     assert lines.reason(TaskId("next")) is Reason.CAPACITY
-    assert lines.settle(NOW) == Decision((), ())
+    assert lines.decide(NOW) == Decision((), ())
     assert lines.reason(TaskId("next")) is Reason.RESERVED
 
 
 def test_a_release_calls_the_first_that_may_pass_and_nobody_else() -> None:
     full = Facts(tuple(task(id, created) for created, id in enumerate("xyz")), (holder("h"),), (Pool("p", 1),))
     lines = Lines(full)
-    lines.settle(NOW)
-    lines.release(TaskId("h"))
+    lines.decide(NOW)
+    lines.give_back(TaskId("h"))
     assert list(lines._called) == [task("x", 0).turn]
 
 
 def test_a_release_calls_nobody_against_whom_the_pool_is_reserved() -> None:
     big = replace(task("big", 1, weight=3), capacity_since=LONG_AGO)
     lines = Lines(Facts((big, task("small", 2)), (holder("h-1"), holder("h-2")), (Pool("p", 3),)))
-    lines.settle(NOW)
-    lines.release(TaskId("h-1"))
+    lines.decide(NOW)
+    lines.give_back(TaskId("h-1"))
     assert list(lines._called) == []
 
 
@@ -325,13 +325,13 @@ def test_keys_that_nobody_uses_are_dropped() -> None:
     lines = Lines(Facts())
     for number in range(3):
         wants = mutexes(f"key-{number} shared/x")
-        lines.hold(holder("h", mutexes=wants))
+        lines.take(holder("h", mutexes=wants))
         for who, served in (("held", True), ("unserved", False)):
             lines.arrive(replace(task(who, mutexes=wants if served else mutexes(f"own-{number}")), served=served))
-        lines.settle(NOW)
+        lines.decide(NOW)
         lines.leave(TaskId("held"))
         lines.leave(TaskId("unserved"))
-        lines.release(TaskId("h"))
+        lines.give_back(TaskId("h"))
     assert lines._keys == {}
 
 

@@ -13,6 +13,7 @@ from taskyard.core.machine import (
     ENDED,
     HOLDING,
     LEASED,
+    REASONS,
     STEPS,
     UNSUCCESSFUL,
     Effects,
@@ -103,6 +104,10 @@ def test_a_stopping_task_ends_canceled_and_never_goes_again(signal: Signal) -> N
 @pytest.mark.parametrize("state", [State.UNSCHEDULED, State.BLOCKED, State.PENDING, State.WAITING, State.RUNNING])
 def test_a_deadline_is_never_followed_by_again(state: State) -> None:
     assert step(state, Signal.DEADLINE, again=True) == Step(Outcome.MOVE, State.ERROR)
+
+
+def test_every_signal_leaves_a_reason() -> None:
+    assert set(REASONS) == set(Signal)
 
 
 def test_sources_are_where_a_signal_moves() -> None:

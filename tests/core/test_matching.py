@@ -319,3 +319,7 @@ def test_a_task_that_this_bot_lost_is_left_to_another() -> None:
     lost, other = candidate("lost"), candidate("other", priority=200)
     assert chosen([replace(lost, not_by=BotId("rack4-11")), other]) == ["other"]
     assert chosen([replace(lost, not_by=BotId("rack4-12")), other]) == ["lost", "other"]
+
+
+def test_a_task_that_stands_in_two_queues_of_a_bot_is_given_once() -> None:
+    assert chosen([candidate("t", os="Linux|Debian"), candidate("t", os="Linux|Debian"), candidate("u")]) == ["t", "u"]

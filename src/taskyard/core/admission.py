@@ -16,7 +16,7 @@ from taskyard.core.partials import Contender, Decision, Demand, Facts, Held, Hol
 from taskyard.core.words import Millis, Reason, TaskId
 
 #: The reasons of a task that stands in the line for its pool.
-IN_LINE = frozenset({Reason.CAPACITY, Reason.RESERVED})
+FOR_CAPACITY = frozenset({Reason.CAPACITY, Reason.RESERVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,10 @@ class Standing(Protocol):
 
 
 def decide(facts: Facts, now: Millis) -> Decision:
-    """Say who may go and what holds each of the others, over all pools. Asked again, it lets nobody else go."""
+    """Say who may go and what holds each of the others, over all pools. Asked again, it lets nobody else go.
+
+    Nobody who is let in depends on those let in after it, so any first part of `admitted` may be carried out alone.
+    """
     admitted: tuple[TaskId, ...] = ()
     while True:
         walk = _Walk(facts)
@@ -135,6 +138,11 @@ def _in_line(task: Contender, standing: Standing, reason: Reason, by: TaskId | N
     return Held(task.id, reason, task.pool, by, now if since is None else since, None, place, used, total, task.weight)
 
 
+def excludes(one: str | None, other: str | None) -> bool:
+    """Whether two parties clash at one key: they share it only if both name the same one."""
+    return one is None or one != other
+
+
 def carries(capacity: int | None, used: int, weight: int) -> bool:
     """Whether a pool can carry `weight` more. One task always runs: when nothing is used, anything fits."""
     return capacity is None or used == 0 or used + weight <= capacity
@@ -178,7 +186,7 @@ class _Walk:
 
     def clash(self, task: Contender, mutex: Mutex) -> Occupant | None:  # noqa: ARG002 - everyone here is older
         for party, occupant in self._occupants.get(mutex.key, _NOBODY).items():
-            if party is None or party != mutex.party:
+            if excludes(party, mutex.party):
                 return occupant
         return None
 
@@ -211,9 +219,9 @@ class _Walk:
         if held.reason is Reason.MUTEX:
             # A held task stakes its mutexes too: else a stream of sharers would starve whoever wants to be alone.
             self._occupy((m for m in task.mutexes if m.key not in self._greedy_keys), Occupant(task.id, task.created))
-        elif held.reason in IN_LINE:
+        elif held.reason in FOR_CAPACITY:
             self._in_line[task.pool] += 1
-            if self._in_line[task.pool] == 1 and is_overdue(held, self._reserve_after_ms, now):
+            if self._in_line[task.pool] == 1 and has_waited_long(held, self._reserve_after_ms, now):
                 self._reservers[task.pool] = Occupant(task.id, task.created)
 
     def _occupy(self, mutexes: Iterable[Mutex], occupant: Occupant) -> None:
@@ -224,6 +232,6 @@ class _Walk:
 _NOBODY: Mapping[str | None, Occupant] = {}
 
 
-def is_overdue(held: Held, reserve_after_ms: int, now: Millis) -> bool:
+def has_waited_long(held: Held, reserve_after_ms: int, now: Millis) -> bool:
     """Whether a task that waits for its pool has done so long enough to reserve it, should it be the first."""
     return held.since is not None and now - held.since >= reserve_after_ms

@@ -9,8 +9,9 @@ The machine decides where a task goes; here is only decided whether its budget l
 ruling hands back the life as it is afterwards.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Final
 
 from taskyard.core import fleet
@@ -27,9 +28,8 @@ from taskyard.core.graph.limits import (
 from taskyard.core.machine import ENDED, LEASED, Outcome, step
 from taskyard.core.words import Millis, Reason, Signal, State
 
-LEASE_MS: Final = fleet.LEASE_MS
-GUARD_MS: Final = fleet.GUARD_MS
-SWEEP_MS: Final = fleet.SWEEP_MS
+#: Beyond this growth, as a logarithm, any delay of a millisecond or more has reached the longest.
+_GROWTH_MAX: Final = log(RERUN_DELAY_MAX_MS) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Rules:
     reruns: int = 0
     delay_ms: int = 0  # before the first rerun of a round
     factor: float = 1  # by which each further delay is longer
-    exit_codes: Collection[int] | None = None  # rerun after these only; none named: after any failure
+    exit_codes: tuple[int, ...] = ()  # rerun after these only; none: after any failure
     retries: int = RETRIES
     slices: tuple[Patience, ...] = (Patience(),)
     deadline_ms: Millis | None = None
@@ -69,11 +69,6 @@ class Rules:
         if not 1 <= len(self.slices) <= SLICES_MAX:
             raise ValueError(f"there are {len(self.slices)} slices: a task has 1 to {SLICES_MAX}")
 
-    @property
-    def attempts_max(self) -> int:
-        """Give the most attempts that a round can have; waiting for a bot costs none."""
-        return 1 + self.reruns + self.retries
-
 
 @dataclass(frozen=True, slots=True)
 class Life:
@@ -81,6 +76,7 @@ class Life:
 
     state: State = State.UNSCHEDULED
     attempt: int = 0  # the latest one; counted over all rounds, so a number never means two attempts
+    began_after: int = 0  # the latest attempt before this round
     ended: Signal | None = None  # how the latest attempt ended
     round: int = 1
     reruns_used: int = 0
@@ -88,6 +84,11 @@ class Life:
     slice_index: int = 0
     waits_since_ms: Millis | None = None  # since when its slice waits for a bot
     not_before_ms: Millis | None = None
+
+    @property
+    def ran(self) -> bool:
+        """Whether an attempt began in this round."""
+        return self.attempt > self.began_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,32 +167,32 @@ def choose_slice(life: Life, rules: Rules, capacity: Sequence[bool]) -> Ruling:
     return _rule(life, Signal.EXPIRE, Reason.NO_BOT, life, again=_on_slice(life, index))
 
 
-def first_slice(rules: Rules, capacity: Sequence[bool]) -> int | None:
-    """Find the first slice that has capacity or waits for it."""
-    return _next_slice(rules, capacity, 0)
-
-
 def born(rules: Rules) -> Life:
     """Give the life of a new task."""
     return Life(not_before_ms=rules.not_before_ms)
 
 
-def rerun(life: Life, rules: Rules) -> Ruling:
-    """Rule on a person's wish to try a task again: a new round, with every budget fresh."""
-    fresh = replace(born(rules), round=life.round + 1, attempt=life.attempt, ended=life.ended)
+def rerun(life: Life, rules: Rules, now: Millis) -> Ruling:
+    """Rule on a person's wish to try a task again: a new round, with every budget fresh; not past its deadline."""
+    if past(rules.deadline_ms, now):
+        return _unmoved(life, Outcome.ILLEGAL)
+    fresh = replace(born(rules), round=life.round + 1, attempt=life.attempt, began_after=life.attempt, ended=life.ended)
     return _rule(life, Signal.RERUN, None, fresh)
 
 
 def admitted(life: Life, now: Millis) -> Life:
     """Give the life of a task that is let in: from now on it waits for a bot, if it did not already."""
-    return replace(unserved(life, now), state=_moved(life, Signal.ADMIT), not_before_ms=None)
+    return replace(held(life, Reason.NO_BOT, now), state=_moved(life, Signal.ADMIT), not_before_ms=None)
 
 
-def unserved(life: Life, now: Millis) -> Life:
-    """Give the life of a task that is held because no bot is there: it waits for one all the same.
+def held(life: Life, reason: Reason, now: Millis) -> Life:
+    """Give the life of a task that stays pending. Held for want of a bot, it waits for one as if it had been let in.
 
-    Being let in a second time does not start its wait anew, else a slice whose bots come and go would never expire.
+    That wait goes on when it is let in or sent back, else a slice whose bots come and go would never expire; it ends
+    when the task is held for anything else.
     """
+    if reason is not Reason.NO_BOT:
+        return replace(life, waits_since_ms=None)
     return life if life.waits_since_ms is not None else replace(life, waits_since_ms=now)
 
 
@@ -229,10 +230,10 @@ def lapsed(until: Millis, now: Millis) -> bool:
 
 def given_again_at(until: Millis) -> Millis:
     """Say from when on a lapsed lease counts as lost and its task may be given to another bot."""
-    return Millis(until + GUARD_MS)
+    return Millis(until + fleet.GUARD_MS)
 
 
-def with_grace(until: Millis, now: Millis, lease_ms: int = LEASE_MS, deadline_ms: Millis | None = None) -> Millis:
+def with_grace(until: Millis, now: Millis, lease_ms: int = fleet.LEASE_MS, deadline_ms: Millis | None = None) -> Millis:
     """Lengthen a lease after an outage of the server to a full one from now: its bot could not renew it."""
     full = lease_until(now, lease_ms, deadline_ms)
     return until if full is None else max(until, full)
@@ -240,6 +241,8 @@ def with_grace(until: Millis, now: Millis, lease_ms: int = LEASE_MS, deadline_ms
 
 def back_off_ms(rules: Rules, reruns_used: int) -> int:
     """Say how long the next rerun waits: the delay, `factor` times longer for each rerun before, at most a day."""
+    if rules.delay_ms and reruns_used * log(rules.factor) > _GROWTH_MAX:
+        return RERUN_DELAY_MAX_MS
     # Whole numbers only, rounded to the nearest: no float overflows, and 100 ms times 1.15 are 115.
     numerator, denominator = rules.factor.as_integer_ratio()
     top: int = rules.delay_ms * numerator**reruns_used

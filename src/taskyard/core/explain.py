@@ -54,7 +54,7 @@ class Situation:
     attempt: int = 0
     bot: BotId | None = None
     since: Millis | None = None  # when it came into its state
-    ended: Reason | None = None  # why it ended as it did
+    ended: Reason | None = None  # why it ended as it did; every ended task has a reason
     note: str = ""  # what was said with that, such as the exit code
 
 
@@ -78,6 +78,7 @@ class Why:
     reason: Reason
     guard: Guard | None = None
     prerequisites: tuple[Prerequisite, ...] = ()
+    join: Join = Join.ALL
     held: Held | None = None
     bots: Bots | None = None
     ahead: int = 0
@@ -99,16 +100,8 @@ def why(task: Situation, now: Millis) -> Why:
         case State.RUNNING | State.STOPPING:
             return _under_way(task)
         case _:
-            return Why(task.label, task.state, task.ended or _ENDED_BY[task.state], since=task.since, note=task.note)
-
-
-#: What is said of an end about which nothing finer is known.
-_ENDED_BY = {
-    State.SUCCESSFUL: Reason.DONE,
-    State.FAILED: Reason.EXIT_CODE,
-    State.ERROR: Reason.BOT_LOST,
-    State.CANCELED: Reason.ASKED,
-}
+            assert task.ended, f"{task.label} is {task.state} and nobody said why"
+            return Why(task.label, task.state, task.ended, since=task.since, note=task.note)
 
 
 def sentence(answer: Why, now: Millis) -> str:
@@ -132,7 +125,7 @@ def _by_graph(task: Situation) -> Why:
         State.SKIPPED: (Reason.CONDITION, {EdgeState.BROKEN, EdgeState.IMPOSSIBLE}),
     }[task.state]
     unmet = tuple(one for one in task.prerequisites if one.edge in edges)
-    return Why(task.label, task.state, reason, Guard.GRAPH, prerequisites=unmet, since=task.since)
+    return Why(task.label, task.state, reason, Guard.GRAPH, prerequisites=unmet, join=task.join, since=task.since)
 
 
 def _by_admission(task: Situation, now: Millis) -> Why:
@@ -195,7 +188,7 @@ def _graph_says(answer: Why) -> str:
     named = _names(f"{one.label} ({one.state})" for one in answer.prerequisites) or "a prerequisite"
     match answer.reason:
         case Reason.PREREQUISITE:
-            return f"it waits for {named}"
+            return f"it waits for {'one of ' if answer.join is Join.ANY else ''}{named}"
         case Reason.PREREQUISITE_FAILED:
             return f"it needs {named}; rerun that to go on"
         case _:

@@ -1,6 +1,6 @@
 """Lines: admission kept local, so that its cost follows what changed and not what is pending.
 
-`Lines` is told of changes (a task arrives, leaves or is released; a bot appears; a pool grows) and `settle` then admits
+`Lines` is told of changes (a task arrives, leaves or is released; a bot appears; a pool grows) and `decide` then admits
 exactly what `admission.decide` would admit from the same facts. Every held task stands at one post: the key, the limit
 or the pool that holds it. A change calls the oldest task there that may now pass; once judged, it calls the next.
 What is judged only ever frees somebody younger, so one walk in order is enough. The rule is `admission.judge` and
@@ -10,7 +10,7 @@ stays there; nothing here is a truth of its own, it can be built from the facts 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from taskyard.core.admission import IN_LINE, Occupant, crowded, is_overdue, judge
+from taskyard.core.admission import FOR_CAPACITY, Occupant, crowded, has_waited_long, judge
 from taskyard.core.graph.document import Mutex
 from taskyard.core.partials import Contender, Decision, Facts, Held, Holder, Pool, Turn
 from taskyard.core.posts import Amount, KeyPost, Lane, LimitPost, PoolPost, Post, youth_of
@@ -31,9 +31,9 @@ class Lines:
         self._alarms: Lane[Amount] = Lane()
         self._called: Lane[Turn] = Lane()
         self._called_next_time: Lane[Turn] = Lane()
-        self._reached: Turn | None = None  # how far the walk of `settle` is
+        self._reached: Turn | None = None  # how far the walk of `decide` is
         for holder in facts.holding:
-            self.hold(holder)
+            self.take(holder)
         for task in facts.pending:
             self.arrive(task)
 
@@ -42,7 +42,7 @@ class Lines:
     def arrive(self, task: Contender) -> None:
         """`task` is pending now, whatever it was before."""
         self.leave(task.id)
-        self.release(task.id)
+        self.give_back(task.id)
         self._pending[task.id] = _Seat(task)
         self._call(task.turn)
 
@@ -53,17 +53,17 @@ class Lines:
             self._called.discard(seat.task.turn)
             self._call_next_at(self._rise(seat))
 
-    def hold(self, holder: Holder) -> None:
+    def take(self, holder: Holder) -> None:
         """`holder` is waiting, running or stopping now, whatever it was before."""
         self.leave(holder.id)
-        self.release(holder.id)
-        self._take(holder)
+        self.give_back(holder.id)
+        self._add_holder(holder)
 
-    def release(self, id: TaskId) -> None:
+    def give_back(self, id: TaskId) -> None:
         """The task no longer holds anything."""
         holder = self._holding.pop(id, None)
         if holder is not None:
-            self._call_next_at(self._give_back(holder))
+            self._call_next_at(self._drop_holder(holder))
 
     def serve(self, id: TaskId, served: bool) -> None:
         """A live bot matches the pending task now, or none does any more."""
@@ -87,7 +87,7 @@ class Lines:
 
     # The walk.
 
-    def settle(self, now: Millis) -> Decision:
+    def decide(self, now: Millis) -> Decision:
         """Judge whom a change could have touched; of the held, name those whose reason is new."""
         self._wake(now)
         admitted: list[TaskId] = []
@@ -100,20 +100,20 @@ class Lines:
         return Decision(tuple(admitted), tuple(self._final(each, now) for each in held.values()))
 
     def reason(self, id: TaskId) -> Reason | None:
-        """Why the pending task was held when `settle` was last done; None if it has not seen it."""
+        """Why the pending task was held when `decide` was last done; None if it has not seen it."""
         seat = self._pending[id]
         if seat.held is None:
             return None
-        if seat.held.reason not in IN_LINE:
+        if seat.held.reason not in FOR_CAPACITY:
             return seat.held.reason
         # All behind the one that reserves are reserved against, without being judged again one by one.
         return Reason.CAPACITY if self.reserver(seat.task) is None else Reason.RESERVED
 
     def look(self, id: TaskId, now: Millis) -> Held | None:
-        """Say afresh what holds the pending task, with its place in line; None if the next `settle` admits it."""
+        """Say afresh what holds the pending task, with its place in line; None if the next `decide` admits it."""
         task = self._pending[id].task
         held = judge(task, self, now)
-        if held is None or held.reason not in IN_LINE:
+        if held is None or held.reason not in FOR_CAPACITY:
             return held
         return replace(held, place=self._pool(task.pool).waiting.before(task.turn) + 1)
 
@@ -164,7 +164,7 @@ class Lines:
 
     def _final(self, held: Held, now: Millis) -> Held:
         """What is told in the end of a task in line: since it was judged, a reservation may have come or gone."""
-        if held.reason not in IN_LINE or held.since is None:
+        if held.reason not in FOR_CAPACITY or held.since is None:
             return held
         seat = self._pending[held.id]
         seat.task = seat.task.waiting_for_capacity(held.since)
@@ -198,12 +198,12 @@ class Lines:
         head = pool.waiting.first()
         if pool.reserver is not None and pool.reserver[0] != head:
             self._call(pool.reserver[0])
-        if head is not None and pool.reserver is None and self._is_overdue(head, now):
+        if head is not None and pool.reserver is None and self._has_waited_long(head, now):
             self._call(head)
 
-    def _is_overdue(self, turn: Turn, now: Millis) -> bool:
+    def _has_waited_long(self, turn: Turn, now: Millis) -> bool:
         held = self._pending[turn[2]].held
-        return held is not None and is_overdue(held, self._reserve_after_ms, now)
+        return held is not None and has_waited_long(held, self._reserve_after_ms, now)
 
     # Moving: where a judged task goes.
 
@@ -211,7 +211,7 @@ class Lines:
         left = self._rise(seat)
         if verdict is None:
             del self._pending[seat.task.id]
-            self._take(seat.task.admitted(now))
+            self._add_holder(seat.task.admitted(now))
         else:
             self._sit(seat, verdict, now)
         # Only now: who is next depends on where this one went.
@@ -242,7 +242,7 @@ class Lines:
             self._stand_by(task)
         if held.reason is Reason.LIMIT:
             self._wait_for_more(task, held)
-        elif held.reason in IN_LINE:
+        elif held.reason in FOR_CAPACITY:
             self._line_up(task, held, now)
 
     def _stake(self, task: Contender, held: Held) -> None:
@@ -268,10 +268,10 @@ class Lines:
         pool.waiting.add(task.turn, task.weight)
         for amount, limit in self._limits_of(task):
             limit.bystanders.add((-amount, task.id))
-        if pool.waiting.first() == task.turn and is_overdue(held, self._reserve_after_ms, now):
+        if pool.waiting.first() == task.turn and has_waited_long(held, self._reserve_after_ms, now):
             pool.reserver = (task.turn, Occupant(task.id, task.created))
 
-    def _take(self, holder: Holder) -> None:
+    def _add_holder(self, holder: Holder) -> None:
         self._holding[holder.id] = holder
         for mutex in holder.mutexes:
             key = self._key(mutex.key)
@@ -282,8 +282,8 @@ class Lines:
             self._call_all(limit.short())
         self._pool(holder.pool).used += holder.weight
 
-    def _give_back(self, holder: Holder) -> "list[Post]":
-        """Undo `_take`; name the posts where that may let somebody pass."""
+    def _drop_holder(self, holder: Holder) -> "list[Post]":
+        """Undo `_add_holder`; name the posts where that may let somebody pass."""
         for mutex in holder.mutexes:
             self._keys[mutex.key].give_back(mutex.party, holder.id)
         for amount, limit in self._limits_of(holder):

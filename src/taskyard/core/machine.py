@@ -13,7 +13,7 @@ from enum import StrEnum, unique
 from itertools import product
 from types import MappingProxyType
 
-from taskyard.core.words import Signal, State
+from taskyard.core.words import Reason, Signal, State
 
 _S, _G = State, Signal
 
@@ -95,6 +95,28 @@ ECHOES: Mapping[Signal, frozenset[State]] = MappingProxyType(
         _G.CANCEL: frozenset({_S.STOPPING, _S.CANCELED}),
         # Asking twice for a rerun is one rerun.
         _G.RERUN: frozenset({_S.UNSCHEDULED, _S.PENDING, _S.WAITING, _S.RUNNING}),
+    }
+)
+
+#: Why a task is where a signal took it, unless the sender knows better: an exit code, a time-out, a person's no.
+REASONS: Mapping[Signal, Reason] = MappingProxyType(
+    {
+        _G.RELEASE: Reason.UNSEEN,
+        _G.BLOCK: Reason.PREREQUISITE_FAILED,
+        _G.DOOM: Reason.PREREQUISITE_FAILED,
+        _G.SKIP: Reason.CONDITION,
+        _G.MEND: Reason.PREREQUISITE,
+        _G.REUSE: Reason.REUSED,
+        _G.ADMIT: Reason.IN_LINE,
+        _G.UNADMIT: Reason.NO_BOT,
+        _G.CLAIM: Reason.UNDER_WAY,
+        _G.SUCCEED: Reason.DONE,
+        _G.FAIL: Reason.EXIT_CODE,
+        _G.LOSE: Reason.BOT_LOST,
+        _G.EXPIRE: Reason.EXPIRED,
+        _G.DEADLINE: Reason.DEADLINE,
+        _G.CANCEL: Reason.ASKED,
+        _G.RERUN: Reason.PREREQUISITE,
     }
 )
 

@@ -125,8 +125,12 @@ def choose(candidates: Iterable[Candidate], bot_dimensions: Dimensions, count: i
     had = dict(bot_dimensions)
     left_to_others = had.get(ID, ())
     # The hash brought them here and may have collided: only the dimensions themselves tell.
-    matching = (one for one in candidates if one.not_by not in left_to_others and _is_met(one.dimensions, had))
-    return heapq.nsmallest(count, matching, key=_turn)
+    matching = {
+        one.task: one  # a task with alternatives stands in several queues of one bot
+        for one in candidates
+        if one.not_by not in left_to_others and _is_met(one.dimensions, had)
+    }
+    return heapq.nsmallest(count, matching.values(), key=_turn)
 
 
 def _canonical_values(key: str, values: str | Iterable[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeAlias, TypeVar
 
-from taskyard.core.admission import Occupant, carries
+from taskyard.core.admission import Occupant, carries, excludes
 from taskyard.core.partials import Turn
 from taskyard.core.words import Millis, TaskId
 
@@ -74,22 +74,25 @@ class Line(Generic[G]):
     Its cost goes with the number of groups, and those are few: the parties at a key, the different weights in a pool.
     """
 
-    __slots__ = ("_lanes",)
+    __slots__ = ("_all", "_lanes")
 
     def __init__(self) -> None:
         self._lanes: dict[G, Lane[Turn]] = {}
+        self._all: Lane[Turn] = Lane()
 
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
     def add(self, turn: Turn, group: G) -> None:
         self._lanes.setdefault(group, Lane()).add(turn)
+        self._all.add(turn)
 
     def discard(self, turn: Turn, group: G) -> bool:
         """Take `turn` out; True if it was in."""
         lane = self._lanes.get(group)
         if lane is None or not lane.discard(turn):
             return False
+        self._all.discard(turn)
         if not lane:
             del self._lanes[group]
         return True
@@ -100,11 +103,11 @@ class Line(Generic[G]):
 
     def first(self) -> Turn | None:
         """The oldest of all."""
-        return min((front for front, _ in self.fronts()), default=None)
+        return self._all.first()
 
     def before(self, turn: Turn) -> int:
         """Count those older than `turn`, one by one."""
-        return sum(each < turn for lane in self._lanes.values() for each in lane)
+        return sum(each < turn for each in self._all)
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +129,7 @@ class KeyPost:
         held = self._holder_against(party)
         if held is not None or not self.stakes:
             return held
-        first = min((front for front, other in self.stakes.fronts() if _clash(party, other)), default=turn)
+        first = min((front for front, other in self.stakes.fronts() if excludes(party, other)), default=turn)
         return Occupant(first[2], Millis(first[1])) if first < turn else None
 
     def take(self, party: Party, occupant: Occupant) -> None:
@@ -144,7 +147,7 @@ class KeyPost:
         while disturbed := [
             (youth, other)
             for youth, other in self.bystanders.fronts()
-            if _clash(party, other) and youth[:2] <= youth_of(older)[:2]
+            if excludes(party, other) and youth[:2] <= youth_of(older)[:2]
         ]:
             for youth, other in disturbed:
                 self.bystanders.discard(youth, other)
@@ -165,7 +168,7 @@ class KeyPost:
 
     def _holder_against(self, party: Party) -> Occupant | None:
         for other, occupants in self.holders.items():
-            if _clash(party, other):
+            if excludes(party, other):
                 return next(iter(occupants.values()))
         return None
 
@@ -227,10 +230,6 @@ class PoolPost:
 
 
 Post: TypeAlias = KeyPost | LimitPost | PoolPost
-
-
-def _clash(one: Party, other: Party) -> bool:
-    return one is None or one != other
 
 
 def youth_of(turn: Turn) -> Turn:

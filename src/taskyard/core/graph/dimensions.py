@@ -15,7 +15,7 @@ from taskyard.core.graph.limits import (
     DIMENSIONS_MAX,
 )
 from taskyard.core.graph.readers import name_fault
-from taskyard.core.matching import COMBINATIONS_MAX, ID, OR, POOL, Dimensions, combination_count
+from taskyard.core.matching import COMBINATIONS_MAX, ID, OR, POOL, Dimensions, canonical, combination_count
 
 #: Keys that queues are found by: a task asks for one value of them, without alternatives.
 SINGLE = frozenset({ID, POOL})
@@ -37,11 +37,11 @@ def _read(value: object, at: Path, faults: Faults) -> Dimensions | None:
         faults.add(at, f"must hold at most {DIMENSIONS_MAX} keys; got {len(value)}")
         return None
     before = faults.noted
-    found = tuple((key, _values(key, values, (*at, key), faults)) for key, values in sorted(value.items()))
+    found = tuple((key, _values(key, values, (*at, key), faults)) for key, values in value.items())
     if faults.noted > before:
         return None
     _count_combinations(found, at, faults)
-    return found
+    return canonical(dict(found))
 
 
 def _values(key: str, values: object, at: Path, faults: Faults) -> tuple[str, ...]:
@@ -61,11 +61,11 @@ def _listed(key: str, values: list[object], at: Path, faults: Faults) -> tuple[s
     for index, value in enumerate(found):
         if value in found[:index]:
             faults.add((*at, index), f"repeats the value {quoted(value)}; name it once")
-    return tuple(sorted(found))
+    return tuple(found)
 
 
 def _value(key: str, value: object, at: Path, faults: Faults) -> str:
-    """Read one value; its alternatives come out sorted."""
+    """Read one value."""
     if not isinstance(value, str):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         faults.add(
@@ -85,7 +85,7 @@ def _alternatives(key: str, value: str, at: Path, faults: Faults) -> str:
         faults.add(at, f"repeats an alternative in {quoted(value)}; name it once")
     elif any(name_fault(part) for part in parts):
         faults.add(at, f"has an alternative that is empty or has outer blanks in {quoted(value)}")
-    return OR.join(sorted(parts))
+    return value
 
 
 def _count_combinations(found: Dimensions, at: Path, faults: Faults) -> None:

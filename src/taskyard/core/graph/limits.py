@@ -115,6 +115,6 @@ VERBOSITY_MAX = 5
 # A matrix.
 
 #: Combinations of one task, counted before any is excluded.
-COMBINATIONS_MAX = 256
+MATRIX_MAX = 256
 AXES_MAX = 8
 AXIS_NAME_MAX = 64

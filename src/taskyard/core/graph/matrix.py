@@ -11,7 +11,7 @@ from itertools import islice, product
 from math import prod
 
 from taskyard.core.graph.faults import Faults, Path, quoted, shown
-from taskyard.core.graph.limits import AXES_MAX, AXIS_NAME_MAX, COMBINATIONS_MAX, NAME_MAX
+from taskyard.core.graph.limits import AXES_MAX, AXIS_NAME_MAX, MATRIX_MAX, NAME_MAX
 from taskyard.core.graph.marks import MATRIX, Mark, replace
 
 #: The one key of a matrix that is no axis.
@@ -68,8 +68,8 @@ def read_matrix(value: object, base: str, at: Path, faults: Faults, taken: froze
         return NO_MATRIX
     excluded = _read_exclude(value.get(EXCLUDE, []), axes, (*at, EXCLUDE), faults)
     count = prod(map(len, axes.values()))
-    if count > COMBINATIONS_MAX:
-        faults.add(at, f"makes {count} combinations; at most {COMBINATIONS_MAX}: split the task")
+    if count > MATRIX_MAX:
+        faults.add(at, f"makes {count} combinations; at most {MATRIX_MAX}: split the task")
     if faults.noted > before:
         return NO_MATRIX
     return _without(_combine(base, axes, at, faults), excluded, (*at, EXCLUDE), faults)
@@ -160,8 +160,8 @@ def _read_axis(entries: object, at: Path, faults: Faults) -> tuple[Scalar, ...]:
     if not isinstance(entries, list):
         faults.wrong(at, "a list of values", entries)
         return ()
-    if not 1 <= len(entries) <= COMBINATIONS_MAX:
-        faults.add(at, f"must hold 1 to {COMBINATIONS_MAX} values; got {len(entries)}")
+    if not 1 <= len(entries) <= MATRIX_MAX:
+        faults.add(at, f"must hold 1 to {MATRIX_MAX} values; got {len(entries)}")
         return ()
     read = (read_scalar(entry, (*at, index), faults) for index, entry in enumerate(entries))
     values = tuple(value for value in read if value is not None)
@@ -174,8 +174,8 @@ def _read_axis(entries: object, at: Path, faults: Faults) -> tuple[Scalar, ...]:
 
 
 def _read_exclude(entries: object, axes: Axes, at: Path, faults: Faults) -> list[dict[str, Scalar]]:
-    if not isinstance(entries, list) or len(entries) > COMBINATIONS_MAX:
-        faults.wrong(at, f"a list of at most {COMBINATIONS_MAX} objects", entries)
+    if not isinstance(entries, list) or len(entries) > MATRIX_MAX:
+        faults.wrong(at, f"a list of at most {MATRIX_MAX} objects", entries)
         return []
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict) or not 1 <= len(entry) <= AXES_MAX:
