@@ -77,7 +77,9 @@ def mint(now: Millis, count: int, chance: int, newest: Key | None = None) -> lis
     Keys of one call share one moment of creation, so they sort in the order of the call: the tasks of a graph keep
     the order of its document under (priority, created, id). Keys of a later moment sort before all of them.
     A millisecond has 65 536 places; a call takes consecutive ones from `chance` on and spills into the milliseconds
-    that follow. Who passes the `newest` key it has made is never given one twice, even if its clock steps back.
+    that follow. Who passes the `newest` key it has made is never given one twice, even if its clock steps back. So one
+    call makes the keys of all that is created in one transaction, and the next transaction has a later moment: then
+    creation order holds between them too.
     """
     if not 0 <= count <= MINT_MAX:
         raise ValueError(f"cannot make {count} keys in one call: it takes 0 to {MINT_MAX}")
