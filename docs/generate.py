@@ -116,10 +116,10 @@ def _fill(part: re.Match[str]) -> str:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "diagram": diagram,
-    "matrix": matrix,
-    "follows": follows,
-    "fields": fields,
     "events": events,
+    "fields": fields,
+    "follows": follows,
+    "matrix": matrix,
 }
 
 

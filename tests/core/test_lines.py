@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from hypothesis import HealthCheck, event, settings
+from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -143,9 +143,7 @@ class LinesMachine(RuleBasedStateMachine):
 
 
 TestLinesAreTheFold = LinesMachine.TestCase
-TestLinesAreTheFold.settings = settings(
-    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestLinesAreTheFold.settings = settings(max_examples=300, stateful_step_count=40)
 
 
 def test_lines_are_the_fold_in_crowded_yards() -> None:

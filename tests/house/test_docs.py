@@ -6,15 +6,14 @@ import sys
 import tomllib
 from enum import StrEnum
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from taskyard.cli.app import build
 from taskyard.cli.exits import Exit
-from taskyard.cli.work import Work
 from taskyard.core import words
 from taskyard.core.graph import validate
+from taskyard.main import Inline
 from taskyard.wire.reading import read_document
 from tests.house.tree import DOCS, ROOT, files, name
 
@@ -115,9 +114,9 @@ def test_every_python_example_in_the_docs_runs(example: str) -> None:
 
 def test_every_command_option_and_exit_code_is_in_the_page_of_commands() -> None:
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
-    app = build(cast("Work", None), lambda: "")
-    for command in [name for name in app if not name.startswith("-")]:
+    app = build(Inline(), lambda: "")
+    for command in [one for one in app if not one.startswith("-")]:
         assert f"## `taskyard {command} " in page
-        options = [name for argument in app[command].assemble_argument_collection() for name in argument.names]
-        assert [name for name in options if name.startswith("-") and f"`{name}" not in page] == []
+        options = [one for argument in app[command].assemble_argument_collection() for one in argument.names]
+        assert [one for one in options if one.startswith("-") and f"`{one}" not in page] == []
     assert [code for code in Exit if not re.search(rf"^\| {code.value} \| .+ \|$", page, re.MULTILINE)] == []

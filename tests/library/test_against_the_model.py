@@ -122,4 +122,4 @@ def step_by_step(edges: list[tuple[Node, Node]]) -> Dag:
 
 
 TestCalls = Calls.TestCase
-TestCalls.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestCalls.settings = settings(max_examples=150, stateful_step_count=40)
