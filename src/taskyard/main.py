@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Be the program `taskyard`."""
+    _open_streams()
+    sys.exit(_call(sys.argv[1:]))
+
+
+def _open_streams() -> None:
+    """Have streams that can always be written to: closed ones go nowhere, and no character is refused."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.exit(_call(sys.argv[1:]))
 
 
 def _call(arguments: list[str]) -> int:
@@ -31,18 +38,17 @@ def _call(arguments: list[str]) -> int:
         # Scripts ask for it often, and it needs no command line to be understood.
         sys.stdout.write(f"{_version()}\n")
         return Exit.OK
-    from taskyard.cli import app  # noqa: PLC0415
+    from taskyard.cli import app, reports  # noqa: PLC0415
 
     try:
         code = app.call(app.build(Inline(), _version), arguments)
-        sys.stdout.flush()
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has left; nothing more can be said, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.ERROR
-    return code
+    return code if reports.delivered(_nothing_more) else code or Exit.ERROR
+
+
+def _nothing_more() -> None:
+    """Write nothing: all that is left is to see that what was written arrives."""
 
 
 def _version() -> str:

@@ -106,7 +106,11 @@ def test_what_run_cannot_do_yet_is_refused_before_anything_starts(tmp_path: Path
     }
     answer = run(tasks, "-o", "json")
     assert (answer.returncode, answer.stdout) == (2, "")
-    said = [line.split(": ")[1] for line in answer.stderr.splitlines() if line.endswith("not supported yet by `run`")]
+    said = [
+        line.split(": ")[1]
+        for line in answer.stderr.splitlines()
+        if line.endswith("not supported yet by `run`; remove it")
+    ]
     assert said == [
         "tasks.either.join",
         "tasks.always.requires[0].on",

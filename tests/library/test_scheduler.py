@@ -95,7 +95,7 @@ def test_two_failed_prerequisites_that_are_mended_leave_nothing_blocked() -> Non
 
 def test_a_task_that_is_not_ready_cannot_be_fetched() -> None:
     scheduler = scheduler_of(("a", "b"))
-    with pytest.raises(SchedulerError, match="cannot fetch task 'a': it is not ready; expected it to be ready"):
+    with pytest.raises(SchedulerError, match="it is not ready"):
         scheduler.fetch_task("a")
     deliver(scheduler, "b", "a")
 
@@ -322,3 +322,8 @@ def test_importing_the_package_brings_nothing_until_it_is_used() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["set()", "True", "False"]
+
+
+def test_a_scheduler_of_anything_but_a_dag_says_what_it_takes() -> None:
+    with pytest.raises(TypeError, match="a Scheduler takes a Dag"):
+        Scheduler([("a", "b")])  # type: ignore[arg-type]

@@ -125,8 +125,9 @@ def _plan(work: Work, file: str) -> Plan | None:
 def _run(plan: Plan, jobs: int, output: str) -> Exit:
     with views.choose(plan, jobs) as view:
         outcome = plan.run(jobs, view.show)
-    (reports.give_json if output == "json" else reports.give_summary)(outcome)
-    return _EXITS.get(outcome.state, Exit.FAILED)
+    give = reports.give_json if output == "json" else reports.give_summary
+    ended = _EXITS.get(outcome.state, Exit.FAILED)
+    return ended if reports.delivered(lambda: give(outcome)) else ended or Exit.ERROR
 
 
 def _read(file: str) -> bytes:

@@ -64,7 +64,11 @@ class LiveView:
             self._ended[progress.label] = progress.state
         first, *tail = views.lines(progress)
         self._console.print(
-            Text(first, style=_STYLES.get(progress.state, "")), *(Text(line) for line in tail), sep="\n"
+            Text(first, style=_STYLES.get(progress.state, "")),
+            *(Text(line) for line in tail),
+            sep="\n",
+            no_wrap=True,  # the rest of a long line would look like words of our own
+            overflow="ellipsis",
         )
 
     def _draw(self) -> RenderableType:
@@ -88,7 +92,8 @@ class LiveView:
         return row
 
     def _running_line(self, label: str, since: float) -> RenderableType:
-        return Text.assemble("  ", (text.harmless(label), "cyan"), " ", (text.seconds(_elapsed_ms(since)), "dim"))
+        parts = ("  ", (text.seconds(_elapsed_ms(since)), "dim"), " ", (text.harmless(label), "cyan"))
+        return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def _elapsed_ms(since: float) -> int:

@@ -1,20 +1,41 @@
 """What a run leaves on stdout: a summary for people, or one JSON object for programs; and faults on stderr."""
 
 import json
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from taskyard.cli import text, views
 from taskyard.wire.faults import Fault
 from taskyard.wire.progress import Outcome, Progress, Reason
 
 
+def delivered(write: Callable[[], object]) -> bool:
+    """Write to stdout; False if that cannot be. A reader that has left has what it wanted, so that is no failure."""
+    try:
+        write()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence()
+    except OSError as error:
+        _silence()
+        say_error(f"cannot write to stdout: {error.strerror}")
+        return False
+    return True
+
+
+#: What fits a screen; the headline counts all, and `-o json` has them.
+NAMED_MAX = 20
+
+
 def give_summary(outcome: Outcome) -> None:
-    """Say how the graph ended, then name every task that did not end well."""
+    """Say how the graph ended, then name the tasks that did not end well, those that ran first."""
     _answer(text.headline(outcome))
-    for task in outcome.tasks.values():
-        if task.reason is not Reason.DONE:
-            _answer(f"  {views.lines(task)[0]}")
+    bad = sorted((task for task in outcome.tasks.values() if task.reason is not Reason.DONE), key=_never_ran)
+    for task in bad[:NAMED_MAX]:
+        _answer(f"  {views.lines(task)[0]}")
+    if len(bad) > NAMED_MAX:
+        _answer(f"  and {len(bad) - NAMED_MAX} more")
 
 
 def give_json(outcome: Outcome) -> None:
@@ -39,6 +60,15 @@ def say_faults(name: str, faults: Iterable[Fault]) -> None:
 def say_error(message: str) -> None:
     """Say why something could not be done."""
     _talk(f"taskyard: {text.harmless(message)}")
+
+
+def _silence() -> None:
+    # Python writes what is left once more at its end, and would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _never_ran(task: Progress) -> bool:
+    return not task.attempt
 
 
 def _answer(line: str) -> None:

@@ -6,7 +6,7 @@ A view is told of progress and shows it on stderr. It decides nothing and keeps 
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Protocol, Self, TextIO
 
 from taskyard.cli import text
@@ -50,8 +50,10 @@ class PlainView:
             self._say(line)
 
     def _say(self, line: str) -> None:
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        # Nobody may be listening any more; the work goes on all the same.
+        with suppress(OSError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
 
 def lines(progress: Progress) -> list[str]:

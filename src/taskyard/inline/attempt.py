@@ -103,6 +103,8 @@ class Attempt:
 
     def _folder(self, own: Path) -> Path:
         if self._invocation.folder is not None:
+            if not self._invocation.folder.is_dir():
+                raise NotADirectoryError(f"cwd: there is no folder {self._invocation.folder}")
             return self._invocation.folder
         fresh = own / "folder"
         fresh.mkdir()

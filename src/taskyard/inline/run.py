@@ -31,6 +31,8 @@ NOTHING_RAN = End(exit_code=None, signaled=False, elapsed_ms=0, tail="")
 
 #: Nothing waits longer than a day at a time; a longer wait is more than the platform can be asked for.
 PATIENCE_SECONDS_MAX = 86_400.0
+#: Two signals closer than this are one wish: `timeout` sends its signal twice, and nobody presses Ctrl-C that fast.
+ONE_WISH_SECONDS = 0.3
 
 
 def run_graph(graph: Graph, jobs: int, watch: Watch) -> Outcome:
@@ -82,6 +84,7 @@ class _Run:
         self._told: dict[str, Progress] = {}
         self._news: SimpleQueue[tuple[str, End] | None] = SimpleQueue()
         self._canceled = False
+        self._asked_at = -math.inf
 
     def to_its_end(self) -> None:
         self._release(self._scheduler.available_tasks)
@@ -191,6 +194,9 @@ class _Run:
 
     def _cancel(self) -> None:
         """Start nothing more and ask what runs to end; asked again, kill it."""
+        if time.monotonic() - self._asked_at < ONE_WISH_SECONDS:
+            return
+        self._asked_at = time.monotonic()
         self._ready, self._later = [], []
         for label, running in self._running.items():
             running.press(Reason.ASKED)

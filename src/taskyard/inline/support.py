@@ -11,7 +11,7 @@ from taskyard.core.graph.faults import Path, path_text
 from taskyard.core.words import Impossible, Join, Kind, On
 
 KINDS = frozenset({Kind.COMMAND, Kind.SCRIPT, Kind.NOOP})
-MESSAGE = "not supported yet by `run`"
+MESSAGE = "not supported yet by `run`; remove it"
 
 _ON_NODE: tuple[tuple[str, Callable[[Task], bool]], ...] = (
     ("join", lambda task: task.join is not Join.ALL),
@@ -37,11 +37,12 @@ _IN_PAYLOAD: tuple[tuple[str, Callable[[object], bool]], ...] = (
 
 def refusals(graph: Graph) -> tuple[Fault, ...]:
     """Name every field of `graph` that cannot be honoured here, with its place."""
-    return tuple(Fault(path_text(at), MESSAGE) for task in graph.tasks.values() for at in _places(task))
+    places = dict.fromkeys(path_text(at) for task in graph.tasks.values() for at in _places(task))
+    return tuple(Fault(path, MESSAGE) for path in places)
 
 
 def _places(task: Task) -> Iterator[Path]:
-    node: Path = ("tasks", task.label)
+    node: Path = ("tasks", task.node or task.label)
     inner: Path = (*node, "task")
     for index, edge in enumerate(task.requires):
         if edge.on is not On.SUCCESS:

@@ -47,6 +47,8 @@ class Scheduler:
 
         A graph with a cycle can never be finished: it is refused with a SchedulerError that has the cycle.
         """
+        if not isinstance(dag, Dag):
+            raise TypeError(f"a Scheduler takes a Dag, such as Dag.from_edges(edges) makes, not {type(dag).__name__}")
         self._wiring = wiring = dag.wiring
         if len(wiring.plan.order) < len(wiring.nodes):
             raise _cyclic(tuple(wiring.cycle()))
@@ -268,6 +270,8 @@ class Scheduler:
     def _refusal(self, call: Call, number: int, code: Code) -> SchedulerError:
         causes = [repr(self._nodes[cause]) for cause in islice(self._blocked.get(number, ()), NAMES_MAX)]
         state = f"{word(code)} by {', '.join(causes)}" if causes else word(code)
+        if code == RULES.unready:
+            state += " (a prerequisite of it is not delivered)"
         return SchedulerError(f"cannot {call.verb} task {self._nodes[number]!r}: it is {state}; {call.expected(code)}")
 
 

@@ -88,9 +88,15 @@ def _events(text: str, findings: Findings) -> Iterator[Event]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        raise findings.stop(f"not YAML: {error.problem or error.context}", *place) from None
+        hint = "; indent with spaces, not with tabs" if mark and _is_tab(text, mark.line, mark.column) else ""
+        raise findings.stop(f"not YAML: {error.problem or error.context}{hint}", *place) from None
     except yaml.YAMLError as error:
         raise findings.stop(f"not YAML: {error}") from None
+
+
+def _is_tab(text: str, line: int, column: int) -> bool:
+    lines = text.splitlines()
+    return line < len(lines) and lines[line][column : column + 1] == "\t"
 
 
 @dataclass(slots=True)

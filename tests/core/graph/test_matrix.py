@@ -106,7 +106,7 @@ def test_inside_a_matrix_equal_is_paired_with_equal() -> None:
         ({"a": []}, ".a", "must hold 1 to 256 values; got 0"),
         ({"a": [1, 1]}, ".a[1]", "repeats the value 1; name it once"),
         ({"a": [1, "1"]}, ".a[1]", 'repeats the value "1"; name it once'),
-        ({"a": [3.1]}, ".a[0]", 'must be a string; quote it ("3.1"), else 3.10 turns into 3.1'),
+        ({"a": [3.1]}, ".a[0]", "must be a string; quote it, because 3.10 would be read as 3.1"),
         ({"a": [None]}, ".a[0]", "must be a string, an integer, true or false; got null"),
         ({"a": ["x" * 256]}, ".a[0]", "has 256 characters; at most 255"),
         ({"a": list(range(17)), "b": list(range(16))}, "", "makes 272 combinations; at most 256: split the task"),
@@ -239,3 +239,33 @@ def test_combinations_are_taken_from_the_allowance() -> None:
 def test_a_large_task_is_not_multiplied_without_end() -> None:
     heavy = node({"python": "m:f", "args": list(range(50_000))}, matrix={"n": list(range(256))})
     assert faults_of(graph(t=heavy)) == [("tasks.t", "makes more than 10000000 values; split it")]
+
+
+def test_a_number_stands_as_it_is_written_where_a_text_is_wanted() -> None:
+    work = {"command": ["x", {"$matrix": "n"}], "env": {"N": {"$matrix": "n"}}}
+    task = {"dimensions": {"cores": {"$matrix": "n"}}, "weight": {"$matrix": "n"}, "payload": work}
+    (made,) = read({"tasks": {"t": {"matrix": {"n": [4]}, "task": task}}}).tasks.values()
+    assert made.weight == 4
+    assert made.slices[0].dimensions == (("cores", ("4",)),)
+    assert made.slices[0].payload == {"command": ["x", "4"], "env": {"N": "4"}}
+
+
+def test_a_number_stays_one_among_the_arguments_of_a_function() -> None:
+    task = {"payload": {"python": "m:f", "args": {"env": {"$matrix": "n"}}}}
+    (made,) = read({"tasks": {"t": {"matrix": {"n": [4]}, "task": task}}}).tasks.values()
+    assert made.slices[0].payload == {"python": "m:f", "args": {"env": 4}}
+
+
+def test_a_mark_inside_a_text_is_refused_because_it_would_run_as_it_is_written() -> None:
+    task = {"payload": {"script": "make MODE={$matrix: mode}"}}
+    assert faults_of({"tasks": {"t": {"matrix": {"mode": ["a", "b"]}, "task": task}}}) == [
+        (
+            "tasks.t.task.payload.script",
+            "holds {$matrix: inside a text, where it means nothing; put the value into env and use $NAME",
+        )
+    ]
+
+
+def test_a_task_knows_the_node_it_was_made_of() -> None:
+    tasks = read({"tasks": {"t": node(matrix={"a": ["x"]}), "u": node()}}).tasks
+    assert [task.node for task in tasks.values()] == ["t", ""]

@@ -86,3 +86,19 @@ def test_reruns_are_a_count_or_more(value: object, reruns: Reruns) -> None:
 )
 def test_bad_reruns_are_refused(value: object, path: str, message: str) -> None:
     assert faults_of(graph(a=node(reruns=value))) == [(f"tasks.a.reruns{path}", message)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [
+        ({"payload": {"noop": True}}, ("tasks.a.payload", "belongs inside task; move it there")),
+        ({"task": {"noop": True}}, ("tasks.a.task.noop", "belongs inside payload; move it there")),
+        ({"requires": "b"}, ("tasks.a.requires", "must be a list; write [b]")),
+        (
+            {"task": {"payload": {"command": "ls -l"}}},
+            ("tasks.a.task.payload.command", "must be a list of arguments; write [ls, -l], or use script"),
+        ),
+    ],
+)
+def test_the_commonest_slips_are_named(wrong: dict[str, object], fault: tuple[str, str]) -> None:
+    assert fault in faults_of({"tasks": {"a": {"task": {"payload": {"noop": True}}} | wrong}})

@@ -88,6 +88,7 @@ class Task:
     disconnect: Disconnect = Disconnect.STRICT
     tags: Pairs = ()
     description: str = ""
+    node: str = ""  # the label in the document, where a matrix made several tasks of it
 
 
 @dataclass(frozen=True, slots=True)

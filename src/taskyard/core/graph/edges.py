@@ -57,6 +57,9 @@ _TAKES = "a list of labels, or of objects with the fields of a requires entry"
 
 
 def _read(value: object, at: Path, faults: Faults) -> list[object] | None:
+    if isinstance(value, str):
+        faults.add(at, f"must be a list; write [{value}]")
+        return None
     if not isinstance(value, list):
         faults.wrong(at, _TAKES, value)
         return None

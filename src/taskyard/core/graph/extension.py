@@ -54,8 +54,9 @@ def _plain(value: object) -> object:
 
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_plain).encode
-#: The fields of each part with their defaults; a field without one is always written. A label is no definition.
+#: The fields of each part with their defaults; a field without one is always written. What a task is called, by itself
+#: or in its document, is no definition.
 _DEFAULTS = {
-    part: tuple((each.name, each.default) for each in fields(part) if each.name != "label")
+    part: tuple((each.name, each.default) for each in fields(part) if each.name not in ("label", "node"))
     for part in (Task, Slice, Edge, Reruns, Mutex, When)
 }

@@ -44,11 +44,12 @@ class Field:
 class Level:
     """The fields that one kind of object may hold; `name` is what that is called, as in `a task`."""
 
-    __slots__ = ("_readers", "_required", "fields", "name")
+    __slots__ = ("_inner", "_readers", "_required", "fields", "name")
 
-    def __init__(self, name: str, *fields: Field) -> None:
+    def __init__(self, name: str, *fields: Field, inner: "tuple[str, Level] | None" = None) -> None:
         self.name = name
         self.fields = fields
+        self._inner = inner  # the field that holds the next level: people forget it
         self._readers = {field.name: field.reader.read for field in fields}
         self._required = tuple(field.name for field in fields if field.default is REQUIRED)
 
@@ -73,7 +74,14 @@ class Level:
                 faults.add(at, f"needs the field {quoted(name)}")
         return found
 
+    def holds(self, name: str) -> bool:
+        """Tell whether it has a field of that name."""
+        return name in self._readers
+
     def _refuse(self, name: str, at: Path, faults: Faults) -> None:
+        if self._inner is not None and self._inner[1].holds(name):
+            faults.add((*at, name), f"belongs inside {self._inner[0]}; move it there")
+            return
         meant = faults.meant(name, self._readers) or f"; its fields are {', '.join(self._readers)}"
         faults.add((*at, name), f"unknown field {quoted(name)} of {self.name}{meant}")
 

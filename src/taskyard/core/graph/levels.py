@@ -143,6 +143,7 @@ TASK = Level(
     Field("tags", _TAGS, (), "Keys and values to find it by."),
     Field("description", _DESCRIPTION, "", "For people."),
     Field("payload", PAYLOAD_READER, None, "What it runs."),
+    inner=("payload", PAYLOAD),
 )
 
 NODE = Level(
@@ -158,6 +159,7 @@ NODE = Level(
     Field("on_impossible", choice(Impossible), "hold", "What becomes of it when its edges can no longer be met."),
     Field("matrix", constant(dict, "an object of axes, each with a list of values"), None, "One task per combination."),
     Field("task", constant(dict, TASK.takes), REQUIRED, "The task itself."),
+    inner=("task", TASK),
 )
 
 GRAPH = Level(

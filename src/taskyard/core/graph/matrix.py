@@ -12,7 +12,7 @@ from math import prod
 
 from taskyard.core.graph.faults import Faults, Path, quoted, shown
 from taskyard.core.graph.limits import AXES_MAX, AXIS_NAME_MAX, MATRIX_MAX, NAME_MAX
-from taskyard.core.graph.marks import MATRIX, Mark, replace
+from taskyard.core.graph.marks import MATRIX, Mark
 
 #: The one key of a matrix that is no axis.
 EXCLUDE = "exclude"
@@ -75,14 +75,44 @@ def read_matrix(value: object, base: str, at: Path, faults: Faults, taken: froze
     return _without(_combine(base, axes, at, faults), excluded, (*at, EXCLUDE), faults)
 
 
-def fill(task: object, choice: Choice) -> object:
-    """Give `task` with each `$matrix` of a known axis replaced by its value."""
+#: Fields that hold texts: there a number stands as it is written. In the others it stays a number.
+TEXTUAL = frozenset({"command", "cwd", "dimensions", "env", "outputs", "script"})
+VALUED = frozenset({"args", "extra_vars"})
 
-    def stand_in(mark: dict[str, object]) -> object:
-        axis = mark[MATRIX]
-        return choice[axis] if isinstance(axis, str) and axis in choice else mark
 
-    return replace(task, MATRIX, stand_in)
+def fill(task: object, choice: Choice, textual: bool | None = None) -> object:
+    """Give `task` with each `$matrix` of a known axis replaced by its value; what holds none is shared, not copied."""
+    if isinstance(task, dict):
+        if len(task) == 1 and MATRIX in task:
+            return _value_of(task, choice, textual)
+        filled = {key: fill(item, choice, _textual(key, textual)) for key, item in task.items()}
+        return filled if any(filled[key] is not task[key] for key in task) else task
+    if isinstance(task, list):
+        entries = [fill(item, choice, textual) for item in task]
+        return entries if any(new is not old for new, old in zip(entries, task, strict=True)) else task
+    return task
+
+
+def _textual(key: str, textual: bool | None) -> bool | None:
+    if textual is not None or key not in TEXTUAL | VALUED:
+        return textual
+    return key in TEXTUAL
+
+
+def _value_of(mark: dict[str, object], choice: Choice, textual: bool | None) -> object:
+    axis = mark[MATRIX]
+    if not isinstance(axis, str) or axis not in choice:
+        return mark
+    return text_of(choice[axis]) if textual else choice[axis]
+
+
+def refuse_inside_texts(task: object, at: Path, faults: Faults) -> None:
+    """Note each text that holds a mark instead of being one: it would run as it is written."""
+    if isinstance(task, str) and f"{{{MATRIX}:" in task:
+        faults.add(at, f"holds {{{MATRIX}: inside a text, where it means nothing; put the value into env and use $NAME")
+    elif isinstance(task, dict | list):
+        for step, item in task.items() if isinstance(task, dict) else enumerate(task):
+            refuse_inside_texts(item, (*at, step), faults)
 
 
 def refuse_unfilled(marks: Iterable[Mark], choice: Choice, faults: Faults) -> None:
@@ -101,7 +131,7 @@ def refuse_unfilled(marks: Iterable[Mark], choice: Choice, faults: Faults) -> No
 def read_scalar(value: object, at: Path, faults: Faults) -> Scalar | None:
     """Read a value of an axis."""
     if isinstance(value, float):
-        faults.add(at, f'must be a string; quote it ("{value!r}"), else 3.10 turns into 3.1')
+        faults.add(at, "must be a string; quote it, because 3.10 would be read as 3.1")
         return None
     if not isinstance(value, str | int):
         faults.wrong(at, "a string, an integer, true or false", value)

@@ -112,6 +112,9 @@ def _command(value: object, at: Path, faults: Faults) -> object:
             if type(item) is not str or len(item) > ARGUMENT_MAX:
                 _ARGUMENT.read(item, (*at, index), faults)
         return value
+    if isinstance(value, str):
+        faults.add(at, f"must be a list of arguments; write [{', '.join(value.split())}], or use script")
+        return None
     return _ARGUMENTS.read(value, at, faults)
 
 

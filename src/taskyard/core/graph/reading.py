@@ -18,7 +18,7 @@ from taskyard.core.graph.labels import Labels, read_labels
 from taskyard.core.graph.levels import GRAPH, NODE, TASK
 from taskyard.core.graph.limits import EDGES_MAX, NESTING_MAX, VALUES_MAX
 from taskyard.core.graph.marks import find, size
-from taskyard.core.graph.matrix import Choice, fill, refuse_unfilled
+from taskyard.core.graph.matrix import Choice, fill, refuse_inside_texts, refuse_unfilled
 from taskyard.core.graph.payload import SERVER_KINDS, payloads
 from taskyard.core.graph.routing import room_bytes
 from taskyard.core.graph.shape import cycle_text, cycles
@@ -146,6 +146,7 @@ class _NodeReader:
         matrix = self.labels.matrices.get(label)
         if matrix is None:
             return ((label, _UNVARIED),)
+        refuse_inside_texts(node.task, (*node.at, "task"), self.faults)
         self.context.left.values -= size(node.task) * len(matrix.combinations)
         if self.context.left.values < 0:
             self.faults.add(node.at, f"makes more than {VALUES_MAX} values; split it")
@@ -166,7 +167,8 @@ class _NodeReader:
         if self.context.left.edges < 0:
             self.faults.add((*self.place.at, "tasks"), f"makes more than {EDGES_MAX} edges; split it")
         parts: Found = {"slices": ()} if node.task is None else self._parts(choice, node.task, (*node.at, "task"))
-        return _make_task(label=own, requires=edges, **node.parts, **parts)
+        base = node.at[-1] if choice else ""
+        return _make_task(label=own, node=base, requires=edges, **node.parts, **parts)
 
     def _parts(self, choice: Choice, task: object, at: Path) -> Found:
         """Read the task of a node, filled with the values of its combination."""
