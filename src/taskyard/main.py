@@ -12,6 +12,7 @@ from taskyard.cli.exits import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from taskyard.core.graph import Fault as GraphFault
     from taskyard.core.graph import Graph
@@ -83,10 +84,10 @@ class InlinePlan:
     def labels(self) -> tuple[str, ...]:
         return tuple(self.graph.tasks)
 
-    def run(self, jobs: int, watch: "Callable[[Progress], None]") -> "Outcome":
+    def run(self, jobs: int, watch: "Callable[[Progress], None]", logs: "Path | None") -> "Outcome":
         from taskyard.inline import run_graph  # noqa: PLC0415
 
-        return replace(run_graph(self.graph, jobs, watch), name=self.name)
+        return replace(run_graph(self.graph, jobs, watch, logs), name=self.name)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":

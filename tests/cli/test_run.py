@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -268,3 +270,27 @@ def test_the_file_tells_its_form_by_its_name(tmp_path: Path) -> None:
 
 def _files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
+
+
+def test_logs_have_everything_that_every_attempt_printed(tmp_path: Path) -> None:
+    talks = script("seq 1 3000; exit 1", reruns=1)
+    answer = run({"a/b": talks, "quiet": script("echo fine")}, "--logs", "out/logs", cwd=tmp_path)
+    again = run({"a/b": talks, "quiet": script("echo fine")}, "--logs", "out/logs", cwd=tmp_path)
+    assert (answer.returncode, again.returncode) == (3, 3)
+    numbers = "".join(f"{number}\n" for number in range(1, 3001))
+    kept = {path.name: path.read_text() for path in (tmp_path / "out" / "logs").iterdir()}
+    assert kept == {"001-a%2Fb-1.log": numbers, "001-a%2Fb-2.log": numbers, "002-quiet-1.log": "fine\n"}
+    assert "(the lines before are left out; --logs DIR keeps all)" in answer.stderr
+    assert "  | 3000\n" in answer.stderr
+
+
+def test_a_folder_for_logs_that_cannot_be_made_is_named_and_nothing_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    answer = run({"a": script("touch started", cwd=".")}, "--logs", "file/logs", cwd=tmp_path)
+    assert (answer.returncode, answer.stderr) == (2, "taskyard: cannot keep logs in file/logs: Not a directory\n")
+    assert not (tmp_path / "started").exists()
+
+
+def test_python_can_run_the_program_as_a_module(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "taskyard", "--version"]
+    assert subprocess.run(command, capture_output=True, check=True, cwd=tmp_path).stdout.strip()

@@ -3,12 +3,14 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from taskyard.inline.run import ONE_WISH_SECONDS
 from tests.cli.program import PROGRAM, QUIET, graph, script
 from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_fifo, read_until, until
 
@@ -64,15 +66,26 @@ def test_a_signal_that_was_ignored_when_the_program_started_stays_ignored(tmp_pa
 
 
 def test_a_second_signal_kills_what_does_not_heed_the_first(tmp_path: Path) -> None:
-    deaf = script("trap '' TERM; echo $$ > told; while :; do sleep 1000; done", cwd=".")
+    deaf = script("trap '' TERM; echo $$ > told; while :; do sleep 1000; done", cwd=".", grace="1h")
     with started(deaf, tmp_path) as (program, pid):
         assert program.stderr
         program.send_signal(signal.SIGINT)
         read_until(program.stderr.fileno(), "stopping    task (Ctrl-C again kills it)", program)
+        shown = time.monotonic()
+        until(lambda: time.monotonic() > shown + ONE_WISH_SECONDS, "a moment in which a second signal is a second wish")
         program.send_signal(signal.SIGINT)
         program.communicate(timeout=DEADLINE_SECONDS)
     assert program.returncode == 130
     until(lambda: is_gone(pid), "the end of the task")
+
+
+def test_two_signals_at_once_are_one_wish(tmp_path: Path) -> None:
+    slow = script("trap 'sleep 0.2; echo heard > proof; exit 0' TERM; echo $$ > told; sleep 1000 & wait", cwd=".")
+    with started(slow, tmp_path) as (program, _):
+        program.send_signal(signal.SIGTERM)
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=DEADLINE_SECONDS)
+    assert (tmp_path / "proof").read_text() == "heard\n"
 
 
 def test_a_task_that_ends_well_while_it_is_stopped_is_canceled_all_the_same(tmp_path: Path) -> None:
@@ -99,7 +112,7 @@ def test_an_outcome_that_nobody_reads_changes_nothing(tmp_path: Path) -> None:
 def test_a_view_that_nobody_reads_any_more_does_not_end_the_run(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     first = script("echo $$ > told; read line < go", cwd=".")
-    second = {"requires": ["first"]} | script("echo done > proof", cwd=".")
+    second = script("echo done > proof", "first", cwd=".")
     (tmp_path / "graph.json").write_text(graph({"first": first, "second": second}))
     os.mkfifo(tmp_path / "told")
     command = [str(PROGRAM), "run", "graph.json"]

@@ -27,6 +27,7 @@ Examples:
     taskyard run examples/release.yaml    run a graph and watch it
     taskyard run --jobs 4 nightly.yaml    at most four tasks at a time
     taskyard run -o json nightly.yaml     the outcome, for a program
+    taskyard run --logs out nightly.yaml  keep everything that tasks print
     generate-graph | taskyard run -       a graph from standard input
     taskyard completion bash              a script that completes on Tab
 
@@ -92,6 +93,12 @@ def _run_command(work: Work) -> Callable[..., int]:
             Literal["text", "json"],
             Parameter(name=["--output", "-o"], help="How the outcome is printed on stdout."),
         ] = "text",
+        logs: Annotated[
+            Path | None,
+            Parameter(
+                help="A folder for everything that tasks print, a file for each attempt; made if it is not there."
+            ),
+        ] = None,
     ) -> int:
         """Run a graph of tasks to its end, on this machine.
 
@@ -100,7 +107,9 @@ def _run_command(work: Work) -> Callable[..., int]:
         Ctrl-C asks what runs to end; a second one kills it.
         """
         plan = _plan(work, file)
-        return _run(plan, jobs or os.cpu_count() or 1, output) if plan else Exit.USAGE
+        if plan is None or not _made(logs):
+            return Exit.USAGE
+        return _run(plan, jobs or os.cpu_count() or 1, output, logs)
 
     return run
 
@@ -122,9 +131,20 @@ def _plan(work: Work, file: str) -> Plan | None:
     return None
 
 
-def _run(plan: Plan, jobs: int, output: str) -> Exit:
+def _made(folder: Path | None) -> bool:
+    """Make the folder for logs, if one is wanted."""
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reports.say_error(f"cannot keep logs in {folder}: {error.strerror}")
+        return False
+    return True
+
+
+def _run(plan: Plan, jobs: int, output: str, logs: Path | None) -> Exit:
     with views.choose(plan, jobs) as view:
-        outcome = plan.run(jobs, view.show)
+        outcome = plan.run(jobs, view.show, logs)
     give = reports.give_json if output == "json" else reports.give_summary
     ended = _EXITS.get(outcome.state, Exit.FAILED)
     return ended if reports.delivered(lambda: give(outcome)) else ended or Exit.ERROR

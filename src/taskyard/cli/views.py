@@ -63,7 +63,14 @@ def lines(progress: Progress) -> list[str]:
     first = f"{line} ({told})" if told else line
     # Pending with an end behind it: the attempt failed and is going to be repeated.
     went_wrong = progress.exit_code not in (None, 0)
-    return [first, *(f"  | {shown}" for shown in text.last_lines(progress.tail))] if went_wrong else [first]
+    return [first, *_tail(progress)] if went_wrong else [first]
+
+
+def _tail(progress: Progress) -> list[str]:
+    """Show the last that a task printed, and whether there was more."""
+    shown = text.last_lines(progress.tail, text.TAIL_LINES_MAX + 1)
+    cut = ["  (the lines before are left out; --logs DIR keeps all)"] if len(shown) > text.TAIL_LINES_MAX else []
+    return cut + [f"  | {line}" for line in shown[-text.TAIL_LINES_MAX :]]
 
 
 def _can_draw(stream: TextIO) -> bool:

@@ -1,6 +1,7 @@
 """The work behind the commands, as the commands see it; the composition root brings the real thing."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from taskyard.wire.progress import Outcome, Progress
@@ -15,8 +16,11 @@ class Plan(Protocol):
     @property
     def labels(self) -> tuple[str, ...]: ...
 
-    def run(self, jobs: int, watch: Callable[[Progress], None]) -> Outcome:
-        """Run it to its end, at most `jobs` tasks at a time; tell `watch` of everything, from this thread."""
+    def run(self, jobs: int, watch: Callable[[Progress], None], logs: Path | None) -> Outcome:
+        """Run it to its end, at most `jobs` tasks at a time; tell `watch` of everything, from this thread.
+
+        If `logs` names a folder, everything that attempts print is kept there.
+        """
         ...
 
 

@@ -20,6 +20,7 @@ from taskyard.inline.invocation import Invocation
 
 #: Some screens full: enough to see why a task failed, little enough to keep for every task.
 TAIL_BYTES_MAX = 64 * 1024
+LOG_LOST = b"\ntaskyard: the rest of this could not be written to its log\n"
 #: How long the rest of the output is awaited after the end. Only a process that left the group can hold it back.
 DRAIN_SECONDS_MAX = 1.0
 #: What a shell answers for a command that is not there, or is there and cannot be run.
@@ -41,9 +42,10 @@ class End:
 class Attempt:
     """Runs one command; `on_end` is called once, from a thread of its own, when nothing of it is left."""
 
-    def __init__(self, invocation: Invocation, on_end: Callable[[End], None]) -> None:
+    def __init__(self, invocation: Invocation, on_end: Callable[[End], None], log: Path | None = None) -> None:
         self._invocation = invocation
         self._on_end = on_end
+        self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self._lock = threading.Lock()
@@ -60,7 +62,7 @@ class Attempt:
                 _signal_group(self._process.pid, by)
 
     def _run(self) -> None:
-        began, tail = time.monotonic(), _Tail()
+        began, tail = time.monotonic(), _Tail(self._log)
         try:
             code = self._carry_out(tail)
         except (OSError, ValueError, RuntimeError) as error:
@@ -120,16 +122,19 @@ class Attempt:
 
 
 class _Tail:
-    """The last of what was printed."""
+    """The last of what was printed; a log, if one is wanted, has all of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path | None) -> None:
         self._kept = b""
+        self._log = log
         self._drain: threading.Thread | None = None
 
     @contextmanager
     def drained(self) -> Iterator[int]:
         """Give the end of a pipe to print to; the thread that empties it is there before anything can print."""
         source, sink = os.pipe()
+        if self._log is not None:
+            self._log.unlink(missing_ok=True)  # that of an earlier run
         try:
             # A process that left the group can hold the pipe open for ever, so the thread must not hold back our end.
             self._drain = threading.Thread(target=self._empty, args=(source,), daemon=True)
@@ -151,8 +156,22 @@ class _Tail:
 
     def _empty(self, source: int) -> None:
         with open(source, "rb", buffering=0) as pipe:
+            log = self._log
             while chunk := pipe.read(TAIL_BYTES_MAX):
                 self.add(chunk)
+                # A log that cannot be written is said once; what is printed has to be read all the same.
+                if log is not None and not _kept(chunk, log):
+                    log = None
+                    self.add(LOG_LOST)
+
+
+def _kept(chunk: bytes, log: Path) -> bool:
+    try:
+        with log.open("ab") as file:
+            file.write(chunk)
+    except OSError:
+        return False
+    return True
 
 
 def _signal_group(group: int, by: signal.Signals) -> None:

@@ -12,7 +12,9 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import Empty, SimpleQueue
+from urllib.parse import quote
 
 from taskyard.core import budget, ids
 from taskyard.core.graph import Graph, Member, Task, substitute, tally, verdict
@@ -31,16 +33,18 @@ NOTHING_RAN = End(exit_code=None, signaled=False, elapsed_ms=0, tail="")
 
 #: Nothing waits longer than a day at a time; a longer wait is more than the platform can be asked for.
 PATIENCE_SECONDS_MAX = 86_400.0
+#: File systems take 255 bytes; this leaves room for the numbers.
+LOG_NAME_MAX = 200
 #: Two signals closer than this are one wish: `timeout` sends its signal twice, and nobody presses Ctrl-C that fast.
 ONE_WISH_SECONDS = 0.3
 
 
-def run_graph(graph: Graph, jobs: int, watch: Watch) -> Outcome:
-    """Run a graph to its end, at most `jobs` tasks at a time, and say how it ended.
+def run_graph(graph: Graph, jobs: int, watch: Watch, logs: Path | None = None) -> Outcome:
+    """Run a graph to its end, at most `jobs` tasks at a time, and say how it ended; `logs` is a folder for all output.
 
     The first signal asks running tasks to end, a second one kills them; both make the graph `canceled`.
     """
-    run = _Run(graph, jobs, watch)
+    run = _Run(graph, jobs, watch, logs)
     try:
         with signals_to(run.stop_asked):
             run.to_its_end()
@@ -67,10 +71,11 @@ class _Running:
 
 
 class _Run:
-    def __init__(self, graph: Graph, jobs: int, watch: Watch) -> None:
+    def __init__(self, graph: Graph, jobs: int, watch: Watch, logs: Path | None) -> None:
         self._graph = graph
         self._jobs = jobs
         self._watch = watch
+        self._logs = logs
         self._began = time.monotonic()
         self._invocations = _invocations(graph)
         self._scheduler = _scheduler(graph)
@@ -132,10 +137,17 @@ class _Run:
             self._scheduler.fetch_task(label)
 
     def _start(self, label: str, start: Invocation) -> None:
-        attempt = Attempt(start, on_end=lambda end: self._news.put((label, end)))
+        attempt = Attempt(start, on_end=lambda end: self._news.put((label, end)), log=self._log_of(label))
         self._tell(Progress(label, self._lives[label].state, self._lives[label].attempt))
         attempt.start()
         self._running[label] = _Running(attempt, start, act_at=time.monotonic() + start.timeout_ms / 1000)
+
+    def _log_of(self, label: str) -> Path | None:
+        if self._logs is None:
+            return None
+        # The number tells labels apart that look alike as file names.
+        number, name = self._order[label][1] + 1, quote(label, safe="[],=+@")[:LOG_NAME_MAX]
+        return self._logs / f"{number:03}-{name}-{self._lives[label].attempt}.log"
 
     def _hear(self) -> None:
         """Wait for news, until the next moment to act."""
