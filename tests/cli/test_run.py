@@ -294,3 +294,12 @@ def test_a_folder_for_logs_that_cannot_be_made_is_named_and_nothing_starts(tmp_p
 def test_python_can_run_the_program_as_a_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "taskyard", "--version"]
     assert subprocess.run(command, capture_output=True, check=True, cwd=tmp_path).stdout.strip()
+
+
+def test_a_log_that_cannot_be_kept_is_said_and_changes_nothing_else(tmp_path: Path) -> None:
+    for taken in ("001-good-1.log", "002-bad-1.log"):
+        (tmp_path / "logs" / taken / "something").mkdir(parents=True)
+    answer = run({"good": script("seq 1 99999"), "bad": script("echo why; exit 4")}, "--logs", "logs", cwd=tmp_path)
+    assert answer.returncode == 3
+    assert "1 successful, 1 failed" in answer.stdout
+    assert "  | why\n  | taskyard: the rest of this could not be written to its log\n" in answer.stderr

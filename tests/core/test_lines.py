@@ -368,3 +368,18 @@ def test_a_line_has_a_front_for_each_group() -> None:
     assert not line.discard(turns[0], 7)
     assert sorted(line.fronts()) == [(turns[1], 6), (turns[2], 5)]
     assert (line.first(), line.before(turns[3])) == (turns[1], 2)
+
+
+def test_lines_tell_how_much_is_in_use_as_the_fold_does() -> None:
+    big = Contender(TaskId("big"), 100, Millis(1), "p", weight=4)
+    licensed = Contender(TaskId("licensed"), 100, Millis(2), "p", limits=(("l", 3),))
+    user = Holder(TaskId("user"), "p", 7, (), (("l", 4),), Millis(0))
+    facts = Facts((big, licensed), (user,), (Pool("p", 10),), {"l": 5})
+    lines = Lines(facts)
+    lines.decide(Millis(9))
+    told = {held.id: (held.used, held.total, held.need) for held in decide(facts, Millis(9)).held}
+    assert told == {"big": (7, 10, 4), "licensed": (4, 5, 3)}
+    for id, use in told.items():
+        held = lines.look(id, Millis(9))
+        assert held
+        assert (held.used, held.total, held.need) == use

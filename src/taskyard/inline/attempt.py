@@ -132,9 +132,10 @@ class _Tail:
     @contextmanager
     def drained(self) -> Iterator[int]:
         """Give the end of a pipe to print to; the thread that empties it is there before anything can print."""
-        source, sink = os.pipe()
         if self._log is not None:
-            self._log.unlink(missing_ok=True)  # that of an earlier run
+            with suppress(OSError):  # whether a log can be kept is no matter of the task
+                self._log.unlink()  # that of an earlier run
+        source, sink = os.pipe()
         try:
             # A process that left the group can hold the pipe open for ever, so the thread must not hold back our end.
             self._drain = threading.Thread(target=self._empty, args=(source,), daemon=True)

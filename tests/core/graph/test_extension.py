@@ -1,10 +1,12 @@
 """Adding tasks to a graph that exists."""
 
+from dataclasses import replace
+
 import pytest
 
-from taskyard.core.graph import Existing, Fault, Graph, Validation, digest, validate
+from taskyard.core.graph import Existing, Fault, Graph, Slice, Task, Validation, digest, validate
 from taskyard.core.graph.limits import PRIORITY
-from taskyard.core.words import Millis
+from taskyard.core.words import Kind, Millis
 from tests.core.graph.documents import chain, graph, node, read, read_task, task
 
 
@@ -169,3 +171,8 @@ def _nodes(document: dict[str, object]) -> dict[str, object]:
     nodes = document["tasks"]
     assert isinstance(nodes, dict)
     return nodes
+
+
+def test_a_digest_does_not_tell_of_which_node_a_task_was_made() -> None:
+    made = Task("t[x]", (Slice((), {"noop": True}, Kind.NOOP),))
+    assert digest(replace(made, node="t")) == digest(made)
