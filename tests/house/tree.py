@@ -19,9 +19,9 @@ MADE = {
 
 @cache
 def files() -> list[Path]:
-    """Every file of the project; what `make` made is not part of it."""
+    """Every file of the project; what `make` made, and what somebody logged beside it, is not part of it."""
     inside = (path for path in sorted(ROOT.rglob("*")) if not MADE & set(path.relative_to(ROOT).parts))
-    return [path for path in inside if path.is_file() and path.name != "uv.lock"]
+    return [path for path in inside if path.is_file() and path.name != "uv.lock" and path.suffix != ".log"]
 
 
 @cache
