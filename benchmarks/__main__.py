@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NOT_BENCHMARKS = {"__init__", "__main__", "form"}
+NOT_BENCHMARKS = {"__init__", "__main__", "form", "stores"}
 
 
 def names() -> list[str]:

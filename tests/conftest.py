@@ -1,15 +1,59 @@
-"""What all tests share: how hypothesis searches.
+"""What all tests share: how hypothesis searches, and databases to write to.
 
 A slow machine is no fault, so an example has no deadline. CI tries the same examples each time, so that a change is
 judged by what it changes; everywhere else chance goes on looking.
+
+Databases are real and each test has its own; only their first making is shared.
 """
 
 import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from taskyard.store import migration
+from tests.postgres import Postgres
 
 SLOW = [HealthCheck.too_slow]
 
 settings.register_profile("here", deadline=None, suppress_health_check=SLOW)
 settings.register_profile("ci", deadline=None, suppress_health_check=SLOW, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One server for all tests of this worker, started by the first that asks."""
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    """A new database in PostgreSQL, with the newest schema."""
+    url = postgres.fresh()
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the newest schema, to be copied."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    migration.upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """A new database in SQLite, with the newest schema."""
+    return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'taskyard.db')}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A new database with the newest schema, in each of the two."""
+    return str(request.getfixturevalue(f"{request.param}_url"))

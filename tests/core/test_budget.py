@@ -758,3 +758,28 @@ def test_the_rules_come_from_the_definition_of_a_task() -> None:
     task = Task("t", ways, reruns=reruns, retries=1, deadline=When(60_000, fixed=False), not_before=When(7, fixed=True))
     patience = (Patience(1_000, wait_for_capacity=False), Patience(2_000))
     assert budget.rules_of(task, NOW) == Rules(2, 500, 2.0, (75,), 1, patience, at(60_000), Millis(7))
+
+
+def test_a_fence_only_ever_rises_even_past_an_older_copy_of_the_store() -> None:
+    assert budget.fence_after(7, Millis(5)) == 8
+    assert budget.fence_after(7, Millis(500)) == 500
+
+
+@pytest.mark.parametrize(
+    ("life", "rules", "until", "due"),
+    [
+        (Life(State.SUCCESSFUL), Rules(deadline_ms=Millis(50)), None, None),
+        (Life(State.RUNNING), Rules(deadline_ms=Millis(50)), Millis(40), 40 + fleet.GUARD_MS),
+        (Life(State.STOPPING), Rules(), Millis(40), 40 + fleet.GUARD_MS),
+        (Life(State.RUNNING), Rules(), None, None),
+        (Life(State.UNSCHEDULED), Rules(), None, None),
+        (Life(State.BLOCKED), Rules(deadline_ms=Millis(50)), None, 50),
+        (Life(State.UNSCHEDULED, not_before_ms=Millis(30)), Rules(), None, None),
+        (Life(State.PENDING, not_before_ms=Millis(30)), Rules(deadline_ms=Millis(50)), None, 30),
+        (Life(State.PENDING, not_before_ms=Millis(10)), Rules(deadline_ms=Millis(50)), None, 50),
+        (Life(State.WAITING, waits_since_ms=Millis(5)), Rules(slices=(Patience(20),)), None, 25),
+        (Life(State.WAITING, waits_since_ms=Millis(5)), Rules(slices=(Patience(20),), deadline_ms=Millis(9)), None, 9),
+    ],
+)
+def test_when_the_clock_has_something_to_say(life: Life, rules: Rules, until: Millis | None, due: int | None) -> None:
+    assert budget.due_at(life, rules, until, Millis(20)) == due

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, known, signals
+from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, gate, hear, known, shift, signals
 from taskyard.core.machine import Outcome, Tell, effects, heard, step
 from taskyard.core.words import Impossible, Join, On, Signal, State
 
@@ -125,3 +125,15 @@ def test_a_gate_only_looks_at_which_counts_are_zero(join: Join, policy: Impossib
     for counts in product((0, 1), repeat=4):
         many = Edges(*(7 * count for count in counts))
         assert gate(many, join, policy) is gate(Edges(*counts), join, policy)
+
+
+@pytest.mark.parametrize(("on", "source", "target"), list(product(On, State, State)))
+def test_counts_that_shift_are_counts_taken_afresh(on: On, source: State, target: State) -> None:
+    def counted(state: State) -> Edges:
+        return Edges(*(3 + (known(on, state) is each) for each in EdgeState))
+
+    assert shift(counted(source), on, source, target) == counted(target)
+
+
+def test_nobody_listens_who_is_under_way_or_ended_by_itself() -> None:
+    assert LISTENING == {State.UNSCHEDULED, State.BLOCKED, State.SKIPPED}

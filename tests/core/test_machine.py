@@ -1,5 +1,6 @@
 """The machine against a matrix kept by hand, and what must be true of any such machine."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -27,7 +28,9 @@ from taskyard.core.machine import (
 from taskyard.core.words import Signal, State
 
 PAIRS = list(product(State, State))
-NOTHING = Effects(tell=None, queued=0, holding=0, leased=0, active=0, behind=0, new_round=False)
+NOTHING = Effects(
+    tell=None, pending=0, queued=0, holding=0, leased=0, active=0, behind=0, new_round=False, judged=False
+)
 
 
 def matrix() -> dict[tuple[State, Signal], str]:
@@ -129,7 +132,14 @@ def test_every_state_is_active_behind_or_ended() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_staying_has_no_effects(state: State) -> None:
-    assert effects(state, state) == NOTHING
+    # Only a pending task that comes to another slice is judged anew.
+    assert effects(state, state) == replace(NOTHING, judged=state is State.PENDING)
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_whoever_comes_to_pending_is_judged_and_counted(source: State, target: State) -> None:
+    assert effects(source, target).judged is (target is State.PENDING)
+    assert effects(source, target).pending == (target is State.PENDING) - (source is State.PENDING)
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)

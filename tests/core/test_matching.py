@@ -323,3 +323,29 @@ def test_a_task_that_this_bot_lost_is_left_to_another() -> None:
 
 def test_a_task_that_stands_in_two_queues_of_a_bot_is_given_once() -> None:
     assert chosen([candidate("t", os="Linux|Debian"), candidate("t", os="Linux|Debian"), candidate("u")]) == ["t", "u"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from(["a", "b", ""])), max_size=12),
+    st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 4)), max_size=5),
+)
+def test_sharing_is_choosing_one_bot_after_the_other(
+    drawn: list[tuple[int, int, str]], wishes: list[tuple[str, int]]
+) -> None:
+    candidates = [
+        Candidate(TaskId(f"t{n:02}"), canonical({"os": os} if os else {}), n, priority, Millis(created))
+        for n, (priority, created, os) in enumerate(drawn)
+    ]
+    bots = [(canonical({"id": f"bot{n}", "os": os}), count) for n, (os, count) in enumerate(wishes)]
+    left, expected = list(candidates), []
+    for dimensions, count in bots:
+        expected.append(matching.choose(left, dimensions, count))
+        left = [one for one in left if one not in expected[-1]]
+    assert matching.share(candidates, bots) == expected
+
+
+def test_a_task_that_a_bot_lost_goes_to_the_next_one_that_shares() -> None:
+    lost = Candidate(TaskId("t1"), (), 1, 100, Millis(1), not_by=BotId("bot1"))
+    other = Candidate(TaskId("t2"), (), 1, 100, Millis(2))
+    bots = [(canonical({"id": "bot1"}), 1), (canonical({"id": "bot2"}), 1)]
+    assert matching.share([lost, other], bots) == [[other], [lost]]

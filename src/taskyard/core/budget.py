@@ -10,7 +10,7 @@ ruling hands back the life as it is afterwards.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 from typing import Final
 
@@ -26,13 +26,14 @@ from taskyard.core.graph.limits import (
     SLICES_MAX,
 )
 from taskyard.core.machine import ENDED, LEASED, Outcome, step
+from taskyard.core.values import value
 from taskyard.core.words import Millis, Reason, Signal, State
 
 #: Beyond this growth, as a logarithm, any delay of a millisecond or more has reached the longest.
 _GROWTH_MAX: Final = log(RERUN_DELAY_MAX_MS) + 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Patience:
     """How long a slice may wait for a bot, and whether it waits for one that is not there yet."""
 
@@ -44,7 +45,7 @@ class Patience:
             raise ValueError(f"expires_ms is {self.expires_ms}: a slice waits for 1 ms at least")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rules:
     """What the submitter allows."""
 
@@ -70,7 +71,7 @@ class Rules:
             raise ValueError(f"there are {len(self.slices)} slices: a task has 1 to {SLICES_MAX}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Life:
     """How far a task has come."""
 
@@ -85,13 +86,28 @@ class Life:
     waits_since_ms: Millis | None = None  # since when its slice waits for a bot
     not_before_ms: Millis | None = None
 
+    def at(self, state: State) -> "Life":
+        """The same life in another state."""
+        return Life(
+            state,
+            self.attempt,
+            self.began_after,
+            self.ended,
+            self.round,
+            self.reruns_used,
+            self.retries_used,
+            self.slice_index,
+            self.waits_since_ms,
+            self.not_before_ms,
+        )
+
     @property
     def ran(self) -> bool:
         """Whether an attempt began in this round."""
         return self.attempt > self.began_after
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ruling:
     """What follows from a word about a task. Only a move changes its life."""
 
@@ -126,7 +142,8 @@ def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, 
         raise ValueError(f"{signal} is no word about an attempt")
     if attempt != life.attempt or life.state not in LEASED:
         return _told_late(life, attempt, signal)
-    ended = replace(life, ended=signal)
+    spent = (life.round, life.reruns_used, life.retries_used, life.slice_index, life.waits_since_ms, life.not_before_ms)
+    ended = Life(life.state, life.attempt, life.began_after, signal, *spent)
     reason = _why_ended(life, rules, signal, now, exit_code)
     return _rule(life, signal, reason, ended, again=_again(ended, rules, signal, now, exit_code))
 
@@ -182,7 +199,10 @@ def rerun(life: Life, rules: Rules, now: Millis) -> Ruling:
 
 def admitted(life: Life, now: Millis) -> Life:
     """Give the life of a task that is let in: from now on it waits for a bot, if it did not already."""
-    return replace(held(life, Reason.NO_BOT, now), state=_moved(life, Signal.ADMIT), not_before_ms=None)
+    since = now if life.waits_since_ms is None else life.waits_since_ms
+    spent = (life.reruns_used, life.retries_used, life.slice_index)
+    state = _moved(life, Signal.ADMIT)
+    return Life(state, life.attempt, life.began_after, life.ended, life.round, *spent, since, None)
 
 
 def held(life: Life, reason: Reason, now: Millis) -> Life:
@@ -199,7 +219,9 @@ def held(life: Life, reason: Reason, now: Millis) -> Life:
 def claimed(life: Life) -> Life:
     """Give the life of a task that a bot takes: its next attempt begins."""
     # Its wait is over: should it be tried again, it waits anew. A long attempt does not use up the patience of a slice.
-    return replace(life, state=_moved(life, Signal.CLAIM), attempt=life.attempt + 1, ended=None, waits_since_ms=None)
+    spent = (life.reruns_used, life.retries_used, life.slice_index)
+    state = _moved(life, Signal.CLAIM)
+    return Life(state, life.attempt + 1, life.began_after, None, life.round, *spent, None, life.not_before_ms)
 
 
 def past(deadline_ms: Millis | None, now: Millis) -> bool:
@@ -237,6 +259,31 @@ def with_grace(until: Millis, now: Millis, lease_ms: int = fleet.LEASE_MS, deadl
     """Lengthen a lease after an outage of the server to a full one from now: its bot could not renew it."""
     full = lease_until(now, lease_ms, deadline_ms)
     return until if full is None else max(until, full)
+
+
+def fence_after(fence: int, now: Millis) -> int:
+    """Number the next lease of a task: higher than the one before, even if the store was put back to an older copy."""
+    return max(fence + 1, now)
+
+
+def due_at(life: Life, rules: Rules, until: Millis | None, now: Millis) -> Millis | None:
+    """Say when the clock next has something to say about a task; `until` is the end of its lease."""
+    state = life.state
+    if state in ENDED:
+        return None
+    if state in LEASED:
+        return None if until is None else given_again_at(until)
+    due = rules.deadline_ms
+    if life.waits_since_ms is not None:
+        due = _earlier(due, expires_at(life, rules))
+    begins = life.not_before_ms
+    if begins is not None and begins > now and state is State.PENDING:
+        due = _earlier(due, begins)
+    return due
+
+
+def _earlier(one: Millis | None, other: Millis | None) -> Millis | None:
+    return other if one is None else one if other is None else min(one, other)
 
 
 def back_off_ms(rules: Rules, reruns_used: int) -> int:
@@ -320,7 +367,7 @@ def _rule(life: Life, signal: Signal, reason: Reason | None, moved: Life, again:
         return _unmoved(life, answer.outcome)
     # The machine has the last word: a stopping task is not tried again, whatever its budget.
     after = again if again is not None and answer.target is State.PENDING else moved
-    return Ruling(Outcome.MOVE, answer.target, after is again, replace(after, state=answer.target), reason)
+    return Ruling(Outcome.MOVE, answer.target, after is again, after.at(answer.target), reason)
 
 
 def _unmoved(life: Life, outcome: Outcome) -> Ruling:

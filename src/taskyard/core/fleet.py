@@ -6,11 +6,11 @@ Nothing here gives a task to a bot.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final, TypeAlias
 
 from taskyard.core.matching import POOL, Dimensions, matches
+from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis
 
 #: How long a bot may run an attempt without renewing. A few renewals may be lost and nothing happens.
@@ -25,7 +25,7 @@ DEAD_AFTER_MS: Final = LEASE_MS + GUARD_MS + SWEEP_MS
 CAPACITY_SEEN_MS: Final = 600_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BotFacts:
     """What is known about a bot."""
 

@@ -126,8 +126,12 @@ ENDED = frozenset({_S.SUCCESSFUL, _S.FAILED, _S.ERROR, _S.CANCELED, _S.SKIPPED})
 UNSUCCESSFUL = frozenset({_S.FAILED, _S.ERROR, _S.CANCELED})
 #: Has its mutexes, its weight and its share of named limits.
 HOLDING = frozenset({_S.WAITING, _S.RUNNING, _S.STOPPING})
+#: Stands in its queue.
+QUEUED = frozenset({_S.WAITING})
 #: A bot may have a process of it.
 LEASED = frozenset({_S.RUNNING, _S.STOPPING})
+#: Its bot is asked to end it.
+STOPPED = frozenset({_S.STOPPING})
 #: Moves by itself: by a pass, a bot or the clock.
 ACTIVE = HOLDING | {_S.PENDING}
 #: Moves only when a prerequisite does.
@@ -171,24 +175,32 @@ class Effects:
     """What follows from a move, whatever caused it. A change is +1, 0 or -1."""
 
     tell: Tell | None  # what dependents hear
+    pending: int  # comes to stand before the admission guard, or leaves it
     queued: int  # enters or leaves its queue
     holding: int  # takes or gives back mutexes, weight and limits
     leased: int  # an attempt starts or ends
     active: int  # the graph's count of tasks that move by themselves
     behind: int  # the graph's count of tasks that wait for a prerequisite
     new_round: bool  # fresh reruns, retries and slices
+    judged: bool  # has to be judged by the admission guard, anew or for another slice
 
 
 def effects(source: State, target: State) -> Effects:
     """Say what follows when a task goes from `source` to `target`."""
+    return EFFECTS[source, target]
+
+
+def _effects(source: State, target: State) -> Effects:
     return Effects(
         tell=_tell(source, target),
-        queued=_change(frozenset({State.WAITING}), source, target),
+        pending=_change(frozenset({State.PENDING}), source, target),
+        queued=_change(QUEUED, source, target),
         holding=_change(HOLDING, source, target),
         leased=_change(LEASED, source, target),
         active=_change(ACTIVE, source, target),
         behind=_change(BEHIND, source, target),
         new_round=source in UNSUCCESSFUL and target is State.UNSCHEDULED,
+        judged=target is State.PENDING,
     )
 
 
@@ -231,3 +243,7 @@ def _answer(arrows: Mapping[tuple[State, Signal], Arrow], state: State, signal: 
 
 #: Every answer of `step`, by (state, signal, again).
 STEPS: Mapping[tuple[State, Signal, bool], Step] = _compile()
+#: Every answer of `effects`, by (source, target).
+EFFECTS: Mapping[tuple[State, State], Effects] = MappingProxyType(
+    {(source, target): _effects(source, target) for source, target in product(State, State)}
+)

@@ -10,14 +10,15 @@ bot only after its full dimensions were compared.
 
 import heapq
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha1
 from itertools import product
 from math import prod
 from typing import Final, TypeAlias
 
 from taskyard.core import ids
+from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis, TaskId
 
 #: Dimensions in canonical form: keys sorted, the values of a key sorted and once each, alternatives likewise.
@@ -31,7 +32,7 @@ OR: Final = "|"
 COMBINATIONS_MAX: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Candidate:
     """A waiting task as a bot finds it in a queue."""
 
@@ -43,7 +44,7 @@ class Candidate:
     not_by: BotId | None = None  # the bot that lost it, when another one could try it
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Nearest:
     """The bot that comes nearest to what a slice asks for, and what it lacks."""
 
@@ -133,6 +134,28 @@ def choose(candidates: Iterable[Candidate], bot_dimensions: Dimensions, count: i
     return heapq.nsmallest(count, matching.values(), key=_turn)
 
 
+def share(candidates: Iterable[Candidate], wishes: Iterable[tuple[Dimensions, int]]) -> list[list[Candidate]]:
+    """Give each of several bots, one after the other, what `choose` would, and nothing twice."""
+    left = deque(sorted({one.task: one for one in candidates}.values(), key=_turn))
+    return [_pick(left, bot_dimensions, count) for bot_dimensions, count in wishes]
+
+
+def _pick(left: deque[Candidate], bot_dimensions: Dimensions, count: int) -> list[Candidate]:
+    had = dict(bot_dimensions)
+    left_to_others = had.get(ID, ())
+    met: dict[Dimensions, bool] = {}
+    picked: list[Candidate] = []
+    passed: list[Candidate] = []
+    while left and len(picked) < count:
+        one = left.popleft()
+        fits = met.get(one.dimensions)
+        if fits is None:
+            fits = met[one.dimensions] = _is_met(one.dimensions, had)
+        (picked if fits and one.not_by not in left_to_others else passed).append(one)
+    left.extendleft(reversed(passed))
+    return picked
+
+
 def _canonical_values(key: str, values: str | Iterable[str]) -> tuple[str, ...]:
     listed = (values,) if isinstance(values, str) else values
     once = sorted({OR.join(sorted(set(value.split(OR)))) for value in listed})
@@ -143,8 +166,8 @@ def _canonical_values(key: str, values: str | Iterable[str]) -> tuple[str, ...]:
 
 def _flat(chosen: Iterable[tuple[str, str]]) -> Dimensions:
     values_by_key: dict[str, set[str]] = {}
-    for key, value in chosen:
-        values_by_key.setdefault(key, set()).add(value)
+    for key, one in chosen:
+        values_by_key.setdefault(key, set()).add(one)
     return canonical(values_by_key)
 
 

@@ -6,10 +6,11 @@ decides.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from typing import Self, TypeAlias
 
 from taskyard.core.graph.document import Mutex
+from taskyard.core.values import value
 from taskyard.core.words import Millis, Reason, TaskId
 
 #: Held for capacity this long, the oldest reserves its pool: a big task is delayed, never starved.
@@ -32,7 +33,7 @@ class Partial:
         return _plain(self)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Contender(Partial):
     """A pending task. It names each mutex key and each limit once."""
 
@@ -86,7 +87,7 @@ class Contender(Partial):
         raise _malformed(cls, json)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Holder(Partial):
     """A task that is waiting, running or stopping: it has its mutexes, its weight and its share of limits."""
 
@@ -112,7 +113,7 @@ class Holder(Partial):
         raise _malformed(cls, json)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pool(Partial):
     """A pool's name and the weight it carries at once; None is without limit, as is a pool nobody described."""
 
@@ -127,7 +128,7 @@ class Pool(Partial):
         raise _malformed(cls, json)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Facts(Partial):
     """Everything a pass looks at."""
 
@@ -167,7 +168,7 @@ class Facts(Partial):
         raise _malformed(cls, json)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Held(Partial):
     """Why a task stays pending, as data."""
 
@@ -185,7 +186,7 @@ class Held(Partial):
     need: int | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision(Partial):
     """What a pass found, both in order."""
 

@@ -14,8 +14,17 @@ TaskId = NewType("TaskId", str)
 BotId = NewType("BotId", str)
 
 
+class Word(StrEnum):
+    """One word of the vocabulary."""
+
+    text: str  # the word as plain text, which is faster to get at than its value
+
+    def __init__(self, text: str) -> None:
+        self.text = str(text)
+
+
 @unique
-class State(StrEnum):
+class State(Word):
     """Where a task is in its life."""
 
     UNSCHEDULED = "unscheduled"  # prerequisites are unmet
@@ -32,7 +41,7 @@ class State(StrEnum):
 
 
 @unique
-class Signal(StrEnum):
+class Signal(Word):
     """What can happen to a task."""
 
     RELEASE = "release"  # its gate opened
@@ -54,7 +63,7 @@ class Signal(StrEnum):
 
 
 @unique
-class GraphState(StrEnum):
+class GraphState(Word):
     """Where a graph is; the first three follow from its tasks, the last is a stored fact."""
 
     RUNNING = "running"
@@ -64,7 +73,7 @@ class GraphState(StrEnum):
 
 
 @unique
-class On(StrEnum):
+class On(Word):
     """Which end of a prerequisite meets an edge."""
 
     SUCCESS = "success"
@@ -73,7 +82,7 @@ class On(StrEnum):
 
 
 @unique
-class Join(StrEnum):
+class Join(Word):
     """How many met edges open a gate: every one, or the first."""
 
     ALL = "all"
@@ -81,7 +90,7 @@ class Join(StrEnum):
 
 
 @unique
-class Impossible(StrEnum):
+class Impossible(Word):
     """What becomes of a task whose gate broke: wait for a rerun, fail with it, or step aside."""
 
     HOLD = "hold"
@@ -90,7 +99,7 @@ class Impossible(StrEnum):
 
 
 @unique
-class Kind(StrEnum):
+class Kind(Word):
     """What a payload is."""
 
     COMMAND = "command"
@@ -103,7 +112,7 @@ class Kind(StrEnum):
 
 
 @unique
-class Disconnect(StrEnum):
+class Disconnect(Word):
     """What a bot does with a task while the server cannot be reached."""
 
     STRICT = "strict"  # end it before the lease can be given again
@@ -111,7 +120,7 @@ class Disconnect(StrEnum):
 
 
 @unique
-class Reason(StrEnum):
+class Reason(Word):
     """Everything finer than a state: why a task is not running, or why it ended as it did."""
 
     # unscheduled, blocked, skipped: the graph's guard

@@ -5,10 +5,11 @@ An edge follows its prerequisite (`known`, `hear`); a task's edges together open
 released task is never called back. Until then nothing is: whoever still waits, waits for a rerun too.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum, unique
+from itertools import product
 
-from taskyard.core.machine import Tell, heard
+from taskyard.core.machine import BEHIND, Tell, heard
+from taskyard.core.values import value
 from taskyard.core.words import Impossible, Join, On, Signal, State
 
 
@@ -22,7 +23,7 @@ class EdgeState(StrEnum):
     IMPOSSIBLE = "impossible"  # it never will, unless the prerequisite itself is mended
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Edges:
     """How many in-edges of one task are in each state."""
 
@@ -50,8 +51,7 @@ _HEARD = {
 
 def known(on: On, state: State) -> EdgeState:
     """Say what an edge knows of a prerequisite in `state`: that of a new task, or of one that is rerun."""
-    told = heard(state)
-    return _HEARD[told, on] if told else EdgeState.AWAITED
+    return _KNOWN[on, state]
 
 
 def hear(edge: EdgeState, on: On, tell: Tell, under_way: bool = False) -> EdgeState:
@@ -61,6 +61,17 @@ def hear(edge: EdgeState, on: On, tell: Tell, under_way: bool = False) -> EdgeSt
     can be told again, and in any order.
     """
     return edge if under_way and edge is EdgeState.MET else _HEARD[tell, on]
+
+
+def shift(edges: Edges, on: On, source: State, target: State) -> Edges:
+    """Count the edges of a task that listens anew, after the prerequisite of one of them went on."""
+    before, after = _KNOWN[on, source], _KNOWN[on, target]
+    if before is after:
+        return edges
+    counts = [edges.awaited, edges.met, edges.broken, edges.impossible]
+    counts[_PLACES[before]] -= 1
+    counts[_PLACES[after]] += 1
+    return Edges(*counts)
 
 
 def gate(edges: Edges, join: Join = Join.ALL, on_impossible: Impossible = Impossible.HOLD) -> Signal | None:
@@ -88,6 +99,13 @@ def signals(state: State, asked: Signal | None, graph_canceled: bool = False) ->
     return (Signal.MEND, asked) if asked else (Signal.MEND,)
 
 
+#: Whose edges follow their prerequisites. Whoever is under way or ended is told nothing, and asks afresh when rerun.
+LISTENING = BEHIND | {State.SKIPPED}
+_KNOWN = {
+    (on, state): _HEARD[told, on] if (told := heard(state)) else EdgeState.AWAITED for on, state in product(On, State)
+}
+#: The place of each count in `Edges`.
+_PLACES = {state: place for place, state in enumerate(EdgeState)}
 _ASKED = {Impossible.HOLD: Signal.BLOCK, Impossible.FAIL: Signal.DOOM, Impossible.SKIP: Signal.SKIP}
 #: The states that wait for a mend, and the signal that led there.
 _SHUT_BY = {State.BLOCKED: Signal.BLOCK, State.SKIPPED: Signal.SKIP}

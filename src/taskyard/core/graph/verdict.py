@@ -6,14 +6,14 @@ them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum, unique
 
 from taskyard.core.machine import ACTIVE, BEHIND, ENDED, UNSUCCESSFUL
+from taskyard.core.values import value
 from taskyard.core.words import GraphState, State
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Member:
     """One task as its graph sees it."""
 
@@ -21,7 +21,7 @@ class Member:
     round: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Handler:
     """A `failure` or `always` dependent, as the task it may handle sees it."""
 
@@ -29,7 +29,7 @@ class Handler:
     ran_for: int | None = None  # the round of that task in which this one last ran to its end
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tally:
     """How many tasks of a graph are active, behind, or failed without a handler that ran or still may.
 
@@ -41,7 +41,7 @@ class Tally:
     unhandled: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Handlers:
     """How many handlers of a failure ran for it, and how many still may.
 

@@ -1,0 +1,176 @@
+"""What `schedule()` costs on SQLite: the first pass over everything that is pending, and a pass after one release.
+
+A third of the pending tasks contend for mutexes, at most one per key can go; the others wait in a pool that is soon
+full. So a pass has to look at all of them once, and a release lets exactly one task go, however many are pending.
+The floor of a release is the bare commits that it needs, measured in the same run.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter, time_ns
+from typing import TypeVar
+
+from benchmarks.form import Case, main
+from taskyard.core import ids
+from taskyard.core.graph.document import Graph
+from taskyard.core.graph.validate import validate
+from taskyard.core.matching import canonical
+from taskyard.core.words import Millis, Signal
+from taskyard.lifecycle.admit import Admission
+from taskyard.lifecycle.births import Brood
+from taskyard.lifecycle.commands import Hello, Poll, Report
+from taskyard.lifecycle.enlist import hello
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.polling import Polled, poll
+from taskyard.lifecycle.pools import set_pool
+from taskyard.lifecycle.queues import Registry
+from taskyard.lifecycle.submit import Submission, Submitted, submit
+from taskyard.store import migration
+from taskyard.store.opening import open_store
+
+Answer = TypeVar("Answer")
+
+#: Mutexes that are contended for; each is held by one task at a time.
+KEYS = 100
+#: What the other pool carries at once.
+CAPACITY = 900
+RELEASES = 50
+#: One graph is one transaction of the set-up.
+GRAPH = 1_000
+BOT = "b1"
+
+
+def measure(quick: bool) -> Sequence[Case]:
+    """Measure the first pass, then single releases."""
+    pending = 6_000 if quick else 100_000
+    with tempfile.TemporaryDirectory() as folder:
+        yard = _Yard(Path(folder) / "taskyard.db", pending)
+        first = _seconds(yard.schedule_all)
+        leases = yard.claim(KEYS)
+        releases = [_seconds(partial(yard.release, lease)) for lease in leases[:RELEASES]]
+        floor = 3 * median(_seconds(yard.commit) for _ in range(RELEASES))
+        yard.close()
+    must = None if quick else 5.0
+    return [
+        Case(f"first pass over {pending:,} pending", first, "s", "lower", must=must),
+        Case(
+            f"release one and schedule, {pending:,} pending, p50",
+            median(releases) * 1e3,
+            "ms",
+            "lower",
+            must=50.0,
+            goal=5.0,
+            floor=floor * 1e3,
+        ),
+        Case("release one and schedule, the slowest", max(releases) * 1e3, "ms", "lower"),
+    ]
+
+
+class _Yard:
+    """A store with everything pending, one bot, and `schedule()`."""
+
+    def __init__(self, path: Path, pending: int) -> None:
+        url = f"sqlite:///{path}"
+        migration.upgrade(url)
+        self._store = open_store(url)
+        self._registry = Registry()
+        self._polls = 0
+        self._admission = Admission(self._do, self._store.read, _now, "benchmark")
+        self._do(lambda corridor: set_pool(corridor, "full", CAPACITY, False, "benchmark"))
+        dimensions = canonical({"id": BOT, "pool": ["roomy", "full"]})
+        self._do(lambda corridor: hello(corridor, [Hello(BOT, "s1", dimensions, 1_000)]))
+        for start in range(0, pending, GRAPH):
+            self._submit(_graph(start, min(pending, start + GRAPH)))
+
+    def schedule_all(self) -> None:
+        """Call it until there is nothing left to do."""
+        while self._admission.schedule().more:
+            pass
+
+    def claim(self, want: int) -> tuple[Lease, ...]:
+        """Let the bot take as many of those that hold mutexes."""
+        found = self._poll(Poll(BOT, "s1", self._next_poll(), want=KEYS + CAPACITY)).leases
+        with self._store.read() as txn:
+            holding = txn.passes.mutexes_of([lease.task for lease in found])
+        return tuple(lease for lease in found if lease.task in holding)[:want]
+
+    def release(self, lease: Lease) -> None:
+        """One holder of a mutex ends well, and the next one for its key is let in."""
+        report = Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED)
+        self._poll(Poll(BOT, "s1", reports=(report,)))
+        assert self._admission.schedule().admitted == 1
+
+    def commit(self) -> None:
+        """A transaction that changes next to nothing."""
+        with self._store.write() as txn:
+            txn.passes.set_order("none", greedy=True)
+            txn.passes.set_order("none", greedy=False)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _poll(self, one: Poll) -> Polled:
+        answer = self._do(lambda corridor: poll(corridor, [one]))[0]
+        assert isinstance(answer, Polled), answer
+        return answer
+
+    def _next_poll(self) -> str:
+        self._polls += 1
+        return f"p{self._polls}"
+
+    def _submit(self, graph: Graph) -> None:
+        now = _now()
+        keys = [int(key) for key in ids.mint(now, len(graph.tasks) + 1, 0)]
+        labels = dict(zip(graph.tasks, keys[1:], strict=True))
+        brood = Brood(keys[0], list(graph.tasks.values()), labels, now, substitutes=False)
+        submission = Submission(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(now)), "benchmark")
+        answer = self._do(lambda corridor: submit(corridor, [submission]))[0]
+        assert isinstance(answer, Submitted), answer
+
+    def _do(self, act: Callable[[Corridor], Answer], /) -> Answer:
+        with self._store.write() as txn:
+            corridor = Corridor(txn, _now(), self._registry)
+            answer = act(corridor)
+            corridor.close()
+            return answer
+
+
+def _graph(start: int, end: int) -> Graph:
+    validation = validate(
+        {"tasks": {f"t{number}": {"task": _task(number)} for number in range(start, end)}}, now=_now()
+    )
+    assert validation.graph is not None, validation.faults
+    return validation.graph
+
+
+def _task(number: int) -> dict[str, object]:
+    payload = {"command": ["true"]}
+    if number % 3:
+        return {"payload": payload, "dimensions": {"pool": "full"}}
+    key, rank = number // 3 % KEYS, number // 3 // KEYS
+    # At each key, one that shares and one that wants to be alone take turns: a release frees one and no more.
+    project = {"key": f"project:{key}"} | ({"party": "job"} if rank % 2 else {})
+    return {
+        "payload": payload,
+        "dimensions": {"pool": "roomy"},
+        "mutexes": [project, {"key": f"inventory:{key}", "party": "job"}],
+    }
+
+
+def _now() -> Millis:
+    return Millis(time_ns() // 1_000_000)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+if __name__ == "__main__":
+    sys.exit(main("schedule", measure))

@@ -1,0 +1,106 @@
+"""Real stores for benchmarks: a fresh database with durable settings, graphs in it, and bots that do nothing.
+
+The engine's own writer carries everything out, in this thread: what is measured is the work, not the waiting.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from taskyard.core.matching import canonical
+from taskyard.core.words import Signal
+from taskyard.engine.clock import SystemClock
+from taskyard.engine.engine import Engine
+from taskyard.engine.failpoints import Boundary
+from taskyard.engine.rooms import Command, carry_out
+from taskyard.engine.writer import Writer
+from taskyard.lifecycle.commands import Hello, Poll, Report
+from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.submit import Submitted
+from taskyard.store import migration
+from taskyard.store.opening import Store, open_store
+from tests.postgres import Postgres
+
+SESSION = "s"
+
+
+@contextmanager
+def sqlite() -> Iterator[Store]:
+    """A store in a file of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{Path(folder) / 'yard.db'}"
+        migration.upgrade(url)
+        store = open_store(url)
+        yield store
+        store.close()
+
+
+@contextmanager
+def postgres() -> Iterator[Store]:
+    """A store in a server of its own."""
+    with Postgres() as server:
+        store = open_store(server.fresh())
+        yield store
+        store.close()
+
+
+class Yard:
+    """A store, its writer, and bots that end at once whatever they are given."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = SystemClock()
+        self.writer = Writer(store, self.clock, lambda _: None)
+        self._polls = 0
+
+    def submit(self, document: object) -> int:
+        """Submit a graph and see it open; give its id."""
+        engine = Engine(self.store, self.clock, ticks=False)
+        engine.start()
+        answer = engine.submit(document)
+        assert isinstance(answer, Submitted), answer
+        while self._promised():
+            time.sleep(0.01)
+        engine.ticker.stop()
+        engine.loop.stop()
+        return answer.graph
+
+    def _promised(self) -> bool:
+        with self.store.read() as txn:
+            return bool(txn.notes.after(0, 1))
+
+    def do(self, commands: Sequence[Command]) -> list[object]:
+        """Carry out commands in one transaction."""
+        return self.writer.run(lambda passage: carry_out(passage, commands), Boundary.BATCH)
+
+    def hello(self, count: int, **dimensions: str | tuple[str, ...]) -> list[str]:
+        """Have bots say hello; give their names."""
+        names = [f"bot{number}" for number in range(count)]
+        asked = [canonical({"id": name, "pool": "default", **dimensions}) for name in names]
+        self.do([Hello(name, SESSION, has) for name, has in zip(names, asked, strict=True)])
+        return names
+
+    def poll(self, bot: str, leases: Sequence[Lease] = (), want: int = 0) -> Poll:
+        """What a bot says that has ended some tasks and wants others."""
+        self._polls += 1
+        ended = tuple(Report(one.task, one.attempt, one.fence, Signal.SUCCEED) for one in leases)
+        return Poll(bot, SESSION, str(self._polls), ended, want=want)
+
+
+def leases_of(answer: object) -> tuple[Lease, ...]:
+    """Take the leases out of an answer."""
+    assert isinstance(answer, Polled), answer
+    return answer.leases
+
+
+def layered(count: int, width: int) -> dict[str, object]:
+    """A graph in layers, in which every task beyond the first layer requires two of the layer before."""
+    tasks: dict[str, object] = {}
+    for number in range(count):
+        place, above = number % width, number - number % width - width
+        requires = [f"t{above + place}", f"t{above + (place + 1) % width}"] if above >= 0 else []
+        tasks[f"t{number}"] = {"requires": requires, "task": {"payload": {"command": ["true"]}}}
+    return {"tasks": tasks}

@@ -1,0 +1,1 @@
+"""The engine: commands gather, are carried out in one transaction, and are answered after it commits."""

@@ -1,0 +1,78 @@
+"""Time and chance, for everybody above the core. Who is given another clock lives in another time.
+
+Time is read once from the wall, when the clock is made, and then counted by the machine: a wall clock that is set back
+or forth while the server runs can neither end every lease nor make one immortal.
+"""
+
+import secrets
+import time
+from threading import Lock
+from typing import Final, Protocol
+
+from taskyard.core.ids import CHANCE_BITS
+from taskyard.core.words import Millis
+
+#: How far births may run ahead of the time. So a burst keeps its order, and a flood does not bend the time.
+LEAD_MAX_MS: Final = 1_000
+#: Counts on while the machine sleeps, where there is such a clock.
+_COUNTER: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_WORD_BYTES: Final = 16
+
+
+class Clock(Protocol):
+    """Where the engine gets time and chance from."""
+
+    def now(self) -> Millis:
+        """Say what time it is; never earlier than before."""
+
+    def tick(self) -> Millis:
+        """Give a moment of its own to something that is born: later than any moment before."""
+
+    def pause(self, ms: int) -> None:
+        """Let time pass."""
+
+    def chance(self) -> int:
+        """Draw a number of 16 bits."""
+
+    def word(self) -> str:
+        """Make up a word that nobody has used."""
+
+
+class SystemClock:
+    """The time of this machine."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._offset = time.time_ns() - time.clock_gettime_ns(_COUNTER)
+        self._last = Millis(0)
+
+    def now(self) -> Millis:
+        """Say what time it is; never earlier than before."""
+        with self._lock:
+            self._last = max(self._last, self._read())
+            return self._last
+
+    def tick(self) -> Millis:
+        """Give a moment of its own to something that is born: later than any moment before.
+
+        Only after a second with more than a thousand births in it may two of them share a moment.
+        """
+        with self._lock:
+            read = self._read()
+            self._last = max(self._last, read, Millis(min(self._last + 1, read + LEAD_MAX_MS)))
+            return self._last
+
+    def pause(self, ms: int) -> None:
+        """Let time pass."""
+        time.sleep(ms / 1000)
+
+    def chance(self) -> int:
+        """Draw a number of 16 bits."""
+        return secrets.randbits(CHANCE_BITS)
+
+    def word(self) -> str:
+        """Make up a word that nobody has used."""
+        return secrets.token_hex(_WORD_BYTES)
+
+    def _read(self) -> Millis:
+        return Millis((self._offset + time.clock_gettime_ns(_COUNTER)) // 1_000_000)

@@ -1,0 +1,41 @@
+"""Who has a database file: one engine at a time. The kernel gives it back when the engine ends, however it ends."""
+
+import fcntl
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Final
+
+from taskyard.engine.troubles import InUse
+
+_FILE: Final = "sqlite:///"
+
+
+class Custody:
+    """The right to write to a database. PostgreSQL is shared, so there it means nothing."""
+
+    def __init__(self, url: str) -> None:
+        self._file: TextIOWrapper | None = None
+        if url.startswith(_FILE):
+            path = Path(url.removeprefix(_FILE))
+            self._file = _locked(path.with_name(f"{path.name}.lock"), path)
+
+    def leave(self) -> None:
+        """Give it back. The file stays: whoever removed it could remove the one that somebody else just locked."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _locked(path: Path, database: Path) -> TextIOWrapper:
+    file = path.open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as fault:
+        file.close()
+        raise InUse(
+            f"{database} is in use by another Taskyard: stop that one first, or use PostgreSQL, which servers can share"
+        ) from fault
+    except BaseException:
+        file.close()
+        raise
+    return file

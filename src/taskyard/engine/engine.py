@@ -1,0 +1,156 @@
+"""The engine: one database, one thread that writes to it, and everything that has to happen by itself.
+
+Any thread may call it. Whatever it answers is durable. It takes plain values and commands, and gives outcomes; a
+refusal is an outcome, and only what is nobody's fault is raised.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from taskyard.engine.chores import Chores
+from taskyard.engine.clock import Clock, SystemClock
+from taskyard.engine.custody import Custody
+from taskyard.engine.extending import Extending
+from taskyard.engine.failpoints import Boundary
+from taskyard.engine.keys import Mint
+from taskyard.engine.loop import Loop, answer_of
+from taskyard.engine.pages import Pages
+from taskyard.engine.passage import Left
+from taskyard.engine.submitting import Submitting
+from taskyard.engine.ticker import Ticker
+from taskyard.engine.troubles import outages
+from taskyard.engine.writer import Act, Writer
+from taskyard.lifecycle.admit import Admission, Passed
+from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Asked, Done, Refusal
+from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.submit import Submitted
+from taskyard.store.opening import Store, open_store
+
+Answer = TypeVar("Answer")
+Wished = Done | Asked | Refusal
+
+
+class Engine:
+    """One database and all that happens in it."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock | None = None,
+        *,
+        scheduler_id: str = "taskyard",
+        events: bool = True,
+        ticks: bool = True,
+    ) -> None:
+        self.store = store
+        self.clock = clock or SystemClock()
+        self._custody: Custody | None = None
+        self._writer = Writer(store, self.clock, self._hear)
+        self.loop = Loop(self._writer)
+        mint, pages = Mint(self.clock), Pages(self.transact, self.clock)
+        self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
+        self._extending = Extending(self.loop, store, self.clock, mint, pages)
+        self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
+        self.ticker = Ticker(Chores(self.transact, store, self.clock, self.schedule), self.clock, events, ticks)
+
+    @classmethod
+    def open(cls, url: str, clock: Clock | None = None, *, scheduler_id: str = "taskyard") -> Self:
+        """Bring the database at `url` to the newest version and open it; a file may have one engine at a time."""
+        from taskyard.store.migration import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
+
+        custody = Custody(url)
+        try:
+            upgrade(url)
+            engine = cls(open_store(url), clock, scheduler_id=scheduler_id)
+        except BaseException:
+            custody.leave()
+            raise
+        engine._custody = custody
+        return engine
+
+    # Its life.
+
+    def start(self) -> None:
+        """Begin to answer, and to do what has to be done."""
+        self.loop.start()
+        self.ticker.start()
+
+    def stop(self) -> None:
+        """Answer what was accepted, and end. A writer that is late keeps the database as long as it lives."""
+        self.ticker.stop()
+        if self.loop.stop():
+            self.store.close()
+            if self._custody is not None:
+                self._custody.leave()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # What people ask for.
+
+    def submit(
+        self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = ""
+    ) -> Submitted | Refusal:
+        """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo."""
+        with outages():
+            return self._submitting.submit(document, graph_id, key, actor)
+
+    def extend(self, graph_id: str, document: object, *, actor: str = "") -> Submitted | Refusal:
+        """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
+        with outages():
+            return self._extending.extend(graph_id, document, actor)
+
+    def cancel(self, command: Cancel) -> Wished:
+        """End a task, a task with everything behind it, or a graph."""
+        answer: Wished = answer_of(self.loop.put(command))
+        return answer
+
+    def rerun(self, command: Rerun) -> Wished:
+        """Try a task again, or all that failed in a graph."""
+        answer: Wished = answer_of(self.loop.put(command))
+        return answer
+
+    # What bots say.
+
+    def hello(self, command: Hello) -> None:
+        """Begin a bot's session, or take note of what changed about it."""
+        answer_of(self.loop.put(command))
+
+    def poll(self, command: Poll) -> Polled | Refusal:
+        """Take a bot's results and renewals, and give it tasks."""
+        answer: Polled | Refusal = answer_of(self.loop.put(command))
+        return answer
+
+    def goodbye(self, command: Goodbye) -> None:
+        """End a bot's session."""
+        answer_of(self.loop.put(command))
+
+    # What happens by itself, and can be made to happen at any time.
+
+    def schedule(self) -> Passed:
+        """Let in every pending task that may go, within the bounds of one call."""
+        return self._admission.schedule()
+
+    def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
+        """Carry out `act` in a transaction of its own. It has to bear being carried out again."""
+        return self.loop.transact(act, boundary)
+
+    @property
+    def commits(self) -> int:
+        """How many transactions there were."""
+        return self._writer.commits
+
+    def _write_pass(self, act: Callable[[Corridor], Answer], /) -> Answer:
+        return self.transact(act, Boundary.PASS_PAGE)
+
+    def _hear(self, left: Left) -> None:
+        self.ticker.hear(left)

@@ -1,0 +1,128 @@
+"""Adding tasks to a graph that exists: look at what it is, check against that, and store unless it has changed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from taskyard.core.graph.extension import Existing, digest
+from taskyard.core.graph.validate import Validation
+from taskyard.core.ids import Key, text_of
+from taskyard.engine import intake
+from taskyard.engine.clock import Clock
+from taskyard.engine.keys import Mint
+from taskyard.engine.loop import Loop, answer_of
+from taskyard.engine.pages import Pages
+from taskyard.engine.troubles import Unavailable
+from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.submit import LOAD, PAGE_MAX, Changed, Extension, Submitted
+from taskyard.store.opening import Store
+from taskyard.store.sessions import Taken
+
+#: How often a graph that others extend meanwhile is looked at again.
+LOOKS_MAX: Final = 10
+
+
+class Extending:
+    """Adds tasks to graphs."""
+
+    def __init__(self, loop: Loop, store: Store, clock: Clock, mint: Mint, pages: Pages) -> None:
+        self._loop = loop
+        self._store = store
+        self._clock = clock
+        self._mint = mint
+        self._pages = pages
+
+    def extend(self, graph_id: str, document: object, actor: str) -> Submitted | Refusal:
+        """Add the tasks of a document to a graph."""
+        id = intake.key_of(graph_id)
+        if id is None or isinstance(id, Refusal):
+            return id or Refusal(Code.INVALID, "a graph has to be named")
+        for _ in range(LOOKS_MAX):
+            known = self._look(id)
+            if isinstance(known, Refusal):
+                return known
+            answer = self._extend(known, document, actor)
+            if not isinstance(answer, Changed):
+                return answer
+        raise Unavailable(f"graph {graph_id} was changed by others {LOOKS_MAX} times in a row")
+
+    def _look(self, id: Key) -> "_Known | Refusal":
+        with self._store.read() as txn:
+            found = txn.graphs.peek([id])
+            definition = txn.graphs.definition(id)
+            if not found or found[0].loader is not None or definition is None:
+                return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(id)}")
+            if txn.notes.in_graph(id, LOAD):
+                # What it adds may be dropped again, so nothing can be built on it yet.
+                return Refusal(Code.LOADING, f"graph {text_of(id)} is being extended by somebody else")
+            rows = txn.tasks.definitions_of(id)
+        tasks = {label: (task, text, kept) for task, label, text, kept in rows}
+        return _Known(id, found[0].extensions, definition[0], definition[2], _Digests(tasks))
+
+    def _extend(self, known: "_Known", document: object, actor: str) -> Submitted | Changed | Refusal:
+        validation = self._read(known, document)
+        graph = validation.graph
+        if graph is None:
+            return intake.refusal(validation)
+        if not graph.tasks:
+            return Submitted(known.id, echo=True)
+        minted = self._mint.fresh(len(graph.tasks))
+        brood = intake.brood_of(graph, intake.body_of(document), minted, known.id, known.digests.ids)
+        extension = Extension(brood, known.extensions, self._clock.word(), actor)
+        try:
+            return self._store_it(extension)
+        except Taken:
+            return Changed()
+
+    def _store_it(self, one: Extension) -> Submitted | Changed | Refusal:
+        if len(one.brood.tasks) > PAGE_MAX:
+            return self._pages.load_extension(one)
+        answer: Submitted | Changed | Refusal = answer_of(self._loop.put(one))
+        return answer
+
+    def _read(self, known: "_Known", document: object) -> Validation:
+        existing = Existing(known.digests, known.routing)
+        now = self._clock.now()
+        validation = intake.read(document, now, known.scheduler_id, known.id, existing)
+        if validation.graph is None:
+            # What was added in time may be repeated at any later moment, its deadline being over by then.
+            timeless = intake.read(document, None, known.scheduler_id, known.id, existing)
+            if timeless.graph is not None and not timeless.graph.tasks:
+                return timeless
+        return validation
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A graph as it was looked at."""
+
+    id: Key
+    extensions: int
+    scheduler_id: str
+    routing: str
+    digests: "_Digests"
+
+
+class _Digests(Mapping[str, str]):
+    """The digest of each definition by label, made when somebody asks for it."""
+
+    def __init__(self, tasks: Mapping[str, tuple[int, str, str | None]]) -> None:
+        self._tasks = tasks
+
+    @property
+    def ids(self) -> dict[str, int]:
+        return {label: task[0] for label, task in self._tasks.items()}
+
+    def __getitem__(self, label: str) -> str:
+        _, text, kept = self._tasks[label]
+        return kept or digest(decoded(text))
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._tasks
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)

@@ -1,0 +1,50 @@
+"""The engine as a server calls it: nothing here keeps the event loop waiting."""
+
+import asyncio
+
+from taskyard.engine.engine import Engine, Wished
+from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
+from taskyard.lifecycle.outcomes import Refusal
+from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.submit import Submitted
+
+
+class AsyncEngine:
+    """An engine to be awaited."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._loop = engine.loop
+
+    async def submit(
+        self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = ""
+    ) -> Submitted | Refusal:
+        """Store a graph. A thread checks it: a large one takes seconds."""
+        return await asyncio.to_thread(self._engine.submit, document, graph_id=graph_id, key=key, actor=actor)
+
+    async def extend(self, graph_id: str, document: object, *, actor: str = "") -> Submitted | Refusal:
+        """Add tasks to a graph."""
+        return await asyncio.to_thread(self._engine.extend, graph_id, document, actor=actor)
+
+    async def cancel(self, command: Cancel) -> Wished:
+        """End a task, a task with everything behind it, or a graph."""
+        answer: Wished = await asyncio.wrap_future(self._loop.put(command))
+        return answer
+
+    async def rerun(self, command: Rerun) -> Wished:
+        """Try a task again, or all that failed in a graph."""
+        answer: Wished = await asyncio.wrap_future(self._loop.put(command))
+        return answer
+
+    async def hello(self, command: Hello) -> None:
+        """Begin a bot's session, or take note of what changed about it."""
+        await asyncio.wrap_future(self._loop.put(command))
+
+    async def poll(self, command: Poll) -> Polled | Refusal:
+        """Take a bot's results and renewals, and give it tasks."""
+        answer: Polled | Refusal = await asyncio.wrap_future(self._loop.put(command))
+        return answer
+
+    async def goodbye(self, command: Goodbye) -> None:
+        """End a bot's session."""
+        await asyncio.wrap_future(self._loop.put(command))

@@ -1,0 +1,198 @@
+"""The loop: commands gather while a transaction commits, are carried out in the next, and answered after it.
+
+One thread writes. Commands that wait share a transaction; an act that somebody wants for itself, such as a page of a
+large graph, has its own, and after each of these everybody else has a turn. A command that cannot be carried out takes
+none of its neighbours down: then each is carried out alone.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Lock, Thread, current_thread
+from typing import Any, Final
+
+from taskyard.engine.failpoints import Boundary
+from taskyard.engine.rooms import Command, carry_out, weight
+from taskyard.engine.troubles import Failed, Overloaded, Trouble, Unavailable
+from taskyard.engine.writer import Act, Answer, Lost, Writer
+from taskyard.lifecycle.admit import Replaced
+from taskyard.store.sessions import Taken
+
+#: How many commands may wait. At a thousand a second they are answered within ten seconds, or the caller hears at once.
+QUEUE_MAX: Final = 10_000
+#: How many commands share a transaction, and how many tasks they may touch: it keeps a transaction under 100 ms.
+BATCH_MAX: Final = 256
+TOUCHED_MAX: Final = 2_000
+#: How long whoever asks waits: longer than any trouble that the writer bears.
+ANSWER_MAX_S: Final = 120
+#: How long a stop waits for what was accepted.
+STOP_MAX_S: Final = 10
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _Work:
+    """Something to do, and who waits for it."""
+
+    command: Command | None = None
+    act: Act[Any] | None = None
+    boundary: Boundary = Boundary.BATCH
+    future: "Future[Any]" = field(default_factory=Future)
+
+
+class Loop:
+    """The thread that writes, and what waits for it."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._arrived: SimpleQueue[_Work | None] = SimpleQueue()
+        self._commands: deque[_Work] = deque()
+        self._acts: deque[_Work] = deque()
+        self._door = Lock()
+        self._closed = False
+        self._ending = False
+        self._abandoned = False
+        self._thread = Thread(target=self._run, name="taskyard-writer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> bool:
+        """Take nothing more, do what was accepted, and end; tell whether that could be done in time."""
+        with self._door:
+            closed, self._closed = self._closed, True
+            if not closed:
+                self._arrived.put(None)
+        if self._thread.ident is None:
+            return True
+        self._thread.join(STOP_MAX_S)
+        self._abandoned = True
+        return not self._thread.is_alive()
+
+    def put(self, command: Command) -> "Future[Any]":
+        """Have a command carried out together with others; the future is its answer, once it is durable."""
+        if self.waiting >= QUEUE_MAX:
+            raise Overloaded(f"{QUEUE_MAX} commands wait already")
+        return self._put(_Work(command))
+
+    def transact(self, act: Act[Answer], boundary: Boundary) -> Answer:
+        """Carry out `act` in a transaction of its own; it may be carried out again if nobody knows how that ended.
+
+        It is never refused for overload: whoever asks waits, so there are no more of these than threads.
+        """
+        assert current_thread() is not self._thread, "the writer would wait for itself"
+        answer: Answer = answer_of(self._put(_Work(act=act, boundary=boundary)))
+        return answer
+
+    @property
+    def waiting(self) -> int:
+        """Say how much waits."""
+        return self._arrived.qsize() + len(self._commands) + len(self._acts)
+
+    def _put(self, work: _Work) -> "Future[Any]":
+        with self._door:
+            if self._closed:
+                raise Unavailable("the engine has stopped")
+            self._arrived.put(work)
+        return work.future
+
+    def _run(self) -> None:
+        while self._gather():
+            batch = self._next_batch()
+            if self._abandoned:
+                _fail([*batch, *self._acts], Unavailable("the engine has stopped"))
+                self._acts.clear()
+                continue
+            if batch:
+                self._carry_out(batch)
+            if self._acts:
+                self._alone(self._acts.popleft())
+
+    def _gather(self) -> bool:
+        """Take in what has arrived; wait only if there is nothing to do. Tell whether there is."""
+        idle = not self._commands and not self._acts
+        while (idle and not self._ending) or not self._arrived.empty():
+            work = self._arrived.get()
+            if work is None:
+                self._ending = True
+            elif work.future.set_running_or_notify_cancel():
+                (self._commands if work.act is None else self._acts).append(work)
+                idle = False
+        return bool(self._commands or self._acts)
+
+    def _next_batch(self) -> list[_Work]:
+        batch: list[_Work] = []
+        touched = 0
+        while self._commands and len(batch) < BATCH_MAX:
+            assert self._commands[0].command is not None
+            touched += weight(self._commands[0].command)
+            if batch and touched > TOUCHED_MAX:
+                break
+            batch.append(self._commands.popleft())
+        return batch
+
+    def _carry_out(self, batch: Sequence[_Work]) -> None:
+        commands = [work.command for work in batch if work.command is not None]
+        try:
+            answers = self._writer.run(lambda passage: carry_out(passage, commands), Boundary.BATCH)
+        except Lost:
+            self._one_by_one(batch)
+        except Unavailable as trouble:
+            _fail(batch, trouble)
+        except Exception as fault:  # noqa: BLE001 - whatever it is, it is the fault of one of them
+            _LOG.debug("a batch of %d is carried out one by one: %r", len(batch), fault)
+            self._one_by_one(batch)
+        else:
+            for work, answer in zip(batch, answers, strict=True):
+                work.future.set_result(answer)
+
+    def _one_by_one(self, batch: Sequence[_Work]) -> None:
+        gone: Unavailable | None = None
+        for work in batch:
+            if gone is not None:
+                _fail([work], gone)
+                continue
+            command = work.command
+            assert command is not None
+            fault = self._alone(work, lambda passage, one=command: carry_out(passage, [one])[0])
+            if isinstance(fault, Unavailable) and not isinstance(fault, Lost):
+                gone = fault  # it will not be back for the others
+
+    def _alone(self, work: _Work, act: Callable[..., Any] | None = None) -> Exception | None:
+        """Carry out one thing, and answer; give the trouble there was."""
+        try:
+            wanted = act or work.act
+            assert wanted is not None
+            answer = self._writer.run(wanted, work.boundary)
+        except (Trouble, Taken, Replaced) as fault:
+            work.future.set_exception(fault)
+            return fault
+        except Exception as fault:  # noqa: BLE001 - a bug; it is told to whoever asked, and nobody else feels it
+            # What was asked is not logged: it is the caller's, and may hold anything.
+            _LOG.exception("%s failed", type(work.command).__name__ if work.command else work.boundary)
+            failed = Failed(f"this cannot be carried out: {fault!r}")
+            failed.__cause__ = fault
+            work.future.set_exception(failed)
+            return failed
+        work.future.set_result(answer)
+        return None
+
+
+def answer_of(future: "Future[Any]") -> Any:
+    """Wait for an answer."""
+    try:
+        return future.result(ANSWER_MAX_S)
+    except TimeoutError as fault:
+        if future.done():
+            raise
+        raise Unavailable(f"there was no answer within {ANSWER_MAX_S} seconds") from fault
+
+
+def _fail(works: Sequence[_Work], trouble: Trouble) -> None:
+    for work in works:
+        work.future.set_exception(type(trouble)(*trouble.args))

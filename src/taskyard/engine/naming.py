@@ -1,0 +1,66 @@
+"""Submissions under a key: whoever submits the same body with the same key again gets the graph it got before.
+
+The key is the caller's own; it stands for the graph's id where the caller has not chosen one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskyard.engine.passage import Passage
+from taskyard.lifecycle.answers import decoded, encoded
+from taskyard.lifecycle.outcomes import Asked, Code, Refusal
+from taskyard.lifecycle.submit import Submission, Submitted, submit
+from taskyard.store.txn import Txn
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A submission, and what its sender calls it; empty if it is never repeated without an id."""
+
+    submission: Submission
+    key: str = ""
+
+    @property
+    def digest(self) -> str:
+        """What is compared when the key comes again."""
+        return digest_under_key(self.submission.definition[5])
+
+
+def submit_named(passage: Passage, commands: Sequence[Named]) -> list[Submitted | Refusal]:
+    """Store small graphs, each key once."""
+    answers = []
+    for one in commands:
+        answer = answered(passage, one)
+        if answer is None:
+            answer = submit(passage, [one.submission])[0]
+            remember(passage, one, answer)
+        answers.append(answer)
+    return answers
+
+
+def digest_under_key(digest: str) -> str:
+    """Tell a submission from anything else that may have used its key."""
+    return f"submit {digest}"
+
+
+def answered(passage: Passage, one: Named) -> Submitted | Refusal | None:
+    """Give what was answered to the key of a submission before."""
+    return answer_to(passage.txn, one.key, one.digest) if one.key else None
+
+
+def answer_to(txn: Txn, key: str, digest: str) -> Submitted | Refusal | None:
+    """Give what was answered to a key; None if it is new."""
+    known = txn.events.answers([key]).get(key)
+    if known is None:
+        return None
+    first = decoded(known[1])
+    if known[0] != digest or not isinstance(first, Asked):
+        return Refusal(Code.CONFLICT, f"the key {key} was used for something else: take a new one")
+    return Submitted(first.subject, echo=True)
+
+
+def remember(passage: Passage, one: Named, answer: Submitted | Refusal) -> None:
+    """Keep which graph a key has made."""
+    if one.key and isinstance(answer, Submitted):
+        made = encoded(Asked(answer.graph, len(one.submission.brood.tasks)))
+        passage.txn.events.add_answers([(one.key, one.digest, made, passage.now)])

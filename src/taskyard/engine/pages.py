@@ -1,0 +1,210 @@
+"""Loading what is too large for one transaction: begun, inserted page by page, and then shown by one last commit.
+
+The rows of a page are made by the thread of whoever asks; the writer only inserts them, and everybody else has a turn
+between two pages. Every step bears to be repeated: a commit may have happened though nobody heard of it. Whoever loads
+is known by a word of its own; once somebody has put another word there, it stops.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from taskyard.core.ids import Key, text_of
+from taskyard.core.words import Millis
+from taskyard.engine.clock import Clock
+from taskyard.engine.failpoints import Boundary
+from taskyard.engine.naming import Named, answered, remember
+from taskyard.engine.passage import Passage
+from taskyard.engine.writer import Act, Answer
+from taskyard.lifecycle import queues
+from taskyard.lifecycle.births import Rows
+from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.promises import drop_stale_loads
+from taskyard.lifecycle.submit import (
+    LOAD,
+    PAGE_MAX,
+    SHOW,
+    Changed,
+    Extension,
+    Loading,
+    Submission,
+    Submitted,
+    add_hidden_page,
+    add_page,
+    begin,
+    begin_extension,
+    open_extension,
+    open_graph,
+)
+from taskyard.store.sessions import Taken
+
+#: A load of which nothing was heard for this long has died.
+LOAD_MAX_MS: Final = 60_000
+#: When something was heard of a load that is given up, and a moment that is later than only that.
+NEVER: Final = Millis(0)
+AT_FIRST: Final = Millis(1)
+
+
+class Transact(Protocol):
+    """How an act gets a transaction of its own."""
+
+    def __call__(self, act: Act[Answer], boundary: Boundary) -> Answer:
+        """Carry out `act`."""
+
+
+class Pages:
+    """Loads graphs and extensions in pages."""
+
+    def __init__(self, transact: Transact, clock: Clock) -> None:
+        self._transact = transact
+        self._clock = clock
+
+    def load(self, named: Named) -> Submitted | Refusal | None:
+        """Store a large graph; None if somebody took it out of our hands, so that one has to look again."""
+        one = named.submission
+        begun = self._transact(lambda passage: _begin(passage, named), Boundary.LOAD_BEGIN)
+        if not isinstance(begun, Loading):
+            return begun
+        try:
+            for rows in self._rows(one, begun):
+                act = _inserting(one, rows)
+                if not self._transact(act, Boundary.LOAD_PAGE):
+                    return None
+        except Taken:
+            self.drop(one.brood.graph_id, one.loader)
+            raise
+        opened = self._transact(lambda passage: _open(passage, named), Boundary.LOAD_OPEN)
+        if opened is None:
+            self.drop(one.brood.graph_id, one.loader)  # if it is still ours, somebody used the same key meanwhile
+        return opened
+
+    def load_extension(self, one: Extension) -> Submitted | Changed | Refusal:
+        """Store a large extension."""
+        begun = self._transact(lambda passage: _begin_extension(passage, one), Boundary.LOAD_BEGIN)
+        if not isinstance(begun, Loading):
+            return begun
+        try:
+            for rows in self._rows(one, begun):
+                act = _hiding(one, rows)
+                if not self._transact(act, Boundary.LOAD_PAGE):
+                    return Changed()
+        except Taken:
+            self._drop_extension(one)
+            raise
+        opened = self._transact(lambda passage: _open_extension(passage, one), Boundary.LOAD_OPEN)
+        return opened if isinstance(opened, Submitted) else Changed()
+
+    def drop(self, graph: int, loader: str) -> None:
+        """Forget a graph that `loader` began and never opened."""
+        word = self._clock.word()
+        if self._transact(lambda passage: _take_over(passage, graph, loader, word), Boundary.LOAD_DROP):
+            while not self._transact(lambda passage: _drop_page(passage, graph, word), Boundary.LOAD_DROP):
+                pass
+
+    def drop_if_stale(self, graph: int) -> bool:
+        """Forget a graph if whoever loads it has died; tell whether it may be begun anew."""
+        found = self._transact(lambda passage: passage.txn.graphs.peek([graph]), Boundary.OTHER)
+        if not found or found[0].loader is None:
+            return True
+        if found[0].created_ms > self._clock.now() - LOAD_MAX_MS:
+            return False
+        self.drop(graph, found[0].loader)
+        return True
+
+    def _drop_extension(self, one: Extension) -> None:
+        self._transact(lambda passage: _show_life(passage, one, NEVER), Boundary.LOAD_DROP)
+        while self._transact(lambda passage: drop_stale_loads(passage, AT_FIRST, PAGE_MAX), Boundary.LOAD_DROP):
+            pass
+
+    def _rows(self, one: Submission | Extension, begun: Loading) -> Iterator[Rows]:
+        for first in range(0, len(one.brood.tasks), PAGE_MAX):
+            page = slice(first, first + PAGE_MAX)
+            hidden = isinstance(one, Extension)
+            yield one.brood.rows(page, begun.queues, self._clock.now(), hidden=hidden)
+
+
+def _begin(passage: Passage, named: Named) -> Loading | Submitted | Refusal:
+    one = named.submission
+    begun = answered(passage, named) or begin(passage, one)
+    if isinstance(begun, Refusal) and begun.code is Code.LOADING and _loader(passage, one) == one.loader:
+        return Loading(one.brood.graph_id, queues.ensure(passage.txn, one.brood.dimensions))
+    return begun
+
+
+def _inserting(one: Submission, rows: Rows) -> Callable[[Passage], bool]:
+    def act(passage: Passage) -> bool:
+        if not _is_inserted(passage, one.brood.graph_id, rows) and not add_page(
+            passage, one.brood.graph_id, one.loader, rows
+        ):
+            return False
+        passage.txn.graphs.set_created(one.brood.graph_id, passage.now)  # a sign of life, until it is opened
+        return True
+
+    return act
+
+
+def _open(passage: Passage, named: Named) -> Submitted | None:
+    if answered(passage, named) is not None:
+        return None
+    passage.promised = True
+    opened = open_graph(passage, named.submission)
+    remember(passage, named, opened)
+    return opened if isinstance(opened, Submitted) else None
+
+
+def _begin_extension(passage: Passage, one: Extension) -> Loading | Changed | Refusal:
+    graph = one.brood.graph_id
+    if _show_life(passage, one, passage.now):  # it was begun already
+        return Loading(graph, queues.ensure(passage.txn, one.brood.dimensions))
+    if passage.txn.notes.in_graph(graph, SHOW):
+        return Refusal(Code.LOADING, f"graph {text_of(Key(graph))} has just been extended, and not all of it is there")
+    begun = begin_extension(passage, one)
+    _show_life(passage, one, passage.now)
+    return begun
+
+
+def _hiding(one: Extension, rows: Rows) -> Callable[[Passage], bool]:
+    def act(passage: Passage) -> bool:
+        inserted = _is_inserted(passage, one.brood.graph_id, rows) or add_hidden_page(passage, one, rows)
+        return inserted and _show_life(passage, one, passage.now)
+
+    return act
+
+
+def _open_extension(passage: Passage, one: Extension) -> Submitted | Refusal:
+    passage.promised = True
+    return open_extension(passage, one)
+
+
+def _show_life(passage: Passage, one: Extension, at: Millis) -> bool:
+    """Note on an extension that is being loaded when something was last heard of it; tell whether it is."""
+    ours = [note for note in passage.txn.notes.in_graph(one.brood.graph_id, LOAD) if note.source == one.loader]
+    for note in ours:
+        passage.txn.notes.advance(note.id, at)
+    return bool(ours)
+
+
+def _is_inserted(passage: Passage, graph: int, rows: Rows) -> bool:
+    """Tell whether a page is there already: its commit happened, and nobody heard of it."""
+    found = passage.txn.tasks.look([rows.tasks[0][0]])
+    return bool(found) and found[0].graph == graph
+
+
+def _loader(passage: Passage, one: Submission) -> str | None:
+    found = passage.txn.graphs.peek([one.brood.graph_id])
+    return found[0].loader if found else None
+
+
+def _take_over(passage: Passage, graph: int, loader: str, word: str) -> bool:
+    """Stop whoever loads a graph, and put our word in the place of theirs; tell whether it was still theirs."""
+    found = passage.txn.graphs.look([graph])
+    if not found or found[0].loader not in {loader, word}:
+        return False
+    passage.txn.graphs.set_loader(graph, word)
+    return True
+
+
+def _drop_page(passage: Passage, graph: int, word: str) -> bool:
+    found = passage.txn.graphs.look([graph])
+    if not found or found[0].loader != word:
+        return True
+    return passage.txn.graphs.drop_page(graph, PAGE_MAX)

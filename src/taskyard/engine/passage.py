@@ -1,0 +1,46 @@
+"""A corridor that can tell, once it is closed, what it leaves for others to do.
+
+What it tells is a hint: it makes things happen at once that would happen within a sweep anyway.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from taskyard.core.machine import HOLDING, LEASED
+from taskyard.core.words import Millis
+from taskyard.lifecycle.births import SERVER_QUEUE
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.queues import Registry
+from taskyard.store.txn import Txn
+
+#: In a queue.
+_QUEUED: Final = HOLDING - LEASED
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a transaction left to do."""
+
+    stirs: bool = False  # a pass of admission has something to look at
+    promises: bool = False  # notes are open
+    own: bool = False  # something is queued that the server runs itself
+    due_ms: Millis | None = None  # when the clock first has something to say about a task that it looked at
+
+
+class Passage(Corridor):
+    """One transaction of the engine."""
+
+    def __init__(self, txn: Txn, now: Millis, registry: Registry) -> None:
+        super().__init__(txn, now, registry)
+        self.promised = False  # somebody knows that notes were left
+
+    def left(self) -> Left:
+        """Tell what there is to do now."""
+        tasks = self._tasks.values()
+        due = min((task.due_ms for task in tasks if task.due_ms is not None), default=None)
+        return Left(
+            stirs=bool(self.stirred),
+            promises=self.promised or any(task.telling for task in tasks),
+            own=any(task.queue == SERVER_QUEUE and task.life.state in _QUEUED for task in tasks),
+            due_ms=None if due is None else Millis(due),
+        )

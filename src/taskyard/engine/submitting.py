@@ -1,0 +1,89 @@
+"""Storing a graph: check it, give it keys, and store it in one transaction or in pages."""
+
+from typing import Final
+
+from taskyard.core.graph.document import Graph
+from taskyard.core.ids import Key
+from taskyard.engine import intake
+from taskyard.engine.clock import Clock
+from taskyard.engine.keys import Mint
+from taskyard.engine.loop import Loop, answer_of
+from taskyard.engine.naming import Named, answer_to, digest_under_key
+from taskyard.engine.pages import Pages
+from taskyard.engine.troubles import Unavailable
+from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted
+from taskyard.store.opening import Store
+from taskyard.store.sessions import Taken
+
+#: How often keys are minted anew, or a load that was taken out of our hands is begun again.
+TRIES_MAX: Final = 5
+
+
+class Submitting:
+    """Stores graphs."""
+
+    def __init__(self, loop: Loop, store: Store, clock: Clock, mint: Mint, pages: Pages, scheduler_id: str) -> None:
+        self._loop = loop
+        self._store = store
+        self._clock = clock
+        self._mint = mint
+        self._pages = pages
+        self._scheduler_id = scheduler_id
+
+    def submit(self, document: object, graph_id: str | None, key: str, actor: str) -> Submitted | Refusal:
+        """Store the graph of a document."""
+        id = intake.key_of(graph_id)
+        if isinstance(id, Refusal):
+            return id
+        validation = intake.read(document, self._clock.now(), self._scheduler_id, id)
+        if validation.graph is None:
+            return self._repeat(document, id, key) or intake.refusal(validation)
+        body = intake.body_of(document)
+        answer: Submitted | Refusal | None = None
+        for _ in range(TRIES_MAX):
+            try:
+                answer = self._try(self._named(validation.graph, body, id, key, actor))
+            except Taken:
+                continue
+            if answer is not None and (id is not None or not _is_conflict(answer)):
+                return answer
+        if answer is None:
+            raise Unavailable(f"the graph could not be stored in {TRIES_MAX} tries")
+        return answer  # it was not the minted id that is in use, but the key
+
+    def _try(self, named: Named) -> Submitted | Refusal | None:
+        """Store it, or say by None that it has to be tried again."""
+        if len(named.submission.brood.tasks) > PAGE_MAX:
+            answer = self._pages.load(named)
+        else:
+            answer = answer_of(self._loop.put(named))
+        if not isinstance(answer, Refusal) or answer.code is not Code.LOADING:
+            return answer
+        return None if self._pages.drop_if_stale(named.submission.brood.graph_id) else answer
+
+    def _named(self, graph: Graph, body: bytes, id: Key | None, key: str, actor: str) -> Named:
+        minted = self._mint.fresh(len(graph.tasks))
+        brood = intake.brood_of(graph, body, minted, minted.graph if id is None else id, {})
+        definition = intake.definition_of(graph, self._scheduler_id, intake.digest_of(body))
+        submission = Submission(graph, brood, definition, self._clock.word(), actor)
+        return Named(submission, key if id is None else "")
+
+    def _repeat(self, document: object, id: Key | None, key: str) -> Submitted | None:
+        """Find what was submitted in time and is repeated after its deadline."""
+        if id is None and not key:
+            return None
+        if intake.read(document, None, self._scheduler_id, id).graph is None:
+            return None
+        digest = intake.digest_of(intake.body_of(document))
+        with self._store.read() as txn:
+            if id is None:
+                answer = answer_to(txn, key, digest_under_key(digest))
+                return answer if isinstance(answer, Submitted) else None
+            graphs, definition = txn.graphs.peek([id]), txn.graphs.definition(id)
+        is_whole = bool(graphs) and graphs[0].loader is None
+        return Submitted(id, echo=True) if is_whole and definition and definition[5] == digest else None
+
+
+def _is_conflict(answer: Submitted | Refusal) -> bool:
+    return isinstance(answer, Refusal) and answer.code is Code.CONFLICT

@@ -1,0 +1,152 @@
+"""Tasks as they are born: from a validated graph to rows, page by page. Nothing here touches a store."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from taskyard.core import budget
+from taskyard.core.budget import Life, Rules
+from taskyard.core.graph.document import Graph, Slice, Task
+from taskyard.core.graph.extension import digest
+from taskyard.core.graph.gate import Edges
+from taskyard.core.graph.payload import SERVER_KINDS
+from taskyard.core.graph.subs import substitute
+from taskyard.core.ids import Key, text_of
+from taskyard.core.matching import Dimensions
+from taskyard.core.words import Millis, On, Reason
+from taskyard.lifecycle.definitions import encoded
+from taskyard.store.records import rules_text
+from taskyard.store.sessions import Row
+
+#: The queue of tasks that the server runs itself.
+SERVER_QUEUE = 0
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of some new tasks, by table."""
+
+    tasks: list[Row] = field(default_factory=list)
+    definitions: list[Row] = field(default_factory=list)
+    edges: list[Row] = field(default_factory=list)
+    mutexes: list[Row] = field(default_factory=list)
+    limits: list[Row] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Brood:
+    """The tasks of a new graph or of an extension, with their ids."""
+
+    graph_id: int
+    tasks: Sequence[Task]
+    ids: Mapping[str, int]  # of every label that they may name, old ones included
+    created_ms: Millis
+    substitutes: bool  # some payload has a $subs
+
+    @property
+    def dimensions(self) -> set[Dimensions]:
+        """Everything that some slice asks for."""
+        return {one.dimensions for task in self.tasks for one in task.slices if one.kind not in SERVER_KINDS}
+
+    def rows(self, page: slice, queues: Mapping[Dimensions, int], now: Millis, hidden: bool = False) -> Rows:
+        """Make the rows of some of them."""
+        rows, promises = Rows(), _Promises(self.created_ms)
+        for task in self.tasks[page]:
+            self._add(rows, task, queues, promises, (now, int(hidden)))
+        return rows
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        """The ids as they are put in the place of labels; none if no payload wants that."""
+        return {label: text_of(Key(id)) for label, id in self.ids.items()} if self.substitutes else {}
+
+    def _add(
+        self,
+        rows: Rows,
+        task: Task,
+        queues: Mapping[Dimensions, int],
+        promises: "_Promises",
+        how: tuple[Millis, int],
+    ) -> None:
+        id = self.ids[task.label]
+        promise = promises.of(task)
+        filled = _filled(task, self._names) if self.substitutes else task
+        kept = digest(task) if filled is not task else None
+        rows.tasks.append(_row(id, self, task, promise, queues, how))
+        rows.definitions.append((id, self.graph_id, task.label, encoded(filled), kept))
+        rows.edges += [(self.ids[edge.task], id, edge.on.value) for edge in task.requires]
+        rows.mutexes += [(id, mutex.key, mutex.party) for mutex in task.mutexes]
+        rows.limits += [(id, name, amount) for name, amount in task.limits]
+
+
+def roots(graph: Graph) -> Iterable[str]:
+    """Name the tasks that wait for nobody."""
+    return (task.label for task in graph.tasks.values() if not task.requires)
+
+
+class _Promises:
+    """The rules of tasks as text; most tasks of a graph share theirs."""
+
+    def __init__(self, submitted: Millis) -> None:
+        self._submitted = submitted
+        self._known: dict[object, tuple[Rules, str]] = {}
+
+    def of(self, task: Task) -> tuple[Rules, str]:
+        waits = tuple((one.expires_ms, one.wait_for_capacity) for one in task.slices)
+        shape = (task.reruns, task.retries, waits, task.deadline, task.not_before)
+        found = self._known.get(shape)
+        if found is None:
+            rules = budget.rules_of(task, self._submitted)
+            found = self._known[shape] = (rules, rules_text(rules))
+        return found
+
+
+def _row(
+    id: int,
+    brood: Brood,
+    task: Task,
+    promise: tuple[Rules, str],
+    queues: Mapping[Dimensions, int],
+    how: tuple[Millis, int],
+) -> Row:
+    rules, text = promise
+    first = task.slices[0]
+    served_by_bots = first.kind not in SERVER_KINDS
+    edges = Edges(awaited=len(task.requires))
+    now, hidden = how
+    return (
+        id,
+        brood.graph_id,
+        Life().state.value,
+        Reason.PREREQUISITE.value,
+        now,
+        rules.not_before_ms,
+        text,
+        first.kind.value,
+        task.priority,
+        brood.created_ms,
+        task.weight if served_by_bots else 0,
+        task.join.value,
+        task.on_impossible.value,
+        int(any(edge.on is not On.SUCCESS for edge in task.requires)),
+        int(bool(task.mutexes or task.limits)),
+        edges.awaited,
+        edges.met,
+        edges.broken,
+        edges.impossible,
+        queues[first.dimensions] if served_by_bots else SERVER_QUEUE,
+        rules.deadline_ms,
+        hidden,
+    )
+
+
+def _filled(task: Task, names: Mapping[str, str]) -> Task:
+    """Put the ids of tasks in the place of their labels."""
+    slices = tuple(_filled_slice(one, names) for one in task.slices)
+    same = all(new is old for new, old in zip(slices, task.slices, strict=True))
+    return task if same else replace(task, slices=slices)
+
+
+def _filled_slice(one: Slice, names: Mapping[str, str]) -> Slice:
+    payload = substitute(one.payload, names)
+    return one if payload is one.payload else replace(one, payload=payload)

@@ -1,0 +1,130 @@
+"""The room where people end work: a task, a task with everything behind it, or a whole graph.
+
+A canceled task counts as a failure for its dependents, and its handlers run. In a canceled graph nothing starts any
+more: the fact is stored before the first task moves. Below a task, dependents are canceled before what they wait for,
+so no handler among them starts either.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from taskyard.core.graph.verdict import changeable
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import STOPPED, Outcome, sources, step
+from taskyard.core.words import Reason, Signal
+from taskyard.lifecycle import reach
+from taskyard.lifecycle.commands import Cancel
+from taskyard.lifecycle.move import Move, move_by
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.store.records import GraphRecord, Note, TaskRecord
+from taskyard.store.sessions import Busy
+
+#: The note "cancel these tasks", or every task of the graph where it names none.
+CANCEL: Final = "cancel"
+
+_CANCELABLE = sources(Signal.CANCEL)
+
+
+def cancel(corridor: Corridor, commands: Sequence[Cancel]) -> list[Done | Refusal | Asked]:
+    """End tasks and graphs as people ask."""
+    corridor.look({one.task for one in commands if one.task is not None})
+    return [_cancel(corridor, one) for one in commands]
+
+
+def cancel_page(corridor: Corridor, note: Note) -> bool:
+    """Cancel some of the tasks of a note; say whether that was all."""
+    if note.tasks:
+        _end(corridor, reach.promised(note))
+        reach.keep_promise(corridor, note)
+        return True
+    corridor.hushed.add(note.graph)
+    ids = corridor.txn.tasks.page(note.graph, _CANCELABLE, note.cursor, reach.PAGE_MAX)
+    _end(corridor, ids)
+    done = len(ids) < reach.PAGE_MAX
+    if done:
+        reach.keep_promise(corridor, note)
+    else:
+        corridor.txn.notes.advance(note.id, ids[-1])
+    return done
+
+
+def promise_all(corridor: Corridor, graph: int, actor: str) -> None:
+    """Leave a note to cancel every task of a graph that is canceled."""
+    corridor.txn.notes.add([(CANCEL, graph, None, None, None, "", actor)])
+    corridor.count(graph, active=1)
+
+
+def _cancel(corridor: Corridor, one: Cancel) -> Done | Refusal | Asked:
+    if one.task is None:
+        assert one.graph is not None, "a cancel names a task or a graph"
+        return _cancel_graph(corridor, one.graph, one.actor)
+    task = reach.seen(corridor, one.task)
+    if task is None:
+        return reach.unknown("task", one.task)
+    return _cancel_subtree(corridor, task, one.actor) if one.subtree else _cancel_task(corridor, task, one.actor)
+
+
+def _cancel_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refusal:
+    answer = step(task.state, Signal.CANCEL)
+    if answer.outcome is Outcome.ILLEGAL:
+        return Refusal(Code.CONFLICT, f"cannot cancel task {text_of(Key(task.id))}: it is {task.state}")
+    if answer.outcome is Outcome.MOVE:
+        corridor.send([_move(task)])
+        reach.audit(corridor, actor, CANCEL, task.id)
+    return Done(task.id, answer.target, echo=answer.outcome is Outcome.ECHO)
+
+
+def _cancel_subtree(corridor: Corridor, task: TaskRecord, actor: str) -> Asked | Refusal:
+    if corridor.canceled(task.graph):
+        return Asked(task.id, 0, echo=True)
+    if not changeable(corridor.graph(task.graph).state):
+        return _over(corridor.graph(task.graph))
+    pages = reach.subtree(corridor.txn, task.id)
+    ids = [id for page in pages for id in page]
+    fits = len(ids) <= reach.PAGE_MAX
+    moved = _end(corridor, ids) if fits else 0
+    if not fits:
+        reach.promise(corridor, CANCEL, task.graph, pages, actor)
+    if moved or not fits:
+        reach.audit(corridor, actor, CANCEL, task.id, f"and all behind it, {len(ids)} tasks")
+    return Asked(task.id, moved, promised=not fits, echo=fits and not moved)
+
+
+def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
+    """Look at the tasks first and at the graph then: tasks are always locked before their graph."""
+    ids = corridor.txn.tasks.page(id, _CANCELABLE, -1, reach.PAGE_MAX + 1)
+    fits = len(ids) <= reach.PAGE_MAX
+    corridor.look(ids if fits else ())
+    found = corridor.txn.graphs.look([id])
+    if not found or found[0].loader is not None:
+        return reach.unknown("graph", id)
+    if found[0].canceled_ms is not None:
+        return Asked(id, 0, echo=True)
+    if not changeable(found[0].state):
+        return _over(found[0])
+    if fits and not set(corridor.txn.tasks.page(id, _CANCELABLE, -1, reach.PAGE_MAX + 1)) <= set(ids):
+        raise Busy("a task of the graph was rerun meanwhile")
+    corridor.cancel(id)
+    moved = _end(corridor, ids) if fits else 0
+    if not fits:
+        promise_all(corridor, id, actor)
+    reach.audit(corridor, actor, CANCEL, id)
+    return Asked(id, moved, promised=not fits)
+
+
+def _over(graph: GraphRecord) -> Refusal:
+    return Refusal(Code.CONFLICT, f"cannot cancel anything in graph {text_of(Key(graph.id))}: it is {graph.state}")
+
+
+def _end(corridor: Corridor, ids: Collection[int]) -> int:
+    """Cancel those of some tasks that can be; say how many. What is still being loaded is canceled when it is shown."""
+    tasks = corridor.look(ids).values()
+    moves = [_move(task) for task in tasks if task.state in _CANCELABLE and not task.hidden]
+    corridor.send(moves)
+    return len(moves)
+
+
+def _move(task: TaskRecord) -> Move:
+    stops = step(task.state, Signal.CANCEL).target in STOPPED
+    return move_by(task, Signal.CANCEL, Reason.STOP_ASKED if stops else None)

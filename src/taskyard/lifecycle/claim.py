@@ -1,0 +1,146 @@
+"""The room where bots take tasks: by the queues they serve, then priority, then age.
+
+A poll that is repeated gets the leases it got before, with the time that is left, and spends no attempt.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from taskyard.core import budget, fleet, matching
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import LEASED, REASONS
+from taskyard.core.matching import Candidate
+from taskyard.core.values import value
+from taskyard.core.words import BotId, Millis, Signal, TaskId
+from taskyard.lifecycle.commands import Poll
+from taskyard.lifecycle.move import Move, Taker
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Lease
+from taskyard.store.records import TaskRecord
+from taskyard.store.sessions import Row
+from taskyard.store.verbs.fleet import BotRecord
+
+#: How many tasks one poll can get: more would be hoarded while other bots are idle.
+WANT_MAX: Final = 256
+#: How often a claim looks further down its queues when the first there are not for this bot.
+LOOKS_MAX: Final = 4
+
+
+@value
+class Wish:
+    """A poll that wants tasks, and the bot that sent it as it stands."""
+
+    poll: Poll
+    bot: BotRecord
+
+    @property
+    def count(self) -> int:
+        return min(self.poll.want, WANT_MAX)
+
+
+def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]:
+    """Give tasks to bots."""
+    given = _given_before(corridor, wishes)
+    first: dict[tuple[str, str], int] = {}
+    for place, wish in enumerate(wishes):
+        first.setdefault((wish.poll.bot, wish.poll.poll or f"#{place}"), place)
+    news = [place for place in first.values() if place not in given and _takes(wishes[place], corridor.now)]
+    for place, tasks in _take(corridor, wishes, news).items():
+        given[place] = tuple(_lease(task) for task in tasks)
+    same = (first.get((wish.poll.bot, wish.poll.poll), place) for place, wish in enumerate(wishes))
+    return [given.get(place, ()) for place in same]
+
+
+def _takes(wish: Wish, now: Millis) -> bool:
+    return wish.count > 0 and fleet.takes_work(wish.bot.facts, now)
+
+
+def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple[Lease, ...]]:
+    """Find the polls that were answered already, and what their bots still have of it."""
+    repeats = [place for place, wish in enumerate(wishes) if wish.poll.poll and wish.poll.poll == wish.bot.poll]
+    if not repeats:
+        return {}
+    held: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for bot, poll, task in corridor.txn.attempts.polled({wishes[place].poll.bot for place in repeats}):
+        held[bot, poll].append(task)
+    tasks = corridor.look([task for ids in held.values() for task in ids])
+    leases = {key: tuple(_lease(tasks[id]) for id in ids if tasks[id].state in LEASED) for key, ids in held.items()}
+    return {place: leases.get((wishes[place].poll.bot, wishes[place].poll.poll), ()) for place in repeats}
+
+
+def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> dict[int, list[TaskRecord]]:
+    """Let bots that serve the same queues choose together, so that each queue is read once."""
+    if not news:
+        return {}
+    corridor.registry.refresh(corridor.txn)
+    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for place in news:
+        facts = wishes[place].bot.facts
+        alike[corridor.registry.served(facts.id, facts.dimensions)].append(place)
+    taken: dict[TaskId, int] = {}
+    chosen: dict[int, list[int]] = {}
+    for queues, places in alike.items():
+        shares = _choose(corridor, queues, [wishes[place] for place in places], taken)
+        chosen |= dict(zip(places, shares, strict=True))
+    return _lease_out(corridor, wishes, chosen)
+
+
+def _choose(
+    corridor: Corridor, queues: tuple[int, ...], wishes: Sequence[Wish], taken: dict[TaskId, int]
+) -> list[list[int]]:
+    asked = [(wish.bot.facts.dimensions, wish.count) for wish in wishes]
+    wanted = sum(count for _, count in asked)
+    count = wanted + len(taken)
+    shares: list[list[Candidate]] = []
+    ids: dict[TaskId, int] = {}
+    for _ in range(LOOKS_MAX):
+        rows = corridor.txn.tasks.candidates(queues, count)
+        full = len(rows) >= count
+        rows += [_row(task) for task in corridor.fresh(queues)]
+        ids = {TaskId(text_of(Key(row[0]))): row[0] for row in rows}
+        shares = matching.share(_candidates(corridor, rows, taken), asked)
+        # Whoever was passed over, because another bot should have it, must not hide those behind it.
+        if sum(map(len, shares)) == wanted or not full:
+            break
+        count *= 4
+    taken.update({one.task: ids[one.task] for share in shares for one in share})
+    return [[ids[one.task] for one in share] for share in shares]
+
+
+def _row(task: TaskRecord) -> Row:
+    return (task.id, task.queue, task.priority, task.created_ms, task.not_by)
+
+
+def _candidates(corridor: Corridor, rows: Iterable[Row], taken: dict[TaskId, int]) -> Iterable[Candidate]:
+    for id, queue_id, priority, created_ms, not_by in rows:
+        task = TaskId(text_of(Key(id)))
+        if task not in taken:
+            queue = corridor.registry.queue(corridor.txn, queue_id)
+            left_to = BotId(not_by) if not_by else None
+            if left_to and not fleet.served_elsewhere(queue.dimensions, left_to, corridor.fleet(), corridor.now):
+                left_to = None
+            yield Candidate(task, queue.dimensions, queue.hash, priority, created_ms, left_to)
+
+
+def _lease_out(corridor: Corridor, wishes: Sequence[Wish], chosen: dict[int, list[int]]) -> dict[int, list[TaskRecord]]:
+    tasks = corridor.look([id for ids in chosen.values() for id in ids])
+    moves: list[Move] = []
+    leased: dict[int, list[TaskRecord]] = {place: [] for place in chosen}
+    for place, ids in chosen.items():
+        poll = wishes[place].poll
+        for id in ids:
+            task = tasks[id]
+            until = budget.lease_until(corridor.now, fleet.LEASE_MS, task.rules.deadline_ms)
+            if until is None:
+                continue  # its deadline has passed; the next sweep ends it
+            taker = Taker(poll.bot, poll.session, poll.poll, until)
+            moves.append(Move(task, Signal.CLAIM, budget.claimed(task.life), REASONS[Signal.CLAIM], taker))
+            leased[place].append(task)
+    corridor.send(moves)
+    return leased
+
+
+def _lease(task: TaskRecord) -> Lease:
+    assert task.lease_until_ms is not None, "only a leased task is given to a bot"
+    return Lease(task.id, task.life.attempt, task.fence, Millis(task.lease_until_ms), task.life.slice_index)

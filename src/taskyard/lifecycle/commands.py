@@ -1,0 +1,81 @@
+"""What bots and people ask for, as data. A command may be repeated; whoever carries it out sees to that."""
+
+from taskyard.core.matching import Dimensions
+from taskyard.core.values import value
+from taskyard.core.words import Reason, Signal
+
+
+@value
+class Report:
+    """A bot's word on how an attempt ended."""
+
+    task: int
+    attempt: int
+    fence: int
+    signal: Signal
+    reason: Reason | None = None  # where the signal does not say it all: timed out, signaled, silent
+    exit_code: int | None = None
+    result: str | None = None  # what the attempt published, as JSON
+
+
+@value
+class Renewal:
+    """A bot's word that it is still at an attempt."""
+
+    task: int
+    attempt: int
+    fence: int
+
+
+@value
+class Poll:
+    """All that a bot has to say at once: results, renewals, and how much more it wants."""
+
+    bot: str
+    session: str
+    poll: str = ""  # repeated, it gives the same leases
+    reports: tuple[Report, ...] = ()
+    renewals: tuple[Renewal, ...] = ()
+    want: int = 0
+
+
+@value
+class Hello:
+    """A bot begins a session, or says what has changed about it."""
+
+    bot: str
+    session: str
+    dimensions: Dimensions
+    slots: int = 1
+    quarantined: str | None = None
+    maintenance: str | None = None
+    draining: bool = False
+
+
+@value
+class Goodbye:
+    """A bot ends its session and gives back what it has."""
+
+    bot: str
+    session: str
+
+
+@value
+class Cancel:
+    """A person wants work ended: one task, a task with everything behind it, or a whole graph."""
+
+    task: int | None = None
+    graph: int | None = None  # the whole graph, if no task is named
+    subtree: bool = False
+    actor: str = ""
+    key: str = ""  # repeated with the same key, it gives the first answer
+
+
+@value
+class Rerun:
+    """A person wants failed work tried again: one task, or everything of a graph that failed."""
+
+    task: int | None = None
+    graph: int | None = None  # all that failed in it, if no task is named
+    actor: str = ""
+    key: str = ""

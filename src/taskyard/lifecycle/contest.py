@@ -1,0 +1,297 @@
+"""Everybody who contends, as the store was at the last look: the memory of admission between two passes.
+
+It is built from the facts once and then told what changed: stirs name the tasks that came, went or gave something
+back, and a stir without a task says that bots or pools changed. The rule is that of the core, and nothing here is a
+truth of its own: whoever doubts it builds another. It writes nothing; what it finds is an agenda.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from taskyard.core import fleet, ids
+from taskyard.core.admission import FOR_CAPACITY, unadmitted
+from taskyard.core.fleet import BotFacts
+from taskyard.core.graph.document import Mutex
+from taskyard.core.lines import Lines
+from taskyard.core.machine import HOLDING
+from taskyard.core.partials import Contender, Demand, Facts, Held, Pool
+from taskyard.core.words import Millis, Reason, TaskId
+from taskyard.lifecycle.agenda import ADMISSIBLE, Agenda, Carried, Page
+from taskyard.lifecycle.births import SERVER_QUEUE
+from taskyard.lifecycle.queues import Registry
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.passes import ContenderRow, HoldRow, PoolRow
+
+#: How many rows one query reads when everything is read.
+READ_MAX: Final = 10_000
+#: How many stirs one look takes up. They are looked up one by one, so this is some 20 ms.
+STIRS_MAX: Final = 1_000
+
+#: What is noted about a held task: the reason, what it is about, and who is in the way.
+Word = tuple[Reason, str | None, TaskId | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What limits admission, as it is told."""
+
+    capacities: Mapping[str, int | None]
+    totals: Mapping[str, int]
+    greedy_keys: frozenset[str]
+
+
+class Contest:
+    """The pending and the holding tasks, who could serve them, and what was last noted of each."""
+
+    def __init__(self, terms: Terms, registry: Registry, since: Millis) -> None:
+        self.since = since  # when everything was last read
+        self.now = since
+        self.agenda = Agenda()
+        self.whole = True  # whether the last look took up every stir there was
+        self._terms = terms
+        self._registry = registry
+        pools = tuple(Pool(name, capacity) for name, capacity in terms.capacities.items())
+        self._lines = Lines(Facts(pools=pools, limits=terms.totals, greedy_keys=terms.greedy_keys))
+        self._pending: set[TaskId] = set()
+        self._holding: set[TaskId] = set()
+        self._queue_of: dict[TaskId, int] = {}  # of those that name mutexes
+        self._in_queue: defaultdict[int, dict[TaskId, Contender]] = defaultdict(dict)  # the same, by queue
+        self._served: dict[int, bool] = {}
+        self._waits: set[TaskId] = set()  # pending, and their slice waits for a bot
+        self._noted: dict[TaskId, Word] = {}
+        self._doubtful: set[int] = set()  # to be looked at again though nobody stirred them
+        self._left_out = False  # somebody was not admitted after all, so others may be
+
+    def __len__(self) -> int:
+        return len(self._pending) + len(self._holding)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether another pass has something to do though nobody stirs it."""
+        return bool(self.agenda) or self._left_out
+
+    # Looking.
+
+    @classmethod
+    def read(cls, txn: Txn, registry: Registry, now: Millis, beat: Callable[[], None]) -> "Contest":
+        """Read everything; `beat` is called now and then, since it may take its time."""
+        contest = cls(_terms(txn, _bots(txn, now), now), registry, now)
+        for state in (*sorted(HOLDING), *sorted(ADMISSIBLE)):
+            page = txn.passes.contenders(state, 0, READ_MAX)
+            while page:
+                contest._see(txn, page)
+                beat()
+                page = txn.passes.contenders(state, page[-1].id, READ_MAX) if len(page) == READ_MAX else []
+        stirred = contest._take_up(txn, READ_MAX)
+        while not contest.whole:
+            stirred |= contest._take_up(txn, READ_MAX)
+        contest._note_gone(stirred)
+        contest._note_unserved()
+        return contest
+
+    def look(self, txn: Txn, now: Millis) -> bool:
+        """Look at what changed; False if everything has to be read again."""
+        self.now = max(self.now, now)
+        stirred = self._take_up(txn, STIRS_MAX)
+        everything = None in stirred
+        if everything and not self._renew(txn):
+            return False
+        named = {id for id in stirred if id is not None} | self._doubtful
+        self._doubtful.clear()
+        for id in named:
+            self._forget(_text(id))
+        self._see(txn, txn.passes.contenders_among(named))
+        self._note_gone(stirred | named)
+        if everything:
+            self._note_unserved()
+        return True
+
+    # Thinking.
+
+    def think(self, now: Millis) -> None:
+        """Put on the agenda who may go now, and what holds whom for another reason than before."""
+        self.now, self._left_out = max(self.now, now), False
+        news: dict[TaskId, Held] = {}
+        decision = self._lines.decide(self.now)
+        while decision.admitted:
+            self._pending.difference_update(decision.admitted)
+            self._holding.update(decision.admitted)
+            self.agenda.admit.extend(decision.admitted)
+            news |= {held.id: held for held in decision.held}
+            # Asked again it lets nobody else in, but says what those now hold who were let in: a walk does not turn
+            # round, and whoever it met before them was judged without them.
+            decision = self._lines.decide(self.now)
+        self._tell(news | {held.id: held for held in decision.held})
+
+    def _tell(self, news: Mapping[TaskId, Held]) -> None:
+        for id, held in news.items():
+            felt = (held.reason is Reason.NO_BOT) is not (id in self._waits)
+            if felt:
+                self.agenda.felt.append(held)
+            elif self._noted.get(id) != _word(held):
+                self.agenda.held.append(held)
+
+    # Learning what became of the agenda.
+
+    def learn(self, page: Page, carried: Carried) -> None:
+        """A page was written."""
+        for id in carried.admitted:
+            self._noted.pop(id, None)
+            self._waits.discard(id)
+        for id in page.admit:
+            if id not in carried.admitted:
+                self._leave_out(id, id in carried.canceled)
+        for held in carried.noted:
+            self._noted[held.id] = _word(held)
+        for held in page.felt:
+            (self._waits.add if held.reason is Reason.NO_BOT else self._waits.discard)(held.id)
+
+    def _leave_out(self, id: TaskId, canceled: bool) -> None:
+        self._forget(id)
+        self._left_out = True
+        # Whose graph is being canceled will be stirred by that. Whoever else was not as it seemed is looked at again.
+        if not canceled:
+            self._doubtful.add(ids.key_of(id))
+
+    # How it is done.
+
+    def _take_up(self, txn: Txn, count: int) -> set[int | None]:
+        """Read stirs; they are dropped when what they lead to is done."""
+        stirs = txn.passes.stirs(self.agenda.stirs[-1] if self.agenda.stirs else 0, count)
+        self.whole = len(stirs) < count
+        self.agenda.stirs.extend(number for number, _ in stirs)
+        return {task for _, task in stirs}
+
+    def _note_gone(self, stirred: Iterable[int | None]) -> None:
+        """Whoever is not pending any more has no reason to be held, whatever was noted."""
+        self.agenda.gone.extend(sorted(id for id in stirred if id is not None and _text(id) not in self._pending))
+
+    def _note_unserved(self) -> None:
+        """Whoever holds mutexes and waits for a bot that is gone has to give them back."""
+        for queue, served in self._served.items():
+            holding = (task for id, task in self._in_queue[queue].items() if id in self._holding)
+            self.agenda.back.extend(unadmitted(replace(task, served=served) for task in holding))
+
+    def _see(self, txn: Txn, rows: Sequence[ContenderRow]) -> None:
+        """Take tasks as they are."""
+        rows = [row for row in rows if row.state in HOLDING or row.state in ADMISSIBLE]
+        excluding = [row.id for row in rows if row.excludes]
+        mutexes, limits = txn.passes.mutexes_of(excluding), txn.passes.limits_of(excluding)
+        holds = txn.passes.holds_of([row.id for row in rows if row.state in ADMISSIBLE])
+        self._ask_served(txn, {row.queue for row in rows if row.id in mutexes})
+        pools = {queue: self._registry.queue(txn, queue).pool for queue in {row.queue for row in rows}}
+        for row in rows:
+            hold, what = holds.get(row.id), (mutexes.get(row.id, ()), limits.get(row.id, ()))
+            self._seat(row, self._contender(row, pools[row.queue], what, hold), hold)
+
+    def _contender(
+        self,
+        row: ContenderRow,
+        pool: str,
+        what: tuple[tuple[Mutex, ...], tuple[Demand, ...]],
+        hold: HoldRow | None,
+    ) -> Contender:
+        mutexes, limits = what
+        since = hold.since_ms if hold is not None and hold.reason in FOR_CAPACITY and hold.name == pool else None
+        served = not mutexes or self._served[row.queue]
+        return Contender(
+            _text(row.id),
+            row.priority,
+            row.created_ms,
+            pool,
+            row.weight,
+            mutexes,
+            limits,
+            row.not_before_ms,
+            served,
+            since,
+        )
+
+    def _seat(self, row: ContenderRow, task: Contender, hold: HoldRow | None) -> None:
+        if task.mutexes:
+            self._queue_of[task.id] = row.queue
+            self._in_queue[row.queue][task.id] = task
+        if row.state in HOLDING:
+            self._holding.add(task.id)
+            self._lines.take(task.admitted(row.moved_ms))
+            return
+        self._pending.add(task.id)
+        self._lines.arrive(task)
+        if row.waits_since_ms is not None:
+            self._waits.add(task.id)
+        if hold is not None:
+            self._noted[task.id] = (hold.reason, hold.name, None if hold.by is None else _text(hold.by))
+
+    def _forget(self, id: TaskId) -> None:
+        """The task is not known to contend."""
+        self._lines.leave(id)
+        self._lines.give_back(id)
+        self._pending.discard(id)
+        self._holding.discard(id)
+        self._waits.discard(id)
+        self._noted.pop(id, None)
+        queue = self._queue_of.pop(id, None)
+        if queue is not None:
+            self._in_queue[queue].pop(id, None)
+
+    # Bots and pools.
+
+    def _renew(self, txn: Txn) -> bool:
+        """Take bots and pools as they are; False if it takes more than that."""
+        bots = _bots(txn, self.now)
+        before, self._terms = self._terms, _terms(txn, bots, self.now)
+        if self._terms.greedy_keys != before.greedy_keys:
+            return False
+        for name, capacity in self._terms.capacities.items():
+            if name not in before.capacities or before.capacities[name] != capacity:
+                self._lines.resize(Pool(name, capacity))
+        for name, total in self._terms.totals.items():
+            if before.totals.get(name) != total:
+                self._lines.ration(name, total)
+        self._renew_served(txn, bots)
+        return True
+
+    def _renew_served(self, txn: Txn, bots: Collection[BotFacts]) -> None:
+        before, self._served = self._served, {}
+        for queue in [queue for queue, tasks in self._in_queue.items() if not tasks]:
+            del self._in_queue[queue]
+        for queue, tasks in self._in_queue.items():
+            served = self._served[queue] = self._is_served(txn, queue, bots)
+            if before[queue] is not served:
+                for id in tasks:
+                    self._lines.serve(id, served)
+
+    def _ask_served(self, txn: Txn, queues: Collection[int]) -> None:
+        unknown = [queue for queue in queues if queue not in self._served]
+        bots = _bots(txn, self.now) if unknown else ()
+        for queue in unknown:
+            self._served[queue] = self._is_served(txn, queue, bots)
+
+    def _is_served(self, txn: Txn, queue: int, bots: Collection[BotFacts]) -> bool:
+        dimensions = self._registry.queue(txn, queue).dimensions
+        return queue == SERVER_QUEUE or fleet.served(dimensions, bots, self.now)
+
+
+def _bots(txn: Txn, now: Millis) -> tuple[BotFacts, ...]:
+    # A bot is gone when that was noted, and no sooner: a stir comes with the note and with its return, and a look that
+    # counted the silence itself would see a bot go and not see it come back.
+    return tuple(replace(bot.facts, last_seen_ms=now) for bot in txn.bots.fleet() if not bot.missing)
+
+
+def _terms(txn: Txn, bots: Collection[BotFacts], now: Millis) -> Terms:
+    capacities = {pool.name: _capacity(pool, bots, now) for pool in txn.passes.pools()}
+    return Terms(capacities, txn.passes.named_limits(), txn.passes.greedy_keys())
+
+
+def _capacity(pool: PoolRow, bots: Iterable[BotFacts], now: Millis) -> int | None:
+    return fleet.slots(pool.name, bots, now) if pool.from_bots else pool.capacity
+
+
+def _word(held: Held) -> Word:
+    return (held.reason, held.name, held.by)
+
+
+def _text(key: int) -> TaskId:
+    return TaskId(ids.text_of(ids.Key(key)))

@@ -1,0 +1,124 @@
+"""The room of the clock: leases that lapsed, slices that waited too long, deadlines, starts that were put off.
+
+After an outage of the service nobody is lost at once: bots could not renew, so each lease lasts one full lease from
+the moment the service is back. What the clock has no more to say about gets its next moment, so no page comes twice.
+"""
+
+from typing import Final
+
+from taskyard.core import budget, fleet
+from taskyard.core.budget import Ruling
+from taskyard.core.machine import LEASED, REASONS, Outcome, sources
+from taskyard.core.words import Millis, Signal
+from taskyard.lifecycle import readiness
+from taskyard.lifecycle.enlist import MISSING, note
+from taskyard.lifecycle.move import Move
+from taskyard.lifecycle.moves import Corridor
+from taskyard.store.records import TaskRecord
+from taskyard.store.verbs.keeping import Service
+
+#: A service that was not seen for so long was away; a sweep or two may be late.
+OUTAGE_MS: Final = 3 * fleet.SWEEP_MS
+
+_ADMISSIBLE = sources(Signal.ADMIT)
+
+
+def beat(corridor: Corridor) -> None:
+    """Keep that the service is alive, and since when."""
+    service, now = corridor.txn.notes.service(), corridor.now
+    since = now if now - service.seen_ms > OUTAGE_MS else service.since_ms
+    corridor.txn.notes.set_service(Service(since, now))
+
+
+def lapse(corridor: Corridor, count: int = 500) -> int:
+    """Deal with tasks that are due; say with how many."""
+    since = Millis(corridor.txn.notes.service().since_ms)
+    due = corridor.look(corridor.txn.tasks.due(corridor.now, count))
+    visible = _visible(corridor, due)
+    moves = []
+    for task in due.values():
+        move = _move(corridor, task, since) if visible[task.id] else None
+        if move is None:
+            _wait_on(corridor, task)
+        else:
+            moves.append(move)
+    corridor.send(moves)
+    return len(due)
+
+
+def notice_silence(corridor: Corridor, count: int = 500) -> int:
+    """Note that bots were not heard of for too long, each once; say how many. Nobody was heard during an outage."""
+    now = corridor.now
+    if now - corridor.txn.notes.service().since_ms <= fleet.DEAD_AFTER_MS:
+        return 0
+    silent = corridor.txn.bots.silent(Millis(now - fleet.DEAD_AFTER_MS), count)
+    if silent:
+        corridor.txn.bots.miss(silent)
+        note(corridor, silent, MISSING)
+        corridor.stirred.append(None)
+    return len(silent)
+
+
+def _visible(corridor: Corridor, due: dict[int, TaskRecord]) -> dict[int, bool]:
+    """Leave alone what is still being loaded: nobody counts it yet."""
+    graphs = corridor.txn.graphs.peek({task.graph for task in due.values()})
+    whole = {graph.id for graph in graphs if graph.loader is None}
+    return {task.id: task.graph in whole and not task.hidden for task in due.values()}
+
+
+def _move(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
+    """Rule on one task, by what is due first: its deadline, its lease or its slice, its start."""
+    overdue = budget.overdue(task.life, task.rules, corridor.now)
+    if overdue.outcome is Outcome.MOVE:
+        return _moved(task, Signal.DEADLINE, overdue)
+    if task.state in LEASED:
+        return _lose(corridor, task, since)
+    expires = budget.expires_at(task.life, task.rules)
+    if expires is not None and expires <= corridor.now:
+        return _expire(corridor, task)
+    _begin(corridor, task)
+    return None
+
+
+def _lose(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
+    """End an attempt whose lease is over, unless the service was away and its bot may still come back."""
+    assert task.lease_until_ms is not None, "only a lease is due"
+    until = budget.with_grace(Millis(task.lease_until_ms), since, deadline_ms=task.rules.deadline_ms)
+    task.lease_until_ms = until
+    if budget.given_again_at(until) > corridor.now:
+        return None
+    ruling = budget.report(task.life, task.rules, task.life.attempt, Signal.LOSE, corridor.now)
+    task.not_by = task.bot
+    return _moved(task, Signal.LOSE, ruling)
+
+
+def _expire(corridor: Corridor, task: TaskRecord) -> Move:
+    slices = len(task.rules.slices)
+    is_last = task.life.slice_index == slices - 1
+    capacity = [False] * slices if is_last else readiness.capacity(corridor, task)
+    ruling = budget.expire(task.life, task.rules, task.life.slice_index, corridor.now, capacity)
+    readiness.put_on_slice(corridor, task, ruling.life_after)
+    return _moved(task, Signal.EXPIRE, ruling)
+
+
+def _begin(corridor: Corridor, task: TaskRecord) -> None:
+    """Let a start that was put off be judged now: by a pass if somebody could stand in its way, else at once."""
+    begins = task.life.not_before_ms
+    if task.state not in _ADMISSIBLE or begins is None or begins > corridor.now:
+        return
+    if task.contends:
+        corridor.stirred.append(task.id)
+    else:
+        corridor.ready.append((task, Signal.ADMIT))
+
+
+def _wait_on(corridor: Corridor, task: TaskRecord) -> None:
+    """Say when the clock looks at a task again: never at once, so that the next page is another one."""
+    due = budget.due_at(task.life, task.rules, task.lease_until_ms, corridor.now)
+    task.due_ms = due if due is None or due > corridor.now else Millis(corridor.now + fleet.SWEEP_MS)
+    corridor.change(task)
+
+
+def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Move:
+    assert ruling.outcome is Outcome.MOVE, f"the clock cannot {signal} a task that is {task.state}"
+    return Move(task, signal, ruling.life_after, ruling.reason or REASONS[signal])

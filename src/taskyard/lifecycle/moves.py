@@ -1,0 +1,296 @@
+"""The corridor: where every move of every task is carried out, whatever room it comes from.
+
+`send` takes tasks along arrows, writes what follows from the two ends of each move, and goes on with whatever that
+moves in turn: dependents that are released or blocked, tasks that are admitted at once. `close` then writes what all
+of it made of the graphs, and the events, numbered by their graph while its row is held: so they are in order.
+
+One corridor is one transaction. It decides nothing: the machine says where a signal leads, the core says the rest.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from taskyard.core import budget
+from taskyard.core.fleet import BotFacts
+from taskyard.core.graph.gate import LISTENING, gate, signals
+from taskyard.core.graph.verdict import Handlers, Tally, changeable, unhandled, verdict
+from taskyard.core.machine import EFFECTS, UNSUCCESSFUL, Effects
+from taskyard.core.words import GraphState, Millis, Signal, State
+from taskyard.lifecycle import readiness, telling
+from taskyard.lifecycle.move import Move, Taker, move_by
+from taskyard.lifecycle.queues import Registry
+from taskyard.lifecycle.sheet import Sheet
+from taskyard.store.records import GraphRecord, TaskRecord
+from taskyard.store.sessions import Busy, Row
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.keeping import fact
+
+#: How many edges are told in one transaction; what is beyond is left as a note. It keeps a transaction under 100 ms.
+TOLD_MAX: Final = 1_000
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What the moves of one transaction add up to for one graph."""
+
+    active: int = 0
+    behind: int = 0
+    unhandled: int = 0
+    events: list[Row] = field(default_factory=list)
+    started: bool = False
+
+
+class Corridor:
+    """One transaction: its moves and what follows from them."""
+
+    def __init__(self, txn: Txn, now: Millis, registry: Registry) -> None:
+        self.txn = txn
+        self.now = now
+        self.registry = registry
+        self.deferring = False  # while true, moves are written only by `close`, and looks by state miss them
+        self.untold = TOLD_MAX  # how many more edges this transaction may tell
+        self.to_tell: list[tuple[TaskRecord, State, State]] = []
+        self.to_ask: dict[int, TaskRecord] = {}
+        self.rerun: dict[int, TaskRecord] = {}
+        self.handlers_moved: list[tuple[TaskRecord, State]] = []
+        self.ready: list[tuple[TaskRecord, Signal]] = []
+        self.stirred: list[int | None] = []
+        self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
+        self._tasks: dict[int, TaskRecord] = {}
+        self._sheet = Sheet()
+        self._sums: dict[int, _Sum] = {}
+        self._graphs: dict[int, GraphRecord] = {}
+        self._fleet: tuple[BotFacts, ...] | None = None
+        self._limited: frozenset[str] | None = None
+
+    # Looking. What was looked at once stays looked at, and is as this transaction has made it.
+
+    def look(self, ids: Collection[int]) -> dict[int, TaskRecord]:
+        """Give the tasks with these ids; nobody else moves them before this transaction ends."""
+        for task in self.txn.tasks.look([id for id in ids if id not in self._tasks]):
+            self._tasks[task.id] = task
+        return {id: self._tasks[id] for id in ids if id in self._tasks}
+
+    def known(self, id: int) -> TaskRecord | None:
+        """Give a task if this transaction has looked at it: it may know better than the database by now."""
+        return self._tasks.get(id)
+
+    def graph(self, id: int) -> GraphRecord:
+        """Give a graph as it was when this transaction first asked."""
+        if id not in self._graphs:
+            self._graphs.update({graph.id: graph for graph in self.txn.graphs.peek([id])})
+        return self._graphs[id]
+
+    def canceled(self, graph: int) -> bool:
+        """Tell whether a graph is canceled."""
+        return self.graph(graph).canceled_ms is not None
+
+    def cancel(self, graph: int) -> None:
+        """Keep the fact that a graph is canceled: from here on nothing in it starts."""
+        self.txn.graphs.cancel(graph, self.now)
+        self._graphs.pop(graph, None)
+        self.hushed.add(graph)
+        self.count(graph)
+
+    def fleet(self) -> tuple[BotFacts, ...]:
+        """Give every bot."""
+        if self._fleet is None:
+            self._fleet = tuple(bot.facts for bot in self.txn.bots.fleet())
+        return self._fleet
+
+    def limited(self, queue: int) -> bool:
+        """Tell whether the pool of a queue has a capacity."""
+        if self._limited is None:
+            pools = self.txn.passes.pools()
+            self._limited = frozenset(pool.name for pool in pools if pool.from_bots or pool.capacity is not None)
+        return bool(self._limited) and self.registry.queue(self.txn, queue).pool in self._limited
+
+    # Moving.
+
+    def send(self, moves: Sequence[Move] = ()) -> None:
+        """Take tasks along arrows, each of them once, and go on with whatever follows from it or was asked before."""
+        wave = moves or self._next()
+        while wave:
+            self._carry(wave)
+            wave = self._next()
+        if not self.deferring:
+            self._sheet.write(self.txn)
+
+    def fresh(self, queues: Collection[int]) -> list[TaskRecord]:
+        """Name the tasks that this transaction put into queues and has not written yet."""
+        return [task for task in self._sheet.fresh() if task.queue in queues]
+
+    def ask(self, tasks: Iterable[TaskRecord]) -> None:
+        """Have the gates of tasks asked by the next `send`."""
+        self.to_ask.update({task.id: task for task in tasks if not task.hidden})
+
+    def born(self, graph: int) -> None:
+        """Note that a graph was born."""
+        self._sum(graph).events.append(_graph_event(graph, None, GraphState.RUNNING, self.now))
+
+    def change(self, task: TaskRecord) -> None:
+        """Note that something about a task changed though it did not move; `send` or `close` writes it."""
+        self._sheet.change(task)
+
+    def recount(self, task: TaskRecord) -> None:
+        """Note that the edges of a task know something else now."""
+        self._sheet.recount(task)
+
+    def handle(self, task: TaskRecord, handlers: Handlers) -> None:
+        """Note how the failure of a task is dealt with now."""
+        before = unhandled(task.state, task.handlers)
+        task.handlers = handlers
+        self.count(task.graph, unhandled=unhandled(task.state, handlers) - before)
+        self.change(task)
+
+    def count(self, graph: int, active: int = 0, behind: int = 0, unhandled: int = 0) -> None:
+        """Add to what a graph counts."""
+        into = self._sum(graph)
+        into.active += active
+        into.behind += behind
+        into.unhandled += unhandled
+
+    def close(self) -> None:
+        """Write what the moves made of their graphs, and the events."""
+        self._sheet.write(self.txn)
+        self.txn.passes.stir(self.stirred)
+        graphs = self.txn.graphs.look(sorted(self._sums))
+        turned: list[Row] = []
+        happened: list[tuple[int, list[Row]]] = []
+        for graph in graphs:
+            row, events = self._turn(graph, self._sums[graph.id])
+            turned.append(row)
+            happened.append((graph.id, events))
+        self.txn.graphs.turn(turned)
+        self.txn.events.add([event for _, events in happened for event in events])
+        self.txn.events.put_out(happened)
+
+    # How it is done.
+
+    def _carry(self, moves: Sequence[Move]) -> None:
+        """Carry out the moves themselves, and note what follows from each."""
+        sheet, now = self._sheet, self.now
+        for move in moves:
+            task, source, taker = move.task, move.task.life.state, move.taker
+            follows = EFFECTS[source, move.life.state]
+            bot = task.bot
+            if follows.leased < 0:
+                told = (move.signal.text, move.reason.text, move.exit_code)
+                sheet.end((task.id, task.life.attempt, now, *told))
+                task.bot = task.lease_until_ms = None
+            self._count(move, source, follows)
+            task.life, task.reason, task.moved_ms = move.life, move.reason.text, now
+            if taker is not None:
+                bot = task.bot = taker.bot
+                task.fence, task.not_by = budget.fence_after(task.fence, now), None
+                task.lease_until_ms = taker.until_ms
+                sheet.begin(_attempt(task, taker, now))
+            task.due_ms = budget.due_at(move.life, task.rules, task.lease_until_ms, now)
+            self._sums[task.graph].events.append(_event(task, move, source, bot, now))
+            self._follow(move, source, follows)
+            sheet.move(task, source, move.signal)
+
+    def _count(self, move: Move, source: State, follows: Effects) -> None:
+        """Add a move to what its graph counts."""
+        task, target = move.task, move.life.state
+        added = self._sums.get(task.graph) or self._sum(task.graph)
+        added.active += follows.active
+        added.behind += follows.behind
+        if move.taker is not None:
+            added.started = True
+        if source in UNSUCCESSFUL:
+            added.unhandled -= unhandled(source, task.handlers)
+        if target in UNSUCCESSFUL:
+            if source not in UNSUCCESSFUL:
+                task.handlers = Handlers()  # they are counted as they are told
+            added.unhandled += unhandled(target, task.handlers)
+
+    def _follow(self, move: Move, source: State, follows: Effects) -> None:
+        """Note what this move asks to be done next."""
+        task, target = move.task, move.life.state
+        if (follows.tell is not None or task.handles) and not self._is_hushed(task.graph):
+            if follows.tell is not None:
+                self.to_tell.append((task, source, target))
+            if task.handles:
+                self.handlers_moved.append((task, source))
+        if follows.new_round:
+            self.rerun[task.id] = task
+        if target in LISTENING:
+            self.ask([task])
+        if follows.judged:
+            self.ready.append((task, move.signal))
+        elif task.contends and (follows.pending or follows.holding):
+            self.stirred.append(task.id)
+
+    def _is_hushed(self, graph: int) -> bool:
+        """Tell whether nobody is told what moves in a graph: it is canceled, and starts nothing any more."""
+        return graph in self.hushed or self.canceled(graph)
+
+    def _next(self) -> list[Move]:
+        telling.tell(self)
+        return [*self._asked(), *readiness.judged(self)]
+
+    def _asked(self) -> list[Move]:
+        """Ask the gates of those whose edges changed, or that came to wait for them."""
+        asked, self.to_ask = self.to_ask, {}
+        moves = []
+        for task in asked.values():
+            if task.state not in LISTENING:
+                continue
+            wanted = gate(task.edges, task.join, task.on_impossible)
+            # A mend leads to unscheduled, where the gate is asked again: so only the first signal is sent.
+            wished = signals(task.state, wanted, self.canceled(task.graph))
+            moves += [move_by(task, signal) for signal in wished[:1]]
+        return moves
+
+    def _sum(self, graph: int) -> _Sum:
+        found = self._sums.get(graph)
+        if found is None:
+            found = self._sums[graph] = _Sum()
+        return found
+
+    def _thought_uncanceled(self, graph: int) -> bool:
+        """Tell whether gates of a graph were asked as if it were not canceled."""
+        return graph in self._graphs and not self.canceled(graph)
+
+    def _turn(self, graph: GraphRecord, added: _Sum) -> tuple[Row, list[Row]]:
+        if graph.canceled_ms is not None and (added.started or self._thought_uncanceled(graph.id)):
+            raise Busy("the graph was canceled meanwhile")
+        had = graph.tally
+        tally = Tally(had.active + added.active, had.behind + added.behind, had.unhandled + added.unhandled)
+        state = verdict(tally, graph.canceled_ms is not None)
+        if state is not graph.state:
+            if not changeable(graph.state):
+                raise Busy("the graph ended meanwhile")
+            added.events.append(_graph_event(graph.id, graph.state, state, self.now))
+        numbered: list[Row] = [
+            (subject, number, graph.id, told)
+            for number, (subject, _, _, told) in enumerate(added.events, graph.events + 1)
+        ]
+        events = graph.events + len(numbered)
+        return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now), numbered
+
+
+def _attempt(task: TaskRecord, taker: Taker, now: Millis) -> Row:
+    life = task.life
+    return (
+        task.id,
+        life.attempt,
+        taker.bot,
+        taker.session,
+        taker.poll,
+        task.fence,
+        life.round,
+        life.slice_index,
+        now,
+    )
+
+
+def _event(task: TaskRecord, move: Move, source: State, bot: str | None, now: Millis) -> Row:
+    moved = (source.text, move.life.state.text, move.signal.text, move.reason.text)
+    return (task.id, 0, task.graph, fact(now, moved, task.life.attempt or None, bot))
+
+
+def _graph_event(graph: int, source: GraphState | None, target: GraphState, now: Millis) -> Row:
+    return (graph, 0, graph, fact(now, (source and source.text, target.text, None, None), None, None))

@@ -1,0 +1,68 @@
+"""What a room answers: what was done, or why not. A refusal changes nothing, and its neighbours do not feel it."""
+
+from enum import StrEnum, unique
+
+from taskyard.core.graph.faults import Fault
+from taskyard.core.values import value
+from taskyard.core.words import Millis, State
+
+
+@unique
+class Code(StrEnum):
+    """Why something is refused."""
+
+    NOT_FOUND = "not_found"  # there is no such thing
+    INVALID = "invalid"  # the request itself is wrong; every fault is listed
+    CONFLICT = "conflict"  # what exists says otherwise: another body, or a state that allows it no more
+    LOADING = "loading"  # it is not whole yet: somebody is at it, or died at it
+    LEASE_LOST = "lease_lost"  # the attempt is no longer the bot's
+    SESSION_REPLACED = "session_replaced"  # the bot has begun another session
+
+
+@value
+class Refusal:
+    """Why something was not done, for a program and for a person."""
+
+    code: Code
+    text: str
+    faults: tuple[Fault, ...] = ()
+
+
+@value
+class Done:
+    """Something was done to a task, or had been done before."""
+
+    task: int
+    state: State
+    echo: bool = False
+
+
+@value
+class Asked:
+    """A wish about many tasks: of a graph, or of a task with everything behind it."""
+
+    subject: int  # the graph, or the task
+    moved: int  # how many tasks it has moved
+    promised: bool = False  # the others follow, page by page
+    echo: bool = False  # there was nothing left to do
+
+
+@value
+class Lease:
+    """A bot's right to run one attempt until a moment."""
+
+    task: int
+    attempt: int
+    fence: int
+    until_ms: Millis
+    slice_index: int = 0
+
+
+@value
+class Renewed:
+    """A lease goes on, or its attempt has ended as the bot itself said."""
+
+    task: int
+    attempt: int
+    until_ms: Millis | None  # None: the attempt has ended
+    stop: bool = False  # a person wants it ended

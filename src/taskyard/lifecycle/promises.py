@@ -1,0 +1,96 @@
+"""The room where promises are kept: what did not fit into one transaction goes on here, a page at a time.
+
+What a task has to tell is told in the order in which it happened, and the pages of one wish are taken in the order in
+which they were promised: whoever takes up a later note is given the earlier one first. Before anything is rerun,
+everything in its graph has been told.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from taskyard.core.words import Millis
+from taskyard.lifecycle import cancel, rerun, submit, telling
+from taskyard.lifecycle.moves import Corridor
+from taskyard.store.records import Note
+from taskyard.store.sessions import Busy
+
+#: A word that no loader uses: whoever still loads a graph that is being dropped is turned away.
+DROPPED: Final = ""
+
+
+def take_up(corridor: Corridor, note_id: int) -> bool | None:
+    """Carry out a page of a note; say whether the note is done, or None if it is gone."""
+    wanted = corridor.txn.notes.look(note_id)
+    if wanted is None:
+        return None
+    note = _first(corridor, wanted)
+    page = _PAGES.get(note.kind)
+    if page is None:
+        return False  # somebody is still loading
+    done = page(corridor, note)
+    corridor.send()
+    return done and note.id == note_id
+
+
+def drop_stale_loads(corridor: Corridor, before_ms: Millis, count: int) -> int:
+    """Drop what began to load before a moment and never became whole; say how many such loads there were.
+
+    Of a graph at most `count` tasks are dropped at once, so it comes again until it is gone. An extension is dropped by
+    a note.
+    """
+    graphs = corridor.txn.graphs.loading(before_ms, 1)
+    for id, _ in graphs:
+        _drop_graph(corridor, id, count)
+    notes = corridor.txn.notes.old(submit.LOAD, before_ms, count)
+    for note in notes:
+        corridor.txn.notes.drop(note.id)
+    corridor.txn.notes.add([(submit.DROP, note.graph, None, None, None, "", note.actor) for note in notes])
+    return len(graphs) + len(notes)
+
+
+def _first(corridor: Corridor, note: Note) -> Note:
+    """Find the note that has to be done before this one, or this one."""
+    before = _before(corridor, note)
+    if before is None or before.id == note.id:
+        return note
+    found = corridor.txn.notes.look(before.id)
+    if found is None:
+        raise Busy("an earlier note was done meanwhile")
+    return _first(corridor, found)
+
+
+def _before(corridor: Corridor, note: Note) -> Note | None:
+    """Find what comes first: the earliest of its kind, and before any rerun whatever is still to be told.
+
+    Nobody who holds one of these waits for a later one, so nobody waits in a circle.
+    """
+    notes = corridor.txn.notes
+    if note.task is not None:
+        return notes.about([note.task])[0]
+    telling_first = notes.first(note.graph, telling.TELL) if note.kind == rerun.RERUN else None
+    return telling_first or notes.first(note.graph, note.kind)
+
+
+def _show(corridor: Corridor, note: Note) -> bool:
+    """Show a page of an extension. What was loaded while its graph was canceled is canceled with it."""
+    done = submit.show_page(corridor, note)
+    if done and corridor.canceled(note.graph):
+        cancel.promise_all(corridor, note.graph, note.actor)
+    return done
+
+
+def _drop_graph(corridor: Corridor, id: int, count: int) -> None:
+    found = corridor.txn.graphs.look([id])
+    if found and found[0].loader is not None:  # else it was opened just now
+        corridor.txn.graphs.set_loader(id, DROPPED)
+        corridor.txn.graphs.drop_page(id, count)
+
+
+_PAGES: Mapping[str, Callable[[Corridor, Note], bool]] = {
+    telling.TELL: telling.page,
+    submit.OPEN: submit.open_page,
+    submit.SHOW: _show,
+    submit.DROP: submit.drop_page,
+    cancel.CANCEL: cancel.cancel_page,
+    rerun.RERUN: rerun.rerun_page,
+}

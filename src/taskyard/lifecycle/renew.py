@@ -1,0 +1,40 @@
+"""The room where leases go on: a bot says that it is still at its attempts, and hears if one should stop."""
+
+from collections.abc import Sequence
+
+from taskyard.core import budget, fleet
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import LEASED, STOPPED
+from taskyard.core.words import Millis
+from taskyard.lifecycle.commands import Renewal
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Code, Refusal, Renewed
+from taskyard.store.records import TaskRecord
+
+
+def renew(corridor: Corridor, renewals: Sequence[tuple[str, Renewal]]) -> list[Renewed | Refusal]:
+    """Lengthen leases; each renewal comes with the bot that sent it."""
+    tasks = corridor.look({renewal.task for _, renewal in renewals})
+    return [_renew(corridor, tasks.get(renewal.task), bot, renewal) for bot, renewal in renewals]
+
+
+def _renew(corridor: Corridor, task: TaskRecord | None, bot: str, renewal: Renewal) -> Renewed | Refusal:
+    if task is None or (renewal.attempt, renewal.fence) != (task.life.attempt, task.fence):
+        return _lost(renewal)
+    if task.state not in LEASED:
+        return Renewed(task.id, renewal.attempt, None)  # a renewal that its own result has overtaken
+    if task.bot != bot:
+        return _lost(renewal)
+    until = budget.lease_until(corridor.now, fleet.LEASE_MS, task.rules.deadline_ms)
+    if until is None:
+        return _lost(renewal)
+    task.lease_until_ms = max(until, task.lease_until_ms or until)
+    task.due_ms = budget.due_at(task.life, task.rules, Millis(task.lease_until_ms), corridor.now)
+    corridor.change(task)
+    return Renewed(task.id, renewal.attempt, Millis(task.lease_until_ms), stop=task.state in STOPPED)
+
+
+def _lost(renewal: Renewal) -> Refusal:
+    return Refusal(
+        Code.LEASE_LOST, f"attempt {renewal.attempt} of task {text_of(Key(renewal.task))} is not yours any more"
+    )

@@ -1,0 +1,110 @@
+"""The room where people have failed work tried again: one task, or all that failed in a graph.
+
+A rerun opens a new round with every budget fresh, on the first slice. Whatever the failure had blocked is mended by
+the corridor; whatever it had failed by policy has failed too, and so is rerun with the graph.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from taskyard.core import budget
+from taskyard.core.graph.verdict import changeable
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import REASONS, Outcome, sources
+from taskyard.core.words import Impossible, Signal
+from taskyard.lifecycle import reach, readiness
+from taskyard.lifecycle.commands import Rerun
+from taskyard.lifecycle.move import Move
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.lifecycle.telling import TELL
+from taskyard.store.records import GraphRecord, Note, TaskRecord
+
+#: The note "rerun these tasks".
+RERUN: Final = "rerun"
+
+_RERUNNABLE = sources(Signal.RERUN)
+
+
+def rerun(corridor: Corridor, commands: Sequence[Rerun]) -> list[Done | Refusal | Asked]:
+    """Try tasks and graphs again as people ask."""
+    corridor.look({one.task for one in commands if one.task is not None})
+    return [_rerun(corridor, one) for one in commands]
+
+
+def rerun_page(corridor: Corridor, note: Note) -> bool:
+    """Rerun the tasks of a note; say that this was all."""
+    if not corridor.canceled(note.graph):
+        _again(corridor, reach.promised(note))
+    reach.keep_promise(corridor, note)
+    return True
+
+
+def _rerun(corridor: Corridor, one: Rerun) -> Done | Refusal | Asked:
+    if one.task is None:
+        assert one.graph is not None, "a rerun names a task or a graph"
+        return _rerun_graph(corridor, one.graph, one.actor)
+    task = reach.seen(corridor, one.task)
+    return reach.unknown("task", one.task) if task is None else _rerun_task(corridor, task, one.actor)
+
+
+def _rerun_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refusal | Asked:
+    refusal = _closed(corridor.graph(task.graph))
+    if refusal is not None:
+        return refusal
+    ruling = budget.rerun(task.life, task.rules, corridor.now)
+    if ruling.outcome is Outcome.ILLEGAL:
+        late = budget.past(task.rules.deadline_ms, corridor.now)
+        why = "its deadline has passed" if late else f"it is {task.state}"
+        return Refusal(Code.CONFLICT, f"cannot rerun task {text_of(Key(task.id))}: {why}")
+    if ruling.outcome is Outcome.MOVE:
+        reach.audit(corridor, actor, RERUN, task.id)
+        if _would_fail_unheard(corridor, task):
+            reach.promise(corridor, RERUN, task.graph, [[task.id]], actor)
+            return Asked(task.id, 0, promised=True)
+        _again(corridor, [task.id])
+    return Done(task.id, task.state, echo=ruling.outcome is Outcome.ECHO)
+
+
+def _rerun_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
+    found = corridor.txn.graphs.peek([id])
+    if not found or found[0].loader is not None:
+        return reach.unknown("graph", id)
+    refusal = _closed(corridor.graph(id))
+    if refusal is not None:
+        return refusal
+    # A task that failed by policy would do so again if it were rerun before it hears that what it hangs on was.
+    pages = reach.in_order(corridor.txn, reach.every(corridor.txn, id, _RERUNNABLE))
+    fits = len(pages) <= 1 and corridor.txn.notes.first(id, TELL) is None
+    moved = sum(_again(corridor, page) for page in pages) if fits else 0
+    if not fits:
+        reach.promise(corridor, RERUN, id, pages, actor)
+    if moved or not fits:
+        reach.audit(corridor, actor, RERUN, id, f"{sum(map(len, pages))} tasks")
+    return Asked(id, moved, promised=not fits, echo=fits and not moved)
+
+
+def _would_fail_unheard(corridor: Corridor, task: TaskRecord) -> bool:
+    """Tell whether a task fails by policy and some prerequisite has still something to tell, maybe a mend."""
+    fails = task.on_impossible is Impossible.FAIL
+    return fails and any(edge.telling for edge in corridor.txn.edges.into([task.id]))
+
+
+def _closed(graph: GraphRecord) -> Refusal | None:
+    """Refuse what is over. Should the graph end meanwhile, the corridor notices and all of this is tried again."""
+    if changeable(graph.state) and graph.canceled_ms is None:
+        return None
+    state = graph.state if graph.canceled_ms is None else "canceled"
+    return Refusal(Code.CONFLICT, f"graph {text_of(Key(graph.id))} is {state}: nothing in it is rerun")
+
+
+def _again(corridor: Corridor, ids: Collection[int]) -> int:
+    """Open a new round of those of some tasks that can have one; say how many."""
+    moves = []
+    for task in corridor.look(ids).values():
+        ruling = budget.rerun(task.life, task.rules, corridor.now)
+        if ruling.outcome is Outcome.MOVE and not task.hidden:
+            readiness.put_on_slice(corridor, task, ruling.life_after)
+            moves.append(Move(task, Signal.RERUN, ruling.life_after, REASONS[Signal.RERUN]))
+    corridor.send(moves)
+    return len(moves)

@@ -1,0 +1,83 @@
+"""The room where attempts end: a bot says how, and the budget says whether the task is tried again.
+
+Every word is matched to its attempt and its lease first. What is told twice is an echo; what is told about a lease
+that is no longer the bot's is refused and changes nothing.
+"""
+
+from collections.abc import Sequence
+
+from taskyard.core import budget
+from taskyard.core.budget import Ruling
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import LEASED, REASONS, Outcome
+from taskyard.core.words import Signal
+from taskyard.lifecycle.commands import Report
+from taskyard.lifecycle.move import Move
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Code, Done, Refusal
+from taskyard.store.records import TaskRecord
+
+
+def resolve(corridor: Corridor, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
+    """End attempts as their bots say; each report comes with the bot that sent it."""
+    tasks = corridor.look({report.task for _, report in reports})
+    outcomes: dict[int, Done | Refusal] = {}
+    left = list(enumerate(reports))
+    while left:  # the same task twice in one batch is judged twice, one after the other
+        moves: dict[int, Move] = {}
+        later = []
+        for place, (bot, report) in left:
+            if report.task in moves:
+                later.append((place, (bot, report)))
+            else:
+                outcomes[place] = _judge(corridor, tasks.get(report.task), bot, report, moves)
+        corridor.send(list(moves.values()))
+        left = later
+    _keep_results(corridor, reports, outcomes)
+    return [outcomes[place] for place in range(len(reports))]
+
+
+def _judge(
+    corridor: Corridor, task: TaskRecord | None, bot: str, report: Report, moves: dict[int, Move]
+) -> Done | Refusal:
+    if task is None:
+        return Refusal(Code.NOT_FOUND, f"there is no task {text_of(Key(report.task))}")
+    if not _is_theirs(task, bot, report):
+        return _lost(task, report)
+    ruling = budget.report(task.life, task.rules, report.attempt, report.signal, corridor.now, report.exit_code)
+    if ruling.outcome is Outcome.ILLEGAL:
+        return _lost(task, report)
+    if ruling.outcome is Outcome.MOVE:
+        moves[task.id] = _move(task, report, ruling)
+    return Done(task.id, ruling.target, echo=ruling.outcome is Outcome.ECHO)
+
+
+def _is_theirs(task: TaskRecord, bot: str, report: Report) -> bool:
+    holds = task.bot == bot if task.state in LEASED else True  # an ended attempt is told apart by its fence
+    return holds and report.attempt == task.life.attempt and report.fence == task.fence
+
+
+def _lost(task: TaskRecord, report: Report) -> Refusal:
+    return Refusal(
+        Code.LEASE_LOST,
+        f"cannot {report.signal} attempt {report.attempt} of task {text_of(Key(task.id))}: "
+        f"it is {task.state} (attempt {task.life.attempt}{f', bot {task.bot}' if task.bot else ''})",
+    )
+
+
+def _move(task: TaskRecord, report: Report, ruling: Ruling) -> Move:
+    if report.signal is Signal.LOSE:
+        task.not_by = task.bot
+    reason = ruling.reason or report.reason or REASONS[report.signal]
+    return Move(task, report.signal, ruling.life_after, reason, exit_code=report.exit_code)
+
+
+def _keep_results(
+    corridor: Corridor, reports: Sequence[tuple[str, Report]], outcomes: dict[int, Done | Refusal]
+) -> None:
+    rows = []
+    for place, (_, report) in enumerate(reports):
+        outcome = outcomes[place]
+        if report.result is not None and isinstance(outcome, Done) and not outcome.echo:
+            rows.append((report.task, report.attempt, report.result))
+    corridor.txn.attempts.add_results(rows)

@@ -1,0 +1,93 @@
+"""What a transaction has moved and changed, and not yet written.
+
+Several moves of one task are written as one: from where it was looked at to where it ended, with the last arrow. And
+what many tasks went through is written by one statement, so the cost of a transaction follows its tasks, not its steps.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from taskyard.core.machine import QUEUED, UNSUCCESSFUL
+from taskyard.core.words import Signal, State
+from taskyard.store.records import TaskRecord
+from taskyard.store.sessions import Row
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.work import Shape
+
+#: Which columns a signal can change; every other signal can change any.
+_SHAPES: Final[Mapping[Signal, Shape]] = {
+    Signal.RELEASE: Shape.READY,
+    Signal.ADMIT: Shape.READY,
+    Signal.CLAIM: Shape.STARTED,
+    Signal.SUCCEED: Shape.ENDED,
+}
+#: What one shape after another comes to; any other pair comes to anything.
+_TOGETHER: Final[Mapping[tuple[Shape | None, Shape | None], Shape]] = {
+    (Shape.READY, Shape.READY): Shape.READY,
+    (Shape.READY, Shape.STARTED): Shape.SENT,
+}
+
+
+#: The shapes that write what edges know.
+_WITH_EDGES: Final = frozenset({Shape.READY, Shape.SENT})
+
+
+class Sheet:
+    """Tasks that moved, tasks that changed, attempts that began and ended."""
+
+    def __init__(self) -> None:
+        self._moved: dict[int, tuple[TaskRecord, State, Shape | None]] = {}
+        self._changed: dict[int, TaskRecord] = {}
+        self._recounted: dict[int, TaskRecord] = {}
+        self._begun: list[Row] = []
+        self._ended: list[Row] = []
+
+    def move(self, task: TaskRecord, source: State, signal: Signal) -> None:
+        """A task came from `source` to where it is."""
+        shape = _SHAPES.get(signal)
+        known = self._moved.get(task.id)
+        if task.life.state in UNSUCCESSFUL:
+            shape = None
+        elif known is not None:
+            shape = _TOGETHER.get((known[2], shape))
+        self._moved[task.id] = (task, source, shape)
+
+    def change(self, task: TaskRecord) -> None:
+        """Something about a task changed."""
+        self._changed[task.id] = task
+
+    def recount(self, task: TaskRecord) -> None:
+        """The edges of a task know something else."""
+        self._recounted[task.id] = task
+
+    def begin(self, attempt: Row) -> None:
+        """An attempt began."""
+        self._begun.append(attempt)
+
+    def end(self, attempt: Row) -> None:
+        """An attempt ended."""
+        self._ended.append(attempt)
+
+    def fresh(self) -> list[TaskRecord]:
+        """Name the tasks that stand in a queue, and of which the database does not know it yet."""
+        return [task for task, _, _ in self._moved.values() if task.life.state in QUEUED and task.stored not in QUEUED]
+
+    def write(self, txn: Txn) -> None:
+        """Write everything, and be empty again."""
+        if self._moved:
+            self._write_moves(txn)
+        changed = [task for id, task in self._changed.items() if id not in self._moved]
+        txn.tasks.keep(changed)
+        written = self._moved.keys() | self._changed.keys()
+        txn.tasks.recount([task for id, task in self._recounted.items() if id not in written])
+        txn.attempts.begin(self._begun)
+        txn.attempts.end(self._ended)
+        self.__init__()  # type: ignore[misc]
+
+    def _write_moves(self, txn: Txn) -> None:
+        by_shape: dict[Shape | None, list[tuple[TaskRecord, State]]] = {}
+        for id, (task, source, shape) in self._moved.items():
+            whole = id in self._changed or (id in self._recounted and shape not in _WITH_EDGES)
+            by_shape.setdefault(None if whole else shape, []).append((task, source))
+        for shape, moved in by_shape.items():
+            txn.tasks.carry(moved, shape)

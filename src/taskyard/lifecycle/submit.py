@@ -1,0 +1,308 @@
+"""The room where graphs are born and grow.
+
+A graph that fits one transaction is inserted by one. A larger one is begun, inserted in pages while nobody sees it, and
+opened by one last commit; those of its tasks that wait for nobody are then released in pages. An extension that is
+large is hidden in the same way while it is loaded, and its graph cannot finish meanwhile.
+
+The same create repeated is an echo, at any later moment; so is the same extension. Another body is refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from taskyard.core import admission
+from taskyard.core.graph.document import Graph
+from taskyard.core.graph.faults import Fault
+from taskyard.core.graph.verdict import changeable
+from taskyard.core.ids import Key, text_of
+from taskyard.core.matching import Dimensions
+from taskyard.core.words import GraphState, State
+from taskyard.lifecycle import queues, telling
+from taskyard.lifecycle.births import Brood, Rows
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.store.records import GraphRecord, Note
+
+#: How many tasks one transaction inserts or releases.
+PAGE_MAX: Final = 1_000
+#: The note "release those tasks of this graph that wait for nobody".
+OPEN: Final = "open"
+#: The note "this graph is being extended".
+LOAD: Final = "load"
+#: The note "show the tasks of this extension".
+SHOW: Final = "show"
+#: The note "drop what was loaded of this extension".
+DROP: Final = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A graph that passed validation, with the keys of its tasks."""
+
+    graph: Graph
+    brood: Brood
+    definition: tuple[str, str, str, str, str, str]  # scheduler, name, routing, description, tags, digest
+    loader: str  # who loads it: a fresh word for each try
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """Tasks that are to be added to a graph, with their keys, checked against what the graph was."""
+
+    brood: Brood
+    extensions: int  # how often the graph had been extended when this was checked
+    loader: str
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A graph is stored."""
+
+    graph: int
+    echo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A graph is begun: its pages can come, each slice with the queue it belongs to."""
+
+    graph: int
+    queues: dict[Dimensions, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The graph was extended by somebody else meanwhile: check again."""
+
+
+def submit(corridor: Corridor, submissions: Sequence[Submission]) -> list[Submitted | Refusal]:
+    """Store small graphs, each whole."""
+    return [_submit(corridor, one) for one in submissions]
+
+
+def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
+    """Begin a graph: nobody sees it yet. One that was begun and never opened has to be dropped first."""
+    txn, brood = corridor.txn, one.brood
+    refusal = _impossible(corridor, brood)
+    if refusal is not None:
+        return refusal
+    if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader):
+        return _exists(corridor, one)
+    txn.graphs.define(brood.graph_id, one.definition)
+    return Loading(brood.graph_id, queues.ensure(txn, brood.dimensions))
+
+
+def add_page(corridor: Corridor, graph: int, loader: str, rows: Rows) -> bool:
+    """Insert a page of a graph that `loader` has begun; tell whether it still may."""
+    found = corridor.txn.graphs.look([graph])
+    if not found or found[0].loader != loader:
+        return False
+    _insert(corridor, rows)
+    return True
+
+
+def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
+    """Make a graph that was loaded in pages visible; its tasks are released by a note."""
+    id = one.brood.graph_id
+    found = corridor.txn.graphs.look([id])
+    if not found or found[0].loader != one.loader:
+        return Refusal(Code.CONFLICT, f"graph {text_of(Key(id))} is being loaded by somebody else")
+    _born(corridor, one)
+    corridor.txn.notes.add([(OPEN, id, None, None, None, "", "")])
+    corridor.count(id, active=1)
+    return Submitted(id)
+
+
+def open_page(corridor: Corridor, note: Note) -> bool:
+    """Release some of the tasks that wait for nobody; say whether that was all."""
+    born = State.UNSCHEDULED
+    ids = corridor.txn.tasks.roots(note.graph, born, note.cursor, PAGE_MAX)
+    corridor.ask(corridor.look(ids).values())
+    return _turn_page(corridor, note, ids)
+
+
+def extend(corridor: Corridor, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
+    """Add small extensions, each whole."""
+    return [_extend(corridor, one) for one in extensions]
+
+
+def begin_extension(corridor: Corridor, one: Extension) -> Loading | Changed | Refusal:
+    """Begin a large extension: until it is opened or dropped, its graph cannot finish."""
+    graph = _extendable(corridor, one)
+    if not isinstance(graph, GraphRecord):
+        return graph
+    if any(corridor.txn.notes.first(graph.id, kind) for kind in (LOAD, SHOW, DROP)):
+        # Hidden tasks do not say which extension they belong to, so there is one at a time.
+        return Refusal(Code.LOADING, f"graph {text_of(Key(graph.id))} is being extended")
+    corridor.txn.notes.add([(LOAD, graph.id, None, one.loader, None, "", one.actor)])
+    begun = _load_note(corridor, one)
+    assert begun is not None
+    corridor.txn.notes.advance(begun.id, corridor.now)  # since when it is being loaded
+    corridor.txn.graphs.count_extension(graph.id, graph.extensions + 1)
+    corridor.count(graph.id, active=1)
+    return Loading(graph.id, queues.ensure(corridor.txn, one.brood.dimensions))
+
+
+def add_hidden_page(corridor: Corridor, one: Extension, rows: Rows) -> bool:
+    """Insert a page of an extension; tell whether it still may."""
+    if _load_note(corridor, one) is None:
+        return False
+    _insert(corridor, rows)
+    _learn_edges(corridor, [row[0] for row in rows.tasks])
+    return True
+
+
+def open_extension(corridor: Corridor, one: Extension) -> Submitted | Refusal:
+    """Show an extension that was loaded in pages: a note does it, page by page."""
+    note, id = _load_note(corridor, one), one.brood.graph_id
+    if note is None:
+        return Refusal(
+            Code.CONFLICT, f"the extension of graph {text_of(Key(id))} took too long to load and was dropped"
+        )
+    corridor.txn.notes.drop(note.id)
+    corridor.txn.notes.add([(SHOW, id, None, None, None, "", one.actor)])
+    _audit(corridor, one.actor, "extend", id, f"{len(one.brood.tasks)} tasks")
+    return Submitted(id)
+
+
+def show_page(corridor: Corridor, note: Note) -> bool:
+    """Show some tasks of an extension and ask their gates; say whether that was all."""
+    ids = corridor.txn.tasks.hidden(note.graph, note.cursor, PAGE_MAX)
+    corridor.txn.tasks.unhide(ids)
+    tasks = corridor.look(ids)
+    for task in tasks.values():
+        task.hidden = False
+    corridor.count(note.graph, behind=len(ids))
+    corridor.ask(tasks.values())
+    return _turn_page(corridor, note, ids)
+
+
+def drop_page(corridor: Corridor, note: Note) -> bool:
+    """Drop some tasks of an extension that never became whole; say whether that was all."""
+    ids = corridor.txn.tasks.hidden(note.graph, -1, PAGE_MAX)
+    telling.forget_handlers(corridor, ids)
+    corridor.send()
+    corridor.txn.tasks.drop(ids)
+    return _turn_page(corridor, note, ids)
+
+
+def _submit(corridor: Corridor, one: Submission) -> Submitted | Refusal:
+    begun = begin(corridor, one)
+    if not isinstance(begun, Loading):
+        return begun
+    rows = one.brood.rows(slice(None), begun.queues, corridor.now)
+    _insert(corridor, rows)
+    _born(corridor, one)
+    ids = one.brood.ids
+    corridor.ask(corridor.look([ids[task.label] for task in one.brood.tasks if not task.requires]).values())
+    corridor.send()
+    return Submitted(begun.graph)
+
+
+def _born(corridor: Corridor, one: Submission) -> None:
+    id = one.brood.graph_id
+    corridor.txn.graphs.set_loader(id, None)
+    corridor.txn.graphs.set_created(id, one.brood.created_ms)
+    corridor.born(id)
+    corridor.count(id, behind=len(one.brood.tasks))
+    _audit(corridor, one.actor, "submit", id, f"{len(one.brood.tasks)} tasks")
+
+
+def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal:
+    graph = _extendable(corridor, one)
+    if not isinstance(graph, GraphRecord):
+        return graph
+    known = queues.ensure(corridor.txn, one.brood.dimensions)
+    _insert(corridor, one.brood.rows(slice(None), known, corridor.now))
+    ids = [one.brood.ids[task.label] for task in one.brood.tasks]
+    _learn_edges(corridor, ids)
+    corridor.txn.graphs.count_extension(graph.id, graph.extensions + 1)
+    corridor.count(graph.id, behind=len(ids))
+    _audit(corridor, one.actor, "extend", graph.id, f"{len(ids)} tasks")
+    corridor.ask(corridor.look(ids).values())
+    corridor.send()
+    return Submitted(graph.id)
+
+
+def _extendable(corridor: Corridor, one: Extension) -> GraphRecord | Changed | Refusal:
+    """Look at the prerequisites first and at the graph then: tasks are always locked before their graph."""
+    refusal = _impossible(corridor, one.brood)
+    if refusal is not None:
+        return refusal
+    new = {task.label for task in one.brood.tasks}
+    corridor.look(
+        {one.brood.ids[edge.task] for task in one.brood.tasks for edge in task.requires if edge.task not in new}
+    )
+    found = corridor.txn.graphs.look([one.brood.graph_id])
+    if not found or found[0].loader is not None:
+        return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(Key(one.brood.graph_id))}")
+    graph = found[0]
+    if graph.extensions != one.extensions:
+        return Changed()
+    if not changeable(graph.state):
+        return Refusal(Code.CONFLICT, f"graph {text_of(Key(graph.id))} is {graph.state}: it takes no more tasks")
+    return graph
+
+
+def _exists(corridor: Corridor, one: Submission) -> Submitted | Refusal:
+    id = one.brood.graph_id
+    definition = corridor.txn.graphs.definition(id)
+    if definition is None or definition[5] != one.definition[5]:
+        return Refusal(Code.CONFLICT, f"graph {text_of(Key(id))} exists, and was submitted with another body")
+    if corridor.txn.graphs.peek([id])[0].loader is not None:
+        return Refusal(Code.LOADING, f"graph {text_of(Key(id))} is being loaded")
+    return Submitted(id, echo=True)
+
+
+def _impossible(corridor: Corridor, brood: Brood) -> Refusal | None:
+    """Refuse demands that no named limit can ever meet."""
+    asking = [task for task in brood.tasks if task.limits]
+    totals = corridor.txn.passes.named_limits() if asking else {}
+    faults = [
+        Fault(f"tasks.{task.label}.task.limits.{name}", f"asks for {amount}; there are {totals.get(name, 0)} in all")
+        for task in asking
+        for name, amount in admission.impossible_demands(task.limits, totals)
+    ]
+    return Refusal(Code.INVALID, "some limits can never be met", tuple(faults)) if faults else None
+
+
+def _insert(corridor: Corridor, rows: Rows) -> None:
+    tasks = corridor.txn.tasks
+    tasks.add(rows.tasks)
+    tasks.add_definitions(rows.definitions)
+    corridor.txn.edges.add(rows.edges)
+    tasks.add_mutexes(rows.mutexes)
+    tasks.add_limits(rows.limits)
+
+
+def _learn_edges(corridor: Corridor, ids: Sequence[int]) -> None:
+    """Count what the edges of new tasks know: some prerequisites may have ended already."""
+    tasks = corridor.look(ids)
+    for id, edges in telling.edges_of(corridor, ids).items():
+        if edges != tasks[id].edges:
+            tasks[id].edges = edges
+            corridor.change(tasks[id])
+    telling.meet_handlers(corridor, [task.id for task in tasks.values() if task.handles])
+
+
+def _load_note(corridor: Corridor, one: Extension) -> Note | None:
+    notes = corridor.txn.notes.in_graph(one.brood.graph_id, LOAD)
+    return next((note for note in notes if note.source == one.loader), None)
+
+
+def _turn_page(corridor: Corridor, note: Note, ids: Sequence[int]) -> bool:
+    """Go on with the next page, or be done."""
+    done = len(ids) < PAGE_MAX
+    if done:
+        corridor.txn.notes.drop(note.id)
+        corridor.count(note.graph, active=-1)
+    else:
+        corridor.txn.notes.advance(note.id, ids[-1])
+    return done
+
+
+def _audit(corridor: Corridor, actor: str, action: str, subject: int, note: str) -> None:
+    corridor.txn.events.add_audits([(corridor.now, actor, action, subject, note)])

@@ -1,0 +1,119 @@
+"""Bring a database to the version of the schema that this program knows.
+
+The only module, with `migrations`, that imports Alembic and SQLAlchemy: who does not migrate does not pay for them.
+A migration is one transaction: it is done or it is not there. It never goes back; that is what backups are for.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
+from sqlalchemy.exc import OperationalError
+
+from taskyard.store.sessions import Gone
+
+#: How the address of a file begins; any other address is one of PostgreSQL.
+FILE: Final = "sqlite:///"
+#: How long to wait while another server migrates. Whoever waits longer says so and can be started again.
+WAIT_S: Final = 60
+#: The advisory lock that one migrating server holds in PostgreSQL: the letters "taskyard".
+LOCK: Final = int.from_bytes(b"taskyard")
+
+# Alembic keeps what it works on in globals, so one process migrates one database at a time.
+_ALONE: Final = threading.Lock()
+
+
+class TooNew(Exception):
+    """The database was made by a newer program."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"the database has version {found} of the schema and this program knows versions up to {newest()}: "
+            "run the newer taskyard that made it, or restore a backup from before it"
+        )
+
+
+def upgrade(url: str) -> None:
+    """Bring the database at `url` to the newest version, or find it there. Servers that start at once take turns."""
+    with _ALONE, _connected(url) as connection, connection.begin():
+        _take_turn(connection)
+        _refuse_too_new(_version(connection))
+        settings = _settings()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, "head")
+
+
+def current(url: str) -> str | None:
+    """Say which version the database at `url` has; none if it is empty or not there yet."""
+    file = _file(url)
+    if file and not Path(file).exists():
+        return None  # to look must not make the file
+    with _connected(url) as connection:
+        return _version(connection)
+
+
+def newest() -> str:
+    """Say the newest version that this program knows."""
+    head = ScriptDirectory.from_config(_settings()).get_current_head()
+    assert head, "there is no migration"
+    return head
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[Connection]:
+    engine = _sqlite(file) if (file := _file(url)) else _postgres(url)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except OperationalError as fault:
+        raise Gone(f"the database cannot be migrated: {fault.orig}") from fault
+
+
+def _file(url: str) -> str | None:
+    return url.removeprefix(FILE) if url.startswith(FILE) else None
+
+
+def _sqlite(file: str) -> Engine:
+    engine = create_engine(
+        "sqlite://", creator=lambda: sqlite3.connect(file, timeout=WAIT_S, isolation_level=None), poolclass=NullPool
+    )
+    # Left to itself the driver would make tables outside of the transaction.
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine
+
+
+def _postgres(url: str) -> Engine:
+    # The driver reads the address itself, so that it means the same to a migration as to the store.
+    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
+
+
+def _take_turn(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = '{WAIT_S}s'"))
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+
+
+def _refuse_too_new(found: str | None) -> None:
+    known = {one.revision for one in ScriptDirectory.from_config(_settings()).walk_revisions()}
+    if found is not None and found not in known:
+        raise TooNew(found)
+
+
+def _version(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _settings() -> Config:
+    settings = Config()
+    settings.set_main_option("script_location", "taskyard.store:migrations")
+    settings.set_main_option("path_separator", "os")
+    return settings

@@ -1,0 +1,226 @@
+"""Records: rows of the hot tables as the rooms see them.
+
+A `TaskRecord` is the one thing here that changes: the corridor moves it and then writes it. What a task was promised
+(`Rules`) is kept as text on its row, empty for the defaults that most tasks have.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from taskyard.core.budget import Life, Rules
+from taskyard.core.graph.gate import Edges
+from taskyard.core.graph.verdict import Handlers, Tally
+from taskyard.core.values import value
+from taskyard.core.words import GraphState, Impossible, Join, Millis, Signal, State
+from taskyard.store.sessions import Row
+
+_STATES = {state.value: state for state in State}
+_SIGNALS = {signal.value: signal for signal in Signal} | {None: None}
+_JOINS = {join.value: join for join in Join}
+_IMPOSSIBLES = {policy.value: policy for policy in Impossible}
+_DEFAULT = Rules()
+_READER = msgspec.json.Decoder(Rules)
+#: Rules repeat within a graph, and most graphs are alike.
+_RULES_KEPT = 10_000
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """A task: its life, and everything a step needs to know at once."""
+
+    id: int
+    graph: int
+    life: Life
+    reason: str
+    moved_ms: int
+    rules: Rules
+    kind: str
+    priority: int
+    created_ms: int
+    weight: int
+    join: Join
+    on_impossible: Impossible
+    handles: bool
+    excludes: bool
+    edges: Edges
+    handlers: Handlers
+    telling: int
+    contends: bool
+    queue: int
+    bot: str | None
+    not_by: str | None
+    fence: int
+    lease_until_ms: Millis | None
+    due_ms: Millis | None
+    hidden: bool
+    stored: State  # where the database has it
+
+    @property
+    def state(self) -> State:
+        return self.life.state
+
+    def ready(self, source: State) -> Row:
+        """Itself as `carry_ready` takes it."""
+        life, edges = self.life, self.edges
+        return (
+            *self._moved(source),
+            life.waits_since_ms,
+            life.not_before_ms,
+            edges.awaited,
+            edges.met,
+            edges.broken,
+            edges.impossible,
+            self.due_ms,
+        )
+
+    def started(self, source: State) -> Row:
+        """Itself as `carry_started` takes it."""
+        return (*self._moved(source), self.life.attempt, self.bot, self.fence, self.lease_until_ms, self.due_ms)
+
+    def sent(self, source: State) -> Row:
+        """Itself as `carry_sent` takes it."""
+        edges = self.edges
+        return (*self.started(source), edges.awaited, edges.met, edges.broken, edges.impossible)
+
+    def ended(self, source: State) -> Row:
+        """Itself as `carry_ended` takes it."""
+        ended = self.life.ended
+        return (*self._moved(source), None if ended is None else ended.text)
+
+    def carried(self, source: State) -> Row:
+        """Itself as `carry_tasks` takes it."""
+        life, edges, handlers = self.life, self.edges, self.handlers
+        return (
+            *self._moved(source),
+            life.attempt,
+            life.began_after,
+            None if life.ended is None else life.ended.text,
+            life.round,
+            life.reruns_used,
+            life.retries_used,
+            life.slice_index,
+            life.waits_since_ms,
+            life.not_before_ms,
+            edges.awaited,
+            edges.met,
+            edges.broken,
+            edges.impossible,
+            handlers.ran,
+            handlers.hoped,
+            self.telling,
+            int(self.contends),
+            self.queue,
+            self.bot,
+            self.not_by,
+            self.fence,
+            self.lease_until_ms,
+            self.due_ms,
+        )
+
+    def _moved(self, source: State) -> tuple[int, str, str, str, str, int]:
+        return (self.id, self.stored.text, source.text, self.life.state.text, self.reason, self.moved_ms)
+
+    def kept(self) -> Row:
+        """Itself as `keep_tasks` takes it."""
+        edges, handlers = self.edges, self.handlers
+        return (
+            self.id,
+            self.life.state.text,
+            edges.awaited,
+            edges.met,
+            edges.broken,
+            edges.impossible,
+            handlers.ran,
+            handlers.hoped,
+            self.telling,
+            int(self.contends),
+            self.life.waits_since_ms,
+            self.lease_until_ms,
+            self.due_ms,
+        )
+
+
+def task_record(row: Row) -> TaskRecord:
+    """Read a row of `look_tasks`."""
+    life = Life(_STATES[row[2]], row[5], row[6], _SIGNALS[row[7]], *row[8:14])
+    return TaskRecord(
+        id=row[0],
+        graph=row[1],
+        life=life,
+        reason=row[3],
+        moved_ms=row[4],
+        rules=rules_of_text(row[14]),
+        kind=row[15],
+        priority=row[16],
+        created_ms=row[17],
+        weight=row[18],
+        join=_JOINS[row[19]],
+        on_impossible=_IMPOSSIBLES[row[20]],
+        handles=row[21] == 1,
+        excludes=row[22] == 1,
+        edges=Edges(row[23], row[24], row[25], row[26]),
+        handlers=Handlers(row[27], row[28]),
+        telling=row[29],
+        contends=row[30] == 1,
+        queue=row[31],
+        bot=row[32],
+        not_by=row[33],
+        fence=row[34],
+        lease_until_ms=row[35],
+        due_ms=row[36],
+        hidden=row[37] == 1,
+        stored=life.state,
+    )
+
+
+@value
+class GraphRecord:
+    """A graph: its state, what it counts, and whether people can still change it."""
+
+    id: int
+    state: GraphState
+    tally: Tally
+    events: int
+    extensions: int
+    created_ms: Millis
+    canceled_ms: Millis | None
+    loader: str | None
+
+
+def graph_record(row: Row) -> GraphRecord:
+    """Read a row of `look_graphs`."""
+    return GraphRecord(row[0], GraphState(row[1]), Tally(*row[2:5]), *row[5:])
+
+
+@value
+class Note:
+    """A promise that did not fit into one transaction."""
+
+    id: int
+    kind: str
+    graph: int
+    task: int | None
+    source: str | None
+    target: str | None
+    cursor: int
+    tasks: str
+    actor: str
+
+
+def notes_of(rows: Sequence[Row]) -> list[Note]:
+    """Read rows of notes."""
+    return [Note(*row) for row in rows]
+
+
+def rules_text(rules: Rules) -> str:
+    """Write rules down; the defaults are the empty text."""
+    return "" if rules == _DEFAULT else msgspec.json.encode(rules).decode()
+
+
+@lru_cache(maxsize=_RULES_KEPT)
+def rules_of_text(text: str) -> Rules:
+    """Read rules."""
+    return _READER.decode(text) if text else _DEFAULT

@@ -1,0 +1,32 @@
+"""What a database has to offer to the verbs: run a named statement. Three ways, and no more."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+#: A row as the database gives it, or as a statement takes it.
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Session(Protocol):
+    """One open transaction of one database."""
+
+    def rows(self, name: str, *values: object) -> list[Row]:
+        """Ask: the rows that statement `name` finds."""
+
+    def run(self, name: str, *values: object) -> int:
+        """Carry out statement `name` once; say how many rows it changed."""
+
+    def each(self, name: str, rows: Sequence[Row]) -> int:
+        """Carry out statement `name` for each of `rows`; say how many rows it changed in all."""
+
+
+class Busy(Exception):
+    """The database asks to try the whole transaction again: a deadlock, or a lost race."""
+
+
+class Taken(Exception):
+    """A key is in use already: make another one."""
+
+
+class Gone(Exception):
+    """The database cannot be reached, or cannot write. What was sent may or may not have been done."""

@@ -1,0 +1,159 @@
+"""SQLite as a store: one file, one writing connection, any number of readers.
+
+The write-ahead log is synced at every commit, so what was acknowledged survives a loss of power. Only the one writing
+connection ever writes or checkpoints: releases of SQLite before 3.51.3 can damage a file when two do. Readers see the
+last commit and cannot write.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import local
+from typing import Any, Final
+
+from taskyard.store.sessions import Busy, Gone, Row, Taken
+from taskyard.store.statements import SQLITE, for_sqlite, statements
+from taskyard.store.txn import Txn
+
+#: How long a transaction waits for somebody outside, such as a backup, that has locked the file.
+BUSY_MS: Final = 5_000
+#: Statements kept compiled; every statement there is, and room for more.
+_KEPT = 512
+
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_TAKEN = frozenset({sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE})
+
+
+class SqliteStore:
+    """One database file."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = f"sqlite:///{path}"
+        self._path = path
+        self._writer = _connect(path)
+        self._writer.execute("PRAGMA synchronous = FULL")
+        self._writer.execute("PRAGMA foreign_keys = ON")
+        self._readers = local()
+        self._opened: list[sqlite3.Connection] = []
+
+    @contextmanager
+    def write(self) -> Iterator[Txn]:
+        """One transaction; it is durable when the block ends, and undone if the block fails."""
+        self._run("BEGIN IMMEDIATE")
+        try:
+            yield Txn(SqliteSession(self._writer))
+            self._run("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def read(self) -> Iterator[Txn]:
+        """One consistent look at everything; other threads go on writing."""
+        reader = self._reader()
+        reader.execute("BEGIN")
+        try:
+            yield Txn(SqliteSession(reader))
+        finally:
+            reader.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close every connection. No thread may be at work any more."""
+        for reader in self._opened:
+            reader.close()
+        self._writer.close()
+
+    def _run(self, text: str) -> None:
+        try:
+            self._writer.execute(text)
+        except sqlite3.Error as error:
+            raise _fault(error) from error
+
+    def _reader(self) -> sqlite3.Connection:
+        reader: sqlite3.Connection | None = getattr(self._readers, "connection", None)
+        if reader is None:
+            reader = _connect(self._path)
+            reader.execute("PRAGMA query_only = ON")
+            self._readers.connection = reader
+            self._opened.append(reader)
+        return reader
+
+
+class SqliteSession:
+    """One open transaction."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def rows(self, name: str, *values: object) -> list[Row]:
+        try:
+            return self._connection.execute(*_bound(name, values)).fetchall()
+        except sqlite3.Error as error:
+            raise _fault(error) from error
+
+    def run(self, name: str, *values: object) -> int:
+        try:
+            return self._connection.execute(*_bound(name, values)).rowcount
+        except sqlite3.Error as error:
+            raise _fault(error) from error
+
+    def each(self, name: str, rows: Sequence[Row]) -> int:
+        if not rows:
+            return 0
+        try:
+            return self._connection.executemany(_TEXTS[name].text, rows).rowcount
+        except sqlite3.Error as error:
+            raise _fault(error) from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=_KEPT
+    )
+    connection.execute("PRAGMA journal_mode = WAL")
+    return connection
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A statement for SQLite. A list travels as JSON; a list of one is cheaper as a plain value."""
+
+    text: str
+    lists: tuple[int, ...]
+    single: str
+
+
+def _bound(name: str, values: tuple[Any, ...]) -> tuple[str, Sequence[object]]:
+    """Give the text of a statement, and its values as they are bound."""
+    statement = _TEXTS[name]
+    if not statement.lists:
+        return statement.text, values
+    bound = list(values)
+    if all(len(values[place]) == 1 for place in statement.lists):
+        for place in statement.lists:
+            (bound[place],) = values[place]
+        return statement.single, bound
+    for place in statement.lists:
+        bound[place] = json.dumps(list(values[place]))
+    return statement.text, bound
+
+
+def _fault(error: sqlite3.Error) -> Exception:
+    """Turn the database's complaint into ours; a bug stays what it is."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code in _TAKEN:
+        return Taken(str(error))
+    if isinstance(error, sqlite3.OperationalError):
+        return Busy(str(error)) if code & 0xFF in _BUSY else Gone(str(error))
+    return error
+
+
+_TEXTS = {
+    name: _Text(for_sqlite(one), one.lists, for_sqlite(one, single=True)) for name, one in statements(SQLITE).items()
+}

@@ -1,0 +1,18 @@
+-- each begin_attempts(task_id: int, number: int, bot_id: text, session: text, poll_id: text, fence: int, round: int, slice_index: int, claimed_ms: int): bots took tasks.
+INSERT INTO attempt (task_id, number, bot_id, session, poll_id, fence, round, slice_index, claimed_ms)
+VALUES (:task_id, :number, :bot_id, :session, :poll_id, :fence, :round, :slice_index, :claimed_ms);
+
+-- each end_attempts(task_id: int, number: int, ended_ms: int, signal: text, reason: text, exit_code: int): attempts ended; an end is written once.
+UPDATE attempt SET ended_ms = :ended_ms, signal = :signal, reason = :reason, exit_code = :exit_code
+ WHERE task_id = :task_id AND number = :number AND ended_ms IS NULL;
+
+-- each add_results(task_id: int, attempt: int, body: text): keep what attempts published.
+INSERT INTO result (task_id, attempt, body) VALUES (:task_id, :attempt, :body);
+
+-- attempts_of(task_id: int): every attempt of a task.
+SELECT number, bot_id, session, poll_id, fence, round, slice_index, claimed_ms, ended_ms, signal, reason, exit_code
+  FROM attempt WHERE task_id = :task_id ORDER BY number;
+
+-- polled(bots: texts): what these bots were given by which poll and still have.
+SELECT t.bot_id, a.poll_id, t.id FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
+ WHERE t.bot_id IN (:bots) ORDER BY t.id;

@@ -1,0 +1,78 @@
+-- look_bots(ids: texts): these bots as they stand, kept from others until the transaction ends.
+SELECT b.id, b.session, b.poll_id, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
+       COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END,
+       b.missing, b.events, d.dimensions
+  FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
+ WHERE b.id IN (:ids) ORDER BY b.id FOR UPDATE OF b;
+
+-- fleet(): every bot as it stands, with how many attempts it runs.
+SELECT b.id, b.session, b.poll_id, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
+       COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END,
+       b.missing, b.events, d.dimensions,
+       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id)
+  FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
+ ORDER BY b.id;
+
+-- each see_bots(id: text, poll_id: text, last_seen_ms: int): these bots were heard of.
+UPDATE bot SET poll_id = :poll_id, last_seen_ms = :last_seen_ms, missing = 0 WHERE id = :id;
+
+-- each add_bots(id: text, session: text, slots: int, first_seen_ms: int, last_seen_ms: int, quarantined: text, maintenance: text, draining: int): bots began a session.
+INSERT INTO bot (id, session, poll_id, slots, first_seen_ms, last_seen_ms, quarantined, maintenance, draining)
+VALUES (:id, :session, '', :slots, :first_seen_ms, :last_seen_ms, :quarantined, :maintenance, :draining)
+ON CONFLICT (id) DO UPDATE SET session = excluded.session, poll_id = '', slots = excluded.slots,
+       last_seen_ms = excluded.last_seen_ms, quarantined = excluded.quarantined, maintenance = excluded.maintenance,
+       draining = excluded.draining, terminated = 0, missing = 0;
+
+-- each set_bot_dimensions(bot_id: text, dimensions: text): what bots have.
+INSERT INTO bot_dimensions (bot_id, dimensions) VALUES (:bot_id, :dimensions)
+ON CONFLICT (bot_id) DO UPDATE SET dimensions = excluded.dimensions;
+
+-- each set_bot_settings(bot_id: text, quarantined: text, maintenance: text, draining: int, terminated: int): what an admin says about bots.
+INSERT INTO bot_settings (bot_id, quarantined, maintenance, draining, terminated)
+VALUES (:bot_id, :quarantined, :maintenance, :draining, :terminated)
+ON CONFLICT (bot_id) DO UPDATE SET quarantined = excluded.quarantined, maintenance = excluded.maintenance,
+       draining = excluded.draining, terminated = excluded.terminated;
+
+-- each end_bots(id: text): bots said goodbye.
+UPDATE bot SET terminated = 1 WHERE id = :id;
+
+-- each miss_bots(id: text): the silence of bots was noticed.
+UPDATE bot SET missing = 1 WHERE id = :id;
+
+-- silent(before_ms: int, count: int): bots not heard of since, whose silence nobody has noticed.
+SELECT id FROM bot WHERE missing = 0 AND terminated = 0 AND last_seen_ms < :before_ms ORDER BY last_seen_ms LIMIT :count;
+
+-- each count_bot_events(id: text, events: int): bots have this many events.
+UPDATE bot SET events = :events WHERE id = :id;
+
+-- each add_bot_events(bot_id: text, id: text, at_ms: int, kind: text, task_id: int, attempt: int, note: text): note what happened to bots.
+INSERT INTO bot_event (bot_id, id, at_ms, kind, task_id, attempt, note)
+VALUES (:bot_id, :id, :at_ms, :kind, :task_id, :attempt, :note);
+
+-- bot_events(bot_id: text, count: int): what happened to a bot, the newest first.
+SELECT bot_id, id, at_ms, kind, task_id, attempt, note FROM bot_event WHERE bot_id = :bot_id ORDER BY id LIMIT :count;
+
+-- drop_bot_queues(bots: texts): forget which queues these bots serve.
+DELETE FROM bot_queue WHERE bot_id IN (:bots);
+
+-- each add_bot_queues(bot_id: text, queue_id: int): bots serve these queues.
+INSERT INTO bot_queue (bot_id, queue_id) VALUES (:bot_id, :queue_id) ON CONFLICT DO NOTHING;
+
+-- queues_after(number: int): the queues that came after the one with this number.
+SELECT id, number, hash, root, pool, dimensions FROM queue WHERE number > :number ORDER BY number;
+
+-- queues_with(dimensions: texts): the queues that ask for just this.
+SELECT id, dimensions FROM queue WHERE dimensions IN (:dimensions);
+
+-- queues_near(hashes: ints): which queues have one of these hashes.
+SELECT id, hash FROM queue WHERE hash IN (:hashes);
+
+-- lock_queues(): how many queues there are; nobody else adds one until the transaction ends.
+SELECT queues FROM service WHERE id = 1 FOR UPDATE;
+
+-- each add_queues(id: int, number: int, hash: int, root: text, pool: text, dimensions: text): insert queues.
+INSERT INTO queue (id, number, hash, root, pool, dimensions)
+VALUES (:id, :number, :hash, :root, :pool, :dimensions);
+
+-- count_queues(queues: int): there are this many queues.
+UPDATE service SET queues = :queues WHERE id = 1;

@@ -1,0 +1,19 @@
+-- each add_edges(prerequisite_id: int, dependent_id: int, on_end: text): insert edges.
+INSERT INTO edge (prerequisite_id, dependent_id, on_end) VALUES (:prerequisite_id, :dependent_id, :on_end);
+
+-- dependents(prerequisites: ints, count: int): the out-edges of tasks.
+SELECT prerequisite_id, dependent_id, on_end, ran_for FROM edge WHERE prerequisite_id IN (:prerequisites)
+ ORDER BY prerequisite_id, dependent_id LIMIT :count;
+
+-- dependents_from(prerequisite_id: int, cursor: int, count: int): a page of the out-edges of one task.
+SELECT prerequisite_id, dependent_id, on_end, ran_for FROM edge
+ WHERE prerequisite_id = :prerequisite_id AND dependent_id >= :cursor ORDER BY dependent_id LIMIT :count;
+
+-- prerequisites(dependents: ints): the in-edges of tasks, and where the tasks at their other ends are.
+SELECT e.prerequisite_id, e.dependent_id, e.on_end, e.ran_for, t.state, t.telling
+  FROM edge e JOIN task t ON t.id = e.prerequisite_id WHERE e.dependent_id IN (:dependents)
+ ORDER BY e.dependent_id, e.prerequisite_id;
+
+-- each note_ran(prerequisite_id: int, dependent_id: int, on_end: text, ran_for: int): a handler ran for a failure.
+UPDATE edge SET ran_for = :ran_for
+ WHERE prerequisite_id = :prerequisite_id AND dependent_id = :dependent_id AND on_end = :on_end;

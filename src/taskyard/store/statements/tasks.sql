@@ -1,0 +1,109 @@
+-- look_tasks(ids: ints): the tasks with these ids, kept from others until the transaction ends.
+SELECT id, graph_id, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used, slice_index,
+       waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join_rule, on_impossible, handles,
+       excludes, awaited, met, broken, impossible, handlers_ran, handlers_hoped, telling, contends, queue_id, bot_id,
+       not_by, fence, lease_until_ms, due_ms, hidden
+  FROM task WHERE id IN (:ids) ORDER BY id FOR UPDATE;
+
+-- each carry_tasks(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, telling: int, contends: int, queue_id: int, bot_id: text, not_by: text, fence: int, lease_until_ms: int, due_ms: int): take tasks along an arrow, if they are still at its source.
+UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt,
+       began_after = :began_after, ended = :ended, round = :round, reruns_used = :reruns_used,
+       retries_used = :retries_used, slice_index = :slice_index, waits_since_ms = :waits_since_ms,
+       not_before_ms = :not_before_ms, awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
+       handlers_ran = :handlers_ran, handlers_hoped = :handlers_hoped, telling = :telling, contends = :contends,
+       queue_id = :queue_id, bot_id = :bot_id, not_by = :not_by, fence = :fence, lease_until_ms = :lease_until_ms,
+       due_ms = :due_ms
+ WHERE id = :id AND state = :stored;
+
+-- A move that touches fewer columns has a statement of its own: every index with a column in SET is written.
+-- each carry_ready(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, waits_since_ms: int, not_before_ms: int, awaited: int, met: int, broken: int, impossible: int, due_ms: int): take tasks on that are released or admitted.
+UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms,
+       waits_since_ms = :waits_since_ms, not_before_ms = :not_before_ms, awaited = :awaited, met = :met,
+       broken = :broken, impossible = :impossible, due_ms = :due_ms
+ WHERE id = :id AND state = :stored;
+
+-- each carry_started(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, attempt: int, bot_id: text, fence: int, lease_until_ms: int, due_ms: int): take tasks on whose attempt begins.
+UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt, ended = NULL,
+       waits_since_ms = NULL, bot_id = :bot_id, not_by = NULL, fence = :fence, lease_until_ms = :lease_until_ms,
+       due_ms = :due_ms
+ WHERE id = :id AND state = :stored;
+
+-- each carry_sent(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, attempt: int, bot_id: text, fence: int, lease_until_ms: int, due_ms: int, awaited: int, met: int, broken: int, impossible: int): take tasks on that are released, admitted and begun at once.
+UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt, ended = NULL,
+       waits_since_ms = NULL, not_before_ms = NULL, bot_id = :bot_id, not_by = NULL, fence = :fence,
+       lease_until_ms = :lease_until_ms, due_ms = :due_ms, awaited = :awaited, met = :met, broken = :broken,
+       impossible = :impossible
+ WHERE id = :id AND state = :stored;
+
+-- each carry_ended(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, ended: text): take tasks on whose attempt ended well.
+UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms, ended = :ended, bot_id = NULL,
+       lease_until_ms = NULL, due_ms = NULL
+ WHERE id = :id AND state = :stored;
+
+-- each recount_edges(id: int, awaited: int, met: int, broken: int, impossible: int): write what the edges of tasks know.
+UPDATE task SET awaited = :awaited, met = :met, broken = :broken, impossible = :impossible WHERE id = :id;
+
+-- each keep_tasks(id: int, state: text, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, telling: int, contends: int, waits_since_ms: int, lease_until_ms: int, due_ms: int): write what changed about tasks that did not move.
+UPDATE task SET awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
+       handlers_ran = :handlers_ran, handlers_hoped = :handlers_hoped, telling = :telling, contends = :contends,
+       waits_since_ms = :waits_since_ms, lease_until_ms = :lease_until_ms, due_ms = :due_ms
+ WHERE id = :id AND state = :state;
+
+-- each add_tasks(id: int, graph_id: int, state: text, reason: text, moved_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, handles: int, excludes: int, awaited: int, met: int, broken: int, impossible: int, queue_id: int, due_ms: int, hidden: int): insert tasks as they are born.
+INSERT INTO task (id, graph_id, state, reason, moved_ms, not_before_ms, rules, kind, priority, created_ms, weight,
+       join_rule, on_impossible, handles, excludes, awaited, met, broken, impossible, queue_id, due_ms, hidden)
+VALUES (:id, :graph_id, :state, :reason, :moved_ms, :not_before_ms, :rules, :kind, :priority, :created_ms, :weight,
+       :join_rule, :on_impossible, :handles, :excludes, :awaited, :met, :broken, :impossible, :queue_id, :due_ms, :hidden);
+
+-- each add_definitions(id: int, graph_id: int, label: text, definition: text, digest: text): insert what was asked for.
+INSERT INTO task_definition (id, graph_id, label, definition, digest)
+VALUES (:id, :graph_id, :label, :definition, :digest);
+
+-- each add_mutexes(task_id: int, key: text, party: text): insert the mutexes of tasks.
+INSERT INTO task_mutex (task_id, key, party) VALUES (:task_id, :key, :party);
+
+-- each add_limits(task_id: int, name: text, amount: int): insert the demands of tasks.
+INSERT INTO task_limit (task_id, name, amount) VALUES (:task_id, :name, :amount);
+
+-- definitions(ids: ints): what was asked for.
+SELECT id, label, definition FROM task_definition WHERE id IN (:ids);
+
+-- definitions_of_graph(graph_id: int): every definition of a graph, by label.
+SELECT id, label, definition, digest FROM task_definition WHERE graph_id = :graph_id;
+
+-- tasks_with_labels(graph_id: int, labels: texts): the ids of some labels of a graph.
+SELECT label, id FROM task_definition WHERE graph_id = :graph_id AND label IN (:labels);
+
+-- tasks_in(graph_id: int, states: texts, after: int, count: int): some tasks of a graph, in pages.
+SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND state IN (:states) ORDER BY id LIMIT :count;
+
+-- roots_in(graph_id: int, state: text, after: int, count: int): tasks of a graph that wait for nobody, in pages.
+SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND state = :state AND hidden = 0
+   AND awaited + broken + impossible = 0 ORDER BY id LIMIT :count;
+
+-- hidden_in(graph_id: int, after: int, count: int): tasks of a graph that are still being loaded, in pages.
+SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND hidden = 1 ORDER BY id LIMIT :count;
+
+-- each unhide(id: int): tasks are loaded.
+UPDATE task SET hidden = 0 WHERE id = :id;
+
+-- due(now: int, count: int): the tasks about which the clock has something to say.
+SELECT id FROM task WHERE due_ms IS NOT NULL AND due_ms <= :now ORDER BY due_ms LIMIT :count;
+
+-- leased_by(bots: texts): what these bots have.
+SELECT id, bot_id FROM task WHERE bot_id IN (:bots);
+
+-- The condition of the index stands in the text: with a parameter no database would use it.
+-- candidates@sqlite(queues: ints, count: int): for each queue, who is first in it.
+SELECT t.id, t.queue_id, t.priority, t.created_ms, t.not_by
+  FROM json_each(:queues) q CROSS JOIN task t
+ WHERE t.id IN (SELECT w.id FROM task w JOIN graph g ON g.id = w.graph_id
+                 WHERE w.queue_id = q.value AND w.state = 'waiting' AND g.canceled_ms IS NULL
+                 ORDER BY w.priority, w.created_ms, w.id LIMIT :count);
+
+-- candidates@postgres(queues: ints, count: int): for each queue, who is first in it and in nobody else's hands.
+SELECT t.id, t.queue_id, t.priority, t.created_ms, t.not_by
+  FROM unnest(:queues) q CROSS JOIN LATERAL
+       (SELECT w.* FROM task w JOIN graph g ON g.id = w.graph_id
+         WHERE w.queue_id = q AND w.state = 'waiting' AND g.canceled_ms IS NULL
+         ORDER BY w.priority, w.created_ms, w.id LIMIT :count FOR UPDATE OF w SKIP LOCKED) t;

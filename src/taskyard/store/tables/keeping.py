@@ -1,0 +1,98 @@
+"""The tables that keep the house: admission, notes of what is still to do, events, and what people asked for."""
+
+from sqlalchemy import Column, ForeignKey, Index, Table
+
+from taskyard.store.tables.columns import count, key, metadata, moment, numbered, whole, words
+
+# Admission: what limits it, what it said, and who is at it.
+
+pool = Table("pool", metadata, words("name", primary_key=True), moment("capacity"), count("from_bots"))
+
+named_limit = Table("named_limit", metadata, words("name", primary_key=True), count("total"))
+
+greedy_key = Table("greedy_key", metadata, words("key", primary_key=True))
+
+hold = Table(
+    "hold",
+    metadata,
+    key("task_id", ForeignKey("task.id")),
+    words("reason"),
+    words("name", nullable=True),
+    Column("by_id", whole(), nullable=True),
+    moment("since_ms"),
+)
+
+pass_lock = Table("pass_lock", metadata, key("id"), count("epoch"), words("holder", nullable=True), moment("until_ms"))
+
+#: What a pass has to look at again: a task that came, went or gave something back, or everything about bots and pools.
+stir = Table("stir", metadata, numbered("id"), Column("task_id", whole(), nullable=True))
+
+# What is promised and not yet done.
+
+note = Table(
+    "note",
+    metadata,
+    numbered("id"),
+    words("kind"),
+    Column("graph_id", whole(), ForeignKey("graph.id"), nullable=False),
+    Column("task_id", whole(), nullable=True),
+    words("source", nullable=True),
+    words("target", nullable=True),
+    count("cursor"),
+    words("tasks"),
+    words("actor"),
+)
+Index("note_of_task", note.c.task_id)
+Index("note_of_graph", note.c.graph_id)
+
+service = Table(
+    "service",
+    metadata,
+    key("id"),
+    moment("since_ms", nullable=False),
+    moment("seen_ms", nullable=False),
+    count("queues"),
+)
+
+# What happened, and who asked for it.
+
+event = Table(
+    "event",
+    metadata,
+    key("subject_id"),  # the task, or the graph itself
+    key("number"),  # counted by its graph
+    Column("graph_id", whole(), nullable=False),
+    words("fact"),  # at, source, target, signal, attempt, bot, reason, as one JSON array: each column would cost time
+    sqlite_with_rowid=False,
+)
+
+#: What nobody outside was told yet: all events of one transaction about one graph, as they will be told.
+outbox = Table(
+    "outbox",
+    metadata,
+    key("graph_id"),
+    key("number"),  # of the last of them
+    words("events"),
+    sqlite_with_rowid=False,
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    numbered("id"),
+    moment("at_ms", nullable=False),
+    words("actor"),
+    words("action"),
+    Column("subject_id", whole(), nullable=False),
+    words("note"),
+)
+Index("audit_of_subject", audit.c.subject_id)
+
+answer = Table(
+    "answer",
+    metadata,
+    words("key", primary_key=True),
+    words("digest"),
+    words("answer"),
+    moment("at_ms", nullable=False),
+)

@@ -1,0 +1,22 @@
+"""A transaction as the rooms see it: verbs that take and return sets, grouped by what they are about."""
+
+from taskyard.store.sessions import Session
+from taskyard.store.verbs import Attempts, Bots, Care, Edges, Events, Graphs, Notes, Passes, Queues, Tasks
+
+
+class Txn:
+    """One open transaction of either database."""
+
+    __slots__ = ("attempts", "bots", "care", "edges", "events", "graphs", "notes", "passes", "queues", "tasks")
+
+    def __init__(self, session: Session) -> None:
+        self.tasks = Tasks(session)
+        self.graphs = Graphs(session)
+        self.edges = Edges(session)
+        self.attempts = Attempts(session)
+        self.events = Events(session)
+        self.notes = Notes(session)
+        self.queues = Queues(session)
+        self.bots = Bots(session)
+        self.passes = Passes(session)
+        self.care = Care(session)

@@ -1,0 +1,156 @@
+"""Verbs about the fleet: bots, and the queues they serve."""
+
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from taskyard.core.fleet import BotFacts
+from taskyard.core.matching import Dimensions
+from taskyard.core.values import value
+from taskyard.core.words import BotId, Millis
+from taskyard.store.sessions import Row, Session
+
+_DIMENSIONS = msgspec.json.Decoder(Dimensions)
+#: One for each bot and each queue of a large fleet.
+_DIMENSIONS_KEPT = 20_000
+
+
+def dimensions_text(dimensions: Dimensions) -> str:
+    """Write canonical dimensions down."""
+    return msgspec.json.encode(dimensions).decode()
+
+
+@lru_cache(maxsize=_DIMENSIONS_KEPT)
+def dimensions_of_text(text: str) -> Dimensions:
+    """Read canonical dimensions; the same text gives the same object."""
+    return _DIMENSIONS.decode(text) if text else ()
+
+
+@value
+class BotRecord:
+    """A bot: what is known about it, its session, its latest poll, and how many events it has."""
+
+    facts: BotFacts
+    session: str
+    poll: str
+    missing: bool
+    events: int
+
+
+@value
+class QueueRow:
+    """All waiting slices with one set of dimensions."""
+
+    id: int
+    number: int
+    hash: int
+    root: str
+    pool: str
+    dimensions: Dimensions
+
+
+class Bots:
+    """What the table `bot` and those beside it can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def look(self, ids: Collection[str]) -> dict[str, BotRecord]:
+        """Read bots; how many attempts each runs is not counted here."""
+        return {row[0]: _bot(row, 0) for row in self._session.rows("look_bots", ids)} if ids else {}
+
+    def fleet(self) -> list[BotRecord]:
+        """Read every bot, with how many attempts it runs."""
+        return [_bot(row, row[12]) for row in self._session.rows("fleet")]
+
+    def see(self, rows: Sequence[Row]) -> None:
+        """Note that bots were heard of: id, poll, moment."""
+        self._session.each("see_bots", rows)
+
+    def begin(self, rows: Sequence[Row]) -> None:
+        """Begin sessions: id, session, slots, first seen, last seen, quarantined, maintenance, draining."""
+        self._session.each("add_bots", rows)
+
+    def set_dimensions(self, rows: Sequence[Row]) -> None:
+        """Write what bots have: id, dimensions."""
+        self._session.each("set_bot_dimensions", rows)
+
+    def set_settings(self, rows: Sequence[Row]) -> None:
+        """Write what an admin says about bots: id, quarantined, maintenance, draining, terminated."""
+        self._session.each("set_bot_settings", rows)
+
+    def end(self, ids: Collection[str]) -> None:
+        """Note that bots said goodbye."""
+        self._session.each("end_bots", [(id,) for id in ids])
+
+    def miss(self, ids: Collection[str]) -> None:
+        """Note that the silence of bots was noticed."""
+        self._session.each("miss_bots", [(id,) for id in ids])
+
+    def silent(self, before: Millis, count: int) -> list[str]:
+        """Name bots that were last heard of before a moment and are not known to be missing."""
+        return [row[0] for row in self._session.rows("silent", before, count)]
+
+    def count_events(self, rows: Sequence[Row]) -> None:
+        """Write how many events bots have: id, number."""
+        self._session.each("count_bot_events", rows)
+
+    def add_events(self, rows: Sequence[Row]) -> None:
+        """Note what happened to bots: bot, id, at, kind, task, attempt, note."""
+        self._session.each("add_bot_events", rows)
+
+    def events(self, id: str, count: int) -> list[Row]:
+        """Read what happened to a bot, the newest first."""
+        return self._session.rows("bot_events", id, count)
+
+    def drop_queues(self, ids: Collection[str]) -> None:
+        """Forget which queues bots serve."""
+        self._session.run("drop_bot_queues", ids)
+
+    def add_queues(self, rows: Sequence[Row]) -> None:
+        """Write which queues bots serve: bot, queue."""
+        self._session.each("add_bot_queues", rows)
+
+
+class Queues:
+    """What the table `queue` can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def after(self, number: int) -> list[QueueRow]:
+        """Read the queues that came after a number."""
+        return [_queue(row) for row in self._session.rows("queues_after", number)]
+
+    def with_dimensions(self, texts: Collection[str]) -> dict[str, int]:
+        """Find queues by their dimensions as text."""
+        return {row[1]: row[0] for row in self._session.rows("queues_with", texts)} if texts else {}
+
+    def near(self, hashes: Collection[int]) -> list[tuple[int, int]]:
+        """Name the queues that have one of `hashes`: id, hash."""
+        return [(row[0], row[1]) for row in self._session.rows("queues_near", hashes)] if hashes else []
+
+    def lock(self) -> int:
+        """Keep others from adding queues; say how many there are."""
+        return int(self._session.rows("lock_queues")[0][0])
+
+    def add(self, rows: Sequence[Row], total: int) -> None:
+        """Insert queues, `total` of them from now on: id, number, hash, root, pool, dimensions."""
+        self._session.each("add_queues", rows)
+        self._session.run("count_queues", total)
+
+
+def _bot(row: Row, busy: int) -> BotRecord:
+    facts = BotFacts(
+        BotId(row[0]), dimensions_of_text(row[11]), row[4], row[3], busy, row[5], row[6], row[7] == 1, row[8] == 1
+    )
+    return BotRecord(facts, row[1], row[2], row[9] == 1, row[10])
+
+
+def _queue(row: Row) -> QueueRow:
+    return QueueRow(row[0], row[1], row[2], row[3], row[4], dimensions_of_text(row[5]))

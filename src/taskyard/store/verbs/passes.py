@@ -1,0 +1,167 @@
+"""Verbs about admission: its lock, what it has to look at, what limits it, and what it said."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from taskyard.core.graph.document import Mutex
+from taskyard.core.values import value
+from taskyard.core.words import Millis, Reason, State
+from taskyard.store.sessions import Row, Session
+
+_STATES = {state.value: state for state in State}
+
+
+@value
+class PassLock:
+    """Who is at a pass, until when, and under which number."""
+
+    epoch: int
+    holder: str | None
+    until_ms: int | None
+
+
+@value
+class ContenderRow:
+    """A task that takes part in admission."""
+
+    id: int
+    state: State
+    priority: int
+    created_ms: Millis
+    weight: int
+    queue: int
+    not_before_ms: Millis | None
+    moved_ms: Millis
+    excludes: bool
+    waits_since_ms: Millis | None
+
+
+@value
+class PoolRow:
+    """A pool: a fixed capacity, that of its live bots, or none."""
+
+    name: str
+    capacity: int | None
+    from_bots: bool
+
+
+@value
+class HoldRow:
+    """What the last pass said of a task that it held."""
+
+    task: int
+    reason: Reason
+    name: str | None
+    by: int | None
+    since_ms: Millis | None
+
+
+class Passes:
+    """What the tables of admission can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def stir(self, tasks: Iterable[int | None]) -> None:
+        """Note what the next pass has to look at; None means at all bots and pools."""
+        self._session.each("add_stirs", [(task,) for task in tasks])
+
+    def stirs(self, after: int, count: int) -> list[tuple[int, int | None]]:
+        """Read what a pass has to look at, beyond a number: number, task."""
+        return [(row[0], row[1]) for row in self._session.rows("stirs", after, count)]
+
+    def drop_stirs(self, numbers: Collection[int]) -> None:
+        """A pass has taken these up."""
+        if numbers:
+            self._session.run("drop_stirs", numbers)
+
+    def lock(self) -> PassLock | None:
+        """Read the lock of the pass; None while somebody else is just taking it."""
+        found = self._session.rows("lock_pass")
+        return PassLock(*found[0]) if found else None
+
+    def take(self, epoch: int, holder: str, until: Millis) -> None:
+        """Give the lock to `holder`."""
+        self._session.run("take_pass", epoch, holder, until)
+
+    def hold(self, epoch: int, until: Millis) -> bool:
+        """Tell whether the lock is still that of `epoch`, and keep it so until this transaction ends."""
+        return self._session.run("hold_pass", epoch, until) == 1
+
+    def leave(self, epoch: int) -> None:
+        """Give the lock back, if it still is that of `epoch`."""
+        self._session.run("leave_pass", epoch)
+
+    def contenders(self, state: State, after: int, count: int) -> list[ContenderRow]:
+        """Read tasks of one state that take part in admission, in pages by id."""
+        return _contenders(self._session.rows("contenders", str(state), after, count))
+
+    def contenders_among(self, ids: Collection[int]) -> list[ContenderRow]:
+        """Read those of some tasks that take part in admission."""
+        return _contenders(self._session.rows("contenders_among", ids)) if ids else []
+
+    def mutexes_of(self, ids: Collection[int]) -> dict[int, tuple[Mutex, ...]]:
+        """Read the mutexes that tasks name."""
+        found: dict[int, tuple[Mutex, ...]] = {}
+        known: dict[tuple[str, str | None], Mutex] = {}  # tasks contend, so the same ones come again and again
+        for task, key, party in self._session.rows("mutexes_of", ids) if ids else ():
+            mutex = known.get((key, party)) or known.setdefault((key, party), Mutex(key, party))
+            found[task] = (*found.get(task, ()), mutex)
+        return found
+
+    def limits_of(self, ids: Collection[int]) -> dict[int, tuple[tuple[str, int], ...]]:
+        """Read the demands of tasks."""
+        found: dict[int, tuple[tuple[str, int], ...]] = {}
+        for task, name, amount in self._session.rows("limits_of", ids) if ids else ():
+            found[task] = (*found.get(task, ()), (name, amount))
+        return found
+
+    def pools(self) -> list[PoolRow]:
+        """Read every pool that is described."""
+        return [PoolRow(row[0], row[1], row[2] == 1) for row in self._session.rows("pools")]
+
+    def set_pool(self, name: str, capacity: int | None, from_bots: bool) -> None:
+        """Describe a pool."""
+        self._session.run("set_pool", name, capacity, int(from_bots))
+
+    def uncontending(self, pool: str, states: Iterable[State], count: int) -> list[int]:
+        """Name tasks of a pool that no pass looks at yet."""
+        found = self._session.rows("uncontending", pool, [str(one) for one in states], count)
+        return [row[0] for row in found]
+
+    def named_limits(self) -> dict[str, int]:
+        """Read every named limit."""
+        return {row[0]: row[1] for row in self._session.rows("named_limits")}
+
+    def set_limit(self, name: str, total: int) -> None:
+        """Describe a named limit."""
+        self._session.run("set_limit", name, total)
+
+    def greedy_keys(self) -> frozenset[str]:
+        """Read the keys whose order is greedy."""
+        return frozenset(row[0] for row in self._session.rows("greedy_keys"))
+
+    def set_order(self, key: str, greedy: bool) -> None:
+        """Say whether the order of a key is greedy, else it is fifo."""
+        self._session.run("set_greedy" if greedy else "set_fifo", key)
+
+    def holds_of(self, ids: Collection[int]) -> dict[int, HoldRow]:
+        """Read what the last pass said of tasks that it held."""
+        found = self._session.rows("holds_of", ids) if ids else []
+        return {row[0]: HoldRow(row[0], Reason(row[1]), *row[2:]) for row in found}
+
+    def set_holds(self, rows: Sequence[Row]) -> None:
+        """Note why tasks are held: task, reason, name, by, since."""
+        self._session.each("set_holds", rows)
+
+    def drop_holds(self, ids: Collection[int]) -> None:
+        """Tasks are held no more."""
+        self._session.each("drop_holds", [(id,) for id in ids])
+
+
+def _contenders(rows: Sequence[Row]) -> list[ContenderRow]:
+    return [
+        ContenderRow(row[0], _STATES[row[1]], row[2], row[3], row[4], row[5], row[6], row[7], row[8] == 1, row[9])
+        for row in rows
+    ]

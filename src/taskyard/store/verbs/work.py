@@ -1,0 +1,309 @@
+"""Verbs about the work: tasks, graphs, edges, attempts."""
+
+from collections.abc import Collection, Iterable, Sequence
+from enum import Enum, auto
+
+from taskyard.core.values import value
+from taskyard.core.words import Millis, On, State
+from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
+from taskyard.store.sessions import Busy, Row, Session
+
+_ONS = {on.value: on for on in On}
+_STATES = {state.value: state for state in State}
+_DROPS = ("drop_edges", "drop_edges_out", "drop_mutexes", "drop_limits", "drop_definitions", "drop_tasks")
+
+
+class Shape(Enum):
+    """Which columns of a task its moves can have changed."""
+
+    READY = auto()  # it was released, admitted or both
+    STARTED = auto()  # its attempt began
+    SENT = auto()  # it was released and admitted, and its attempt began
+    ENDED = auto()  # its attempt ended well
+
+
+#: The statement for each shape, and how a task is spelled for it.
+_SHAPED = {
+    None: ("carry_tasks", TaskRecord.carried),
+    Shape.READY: ("carry_ready", TaskRecord.ready),
+    Shape.STARTED: ("carry_started", TaskRecord.started),
+    Shape.SENT: ("carry_sent", TaskRecord.sent),
+    Shape.ENDED: ("carry_ended", TaskRecord.ended),
+}
+
+
+class Tasks:
+    """What the table `task` and those beside it can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def look(self, ids: Collection[int]) -> list[TaskRecord]:
+        """Read tasks, in the order of their ids; nobody else moves them before this transaction ends."""
+        return [task_record(row) for row in self._session.rows("look_tasks", ids)] if ids else []
+
+    def carry(self, moved: Sequence[tuple[TaskRecord, State]], shape: Shape | None = None) -> None:
+        """Write tasks that moved, each with the last state it came from; refuse if one is not where it was looked at.
+
+        A `shape` says that only certain columns changed.
+        """
+        name, spelled = _SHAPED[shape]
+        rows = [spelled(task, source) for task, source in moved]
+        if self._session.each(name, rows) != len(rows):
+            raise Busy("a task moved meanwhile")
+        for task, _ in moved:
+            task.stored = task.life.state
+
+    def recount(self, tasks: Sequence[TaskRecord]) -> None:
+        """Write what the edges of tasks know."""
+        rows = [(t.id, t.edges.awaited, t.edges.met, t.edges.broken, t.edges.impossible) for t in tasks]
+        self._session.each("recount_edges", rows)
+
+    def keep(self, changed: Sequence[TaskRecord]) -> None:
+        """Write what changed about tasks that did not move."""
+        rows = [task.kept() for task in changed]
+        if self._session.each("keep_tasks", rows) != len(rows):
+            raise Busy("a task moved meanwhile")
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Insert tasks as they are born."""
+        self._session.each("add_tasks", rows)
+
+    def add_definitions(self, rows: Sequence[Row]) -> None:
+        """Insert what was asked for: id, graph, label, definition, digest."""
+        self._session.each("add_definitions", rows)
+
+    def add_mutexes(self, rows: Sequence[Row]) -> None:
+        """Insert mutexes: task, key, party."""
+        self._session.each("add_mutexes", rows)
+
+    def add_limits(self, rows: Sequence[Row]) -> None:
+        """Insert demands: task, name, amount."""
+        self._session.each("add_limits", rows)
+
+    def definitions(self, ids: Collection[int]) -> dict[int, tuple[str, str]]:
+        """Read the label and the definition of tasks."""
+        return {row[0]: (row[1], row[2]) for row in self._session.rows("definitions", ids)} if ids else {}
+
+    def definitions_of(self, graph: int) -> list[tuple[int, str, str, str | None]]:
+        """Read every definition of a graph: id, label, definition, digest."""
+        return [(row[0], row[1], row[2], row[3]) for row in self._session.rows("definitions_of_graph", graph)]
+
+    def with_labels(self, graph: int, labels: Collection[str]) -> dict[str, int]:
+        """Find tasks of a graph by their labels."""
+        return {row[0]: row[1] for row in self._session.rows("tasks_with_labels", graph, labels)} if labels else {}
+
+    def page(self, graph: int, states: Iterable[State], after: int, count: int) -> list[int]:
+        """Name tasks of a graph that are in one of `states`, with ids beyond `after`."""
+        found = self._session.rows("tasks_in", graph, [str(state) for state in states], after, count)
+        return [row[0] for row in found]
+
+    def roots(self, graph: int, state: State, after: int, count: int) -> list[int]:
+        """Name tasks of a graph that are in `state` and wait for nobody, with ids beyond `after`."""
+        return [row[0] for row in self._session.rows("roots_in", graph, str(state), after, count)]
+
+    def hidden(self, graph: int, after: int, count: int) -> list[int]:
+        """Name tasks of a graph that are still being loaded, with ids beyond `after`."""
+        return [row[0] for row in self._session.rows("hidden_in", graph, after, count)]
+
+    def unhide(self, ids: Collection[int]) -> None:
+        """Tasks are loaded."""
+        self._session.each("unhide", [(id,) for id in ids])
+
+    def due(self, now: Millis, count: int) -> list[int]:
+        """Name the tasks about which the clock has something to say, the longest due first."""
+        return [row[0] for row in self._session.rows("due", now, count)]
+
+    def leased_by(self, bots: Collection[str]) -> list[tuple[int, str]]:
+        """Name what bots have."""
+        return [(row[0], row[1]) for row in self._session.rows("leased_by", bots)] if bots else []
+
+    def candidates(self, queues: Collection[int], count: int) -> list[Row]:
+        """Name the first `count` of each queue: id, queue, priority, created, not_by."""
+        return self._session.rows("candidates", queues, count) if queues else []
+
+    def waiting(self, queue: int, kind: str, count: int) -> list[int]:
+        """Name the first `count` of one kind that wait in a queue; nobody else takes them up meanwhile."""
+        return [row[0] for row in self._session.rows("waiting_of_kind", queue, kind, count)]
+
+    def drop(self, ids: Collection[int]) -> None:
+        """Forget tasks that nobody ever saw, and everything beside them."""
+        for name in _DROPS if ids else ():
+            self._session.run(name, ids)
+
+
+class Graphs:
+    """What the table `graph` and the one beside it can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def look(self, ids: Collection[int]) -> list[GraphRecord]:
+        """Read graphs, in the order of their ids; nobody else changes them before this transaction ends."""
+        return [graph_record(row) for row in self._session.rows("look_graphs", ids)] if ids else []
+
+    def peek(self, ids: Collection[int]) -> list[GraphRecord]:
+        """Read graphs as they are now, and keep nobody from changing them."""
+        return [graph_record(row) for row in self._session.rows("peek_graphs", ids)] if ids else []
+
+    def turn(self, rows: Sequence[Row]) -> None:
+        """Write what the moves of their tasks made of graphs: id, state, active, behind, unhandled, events, moved."""
+        self._session.each("turn_graphs", rows)
+
+    def add(self, id: int, state: str, now: Millis, loader: str) -> bool:
+        """Insert an empty graph that `loader` loads; tell whether it is new."""
+        return self._session.run("add_graph", id, state, now, loader) == 1
+
+    def define(self, id: int, row: Row) -> None:
+        """Insert what was said about a graph: scheduler, name, routing, description, tags, digest."""
+        self._session.run("add_graph_definition", id, *row)
+
+    def definition(self, id: int) -> Row | None:
+        """Read what was said about a graph."""
+        found = self._session.rows("graph_definition", id)
+        return found[0] if found else None
+
+    def set_loader(self, id: int, loader: str | None) -> None:
+        """Say who loads a graph; nobody once it is whole."""
+        self._session.run("set_loader", id, loader)
+
+    def set_created(self, id: int, now: Millis) -> None:
+        """Say when a graph became whole."""
+        self._session.run("set_created", id, now)
+
+    def count_extension(self, id: int, extensions: int) -> None:
+        """Say how often a graph was extended."""
+        self._session.run("count_extension", id, extensions)
+
+    def cancel(self, id: int, now: Millis) -> bool:
+        """Keep the fact that a graph is canceled; tell whether it is news."""
+        return self._session.run("set_canceled", id, now) == 1
+
+    def loading(self, before: Millis, count: int) -> list[tuple[int, str]]:
+        """Name graphs whose loading began before a moment and never ended, with their loaders."""
+        return [(row[0], row[1]) for row in self._session.rows("loading", before, count)]
+
+    def drop_page(self, id: int, count: int) -> bool:
+        """Forget tasks of a graph that never became whole, and the graph with the last; tell whether it is gone."""
+        ids = [row[0] for row in self._session.rows("loaded_page", id, count)]
+        Tasks(self._session).drop(ids)
+        if len(ids) < count:
+            self._session.run("drop_graph_definition", id)
+            self._session.run("drop_graph", id)
+        return len(ids) < count
+
+
+@value
+class EdgeRow:
+    """One edge."""
+
+    prerequisite: int
+    dependent: int
+    on: On
+    ran_for: int | None
+
+
+@value
+class InEdge:
+    """One edge as its dependent sees it."""
+
+    prerequisite: int
+    dependent: int
+    on: On
+    ran_for: int | None
+    state: State  # where the prerequisite is
+    telling: int  # how many notes of the prerequisite are open
+
+
+class Edges:
+    """What the table `edge` can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Insert edges: prerequisite, dependent, on."""
+        self._session.each("add_edges", rows)
+
+    def out_of(self, prerequisites: Collection[int], count: int) -> list[EdgeRow]:
+        """Read at most `count` out-edges of tasks, by prerequisite and dependent."""
+        return _edges(self._session.rows("dependents", prerequisites, count))
+
+    def page(self, prerequisite: int, cursor: int, count: int) -> list[EdgeRow]:
+        """Read at most `count` out-edges of one task, to dependents from `cursor` on."""
+        return _edges(self._session.rows("dependents_from", prerequisite, cursor, count))
+
+    def leading(self, ids: Collection[int]) -> set[int]:
+        """Name those of some tasks that somebody hangs on."""
+        return {row[0] for row in self._session.rows("leading", ids)} if ids else set()
+
+    def beyond(self, prerequisites: Collection[int], after: Row, count: int) -> list[tuple[int, int, str]]:
+        """Read at most `count` out-edges of tasks beyond one of them: prerequisite, dependent, on."""
+        return [(row[0], row[1], row[2]) for row in self._session.rows("edges_beyond", prerequisites, *after, count)]
+
+    def into(self, dependents: Collection[int]) -> list[InEdge]:
+        """Read the in-edges of tasks, and where their prerequisites are."""
+        found = self._session.rows("prerequisites", dependents) if dependents else []
+        return [InEdge(row[0], row[1], _ONS[row[2]], row[3], _STATES[row[4]], row[5]) for row in found]
+
+    def note_ran(self, rows: Sequence[Row]) -> None:
+        """Keep for which round of its prerequisite a handler ran: prerequisite, dependent, on, round."""
+        self._session.each("note_ran", rows)
+
+
+def _edges(rows: Sequence[Row]) -> list[EdgeRow]:
+    return [EdgeRow(row[0], row[1], _ONS[row[2]], row[3]) for row in rows]
+
+
+@value
+class AttemptRow:
+    """One attempt, as it was claimed and as it ended."""
+
+    number: int
+    bot: str
+    session: str
+    poll: str
+    fence: int
+    round: int
+    slice_index: int
+    claimed_ms: int
+    ended_ms: int | None
+    signal: str | None
+    reason: str | None
+    exit_code: int | None
+
+
+class Attempts:
+    """What the table `attempt` and those beside it can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def begin(self, rows: Sequence[Row]) -> None:
+        """Insert attempts: task, number, bot, session, poll, fence, round, slice, claimed."""
+        self._session.each("begin_attempts", rows)
+
+    def end(self, rows: Sequence[Row]) -> None:
+        """Write how attempts ended, once each: task, number, ended, signal, reason, exit code."""
+        if self._session.each("end_attempts", rows) != len(rows):
+            raise Busy("an attempt ended meanwhile")
+
+    def add_results(self, rows: Sequence[Row]) -> None:
+        """Keep what attempts published: task, attempt, body."""
+        self._session.each("add_results", rows)
+
+    def of(self, task: int) -> list[AttemptRow]:
+        """Read every attempt of a task."""
+        return [AttemptRow(*row) for row in self._session.rows("attempts_of", task)]
+
+    def polled(self, bots: Collection[str]) -> list[tuple[str, str, int]]:
+        """Name what bots still have: bot, the poll that gave it, task."""
+        return [(row[0], row[1], row[2]) for row in self._session.rows("polled", bots)] if bots else []

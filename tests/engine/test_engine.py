@@ -1,0 +1,136 @@
+"""The engine as a whole: its threads, its file, and the faces it has."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from taskyard.core.matching import canonical
+from taskyard.core.words import GraphState, Signal
+from taskyard.engine.engine import Engine
+from taskyard.engine.face import AsyncEngine
+from taskyard.engine.failpoints import VARIABLE
+from taskyard.engine.troubles import InUse, Unavailable
+from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
+from taskyard.lifecycle.outcomes import Asked, Code, Refusal
+from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.submit import PAGE_MAX, Submitted
+from tests.engine.rig import graph, noop, report, soon, task, wide
+
+#: Submits a graph of as many tasks as it is told, under a key.
+SUBMITTER = """
+import sys
+from taskyard.engine.engine import Engine
+document = {"tasks": {f"t{n}": {"task": {"payload": {"command": ["true"]}}} for n in range(int(sys.argv[2]))}}
+with Engine.open(sys.argv[1]) as engine:
+    print(engine.submit(document, key="mine"), flush=True)
+"""
+
+
+def state_of(engine: Engine, graph_id: int) -> GraphState:
+    with engine.store.read() as txn:
+        return txn.graphs.peek([graph_id])[0].state
+
+
+def test_an_engine_runs_by_itself(database_url: str) -> None:
+    threads = set(threading.enumerate())
+    with Engine.open(database_url) as engine:
+        made = engine.submit(graph(a=noop(), b=noop("a"), c=task("b", mutexes=[{"key": "k"}]), d=noop("c")))
+        assert isinstance(made, Submitted)
+        engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"})))
+        answers: list[Polled | Refusal] = []
+
+        def came() -> bool:
+            answers.append(engine.poll(Poll("b1", "s1", f"p{len(answers)}", want=1)))
+            return bool(isinstance(answers[-1], Polled) and answers[-1].leases)
+
+        soon(came)
+        assert isinstance(answers[-1], Polled)
+        engine.poll(Poll("b1", "s1", reports=(report(answers[-1].leases[0]),)))
+        soon(lambda: state_of(engine, made.graph) is GraphState.FINISHED)
+        engine.goodbye(Goodbye("b1", "s1"))
+    assert set(threading.enumerate()) <= threads
+    with pytest.raises(Unavailable):
+        engine.poll(Poll("b1", "s1", "late", want=1))
+
+
+def test_an_engine_that_never_started_can_be_stopped(sqlite_url: str) -> None:
+    Engine.open(sqlite_url).stop()
+    Engine.open(sqlite_url).stop()
+
+
+def test_a_file_has_one_engine_at_a_time(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    with Engine.open(url) as engine:
+        with pytest.raises(InUse, match=r"new\.db is in use by another Taskyard"):
+            Engine.open(url)
+        assert isinstance(engine.submit(wide(1)), Submitted)
+    Engine.open(url).stop()
+
+
+def test_engines_share_a_server(postgres_url: str) -> None:
+    with Engine.open(postgres_url) as one, Engine.open(postgres_url) as other:
+        made = one.submit(graph(a=noop(), b=task("a", mutexes=[{"key": "k"}])), key="mine")
+        assert isinstance(made, Submitted)
+        assert other.submit(graph(a=noop(), b=task("a", mutexes=[{"key": "k"}])), key="mine") == Submitted(
+            made.graph, echo=True
+        )
+        other.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"})))
+        polls: list[Polled | Refusal] = []
+
+        def came() -> bool:
+            polls.append(other.poll(Poll("b1", "s1", f"p{len(polls)}", want=1)))
+            return bool(isinstance(polls[-1], Polled) and polls[-1].leases)
+
+        soon(came)
+        assert isinstance(polls[-1], Polled)
+        one.poll(Poll("b1", "s1", reports=(report(polls[-1].leases[0]),)))
+        assert state_of(other, made.graph) is GraphState.FINISHED
+
+
+def test_a_server_awaits_the_engine(database_url: str) -> None:
+    async def serve(engine: Engine) -> None:
+        face = AsyncEngine(engine)
+        made = await face.submit(wide(20))
+        assert isinstance(made, Submitted)
+        text = f"{made.graph:016x}"
+        assert await face.extend(text, graph(more=task())) == Submitted(made.graph)
+        await face.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"}), 21))
+        polled = await asyncio.gather(*(face.poll(Poll("b1", "s1", f"p{number}", want=1)) for number in range(21)))
+        leases = [lease for one in polled if isinstance(one, Polled) for lease in one.leases]
+        assert len(leases) == 21
+        await face.poll(Poll("b1", "s1", reports=tuple(report(lease, Signal.FAIL) for lease in leases)))
+        assert await face.rerun(Rerun(graph=made.graph)) == Asked(made.graph, 21)
+        assert await face.cancel(Cancel(graph=made.graph)) == Asked(made.graph, 21)
+        await face.goodbye(Goodbye("b1", "s1"))
+        refused = await face.poll(Poll("nobody", "s1", want=1))
+        assert isinstance(refused, Refusal)
+        assert refused.code is Code.NOT_FOUND
+
+    with Engine.open(database_url) as engine:
+        asyncio.run(serve(engine))
+
+
+@pytest.mark.parametrize(
+    ("place", "tasks", "survives"),
+    [
+        ("batch.before", 1, False),
+        ("batch.after", 1, True),
+        ("load.begin.after", PAGE_MAX + 1, False),
+        ("load.page.after", PAGE_MAX + 1, False),
+        ("load.open.before", PAGE_MAX + 1, False),
+        ("load.open.after", PAGE_MAX + 1, True),
+    ],
+)
+def test_a_server_that_is_killed_has_stored_all_or_nothing(
+    tmp_path: Path, place: str, tasks: int, survives: bool
+) -> None:
+    url = f"sqlite:///{tmp_path / 'yard.db'}"
+    run = [sys.executable, "-c", SUBMITTER, url, str(tasks)]
+    killed = subprocess.run(run, env={VARIABLE: f"{place}:exit@1"}, capture_output=True, text=True, check=False)
+    assert (killed.returncode, killed.stdout) == (-9, "")
+    again = subprocess.run(run, env={}, capture_output=True, text=True, check=True)
+    assert f"echo={survives}" in again.stdout

@@ -1,0 +1,266 @@
+"""Commands gather, are carried out in one transaction, and are answered after it."""
+
+from threading import Thread
+
+import pytest
+
+from taskyard.core.words import Signal, State
+from taskyard.engine import loop as loops
+from taskyard.engine.failpoints import Boundary, arm
+from taskyard.engine.passage import Passage
+from taskyard.engine.troubles import Failed, Overloaded, Unavailable
+from taskyard.engine.writer import GONE_MAX_MS, RETRIES_MAX
+from taskyard.lifecycle.commands import Cancel, Goodbye, Poll
+from taskyard.lifecycle.outcomes import Code, Done, Refusal
+from taskyard.lifecycle.polling import Polled
+from taskyard.store.sessions import Busy, Gone, Taken
+from tests.engine.rig import SOON_S, Rig, graph, report, soon, task, wide
+
+
+def test_whoever_is_answered_finds_it_stored(rig: Rig) -> None:
+    labels = rig.submit(graph(a=task()))
+    rig.hello()
+    seen: list[State] = []
+    asked = rig.engine.loop.put(rig.wish())
+    asked.add_done_callback(lambda _: seen.append(rig.states(labels)["a"]))
+    assert asked.result(SOON_S).leases[0].task == labels["a"]
+    soon(lambda: bool(seen))
+    assert seen == [State.RUNNING]
+
+
+def test_commands_that_arrive_together_share_a_transaction(rig: Rig) -> None:
+    labels = rig.submit(wide(40))
+    rig.hello()
+    before = rig.engine.commits
+    with rig.held_up():
+        asked = [rig.engine.loop.put(rig.wish()) for _ in range(40)]
+    leases = [lease for each in asked for lease in each.result(SOON_S).leases]
+    assert {lease.task for lease in leases} == set(labels.values())
+    assert rig.engine.commits - before == 2  # the one that held them up, and theirs
+
+
+def test_what_is_too_much_for_one_transaction_is_shared_out(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "TOUCHED_MAX", 10)
+    rig.submit(wide(40))
+    rig.hello()
+    before = rig.engine.commits
+    with rig.held_up():
+        asked = [rig.engine.loop.put(rig.wish(want=4)) for _ in range(8)]
+    assert sum(len(each.result(SOON_S).leases) for each in asked) == 32
+    assert rig.engine.commits - before == 1 + 4  # two polls that touch five tasks each fit
+
+
+def test_a_bad_command_among_good_ones_is_refused_alone(rig: Rig) -> None:
+    rig.submit(wide(2))
+    rig.hello()
+    before = rig.engine.commits
+    with rig.held_up():
+        good = [rig.engine.loop.put(rig.wish()) for _ in range(2)]
+        bad = rig.engine.loop.put(Poll("nobody", "s1", "p", want=1))
+    assert [len(each.result(SOON_S).leases) for each in good] == [1, 1]
+    assert bad.result(SOON_S).code is Code.NOT_FOUND
+    assert rig.engine.commits - before == 2
+
+
+def test_a_bug_in_one_command_fails_that_one_alone(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    labels = rig.submit(wide(3))
+    rig.hello()
+    first, second, third = rig.claim(want=3)
+    with rig.held_up():
+        good = rig.engine.loop.put(rig.wish(0, reports=(report(first),)))
+        bad = rig.engine.loop.put(rig.wish(0, reports=(report(second, result='"\ud800"'),)))
+        late = rig.engine.loop.put(rig.wish(0, reports=(report(third, Signal.FAIL),)))
+    assert good.result(SOON_S).reports == (Done(first.task, State.SUCCESSFUL),)
+    assert late.result(SOON_S).reports == (Done(third.task, State.FAILED),)
+    with pytest.raises(Failed) as failed:
+        bad.result(SOON_S)
+    assert isinstance(failed.value.__cause__, UnicodeEncodeError)
+    assert "Poll failed" in caplog.text
+    states = rig.states(labels)
+    assert sorted(states.values()) == [State.FAILED, State.RUNNING, State.SUCCESSFUL]
+    assert rig.end(second) == Done(second.task, State.SUCCESSFUL)
+
+
+def test_text_that_postgresql_refuses_fails_alone(postgres_url: str) -> None:
+    with Rig(postgres_url) as rig:
+        rig.submit(wide(2))
+        rig.hello()
+        first, second = rig.claim(want=2)
+        with rig.held_up():
+            bad = rig.engine.loop.put(rig.wish(0, reports=(report(first, result='"\0"'),)))
+            good = rig.engine.loop.put(rig.wish(0, reports=(report(second),)))
+        assert good.result(SOON_S).reports == (Done(second.task, State.SUCCESSFUL),)
+        with pytest.raises(Failed):
+            bad.result(SOON_S)
+
+
+def test_an_act_that_loses_races_is_tried_again(file_rig: Rig) -> None:
+    tries = iter([Busy("one"), Busy("two"), Gone("three"), None])
+
+    def act(_: Passage) -> str:
+        fault = next(tries)
+        if fault is not None:
+            raise fault
+        return "done"
+
+    assert file_rig.engine.transact(act) == "done"
+
+
+def test_commands_that_lose_a_race_are_tried_again_together(rig: Rig) -> None:
+    rig.submit(wide(2))
+    rig.hello()
+    rig.store.before = [Busy("a deadlock")] * RETRIES_MAX
+    assert len(rig.claim(want=2)) == 2
+    assert rig.store.before == []
+
+
+def test_commands_that_lose_every_race_together_are_tried_alone(rig: Rig) -> None:
+    rig.submit(wide(2))
+    rig.hello()
+    rig.store.before = [Busy("a deadlock")] * (RETRIES_MAX + 1)
+    assert len(rig.claim(want=2)) == 2
+
+
+def test_who_loses_every_race_hears_that_it_should_ask_again(file_rig: Rig) -> None:
+    file_rig.store.before = [Busy("a deadlock")] * (2 * RETRIES_MAX + 2)
+    with pytest.raises(Unavailable):
+        file_rig.hello()
+    file_rig.hello()
+
+
+def test_a_database_that_is_gone_for_a_while_is_waited_for(rig: Rig) -> None:
+    rig.hello()
+    rig.store.before = [Gone("it restarts")] * 5
+    labels = rig.submit(graph(a=task()))
+    assert rig.states(labels) == {"a": State.WAITING}
+
+
+def test_a_database_that_stays_away_makes_callers_ask_again(file_rig: Rig) -> None:
+    began = file_rig.clock.now()
+    file_rig.store.before = [Gone("the disk is full")] * 1_000
+    with pytest.raises(Unavailable):
+        file_rig.hello()
+    assert GONE_MAX_MS <= file_rig.clock.now() - began <= 2 * GONE_MAX_MS
+    file_rig.store.before.clear()
+    file_rig.hello()
+    assert file_rig.claim() == ()
+
+
+def test_after_a_commit_that_nobody_heard_of_everybody_is_answered_as_if_they_had(rig: Rig) -> None:
+    cut = Gone("the line was cut")
+    rig.store.after = [cut]
+    labels = rig.submit(wide(1))
+    rig.store.after = [cut]
+    rig.hello()
+    rig.store.after = [cut]
+    (lease,) = rig.claim()
+    rig.store.after = [cut]
+    assert rig.end(lease) == Done(lease.task, State.SUCCESSFUL, echo=True)
+    rig.store.after = [cut]
+    assert rig.engine.cancel(Cancel(graph=labels.graph)) == rig.engine.cancel(Cancel(graph=labels.graph))
+    with rig.store.read() as txn:
+        assert [(row.number, row.signal) for row in txn.attempts.of(lease.task)] == [(1, Signal.SUCCEED)]
+        assert len(txn.bots.events("b1", 9)) == 1
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_whatever_goes_wrong_around_a_commit_the_answers_are_right(rig: Rig, side: str) -> None:
+    rig.hello()
+    arm(f"batch.{side}:raise@1")
+    try:
+        labels = rig.submit(graph(a=task()))
+        assert rig.states(labels) == {"a": State.WAITING}
+        arm(f"batch.{side}:raise@1")
+        (lease,) = rig.claim()
+        assert lease.attempt == 1
+        arm(f"batch.{side}:raise@1")
+        done = rig.end(lease)
+    finally:
+        arm(None)
+    assert done == Done(lease.task, State.SUCCESSFUL, echo=side == "after")
+
+
+def test_too_much_is_refused_at_the_door(file_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "QUEUE_MAX", 10)
+    with file_rig.held_up():
+        accepted = [file_rig.engine.loop.put(Goodbye("nobody", "s1")) for _ in range(10)]
+        with pytest.raises(Overloaded):
+            file_rig.engine.loop.put(Goodbye("nobody", "s1"))
+    assert [each.result(SOON_S) for each in accepted] == [None] * 10
+    file_rig.hello()
+
+
+def test_polls_do_not_wait_behind_a_row_of_pages(file_rig: Rig) -> None:
+    rig = file_rig
+    rig.hello()
+    order: list[str] = []
+    with rig.held_up():
+        pages = [Thread(target=rig.engine.transact, args=(lambda _: order.append("page"),)) for _ in range(3)]
+        for thread in pages:
+            thread.start()
+        soon(lambda: rig.engine.loop.waiting == 3)
+        asked = rig.engine.loop.put(rig.wish())
+        asked.add_done_callback(lambda _: order.append("poll"))
+    for thread in pages:
+        thread.join(SOON_S)
+    assert asked.result(SOON_S).leases == ()
+    assert order == ["poll", "page", "page", "page"]
+
+
+def test_what_was_called_off_in_time_is_not_carried_out(file_rig: Rig) -> None:
+    labels = file_rig.submit(graph(a=task()))
+    file_rig.hello()
+    with file_rig.held_up():
+        asked = file_rig.engine.loop.put(file_rig.wish())
+        assert asked.cancel()
+    file_rig.hello()
+    assert file_rig.states(labels) == {"a": State.WAITING}
+
+
+def test_a_stop_answers_what_was_accepted_and_takes_nothing_more(sqlite_url: str) -> None:
+    rig = Rig(sqlite_url)
+    labels = rig.submit(wide(5))
+    rig.hello()
+    with rig.held_up():
+        asked = [rig.engine.loop.put(rig.wish()) for _ in range(5)]
+        stopping = Thread(target=rig.engine.loop.stop)
+        stopping.start()
+        soon(lambda: rig.engine.loop._closed)
+        with pytest.raises(Unavailable):
+            rig.engine.loop.put(rig.wish())
+    stopping.join(SOON_S)
+    answers = [each.result(SOON_S) for each in asked]
+    assert all(isinstance(one, Polled) for one in answers)
+    assert {lease.task for one in answers for lease in one.leases} == set(labels.values())
+    rig.close()
+    rig.engine.stop()
+
+
+def test_what_takes_too_long_to_stop_is_told_so(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "STOP_MAX_S", 0)
+    rig = Rig(sqlite_url)
+    with rig.held_up():
+        asked = rig.engine.loop.put(Goodbye("nobody", "s1"))
+        assert not rig.engine.loop.stop()
+    with pytest.raises(Unavailable):
+        asked.result(SOON_S)
+    rig.engine.loop._thread.join(SOON_S)
+    rig.close()
+
+
+def test_a_key_that_is_taken_is_told_as_it_is(file_rig: Rig) -> None:
+    def act(_: Passage) -> None:
+        raise Taken("a key")
+
+    with pytest.raises(Taken):
+        file_rig.engine.transact(act, Boundary.OTHER)
+
+
+def test_a_wish_with_a_key_is_answered_once(rig: Rig) -> None:
+    labels = rig.submit(graph(a=task(), b=task()))
+    first = rig.engine.cancel(Cancel(task=labels["a"], key="k"))
+    assert first == Done(labels["a"], State.CANCELED)
+    assert rig.engine.cancel(Cancel(task=labels["a"], key="k")) == first
+    other = rig.engine.cancel(Cancel(task=labels["b"], key="k"))
+    assert isinstance(other, Refusal)
+    assert other.code is Code.CONFLICT

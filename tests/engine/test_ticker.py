@@ -1,0 +1,141 @@
+"""What happens by itself: by hints alone, by the clock alone, or by both, it ends the same."""
+
+import pytest
+
+from taskyard.core.fleet import SWEEP_MS
+from taskyard.core.words import GraphState, Signal, State
+from taskyard.engine.chores import ANSWERS_KEPT_MS
+from taskyard.lifecycle.commands import Cancel
+from taskyard.lifecycle.outcomes import Done, Lease
+from taskyard.lifecycle.telling import TELL
+from tests.engine.rig import Labels, Rig, graph, noop, task
+
+#: More dependents than one transaction tells.
+STAR = 1_100
+#: A graph that is not done after so many steps never will be.
+STEPS_MAX = 400
+
+
+def document() -> dict[str, object]:
+    """Everything that somebody has to come back for."""
+    leaves = {f"n{number}": noop("root") for number in range(STAR)}
+    held = {f"m{number}": task(mutexes=[{"key": "device"}]) for number in range(3)}
+    flaky = task() | {"reruns": {"count": 2, "delay": "30s"}}
+    late = task(not_before="10m")
+    return graph(
+        root=task(), **leaves, end=task(*leaves), **held, flaky=flaky, lost=task(), late=late, last=noop("end", "flaky")
+    )
+
+
+def play(rig: Rig, labels: Labels) -> None:
+    """Be a bot until the graph is finished: it fails once, and once it forgets what it has."""
+    names = {id: label for label, id in labels.items()}
+    for _ in range(STEPS_MAX):
+        rig.settle()
+        leases = rig.claim(want=8)
+        for lease in leases:
+            act(rig, names[lease.task], lease)
+        if rig.graph(labels.graph).state is GraphState.FINISHED:
+            return
+        if not leases:
+            rig.clock.later(SWEEP_MS)
+    raise AssertionError({label: state for label, state in rig.states(labels).items() if state != "successful"})
+
+
+def act(rig: Rig, label: str, lease: Lease) -> None:
+    if label == "lost" and lease.attempt == 1:
+        return
+    fails = label == "flaky" and lease.attempt == 1
+    assert isinstance(rig.end(lease, Signal.FAIL if fails else Signal.SUCCEED), Done)
+
+
+@pytest.mark.parametrize(
+    ("events", "ticks"), [(True, False), (False, True), (True, True)], ids=["hints", "sweeps", "both"]
+)
+def test_hints_alone_and_sweeps_alone_reach_the_same_end(database_url: str, events: bool, ticks: bool) -> None:
+    with Rig(database_url, events, ticks) as rig:
+        rig.hello()
+        labels = rig.submit(document())
+        play(rig, labels)
+        lives = {label: task.life for label, task in rig.tasks(labels).items()}
+    assert {life.state for life in lives.values()} == {State.SUCCESSFUL}
+    tried = {label: (life.attempt, life.reruns_used, life.retries_used) for label, life in lives.items()}
+    assert {label: each for label, each in tried.items() if each != (1, 0, 0)} == {
+        "flaky": (2, 1, 0),
+        "lost": (2, 0, 1),
+    }
+
+
+def test_what_has_a_mutex_is_let_in_as_soon_as_it_is_free(rig: Rig) -> None:
+    rig.hello()
+    labels = rig.submit(graph(a=task(mutexes=[{"key": "k"}]), b=task(mutexes=[{"key": "k"}])))
+    rig.settle()
+    assert rig.states(labels) == {"a": State.WAITING, "b": State.PENDING}
+    rig.end(rig.claim()[0])
+    rig.settle()
+    assert rig.states(labels)["b"] is State.WAITING
+
+
+def test_a_start_that_was_put_off_comes_at_its_moment_and_not_at_the_next_sweep(rig: Rig) -> None:
+    rig.settle()
+    labels = rig.submit(graph(a=task(not_before="1s")))
+    assert rig.settle() == 0
+    rig.clock.later(1_001)
+    rig.settle()
+    assert rig.states(labels) == {"a": State.WAITING}
+
+
+def test_one_who_polls_and_works_gives_the_ticker_nothing_to_do(rig: Rig) -> None:
+    rig.hello()
+    rig.settle()
+    rig.submit(graph(a=task(), b=task("a")))
+    for _ in range(2):
+        rig.end(rig.claim()[0])
+    assert rig.settle() == 0
+
+
+def test_a_promise_that_cannot_be_kept_is_parked_and_the_others_are_kept(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.hello()
+    labels = rig.submit(graph(root=task(), **{f"n{number}": noop("root") for number in range(STAR)}))
+    nobody = (TELL, labels.graph, 7, str(State.RUNNING), str(State.SUCCESSFUL), "", "")
+    rig.engine.transact(lambda passage: passage.txn.notes.add([nobody]))
+    rig.settle()
+    rig.end(rig.claim()[0])
+    rig.settle()
+    assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
+    assert "is left for the next sweep" in caplog.text
+    with rig.store.read() as txn:
+        (note,) = txn.notes.after(0, 9)
+    rig.engine.transact(lambda passage: passage.txn.notes.drop(note.id))
+
+
+def test_a_graph_that_is_canceled_in_pages_ends_by_itself(rig: Rig) -> None:
+    labels = rig.submit(graph(**{f"t{number}": task() for number in range(STAR)}))
+    rig.settle()
+    rig.engine.cancel(Cancel(graph=labels.graph))
+    rig.settle()
+    assert set(rig.states(labels).values()) == {State.CANCELED}
+    assert rig.graph(labels.graph).state is GraphState.CANCELED
+
+
+def test_old_answers_are_forgotten(rig: Rig) -> None:
+    first = rig.submit(graph(a=task()), key="mine")
+    rig.settle()
+    rig.clock.later(ANSWERS_KEPT_MS - SWEEP_MS)
+    rig.settle()
+    assert rig.submit(graph(a=task()), key="mine").graph == first.graph
+    rig.clock.later(2 * SWEEP_MS)
+    rig.settle()
+    assert rig.submit(graph(a=task()), key="mine").graph != first.graph
+
+
+def test_the_service_keeps_that_it_is_alive(rig: Rig) -> None:
+    rig.settle()
+    began = rig.clock.now()
+    rig.clock.later(SWEEP_MS)
+    rig.settle()
+    with rig.store.read() as txn:
+        service = txn.notes.service()
+    assert (service.since_ms, service.seen_ms) == (began, began + SWEEP_MS)

@@ -1,0 +1,237 @@
+"""What tests of admission share: a yard with `schedule()`, and a second opinion on what it did.
+
+The second opinion reads the whole store afresh and asks the core, so it knows nothing of what a pass remembers.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from taskyard.core import fleet, ids
+from taskyard.core.admission import FOR_CAPACITY, decide, excludes
+from taskyard.core.graph.document import Mutex
+from taskyard.core.machine import HOLDING
+from taskyard.core.matching import canonical
+from taskyard.core.partials import Contender, Decision, Facts, Pool
+from taskyard.core.words import Millis, Reason, Signal, State, TaskId
+from taskyard.lifecycle import enlist
+from taskyard.lifecycle.admit import Admission, Bounds, Passed
+from taskyard.lifecycle.commands import Hello
+from taskyard.lifecycle.move import move_by
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.pools import enter_contest, set_limit, set_order, set_pool
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.passes import ContenderRow, HoldRow
+from tests.lifecycle.recount import recount
+from tests.lifecycle.yard import Yard
+
+
+class Gatehouse(Yard):
+    """A yard at whose gate tasks are let in."""
+
+    def __init__(self, url: str, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - it is frozen
+        super().__init__(url)
+        self.admission = self.another("one", bounds)
+
+    def another(self, holder: str, bounds: Bounds = Bounds()) -> Admission:  # noqa: B008 - it is frozen
+        """One more server at the same store."""
+        return Admission(self.do, self.store.read, lambda: self.now, holder, bounds)
+
+    def schedule(self) -> Passed:
+        return self.admission.schedule()
+
+    # People.
+
+    def put(self, mutexes: str = "", pool: str = "", limits: Mapping[str, int] | None = None, **more: object) -> int:
+        """Submit a graph of one task; mutexes are given as "a b/x": key a alone, key b with party x."""
+        node: dict[str, object] = {"payload": {"command": ["true"]}, "mutexes": documents(parsed(mutexes))} | more
+        if pool:
+            node["dimensions"] = {"pool": pool}
+        if limits:
+            node["limits"] = dict(limits)
+        return self.submit({"tasks": {"t": {"task": node}}})["t"]
+
+    def put_each(self, *mutexes: str, pool: str = "") -> list[int]:
+        return [self.put(one, pool) for one in mutexes]
+
+    def pool(self, name: str, capacity: int | None = None, from_bots: bool = False) -> None:
+        left = self.do(lambda corridor: set_pool(corridor, name, capacity, from_bots, "ann"))
+        assert isinstance(left, bool), left
+        while left:
+            left = self.do(lambda corridor: enter_contest(corridor, name))
+
+    def limit(self, name: str, total: int) -> None:
+        assert self.do(lambda corridor: set_limit(corridor, name, total, "ann")) is None
+
+    def order(self, key: str, greedy: bool) -> None:
+        self.do(lambda corridor: set_order(corridor, key, greedy, "ann"))
+
+    def cancel(self, id: int) -> None:
+        def act(corridor: Corridor) -> None:
+            corridor.send([move_by(corridor.look([id])[id], Signal.CANCEL)])
+
+        self.do(act)
+
+    def cancel_graph(self, id: int) -> None:
+        """Keep only the fact: the tasks of the graph are ended later."""
+
+        def act(corridor: Corridor) -> None:
+            graph = corridor.look([id])[id].graph
+            corridor.txn.graphs.cancel(graph, self.now)
+            corridor.count(graph)
+
+        self.do(act)
+
+    # Bots.
+
+    def serve(self, *pools: str, bot: str = "b1", slots: int = 100) -> None:
+        """Let a bot come that serves these pools and whatever asks for nothing."""
+        asked = canonical({"id": bot, "pool": [*pools, "default"]})
+        self.do(lambda corridor: enlist.hello(corridor, [Hello(bot, "s1", asked, slots)]))
+
+    def miss(self, bot: str) -> None:
+        """Let a bot be silent for too long, and notice it."""
+
+        def act(corridor: Corridor) -> None:
+            enlist.lose(corridor, [bot])
+            corridor.txn.bots.miss([bot])
+            corridor.stirred.append(None)
+
+        self.later(fleet.DEAD_AFTER_MS + 1)
+        self.do(act)
+
+    def run(self, bot: str = "b1", want: int = 100) -> dict[int, Lease]:
+        """Let a bot take what it can."""
+        return {lease.task: lease for lease in self.claim(bot, want)}
+
+    def finish(self, leases: Mapping[int, Lease], *tasks: int, bot: str = "b1") -> None:
+        """Let attempts end well; all of them if none is named."""
+        for id in tasks or leases:
+            self.end(bot, leases[id])
+
+    # Looking.
+
+    def waiting(self, tasks: Sequence[int]) -> list[int]:
+        """Name those of `tasks` that hold what they need."""
+        with self.store.read() as txn:
+            holding = {task.id for task in txn.tasks.look(list(tasks)) if task.state in HOLDING}
+        return [id for id in tasks if id in holding]
+
+    def hold(self, id: int) -> HoldRow | None:
+        with self.store.read() as txn:
+            return txn.passes.holds_of([id]).get(id)
+
+    def moved(self, id: int) -> Millis:
+        return Millis(self.task(id).moved_ms)
+
+    def reason(self, id: int) -> Reason | None:
+        found = self.hold(id)
+        return None if found is None else found.reason
+
+    def stirs(self) -> list[int | None]:
+        with self.store.read() as txn:
+            return [task for _, task in txn.passes.stirs(0, 100_000)]
+
+    def second_opinion(self) -> Decision:
+        """Decide from facts that are read afresh."""
+        with self.store.read() as txn:
+            return decide(facts(txn, self), self.now)
+
+    def compare_notes(self) -> None:
+        """What is noted of each pending task is what holds it; of nobody else is anything noted."""
+        with self.store.read() as txn:
+            found = facts(txn, self)
+            rows = txn.passes.holds_of([row.id for state in State for row in txn.passes.contenders(state, 0, 1_000)])
+        noted = {text(id): (_plain(row.reason), row.name) for id, row in rows.items()}
+        # A task may be excluded at more than one of its keys, and any of them is the truth.
+        pending = tuple(_at_key(task, *noted[task.id]) if task.id in noted else task for task in found.pending)
+        said = {}
+        for task in pending:
+            others = tuple(other for other in found.pending if other.id != task.id)
+            held = {one.id: one for one in decide(replace(found, pending=(*others, task)), self.now).held}
+            said[task.id] = (_plain(held[task.id].reason), held[task.id].name)
+        assert noted == said
+
+    def audit(self) -> None:
+        """The store agrees with itself: exclusion, limits and capacity hold by a query over state."""
+        with self.store.read() as txn:
+            found = facts(txn, self)
+        parties: defaultdict[str, list[str | None]] = defaultdict(list)
+        used: Counter[str] = Counter()
+        weights: defaultdict[str, list[int]] = defaultdict(list)
+        for holder in found.holding:
+            for mutex in holder.mutexes:
+                assert not any(excludes(mutex.party, other) for other in parties[mutex.key]), mutex
+                parties[mutex.key].append(mutex.party)
+            used.update(dict(holder.limits))
+            weights[holder.pool] += [holder.weight] if holder.weight else []
+        assert all(amount <= found.limits[name] for name, amount in used.items())
+        for pool in found.pools:
+            assert pool.capacity is None or sum(weights[pool.name]) <= pool.capacity or len(weights[pool.name]) == 1
+
+
+@contextmanager
+def gatehouse(url: str, bounds: Bounds = Bounds()) -> Iterator[Gatehouse]:  # noqa: B008 - it is frozen
+    yard = Gatehouse(url, bounds)
+    try:
+        yield yard
+        yard.audit()
+        with yard.store.read() as txn:
+            recount(txn)
+    finally:
+        yard.close()
+
+
+def parsed(mutexes: str) -> tuple[Mutex, ...]:
+    """Read mutexes as "a b/x"."""
+    return tuple(Mutex(key, party or None) for key, _, party in (word.partition("/") for word in mutexes.split()))
+
+
+def documents(mutexes: Sequence[Mutex]) -> list[dict[str, str]]:
+    return [{"key": one.key} | ({"party": one.party} if one.party else {}) for one in mutexes]
+
+
+def _plain(reason: Reason) -> Reason:
+    # Whoever stands behind the one that reserves a pool is not told again: it waits for the pool either way.
+    return Reason.CAPACITY if reason in FOR_CAPACITY else reason
+
+
+def _at_key(task: Contender, reason: Reason, key: str | None) -> Contender:
+    if reason is not Reason.MUTEX:
+        return task
+    return replace(task, mutexes=tuple(one for one in task.mutexes if one.key == key))
+
+
+def text(id: int) -> TaskId:
+    return TaskId(ids.text_of(ids.Key(id)))
+
+
+def facts(txn: Txn, yard: Yard, also: Collection[int] = ()) -> Facts:
+    """Read everything that admission is about; `also` counts as pending, to be asked about."""
+    bots = [bot.facts for bot in txn.bots.fleet() if not bot.missing]
+    alive = [replace(bot, last_seen_ms=yard.now) for bot in bots]
+    rows = [row for state in State for row in txn.passes.contenders(state, 0, 1_000_000)]
+    tasks = [(row, _contender(txn, yard, row, alive)) for row in rows]
+    pools = (
+        Pool(pool.name, fleet.slots(pool.name, alive, yard.now) if pool.from_bots else pool.capacity)
+        for pool in txn.passes.pools()
+    )
+    return Facts(
+        tuple(task for row, task in tasks if row.state is State.PENDING or row.id in also),
+        tuple(task.admitted(row.moved_ms) for row, task in tasks if row.state in HOLDING),
+        tuple(pools),
+        txn.passes.named_limits(),
+        txn.passes.greedy_keys(),
+    )
+
+
+def _contender(txn: Txn, yard: Yard, row: ContenderRow, bots: Sequence[fleet.BotFacts]) -> Contender:
+    queue = {one.id: one for one in txn.queues.after(-1)}[row.queue]
+    hold = txn.passes.holds_of([row.id]).get(row.id)
+    since = hold.since_ms if hold is not None and hold.reason in FOR_CAPACITY else None
+    served = row.queue == 0 or fleet.served(queue.dimensions, bots, yard.now)
+    wanted = (txn.passes.mutexes_of([row.id]).get(row.id, ()), txn.passes.limits_of([row.id]).get(row.id, ()))
+    what = (queue.pool, row.weight, *wanted)
+    return Contender(text(row.id), row.priority, row.created_ms, *what, row.not_before_ms, served, since)

@@ -1,0 +1,129 @@
+"""Counting a whole store afresh: every count that is kept has to be what its rows add up to.
+
+Nothing of the life cycle is used here, only the core's own oracles. While notes are open some are still to be told, so
+only what does not wait for them is compared; what stays in a canceled graph is told to nobody.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+from itertools import pairwise
+
+from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, gate, known, signals
+from taskyard.core.graph.verdict import Handler, Handlers, Member, handlers_of, tally, verdict
+from taskyard.core.machine import LEASED, UNSUCCESSFUL
+from taskyard.core.words import On, State
+from taskyard.store.records import GraphRecord, Note, TaskRecord
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.work import InEdge
+
+MANY = 1_000_000
+
+
+def recount(txn: Txn) -> None:
+    """Compare what every graph and its tasks count with what there is."""
+    for graph in txn.care.graphs(-1, MANY):
+        if graph.loader is None:
+            recount_graph(txn, graph)
+
+
+def recount_graph(txn: Txn, graph: GraphRecord) -> None:
+    """Compare what one graph and its tasks count with what there is."""
+    ids = txn.tasks.page(graph.id, State, -1, MANY)
+    tasks = {task.id: task for task in txn.tasks.look(ids)}
+    notes = [note for note in txn.notes.after(-1, MANY) if note.graph == graph.id]
+    edges = txn.edges.into(ids)
+    check_tasks(tasks.values(), notes)
+    check_tally(graph, tasks, edges, notes)
+    if not notes and graph.canceled_ms is None:
+        check_edges(tasks, edges)
+        check_handlers(tasks, edges)
+    check_events(txn, graph, tasks)
+    check_attempts(txn, tasks)
+
+
+def check_tasks(tasks: Iterable[TaskRecord], notes: list[Note]) -> None:
+    """Whoever has a bot is leased, and each task knows how many notes are about it."""
+    telling: dict[int, int] = defaultdict(int)
+    for note in notes:
+        if note.task is not None:
+            telling[note.task] += 1
+    for task in tasks:
+        assert (task.bot is not None) == (task.state in LEASED), task
+        assert task.telling == telling[task.id], task
+
+
+def check_tally(graph: GraphRecord, tasks: dict[int, TaskRecord], edges: list[InEdge], notes: list[Note]) -> None:
+    """The graph counts its visible tasks and its notes, and its state follows from that."""
+    visible = {str(id): Member(task.state, task.life.round) for id, task in tasks.items() if not task.hidden}
+    counted = asdict(tally(visible, {str(id): who for id, who in handlers(tasks, edges).items()}))
+    kept = asdict(graph.tally)
+    if notes or graph.canceled_ms is not None:
+        del counted["unhandled"], kept["unhandled"]
+    counted["active"] += len(notes)
+    assert kept == counted
+    assert graph.state is verdict(graph.tally, graph.canceled_ms is not None)
+
+
+def check_edges(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:
+    """Whoever listens knows what its edges know, and is where its gate wants it."""
+    counts: dict[int, dict[EdgeState, int]] = {id: dict.fromkeys(EdgeState, 0) for id in tasks}
+    for edge in edges:
+        counts[edge.dependent][known(edge.on, tasks[edge.prerequisite].state)] += 1
+    for task in tasks.values():
+        if task.state in LISTENING:
+            assert task.edges == Edges(*counts[task.id].values()), task
+            if not task.hidden:
+                wanted = gate(task.edges, task.join, task.on_impossible)
+                assert signals(task.state, wanted) == (), task
+
+
+def check_handlers(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:
+    """Whoever failed knows who deals with it."""
+    dealing = handlers(tasks, edges)
+    for task in tasks.values():
+        if task.state in UNSUCCESSFUL:
+            counted = handlers_of(Member(task.state, task.life.round), dealing.get(task.id, ()))
+            assert task.handlers == counted, task
+        assert min(task.handlers.ran, task.handlers.hoped) >= 0, task
+        assert isinstance(task.handlers, Handlers)
+
+
+def handlers(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> dict[int, list[Handler]]:
+    """Find who would deal with the failure of each task, each once."""
+    found = {
+        (edge.prerequisite, edge.dependent): Handler(tasks[edge.dependent].state, edge.ran_for)
+        for edge in edges
+        if edge.on is not On.SUCCESS
+    }
+    dealing: dict[int, list[Handler]] = defaultdict(list)
+    for (prerequisite, _), handler in found.items():
+        dealing[prerequisite].append(handler)
+    return dealing
+
+
+def check_events(txn: Txn, graph: GraphRecord, tasks: dict[int, TaskRecord]) -> None:
+    """Events are numbered without a gap, and the last one of each thing says where it is."""
+    found = {id: txn.events.of(id, 0, MANY) for id in [graph.id, *tasks]}
+    numbers = sorted(event.number for events in found.values() for event in events)
+    assert numbers == list(range(1, graph.events + 1))
+    assert found[graph.id][-1].target == graph.state
+    for id, task in tasks.items():
+        steps = [(event.source, event.target) for event in found[id]]
+        assert [source for source, _ in steps[1:]] == [target for _, target in steps[:-1]], steps
+        assert (steps[-1][1] if steps else "unscheduled") == task.state, steps
+
+
+def check_attempts(txn: Txn, tasks: dict[int, TaskRecord]) -> None:
+    """Attempts are numbered from 1, do not overlap, and only the last of a leased task goes on; fences rise."""
+    for task in tasks.values():
+        attempts = txn.attempts.of(task.id) if task.life.attempt else []
+        assert [one.number for one in attempts] == list(range(1, task.life.attempt + 1))
+        assert [one.ended_ms is None for one in attempts] == [
+            one.number == task.life.attempt and task.state in LEASED for one in attempts
+        ]
+        fences = [one.fence for one in attempts]
+        assert fences == sorted(set(fences))
+        for one, following in pairwise(attempts):
+            assert one.ended_ms is not None
+            assert one.ended_ms <= following.claimed_ms

@@ -1,0 +1,59 @@
+"""How bots come and go: a new session ends the attempts of the one before."""
+
+from taskyard.core.words import Reason, State
+from taskyard.lifecycle.outcomes import Code, Refusal
+from tests.lifecycle.grounds import Grounds, graph, node
+from tests.lifecycle.yard import chain
+
+
+def test_a_bot_nobody_knows_has_to_say_hello_first(yard: Grounds) -> None:
+    refused = yard.poll("rack1")
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.NOT_FOUND
+
+
+def test_a_restarted_bot_loses_at_once_what_its_last_session_ran(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(retries=1), b=node(retries=0, priority=120)))
+    yard.hello("rack1")
+    yard.claim("rack1", 2)
+    yard.hello("rack1", session="s2")
+    assert yard.words(labels) == {"a": "waiting", "b": "error"}
+    assert yard.why(labels["b"]) == (State.ERROR, Reason.BOT_LOST)
+    assert yard.bot_events("rack1") == ["connected", "connected"]
+
+
+def test_whoever_speaks_for_a_session_that_was_replaced_is_refused(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("rack1")
+    yard.hello("rack1", session="s2")
+    refused = yard.poll("rack1", session="s1")
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.SESSION_REPLACED
+    assert yard.words(labels) == {"a": "waiting"}
+
+
+def test_the_same_session_may_say_hello_again_and_loses_nothing(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("rack1")
+    yard.claim("rack1")
+    yard.hello("rack1", gpu="h100")
+    assert yard.words(labels) == {"a": "running"}
+    assert yard.bot_events("rack1") == ["connected"]
+
+
+def test_a_bot_that_says_goodbye_gives_back_what_it_has(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("rack1")
+    yard.claim("rack1")
+    yard.goodbye("rack1")
+    assert yard.words(labels) == {"a": "waiting"}
+    assert yard.claim("rack1") == ()
+    assert yard.bot_events("rack1") == ["connected", "ended"]
+
+
+def test_a_goodbye_of_an_older_session_means_nothing(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("rack1", session="s2")
+    yard.poll("rack1", session="s2")
+    yard.goodbye("rack1", session="s1")
+    assert yard.words(labels) == {"a": "running"}

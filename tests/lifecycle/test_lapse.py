@@ -1,0 +1,247 @@
+"""What the clock brings: lost leases, expired slices, deadlines, starts that were put off, outages."""
+
+from typing import Any
+
+import pytest
+
+from taskyard.core.fleet import DEAD_AFTER_MS, GUARD_MS, LEASE_MS, SWEEP_MS
+from taskyard.core.words import Reason, State
+from taskyard.lifecycle.lapse import OUTAGE_MS, lapse
+from taskyard.lifecycle.outcomes import Done, Refusal, Renewed
+from taskyard.lifecycle.submit import begin
+from tests.lifecycle.grounds import Grounds, graph, node
+from tests.lifecycle.yard import chain
+
+LOST_MS = LEASE_MS + GUARD_MS
+
+
+def test_a_lost_lease_is_retried_elsewhere_and_then_an_error(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(retries=1, reruns=5)))
+    yard.hello("rack1")
+    yard.hello("rack2")
+    yard.sweep()
+    first = yard.claim("rack1")[0]
+    yard.wait(LOST_MS - 1, awake=["rack1", "rack2"])
+    assert yard.words(labels) == {"a": "running"}
+    yard.wait(1, awake=["rack1", "rack2"])
+    task = yard.task(labels["a"])
+    assert (str(task.state), task.not_by, task.life.retries_used, task.life.reruns_used) == ("waiting", "rack1", 1, 0)
+    assert yard.claim("rack1") == ()
+    assert isinstance(yard.end("rack1", first), Refusal)
+    yard.claim("rack2")
+    yard.wait(LOST_MS, awake=["rack1", "rack2"])
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+    assert yard.verdict(labels) == "blocked"
+
+
+def test_a_renewed_lease_is_not_lost(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("rack1")
+    yard.sweep()
+    lease = yard.claim("rack1")[0]
+    for _ in range(5):
+        yard.wait(30_000)
+        assert isinstance(yard.renew("rack1", lease), Renewed)
+    assert yard.words(labels) == {"a": "running"}
+
+
+def test_a_stopping_task_whose_bot_is_lost_is_canceled(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("rack1")
+    yard.sweep()
+    yard.claim("rack1")
+    yard.cancel(labels["a"])
+    yard.wait(LOST_MS)
+    assert yard.why(labels["a"]) == (State.CANCELED, Reason.ASKED)
+
+
+def test_after_an_outage_a_bot_has_one_full_lease_to_come_back(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(), b=node()))
+    yard.hello("rack1")
+    yard.sweep()
+    leases = yard.start("rack1", labels)
+    yard.later(3_600_000)  # nobody sweeps
+    assert yard.sweep() == 2
+    back = yard.now
+    task = yard.task(labels["a"])
+    assert (task.lease_until_ms, task.due_ms) == (back + LEASE_MS, back + LOST_MS)
+    yard.wait(LEASE_MS - 1)
+    assert yard.words(labels) == {"a": "running", "b": "running"}
+    assert isinstance(yard.renew("rack1", leases["a"]), Renewed)
+    yard.wait(GUARD_MS + 1)
+    assert yard.words(labels) == {"a": "running", "b": "waiting"}
+
+
+def test_a_late_sweep_is_no_outage(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    yard.claim("rack1")
+    yard.wait(LOST_MS - OUTAGE_MS)
+    yard.later(OUTAGE_MS)
+    yard.sweep()
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+
+
+def test_the_grace_after_an_outage_ends_at_the_deadline(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(deadline="10m")))
+    deadline = yard.task(labels["a"]).rules.deadline_ms
+    assert deadline is not None
+    yard.hello("rack1")
+    yard.sweep()
+    yard.claim("rack1")
+    yard.later(deadline - yard.now - 20_000)
+    yard.sweep()
+    assert yard.task(labels["a"]).lease_until_ms == deadline
+    yard.wait(20_000 + GUARD_MS)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.DEADLINE)
+
+
+def test_a_slice_that_waits_too_long_gives_way_to_the_next_and_the_last_one_to_an_error(yard: Grounds) -> None:
+    slices = [
+        {"dimensions": {"pool": "lab"}, "expires": "10s", "wait_for_capacity": True},
+        {"dimensions": {"pool": "gone"}, "expires": "10s"},
+        {"dimensions": {"pool": "default"}, "expires": "20s"},
+    ]
+    labels = yard.submit(graph(a=node(slices=slices)))
+    first = yard.task(labels["a"]).queue
+    yard.wait(10_000)
+    task = yard.task(labels["a"])
+    assert (str(task.state), task.life.slice_index) == ("waiting", 2)  # nobody could serve the one between
+    assert task.queue != first
+    assert task.due_ms == yard.now + 20_000
+    yard.wait(20_000)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.EXPIRED)
+
+
+def test_a_task_on_its_next_slice_is_served_by_another_bot(yard: Grounds) -> None:
+    slices = [
+        {"dimensions": {"pool": "lab"}, "expires": "10s", "wait_for_capacity": True},
+        {"dimensions": {"pool": "default"}},
+    ]
+    labels = yard.submit(graph(a=node(slices=slices)))
+    yard.hello("rack1")
+    assert yard.claim("rack1") == ()
+    yard.wait(10_000)
+    lease = yard.claim("rack1")[0]
+    assert (lease.task, lease.slice_index) == (labels["a"], 1)
+    yard.end("rack1", lease)
+    assert yard.verdict(labels) == "finished"
+
+
+def test_a_retry_that_nobody_takes_tells_of_the_loss_not_of_the_waiting(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(expires="60s")))
+    yard.hello("rack1")
+    yard.sweep()
+    yard.claim("rack1")
+    yard.wait(LOST_MS + 60_000)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+
+
+@pytest.mark.parametrize("state", ["unscheduled", "blocked", "pending", "waiting", "running", "stopping"])
+def test_a_deadline_ends_a_task_wherever_it_is(yard: Grounds, state: str) -> None:
+    held: dict[str, Any] = {"mutexes": [{"key": "repo"}]} if state == "pending" else {}  # no pass lets it in
+    after = ["first"] if state in {"unscheduled", "blocked"} else []
+    labels = yard.submit(graph(first=node(dimensions={"pool": "lab"}), a=node(*after, deadline="30s", **held)))
+    yard.hello("rack1")
+    yard.sweep()
+    if state == "blocked":
+        yard.cancel(labels["first"])
+    if state in {"running", "stopping"}:
+        yard.claim("rack1")
+    if state == "stopping":
+        yard.cancel(labels["a"])
+    assert yard.words(labels)["a"] == state
+    leased = state in {"running", "stopping"}
+    yard.wait(30_000 + (GUARD_MS if leased else 0) - 2)
+    assert yard.words(labels)["a"] == state  # while a process may live there is no error
+    yard.wait(2)
+    expected = (State.CANCELED, Reason.ASKED) if state == "stopping" else (State.ERROR, Reason.DEADLINE)
+    assert yard.why(labels["a"]) == expected
+    assert yard.task(labels["a"]).due_ms is None
+
+
+def test_a_deadline_counts_as_a_failure_for_dependents(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(deadline="30s", reruns=3), b=node("a"), page=node(failure=["a"])))
+    yard.wait(30_000)
+    assert yard.words(labels) == {"a": "error", "b": "blocked", "page": "waiting"}
+
+
+def test_a_start_that_is_put_off_begins_on_time(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(not_before="30s"), b=node("a")))
+    yard.hello("rack1")
+    yard.wait(29_999, awake=["rack1"])
+    assert yard.words(labels)["a"] == "pending"
+    yard.wait(1, awake=["rack1"])
+    assert yard.run("rack1", labels) == ["a"]
+
+
+def test_a_start_that_is_put_off_and_contends_is_left_to_a_pass(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(not_before="30s", mutexes=[{"key": "repo"}])))
+    with yard.store.write() as txn:
+        txn.passes.drop_stirs([number for number, _ in txn.passes.stirs(0, 100)])
+    yard.wait(30_000)
+    with yard.store.read() as txn:
+        assert [task for _, task in txn.passes.stirs(0, 100)] == [labels["a"]]
+    assert yard.words(labels) == {"a": "pending"}
+    assert yard.sweep() == 0
+
+
+def test_every_page_of_what_is_due_is_another_one(yard: Grounds) -> None:
+    labels = yard.submit(graph(**{f"t{place}": node(deadline="10s") for place in range(5)}))
+    yard.later(10_000)
+    dealt = [yard.do(lambda corridor: lapse(corridor, 2)) for _ in range(4)]
+    assert dealt == [2, 2, 1, 0]
+    assert yard.census(labels) == {"error": 5}
+
+
+def test_what_is_still_being_loaded_is_left_alone(yard: Grounds) -> None:
+    late = yard.prepared(graph(a=node(deadline="10s")))
+
+    def load(corridor: object) -> None:
+        loading = begin(corridor, late)  # type: ignore[arg-type]
+        rows = late.brood.rows(slice(None), loading.queues, yard.now)  # type: ignore[union-attr]
+        corridor.txn.tasks.add(rows.tasks)  # type: ignore[attr-defined]
+
+    yard.do(load)
+    yard.later(10_000)
+    assert yard.sweep() == 1
+    task = yard.task(late.brood.ids["a"])
+    assert (str(task.state), task.due_ms) == ("unscheduled", yard.now + SWEEP_MS)
+    assert yard.sweep() == 0
+
+
+def test_a_silent_bot_is_noticed_once(yard: Grounds) -> None:
+    yard.sweep()
+    yard.wait(DEAD_AFTER_MS)
+    yard.hello("rack1")
+    yard.hello("rack2")
+    yard.wait(DEAD_AFTER_MS, awake=["rack2"])
+    assert yard.bot_events("rack1") == ["connected"]
+    yard.wait(2 * SWEEP_MS, awake=["rack2"])
+    assert (yard.bot_events("rack1"), yard.bot_events("rack2")) == (["connected", "missing"], ["connected"])
+    yard.poll("rack1", 0)
+    yard.wait(DEAD_AFTER_MS + 1)
+    assert yard.bot_events("rack1") == ["connected", "missing", "missing"]
+
+
+def test_nobody_is_missing_because_the_service_was_away(yard: Grounds) -> None:
+    yard.sweep()
+    yard.wait(DEAD_AFTER_MS)
+    yard.hello("rack1")
+    yard.later(3_600_000)
+    yard.wait(DEAD_AFTER_MS - SWEEP_MS)
+    assert yard.bot_events("rack1") == ["connected"]
+    yard.wait(3 * SWEEP_MS)
+    assert yard.bot_events("rack1") == ["connected", "missing"]
+
+
+def test_a_task_that_was_lost_and_ended_elsewhere_is_done(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("rack1")
+    yard.hello("rack2")
+    yard.sweep()
+    yard.claim("rack1")
+    yard.wait(LOST_MS, awake=["rack2"])
+    assert yard.end("rack2", yard.claim("rack2")[0]) == Done(labels["a"], State.SUCCESSFUL)
+    assert yard.verdict(labels) == "finished"

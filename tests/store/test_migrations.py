@@ -1,0 +1,178 @@
+"""The migrations add up to the declared schema, on both databases, however many servers carry them out."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, NullPool, create_engine, inspect, select, text
+
+from taskyard.store import migration, schema
+from taskyard.store.migration import LOCK
+from taskyard.store.sessions import Gone
+from tests.cli.waiting import until
+from tests.postgres import Postgres
+
+#: What a server does when it starts.
+START = "import sys; from taskyard.store import migration; migration.upgrade(sys.argv[1])"
+
+#: What PostgreSQL itself says of columns, constraints and indexes.
+SHAPE = """
+SELECT relname, 'column', attname, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
+  FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+  LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+ WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0
+UNION ALL
+SELECT conrelid::regclass::text, 'constraint', conname, pg_get_constraintdef(oid), NULL, NULL
+  FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype <> 'n'
+UNION ALL
+SELECT tablename, 'index', indexname, indexdef, NULL, NULL FROM pg_indexes WHERE schemaname = 'public'
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """Makes new databases with nothing in them."""
+    if request.param == "sqlite":
+        numbers = count()
+        yield lambda: f"sqlite:///{tmp_path / f'empty{next(numbers)}.db'}"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    with ExitStack() as made:
+        yield lambda: made.enter_context(emptied(server))
+
+
+@contextmanager
+def emptied(server: Postgres) -> Iterator[str]:
+    url = server.empty()
+    try:
+        yield url
+    finally:
+        server.drop(url)
+
+
+@pytest.fixture
+def empty_url(empty: Callable[[], str]) -> str:
+    """A new database with nothing in it."""
+    return empty()
+
+
+def engine(url: str) -> Engine:
+    return create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+
+
+def test_the_migrations_add_up_to_the_schema(database_url: str) -> None:
+    with engine(database_url).connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+
+
+def test_what_no_comparison_of_metadata_sees_is_the_same_too(empty: Callable[[], str]) -> None:
+    migrated, declared = empty(), empty()
+    migration.upgrade(migrated)
+    schema.metadata.create_all(engine(declared))
+    assert shape(migrated) == shape(declared)
+    assert len(shape(declared)) > len(schema.metadata.tables)
+
+
+def shape(url: str) -> set[tuple[object, ...]]:
+    """Everything the database itself can say of its tables."""
+    asked = "SELECT tbl_name, type, name, sql FROM sqlite_master" if url.startswith("sqlite") else SHAPE
+    with engine(url).connect() as connection:
+        found = [tuple(plain(value) for value in row) for row in connection.execute(text(asked))]
+    return {row for row in found if row[0] != "alembic_version"}
+
+
+def plain(value: object) -> object:
+    return re.sub(r"\s+", " ", value) if isinstance(value, str) else value
+
+
+def test_the_first_rows_are_there(database_url: str) -> None:
+    with engine(database_url).connect() as connection:
+        filled = {table.name: connection.execute(select(table)).all() for table in schema.metadata.sorted_tables}
+    assert {name: sorted(map(tuple, rows)) for name, rows in filled.items() if rows} == {
+        "pass_lock": [(1, 0, None, None)],
+        "service": [(1, 0, 0, 0)],
+        "queue": [(0, 0, 0, "server", "", "")],
+    }
+
+
+def test_an_empty_database_becomes_the_newest_and_a_second_time_is_an_echo(empty_url: str) -> None:
+    assert migration.current(empty_url) is None
+    for _ in range(2):
+        migration.upgrade(empty_url)
+        assert migration.current(empty_url) == migration.newest()
+
+
+def test_to_look_at_a_file_that_is_not_there_does_not_make_it(tmp_path: Path) -> None:
+    assert migration.current(f"sqlite:///{tmp_path / 'none.db'}") is None
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_database_of_a_newer_program_is_refused_and_left_alone(database_url: str) -> None:
+    with engine(database_url).begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(migration.TooNew) as refusal:
+        migration.upgrade(database_url)
+    assert str(refusal.value) == (
+        f"the database has version 9999 of the schema and this program knows versions up to {migration.newest()}: "
+        "run the newer taskyard that made it, or restore a backup from before it"
+    )
+    assert migration.current(database_url) == "9999"
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str) -> None:
+    with engine(empty_url).begin() as connection:
+        connection.execute(
+            text("CREATE TABLE answer (mine INTEGER)")
+        )  # the last table that version 1 makes of its kind
+    with pytest.raises(Exception, match="already exists"):
+        migration.upgrade(empty_url)
+    with engine(empty_url).connect() as connection:
+        assert inspect(connection).get_table_names() == ["answer"]
+
+
+def test_a_database_that_is_not_there_is_said_to_be_gone(tmp_path: Path) -> None:
+    with pytest.raises(Gone, match="cannot be migrated: unable to open database file"):
+        migration.upgrade(f"sqlite:///{tmp_path / 'no folder' / 'some.db'}")
+    with pytest.raises(Gone, match="cannot be migrated: connection is bad"):
+        migration.upgrade(f"postgresql://postgres@/some?host={tmp_path}")
+
+
+def test_servers_that_start_at_once_take_turns_in_postgresql(postgres: Postgres) -> None:
+    with emptied(postgres) as url:
+        with psycopg.connect(url) as holder:
+            holder.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            servers = [start(url) for _ in range(2)]
+            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            until(lambda: holder.execute(waiting).fetchone() == (2,), "both to wait for their turn")
+        assert [ended(server) for server in servers] == [(0, b"")] * 2
+        assert migration.current(url) == migration.newest()
+
+
+def test_servers_that_start_at_once_take_turns_in_sqlite(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    servers = [start(url) for _ in range(2)]
+    assert [ended(server) for server in servers] == [(0, b"")] * 2
+    assert migration.current(url) == migration.newest()
+
+
+def start(url: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", START, url], stderr=subprocess.PIPE)
+
+
+def ended(server: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    said = server.communicate(timeout=60)[1]
+    return server.returncode, said
+
+
+def test_nothing_else_of_the_store_pays_for_the_tools_of_migrations() -> None:
+    asked = "import sys, taskyard.store.statements; print({'alembic', 'sqlalchemy'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

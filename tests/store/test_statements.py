@@ -1,0 +1,187 @@
+"""Every statement: well formed, used, understood by both databases, and where it matters served by an index."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from taskyard.core.words import State
+from taskyard.store import schema, verbs
+from taskyard.store.opening import open_store
+from taskyard.store.postgres import _OPTIONS
+from taskyard.store.statements import POSTGRES, SQLITE, Statement, for_postgres, for_sqlite, lockless, statements
+from taskyard.store.verbs.keeping import fact
+from tests.store.rows import NOW, READY, add_graph, add_tasks, move
+
+FOLDER = Path(verbs.__file__).parents[1]
+VERBS = "".join(path.read_text(encoding="utf-8") for path in sorted((FOLDER / "verbs").glob("*.py")))
+FILES = sorted((FOLDER / "statements").glob("*.sql"))
+NAMES = sorted(statements(SQLITE))
+#: What is asked in every transaction, however large the tables are.
+HOT = [
+    "look_tasks", "candidates", "dependents", "dependents_from", "prerequisites", "due", "leased_by", "keep_tasks",
+    "recount_edges", "peek_graphs", "look_graphs", "turn_graphs", "stirs", "drop_stirs", "notes", "look_note",
+    "notes_about", "notes_in", "events_of", "definitions", "tasks_with_labels", "tasks_in", "roots_in", "polled",
+    "end_attempts", "attempts_of", "contenders", "contenders_among", "mutexes_of", "limits_of", "holds_of", "see_bots",
+    "look_bots", "queues_with", "queues_after", "answers", "audits_of",
+    *(name for name in NAMES if name.startswith("carry_")),
+]  # fmt: skip
+
+
+def test_every_file_is_made_of_statements_and_nothing_else() -> None:
+    heads = [
+        line for path in FILES for line in path.read_text(encoding="utf-8").splitlines() if re.match(r"-- .*\(", line)
+    ]
+    read = {(one.name, one.database) for database in (SQLITE, POSTGRES) for one in statements(database).values()}
+    assert len(read) == len(heads)
+    assert all(path.read_text(encoding="utf-8").rstrip().endswith(";") for path in FILES)
+
+
+@pytest.mark.parametrize("database", [SQLITE, POSTGRES])
+def test_every_statement_is_one_sentence_and_one_command(database: str) -> None:
+    for one in statements(database).values():
+        assert one.sentence.endswith("."), one.name
+        assert ";" not in one.text, one.name
+        used = set(re.findall(r"(?<!:):([a-z_]+)\b", one.text))
+        assert used == {name for name, _ in one.parameters}, one.name
+
+
+def test_both_databases_have_the_same_statements_with_the_same_parameters() -> None:
+    spelled = [{one.name: (one.each, one.parameters) for one in statements(on).values()} for on in (SQLITE, POSTGRES)]
+    assert spelled[0] == spelled[1]
+
+
+def test_every_statement_is_used_by_a_verb_and_every_verb_has_its_statement() -> None:
+    quoted = set(re.findall(r'"(\w+)"', VERBS))
+    assert [name for name in NAMES if name not in quoted] == []
+    run = set(re.findall(r'_session\.(?:rows|run|each)\(\s*"(\w+)"', VERBS))
+    assert run - set(NAMES) == set()
+
+
+def test_only_verbs_run_statements() -> None:
+    others = [path for path in FOLDER.parent.rglob("*.py") if path.parent != FOLDER / "verbs"]
+    running = [
+        path.name for path in others if re.search(r"session\.(rows|run|each)\(", path.read_text(encoding="utf-8"))
+    ]
+    assert running == []
+
+
+@pytest.mark.parametrize("database", [SQLITE, POSTGRES])
+def test_the_only_words_in_a_text_are_states_and_tables(database: str) -> None:
+    known = {*State, *schema.metadata.tables}
+    for one in statements(database).values():
+        assert {word for word in re.findall(r"'([^']*)'", one.text) if word and word not in known} == set(), one.name
+
+
+def test_a_statement_that_writes_says_where() -> None:
+    for one in statements(SQLITE).values():
+        if one.text.startswith(("UPDATE", "DELETE")):
+            assert " WHERE " in one.text, one.name
+
+
+# What the databases make of them.
+
+
+@pytest.fixture
+def sqlite(sqlite_url: str) -> Iterator[sqlite3.Connection]:
+    fill(sqlite_url)
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def postgres_plans(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection[Any]]:
+    server = request.getfixturevalue("postgres")
+    url = server.fresh()
+    fill(url)
+    with psycopg.connect(url, autocommit=True, options=_OPTIONS) as connection:
+        connection.execute("ANALYZE")
+        yield connection
+    server.drop(url)
+
+
+def fill(url: str) -> None:
+    """A few thousand rows, so that a planner has something to think about."""
+    store = open_store(url)
+    with store.write() as txn:
+        many = range(100, 2_100)
+        for graph in many:
+            add_graph(txn, graph)
+        txn.queues.add([(number, number, number, "any", "", f"d{number}") for number in range(1, 21)], 20)
+        for id in many:
+            add_tasks(txn, id, graph_id=id, queue_id=id % 20 + 1, due_ms=NOW + id)
+        for id in many[::4]:
+            move(txn, id, *READY)
+        for id in many[1::4]:
+            move(txn, id, *READY, State.RUNNING, bot=f"b{id}")
+        tasks = txn.tasks.look(many[::2])
+        for task in tasks:
+            task.contends = True
+        txn.tasks.keep(tasks)
+        txn.tasks.add_definitions([(id, id, f"t{id}", "{}", None) for id in many])
+        txn.tasks.add_mutexes([(id, f"k{id % 9}", None) for id in many])
+        txn.edges.add([(id, other, "success") for id in many[:100] for other in many[100:130]])
+        txn.attempts.begin([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
+        txn.events.add([(id, 1, 1, fact(NOW, (None, "a", None, None), None, None)) for id in many])
+        txn.notes.add([("tell", id, id, "a", "b", "", "") for id in many])
+        txn.passes.stir(many)
+        txn.events.add_answers([(f"k{id}", "", "", NOW) for id in many])
+        txn.events.add_audits([(NOW, "", "", id, "") for id in many])
+        txn.bots.begin([(f"b{id}", "s", 1, NOW, NOW, None, None, 0) for id in many])
+        txn.bots.set_dimensions([(f"b{id}", "[]") for id in many])
+        txn.bots.set_settings([(f"b{id}", None, None, 0, 0) for id in many])
+    store.close()
+
+
+def test_sqlite_understands_every_statement(sqlite: sqlite3.Connection) -> None:
+    for one in statements(SQLITE).values():
+        sqlite.execute(f"EXPLAIN {for_sqlite(one)}", [None] * len(one.parameters))
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_sqlite_finds_what_is_hot_by_an_index(sqlite: sqlite3.Connection, analyzed: bool) -> None:
+    if analyzed:
+        sqlite.execute("ANALYZE")
+    scans = {name: sqlite_scans(sqlite, statements(SQLITE)[name]) for name in HOT}
+    assert {name: found for name, found in scans.items() if found} == {}
+
+
+def sqlite_scans(connection: sqlite3.Connection, one: Statement) -> list[str]:
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {for_sqlite(one)}", [None] * len(one.parameters))
+    return [row[3] for row in rows if row[3].startswith("SCAN ") and "VIRTUAL TABLE" not in row[3]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_postgres_understands_every_statement(postgres_plans: psycopg.Connection[Any], name: str) -> None:
+    text = for_postgres(statements(POSTGRES)[name])
+    for spelled in (text, lockless(text)):
+        postgres_plans.execute(f"PREPARE one AS {spelled}".encode())
+        postgres_plans.execute("DEALLOCATE one")
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_postgres_finds_what_is_hot_by_an_index(postgres_plans: psycopg.Connection[Any], name: str) -> None:
+    one = statements(POSTGRES)[name]
+    postgres_plans.execute(f"PREPARE one AS {for_postgres(one)}".encode())
+    values = f"({', '.join(['NULL'] * len(one.parameters))})" if one.parameters else ""
+    row = postgres_plans.execute(f"EXPLAIN (FORMAT JSON) EXECUTE one{values}".encode()).fetchone()
+    postgres_plans.execute("DEALLOCATE one")
+    assert row is not None
+    assert [step for step in steps(row[0][0]["Plan"]) if reads_all(step)] == []
+
+
+def steps(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {name: value for name, value in plan.items() if name != "Plans"}
+    for part in plan.get("Plans", ()):
+        yield from steps(part)
+
+
+def reads_all(step: dict[str, Any]) -> bool:
+    """Whether a step of a plan reads a whole table, or a whole index."""
+    kind = step["Node Type"]
+    return kind == "Seq Scan" or (kind.startswith("Index") and "Index Cond" not in step)

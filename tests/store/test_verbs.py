@@ -1,0 +1,522 @@
+"""Every verb about tasks, graphs, edges, attempts, the fleet and admission, on both databases."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from taskyard.core.graph.document import Mutex
+from taskyard.core.graph.verdict import Handlers, Tally
+from taskyard.core.words import GraphState, Millis, On, Reason, Signal, State
+from taskyard.store.opening import Store, open_store
+from taskyard.store.sessions import Busy, Taken
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.fleet import dimensions_text
+from taskyard.store.verbs.keeping import EventRow, Service, fact
+from taskyard.store.verbs.passes import HoldRow, PassLock, PoolRow
+from taskyard.store.verbs.work import AttemptRow, EdgeRow, InEdge, Shape
+from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move
+
+S = State
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    store = open_store(database_url)
+    yield store
+    store.close()
+
+
+# Tasks.
+
+
+def test_a_task_is_read_as_it_was_born(store: Store) -> None:
+    columns = {"handles": 1, "excludes": 1, "awaited": 2, "met": 1, "broken": 3, "impossible": 4, "hidden": 1}
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 7, due_ms=NOW, not_before_ms=5, **columns)
+    with store.read() as txn:
+        (task,) = txn.tasks.look([7])
+    assert (task.id, task.graph, task.state, task.stored) == (7, 1, S.UNSCHEDULED, S.UNSCHEDULED)
+    assert (task.handles, task.excludes, task.hidden, task.contends) == (True, True, True, False)
+    assert (task.edges.awaited, task.edges.met, task.edges.broken, task.edges.impossible) == (2, 1, 3, 4)
+    assert (task.due_ms, task.life.not_before_ms, task.life.round, task.bot) == (NOW, 5, 1, None)
+
+
+def test_tasks_come_in_the_order_of_their_ids_and_the_missing_do_not_come(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 9, 3, 5)
+        assert [task.id for task in txn.tasks.look([9, 404, 5, 3])] == [3, 5, 9]
+
+
+def test_carry_writes_the_whole_task(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1)
+        task = move(txn, 1, S.PENDING, S.WAITING, S.RUNNING, bot="b1")
+        task.life = replace(task.life, state=S.FAILED, attempt=1, ended=Signal.FAIL, round=2, reruns_used=3)
+        task.bot, task.reason, task.not_by, task.fence, task.due_ms = None, "exit_code", "b1", LARGEST, NOW
+        task.handlers, task.telling, task.contends = Handlers(1, 2), 3, True
+        txn.tasks.carry([(task, S.RUNNING)])
+        (read,) = txn.tasks.look([1])
+    assert read == task
+
+
+#: For each shape where a task was written last, through which states it went on, and who has it then.
+SHAPED = {
+    Shape.READY: ((), READY, None),
+    Shape.STARTED: (READY, (S.RUNNING,), "b1"),
+    Shape.SENT: ((), (*READY, S.RUNNING), "b1"),
+    Shape.ENDED: ((*READY, S.RUNNING), (S.SUCCESSFUL,), None),
+}
+
+
+@pytest.mark.parametrize("shape", Shape)
+def test_carry_writes_several_moves_as_one_and_what_their_shape_can_change(store: Store, shape: Shape) -> None:
+    before, after, bot = SHAPED[shape]
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1)
+        task = move(txn, 1, *before, bot="b1" if S.RUNNING in before else None)
+        source = (*before, *after)[-2]
+        task.life, task.bot = replace(task.life, state=after[-1]), bot
+        task.reason, task.moved_ms, task.due_ms = "in_line", LATER, None if shape is Shape.ENDED else LATER
+        txn.tasks.carry([(task, source)], shape)
+        assert txn.tasks.look([1]) == [task]
+
+
+def test_carry_refuses_a_task_that_moved_meanwhile_and_nothing_of_the_batch_stays(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1, 2)
+    with store.read() as txn:
+        old = txn.tasks.look([1, 2])
+    with store.write() as txn:
+        move(txn, 2, S.PENDING)
+    for task in old:
+        task.life = replace(task.life, state=S.BLOCKED)
+    with pytest.raises(Busy), store.write() as txn:
+        txn.tasks.carry([(task, S.UNSCHEDULED) for task in old])
+    with store.read() as txn:
+        assert [task.state for task in txn.tasks.look([1, 2])] == [S.UNSCHEDULED, S.PENDING]
+
+
+def test_keep_writes_what_changed_without_a_move_and_refuses_who_moved(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1)
+        (task,) = txn.tasks.look([1])
+        task.edges, task.handlers = replace(task.edges, awaited=5, met=6), Handlers(7, 8)
+        task.telling, task.contends, task.due_ms = 9, True, LATER
+        txn.tasks.keep([task])
+        assert txn.tasks.look([1]) == [task]
+        task.edges = replace(task.edges, broken=4, impossible=3)
+        txn.tasks.recount([task])
+        assert txn.tasks.look([1]) == [task]
+        move(txn, 1, S.PENDING)
+    with pytest.raises(Busy), store.write() as txn:
+        txn.tasks.keep([task])
+
+
+MOVES_THE_SCHEMA_REFUSES = {
+    "no arrow": ([S.PENDING, S.WAITING, S.RUNNING, S.SUCCESSFUL, S.RUNNING], "b1"),
+    "no arrow out of successful": ([S.PENDING, S.SUCCESSFUL, S.PENDING], None),
+    "a leap": ([S.WAITING], None),
+    "leased by nobody": ([S.PENDING, S.WAITING, S.RUNNING], None),
+    "had without a lease": ([S.PENDING, S.WAITING], "b1"),
+}
+
+
+@pytest.mark.parametrize("case", MOVES_THE_SCHEMA_REFUSES)
+def test_the_schema_itself_refuses_what_the_machine_does_not_know(store: Store, case: str) -> None:
+    targets, bot = MOVES_THE_SCHEMA_REFUSES[case]
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1)
+        for target in targets[:-1]:
+            move(txn, 1, target, bot="b1" if target is S.RUNNING else None)
+    with pytest.raises(REFUSED), store.write() as txn:
+        move(txn, 1, targets[-1], bot=bot)
+    with store.read() as txn:
+        assert txn.tasks.look([1])[0].state is (targets[-2] if len(targets) > 1 else S.UNSCHEDULED)
+
+
+@pytest.mark.parametrize("born", [{"state": "pending"}, {"state": "asleep"}, {"awaited": -1}, {"queue_id": 404}])
+def test_the_schema_refuses_who_is_born_as_nobody_is(store: Store, born: dict[str, object]) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+    with pytest.raises(REFUSED), store.write() as txn:
+        add_tasks(txn, 1, **born)
+
+
+@pytest.mark.parametrize("table", ["tasks", "labels", "attempts", "queues", "dimensions", "events"])
+def test_a_key_that_is_in_use_is_taken(store: Store, table: str) -> None:
+    def fill(txn: Txn) -> None:
+        match table:
+            case "tasks":
+                add_tasks(txn, 2)
+            case "labels":
+                txn.tasks.add_definitions([(1, 1, "a", "{}", None)])
+            case "attempts":
+                txn.attempts.begin([(1, 1, "b", "s", "p", 1, 1, 0, NOW)])
+            case "queues":
+                txn.queues.add([(5, 1, 5, "any", "", "x")], 1)
+            case "dimensions":
+                txn.queues.add([(6, 2, 5, "any", "", "x")], 1)
+            case _:
+                txn.events.add([(1, 1, 1, "[]")])
+
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1)
+        fill(txn)
+    with pytest.raises(Taken), store.write() as txn:
+        fill(txn)
+
+
+def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_graph(txn, 2)
+        add_tasks(txn, 1, 2, 3, due_ms=NOW)
+        add_tasks(txn, 4, awaited=1, due_ms=NOW - 1)
+        add_tasks(txn, 5, hidden=1)
+        add_tasks(txn, 6, graph_id=2, due_ms=NOW + 5)
+        txn.tasks.add_definitions([(id, 1, f"t{id}", f"d{id}", None) for id in (1, 2)] + [(6, 2, "t1", "", "dd")])
+        move(txn, 3, S.PENDING)
+        assert txn.tasks.page(1, [S.UNSCHEDULED], 1, 2) == [2, 4]
+        assert txn.tasks.page(1, [S.UNSCHEDULED, S.PENDING], 1, 2) == [2, 3]
+        assert txn.tasks.roots(1, S.UNSCHEDULED, 0, 9) == [1, 2]
+        assert txn.tasks.hidden(1, 0, 9) == [5]
+        assert txn.tasks.due(NOW, 2)[0] == 4
+        assert set(txn.tasks.due(NOW, 9)) == {1, 2, 3, 4}
+        assert txn.tasks.definitions([1, 6, 404]) == {1: ("t1", "d1"), 6: ("t1", "")}
+        assert sorted(txn.tasks.definitions_of(2)) == [(6, "t1", "", "dd")]
+        assert txn.tasks.with_labels(1, ["t1", "t2", "t9"]) == {"t1": 1, "t2": 2}
+        txn.tasks.unhide([5])
+        assert txn.tasks.hidden(1, 0, 9) == []
+        assert txn.tasks.roots(1, S.UNSCHEDULED, 2, 9) == [5]
+
+
+def test_candidates_are_the_first_of_each_queue_and_none_of_a_canceled_graph(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn, 1)
+        add_graph(txn, 2)
+        txn.queues.add([(8, 1, 8, "any", "", "a"), (9, 2, 9, "any", "", "b")], 2)
+        ranks = {11: (8, 100, 5), 12: (8, 50, 9), 13: (8, 100, 4), 14: (8, 100, 4), 15: (9, 200, 1), 16: (9, 0, 1)}
+        for id, (queue, priority, created) in ranks.items():
+            add_tasks(txn, id, queue_id=queue, priority=priority, created_ms=created, graph_id=2 if id == 16 else 1)
+            move(txn, id, *READY)
+        add_tasks(txn, 17, queue_id=8, priority=1)
+        assert {row[0] for row in txn.tasks.candidates([8, 9], 3)} == {12, 13, 14, 15, 16}
+        assert sorted(txn.tasks.candidates([8], 1)) == [(12, 8, 50, 9, None)]
+        assert {row[0] for row in txn.tasks.candidates([8], 9)} == {11, 12, 13, 14}
+        assert txn.tasks.waiting(8, "command", 3) == [12, 13, 14]
+        assert txn.tasks.waiting(8, "noop", 3) == []
+        assert txn.graphs.cancel(2, NOW)
+        assert {row[0] for row in txn.tasks.candidates([9], 9)} == {15}
+        assert txn.tasks.waiting(9, "command", 3) == [15]
+
+
+# Graphs, edges, attempts.
+
+
+def test_a_graph_is_begun_defined_counted_and_turned(store: Store) -> None:
+    definition = ("taskyard", "nightly", "r", "d", "[]", "digest")
+    with store.write() as txn:
+        assert txn.graphs.add(1, "running", NOW, "me")
+        assert not txn.graphs.add(1, "running", LATER, "you"), "the same graph again is an echo"
+        txn.graphs.define(1, definition)
+        txn.graphs.define(1, ("x",) * 6)
+        assert txn.graphs.definition(1) == definition
+        assert txn.graphs.definition(2) is None
+        assert txn.graphs.loading(NOW, 9) == []
+        assert txn.graphs.loading(LATER, 9) == [(1, "me")]
+        txn.graphs.set_loader(1, None)
+        txn.graphs.set_created(1, LATER)
+        txn.graphs.count_extension(1, 3)
+        txn.graphs.turn([(1, "blocked", 1, 2, 3, 4, NOW)])
+        assert txn.graphs.cancel(1, LATER)
+        assert not txn.graphs.cancel(1, NOW), "canceling twice is an echo"
+        (graph,) = txn.graphs.look([1])
+        assert txn.graphs.peek([1]) == [graph]
+    assert (graph.state, graph.tally, graph.events) == (GraphState.BLOCKED, Tally(1, 2, 3), 4)
+    assert (graph.extensions, graph.created_ms, graph.canceled_ms, graph.loader) == (3, LATER, LATER, None)
+
+
+@pytest.mark.parametrize("row", [(1, "asleep", 0, 0, 0, 0, NOW), (1, "running", -1, 0, 0, 0, NOW)])
+def test_a_graph_turns_only_into_what_a_graph_can_be(store: Store, row: tuple[object, ...]) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+    with pytest.raises(REFUSED), store.write() as txn:
+        txn.graphs.turn([row])
+
+
+def test_a_graph_that_never_became_whole_is_dropped_in_pages_whatever_hangs_on_what(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        txn.graphs.define(1, ("",) * 6)
+        add_tasks(txn, *range(1, 6))
+        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None) for id in range(1, 6)])
+        txn.tasks.add_mutexes([(1, "door", None)])
+        txn.tasks.add_limits([(1, "licence", 2)])
+        txn.edges.add([(1, 5, "success"), (5, 2, "success"), (3, 4, "always")])
+        assert [txn.graphs.drop_page(1, 2) for _ in range(3)] == [False, False, True]
+        assert txn.graphs.peek([1]) == []
+        assert txn.graphs.definition(1) is None
+
+
+def test_edges_are_read_from_both_ends_in_order(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1, 2, 3, 4)
+        txn.edges.add([(2, 3, "success"), (1, 4, "always"), (1, 3, "failure"), (1, 2, "success"), (1, 3, "always")])
+        txn.edges.note_ran([(1, 3, "failure", 2), (1, 4, "always", 5)])
+        move(txn, 1, S.PENDING)
+        assert [(edge.prerequisite, edge.dependent) for edge in txn.edges.out_of([2, 1], 4)] == [
+            (1, 2), (1, 3), (1, 3), (1, 4),
+        ]  # fmt: skip
+        assert txn.edges.out_of([2], 9) == [EdgeRow(2, 3, On.SUCCESS, None)]
+        assert [edge.dependent for edge in txn.edges.page(1, 3, 9)] == [3, 3, 4]
+        assert txn.edges.page(1, 4, 9) == [EdgeRow(1, 4, On.ALWAYS, 5)]
+        assert txn.edges.beyond([1, 2], (1, 3, "always"), 9) == [(1, 3, "failure"), (1, 4, "always"), (2, 3, "success")]
+        assert txn.edges.leading([1, 2, 3, 404]) == {1, 2}
+        assert txn.edges.leading([]) == set()
+        into = txn.edges.into([3, 2])
+        assert [(edge.dependent, edge.prerequisite) for edge in into] == [(2, 1), (3, 1), (3, 1), (3, 2)]
+        assert InEdge(1, 3, On.FAILURE, 2, S.PENDING, 0) in into
+    with pytest.raises(REFUSED), store.write() as txn:
+        txn.edges.add([(1, 404, "success")])
+
+
+def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1)
+        task = move(txn, 1, *READY, S.RUNNING, bot="b1")
+        task.life = replace(task.life, attempt=1)
+        source, task.life = task.state, replace(task.life, state=S.STOPPING)
+        txn.tasks.carry([(task, source)])
+        txn.attempts.begin([(1, 1, "b1", "s1", "p1", LARGEST, 2, 3, NOW)])
+        assert txn.attempts.of(1) == [AttemptRow(1, "b1", "s1", "p1", LARGEST, 2, 3, NOW, None, None, None, None)]
+        assert txn.attempts.polled(["b1", "b2"]) == [("b1", "p1", 1)]
+        assert txn.tasks.leased_by(["b1", "b2"]) == [(1, "b1")]
+        txn.attempts.end([(1, 1, LATER, "fail", "exit_code", 3)])
+        txn.attempts.add_results([(1, 1, "{}")])
+        (attempt,) = txn.attempts.of(1)
+        assert (attempt.ended_ms, attempt.signal, attempt.reason, attempt.exit_code) == (LATER, "fail", "exit_code", 3)
+    with pytest.raises(Busy), store.write() as txn:
+        txn.attempts.end([(1, 1, LATER, "succeed", "done", 0)])
+
+
+# What is kept.
+
+
+def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None:
+    happened = fact(NOW, ("a", "b", "c", "r"), 2, 'bot \N{SNOWMAN} "')
+    rows = [(7, number, 1, happened) for number in (1, 2, 4)]
+    events = [EventRow(7, number, 1, NOW, "a", "b", "c", 2, 'bot \N{SNOWMAN} "', "r") for number in (1, 2)]
+    with store.write() as txn:
+        txn.events.add([*rows, (1, 3, 1, fact(NOW, (None, "running", None, None), None, None))])
+        txn.events.put_out([(1, rows[:2]), (3, []), (2, rows[2:]), (1, rows[2:])])
+        assert txn.events.of(7, 1, 1) == events[1:]
+        assert [event.number for event in txn.events.of(7, 0, 9)] == [1, 2, 4]
+        told = txn.events.outbox(9)
+        assert [(one.graph, one.number, len(one.events)) for one in told] == [(1, 2, 2), (1, 4, 1), (2, 4, 1)]
+        assert told[0].events == tuple(events)
+        txn.events.drop_outgoing(told[:2])
+        assert txn.events.outbox(9) == told[2:]
+
+
+def test_what_people_asked_for_is_kept_in_order_and_answers_for_a_while(store: Store) -> None:
+    with store.write() as txn:
+        txn.events.add_audits([(NOW, "ann", f"a{n}", 1, "") for n in range(3)])
+        assert [row.action for row in txn.events.audits_of(1, 2)] == ["a0", "a1"]
+        txn.events.add_answers([("k1", "d1", "x", NOW), ("k2", "d2", "y", LATER)])
+        assert txn.events.answers(["k2", "k1", "k3"]) == {"k1": ("d1", "x"), "k2": ("d2", "y")}
+        assert txn.events.forget_answers(LATER) == 1
+        assert txn.events.answers(["k1", "k2"]) == {"k2": ("d2", "y")}
+
+
+def test_notes_stand_in_order_until_they_are_done(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        tell = ("tell", 1, 7, "running", "failed", "", "")
+        txn.notes.add([tell, ("open", 1, None, None, None, "", ""), tell])
+        first, second, third = txn.notes.after(0, 9)
+        assert first.id < second.id < third.id
+        assert (first.kind, first.graph, first.task, first.source, first.target, first.cursor) == (*tell[:5], 0)
+        assert txn.notes.after(first.id, 1) == [second]
+        assert txn.notes.about([7, 8]) == [first, third]
+        assert txn.notes.in_graph(1, "tell") == [first, third]
+        assert txn.notes.first(1, "tell") == first
+        assert txn.notes.first(2, "tell") is None
+        txn.notes.advance(third.id, LARGEST)
+        assert txn.notes.look(third.id) == replace(third, cursor=LARGEST)
+        assert txn.notes.old("tell", LARGEST, 9) == [first]
+        txn.notes.drop(first.id)
+        assert txn.notes.look(first.id) is None
+        assert [note.id for note in txn.notes.after(0, 9)] == [second.id, third.id]
+
+
+def test_the_service_remembers_since_when_it_is_up(store: Store) -> None:
+    with store.write() as txn:
+        txn.notes.set_service(Service(NOW, LATER))
+        assert txn.notes.service() == Service(NOW, LATER)
+
+
+# The fleet.
+
+
+def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
+    with store.write() as txn:
+        txn.bots.begin([("b1", "s1", 4, NOW, NOW, None, None, 0), ("b2", "s1", 1, NOW, LATER, "ill", None, 1)])
+        txn.bots.set_dimensions([("b1", dimensions_text((("os", ("linux",)),))), ("b2", dimensions_text(()))])
+        assert set(txn.bots.look(["b1", "b2", "b3"])) == {"b1", "b2"}
+        txn.bots.see([("b1", "p9", LATER)])
+        txn.bots.set_settings([("b1", "unfit", "repairs", 1, 0)])
+        bot = txn.bots.look(["b1"])["b1"]
+        assert (bot.session, bot.poll, bot.facts.slots, bot.facts.last_seen_ms) == ("s1", "p9", 4, LATER)
+        assert bot.facts.dimensions == (("os", ("linux",)),)
+        assert (bot.facts.quarantined, bot.facts.maintenance, bot.facts.draining) == ("unfit", "repairs", True)
+        txn.bots.begin([("b1", "s2", 2, 0, NOW, None, None, 0)])
+        txn.bots.set_dimensions([("b1", dimensions_text(()))])
+        bot = txn.bots.look(["b1"])["b1"]
+        assert (bot.session, bot.poll, bot.facts.slots, bot.facts.dimensions) == ("s2", "", 2, ())
+        assert txn.bots.silent(LATER, 9) == ["b1"]
+        txn.bots.miss(["b1"])
+        assert txn.bots.silent(Millis(LATER + 1), 9) == ["b2"]
+        txn.bots.end(["b2"])
+        assert txn.bots.silent(Millis(LATER + 1), 9) == []
+        fleet = txn.bots.fleet()
+        assert [(one.facts.id, one.missing, one.facts.terminated) for one in fleet] == [
+            ("b1", True, False), ("b2", False, True),
+        ]  # fmt: skip
+
+
+def test_the_fleet_counts_what_each_bot_runs(store: Store) -> None:
+    with store.write() as txn:
+        txn.bots.begin([(bot, "s1", 4, NOW, NOW, None, None, 0) for bot in ("b1", "b2")])
+        txn.bots.set_dimensions([(bot, "[]") for bot in ("b1", "b2")])
+        add_graph(txn)
+        add_tasks(txn, 1, 2)
+        for id in (1, 2):
+            move(txn, id, *READY, S.RUNNING, bot="b1")
+        assert [(bot.facts.id, bot.facts.busy) for bot in txn.bots.fleet()] == [("b1", 2), ("b2", 0)]
+
+
+def test_the_events_of_a_bot_come_newest_first(store: Store) -> None:
+    with store.write() as txn:
+        txn.bots.begin([("b1", "s1", 4, NOW, NOW, None, None, 0)])
+        txn.bots.set_dimensions([("b1", "[]")])
+        txn.bots.add_events([("b1", id, NOW, "connected", None, None, "") for id in ("ff", "fe", "fd")])
+        txn.bots.count_events([("b1", 3)])
+        assert [row[1] for row in txn.bots.events("b1", 2)] == ["fd", "fe"]
+        assert txn.bots.look(["b1"])["b1"].events == 3
+
+
+def test_queues_are_numbered_in_the_order_of_their_commits(store: Store) -> None:
+    with store.write() as txn:
+        assert txn.queues.lock() == 0
+        txn.queues.add([(LARGEST, 1, 7, "any", "p", '[["a",["b"]]]')], 1)
+    with store.write() as txn:
+        assert txn.queues.lock() == 1
+        txn.queues.add([(1, 2, 7, "any", "", "[]"), (2, 3, 8, "any", "", "[ ]")], 3)
+    with store.read() as txn:
+        assert [queue.number for queue in txn.queues.after(-1)] == [0, 1, 2, 3]
+        (queue,) = txn.queues.after(0)[:1]
+        assert (queue.id, queue.hash, queue.root, queue.pool, queue.dimensions) == (
+            LARGEST, 7, "any", "p", (("a", ("b",)),),
+        )  # fmt: skip
+        assert txn.queues.with_dimensions(["[]", "nothing"]) == {"[]": 1}
+        assert sorted(txn.queues.near([7, 9])) == [(1, 7), (LARGEST, 7)]
+
+
+def test_a_bot_serves_a_queue_once_however_often_it_is_said(store: Store) -> None:
+    with store.write() as txn:
+        txn.bots.begin([("b1", "s1", 1, NOW, NOW, None, None, 0)])
+        txn.bots.add_queues([("b1", 0), ("b1", 0)])
+        txn.bots.add_queues([("b1", 0)])
+        assert len(txn.care.bot_queues("", -1, 9)) == 1
+        txn.bots.drop_queues(["b1", "b2"])
+        assert txn.care.bot_queues("", -1, 9) == []
+
+
+# Admission.
+
+
+def test_the_lock_of_the_pass_is_fenced_by_its_epoch(store: Store) -> None:
+    with store.write() as txn:
+        assert txn.passes.lock() == PassLock(0, None, None)
+        txn.passes.take(1, "me", LATER)
+        assert txn.passes.hold(1, LATER)
+        assert not txn.passes.hold(0, LATER)
+        txn.passes.leave(0)
+        assert txn.passes.lock() == PassLock(1, "me", LATER)
+        txn.passes.leave(1)
+        assert txn.passes.lock() == PassLock(1, None, None)
+        assert not txn.passes.hold(1, LATER)
+
+
+def test_stirs_are_read_in_order_and_taken_up_once(store: Store) -> None:
+    with store.write() as txn:
+        txn.passes.stir([7, None, 7])
+        stirs = txn.passes.stirs(0, 9)
+        assert [task for _, task in stirs] == [7, None, 7]
+        assert txn.passes.stirs(stirs[0][0], 1) == stirs[1:2]
+        txn.passes.drop_stirs([stirs[0][0], stirs[1][0]])
+        assert txn.passes.stirs(0, 9) == stirs[2:]
+
+
+def test_contenders_are_those_that_a_pass_has_to_admit(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        txn.queues.add([(8, 1, 8, "any", "p", "a")], 1)
+        add_tasks(txn, 1, 2, 3, 4, queue_id=8, excludes=1, weight=2)
+        for id in (1, 2, 3, 4):
+            move(txn, id, S.PENDING)
+        tasks = txn.tasks.look([1, 2, 3])
+        for task in tasks:
+            task.contends = True
+        txn.tasks.keep(tasks)
+        move(txn, 3, S.WAITING)
+        assert [row.id for row in txn.passes.contenders(S.PENDING, 1, 9)] == [2]
+        assert [row.id for row in txn.passes.contenders(S.PENDING, 0, 1)] == [1]
+        (row,) = txn.passes.contenders(S.WAITING, 0, 9)
+        assert (row.id, row.state, row.weight, row.queue, row.excludes) == (3, S.WAITING, 2, 8, True)
+        assert sorted(row.id for row in txn.passes.contenders_among([1, 4, 3])) == [1, 3]
+        assert txn.passes.uncontending("p", [S.PENDING, S.WAITING], 9) == [4]
+        assert txn.passes.uncontending("q", [S.PENDING, S.WAITING], 9) == []
+
+
+def test_what_limits_admission_is_described_and_described_again(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1, 2)
+        txn.tasks.add_mutexes([(1, "b", "p"), (1, "a", None), (2, "a", None)])
+        txn.tasks.add_limits([(1, "y", 2), (1, "x", 1)])
+        assert txn.passes.mutexes_of([1]) == {1: (Mutex("a"), Mutex("b", "p"))}
+        assert txn.passes.limits_of([1, 2]) == {1: (("x", 1), ("y", 2))}
+        for total in (3, 5):
+            txn.passes.set_limit("x", total)
+            txn.passes.set_pool("p", total, from_bots=False)
+        txn.passes.set_pool("live", None, from_bots=True)
+        assert txn.passes.named_limits() == {"x": 5}
+        assert txn.passes.pools() == [PoolRow("live", None, True), PoolRow("p", 5, False)]
+        for _ in range(2):
+            txn.passes.set_order("a", greedy=True)
+        assert txn.passes.greedy_keys() == {"a"}
+        txn.passes.set_order("a", greedy=False)
+        assert txn.passes.greedy_keys() == frozenset()
+
+
+def test_the_last_word_on_a_held_task_is_kept(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1, 2)
+        txn.passes.set_holds([(1, "mutex", "door", 7, NOW), (2, "no_bot", None, None, None)])
+        txn.passes.set_holds([(1, "capacity", "p", None, LATER)])
+        assert txn.passes.holds_of([1, 3]) == {1: HoldRow(1, Reason.CAPACITY, "p", None, LATER)}
+        txn.passes.drop_holds([1, 3])
+        assert set(txn.passes.holds_of([1, 2])) == {2}

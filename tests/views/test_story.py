@@ -1,0 +1,150 @@
+"""The story of a task: everything in order, and the machine agrees with it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from taskyard.core.machine import REASONS
+from taskyard.core.words import Reason, Signal, State
+from taskyard.lifecycle.commands import Poll, Report
+from taskyard.lifecycle.polling import poll
+from taskyard.views import story as stories
+from taskyard.views.story import About, Asked, Attempted, Birth, Contradiction, Moved, Story, replayed, story
+from tests.lifecycle.test_care import ask_for_one, end_one, follow_notes, wild
+from tests.lifecycle.yard import Yard, chain
+
+S, G = State, Signal
+
+
+@pytest.fixture
+def yard(database_url: str) -> Iterator[Yard]:
+    yard = Yard(database_url)
+    yield yard
+    yard.close()
+
+
+def told(yard: Yard, task: int) -> Story:
+    with yard.store.read() as txn:
+        return story(txn, task)
+
+
+def test_a_task_that_was_only_born_has_a_birth_and_the_wish_for_it(yard: Yard) -> None:
+    labels = yard.submit(chain("a", "b"))
+    one = told(yard, labels["b"])
+    assert one == Story(
+        Birth(labels["b"], labels.graph, "b", yard.now),
+        (Asked(yard.now, About.GRAPH, "ann", "submit", "2 tasks"),),
+        (),
+        State.UNSCHEDULED,
+        whole=True,
+    )
+    assert replayed(one) is State.UNSCHEDULED
+
+
+def test_a_story_tells_moves_attempts_and_wishes_in_order(yard: Yard) -> None:
+    labels = yard.submit({"tasks": {"a": {"reruns": 1, "task": {"payload": {"command": ["true"]}}}}})
+    born = yard.now
+    yard.hello("b1")
+    yard.later(10)
+    (first,) = yard.claim("b1")
+    yard.later(10)
+    yard.end("b1", first, Signal.FAIL, exit_code=3)
+    (second,) = yard.claim("b1")
+    one = told(yard, labels["a"])
+    moves = [
+        (move.at_ms - born, move.source, move.signal, move.target) for move in one.happened if isinstance(move, Moved)
+    ]
+    assert moves == [
+        (0, S.UNSCHEDULED, G.RELEASE, S.PENDING),
+        (0, S.PENDING, G.ADMIT, S.WAITING),
+        (10, S.WAITING, G.CLAIM, S.RUNNING),
+        (20, S.RUNNING, G.FAIL, S.PENDING),
+        (20, S.PENDING, G.ADMIT, S.WAITING),
+        (20, S.WAITING, G.CLAIM, S.RUNNING),
+    ]
+    assert isinstance(one.happened[0], Asked)
+    last = one.happened[-1]
+    assert isinstance(last, Moved)
+    assert (last.at_ms, last.reason, last.attempt, last.bot) == (yard.now, REASONS[G.CLAIM], 2, "b1")
+    assert [(a.number, a.bot, a.fence, a.lease_until_ms, a.ended_ms, a.signal, a.reason) for a in one.attempts] == [
+        (1, "b1", first.fence, None, yard.now, G.FAIL, Reason.EXIT_CODE),
+        (2, "b1", second.fence, second.until_ms, None, None, None),
+    ]
+    assert isinstance(one.attempts[0], Attempted)
+    assert one.attempts[0].exit_code == 3
+    assert replayed(one) is one.state is S.RUNNING
+
+
+def test_what_people_asked_about_a_task_stands_before_what_follows_from_it(yard: Yard) -> None:
+    labels = yard.submit(chain("a"))
+    yard.later(5)
+    with yard.corridor() as corridor:
+        corridor.txn.events.add_audits([(yard.now, "bob", "cancel", labels["a"], "why not")])
+        corridor.txn.events.add_audits([(yard.now + 1, "bob", "extend", labels.graph, "1 tasks")])
+    asked = [one for one in told(yard, labels["a"]).happened if isinstance(one, Asked)]
+    assert [(one.actor, one.about, one.action) for one in asked] == [
+        ("ann", About.GRAPH, "submit"), ("bob", About.TASK, "cancel"), ("bob", About.GRAPH, "extend"),
+    ]  # fmt: skip
+
+
+def test_there_is_no_story_of_nobody(yard: Yard) -> None:
+    with pytest.raises(LookupError, match="there is no task 0000000000000007"):
+        told(yard, 7)
+
+
+def test_a_story_is_read_in_pages_and_says_when_it_is_not_told_to_its_end(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("b1")
+    yard.end("b1", yard.claim("b1")[0])
+    monkeypatch.setattr(stories, "PAGE_MAX", 1)
+    whole = told(yard, labels["a"])
+    assert whole.whole
+    assert replayed(whole) is State.SUCCESSFUL
+    monkeypatch.setattr(stories, "MOVES_MAX", 2)
+    part = told(yard, labels["a"])
+    assert not part.whole
+    assert part.happened == whole.happened[:3]
+    with pytest.raises(Contradiction, match="not told to its end"):
+        replayed(part)
+
+
+@pytest.mark.parametrize("wrong", [{"source": State.SKIPPED}, {"signal": Signal.REUSE}, {"target": State.FAILED}])
+def test_a_story_that_is_no_walk_through_the_machine_is_a_contradiction(yard: Yard, wrong: dict[str, object]) -> None:
+    labels = yard.submit(chain("a"))
+    one = told(yard, labels["a"])
+    last = one.happened[-1]
+    assert isinstance(last, Moved)
+    spoiled = replace(one, happened=(*one.happened[:-1], replace(last, **wrong)))  # type: ignore[arg-type]
+    with pytest.raises(Contradiction, match=f"event {last.number} of task"):
+        replayed(spoiled)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_replaying_what_happened_gives_what_is_stored(yard: Yard, seed: int) -> None:
+    chance = Random(seed)
+    graphs = [yard.submit(wild(chance)) for _ in range(3)]
+    yard.hello("b1")
+    for _ in range(40):
+        yard.later(1)
+        yard.claim("b1", 2)
+        end_one(yard, chance, ["b1"])
+        ask_for_one(yard, chance, graphs)
+        follow_notes(yard)
+    stories_told = [told(yard, id) for labels in graphs for id in labels.values()]
+    assert [replayed(one) for one in stories_told] == [yard.task(one.birth.task).state for one in stories_told]
+    assert max(len(one.attempts) for one in stories_told) > 1
+
+
+def test_an_attempt_that_was_lost_and_taken_up_again_is_told_as_two(yard: Yard) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("b1")
+    (lease,) = yard.claim("b1")
+    report = Report(lease.task, lease.attempt, lease.fence, Signal.LOSE)
+    yard.do(lambda corridor: poll(corridor, [Poll("b1", "s1", reports=(report,), want=1, poll="p")]))
+    one = told(yard, labels["a"])
+    assert [(attempt.number, attempt.signal) for attempt in one.attempts] == [(1, Signal.LOSE), (2, None)]
+    assert replayed(one) is one.state
