@@ -36,7 +36,7 @@ def candidate(task: str, priority: int = 100, created_ms: int = 0, **dimensions:
     return Candidate(TaskId(task), asked, dimension_hash(asked), priority, Millis(created_ms))
 
 
-def chosen(candidates: Sequence[Candidate], count: int = 10) -> list[TaskId]:
+def chosen(candidates: Sequence[Candidate], count: int = 10) -> list[object]:
     return [one.task for one in matching.choose(candidates, bot(), count)]
 
 

@@ -18,6 +18,7 @@ from math import prod
 from typing import Final, TypeAlias
 
 from taskyard.core import ids
+from taskyard.core.ids import Key
 from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis, TaskId
 
@@ -36,7 +37,7 @@ COMBINATIONS_MAX: Final = 8
 class Candidate:
     """A waiting task as a bot finds it in a queue."""
 
-    task: TaskId
+    task: TaskId | Key  # the text of a key sorts as the key does
     dimensions: Dimensions
     hash: int  # of the queue in which it was found
     priority: int  # 0..255, lower first
@@ -180,5 +181,5 @@ def _has(had: Mapping[str, tuple[str, ...]], key: str, value: str) -> bool:
     return any(choice in values for choice in value.split(OR))
 
 
-def _turn(candidate: Candidate) -> tuple[int, Millis, TaskId]:
+def _turn(candidate: Candidate) -> tuple[int, Millis, TaskId | Key]:
     return candidate.priority, candidate.created_ms, candidate.task

@@ -4,15 +4,17 @@ Any thread may call it. Whatever it answers is durable. It takes plain values an
 refusal is an outcome, and only what is nobody's fault is raised.
 """
 
+import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from taskyard.engine.chores import Chores
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.custody import Custody
 from taskyard.engine.extending import Extending
 from taskyard.engine.failpoints import Boundary
+from taskyard.engine.intake import still_for
 from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
@@ -28,6 +30,10 @@ from taskyard.lifecycle.outcomes import Asked, Done, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
+
+#: How long a thread that only thinks may keep the others waiting. The writer asks for its turn with every statement:
+#: at Python's own 5 ms, a check of a large document would make a poll that takes 2 ms wait for hundreds.
+SWITCH_S: Final = 0.000_5
 
 Answer = TypeVar("Answer")
 Wished = Done | Asked | Refusal
@@ -50,7 +56,7 @@ class Engine:
         self._custody: Custody | None = None
         self._writer = Writer(store, self.clock, self._hear)
         self.loop = Loop(self._writer)
-        mint, pages = Mint(self.clock), Pages(self.transact, self.clock)
+        mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
@@ -75,6 +81,7 @@ class Engine:
 
     def start(self) -> None:
         """Begin to answer, and to do what has to be done."""
+        sys.setswitchinterval(SWITCH_S)
         self.loop.start()
         self.ticker.start()
 
@@ -101,12 +108,12 @@ class Engine:
         self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = ""
     ) -> Submitted | Refusal:
         """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo."""
-        with outages():
+        with outages(), still_for(document):
             return self._submitting.submit(document, graph_id, key, actor)
 
     def extend(self, graph_id: str, document: object, *, actor: str = "") -> Submitted | Refusal:
         """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
-        with outages():
+        with outages(), still_for(document):
             return self._extending.extend(graph_id, document, actor)
 
     def cancel(self, command: Cancel) -> Wished:

@@ -5,7 +5,7 @@ All of this is done by the thread of whoever asks. It reads no store and writes 
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from graphlib import TopologicalSorter
 from typing import Final
 
@@ -53,8 +53,7 @@ def read(
 ) -> Validation:
     """Validate a document."""
     graph_id = _SOME_ID if graph is None else ids.text_of(graph)
-    with stillness() if _is_large(document) else nullcontext():
-        return validate(document, scheduler_id=scheduler_id, graph_id=graph_id, existing=existing, now=now)
+    return validate(document, scheduler_id=scheduler_id, graph_id=graph_id, existing=existing, now=now)
 
 
 def refusal(validation: Validation) -> Refusal:
@@ -78,9 +77,10 @@ def definition_of(graph: Graph, scheduler_id: str, digest: str) -> tuple[str, st
     return (scheduler_id, graph.name, graph.routing, graph.description, tags, digest)
 
 
-def _is_large(document: object) -> bool:
+def still_for(document: object) -> AbstractContextManager[None]:
+    """Keep the garbage collector still while a large document is stored."""
     tasks = document.get("tasks") if isinstance(document, dict) else None
-    return isinstance(tasks, dict) and len(tasks) > PAGE_MAX
+    return stillness() if isinstance(tasks, dict) and len(tasks) > PAGE_MAX else nullcontext()
 
 
 def _in_order(tasks: Sequence[Task]) -> list[Task]:

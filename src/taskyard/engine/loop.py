@@ -85,9 +85,13 @@ class Loop:
 
         It is never refused for overload: whoever asks waits, so there are no more of these than threads.
         """
-        assert current_thread() is not self._thread, "the writer would wait for itself"
-        answer: Answer = answer_of(self._put(_Work(act=act, boundary=boundary)))
+        answer: Answer = answer_of(self.begin(act, boundary))
         return answer
+
+    def begin(self, act: Act[Answer], boundary: Boundary) -> "Future[Answer]":
+        """Have `act` carried out in a transaction of its own; whoever asks can think of the next one meanwhile."""
+        assert current_thread() is not self._thread, "the writer would wait for itself"
+        return self._put(_Work(act=act, boundary=boundary))
 
     @property
     def waiting(self) -> int:

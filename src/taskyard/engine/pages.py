@@ -5,13 +5,15 @@ between two pages. Every step bears to be repeated: a commit may have happened t
 is known by a word of its own; once somebody has put another word there, it stops.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Final, Protocol
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Millis
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary
+from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.naming import Named, answered, remember
 from taskyard.engine.passage import Passage
 from taskyard.engine.writer import Act, Answer
@@ -54,8 +56,9 @@ class Transact(Protocol):
 class Pages:
     """Loads graphs and extensions in pages."""
 
-    def __init__(self, transact: Transact, clock: Clock) -> None:
-        self._transact = transact
+    def __init__(self, loop: Loop, clock: Clock) -> None:
+        self._loop = loop
+        self._transact = loop.transact
         self._clock = clock
 
     def load(self, named: Named) -> Submitted | Refusal | None:
@@ -65,10 +68,8 @@ class Pages:
         if not isinstance(begun, Loading):
             return begun
         try:
-            for rows in self._rows(one, begun):
-                act = _inserting(one, rows)
-                if not self._transact(act, Boundary.LOAD_PAGE):
-                    return None
+            if not self._insert(_inserting(one, rows) for rows in self._rows(one, begun)):
+                return None
         except Taken:
             self.drop(one.brood.graph_id, one.loader)
             raise
@@ -83,10 +84,8 @@ class Pages:
         if not isinstance(begun, Loading):
             return begun
         try:
-            for rows in self._rows(one, begun):
-                act = _hiding(one, rows)
-                if not self._transact(act, Boundary.LOAD_PAGE):
-                    return Changed()
+            if not self._insert(_hiding(one, rows) for rows in self._rows(one, begun)):
+                return Changed()
         except Taken:
             self._drop_extension(one)
             raise
@@ -114,6 +113,15 @@ class Pages:
         self._transact(lambda passage: _show_life(passage, one, NEVER), Boundary.LOAD_DROP)
         while self._transact(lambda passage: drop_stale_loads(passage, AT_FIRST, PAGE_MAX), Boundary.LOAD_DROP):
             pass
+
+    def _insert(self, acts: Iterable[Act[bool]]) -> bool:
+        """Insert pages one after the other, and make the next while the last is written; tell whether all went in."""
+        written: Future[bool] | None = None
+        for act in acts:
+            if written is not None and not answer_of(written):
+                return False
+            written = self._loop.begin(act, Boundary.LOAD_PAGE)
+        return written is None or bool(answer_of(written))
 
     def _rows(self, one: Submission | Extension, begun: Loading) -> Iterator[Rows]:
         for first in range(0, len(one.brood.tasks), PAGE_MAX):

@@ -8,7 +8,6 @@ from taskyard.core import budget
 from taskyard.core.budget import Life, Rules
 from taskyard.core.graph.document import Graph, Slice, Task
 from taskyard.core.graph.extension import digest
-from taskyard.core.graph.gate import Edges
 from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.graph.subs import substitute
 from taskyard.core.ids import Key, text_of
@@ -18,6 +17,8 @@ from taskyard.lifecycle.definitions import encoded
 from taskyard.store.records import rules_text
 from taskyard.store.sessions import Row
 
+_BORN = Life().state.text
+_WAITS = Reason.PREREQUISITE.text
 #: The queue of tasks that the server runs itself.
 SERVER_QUEUE = 0
 
@@ -74,7 +75,7 @@ class Brood:
         kept = digest(task) if filled is not task else None
         rows.tasks.append(_row(id, self, task, promise, queues, how))
         rows.definitions.append((id, self.graph_id, task.label, encoded(filled), kept))
-        rows.edges += [(self.ids[edge.task], id, edge.on.value) for edge in task.requires]
+        rows.edges += [(self.ids[edge.task], id, edge.on.text) for edge in task.requires]
         rows.mutexes += [(id, mutex.key, mutex.party) for mutex in task.mutexes]
         rows.limits += [(id, name, amount) for name, amount in task.limits]
 
@@ -112,32 +113,38 @@ def _row(
     rules, text = promise
     first = task.slices[0]
     served_by_bots = first.kind not in SERVER_KINDS
-    edges = Edges(awaited=len(task.requires))
     now, hidden = how
     return (
         id,
         brood.graph_id,
-        Life().state.value,
-        Reason.PREREQUISITE.value,
+        _BORN,
+        _WAITS,
         now,
         rules.not_before_ms,
         text,
-        first.kind.value,
+        first.kind.text,
         task.priority,
         brood.created_ms,
         task.weight if served_by_bots else 0,
-        task.join.value,
-        task.on_impossible.value,
-        int(any(edge.on is not On.SUCCESS for edge in task.requires)),
+        task.join.text,
+        task.on_impossible.text,
+        int(_handles(task)),
         int(bool(task.mutexes or task.limits)),
-        edges.awaited,
-        edges.met,
-        edges.broken,
-        edges.impossible,
+        len(task.requires),  # all of them awaited; none met, broken or impossible
+        0,
+        0,
+        0,
         queues[first.dimensions] if served_by_bots else SERVER_QUEUE,
         rules.deadline_ms,
         hidden,
     )
+
+
+def _handles(task: Task) -> bool:
+    for edge in task.requires:  # noqa: SIM110 - half the time of `any`
+        if edge.on is not On.SUCCESS:
+            return True
+    return False
 
 
 def _filled(task: Task, names: Mapping[str, str]) -> Task:

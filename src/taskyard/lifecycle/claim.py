@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from taskyard.core import budget, fleet, matching
-from taskyard.core.ids import Key, text_of
+from taskyard.core.ids import Key
 from taskyard.core.machine import LEASED, REASONS
 from taskyard.core.matching import Candidate
 from taskyard.core.values import value
-from taskyard.core.words import BotId, Millis, Signal, TaskId
+from taskyard.core.words import BotId, Millis, Signal
 from taskyard.lifecycle.commands import Poll
 from taskyard.lifecycle.move import Move, Taker
 from taskyard.lifecycle.moves import Corridor
@@ -65,8 +65,13 @@ def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple
     for bot, poll, task in corridor.txn.attempts.polled({wishes[place].poll.bot for place in repeats}):
         held[bot, poll].append(task)
     tasks = corridor.look([task for ids in held.values() for task in ids])
-    leases = {key: tuple(_lease(tasks[id]) for id in ids if tasks[id].state in LEASED) for key, ids in held.items()}
+    leases = {key: tuple(_lease(tasks[id]) for id in ids if _has(key[0], tasks[id])) for key, ids in held.items()}
     return {place: leases.get((wishes[place].poll.bot, wishes[place].poll.poll), ()) for place in repeats}
+
+
+def _has(bot: str, task: TaskRecord) -> bool:
+    """Tell whether a bot still has a task: it may have been lost, and given to another, before we looked at it."""
+    return task.state in LEASED and task.bot == bot
 
 
 def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> dict[int, list[TaskRecord]]:
@@ -78,7 +83,7 @@ def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> di
     for place in news:
         facts = wishes[place].bot.facts
         alike[corridor.registry.served(facts.id, facts.dimensions)].append(place)
-    taken: dict[TaskId, int] = {}
+    taken: set[int] = set()
     chosen: dict[int, list[int]] = {}
     for queues, places in alike.items():
         shares = _choose(corridor, queues, [wishes[place] for place in places], taken)
@@ -86,41 +91,37 @@ def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> di
     return _lease_out(corridor, wishes, chosen)
 
 
-def _choose(
-    corridor: Corridor, queues: tuple[int, ...], wishes: Sequence[Wish], taken: dict[TaskId, int]
-) -> list[list[int]]:
+def _choose(corridor: Corridor, queues: tuple[int, ...], wishes: Sequence[Wish], taken: set[int]) -> list[list[int]]:
     asked = [(wish.bot.facts.dimensions, wish.count) for wish in wishes]
     wanted = sum(count for _, count in asked)
     count = wanted + len(taken)
     shares: list[list[Candidate]] = []
-    ids: dict[TaskId, int] = {}
     for _ in range(LOOKS_MAX):
         rows = corridor.txn.tasks.candidates(queues, count)
         full = len(rows) >= count
         rows += [_row(task) for task in corridor.fresh(queues)]
-        ids = {TaskId(text_of(Key(row[0]))): row[0] for row in rows}
         shares = matching.share(_candidates(corridor, rows, taken), asked)
         # Whoever was passed over, because another bot should have it, must not hide those behind it.
         if sum(map(len, shares)) == wanted or not full:
             break
         count *= 4
-    taken.update({one.task: ids[one.task] for share in shares for one in share})
-    return [[ids[one.task] for one in share] for share in shares]
+    chosen = [[int(one.task) for one in share] for share in shares]
+    taken.update(id for share in chosen for id in share)
+    return chosen
 
 
 def _row(task: TaskRecord) -> Row:
     return (task.id, task.queue, task.priority, task.created_ms, task.not_by)
 
 
-def _candidates(corridor: Corridor, rows: Iterable[Row], taken: dict[TaskId, int]) -> Iterable[Candidate]:
+def _candidates(corridor: Corridor, rows: Iterable[Row], taken: set[int]) -> Iterable[Candidate]:
     for id, queue_id, priority, created_ms, not_by in rows:
-        task = TaskId(text_of(Key(id)))
-        if task not in taken:
+        if id not in taken:
             queue = corridor.registry.queue(corridor.txn, queue_id)
             left_to = BotId(not_by) if not_by else None
             if left_to and not fleet.served_elsewhere(queue.dimensions, left_to, corridor.fleet(), corridor.now):
                 left_to = None
-            yield Candidate(task, queue.dimensions, queue.hash, priority, created_ms, left_to)
+            yield Candidate(Key(id), queue.dimensions, queue.hash, priority, created_ms, left_to)
 
 
 def _lease_out(corridor: Corridor, wishes: Sequence[Wish], chosen: dict[int, list[int]]) -> dict[int, list[TaskRecord]]:

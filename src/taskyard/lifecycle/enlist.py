@@ -25,11 +25,12 @@ def hello(corridor: Corridor, hellos: Sequence[Hello]) -> None:
     """Begin sessions, or take note of what changed about bots."""
     known = corridor.txn.bots.look({one.bot for one in hellos})
     new = {one.bot for one in hellos if one.bot not in known or known[one.bot].session != one.session}
-    lose(corridor, sorted(new & set(known)))
     now = corridor.now
     corridor.txn.bots.begin(
         [(h.bot, h.session, h.slots, now, now, h.quarantined, h.maintenance, int(h.draining)) for h in hellos]
     )
+    # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
+    lose(corridor, sorted(new))
     corridor.txn.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
     note(corridor, sorted(new), CONNECTED)
     corridor.stirred.append(None)
@@ -61,9 +62,11 @@ def goodbye(corridor: Corridor, goodbyes: Sequence[Goodbye]) -> None:
 
 def lose(corridor: Corridor, bots: Sequence[str]) -> None:
     """End every attempt of bots as lost."""
-    had = corridor.txn.tasks.leased_by(bots)
+    had = dict(corridor.txn.tasks.leased_by(bots))
     moves = []
-    for task in corridor.look([id for id, _ in had]).values():
+    for task in corridor.look(list(had)).values():
+        if task.bot != had[task.id]:
+            continue  # it was lost, and may have been given to another, before we looked at it
         ruling = budget.report(task.life, task.rules, task.life.attempt, Signal.LOSE, corridor.now)
         if ruling.outcome is Outcome.MOVE:
             task.not_by = task.bot

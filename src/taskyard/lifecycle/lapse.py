@@ -51,7 +51,10 @@ def notice_silence(corridor: Corridor, count: int = 500) -> int:
     now = corridor.now
     if now - corridor.txn.notes.service().since_ms <= fleet.DEAD_AFTER_MS:
         return 0
-    silent = corridor.txn.bots.silent(Millis(now - fleet.DEAD_AFTER_MS), count)
+    before = Millis(now - fleet.DEAD_AFTER_MS)
+    found = corridor.txn.bots.look(corridor.txn.bots.silent(before, count))
+    # Whoever was heard of, or noticed by another server, before we had its row is left alone.
+    silent = [id for id, bot in found.items() if bot.facts.last_seen_ms < before and not bot.missing]
     if silent:
         corridor.txn.bots.miss(silent)
         note(corridor, silent, MISSING)

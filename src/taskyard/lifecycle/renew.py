@@ -1,15 +1,19 @@
 """The room where leases go on: a bot says that it is still at its attempts, and hears if one should stop."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from taskyard.core import budget, fleet
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import LEASED, STOPPED
-from taskyard.core.words import Millis
+from taskyard.core.words import Millis, Signal
 from taskyard.lifecycle.commands import Renewal
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal, Renewed
 from taskyard.store.records import TaskRecord
+
+#: How a bot itself says that an attempt has ended.
+_RESULTS: Final = frozenset({Signal.SUCCEED, Signal.FAIL})
 
 
 def renew(corridor: Corridor, renewals: Sequence[tuple[str, Renewal]]) -> list[Renewed | Refusal]:
@@ -22,7 +26,8 @@ def _renew(corridor: Corridor, task: TaskRecord | None, bot: str, renewal: Renew
     if task is None or (renewal.attempt, renewal.fence) != (task.life.attempt, task.fence):
         return _lost(renewal)
     if task.state not in LEASED:
-        return Renewed(task.id, renewal.attempt, None)  # a renewal that its own result has overtaken
+        # A renewal that its own result has overtaken is welcome; what the clock has ended is lost.
+        return Renewed(task.id, renewal.attempt, None) if task.life.ended in _RESULTS else _lost(renewal)
     if task.bot != bot:
         return _lost(renewal)
     until = budget.lease_until(corridor.now, fleet.LEASE_MS, task.rules.deadline_ms)

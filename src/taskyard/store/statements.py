@@ -76,6 +76,16 @@ def for_sqlite(statement: Statement, single: bool = False) -> str:
     return _PARAMETER.sub(lambda found: f"?{places[found[1]]}", text)
 
 
+def for_sqlite_many(statement: Statement, count: int) -> str:
+    """Translate a statement that only inserts its parameters so that it takes `count` rows; any other to nothing."""
+    names = [name for name, _ in statement.parameters]
+    plain = f"VALUES ({', '.join(f':{name}' for name in names)})"
+    if not (statement.each and statement.text.startswith("INSERT") and statement.text.endswith(plain)):
+        return ""
+    row = f"({', '.join('?' for _ in names)})"
+    return statement.text.replace(plain, f"VALUES {', '.join([row] * count)}")
+
+
 def for_postgres(statement: Statement) -> str:
     """Translate: numbered parameters, lists as arrays, rows as one relation of arrays."""
     if statement.each:

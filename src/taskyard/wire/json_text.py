@@ -13,11 +13,28 @@ from taskyard.wire.scalars import DEPTH_MAX, place_of, read_float, read_integer,
 def read(text: str) -> object:
     """Read the one value in `text`."""
     findings = Findings()
-    _check_depth(text, findings)
     _check_escapes(text, findings)
     value = _parse(text, findings)
+    if _is_deep(value):
+        _check_depth(text, findings)
     findings.refuse(value)
     return value
+
+
+def _is_deep(value: object) -> bool:
+    """Tell whether lists and objects stand too deep inside each other, level by level."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        below: list[object] = []
+        for one in level:
+            if type(one) is dict:
+                below += one.values()
+            elif type(one) is list:
+                below += one
+        if not below:
+            return False
+        level = [one for one in below if type(one) is dict or type(one) is list]
+    return bool(level)
 
 
 #: A whole string, or brackets in a row; possessive, so that a string of megabytes takes no stack.
@@ -44,7 +61,7 @@ _BAD_ESCAPES = {"lone": "half of a surrogate pair", "nul": "a NUL character"}
 
 
 def _check_escapes(text: str, findings: Findings) -> None:
-    for match in _ESCAPE.finditer(text):
+    for match in _ESCAPE.finditer(text) if "\\" in text else ():
         if match.lastgroup:
             findings.add(f"{match[0]} is {_BAD_ESCAPES[match.lastgroup]}", *place_of(text, match.start()))
 
@@ -67,6 +84,9 @@ def _parse(text: str, findings: Findings) -> object:
             parse_int=lambda digits: read_integer(digits, findings),
             parse_float=lambda digits: read_float(digits, findings),
         )
+    except RecursionError:
+        _check_depth(text, findings)
+        raise
     except json.JSONDecodeError as error:
         raise findings.stop(f"not JSON: {error.msg}", error.lineno, error.colno) from None
 

@@ -1,6 +1,8 @@
 """Verbs about what is kept: events, audit, answers, notes, and since when the service is up."""
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -35,6 +37,9 @@ class Outgoing:
     events: tuple[EventRow, ...]
 
 
+#: There are about a hundred kinds of moves, and some thousand bots.
+_MOVES_KEPT: Final = 1_000
+_BOTS_KEPT: Final = 10_000
 _Name = str | None
 _Fact = tuple[int, _Name, str, _Name, int | None, _Name, _Name]
 _FACT = msgspec.json.Decoder(_Fact)
@@ -48,8 +53,19 @@ def event_row(row: Row) -> EventRow:
 
 def fact(at_ms: int, moved: tuple[_Name, str, _Name, _Name], attempt: int | None, bot: str | None) -> str:
     """Write down what happened: when, from where to where by which signal and why, in which attempt, by which bot."""
-    source, target, signal, reason = moved
-    return msgspec.json.encode((at_ms, source, target, signal, attempt, bot, reason)).decode()
+    head, tail = _spelled_move(moved)
+    return f"[{at_ms},{head},{'null' if attempt is None else attempt},{'null' if bot is None else _quoted(bot)},{tail}]"
+
+
+@lru_cache(maxsize=_MOVES_KEPT)
+def _spelled_move(moved: tuple[_Name, str, _Name, _Name]) -> tuple[str, str]:
+    *head, tail = (msgspec.json.encode(word).decode() for word in moved)
+    return ",".join(head), tail
+
+
+@lru_cache(maxsize=_BOTS_KEPT)
+def _quoted(bot: str) -> str:
+    return msgspec.json.encode(bot).decode()
 
 
 @value

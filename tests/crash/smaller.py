@@ -1,0 +1,21 @@
+"""Smaller pages, so that what takes thousands of tasks elsewhere takes a few dozen here."""
+
+from types import ModuleType
+from typing import Final
+
+from taskyard.engine import extending, intake, pages, submitting
+from taskyard.lifecycle import moves, reach, submit, telling
+
+#: Where it is written how much fits into one transaction.
+PLACES: Final[tuple[tuple[ModuleType, str], ...]] = (
+    *((module, "PAGE_MAX") for module in (extending, intake, pages, reach, submit, submitting, telling)),
+    (moves, "TOLD_MAX"),
+    (reach, "TOLD_MAX"),
+)
+
+
+def shrink(page: int) -> None:
+    """Let a transaction take `page` tasks, for the rest of this program's life."""
+    for module, name in PLACES:
+        assert isinstance(getattr(module, name), int)
+        setattr(module, name, page)

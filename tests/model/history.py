@@ -1,0 +1,127 @@
+"""What may never have happened, read from the database alone: events in their order, attempts, and where all ended.
+
+Nothing of the product's rules is used here, only its words and the verbs that read; `views.story` is what is tested.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from taskyard.core.words import GraphState, Join, On, Signal, State
+from taskyard.store.records import TaskRecord
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.keeping import EventRow
+from taskyard.store.verbs.work import AttemptRow
+from taskyard.views.story import replayed, story
+from tests.lifecycle.grounds import ALL
+from tests.model.model import BAD, ENDED, GUARD, HOLDING, LEASED, Task
+
+#: What a bot, or the clock in its place, says of an attempt.
+ENDINGS = {Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE}
+
+
+def check_history(txn: Txn, tasks: Mapping[int, Task]) -> Counter[str]:
+    """Walk through everything that happened; say how often each arrow was taken."""
+    graphs: dict[int, list[EventRow]] = defaultdict(list)
+    taken: Counter[str] = Counter()
+    for task in tasks.values():
+        events = txn.events.of(task.id, 0, ALL)
+        graphs[task.graph.id] += events
+        taken.update(f"{one.source} {one.signal} {one.target}" for one in events)
+        record = txn.tasks.look([task.id])[0]
+        assert replayed(story(txn, task.id)) is record.state, "the log leads elsewhere"
+        rounds = _rounds(events)
+        assert len(rounds) == record.life.round
+        for one in rounds:
+            _check_round(task, one)
+        _check_attempts(record, task, txn.attempts.of(task.id), events)
+    for graph, events in graphs.items():
+        own = txn.events.of(graph, 0, ALL)
+        _check_graph(sorted([*events, *own], key=lambda one: one.number), graph, tasks)
+        taken.update(f"a graph is {one.target}" for one in own)
+    return taken
+
+
+def check_holders(tasks: Sequence[TaskRecord], asked: Mapping[int, Task], pool: str, capacity: int) -> None:
+    """Whoever holds a key at this moment holds it alone or with its party; a pool carries no more than it can."""
+    holding = [asked[task.id] for task in tasks if task.state in HOLDING]
+    parties: dict[str, list[str | None]] = defaultdict(list)
+    for task in holding:
+        for key, party in task.asked.mutexes:
+            parties[key].append(party)
+    for key, named in parties.items():
+        assert len(named) == 1 or (len(set(named)) == 1 and named[0]), f"{key} is held by {named}"
+    weights = [task.weight for task in holding if task.weight and task.slice.pool == pool]
+    assert sum(weights) <= capacity or len(weights) == 1
+
+
+def _rounds(events: Sequence[EventRow]) -> list[list[EventRow]]:
+    """Cut what happened to a task into its rounds."""
+    rounds: list[list[EventRow]] = [[]]
+    for event in events:
+        if event.signal == Signal.RERUN:
+            rounds.append([])
+        rounds[-1].append(event)
+    return rounds
+
+
+def _check_round(task: Task, events: Sequence[EventRow]) -> None:
+    """One release, budgets kept, and nothing after the end but a mend."""
+    again = Counter(event.signal for event in events if event.source in LEASED and event.target == State.PENDING)
+    assert again[Signal.FAIL] <= task.asked.reruns
+    assert again[Signal.LOSE] <= task.asked.retries
+    assert set(again) <= {Signal.FAIL, Signal.LOSE}
+    assert sum(event.signal == Signal.RELEASE for event in events) <= 1
+    assert sum(event.target == State.PENDING and event.signal == Signal.EXPIRE for event in events) < len(task.asked.ways)
+    for event, following in pairwise(events):
+        if event.target in ENDED:
+            assert (event.target, following.signal) == (State.SKIPPED, Signal.MEND), "something followed the end"
+
+
+def _check_attempts(
+    record: TaskRecord, task: Task, attempts: Sequence[AttemptRow], events: Sequence[EventRow]
+) -> None:
+    """Attempts are numbered, never overlap, are fenced, end once, and begin before the deadline."""
+    assert [one.number for one in attempts] == list(range(1, record.life.attempt + 1))
+    for one, following in pairwise(attempts):
+        assert one.ended_ms is not None
+        assert one.ended_ms <= following.claimed_ms
+        assert one.fence < following.fence
+    ends = Counter(event.attempt for event in events if event.source in LEASED and event.target not in LEASED)
+    claims = Counter(event.attempt for event in events if event.signal == Signal.CLAIM)
+    for one in attempts:
+        assert claims[one.number] == 1
+        assert ends[one.number] == (one.ended_ms is not None)
+        assert one.ended_ms is not None or (one.number == record.life.attempt and record.state in LEASED)
+        if task.deadline is not None:
+            assert one.claimed_ms < task.deadline
+            assert (record.lease_until_ms or 0) <= task.deadline or task.asked.noop
+            assert one.ended_ms is None or one.signal != Signal.DEADLINE or one.ended_ms >= task.deadline + GUARD
+
+
+def _check_graph(events: Sequence[EventRow], graph: int, tasks: Mapping[int, Task]) -> None:
+    """Events have no gap; nobody goes before what it waits for; nothing starts in a canceled graph."""
+    assert [one.number for one in events] == list(range(1, len(events) + 1))
+    ended: dict[int, set[State]] = defaultdict(set)  # how each task has ended so far
+    verdict: str | None = None
+    for event in events:
+        if event.subject == graph:
+            assert event.source == verdict
+            assert event.target != verdict
+            assert verdict not in {GraphState.FINISHED, GraphState.CANCELED}
+            verdict = event.target
+            continue
+        ended[event.subject].add(State(event.target))
+        if event.signal == Signal.RELEASE:
+            _check_release(tasks[event.subject], ended)
+        if verdict == GraphState.CANCELED:
+            assert event.signal in ENDINGS | {Signal.CANCEL}
+            assert event.target in {State.CANCELED, State.STOPPING}
+
+
+def _check_release(task: Task, ended: Mapping[int, set[State]]) -> None:
+    met = [
+        bool(ended[other.id] & ({State.SUCCESSFUL} if on is On.SUCCESS else BAD if on is On.FAILURE else ENDED))
+        for other, on in task.before
+    ]
+    assert (any(met) or not met) if task.asked.join is Join.ANY else all(met)

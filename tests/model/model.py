@@ -1,0 +1,432 @@
+"""The reference: what tasks, graphs and bots do, in the simplest way there is. It is slow, and knows no store.
+
+Edges are not stored: a task that waits asks its prerequisites where they are. Nothing is counted, and nobody is told.
+What follows from a move is found by asking everybody, wave after wave, until nobody wants to move. Of the product only
+its words are used.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from taskyard.core.words import GraphState, Impossible, Join, On, Reason, Signal, State
+from tests.model.asked import CAPACITY, POOL, Wanted, Way
+
+S, R = State, Reason
+
+#: What the documentation promises, in milliseconds.
+LEASE, GUARD, DEAD, SEEN, OUTAGE = 60_000, 5_000, 70_000, 600_000, 15_000
+
+BAD = {S.FAILED, S.ERROR, S.CANCELED}
+ENDED = BAD | {S.SUCCESSFUL, S.SKIPPED}
+LEASED = {S.RUNNING, S.STOPPING}
+HOLDING = LEASED | {S.WAITING}
+ACTIVE = HOLDING | {S.PENDING}
+
+
+@dataclass
+class Bot:
+    """A bot, in its latest session."""
+
+    name: str
+    session: str
+    pools: frozenset[str]
+    seen_ms: int
+    gone: bool = False  # it said goodbye
+    missing: bool = False  # its silence was noticed
+
+    def takes_work(self, now: int) -> bool:
+        return not self.gone and now - self.seen_ms <= DEAD
+
+
+@dataclass(eq=False)
+class Task:
+    """A task."""
+
+    id: int
+    graph: "Graph"
+    asked: Wanted
+    created_ms: int
+    before: list[tuple["Task", On]] = field(default_factory=list)
+    state: State = S.UNSCHEDULED
+    reason: Reason = R.PREREQUISITE
+    attempt: int = 0
+    began_after: int = 0  # the latest attempt of the rounds before
+    round: int = 1
+    reruns: int = 0
+    retries: int = 0
+    way: int = 0
+    waits_since: int | None = None
+    not_before: int | None = None
+    bot: str | None = None
+    not_by: str | None = None
+    until_ms: int | None = None
+    said: Signal | None = None  # how its latest attempt ended
+    ran_for: dict[int, int] = field(default_factory=dict)  # the rounds of those it handles in which it ran
+    hidden: bool = False
+
+    @property
+    def slice(self) -> Way:
+        return self.asked.ways[self.way]
+
+    @property
+    def turn(self) -> tuple[int, int, int]:
+        return self.asked.priority, self.created_ms, self.id
+
+    @property
+    def deadline(self) -> int | None:
+        return None if self.asked.deadline_ms is None else self.created_ms + self.asked.deadline_ms
+
+    @property
+    def weight(self) -> int:
+        return 0 if self.asked.noop else self.asked.weight
+
+    @property
+    def contends(self) -> bool:
+        return bool(self.asked.mutexes) or (self.weight > 0 and self.slice.pool == POOL)
+
+    def past(self, now: int) -> bool:
+        return self.deadline is not None and now >= self.deadline
+
+    def fresh(self) -> None:
+        """Begin a round: every budget is as it was."""
+        self.reruns = self.retries = self.way = 0
+        self.waits_since = None
+        ms = self.asked.not_before_ms
+        self.not_before = None if ms is None else self.created_ms + ms
+
+
+@dataclass(eq=False)
+class Graph:
+    """A graph."""
+
+    id: int
+    tasks: dict[str, Task] = field(default_factory=dict)
+    canceled: bool = False
+
+    @property
+    def state(self) -> GraphState:
+        if self.canceled:
+            return GraphState.CANCELED
+        tasks = [task for task in self.tasks.values() if not task.hidden]
+        if any(task.state in BAD and not self.hopeful(task) for task in tasks):
+            return GraphState.BLOCKED
+        if any(task.state in ACTIVE for task in tasks):
+            return GraphState.RUNNING
+        return GraphState.FINISHED if all(task.state in ENDED for task in tasks) else GraphState.BLOCKED
+
+    def hopeful(self, failed: Task) -> bool:
+        """Whether somebody has dealt with a failure, or still may."""
+        handlers = [one for one in self.tasks.values() if any(t is failed and on is not On.SUCCESS for t, on in one.before)]
+        ran = any(one.state in ENDED and one.ran_for.get(failed.id) == failed.round for one in handlers)
+        return ran or any(one.state in ACTIVE | {S.UNSCHEDULED} for one in handlers)
+
+
+#: A task, where it goes, why, and what else changes with it.
+Step = tuple[Task, State, Reason, Callable[[Task], None] | None]
+
+
+class Model:
+    """Everything there is."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.up_since = self.beat_ms = 0
+        self.graphs: dict[int, Graph] = {}
+        self.tasks: dict[int, Task] = {}
+        self.bots: dict[str, Bot] = {}
+
+    # People.
+
+    def add(self, graph: int, wanted: dict[str, Wanted], ids: dict[str, int], created_ms: int, hidden: bool = False) -> None:
+        """A graph is born, or grows."""
+        into = self.graphs.setdefault(graph, Graph(graph))
+        for label, one in wanted.items():
+            task = Task(ids[label], into, one, created_ms, hidden=hidden)
+            task.fresh()
+            into.tasks[label] = self.tasks[task.id] = task
+        for label, one in wanted.items():
+            into.tasks[label].before = [(into.tasks[name], on) for name, on in one.requires]
+        self.follow()
+
+    def cancel(self, tasks: Iterable[Task]) -> int:
+        """End tasks; say how many that moves."""
+        steps: list[Step] = []
+        for task in tasks:
+            if task.state is S.RUNNING:
+                steps.append((task, S.STOPPING, R.STOP_ASKED, None))
+            elif task.state not in ENDED | LEASED:
+                steps.append((task, S.CANCELED, R.ASKED, None))
+        self.follow(steps)
+        return len(steps)
+
+    def behind(self, task: Task) -> set[Task]:
+        """A task and everything behind it."""
+        found = {task}
+        while more := {one for one in task.graph.tasks.values() if one not in found and found & {t for t, _ in one.before}}:
+            found |= more
+        return found
+
+    def rerun(self, tasks: Iterable[Task]) -> int:
+        """Open a new round of failed tasks; say of how many."""
+        failed = [task for task in tasks if task.state in BAD and not task.past(self.now)]
+        self.follow([(task, S.UNSCHEDULED, R.PREREQUISITE, _new_round) for task in failed])
+        return len(failed)
+
+    # Bots.
+
+    def hello(self, name: str, session: str, pools: Iterable[str]) -> None:
+        """A bot comes, or says what changed; in another session than before it has lost what it had."""
+        bot = self.bots.get(name)
+        if bot is not None and bot.session != session:
+            self.lose(name)
+        self.bots[name] = Bot(name, session, frozenset(pools), self.now)
+
+    def goodbye(self, name: str) -> None:
+        self.lose(name)
+        self.bots[name].gone = True
+
+    def lose(self, bot: str) -> None:
+        self.follow([self.ended(task, Signal.LOSE) for task in self.tasks.values() if task.bot == bot])
+
+    def heard(self, bot: str) -> None:
+        self.bots[bot].seen_ms, self.bots[bot].missing = self.now, False
+
+    def claim(self, name: str, want: int) -> list[Task]:
+        """Give a bot the first that it can run."""
+        bot = self.bots[name]
+        found = [task for task in self.tasks.values() if self.fits(task, bot)] if bot.takes_work(self.now) else []
+        chosen = [task for task in sorted(found, key=lambda task: task.turn)[:want] if not task.past(self.now)]
+        self.follow([(task, S.RUNNING, R.UNDER_WAY, lambda task: self.begin(task, name)) for task in chosen])
+        return chosen
+
+    def fits(self, task: Task, bot: Bot) -> bool:
+        if task.state is not S.WAITING or task.graph.canceled or task.asked.noop or task.slice.pool not in bot.pools:
+            return False
+        others = (one for one in self.bots.values() if one is not bot and one.takes_work(self.now))
+        return task.not_by != bot.name or not any(task.slice.pool in one.pools for one in others)
+
+    def begin(self, task: Task, bot: str) -> None:
+        task.attempt, task.said, task.waits_since, task.not_by, task.bot = task.attempt + 1, None, None, None, bot
+        task.until_ms = self.lease(task, self.now)
+
+    def lease(self, task: Task, now: int) -> int:
+        return now + LEASE if task.deadline is None else min(now + LEASE, task.deadline)
+
+    def renew(self, task: Task) -> None:
+        assert task.until_ms is not None
+        task.until_ms = max(task.until_ms, self.lease(task, self.now))
+
+    def end(self, task: Task, signal: Signal) -> None:
+        """An attempt ends as its bot says."""
+        self.follow([self.ended(task, signal)])
+
+    def ended(self, task: Task, signal: Signal) -> Step:
+        late = task.past(self.now)
+        begins = self.now + task.asked.delay_ms * 2**task.reruns
+        again = S.STOPPING is not task.state and {
+            Signal.FAIL: task.reruns < task.asked.reruns and (task.deadline is None or begins < task.deadline),
+            Signal.LOSE: task.retries < task.asked.retries and not late,
+        }.get(signal, False)
+        why = {Signal.SUCCEED: R.DONE, Signal.FAIL: R.EXIT_CODE, Signal.DEADLINE: R.DEADLINE}
+        reason = why.get(signal, R.DEADLINE if late else R.BOT_LOST)
+        target = {Signal.SUCCEED: S.SUCCESSFUL, Signal.FAIL: S.FAILED}.get(signal, S.ERROR)
+        if task.state is S.STOPPING:
+            target, reason = S.CANCELED, R.ASKED
+
+        def change(task: Task) -> None:
+            task.not_by = task.bot if signal is Signal.LOSE else task.not_by
+            task.said, task.bot, task.until_ms = signal, None, None
+            if again and signal is Signal.FAIL:
+                task.reruns += 1
+                task.not_before = begins if task.asked.delay_ms else None
+            elif again:
+                task.retries += 1
+
+        return task, S.PENDING if again else target, reason, change
+
+    # Time.
+
+    def beat(self) -> None:
+        if self.now - self.beat_ms > OUTAGE:
+            self.up_since = self.now
+        self.beat_ms = self.now
+
+    def sweep(self) -> None:
+        """Hear the clock once."""
+        self.beat()
+        steps, ready = [], []
+        for task in self.tasks.values():
+            if task.hidden or task.state in ENDED:
+                continue
+            step = self.due_leased(task) if task.state in LEASED else self.due(task)
+            if step is not None:
+                steps.append(step)
+            elif task.state is S.PENDING and not task.contends:
+                ready.append(task)
+        self.follow(steps, ready)
+        for bot in self.bots.values():
+            if self.now - self.up_since > DEAD and not bot.gone and self.now - bot.seen_ms > DEAD:
+                bot.missing = True
+
+    def due_leased(self, task: Task) -> Step | None:
+        if task.until_ms is None or task.until_ms + GUARD > self.now:
+            return None
+        if task.deadline is not None and self.now >= task.deadline + GUARD:
+            return self.ended(task, Signal.DEADLINE)
+        if task.deadline is None or self.up_since < task.deadline:
+            task.until_ms = max(task.until_ms, self.lease(task, self.up_since))
+        return self.ended(task, Signal.LOSE) if task.until_ms + GUARD <= self.now else None
+
+    def due(self, task: Task) -> Step | None:
+        if task.past(self.now):
+            return task, S.ERROR, R.DEADLINE, None
+        if task.waits_since is None or task.waits_since + task.slice.expires_ms > self.now:
+            return None
+        following = self.next_way(task, task.way + 1)
+        if following is not None:
+            return task, S.PENDING, R.EXPIRED, _on_way(following)
+        lost = task.retries > 0 and task.said is Signal.LOSE
+        return task, S.ERROR, R.BOT_LOST if lost else R.EXPIRED, None
+
+    def next_way(self, task: Task, first: int) -> int | None:
+        """The next slice that waits for a bot, or that one was seen for lately."""
+        seen = [bot for bot in self.bots.values() if not bot.gone and self.now - bot.seen_ms <= SEEN]
+        for place, way in enumerate(task.asked.ways):
+            if place >= first and (way.patient or any(way.pool in bot.pools for bot in seen)):
+                return place
+        return None
+
+    # The server.
+
+    def serve_own(self) -> None:
+        own = [task for task in self.tasks.values() if task.state is S.WAITING and task.asked.noop]
+        own = [task for task in own if not task.past(self.now) and not task.graph.canceled]
+        self.follow([(task, S.RUNNING, R.UNDER_WAY, lambda task: self.begin(task, "server")) for task in own])
+        self.follow([self.ended(task, Signal.SUCCEED) for task in own])
+
+    def schedule(self) -> None:
+        """Let in whoever may go, in order, until nobody may."""
+        while True:
+            back = [task for task in self.tasks.values() if task.state is S.WAITING and not self.served(task)]
+            let_in = self.walk()
+            steps: list[Step] = [(task, S.PENDING, R.NO_BOT, None) for task in back]
+            self.follow(steps + [(task, S.WAITING, R.IN_LINE, self.let_in) for task in let_in])
+            if not steps and not let_in:
+                return
+
+    def walk(self) -> list[Task]:
+        holding = [task for task in self.tasks.values() if task.state in HOLDING]
+        taken = [mutex for task in holding for mutex in task.asked.mutexes]
+        used = sum(task.weight for task in holding if task.slice.pool == POOL)
+        admitted = []
+        pending = (task for task in self.tasks.values() if task.state is S.PENDING and task.contends)
+        for task in sorted(pending, key=lambda task: task.turn):
+            reason = self.holds(task, taken, used)
+            if reason in {None, R.MUTEX}:
+                taken += task.asked.mutexes
+            if reason is None:
+                used += task.weight if task.slice.pool == POOL else 0
+                admitted.append(task)
+            elif reason is not R.NO_BOT:
+                task.waits_since = None
+            elif task.waits_since is None:
+                task.waits_since = self.now
+        return admitted
+
+    def holds(self, task: Task, taken: Sequence[tuple[str, str | None]], used: int) -> Reason | None:
+        if task.not_before is not None and task.not_before > self.now:
+            return R.NOT_BEFORE
+        if any(key == k and (party is None or party != p) for key, party in task.asked.mutexes for k, p in taken):
+            return R.MUTEX
+        if not self.served(task):
+            return R.NO_BOT
+        crowded = task.weight and task.slice.pool == POOL and used and used + task.weight > CAPACITY
+        return R.CAPACITY if crowded else None
+
+    def served(self, task: Task) -> bool:
+        """Whether a task may hold its mutexes: some bot is there for it."""
+        bots = (bot for bot in self.bots.values() if not bot.gone and not bot.missing)
+        return not task.asked.mutexes or task.asked.noop or any(task.slice.pool in bot.pools for bot in bots)
+
+    def let_in(self, task: Task) -> None:
+        task.waits_since = self.now if task.waits_since is None else task.waits_since
+        task.not_before = None
+
+    # What follows.
+
+    def follow(self, steps: Sequence[Step] = (), ready: Sequence[Task] = ()) -> None:
+        """Take tasks a step on, all at once, and go on with whatever follows, wave after wave."""
+        while True:
+            released = [task for task, *_ in steps if task.state is S.UNSCHEDULED]
+            for task, state, reason, change in steps:
+                task.state, task.reason = state, reason
+                if change is not None:
+                    change(task)
+            for task, *_ in steps:
+                if task.state in ENDED and task.attempt > task.began_after:
+                    task.ran_for |= {one.id: one.round for one, on in task.before if on is not On.SUCCESS}
+            pending = [*ready, *(task for task, *_ in steps if task.state is S.PENDING)]
+            wishes = [self.wish(task) for task in self.tasks.values()]
+            steps = [step for step in wishes if step] + [
+                step for task in pending if (step := self.go_on(task, task in released))
+            ]
+            ready = ()
+            if not steps:
+                return
+
+    def go_on(self, task: Task, released: bool) -> Step | None:
+        """A pending task finds its slice, and waits for a bot at once if nothing can hold it."""
+        way = self.next_way(task, task.way) if released else task.way
+        if way != task.way:
+            return task, S.ERROR if way is None else S.PENDING, R.NO_BOT, None if way is None else _on_way(way)
+        early = task.not_before is not None and task.not_before > self.now
+        return None if task.contends or early or task.graph.canceled else (task, S.WAITING, R.IN_LINE, self.let_in)
+
+    def wish(self, task: Task) -> Step | None:
+        """Say where the prerequisites of a task that waits for them want it to be."""
+        if task.graph.canceled or task.hidden or task.state not in {S.UNSCHEDULED, S.BLOCKED, S.SKIPPED}:
+            return None
+        state = _gate(task)
+        if state is task.state:
+            return None
+        if task.state is S.UNSCHEDULED or state is S.SKIPPED:
+            return task, state, _REASONS[state], None
+        return task, S.UNSCHEDULED, R.PREREQUISITE, None
+
+
+_REASONS = {S.PENDING: R.UNSEEN, S.BLOCKED: R.PREREQUISITE_FAILED, S.FAILED: R.PREREQUISITE_FAILED, S.SKIPPED: R.CONDITION}
+_POLICY = {Impossible.HOLD: S.BLOCKED, Impossible.FAIL: S.FAILED, Impossible.SKIP: S.SKIPPED}
+
+
+def _gate(task: Task) -> State:
+    """Where a task belongs that waits for its prerequisites: unscheduled while all is possible."""
+    met = mendable = never = awaited = 0
+    for other, on in task.before:
+        good, bad = other.state is S.SUCCESSFUL, other.state in BAD
+        if other.state not in ENDED:
+            awaited += 1
+        elif (good and on is not On.FAILURE) or (bad and on is not On.SUCCESS):
+            met += 1
+        elif bad:
+            mendable += 1
+        else:
+            never += 1
+    if met == len(task.before) or (met and task.asked.join is Join.ANY):
+        return S.PENDING
+    hope = awaited if task.asked.join is Join.ANY else not (mendable or never)
+    if hope:
+        return S.UNSCHEDULED
+    mends = mendable if task.asked.join is Join.ANY else not never
+    return _POLICY[task.asked.policy] if mends else S.SKIPPED
+
+
+def _new_round(task: Task) -> None:
+    task.round, task.began_after = task.round + 1, task.attempt
+    task.fresh()
+
+
+def _on_way(place: int) -> Callable[[Task], None]:
+    def change(task: Task) -> None:
+        task.way, task.waits_since = place, None
+
+    return change

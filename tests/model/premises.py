@@ -1,0 +1,106 @@
+"""The yard of these tests: one thread, a clock that is told, everything that a server does, and a server that dies.
+
+Each call is one transaction or one call of `schedule()`, so that the same steps always lead to the same rows.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from taskyard.core import ids
+from taskyard.core.graph.extension import Existing, digest
+from taskyard.core.graph.validate import validate
+from taskyard.core.matching import canonical
+from taskyard.core.words import GraphState
+from taskyard.lifecycle import care, enlist, pools, submit
+from taskyard.lifecycle.admit import Admission, Bounds
+from taskyard.lifecycle.births import Brood
+from taskyard.lifecycle.commands import Hello
+from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.queues import Registry
+from taskyard.lifecycle.submit import Changed, Extension, Submitted
+from taskyard.lifecycle.outcomes import Refusal
+from taskyard.store.opening import open_store
+from taskyard.store.records import GraphRecord, Note, TaskRecord
+from taskyard.store.verbs.work import InEdge
+from tests.lifecycle.grounds import ALL, Grounds
+from tests.model.asked import CAPACITY, POOL
+
+#: Beyond every key.
+LAST = (1 << 63) - 1
+
+
+class Seen(NamedTuple):
+    """Everything that is compared, at one moment."""
+
+    graphs: dict[int, GraphRecord]  # those that are whole
+    tasks: dict[int, TaskRecord]
+    edges: list[InEdge]
+    notes: list[Note]
+
+
+class Premises(Grounds):
+    """A yard with all that a server does."""
+
+    def __init__(self, url: str, bounds: Bounds) -> None:
+        super().__init__(url)
+        self._bounds = bounds
+        self.admission = self._server()
+        self.do(lambda corridor: pools.set_pool(corridor, POOL, CAPACITY, False, "ann"))
+
+    def restart(self) -> None:
+        """Let the server die and another one come: what was only remembered is gone."""
+        self.store.close()
+        self.store = open_store(self.store.url)
+        self.registry = Registry()
+        self.admission = self._server()
+
+    def schedule(self) -> None:
+        """Let in whoever may go."""
+        while True:
+            passed = self.admission.schedule()
+            assert passed.ran, "nobody else is at a pass"
+            if not passed.more:
+                return
+
+    def arrive(self, bot: str, session: str, bot_pools: Sequence[str]) -> None:
+        """Let a bot say hello."""
+        asked = canonical({"id": bot, "pool": sorted(bot_pools)})
+        self.do(lambda corridor: enlist.hello(corridor, [Hello(bot, session, asked, 4)]))
+
+    def extension(self, graph: int, document: object) -> Extension | None:
+        """Check tasks against the graph that they are added to; None if it has all of them."""
+        with self.store.read() as txn:
+            rows, record = txn.tasks.definitions_of(graph), txn.graphs.peek([graph])[0]
+        digests = {label: kept or digest(decoded(text)) for _, label, text, kept in rows}
+        validation = validate(document, existing=Existing(digests), now=self.now)
+        assert validation.graph is not None, validation.faults
+        tasks = list(validation.graph.tasks.values())
+        self.later(1)
+        keys = ids.mint(self.now, len(tasks), next(self._chance) % 60_000)
+        new = {task.label: int(key) for task, key in zip(tasks, keys, strict=True)}
+        brood = Brood(graph, tasks, {label: id for id, label, _, _ in rows} | new, self.now, substitutes=False)
+        return Extension(brood, record.extensions, f"loader {self.now}", "ann") if tasks else None
+
+    def extend(self, one: Extension) -> Submitted | Changed | Refusal:
+        """Add tasks to a graph."""
+        return self.do(lambda corridor: submit.extend(corridor, [one]))[0]
+
+    def look(self) -> Seen:
+        """Look at everything at once."""
+        with self.store.read() as txn:
+            graphs = {one.id: one for one in txn.care.graphs(-1, ALL) if one.loader is None}
+            tasks = {one.id: one for one in txn.care.tasks(-1, -1, LAST, ALL) if one.graph in graphs}
+            return Seen(graphs, tasks, txn.edges.into(list(tasks)), txn.notes.after(-1, ALL))
+
+    def consult(self) -> None:
+        """Have every number counted afresh."""
+        with self.store.read() as txn:
+            assert care.doctor(txn, self.now) == []
+
+    def open_graphs(self) -> list[int]:
+        """Name the graphs that people can still change."""
+        over = {GraphState.FINISHED, GraphState.CANCELED}
+        return [one.id for one in self.look().graphs.values() if one.state not in over]
+
+    def _server(self) -> Admission:
+        return Admission(self.do, self.store.read, lambda: self.now, "me", self._bounds)

@@ -1,0 +1,257 @@
+"""What happened, told by the tables alone: a checker that shares no code with what it checks.
+
+It reads rows with plain SQL, walks through the events of each graph in their order, and says everything that must
+never have happened. The names in its sentences are those of the columns.
+"""
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+
+LEASED = {"running", "stopping"}
+HOLDING = {"waiting", "running", "stopping"}
+BAD = {"failed", "error", "canceled"}
+ENDED = BAD | {"successful", "skipped"}
+#: Where a prerequisite may stand when the edge from it lets a task go.
+MEETS = {"success": {"successful"}, "failure": BAD, "always": BAD | {"successful"}}
+#: What may end an attempt, and what each costs.
+ENDS = {"succeed", "fail", "lose", "deadline"}
+RETRIES = 2
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One event."""
+
+    subject: int
+    number: int
+    graph: int
+    source: str | None
+    target: str
+    signal: str | None
+    attempt: int | None
+    bot: str | None
+
+
+@dataclass
+class Ledger:
+    """Everything that the tables say."""
+
+    tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    graphs: dict[int, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[int, list[Fact]] = field(default_factory=dict)  # by graph, in order
+    about: dict[int, list[Fact]] = field(default_factory=dict)  # by task or graph, in order
+    told: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # by graph: subject, number
+    attempts: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # by task, in order
+    edges: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # by dependent
+    mutexes: dict[int, list[tuple[str, str | None]]] = field(default_factory=dict)
+    pools: dict[str, int] = field(default_factory=dict)  # those with a fixed capacity
+
+    def of(self, subject: int) -> list[Fact]:
+        """Give the facts about one task or graph."""
+        return self.about.get(subject, [])
+
+    def signals(self, subject: int) -> Counter[str | None]:
+        """Count what happened to one task."""
+        return Counter(fact.signal for fact in self.of(subject))
+
+    def ends(self, graph: int) -> list[str]:
+        """Name the states a graph came to, in order."""
+        return [fact.target for fact in self.of(graph)]
+
+
+def read(url: str) -> Ledger:
+    """Read a database."""
+    ledger = Ledger()
+    with _Tables(url) as tables:
+        ledger.tasks = {
+            row["id"]: row
+            for row in tables.rows(
+                "SELECT t.*, q.pool FROM task t JOIN queue q ON q.id = t.queue_id WHERE t.hidden = 0"
+            )
+        }
+        ledger.graphs = {row["id"]: row for row in tables.rows("SELECT * FROM graph WHERE loader IS NULL")}
+        for row in tables.rows("SELECT * FROM event ORDER BY graph_id, number"):
+            ledger.facts.setdefault(row["graph_id"], []).append(_fact(row))
+            ledger.about.setdefault(row["subject_id"], []).append(_fact(row))
+        for row in tables.rows("SELECT * FROM outbox ORDER BY graph_id, number"):
+            told = [(event[0], event[1]) for event in json.loads(row["events"])]
+            ledger.told.setdefault(row["graph_id"], []).extend(told)
+        for row in tables.rows("SELECT * FROM attempt ORDER BY task_id, number"):
+            ledger.attempts.setdefault(row["task_id"], []).append(row)
+        for row in tables.rows("SELECT * FROM edge"):
+            ledger.edges.setdefault(row["dependent_id"], []).append((row["prerequisite_id"], row["on_end"]))
+        for row in tables.rows("SELECT * FROM task_mutex"):
+            ledger.mutexes.setdefault(row["task_id"], []).append((row["key"], row["party"]))
+        fixed = tables.rows("SELECT * FROM pool WHERE capacity IS NOT NULL")
+        ledger.pools = {row["name"]: row["capacity"] for row in fixed}
+    return ledger
+
+
+def faults(ledger: Ledger, told_to_nobody: bool = True) -> list[str]:
+    """Say everything that must never have happened; `told_to_nobody`: nothing has left the outbox."""
+    found = [*_attempts(ledger), *_walks(ledger), *_verdicts(ledger), *_strays(ledger)]
+    return [*found, *_outbox(ledger)] if told_to_nobody else found
+
+
+def clashes(ledger: Ledger) -> list[str]:
+    """Say who holds at this moment what excludes another, and which pool carries too much."""
+    holders: defaultdict[str, list[tuple[int, str | None]]] = defaultdict(list)
+    weights: defaultdict[str, list[int]] = defaultdict(list)
+    for id, task in ledger.tasks.items():
+        if task["state"] in HOLDING:
+            for key, party in ledger.mutexes.get(id, []):
+                holders[key].append((id, party))
+            weights[task["pool"]] += [task["weight"]] if task["weight"] else []
+    found = [f"{key} is held by {who}" for key, who in holders.items() if not _go_together(who)]
+    for pool, capacity in ledger.pools.items():
+        if sum(weights[pool]) > capacity and len(weights[pool]) > 1:
+            found.append(f"pool {pool} carries {sum(weights[pool])} of {capacity}")
+    return found
+
+
+def _attempts(ledger: Ledger) -> Iterator[str]:
+    """Attempts of a task follow one another, fences rise, each ends once, and none costs more than is allowed."""
+    for id, task in ledger.tasks.items():
+        attempts = ledger.attempts.get(id, [])
+        if [one["number"] for one in attempts] != list(range(1, task["attempt"] + 1)):
+            yield f"task {id} has the attempts {[one['number'] for one in attempts]} of {task['attempt']}"
+        for one, following in pairwise(attempts):
+            if one["ended_ms"] is None or one["ended_ms"] > following["claimed_ms"]:
+                yield f"attempts {one['number']} and {following['number']} of task {id} overlap"
+            if one["fence"] >= following["fence"]:
+                yield f"the fence of task {id} does not rise: {one['fence']}, {following['fence']}"
+        is_open = [one["ended_ms"] is None for one in attempts]
+        if any(is_open[:-1]) or (bool(is_open) and is_open[-1]) != (task["state"] in LEASED):
+            yield f"task {id} is {task['state']} with the open attempts {is_open}"
+        yield from _budgets(id, task, attempts)
+
+
+def _budgets(id: int, task: dict[str, Any], attempts: list[dict[str, Any]]) -> Iterator[str]:
+    rules = json.loads(task["rules"]) if task["rules"] else {}
+    spent = Counter((one["round"], one["signal"]) for one in attempts)
+    for (round, signal), count in spent.items():
+        allowed = {"fail": rules.get("reruns", 0) + 1, "lose": rules.get("retries", RETRIES) + 1, "succeed": 1}
+        if signal in allowed and count > allowed[signal]:
+            yield f"{count} attempts of task {id} in round {round} ended with {signal}"
+
+
+def _walks(ledger: Ledger) -> Iterator[str]:
+    """Events have no gap; each begins where the last one of its task ended; nobody starts before its prerequisites."""
+    for graph, facts in ledger.facts.items():
+        if [fact.number for fact in facts] != list(range(1, len(facts) + 1)):
+            yield f"the events of graph {graph} are {[fact.number for fact in facts]}"
+        where: dict[int, str] = {}
+        for fact in facts:
+            if fact.subject != graph:
+                yield from _step(ledger, where, fact)
+        for id, state in where.items():
+            if id in ledger.tasks and ledger.tasks[id]["state"] != state:
+                yield f"task {id} is {ledger.tasks[id]['state']}, and its events end at {state}"
+    for id, task in ledger.tasks.items():
+        if task["state"] != "unscheduled" and not ledger.of(id):
+            yield f"task {id} is {task['state']}, and nothing has happened to it"
+
+
+def _step(ledger: Ledger, where: dict[int, str], fact: Fact) -> Iterator[str]:
+    if where.get(fact.subject, "unscheduled") != fact.source:
+        yield f"event {fact.number} of graph {fact.graph} begins at {fact.source} and not at {where.get(fact.subject)}"
+    if fact.signal == "release":
+        for prerequisite, on in ledger.edges.get(fact.subject, []):
+            stands = where.get(prerequisite, "unscheduled")
+            if stands not in MEETS[on] and ledger.tasks[fact.subject]["join_rule"] == "all":
+                yield f"task {fact.subject} was released while {prerequisite} was {stands}"
+    if fact.source in ENDED and fact.target in ENDED:
+        yield f"task {fact.subject} ended twice: {fact.source}, {fact.target}"
+    if fact.signal in ENDS and fact.attempt is not None and fact.source not in LEASED:
+        yield f"attempt {fact.attempt} of task {fact.subject} ended while the task was {fact.source}"
+    where[fact.subject] = fact.target
+    if fact.signal in {"admit", "claim"} and not _together(ledger, where, fact.subject):
+        yield f"event {fact.number} of graph {fact.graph} let task {fact.subject} in beside one that excludes it"
+
+
+def _together(ledger: Ledger, where: dict[int, str], id: int) -> bool:
+    """Tell whether a task may hold its mutexes beside those of its graph that hold theirs."""
+    mine = dict(ledger.mutexes.get(id, []))
+    for other in where if mine else ():
+        if other != id and where[other] in HOLDING:
+            shared = [(mine[key], party) for key, party in ledger.mutexes.get(other, []) if key in mine]
+            if not all(_go_together([(id, one), (other, two)]) for one, two in shared):
+                return False
+    return True
+
+
+def _verdicts(ledger: Ledger) -> Iterator[str]:
+    """A graph is where its last event says; it ends once; and it has ended if all its tasks have ended well."""
+    for id, graph in ledger.graphs.items():
+        ends = ledger.of(id)
+        steps = [(fact.source, fact.target) for fact in ends]
+        if [source for source, _ in steps[1:]] != [target for _, target in steps[:-1]]:
+            yield f"graph {id} went {steps}"
+        if not ends or ends[-1].target != graph["state"]:
+            yield f"graph {id} is {graph['state']}, and its events say {steps}"
+        states = [task["state"] for task in ledger.tasks.values() if task["graph_id"] == id]
+        whole = set(states) <= {"successful", "skipped"}
+        if graph["canceled_ms"] is None and whole and graph["state"] != "finished":
+            yield f"graph {id} is {graph['state']} though all its tasks have ended well"
+        if graph["state"] == "finished" and not set(states) <= ENDED:
+            yield f"graph {id} is finished with {Counter(states)}"
+
+
+def _strays(ledger: Ledger) -> Iterator[str]:
+    yield from clashes(ledger)
+    for graph in ledger.facts:
+        if graph not in ledger.graphs:
+            yield f"things happened in a graph {graph} that is not there"
+    for id, task in ledger.tasks.items():
+        if task["state"] in LEASED and task["bot_id"] is None:
+            yield f"task {id} is {task['state']} and nobody has it"
+
+
+def _outbox(ledger: Ledger) -> Iterator[str]:
+    """Whatever happened is told outside, once, in its order."""
+    for graph in ledger.facts.keys() | ledger.told.keys():
+        happened = [(fact.subject, fact.number) for fact in ledger.facts.get(graph, [])]
+        if ledger.told.get(graph, []) != happened:
+            yield f"of graph {graph} is told {ledger.told.get(graph)} and not {happened}"
+
+
+def _go_together(holders: list[tuple[int, str | None]]) -> bool:
+    """A key has one holder, or holders of one party."""
+    parties = {party for _, party in holders}
+    return len(holders) < 2 or (len(parties) == 1 and None not in parties)
+
+
+def _fact(row: dict[str, Any]) -> Fact:
+    _, source, target, signal, attempt, bot, _ = json.loads(row["fact"])
+    return Fact(row["subject_id"], row["number"], row["graph_id"], source, target, signal, attempt, bot)
+
+
+class _Tables:
+    """One moment of either database."""
+
+    def __init__(self, url: str) -> None:
+        self._connection: Any
+        if url.startswith("sqlite:///"):
+            self._connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+            self._connection.execute("BEGIN")
+        else:
+            self._connection = psycopg.connect(url)
+            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+    def __enter__(self) -> "_Tables":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def rows(self, text: str) -> list[dict[str, Any]]:
+        found = self._connection.execute(text)
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]

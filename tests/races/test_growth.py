@@ -1,0 +1,230 @@
+"""Graphs that are submitted and grow on several servers at once: one answer each, and nothing is lost between them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from taskyard.core.words import State
+from taskyard.engine.troubles import Unavailable
+from taskyard.lifecycle.commands import Cancel
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.lifecycle.submit import Submitted
+from tests.crash.smaller import PLACES
+from tests.engine.rig import SOON_S, Labels, graph, task, wide
+from tests.races.conftest import Open
+from tests.races.servers import COMMIT, Server, at_once, wait_for_a_wait
+
+Pair = tuple[Server, Server]
+#: How often two meet by chance.
+ROUNDS = 60
+#: How many tasks fit into one transaction where pages are small, and how many do not.
+PAGE = 5
+LARGE = 12
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in PLACES:
+        monkeypatch.setattr(module, name, PAGE)
+
+
+def refused(answer: object) -> bool:
+    return isinstance(answer, Refusal) and answer.code is Code.CONFLICT
+
+
+def extending(server: Server, labels: Labels, document: object) -> Callable[[], Submitted | Refusal]:
+    return lambda: server.engine.extend(labels.text, document)
+
+
+# An extension against the end of the graph.
+
+
+@pytest.mark.parametrize("requires", [(), ("a",)])
+def test_a_graph_is_extended_or_finished_and_never_both(pair: Pair, requires: tuple[str, ...]) -> None:
+    one, two = pair
+    for _ in range(ROUNDS):
+        labels = one.submit(graph(a=task()))
+        (lease,) = one.claim()
+        ended, answer = at_once(lambda: one.end(lease), extending(two, labels, graph(b=task(*requires))))  # noqa: B023
+        assert ended == Done(labels["a"], State.SUCCESSFUL)
+        states = one.states(one.labels(labels.graph))
+        if answer == Submitted(labels.graph):
+            assert (one.verdict(labels.graph), states) == ("running", {"a": "successful", "b": "waiting"})
+            assert one.end(one.claim()[0]) == Done(one.labels(labels.graph)["b"], State.SUCCESSFUL)
+        else:
+            assert refused(answer)
+            assert states == {"a": "successful"}
+        assert one.verdict(labels.graph) == "finished"
+
+
+@pytest.mark.parametrize("requires", [(), ("a",)])
+def test_an_extension_that_comes_first_keeps_the_graph_running(pair: Pair, requires: tuple[str, ...]) -> None:
+    one, two = pair
+    labels = one.submit(graph(a=task()))
+    (lease,) = one.claim()
+    with two.halted(COMMIT) as halt:
+        growing = two.go(extending(two, labels, graph(b=task(*requires))))
+        halt.reached()
+        ending = one.go(one.end, lease)
+        wait_for_a_wait(one.url)
+    assert growing.result(SOON_S) == Submitted(labels.graph)
+    assert ending.result(SOON_S) == Done(labels["a"], State.SUCCESSFUL)
+    assert one.states(one.labels(labels.graph)) == {"a": "successful", "b": "waiting"}
+    assert one.verdict(labels.graph) == "running"
+
+
+@pytest.mark.parametrize("requires", [(), ("a",)])
+def test_an_extension_that_comes_too_late_is_refused(pair: Pair, requires: tuple[str, ...]) -> None:
+    one, two = pair
+    labels = one.submit(graph(a=task()))
+    (lease,) = one.claim()
+    with one.halted(COMMIT) as halt:
+        ending = one.go(one.end, lease)
+        halt.reached()
+        growing = two.go(extending(two, labels, graph(b=task(*requires))))
+        wait_for_a_wait(one.url)
+    assert ending.result(SOON_S) == Done(labels["a"], State.SUCCESSFUL)
+    assert refused(growing.result(SOON_S))
+    assert one.states(one.labels(labels.graph)) == {"a": "successful"}
+    assert one.verdict(labels.graph) == "finished"
+
+
+def growth(prefix: str = "x") -> dict[str, object]:
+    """An extension that does not fit into one transaction, and hangs on a task that is there."""
+    return graph(**{f"{prefix}{number}": task("a") for number in range(LARGE)})
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("early", ["page", "end"])
+@pytest.mark.parametrize("passage", [1, 2, 3])
+def test_a_task_that_ends_while_others_are_hung_on_it_releases_them_all(pair: Pair, early: str, passage: int) -> None:
+    one, two = pair
+    labels = one.submit(graph(a=task()))
+    (lease,) = one.claim()
+    place = ("recount_edges" if early == "page" else "add_edges", passage)
+    with two.halted(*place) as halt:
+        growing = two.go(extending(two, labels, growth()))
+        if early == "page":  # its edges are in, and nobody else sees them yet
+            wait_for_a_wait(one.url, lambda: bool(two.store.passed["add_edges"] >= passage))
+            ending = one.go(one.end, lease)
+            wait_for_a_wait(one.url, ending.done)
+        else:
+            halt.reached()
+            assert one.end(lease) == Done(labels["a"], State.SUCCESSFUL)
+    assert growing.result(SOON_S) == Submitted(labels.graph)
+    one.settle()
+    states = one.states(one.labels(labels.graph))
+    assert states == {"a": "successful"} | {f"x{number}": "waiting" for number in range(LARGE)}
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_two_large_extensions_at_once_are_both_there_in_the_end(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(graph(a=task()))
+    wanted = {one: growth("x"), two: growth("y")}
+    for _ in range(5):
+        answers = at_once(*(persistent(server, labels, document) for server, document in wanted.items()))
+        one.settle()
+        if all(isinstance(answer, Submitted) for answer in answers):
+            break
+    assert len(one.labels(labels.graph)) == 1 + 2 * LARGE
+    assert isinstance(one.end(one.claim()[0]), Done)
+    one.settle()
+    assert set(one.states(one.labels(labels.graph)).values()) == {"successful", "waiting"}
+
+
+def persistent(server: Server, labels: Labels, document: object) -> Callable[[], object]:
+    """Extend; who is told that another one is at it asks again later."""
+
+    def act() -> object:
+        try:
+            return server.engine.extend(labels.text, document)
+        except Unavailable as trouble:
+            return trouble
+
+    return act
+
+
+# The same again, from everywhere at once.
+
+
+def echoes(answers: list[Submitted | Refusal]) -> list[bool]:
+    """Say who was first: all answers name one graph."""
+    assert all(isinstance(answer, Submitted) for answer in answers), answers
+    assert len({answer.graph for answer in answers if isinstance(answer, Submitted)}) == 1
+    return sorted(answer.echo for answer in answers if isinstance(answer, Submitted))
+
+
+@pytest.mark.parametrize("named", ["graph_id", "key"])
+def test_one_graph_submitted_from_everywhere_at_once_is_one_graph(servers: Open, named: str) -> None:
+    four = servers(4)
+    for number in range(ROUNDS // 2):
+        said = {named: f"{0x6000000000000008 + 16 * number:016x}"}
+        document = graph(**{f"t{number}": task(), "end": task(f"t{number}")})
+        answers = at_once(*(lambda server=server: server.engine.submit(document, **said) for server in four))  # type: ignore[misc]  # noqa: B023
+        assert echoes(answers) == [False, True, True, True]
+    assert len(four[0].audit().graphs) == ROUNDS // 2
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("named", ["graph_id", "key"])
+def test_one_large_graph_submitted_from_everywhere_at_once_is_one_graph(servers: Open, named: str) -> None:
+    four = servers(4)
+    said = {named: "6000000000000008"}
+    answers = at_once(*(lambda server=server: server.engine.submit(wide(LARGE), **said) for server in four))  # type: ignore[misc]
+    stored = [answer for answer in answers if isinstance(answer, Submitted)]
+    others = [answer for answer in answers if isinstance(answer, Refusal)]
+    assert len([answer for answer in stored if not answer.echo]) == 1
+    assert {answer.code for answer in others} <= {Code.LOADING}
+    again = four[3].engine.submit(wide(LARGE), **said)
+    assert again == Submitted(stored[0].graph, echo=True)
+    four[0].settle()
+    found = four[0].audit()
+    assert (len(found.graphs), len(found.tasks)) == (1, LARGE)
+
+
+def test_one_wish_under_one_key_from_everywhere_at_once_has_one_answer(servers: Open) -> None:
+    four = servers(4)
+    for number in range(ROUNDS // 2):
+        labels = four[0].submit(wide(3))
+        wish = Cancel(graph=labels.graph, actor="ann", key=f"wish{number}")
+        answers = at_once(*(lambda server=server: server.engine.cancel(wish) for server in four))  # type: ignore[misc]  # noqa: B023
+        assert answers == [Asked(labels.graph, 3)] * 4
+        with four[0].store.read() as txn:
+            audits = [row.action for row in txn.events.audits_of(labels.graph, 9)]
+        assert audits == ["submit", "cancel"]
+
+
+# Queues.
+
+
+def queues_of(server: Server, pool: str) -> int:
+    with server.store.read() as txn:
+        return sum(queue.pool == pool for queue in txn.queues.after(-1))
+
+
+def test_new_dimensions_that_come_from_everywhere_at_once_are_one_queue(servers: Open) -> None:
+    four = servers(4)
+    for number in range(ROUNDS // 2):
+        pool = f"pool{number}"
+        at_once(*(lambda server=server: server.submit(graph(a=on(pool))) for server in four))  # type: ignore[misc]  # noqa: B023
+        assert queues_of(four[0], pool) == 1
+    for server in four:
+        server.hello(pool="pool0")
+    assert [len(server.claim()) for server in four] == [1, 1, 1, 1]
+
+
+def test_who_makes_a_queue_waits_for_whoever_is_making_one(pair: Pair) -> None:
+    one, two = pair
+    with one.halted(COMMIT) as halt:
+        making = one.go(one.submit, graph(a=on("same")))
+        halt.reached()
+        following = two.go(two.submit, graph(a=on("same"), b=on("other")))
+        wait_for_a_wait(one.url)
+    making.result(SOON_S)
+    following.result(SOON_S)
+    assert (queues_of(one, "same"), queues_of(one, "other")) == (1, 1)
+
+
+def on(pool: str) -> dict[str, object]:
+    return task(dimensions={"pool": pool})

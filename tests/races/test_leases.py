@@ -1,0 +1,253 @@
+"""Leases between servers: given once, kept or lost but never both, and nobody ends or is handed another's."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from taskyard.core.fleet import DEAD_AFTER_MS, GUARD_MS, LEASE_MS
+from taskyard.core.words import Millis, State
+from taskyard.engine.failpoints import Boundary
+from taskyard.lifecycle.lapse import beat, notice_silence
+from taskyard.lifecycle.outcomes import Code, Done, Lease, Refusal, Renewed
+from taskyard.lifecycle.polling import Polled
+from tests.engine.rig import SOON_S, wide
+from tests.races.servers import COMMIT, Server, at_once, ended, wait_for_a_wait
+
+Pair = tuple[Server, Server]
+#: A lease is over, and its task may be given again.
+OVER_MS = LEASE_MS + GUARD_MS
+#: How often two meet by chance.
+ROUNDS = 60
+
+
+def lost(answer: object) -> bool:
+    return isinstance(answer, Refusal) and answer.code is Code.LEASE_LOST
+
+
+def bots(server: Server, task: int) -> list[tuple[str, str | None]]:
+    """Name who had a task, and how each attempt ended."""
+    with server.store.read() as txn:
+        return [(one.bot, one.signal) for one in txn.attempts.of(task)]
+
+
+# A renewal against the end of the lease.
+
+
+def test_a_lease_is_renewed_or_lost_and_never_both(pair: Pair) -> None:
+    one, two = pair
+    one.submit(wide(ROUNDS))
+    outcomes: Counter[bool] = Counter()
+    for _ in range(ROUNDS):
+        (lease,) = one.claim()
+        one.watch.later(OVER_MS)
+        renewed, _ = at_once(lambda lease=lease: one.renew(lease), two.lapse)  # type: ignore[misc]
+        outcomes[lost(renewed)] += 1
+        if lost(renewed):
+            assert bots(one, lease.task)[-1] == ("b1", "lose")
+        else:
+            assert renewed == Renewed(lease.task, lease.attempt, Millis(one.watch.now() + LEASE_MS))
+            assert one.end(lease) == Done(lease.task, State.SUCCESSFUL)
+    assert sum(outcomes.values()) == ROUNDS
+
+
+def test_a_renewal_that_comes_first_keeps_the_lease(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(wide(1))
+    (lease,) = one.claim()
+    one.watch.later(OVER_MS)
+    with one.halted(COMMIT) as halt:
+        renewing = one.go(one.renew, lease)
+        halt.reached()
+        lapsing = two.go(two.lapse)
+        wait_for_a_wait(one.url)
+    assert isinstance(renewing.result(SOON_S), Renewed)
+    assert lapsing.result(SOON_S) == 1
+    assert one.states(labels) == {"t0": "running"}
+    assert one.end(lease) == Done(lease.task, State.SUCCESSFUL)
+
+
+def test_a_renewal_that_comes_too_late_is_refused(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(wide(1))
+    (lease,) = one.claim()
+    one.watch.later(OVER_MS)
+    with two.halted(COMMIT) as halt:
+        lapsing = two.go(two.lapse)
+        halt.reached()
+        renewing = one.go(one.renew, lease)
+        wait_for_a_wait(one.url)
+    assert lapsing.result(SOON_S) == 1
+    assert lost(renewing.result(SOON_S))
+    assert lost(one.end(lease))
+    assert one.states(labels) == {"t0": "waiting"}
+
+
+@pytest.mark.parametrize("early", ["result", "clock"])
+def test_a_result_and_the_end_of_its_lease_are_one_outcome(pair: Pair, early: str) -> None:
+    one, two = pair
+    labels = one.submit(wide(1))
+    (lease,) = one.claim()
+    one.watch.later(OVER_MS)
+    acts: list[tuple[Server, Callable[[], object]]] = [(one, lambda: one.end(lease)), (two, two.lapse)]
+    (first, act), (then, other) = acts if early == "result" else reversed(acts)
+    with first.halted(COMMIT) as halt:
+        acting = first.go(act)
+        halt.reached()
+        following = then.go(other)
+        wait_for_a_wait(one.url)
+    answers = {early: acting.result(SOON_S), "other": following.result(SOON_S)}
+    if early == "result":
+        assert answers == {"result": Done(lease.task, State.SUCCESSFUL), "other": 1}
+        assert bots(one, labels["t0"]) == [("b1", "succeed")]
+    else:
+        assert answers["clock"] == 1
+        assert lost(answers["other"])
+        assert bots(one, labels["t0"]) == [("b1", "lose")]
+
+
+# Claims.
+
+
+def test_what_many_servers_take_at_once_is_given_once(servers: Callable[[int], list[Server]]) -> None:
+    four = servers(4)
+    for server in four:
+        server.hello()
+    labels = four[0].submit(wide(900))
+    taken = at_once(*(lambda server=server: take_all(server, 7) for server in four))  # type: ignore[misc]
+    given = Counter(lease.task for leases in taken for lease in leases)
+    assert given == dict.fromkeys(labels.values(), 1)
+    assert set(four[0].states(labels).values()) == {"running"}
+
+
+def take_all(server: Server, want: int) -> list[Lease]:
+    """Take what there is in small portions."""
+    found: list[Lease] = []
+    while leases := server.claim(want):
+        found += leases
+    return found
+
+
+def test_what_somebody_is_about_to_take_is_passed_over_and_not_waited_for(pair: Pair) -> None:
+    one, two = pair
+    first, second, third = (one.submit(wide(1))["t0"] for _ in range(3))
+    with one.halted(COMMIT) as halt:
+        taking = one.go(one.claim, 2)
+        halt.reached()
+        assert [lease.task for lease in two.claim(3)] == [third]
+    assert [lease.task for lease in taking.result(SOON_S)] == [first, second]
+
+
+def test_a_poll_that_is_repeated_on_two_servers_at_once_is_given_one_share(pair: Pair) -> None:
+    one, two = pair
+    one.submit(wide(2 * ROUNDS))
+    for number in range(ROUNDS // 2):
+        said = {"bot": "b1", "poll": f"again{number}"}
+        first, second = at_once(lambda: one.claim(2, **said), lambda: two.claim(2, **said))  # noqa: B023
+        assert first == second
+        assert len(first) == 2
+        assert {lease.attempt for lease in first} == {1}
+
+
+def test_a_repeated_poll_is_never_given_what_another_bot_has_by_now(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(wide(1))
+    assert len(one.claim(poll="again")) == 1
+    one.watch.later(OVER_MS)
+    with one.halted("look_tasks") as halt:  # it knows what its poll was given, and is about to look at it
+        repeating = one.go(lambda: one.claim(poll="again"))
+        halt.reached()
+        two.lapse()
+        (lease,) = two.claim()
+    assert lease.task == labels["t0"]
+    assert repeating.result(SOON_S) == ()
+    assert two.end(lease) == Done(lease.task, State.SUCCESSFUL)
+
+
+# Sessions.
+
+
+def test_a_bot_that_begins_anew_ends_nothing_that_another_bot_has_by_now(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(wide(1))
+    one.claim()
+    one.watch.later(OVER_MS)
+    with one.halted("look_tasks") as halt:  # it knows what its last session had, and is about to look at it
+        greeting = one.go(one.hello, "s2")
+        halt.reached()
+        two.lapse()
+        (lease,) = two.claim()
+    greeting.result(SOON_S)
+    assert bots(one, labels["t0"]) == [("b1", "lose"), ("b2", None)]
+    assert two.end(lease) == Done(lease.task, State.SUCCESSFUL)
+
+
+def test_a_session_that_is_replaced_while_it_reports_has_one_outcome(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(wide(ROUNDS))
+    for number in range(ROUNDS):
+        (lease,) = one.claim(session=f"s{number + 1}")
+        polled, _ = at_once(
+            lambda lease=lease, number=number: one.poll(reports=(ended(lease),), session=f"s{number + 1}"),  # type: ignore[misc]
+            lambda number=number: two.hello(f"s{number + 2}", bot="b1"),  # type: ignore[misc]
+        )
+        came_in_time = isinstance(polled, Polled)
+        assert came_in_time or (isinstance(polled, Refusal) and polled.code is Code.SESSION_REPLACED)
+        assert bots(one, lease.task)[-1] == ("b1", "succeed" if came_in_time else "lose")
+    assert "running" not in one.states(labels).values()
+
+
+@pytest.mark.parametrize("early", ["report", "hello"])
+def test_a_report_and_a_new_session_follow_one_another(pair: Pair, early: str) -> None:
+    one, two = pair
+    labels = one.submit(wide(1))
+    (lease,) = one.claim()
+    acts: list[tuple[Server, Callable[[], object]]] = [
+        (one, lambda: one.poll(reports=(ended(lease),))),
+        (two, lambda: two.hello("s2", bot="b1")),
+    ]
+    (first, act), (then, other) = acts if early == "report" else reversed(acts)
+    with first.halted(COMMIT) as halt:
+        acting = first.go(act)
+        halt.reached()
+        following = then.go(other)
+        wait_for_a_wait(one.url)
+    answers = [acting.result(SOON_S), following.result(SOON_S)]
+    if early == "report":
+        assert answers == [Polled((Done(lease.task, State.SUCCESSFUL),), (), ()), None]
+    else:
+        assert isinstance(answers[1], Refusal)
+        assert answers[1].code is Code.SESSION_REPLACED
+        assert bots(one, labels["t0"]) == [("b1", "lose")]
+
+
+def test_of_two_first_sessions_of_a_bot_the_later_ends_what_the_earlier_took(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(wide(1))
+    with one.halted("add_bots") as halt:  # it knows of no session before
+        greeting = one.go(lambda: one.hello("late", bot="b9"))
+        halt.reached()
+        two.hello("early", bot="b9")
+        assert len(two.claim(bot="b9", session="early")) == 1
+    greeting.result(SOON_S)
+    assert bots(one, labels["t0"]) == [("b9", "lose")]
+    assert one.states(labels) == {"t0": "waiting"}
+
+
+def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: Pair) -> None:
+    one, two = pair
+    one.engine.transact(beat, Boundary.BEAT)
+    one.watch.later(DEAD_AFTER_MS + 1)
+    two.poll()
+    with two.halted("miss_bots") as halt:
+        noticing = two.go(lambda: two.engine.transact(lambda passage: notice_silence(passage, 9), Boundary.SILENCE))
+        halt.reached()
+        hearing = one.go(one.poll)
+        wait_for_a_wait(one.url, hearing.done)
+    noticing.result(SOON_S)
+    assert isinstance(hearing.result(SOON_S), Polled)
+    with one.store.read() as txn:
+        (bot,) = txn.bots.look(["b1"]).values()
+        noted = [row[3] for row in txn.bots.events("b1", 9)]
+    assert (bot.missing, bot.facts.last_seen_ms) == (False, one.watch.now())
+    assert noted in (["connected"], ["missing", "connected"])
