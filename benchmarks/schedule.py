@@ -15,11 +15,13 @@ from time import perf_counter, time_ns
 from typing import TypeVar
 
 from benchmarks.form import Case, main
+from benchmarks.stores import Beside
 from taskyard.core import ids
 from taskyard.core.graph.document import Graph
 from taskyard.core.graph.validate import validate
 from taskyard.core.matching import canonical
 from taskyard.core.words import Millis, Signal
+from taskyard.engine.engine import Engine
 from taskyard.lifecycle.admit import Admission
 from taskyard.lifecycle.births import Brood
 from taskyard.lifecycle.commands import Hello, Poll, Report
@@ -68,7 +70,25 @@ def measure(quick: bool) -> Sequence[Case]:
             floor=floor * 1e3,
         ),
         Case("release one and schedule, the slowest", max(releases) * 1e3, "ms", "lower"),
+        Case(f"renew and claim beside a pass over {pending:,}, p99", _beside(pending), "ms", "lower", must=150.0),
     ]
+
+
+def _beside(pending: int) -> float:
+    """Measure how long a bot waits while somebody else's pass looks at everything."""
+    with tempfile.TemporaryDirectory() as folder:
+        yard = _Yard(Path(folder) / "taskyard.db", pending)
+        bot = Beside()
+        engine = Engine(yard.store, events=False, ticks=False)
+        engine.start()
+        bot.start(engine)
+        while engine.schedule().more:
+            pass
+        p99 = bot.stop()
+        engine.ticker.stop()
+        engine.loop.stop()
+        yard.close()
+    return p99
 
 
 class _Yard:
@@ -77,10 +97,10 @@ class _Yard:
     def __init__(self, path: Path, pending: int) -> None:
         url = f"sqlite:///{path}"
         migration.upgrade(url)
-        self._store = open_store(url)
+        self.store = open_store(url)
         self._registry = Registry()
         self._polls = 0
-        self._admission = Admission(self._do, self._store.read, _now, "benchmark")
+        self._admission = Admission(self._do, self.store.read, _now, "benchmark")
         self._do(lambda corridor: set_pool(corridor, "full", CAPACITY, False, "benchmark"))
         dimensions = canonical({"id": BOT, "pool": ["roomy", "full"]})
         self._do(lambda corridor: hello(corridor, [Hello(BOT, "s1", dimensions, 1_000)]))
@@ -95,7 +115,7 @@ class _Yard:
     def claim(self, want: int) -> tuple[Lease, ...]:
         """Let the bot take as many of those that hold mutexes."""
         found = self._poll(Poll(BOT, "s1", self._next_poll(), want=KEYS + CAPACITY)).leases
-        with self._store.read() as txn:
+        with self.store.read() as txn:
             holding = txn.passes.mutexes_of([lease.task for lease in found])
         return tuple(lease for lease in found if lease.task in holding)[:want]
 
@@ -107,12 +127,12 @@ class _Yard:
 
     def commit(self) -> None:
         """A transaction that changes next to nothing."""
-        with self._store.write() as txn:
+        with self.store.write() as txn:
             txn.passes.set_order("none", greedy=True)
             txn.passes.set_order("none", greedy=False)
 
     def close(self) -> None:
-        self._store.close()
+        self.store.close()
 
     def _poll(self, one: Poll) -> Polled:
         answer = self._do(lambda corridor: poll(corridor, [one]))[0]
@@ -133,7 +153,7 @@ class _Yard:
         assert isinstance(answer, Submitted), answer
 
     def _do(self, act: Callable[[Corridor], Answer], /) -> Answer:
-        with self._store.write() as txn:
+        with self.store.write() as txn:
             corridor = Corridor(txn, _now(), self._registry)
             answer = act(corridor)
             corridor.close()

@@ -4,10 +4,12 @@ The engine's own writer carries everything out, in this thread: what is measured
 """
 
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import quantiles
 
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
@@ -16,7 +18,7 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.rooms import Command, carry_out
 from taskyard.engine.writer import Writer
-from taskyard.lifecycle.commands import Hello, Poll, Report
+from taskyard.lifecycle.commands import Hello, Poll, Renewal, Report
 from taskyard.lifecycle.outcomes import Lease
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
@@ -25,6 +27,8 @@ from taskyard.store.opening import Store, open_store
 from tests.postgres import Postgres
 
 SESSION = "s"
+#: Between two polls of a bot that never rests.
+PAUSE_S = 0.005
 
 
 @contextmanager
@@ -104,3 +108,37 @@ def layered(count: int, width: int) -> dict[str, object]:
         requires = [f"t{above + place}", f"t{above + (place + 1) % width}"] if above >= 0 else []
         tasks[f"t{number}"] = {"requires": requires, "task": {"payload": {"command": ["true"]}}}
     return {"tasks": tasks}
+
+
+class Beside:
+    """A bot that claims and renews without end, and remembers how long each took."""
+
+    def __init__(self) -> None:
+        self._spans: list[float] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self, engine: Engine) -> None:
+        """Give it something to claim, and begin; `engine` is the store's."""
+        self._engine = engine
+        engine.submit(
+            {"tasks": {f"t{number}": {"task": {"payload": {"command": ["true"]}}} for number in range(1_000)}}
+        )
+        self._yard.hello(1)
+        self._thread.start()
+
+    def stop(self) -> float:
+        """End, and give the p99 in milliseconds."""
+        self._ended.set()
+        self._thread.join(60)
+        return quantiles(self._spans, n=100)[98]
+
+    def _run(self) -> None:
+        number, renewals = 0, tuple[Renewal, ...]()
+        while not self._ended.wait(PAUSE_S):
+            number += 1
+            began = time.perf_counter()
+            answer = self._engine.poll(Poll("bot0", SESSION, str(number), (), renewals, want=1))
+            self._spans.append((time.perf_counter() - began) * 1_000)
+            assert isinstance(answer, Polled), answer
+            renewals = tuple(Renewal(one.task, one.attempt, one.fence) for one in leases_of(answer)) or renewals

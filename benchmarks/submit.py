@@ -9,24 +9,18 @@ import json
 import resource
 import subprocess
 import sys
-import threading
 import time
-from statistics import quantiles
 from typing import Final
 
 from benchmarks.form import Case, main
-from benchmarks.stores import SESSION, Yard, layered, leases_of, sqlite
+from benchmarks.stores import Beside, layered, sqlite
 from taskyard.engine.engine import Engine
 from taskyard.engine.stillness import stillness
-from taskyard.lifecycle.commands import Poll, Renewal
-from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.opening import Store
 from taskyard.wire import json_text
 
 WIDTH: Final = 1_000
 BESIDE: Final = 200_000
-PAUSE_S: Final = 0.005
 
 
 def measure(quick: bool) -> list[Case]:
@@ -61,7 +55,7 @@ def submit(how: str, size: int) -> None:
     """Submit one graph, and print what it took."""
     text = json.dumps(layered(size, WIDTH))
     with sqlite() as store:
-        beside = _Beside(store)
+        beside = Beside()
         engine = Engine(store, ticks=False)
         engine.start()
         if how == "beside":
@@ -77,42 +71,6 @@ def submit(how: str, size: int) -> None:
         engine.loop.stop()
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
     print(seconds, megabytes, p99)
-
-
-class _Beside:
-    """A bot that claims and renews without end, and remembers how long each took."""
-
-    def __init__(self, store: Store) -> None:
-        self._yard = Yard(store)
-        self._spans: list[float] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def start(self, engine: Engine) -> None:
-        """Give it something to claim, and begin."""
-        self._engine = engine
-        engine.submit({"tasks": {f"t{number}": _TASK for number in range(1_000)}})
-        self._yard.hello(1)
-        self._thread.start()
-
-    def stop(self) -> float:
-        """End, and give the p99 in milliseconds."""
-        self._ended.set()
-        self._thread.join(60)
-        return quantiles(self._spans, n=100)[98]
-
-    def _run(self) -> None:
-        number, renewals = 0, tuple[Renewal, ...]()
-        while not self._ended.wait(PAUSE_S):
-            number += 1
-            began = time.perf_counter()
-            answer = self._engine.poll(Poll("bot0", SESSION, str(number), (), renewals, want=1))
-            self._spans.append((time.perf_counter() - began) * 1_000)
-            assert isinstance(answer, Polled), answer
-            renewals = tuple(Renewal(one.task, one.attempt, one.fence) for one in leases_of(answer)) or renewals
-
-
-_TASK: Final = {"task": {"payload": {"command": ["true"]}}}
 
 
 if __name__ == "__main__":

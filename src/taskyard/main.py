@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from taskyard.core.graph import Fault as GraphFault
     from taskyard.core.graph import Graph
+    from taskyard.wire.checkup import Checkup
     from taskyard.wire.faults import Fault
     from taskyard.wire.progress import Outcome, Progress
 
@@ -71,6 +72,15 @@ class Inline:
         _refuse(text, of_text, of_graph)
         assert validation.graph is not None
         return InlinePlan(validation.graph, validation.graph.name or name)
+
+    def check_up(self, database: str, repair: bool) -> "Checkup":
+        import logging  # noqa: PLC0415
+
+        from taskyard.engine import visit  # noqa: PLC0415
+
+        # Whatever goes wrong is told once, in a line; what the floors below log on the way would only repeat it.
+        logging.getLogger().addHandler(logging.NullHandler())
+        return visit.mend(database) if repair else visit.look(database)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from taskyard.store.verbs.keeping import EventRow
 from taskyard.store.verbs.work import AttemptRow
 from taskyard.views.story import replayed, story
 from tests.lifecycle.grounds import ALL
-from tests.model.model import BAD, ENDED, GUARD, HOLDING, LEASED, Task
+from tests.model.pieces import BAD, ENDED, GUARD, HOLDING, LEASED, Task
 
 #: What a bot, or the clock in its place, says of an attempt.
 ENDINGS = {Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE}
@@ -72,15 +72,15 @@ def _check_round(task: Task, events: Sequence[EventRow]) -> None:
     assert again[Signal.LOSE] <= task.asked.retries
     assert set(again) <= {Signal.FAIL, Signal.LOSE}
     assert sum(event.signal == Signal.RELEASE for event in events) <= 1
-    assert sum(event.target == State.PENDING and event.signal == Signal.EXPIRE for event in events) < len(task.asked.ways)
+    assert sum(event.target == State.PENDING and event.signal == Signal.EXPIRE for event in events) < len(
+        task.asked.ways
+    )
     for event, following in pairwise(events):
         if event.target in ENDED:
             assert (event.target, following.signal) == (State.SKIPPED, Signal.MEND), "something followed the end"
 
 
-def _check_attempts(
-    record: TaskRecord, task: Task, attempts: Sequence[AttemptRow], events: Sequence[EventRow]
-) -> None:
+def _check_attempts(record: TaskRecord, task: Task, attempts: Sequence[AttemptRow], events: Sequence[EventRow]) -> None:
     """Attempts are numbered, never overlap, are fenced, end once, and begin before the deadline."""
     assert [one.number for one in attempts] == list(range(1, record.life.attempt + 1))
     for one, following in pairwise(attempts):

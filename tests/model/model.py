@@ -1,125 +1,16 @@
 """The reference: what tasks, graphs and bots do, in the simplest way there is. It is slow, and knows no store.
 
-Edges are not stored: a task that waits asks its prerequisites where they are. Nothing is counted, and nobody is told.
-What follows from a move is found by asking everybody, wave after wave, until nobody wants to move. Of the product only
-its words are used.
+Nothing is counted, and nobody is told: what follows from a move is found by asking everybody, wave after wave, until
+nobody wants to move. Of the product only its words are used.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from taskyard.core.words import GraphState, Impossible, Join, On, Reason, Signal, State
-from tests.model.asked import CAPACITY, POOL, Wanted, Way
+from taskyard.core.words import On, Reason, Signal, State
+from tests.model.asked import CAPACITY, POOL, Wanted
+from tests.model.pieces import BAD, DEAD, ENDED, GUARD, HOLDING, LEASE, LEASED, OUTAGE, SEEN, Bot, Graph, Task, gate
 
 S, R = State, Reason
-
-#: What the documentation promises, in milliseconds.
-LEASE, GUARD, DEAD, SEEN, OUTAGE = 60_000, 5_000, 70_000, 600_000, 15_000
-
-BAD = {S.FAILED, S.ERROR, S.CANCELED}
-ENDED = BAD | {S.SUCCESSFUL, S.SKIPPED}
-LEASED = {S.RUNNING, S.STOPPING}
-HOLDING = LEASED | {S.WAITING}
-ACTIVE = HOLDING | {S.PENDING}
-
-
-@dataclass
-class Bot:
-    """A bot, in its latest session."""
-
-    name: str
-    session: str
-    pools: frozenset[str]
-    seen_ms: int
-    gone: bool = False  # it said goodbye
-    missing: bool = False  # its silence was noticed
-
-    def takes_work(self, now: int) -> bool:
-        return not self.gone and now - self.seen_ms <= DEAD
-
-
-@dataclass(eq=False)
-class Task:
-    """A task."""
-
-    id: int
-    graph: "Graph"
-    asked: Wanted
-    created_ms: int
-    before: list[tuple["Task", On]] = field(default_factory=list)
-    state: State = S.UNSCHEDULED
-    reason: Reason = R.PREREQUISITE
-    attempt: int = 0
-    began_after: int = 0  # the latest attempt of the rounds before
-    round: int = 1
-    reruns: int = 0
-    retries: int = 0
-    way: int = 0
-    waits_since: int | None = None
-    not_before: int | None = None
-    bot: str | None = None
-    not_by: str | None = None
-    until_ms: int | None = None
-    said: Signal | None = None  # how its latest attempt ended
-    ran_for: dict[int, int] = field(default_factory=dict)  # the rounds of those it handles in which it ran
-    hidden: bool = False
-
-    @property
-    def slice(self) -> Way:
-        return self.asked.ways[self.way]
-
-    @property
-    def turn(self) -> tuple[int, int, int]:
-        return self.asked.priority, self.created_ms, self.id
-
-    @property
-    def deadline(self) -> int | None:
-        return None if self.asked.deadline_ms is None else self.created_ms + self.asked.deadline_ms
-
-    @property
-    def weight(self) -> int:
-        return 0 if self.asked.noop else self.asked.weight
-
-    @property
-    def contends(self) -> bool:
-        return bool(self.asked.mutexes) or (self.weight > 0 and self.slice.pool == POOL)
-
-    def past(self, now: int) -> bool:
-        return self.deadline is not None and now >= self.deadline
-
-    def fresh(self) -> None:
-        """Begin a round: every budget is as it was."""
-        self.reruns = self.retries = self.way = 0
-        self.waits_since = None
-        ms = self.asked.not_before_ms
-        self.not_before = None if ms is None else self.created_ms + ms
-
-
-@dataclass(eq=False)
-class Graph:
-    """A graph."""
-
-    id: int
-    tasks: dict[str, Task] = field(default_factory=dict)
-    canceled: bool = False
-
-    @property
-    def state(self) -> GraphState:
-        if self.canceled:
-            return GraphState.CANCELED
-        tasks = [task for task in self.tasks.values() if not task.hidden]
-        if any(task.state in BAD and not self.hopeful(task) for task in tasks):
-            return GraphState.BLOCKED
-        if any(task.state in ACTIVE for task in tasks):
-            return GraphState.RUNNING
-        return GraphState.FINISHED if all(task.state in ENDED for task in tasks) else GraphState.BLOCKED
-
-    def hopeful(self, failed: Task) -> bool:
-        """Whether somebody has dealt with a failure, or still may."""
-        handlers = [one for one in self.tasks.values() if any(t is failed and on is not On.SUCCESS for t, on in one.before)]
-        ran = any(one.state in ENDED and one.ran_for.get(failed.id) == failed.round for one in handlers)
-        return ran or any(one.state in ACTIVE | {S.UNSCHEDULED} for one in handlers)
-
 
 #: A task, where it goes, why, and what else changes with it.
 Step = tuple[Task, State, Reason, Callable[[Task], None] | None]
@@ -137,7 +28,9 @@ class Model:
 
     # People.
 
-    def add(self, graph: int, wanted: dict[str, Wanted], ids: dict[str, int], created_ms: int, hidden: bool = False) -> None:
+    def add(
+        self, graph: int, wanted: Mapping[str, Wanted], ids: Mapping[str, int], created_ms: int, hidden: bool = False
+    ) -> None:
         """A graph is born, or grows."""
         into = self.graphs.setdefault(graph, Graph(graph))
         for label, one in wanted.items():
@@ -152,6 +45,8 @@ class Model:
         """End tasks; say how many that moves."""
         steps: list[Step] = []
         for task in tasks:
+            if task.hidden:
+                continue
             if task.state is S.RUNNING:
                 steps.append((task, S.STOPPING, R.STOP_ASKED, None))
             elif task.state not in ENDED | LEASED:
@@ -162,7 +57,9 @@ class Model:
     def behind(self, task: Task) -> set[Task]:
         """A task and everything behind it."""
         found = {task}
-        while more := {one for one in task.graph.tasks.values() if one not in found and found & {t for t, _ in one.before}}:
+        while more := {
+            one for one in task.graph.tasks.values() if one not in found and found & {t for t, _ in one.before}
+        }:
             found |= more
         return found
 
@@ -386,7 +283,7 @@ class Model:
         """Say where the prerequisites of a task that waits for them want it to be."""
         if task.graph.canceled or task.hidden or task.state not in {S.UNSCHEDULED, S.BLOCKED, S.SKIPPED}:
             return None
-        state = _gate(task)
+        state = gate(task)
         if state is task.state:
             return None
         if task.state is S.UNSCHEDULED or state is S.SKIPPED:
@@ -394,30 +291,12 @@ class Model:
         return task, S.UNSCHEDULED, R.PREREQUISITE, None
 
 
-_REASONS = {S.PENDING: R.UNSEEN, S.BLOCKED: R.PREREQUISITE_FAILED, S.FAILED: R.PREREQUISITE_FAILED, S.SKIPPED: R.CONDITION}
-_POLICY = {Impossible.HOLD: S.BLOCKED, Impossible.FAIL: S.FAILED, Impossible.SKIP: S.SKIPPED}
-
-
-def _gate(task: Task) -> State:
-    """Where a task belongs that waits for its prerequisites: unscheduled while all is possible."""
-    met = mendable = never = awaited = 0
-    for other, on in task.before:
-        good, bad = other.state is S.SUCCESSFUL, other.state in BAD
-        if other.state not in ENDED:
-            awaited += 1
-        elif (good and on is not On.FAILURE) or (bad and on is not On.SUCCESS):
-            met += 1
-        elif bad:
-            mendable += 1
-        else:
-            never += 1
-    if met == len(task.before) or (met and task.asked.join is Join.ANY):
-        return S.PENDING
-    hope = awaited if task.asked.join is Join.ANY else not (mendable or never)
-    if hope:
-        return S.UNSCHEDULED
-    mends = mendable if task.asked.join is Join.ANY else not never
-    return _POLICY[task.asked.policy] if mends else S.SKIPPED
+_REASONS = {
+    S.PENDING: R.UNSEEN,
+    S.BLOCKED: R.PREREQUISITE_FAILED,
+    S.FAILED: R.PREREQUISITE_FAILED,
+    S.SKIPPED: R.CONDITION,
+}
 
 
 def _new_round(task: Task) -> None:

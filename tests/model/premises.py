@@ -85,6 +85,19 @@ class Premises(Grounds):
         """Add tasks to a graph."""
         return self.do(lambda corridor: submit.extend(corridor, [one]))[0]
 
+    def keep_some(self, pages: int) -> int:
+        """Take up so many pages, the last note first; say how many that were."""
+        for kept in range(pages):
+            notes = [note for note in self.notes() if note.kind != submit.LOAD]
+            if not notes:
+                return kept
+            self.take_up(notes[-1])
+        return pages
+
+    def keep_promises(self) -> int:
+        """Take up notes until there are none but those of whoever is still loading."""
+        return self.keep_some(ALL)
+
     def look(self) -> Seen:
         """Look at everything at once."""
         with self.store.read() as txn:

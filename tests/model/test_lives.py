@@ -1,35 +1,73 @@
-"""The life cycle does what the model says, on both databases."""
+"""The life cycle does what the model says, on both databases, at once and in small pages."""
 
+import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import seed, settings
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from taskyard.lifecycle import contest, moves, reach, submit, telling
 from tests.model.machine import Lives
+from tests.model.paged import EDGES_MAX, PAGE_MAX, STIRS_MAX, TOLD_MAX, PagedLives
+from tests.postgres import Postgres
+
+
+class Databases:
+    """Empty databases, as many as are wanted."""
+
+    def __init__(self, kind: str, request: pytest.FixtureRequest) -> None:
+        self.server: Postgres | None = request.getfixturevalue("postgres") if kind == "postgres" else None
+        self.template: Path = request.getfixturevalue("sqlite_template")
+        self.folder: Path = request.getfixturevalue("tmp_path")
+        self.numbers = count()
+
+    def fresh(self) -> str:
+        if self.server is not None:
+            return self.server.fresh()
+        return f"sqlite:///{shutil.copy(self.template, self.folder / f'{next(self.numbers)}.db')}"
+
+    def drop(self, url: str) -> None:
+        if self.server is not None:
+            self.server.drop(url)
+        else:
+            Path(url.removeprefix("sqlite:///")).unlink()
+
+    def machine(self, base: type[Lives]) -> type[Lives]:
+        """Make a machine that plays on these databases and counts for itself."""
+        return type(base.__name__, (base,), {"fresh": self.fresh, "drop": self.drop, "happened": Counter()})
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def databases(request: pytest.FixtureRequest) -> Databases:
+    return Databases(request.param, request)
 
 
 @pytest.fixture
-def sqlite_machine(sqlite_template: Path, tmp_path: Path) -> type[Lives]:
-    numbers = count()
-
-    def fresh() -> str:
-        return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / f'{next(numbers)}.db')}"
-
-    def drop(url: str) -> None:
-        Path(url.removeprefix("sqlite:///")).unlink()
-
-    return type("SqliteLives", (Lives,), {"fresh": staticmethod(fresh), "drop": staticmethod(drop), "happened": Counter()})
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "TOLD_MAX", TOLD_MAX)
+    monkeypatch.setattr(reach, "TOLD_MAX", TOLD_MAX)
+    monkeypatch.setattr(reach, "PAGE_MAX", PAGE_MAX)
+    monkeypatch.setattr(submit, "PAGE_MAX", PAGE_MAX)
+    monkeypatch.setattr(telling, "PAGE_MAX", EDGES_MAX)
+    monkeypatch.setattr(contest, "STIRS_MAX", STIRS_MAX)
 
 
-def test_sqlite_does_what_the_model_says(sqlite_machine: type[Lives]) -> None:
-    import os
-    run_state_machine_as_test(
-        sqlite_machine,
-        settings=settings(max_examples=int(os.environ.get("N", 50)), stateful_step_count=int(os.environ.get("M", 40)), print_blob=False),
-    )
-    for k, v in sorted(sqlite_machine.happened.items()): print(v, k)
+def play(machine: type[Lives], examples: int, steps: int) -> None:
+    examples = int(os.environ.get("N", examples))
+    steps = int(os.environ.get("M", steps))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
+    if "N" in os.environ:
+        for k, v in sorted(machine.happened.items()): print(v, k)
+
+
+def test_what_happens_is_what_the_model_says(databases: Databases) -> None:
+    play(databases.machine(Lives), 40, 40)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_whatever_is_told_page_by_page_ends_where_the_model_wants_it(databases: Databases) -> None:
+    play(databases.machine(PagedLives), 40, 40)

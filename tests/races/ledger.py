@@ -73,7 +73,8 @@ def read(url: str) -> Ledger:
         ledger.tasks = {
             row["id"]: row
             for row in tables.rows(
-                "SELECT t.*, q.pool FROM task t JOIN queue q ON q.id = t.queue_id WHERE t.hidden = 0"
+                "SELECT t.*, q.pool FROM task t JOIN queue q ON q.id = t.queue_id JOIN graph g ON g.id = t.graph_id"
+                " WHERE t.hidden = 0 AND g.loader IS NULL"
             )
         }
         ledger.graphs = {row["id"]: row for row in tables.rows("SELECT * FROM graph WHERE loader IS NULL")}

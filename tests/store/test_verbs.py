@@ -12,7 +12,7 @@ from taskyard.store.opening import Store, open_store
 from taskyard.store.sessions import Busy, Taken
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.fleet import dimensions_text
-from taskyard.store.verbs.keeping import EventRow, Service, fact
+from taskyard.store.verbs.keeping import EventRow, Service, fact, spelled
 from taskyard.store.verbs.passes import HoldRow, PassLock, PoolRow
 from taskyard.store.verbs.work import AttemptRow, EdgeRow, InEdge, Shape
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move
@@ -314,11 +314,11 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
 
 
 def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None:
-    happened = fact(NOW, ("a", "b", "c", "r"), 2, 'bot \N{SNOWMAN} "')
+    happened = fact(NOW, spelled("a", "b", "c"), 2, 'bot \N{SNOWMAN} "', "r")
     rows = [(7, number, 1, happened) for number in (1, 2, 4)]
     events = [EventRow(7, number, 1, NOW, "a", "b", "c", 2, 'bot \N{SNOWMAN} "', "r") for number in (1, 2)]
     with store.write() as txn:
-        txn.events.add([*rows, (1, 3, 1, fact(NOW, (None, "running", None, None), None, None))])
+        txn.events.add([*rows, (1, 3, 1, fact(NOW, spelled(None, "running", None), None, None, None))])
         txn.events.put_out([(1, rows[:2]), (3, []), (2, rows[2:]), (1, rows[2:])])
         assert txn.events.of(7, 1, 1) == events[1:]
         assert [event.number for event in txn.events.of(7, 0, 9)] == [1, 2, 4]

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 
-from taskyard.cli import reports, views
+from taskyard.cli import doctor, reports, views
 from taskyard.cli.exits import Exit
 from taskyard.cli.work import Plan, Work
 from taskyard.wire.faults import RefusedDocument
@@ -29,10 +29,11 @@ Examples:
     taskyard run -o json nightly.yaml     the outcome, for a program
     taskyard run --logs out nightly.yaml  keep everything that tasks print
     generate-graph | taskyard run -       a graph from standard input
+    taskyard doctor yard.db               recount every number of a database
     taskyard completion bash              a script that completes on Tab
 
 Exit codes: 0 ok, 1 error, 2 usage or bad document (nothing was started),
-3 the graph failed, 130 interrupted.
+3 the graph failed or the database is not well, 130 interrupted.
 """
 COMPLETION_EXAMPLES = """\
 Examples:
@@ -57,6 +58,7 @@ def build(work: Work, version: Callable[[], str]) -> App:
         result_action="return_value",
     )
     app.command(_run_command(work), name="run")
+    app.command(doctor.command(work), name="doctor", help_epilogue=doctor.EXAMPLES)
     app.command(_completion_command(app), name="completion", help_epilogue=COMPLETION_EXAMPLES)
     return app
 

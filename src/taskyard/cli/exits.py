@@ -10,5 +10,5 @@ class Exit(IntEnum):
     OK = 0
     ERROR = 1  # what was asked could not be done
     USAGE = 2  # the command line or the document has to be mended first; nothing was started
-    FAILED = 3  # the graph ran and did not finish
+    FAILED = 3  # the graph ran and did not finish, or the database was looked at and is not well
     INTERRUPTED = 130  # by Ctrl-C or another signal; what ran was ended first

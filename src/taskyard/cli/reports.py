@@ -30,12 +30,12 @@ NAMED_MAX = 20
 
 def give_summary(outcome: Outcome) -> None:
     """Say how the graph ended, then name the tasks that did not end well, those that ran first."""
-    _answer(text.headline(outcome))
+    answer(text.headline(outcome))
     bad = sorted((task for task in outcome.tasks.values() if task.reason is not Reason.DONE), key=_never_ran)
     for task in bad[:NAMED_MAX]:
-        _answer(f"  {views.lines(task)[0]}")
+        answer(f"  {views.lines(task)[0]}")
     if len(bad) > NAMED_MAX:
-        _answer(f"  and {len(bad) - NAMED_MAX} more")
+        answer(f"  and {len(bad) - NAMED_MAX} more")
 
 
 def give_json(outcome: Outcome) -> None:
@@ -46,20 +46,30 @@ def give_json(outcome: Outcome) -> None:
         "elapsed_ms": outcome.elapsed_ms,
         "tasks": {label: _shape(task) for label, task in outcome.tasks.items()},
     }
-    _answer(json.dumps(shape, indent=2))
+    answer(json.dumps(shape, indent=2))
 
 
 def say_faults(name: str, faults: Iterable[Fault]) -> None:
     """List what is wrong with a document, a line for each fault, the place first as compilers do."""
     listed = tuple(faults)
-    _talk(f"{text.harmless(name)} cannot be run: {text.many(len(listed), 'fault')}; nothing was started.")
+    talk(f"{text.harmless(name)} cannot be run: {text.many(len(listed), 'fault')}; nothing was started.")
     for fault in listed:
-        _talk(f"  {text.harmless(_place(name, fault))}: {text.harmless(fault.message)}")
+        talk(f"  {text.harmless(_place(name, fault))}: {text.harmless(fault.message)}")
 
 
 def say_error(message: str) -> None:
     """Say why something could not be done."""
-    _talk(f"taskyard: {text.harmless(message)}")
+    talk(f"taskyard: {text.harmless(message)}")
+
+
+def answer(line: str) -> None:
+    """Write a line for whoever asked."""
+    sys.stdout.write(line + "\n")
+
+
+def talk(line: str) -> None:
+    """Write a line for whoever looks on."""
+    sys.stderr.write(line + "\n")
 
 
 def _silence() -> None:
@@ -69,14 +79,6 @@ def _silence() -> None:
 
 def _never_ran(task: Progress) -> bool:
     return not task.attempt
-
-
-def _answer(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
-def _talk(line: str) -> None:
-    sys.stderr.write(line + "\n")
 
 
 def _shape(task: Progress) -> dict[str, object]:

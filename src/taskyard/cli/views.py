@@ -24,7 +24,7 @@ class View(AbstractContextManager["View"], Protocol):
 
 def choose(plan: Plan, jobs: int) -> View:
     """Choose the live view for a terminal that can draw, and plain lines for everything else."""
-    if not _can_draw(sys.stderr):
+    if not can_draw(sys.stderr):
         return PlainView(plan, jobs, sys.stderr)
     from taskyard.cli.live import LiveView  # noqa: PLC0415 - drawing costs time to load
 
@@ -66,15 +66,16 @@ def lines(progress: Progress) -> list[str]:
     return [first, *_tail(progress)] if went_wrong else [first]
 
 
+def can_draw(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal whose owner wants to see drawings."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def _tail(progress: Progress) -> list[str]:
     """Show the last that a task printed, and whether there was more."""
     shown = text.last_lines(progress.tail, text.TAIL_LINES_MAX + 1)
     cut = ["  (the lines before are left out; --logs DIR keeps all)"] if len(shown) > text.TAIL_LINES_MAX else []
     return cut + [f"  | {line}" for line in shown[-text.TAIL_LINES_MAX :]]
-
-
-def _can_draw(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _blocked(progress: Progress) -> str:

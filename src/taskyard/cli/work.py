@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from taskyard.wire.checkup import Checkup
 from taskyard.wire.progress import Outcome, Progress
 
 
@@ -29,4 +30,11 @@ class Work(Protocol):
 
     def plan(self, text: bytes, name: str) -> Plan:
         """Read a document; raise `RefusedDocument` with every fault when it cannot be run."""
+        ...
+
+    def check_up(self, database: str, repair: bool) -> Checkup:
+        """Recount every number of a database, and mend what can be mended if that is wanted.
+
+        Raise `Unchecked` when it cannot be looked at. `database` is an address, or the path of a file.
+        """
         ...

@@ -145,7 +145,8 @@ def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, 
     spent = (life.round, life.reruns_used, life.retries_used, life.slice_index, life.waits_since_ms, life.not_before_ms)
     ended = Life(life.state, life.attempt, life.began_after, signal, *spent)
     reason = _why_ended(life, rules, signal, now, exit_code)
-    return _rule(life, signal, reason, ended, again=_again(ended, rules, signal, now, exit_code))
+    again = None if signal is Signal.SUCCEED else _again(ended, rules, signal, now, exit_code)
+    return _rule(life, signal, reason, ended, again)
 
 
 def overdue(life: Life, rules: Rules, now: Millis) -> Ruling:

@@ -5,10 +5,13 @@ refusal is an outcome, and only what is nobody's fault is raised.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from taskyard.core import ids
+from taskyard.core.graph.faults import Fault
+from taskyard.core.ids import Key
 from taskyard.engine.chores import Chores
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.custody import Custody
@@ -23,13 +26,18 @@ from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
 from taskyard.engine.troubles import outages
 from taskyard.engine.writer import Act, Writer
+from taskyard.lifecycle import care, reach
 from taskyard.lifecycle.admit import Admission, Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
+from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Done, Refusal
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
+from taskyard.store.txn import Txn
+from taskyard.views import story as stories
+from taskyard.views.story import Story
 
 #: How long a thread that only thinks may keep the others waiting. The writer asks for its turn with every statement:
 #: at Python's own 5 ms, a check of a large document would make a poll that takes 2 ms wait for hundreds.
@@ -126,6 +134,24 @@ class Engine:
         answer: Wished = answer_of(self.loop.put(command))
         return answer
 
+    def story(self, task_id: str) -> Story | Refusal:
+        """Tell everything that happened to a task."""
+        id = _key_of_task(task_id)
+        if isinstance(id, Refusal):
+            return id
+        with outages(), self.store.read() as txn:
+            return stories.story(txn, id) if _is_shown(txn, id) else reach.unknown("task", id)
+
+    def doctor(self) -> list[Finding]:
+        """Recount every stored number as it is at one moment; say what does not follow from the rest."""
+        now = self.clock.now()
+        with outages(), self.store.read() as txn:
+            return care.doctor(txn, now)
+
+    def repair(self, findings: Iterable[Finding], actor: str = "") -> int:
+        """Mend what the doctor found and can be mended; say how many findings that were."""
+        return care.repair(self.transact, findings, actor)
+
     # What bots say.
 
     def hello(self, command: Hello) -> None:
@@ -161,3 +187,16 @@ class Engine:
 
     def _hear(self, left: Left) -> None:
         self.ticker.hear(left)
+
+
+def _key_of_task(text: str) -> Key | Refusal:
+    try:
+        return ids.key_of(text)
+    except ValueError as fault:
+        return Refusal(Code.INVALID, "the id is malformed", (Fault("task_id", str(fault)),))
+
+
+def _is_shown(txn: Txn, task: Key) -> bool:
+    """Tell whether a task is there for people: not while it, or its graph, is being loaded."""
+    found = txn.tasks.look([task])
+    return bool(found) and not found[0].hidden and txn.graphs.peek([found[0].graph])[0].loader is None

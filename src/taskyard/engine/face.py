@@ -1,12 +1,15 @@
 """The engine as a server calls it: nothing here keeps the event loop waiting."""
 
 import asyncio
+from collections.abc import Iterable
 
 from taskyard.engine.engine import Engine, Wished
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
+from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.outcomes import Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
+from taskyard.views.story import Story
 
 
 class AsyncEngine:
@@ -35,6 +38,18 @@ class AsyncEngine:
         """Try a task again, or all that failed in a graph."""
         answer: Wished = await asyncio.wrap_future(self._loop.put(command))
         return answer
+
+    async def story(self, task_id: str) -> Story | Refusal:
+        """Tell everything that happened to a task."""
+        return await asyncio.to_thread(self._engine.story, task_id)
+
+    async def doctor(self) -> list[Finding]:
+        """Recount every stored number. A thread does: a large store takes minutes."""
+        return await asyncio.to_thread(self._engine.doctor)
+
+    async def repair(self, findings: Iterable[Finding], actor: str = "") -> int:
+        """Mend what the doctor found and can be mended."""
+        return await asyncio.to_thread(self._engine.repair, findings, actor)
 
     async def hello(self, command: Hello) -> None:
         """Begin a bot's session, or take note of what changed about it."""

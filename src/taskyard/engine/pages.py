@@ -6,8 +6,7 @@ is known by a word of its own; once somebody has put another word there, it stop
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Millis
@@ -38,6 +37,9 @@ from taskyard.lifecycle.submit import (
     open_graph,
 )
 from taskyard.store.sessions import Taken
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 #: A load of which nothing was heard for this long has died.
 LOAD_MAX_MS: Final = 60_000
@@ -70,10 +72,10 @@ class Pages:
         try:
             if not self._insert(_inserting(one, rows) for rows in self._rows(one, begun)):
                 return None
-        except Taken:
+            opened = self._transact(lambda passage: _open(passage, named), Boundary.LOAD_OPEN)
+        except Taken:  # one of its keys, or the one under which it was submitted
             self.drop(one.brood.graph_id, one.loader)
             raise
-        opened = self._transact(lambda passage: _open(passage, named), Boundary.LOAD_OPEN)
         if opened is None:
             self.drop(one.brood.graph_id, one.loader)  # if it is still ours, somebody used the same key meanwhile
         return opened

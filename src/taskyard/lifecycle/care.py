@@ -31,7 +31,7 @@ from taskyard.store.records import GraphRecord, TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.care import OpenRow
-from taskyard.store.verbs.keeping import fact
+from taskyard.store.verbs.keeping import fact, spelled
 
 #: Whoever has more to find mends these first and asks again.
 FINDINGS_MAX: Final = 10_000
@@ -150,7 +150,12 @@ def _write_graph(corridor: Corridor, graph: GraphRecord, totals: Totals) -> None
     if totals.told is not None and totals.told != totals.state:
         # Others were told something that was not so.
         newest += 1
-        event = (graph.id, newest, graph.id, fact(corridor.now, (totals.told, totals.state, None, None), None, None))
+        event = (
+            graph.id,
+            newest,
+            graph.id,
+            fact(corridor.now, spelled(totals.told, totals.state, None), None, None, None),
+        )
         corridor.txn.events.add([event])
         corridor.txn.events.put_out([(graph.id, [event])])
     row = (graph.id, totals.state, totals.active, totals.behind, totals.unhandled, newest, corridor.now)

@@ -19,7 +19,7 @@ from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Lease
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
-from taskyard.store.verbs.fleet import BotRecord
+from taskyard.store.verbs.fleet import BotRecord, QueueRow
 
 #: How many tasks one poll can get: more would be hoarded while other bots are idle.
 WANT_MAX: Final = 256
@@ -45,15 +45,17 @@ def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]
     first: dict[tuple[str, str], int] = {}
     for place, wish in enumerate(wishes):
         first.setdefault((wish.poll.bot, wish.poll.poll or f"#{place}"), place)
-    news = [place for place in first.values() if place not in given and _takes(wishes[place], corridor.now)]
+    news = [place for place in first.values() if place not in given and _takes(wishes[place])]
     for place, tasks in _take(corridor, wishes, news).items():
         given[place] = tuple(_lease(task) for task in tasks)
     same = (first.get((wish.poll.bot, wish.poll.poll), place) for place, wish in enumerate(wishes))
     return [given.get(place, ()) for place in same]
 
 
-def _takes(wish: Wish, now: Millis) -> bool:
-    return wish.count > 0 and fleet.takes_work(wish.bot.facts, now)
+def _takes(wish: Wish) -> bool:
+    # It is heard of right now, however long it was silent before.
+    heard_ms = wish.bot.facts.last_seen_ms
+    return wish.count > 0 and fleet.takes_work(wish.bot.facts, heard_ms)
 
 
 def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple[Lease, ...]]:
@@ -114,14 +116,21 @@ def _row(task: TaskRecord) -> Row:
     return (task.id, task.queue, task.priority, task.created_ms, task.not_by)
 
 
-def _candidates(corridor: Corridor, rows: Iterable[Row], taken: set[int]) -> Iterable[Candidate]:
+def _candidates(corridor: Corridor, rows: Iterable[Row], taken: set[int]) -> list[Candidate]:
+    queues = {queue: corridor.registry.queue(corridor.txn, queue) for queue in {row[1] for row in rows}}
+    found = []
     for id, queue_id, priority, created_ms, not_by in rows:
         if id not in taken:
-            queue = corridor.registry.queue(corridor.txn, queue_id)
-            left_to = BotId(not_by) if not_by else None
-            if left_to and not fleet.served_elsewhere(queue.dimensions, left_to, corridor.fleet(), corridor.now):
-                left_to = None
-            yield Candidate(Key(id), queue.dimensions, queue.hash, priority, created_ms, left_to)
+            queue = queues[queue_id]
+            left_to = _left_to(corridor, queue, BotId(not_by)) if not_by else None
+            found.append(Candidate(Key(id), queue.dimensions, queue.hash, priority, created_ms, left_to))
+    return found
+
+
+def _left_to(corridor: Corridor, queue: QueueRow, lost_by: BotId) -> BotId | None:
+    """Name the bot that has lost a task, if another one could take it."""
+    served = fleet.served_elsewhere(queue.dimensions, lost_by, corridor.fleet(), corridor.now)
+    return lost_by if served else None
 
 
 def _lease_out(corridor: Corridor, wishes: Sequence[Wish], chosen: dict[int, list[int]]) -> dict[int, list[TaskRecord]]:

@@ -12,19 +12,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from taskyard.core import budget
+from taskyard.core.budget import Life
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import LISTENING, gate, signals
 from taskyard.core.graph.verdict import Handlers, Tally, changeable, unhandled, verdict
-from taskyard.core.machine import EFFECTS, UNSUCCESSFUL, Effects
+from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.words import GraphState, Millis, Signal, State
 from taskyard.lifecycle import readiness, telling
 from taskyard.lifecycle.move import Move, Taker, move_by
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.sheet import Sheet
+from taskyard.lifecycle.ways import WAYS, Way
 from taskyard.store.records import GraphRecord, TaskRecord
 from taskyard.store.sessions import Busy, Row
 from taskyard.store.txn import Txn
-from taskyard.store.verbs.keeping import fact
+from taskyard.store.verbs.keeping import fact, spelled
 
 #: How many edges are told in one transaction; what is beyond is left as a note. It keeps a transaction under 100 ms.
 TOLD_MAX: Final = 1_000
@@ -37,7 +39,7 @@ class _Sum:
     active: int = 0
     behind: int = 0
     unhandled: int = 0
-    events: list[Row] = field(default_factory=list)
+    events: list[tuple[int, str]] = field(default_factory=list)  # subjects and facts, in order
     started: bool = False
 
 
@@ -123,19 +125,21 @@ class Corridor:
 
     def ask(self, tasks: Iterable[TaskRecord]) -> None:
         """Have the gates of tasks asked by the next `send`."""
-        self.to_ask.update({task.id: task for task in tasks if not task.hidden})
+        for task in tasks:
+            if not task.hidden:
+                self.to_ask[task.id] = task
 
     def born(self, graph: int) -> None:
         """Note that a graph was born."""
-        self._sum(graph).events.append(_graph_event(graph, None, GraphState.RUNNING, self.now))
+        self._sum(graph).events.append((graph, _turned(None, GraphState.RUNNING, self.now)))
 
     def change(self, task: TaskRecord) -> None:
         """Note that something about a task changed though it did not move; `send` or `close` writes it."""
         self._sheet.change(task)
 
-    def recount(self, task: TaskRecord) -> None:
-        """Note that the edges of a task know something else now."""
-        self._sheet.recount(task)
+    def recount(self, tasks: Iterable[TaskRecord]) -> None:
+        """Note that the edges of tasks know something else now."""
+        self._sheet.recount(tasks)
 
     def handle(self, task: TaskRecord, handlers: Handlers) -> None:
         """Note how the failure of a task is dealt with now."""
@@ -172,55 +176,53 @@ class Corridor:
         """Carry out the moves themselves, and note what follows from each."""
         sheet, now = self._sheet, self.now
         for move in moves:
-            task, source, taker = move.task, move.task.life.state, move.taker
-            follows = EFFECTS[source, move.life.state]
-            bot = task.bot
-            if follows.leased < 0:
-                told = (move.signal.text, move.reason.text, move.exit_code)
-                sheet.end((task.id, task.life.attempt, now, *told))
+            task, life, taker, bot = move.task, move.life, move.taker, move.task.bot
+            source = task.life.state
+            way = WAYS[source, move.signal, life.state]
+            added = self._sums.get(task.graph) or self._sum(task.graph)
+            added.active += way.follows.active
+            added.behind += way.follows.behind
+            if way.fails:
+                self._count_failure(move, added)
+            if way.follows.leased < 0:
+                sheet.end((task.id, life.attempt, now, move.signal.text, move.reason.text, move.exit_code))
                 task.bot = task.lease_until_ms = None
-            self._count(move, source, follows)
-            task.life, task.reason, task.moved_ms = move.life, move.reason.text, now
-            if taker is not None:
+            elif taker is not None:
+                added.started = True
                 bot = task.bot = taker.bot
                 task.fence, task.not_by = budget.fence_after(task.fence, now), None
                 task.lease_until_ms = taker.until_ms
-                sheet.begin(_attempt(task, taker, now))
-            task.due_ms = budget.due_at(move.life, task.rules, task.lease_until_ms, now)
-            self._sums[task.graph].events.append(_event(task, move, source, bot, now))
-            self._follow(move, source, follows)
-            sheet.move(task, source, move.signal)
+                sheet.begin(_attempt(task, life, taker, now))
+            reason = move.reason.text
+            task.life, task.reason, task.moved_ms = life, reason, now
+            task.due_ms = budget.due_at(life, task.rules, task.lease_until_ms, now)
+            added.events.append((task.id, fact(now, way.spelled, life.attempt, bot, reason)))
+            self._follow(move, source, way)
+            sheet.move(task, source, way.shape)
 
-    def _count(self, move: Move, source: State, follows: Effects) -> None:
-        """Add a move to what its graph counts."""
-        task, target = move.task, move.life.state
-        added = self._sums.get(task.graph) or self._sum(task.graph)
-        added.active += follows.active
-        added.behind += follows.behind
-        if move.taker is not None:
-            added.started = True
-        if source in UNSUCCESSFUL:
-            added.unhandled -= unhandled(source, task.handlers)
-        if target in UNSUCCESSFUL:
-            if source not in UNSUCCESSFUL:
-                task.handlers = Handlers()  # they are counted as they are told
-            added.unhandled += unhandled(target, task.handlers)
+    def _count_failure(self, move: Move, added: _Sum) -> None:
+        """Count whether a failure is dealt with: one that is over no longer is, one that is new not yet."""
+        task, source, target = move.task, move.task.life.state, move.life.state
+        added.unhandled -= unhandled(source, task.handlers)
+        if target in UNSUCCESSFUL and source not in UNSUCCESSFUL:
+            task.handlers = Handlers()  # they are counted as they are told
+        added.unhandled += unhandled(target, task.handlers)
 
-    def _follow(self, move: Move, source: State, follows: Effects) -> None:
+    def _follow(self, move: Move, source: State, way: Way) -> None:
         """Note what this move asks to be done next."""
-        task, target = move.task, move.life.state
+        task, follows = move.task, way.follows
         if (follows.tell is not None or task.handles) and not self._is_hushed(task.graph):
             if follows.tell is not None:
-                self.to_tell.append((task, source, target))
+                self.to_tell.append((task, source, move.life.state))
             if task.handles:
                 self.handlers_moved.append((task, source))
         if follows.new_round:
             self.rerun[task.id] = task
-        if target in LISTENING:
+        if way.listens:
             self.ask([task])
         if follows.judged:
             self.ready.append((task, move.signal))
-        elif task.contends and (follows.pending or follows.holding):
+        elif task.contends and way.stirs:
             self.stirred.append(task.id)
 
     def _is_hushed(self, graph: int) -> bool:
@@ -236,12 +238,14 @@ class Corridor:
         asked, self.to_ask = self.to_ask, {}
         moves = []
         for task in asked.values():
-            if task.state not in LISTENING:
+            state = task.life.state
+            if state not in LISTENING:
                 continue
             wanted = gate(task.edges, task.join, task.on_impossible)
-            # A mend leads to unscheduled, where the gate is asked again: so only the first signal is sent.
-            wished = signals(task.state, wanted, self.canceled(task.graph))
-            moves += [move_by(task, signal) for signal in wished[:1]]
+            wished = signals(state, wanted, self.canceled(task.graph))
+            if wished:
+                # A mend leads to unscheduled, where the gate is asked again: so only the first signal is sent.
+                moves.append(move_by(task, wished[0]))
         return moves
 
     def _sum(self, graph: int) -> _Sum:
@@ -263,34 +267,18 @@ class Corridor:
         if state is not graph.state:
             if not changeable(graph.state):
                 raise Busy("the graph ended meanwhile")
-            added.events.append(_graph_event(graph.id, graph.state, state, self.now))
+            added.events.append((graph.id, _turned(graph.state, state, self.now)))
         numbered: list[Row] = [
-            (subject, number, graph.id, told)
-            for number, (subject, _, _, told) in enumerate(added.events, graph.events + 1)
+            (subject, number, graph.id, told) for number, (subject, told) in enumerate(added.events, graph.events + 1)
         ]
         events = graph.events + len(numbered)
         return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now), numbered
 
 
-def _attempt(task: TaskRecord, taker: Taker, now: Millis) -> Row:
-    life = task.life
-    return (
-        task.id,
-        life.attempt,
-        taker.bot,
-        taker.session,
-        taker.poll,
-        task.fence,
-        life.round,
-        life.slice_index,
-        now,
-    )
+def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:
+    made_by = (taker.bot, taker.session, taker.poll, task.fence)
+    return (task.id, life.attempt, *made_by, life.round, life.slice_index, now)
 
 
-def _event(task: TaskRecord, move: Move, source: State, bot: str | None, now: Millis) -> Row:
-    moved = (source.text, move.life.state.text, move.signal.text, move.reason.text)
-    return (task.id, 0, task.graph, fact(now, moved, task.life.attempt or None, bot))
-
-
-def _graph_event(graph: int, source: GraphState | None, target: GraphState, now: Millis) -> Row:
-    return (graph, 0, graph, fact(now, (source and source.text, target.text, None, None), None, None))
+def _turned(source: GraphState | None, target: GraphState, now: Millis) -> str:
+    return fact(now, spelled(source and source.text, target.text, None), None, None, None)

@@ -4,23 +4,16 @@ Several moves of one task are written as one: from where it was looked at to whe
 what many tasks went through is written by one statement, so the cost of a transaction follows its tasks, not its steps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from taskyard.core.machine import QUEUED, UNSUCCESSFUL
-from taskyard.core.words import Signal, State
+from taskyard.core.machine import QUEUED
+from taskyard.core.words import State
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.work import Shape
 
-#: Which columns a signal can change; every other signal can change any.
-_SHAPES: Final[Mapping[Signal, Shape]] = {
-    Signal.RELEASE: Shape.READY,
-    Signal.ADMIT: Shape.READY,
-    Signal.CLAIM: Shape.STARTED,
-    Signal.SUCCEED: Shape.ENDED,
-}
 #: What one shape after another comes to; any other pair comes to anything.
 _TOGETHER: Final[Mapping[tuple[Shape | None, Shape | None], Shape]] = {
     (Shape.READY, Shape.READY): Shape.READY,
@@ -42,13 +35,10 @@ class Sheet:
         self._begun: list[Row] = []
         self._ended: list[Row] = []
 
-    def move(self, task: TaskRecord, source: State, signal: Signal) -> None:
-        """A task came from `source` to where it is."""
-        shape = _SHAPES.get(signal)
+    def move(self, task: TaskRecord, source: State, shape: Shape | None) -> None:
+        """A task came from `source` to where it is, by a move that can change the columns of `shape`."""
         known = self._moved.get(task.id)
-        if task.life.state in UNSUCCESSFUL:
-            shape = None
-        elif known is not None:
+        if known is not None:
             shape = _TOGETHER.get((known[2], shape))
         self._moved[task.id] = (task, source, shape)
 
@@ -56,9 +46,10 @@ class Sheet:
         """Something about a task changed."""
         self._changed[task.id] = task
 
-    def recount(self, task: TaskRecord) -> None:
-        """The edges of a task know something else."""
-        self._recounted[task.id] = task
+    def recount(self, tasks: Iterable[TaskRecord]) -> None:
+        """The edges of tasks know something else."""
+        for task in tasks:
+            self._recounted[task.id] = task
 
     def begin(self, attempt: Row) -> None:
         """An attempt began."""

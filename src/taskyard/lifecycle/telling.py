@@ -122,16 +122,18 @@ def _hear(
     """Let dependents hear; `failing` has the prerequisites whose handlers are counted, should they have failed."""
     dependents = corridor.look({edge.dependent for edge, _, _ in told})
     handlers: dict[tuple[int, int], EdgeRow] = {}
+    heard: dict[int, TaskRecord] = {}
     for edge, source, target in told:
         dependent = dependents[edge.dependent]
         if edge.on is not On.SUCCESS and edge.prerequisite in failing and target in UNSUCCESSFUL:
             handlers[edge.prerequisite, edge.dependent] = edge
-        if dependent.state in LISTENING:
+        if dependent.life.state in LISTENING:
             edges = shift(dependent.edges, edge.on, source, target)
             if edges is not dependent.edges:
                 dependent.edges = edges
-                corridor.recount(dependent)
-                corridor.ask([dependent])
+                heard[dependent.id] = dependent
+    corridor.recount(heard.values())
+    corridor.ask(heard.values())
     for edge in handlers.values():
         task, dependent = failing[edge.prerequisite], dependents[edge.dependent]
         if task.state in UNSUCCESSFUL:
@@ -190,7 +192,7 @@ def _ask_afresh(corridor: "Corridor") -> None:
     rerun, corridor.rerun = corridor.rerun, {}
     for id, edges in edges_of(corridor, list(rerun)).items() if rerun else ():
         rerun[id].edges = edges
-        corridor.recount(rerun[id])
+        corridor.recount([rerun[id]])
 
 
 def _notes_by_task(corridor: "Corridor", tasks: Iterable[int]) -> dict[int, list[Note]]:

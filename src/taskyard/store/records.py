@@ -22,6 +22,7 @@ _SIGNALS = {signal.value: signal for signal in Signal} | {None: None}
 _JOINS = {join.value: join for join in Join}
 _IMPOSSIBLES = {policy.value: policy for policy in Impossible}
 _DEFAULT = Rules()
+_NOBODY = Handlers()
 _READER = msgspec.json.Decoder(Rules)
 #: Rules repeat within a graph, and most graphs are alike.
 _RULES_KEPT = 10_000
@@ -145,34 +146,41 @@ class TaskRecord:
 
 def task_record(row: Row) -> TaskRecord:
     """Read a row of `look_tasks`."""
-    life = Life(_STATES[row[2]], row[5], row[6], _SIGNALS[row[7]], *row[8:14])
+    (
+        id, graph, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used, slice_index,
+        waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join, on_impossible, handles,
+        excludes, awaited, met, broken, impossible, ran, hoped, telling, contends, queue, bot,
+        not_by, fence, lease_until_ms, due_ms, hidden,
+    ) = row  # fmt: skip
+    stored = _STATES[state]
+    spent = (round, reruns_used, retries_used, slice_index, waits_since_ms, not_before_ms)
     return TaskRecord(
-        id=row[0],
-        graph=row[1],
-        life=life,
-        reason=row[3],
-        moved_ms=row[4],
-        rules=rules_of_text(row[14]),
-        kind=row[15],
-        priority=row[16],
-        created_ms=row[17],
-        weight=row[18],
-        join=_JOINS[row[19]],
-        on_impossible=_IMPOSSIBLES[row[20]],
-        handles=row[21] == 1,
-        excludes=row[22] == 1,
-        edges=Edges(row[23], row[24], row[25], row[26]),
-        handlers=Handlers(row[27], row[28]),
-        telling=row[29],
-        contends=row[30] == 1,
-        queue=row[31],
-        bot=row[32],
-        not_by=row[33],
-        fence=row[34],
-        lease_until_ms=row[35],
-        due_ms=row[36],
-        hidden=row[37] == 1,
-        stored=life.state,
+        id,
+        graph,
+        Life(stored, attempt, began_after, _SIGNALS[ended], *spent),
+        reason,
+        moved_ms,
+        rules_of_text(rules) if rules else _DEFAULT,
+        kind,
+        priority,
+        created_ms,
+        weight,
+        _JOINS[join],
+        _IMPOSSIBLES[on_impossible],
+        handles == 1,
+        excludes == 1,
+        Edges(awaited, met, broken, impossible),
+        Handlers(ran, hoped) if ran or hoped else _NOBODY,
+        telling,
+        contends == 1,
+        queue,
+        bot,
+        not_by,
+        fence,
+        lease_until_ms,
+        due_ms,
+        hidden == 1,
+        stored,
     )
 
 

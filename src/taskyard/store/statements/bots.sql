@@ -19,7 +19,8 @@ UPDATE bot SET poll_id = :poll_id, last_seen_ms = :last_seen_ms, missing = 0 WHE
 -- each add_bots(id: text, session: text, slots: int, first_seen_ms: int, last_seen_ms: int, quarantined: text, maintenance: text, draining: int): bots began a session.
 INSERT INTO bot (id, session, poll_id, slots, first_seen_ms, last_seen_ms, quarantined, maintenance, draining)
 VALUES (:id, :session, '', :slots, :first_seen_ms, :last_seen_ms, :quarantined, :maintenance, :draining)
-ON CONFLICT (id) DO UPDATE SET session = excluded.session, poll_id = '', slots = excluded.slots,
+ON CONFLICT (id) DO UPDATE SET session = excluded.session, slots = excluded.slots,
+       poll_id = CASE WHEN bot.session = excluded.session THEN bot.poll_id ELSE '' END,
        last_seen_ms = excluded.last_seen_ms, quarantined = excluded.quarantined, maintenance = excluded.maintenance,
        draining = excluded.draining, terminated = 0, missing = 0;
 

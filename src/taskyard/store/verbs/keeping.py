@@ -37,9 +37,8 @@ class Outgoing:
     events: tuple[EventRow, ...]
 
 
-#: There are about a hundred kinds of moves, and some thousand bots.
-_MOVES_KEPT: Final = 1_000
-_BOTS_KEPT: Final = 10_000
+#: There are some thousand bots and some dozen reasons.
+_NAMES_KEPT: Final = 10_000
 _Name = str | None
 _Fact = tuple[int, _Name, str, _Name, int | None, _Name, _Name]
 _FACT = msgspec.json.Decoder(_Fact)
@@ -51,21 +50,20 @@ def event_row(row: Row) -> EventRow:
     return EventRow(row[0], row[1], row[2], *_FACT.decode(row[3]))
 
 
-def fact(at_ms: int, moved: tuple[_Name, str, _Name, _Name], attempt: int | None, bot: str | None) -> str:
-    """Write down what happened: when, from where to where by which signal and why, in which attempt, by which bot."""
-    head, tail = _spelled_move(moved)
-    return f"[{at_ms},{head},{'null' if attempt is None else attempt},{'null' if bot is None else _quoted(bot)},{tail}]"
+def fact(at_ms: int, moved: str, attempt: int | None, bot: str | None, reason: str | None) -> str:
+    """Write down what happened: when, from where to where by which signal (`spelled`), which attempt, who, and why."""
+    number = attempt or "null"
+    return f"[{at_ms},{moved},{number},{_quoted(bot)},{_quoted(reason)}]"
 
 
-@lru_cache(maxsize=_MOVES_KEPT)
-def _spelled_move(moved: tuple[_Name, str, _Name, _Name]) -> tuple[str, str]:
-    *head, tail = (msgspec.json.encode(word).decode() for word in moved)
-    return ",".join(head), tail
+def spelled(source: _Name, target: str, signal: _Name) -> str:
+    """Spell from where to where a move led, and by which signal."""
+    return ",".join(msgspec.json.encode(word).decode() for word in (source, target, signal))
 
 
-@lru_cache(maxsize=_BOTS_KEPT)
-def _quoted(bot: str) -> str:
-    return msgspec.json.encode(bot).decode()
+@lru_cache(maxsize=_NAMES_KEPT)
+def _quoted(name: _Name) -> str:
+    return msgspec.json.encode(name).decode()
 
 
 @value

@@ -1,0 +1,114 @@
+"""The command `taskyard doctor`: what is wrong with a database on stdout, what became of it on stderr."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated, Final, Literal
+
+from cyclopts import Parameter
+
+from taskyard.cli import reports, text, views
+from taskyard.cli.exits import Exit
+from taskyard.cli.work import Work
+from taskyard.wire.checkup import Checkup, Finding, Unchecked
+
+EXAMPLES: Final = """\
+Examples:
+
+    taskyard doctor yard.db                 a file, also one in use
+    taskyard doctor postgresql://host/yard  a database of PostgreSQL
+    taskyard doctor --repair yard.db        mend what can be mended
+    taskyard doctor -o json yard.db         the findings, for a program
+"""
+
+#: How the address of a database begins; anything else is the path of a file.
+_SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://")
+
+
+def command(work: Work) -> Callable[..., int]:
+    """Make the command around the work it has done for it."""
+
+    def doctor(
+        database: Annotated[
+            str,
+            Parameter(validator=_refuse_address, help="A file of SQLite, sqlite:///FILE, or postgresql://..."),
+        ],
+        /,
+        *,
+        repair: Annotated[bool, Parameter(negative="", help="Mend what can be mended, and count again.")] = False,
+        output: Annotated[
+            Literal["text", "json"],
+            Parameter(name=["--output", "-o"], help="How the findings are printed on stdout."),
+        ] = "text",
+    ) -> int:
+        """Recount every number that a database keeps, and say what does not follow from the rest.
+
+        Looking changes nothing, and servers go on working meanwhile. A file
+        can be repaired while nobody uses it, PostgreSQL at any time.
+        """
+        try:
+            with _waiting("recounting"):
+                checkup = work.check_up(database, repair)
+        except Unchecked as refusal:
+            reports.say_error(f"cannot look after {_name(database)}: {refusal}")
+            return Exit.ERROR
+        return _told(checkup, repair, output)
+
+    return doctor
+
+
+def _refuse_address(_: object, database: str) -> None:
+    if "://" in database and not database.startswith(_SCHEMES):
+        raise ValueError("A database is a file, sqlite:///FILE or postgresql://...")
+
+
+def _name(database: str) -> str:
+    """Name a database in a message; an address may hold a password."""
+    return database.partition("://")[0] if database.startswith(_SCHEMES[1:]) else database
+
+
+@contextmanager
+def _waiting(sentence: str) -> Iterator[None]:
+    """Show on a terminal that something is being done."""
+    if not views.can_draw(sys.stderr):
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415 - drawing costs time to load
+
+    with Console(file=sys.stderr).status(sentence):
+        yield
+
+
+def _told(checkup: Checkup, repair: bool, output: str) -> Exit:
+    give = _give_json if output == "json" else _give_text
+    has_arrived = reports.delivered(lambda: give(checkup.found))
+    reports.talk(_summary(checkup, repair))
+    ended = Exit.FAILED if checkup.left else Exit.OK
+    return ended if has_arrived else ended or Exit.ERROR
+
+
+def _give_text(findings: tuple[Finding, ...]) -> None:
+    for finding in findings:
+        reports.answer(text.harmless(finding.sentence))
+
+
+def _give_json(findings: tuple[Finding, ...]) -> None:
+    """Print the findings as one list, in ASCII: no name in it can act on a terminal."""
+    reports.answer(json.dumps([_shape(finding) for finding in findings], indent=2))
+
+
+def _shape(finding: Finding) -> dict[str, object]:
+    return {name: value for name, value in asdict(finding).items() if name != "sentence"}
+
+
+def _summary(checkup: Checkup, repair: bool) -> str:
+    """Say in a line what was found and what became of it."""
+    if not checkup.found:
+        return "nothing to mend"
+    if repair:
+        left = f"; {checkup.left} left" if checkup.left else ""
+        return f"mended {text.many(checkup.mended, 'finding')}{left}"
+    mendable = sum(finding.mendable for finding in checkup.found)
+    return f"{text.many(len(checkup.found), 'finding')}; --repair can mend {mendable}"

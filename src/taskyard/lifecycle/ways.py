@@ -1,0 +1,59 @@
+"""Ways: everything about a move that follows from its arrow alone, compiled once.
+
+The machine says what follows from the two ends of a move, the sheet which columns it can change, the history how it is
+spelled. A task's life is four moves at least, so none of that is worked out again for each.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from taskyard.core.graph.gate import LISTENING
+from taskyard.core.machine import ARROWS, UNSUCCESSFUL, Effects, effects
+from taskyard.core.values import value
+from taskyard.core.words import Signal, State
+from taskyard.store.verbs.keeping import spelled
+from taskyard.store.verbs.work import Shape
+
+#: Which columns of a task a signal can change; every other signal can change any.
+_SHAPES: Final[Mapping[Signal, Shape]] = {
+    Signal.RELEASE: Shape.READY,
+    Signal.ADMIT: Shape.READY,
+    Signal.CLAIM: Shape.STARTED,
+    Signal.SUCCEED: Shape.ENDED,
+}
+
+
+@value
+class Way:
+    """One arrow, to its target or again."""
+
+    follows: Effects
+    shape: Shape | None  # which columns it can change; None: any
+    fails: bool  # an end of it is a failure, so somebody may have to deal with it
+    listens: bool  # it leads to where prerequisites are waited for
+    stirs: bool  # a pass of admission has to hear of it
+    spelled: str  # source, target and signal, as an event tells them
+
+
+def _way(source: State, signal: Signal, target: State) -> Way:
+    follows = effects(source, target)
+    return Way(
+        follows,
+        None if target in UNSUCCESSFUL else _SHAPES.get(signal),
+        fails=source in UNSUCCESSFUL or target in UNSUCCESSFUL,
+        listens=target in LISTENING,
+        stirs=bool(follows.pending or follows.holding),
+        spelled=spelled(source.text, target.text, signal.text),
+    )
+
+
+#: Every way there is, by source, signal and target.
+WAYS: Final[Mapping[tuple[State, Signal, State], Way]] = MappingProxyType(
+    {
+        (arrow.source, arrow.signal, end): _way(arrow.source, arrow.signal, end)
+        for arrow in ARROWS
+        for end in (arrow.target, arrow.again)
+        if end is not None
+    }
+)

@@ -1,0 +1,128 @@
+"""What has to be true after a crash, whatever it hit: nothing acknowledged is lost, and nothing was made up."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from taskyard.engine.engine import Engine
+from taskyard.lifecycle.care import doctor
+from taskyard.views.story import replayed, story
+from tests.crash.journal import Line
+from tests.crash.scenario import ABANDONED
+from tests.lifecycle.recount import recount
+from tests.races import ledger
+from tests.races.ledger import Ledger
+
+#: How each graph of the day ends, by the id or the key it was submitted with.
+ENDS = {
+    "6000000000000018": "finished",
+    "mutexes": "finished",
+    "6000000000000038": "finished",
+    "6000000000000048": "canceled",
+    "6000000000000058": "finished",
+    "6000000000000078": "canceled",
+    "6000000000000088": "canceled",
+    "last": "finished",
+}
+#: More than any of it.
+ALL = 1_000_000
+
+
+def check(engine: Engine, lines: list[Line]) -> Ledger:
+    """Check the store and the journal against each other, and each against itself."""
+    found = ledger.read(engine.store.url)
+    assert ledger.faults(found) == []
+    with engine.store.read() as txn:
+        assert doctor(txn, engine.clock.now()) == []
+        recount(txn)
+        assert txn.graphs.loading(engine.clock.now(), 9) == []
+        assert txn.notes.after(-1, 9) == []
+        for id, task in found.tasks.items():
+            assert str(replayed(story(txn, id))) == task["state"]
+        labels = {row[0]: row[1] for graph in found.graphs for row in txn.tasks.definitions_of(graph)}
+        audits = {(row.action, graph) for graph in found.graphs for row in txn.events.audits_of(graph, ALL)}
+    assert all(line.answered for line in lines)
+    assert [*lost_graphs(found, lines, labels)] == []
+    assert [*lost_words(found, lines)] == []
+    assert [*made_up(found, lines, labels)] == []
+    assert audits == set(asked(lines))
+    return found
+
+
+def lost_graphs(found: Ledger, lines: Iterable[Line], labels: dict[int, str]) -> Iterator[str]:
+    """Every graph that was answered is there, whole, and where it should have come to."""
+    for line in lines:
+        if line.call in {"submit", "extend"}:
+            id = line.answer.graph
+            there = {labels[task] for task, row in found.tasks.items() if row["graph_id"] == id}
+            if id not in found.graphs or not set(line.said["document"]["tasks"]) <= there:
+                yield f"graph {id} has {there}"
+        if line.call == "submit":
+            (name,) = line.said["named"].values()
+            if found.graphs[line.answer.graph]["state"] != ENDS[name]:
+                yield f"{name} is {found.graphs[line.answer.graph]['state']}"
+
+
+def lost_words(found: Ledger, lines: Iterable[Line]) -> Iterator[str]:
+    """Every lease that was given is an attempt, and every result that was taken is its end."""
+    for line in polls(lines):
+        command = line.said["command"]
+        for lease in line.answer.leases:
+            attempt = found.attempts[lease.task][lease.attempt - 1]
+            if (attempt["bot_id"], attempt["poll_id"]) != (command["bot"], command["poll"]):
+                yield f"{lease} is the attempt {attempt}"
+            if attempt["fence"] != lease.fence:
+                yield f"{lease} has the fence {attempt['fence']}"
+        for report, answer in zip(command["reports"], line.answer.reports, strict=True):
+            attempt = found.attempts[report["task"]][report["attempt"] - 1]
+            if not hasattr(answer, "state"):
+                yield f"{report} was refused: {answer}"
+            elif attempt["signal"] != report["signal"]:
+                yield f"{report} was taken, and the attempt is {attempt}"
+
+
+def made_up(found: Ledger, lines: list[Line], labels: dict[int, str]) -> Iterator[str]:
+    """There is no graph, no task and no attempt that nobody asked for."""
+    wanted: Counter[tuple[int, str]] = Counter()
+    for line in lines:
+        if line.call in {"submit", "extend"}:
+            wanted.update((line.answer.graph, label) for label in line.said["document"]["tasks"])
+    there = Counter((row["graph_id"], labels[task]) for task, row in found.tasks.items())
+    if there != wanted:
+        yield f"there is {there - wanted} too much and {wanted - there} too little"
+    asking = {line.said["command"]["poll"] for line in polls(lines)}
+    given = {lease for line in polls(lines) for lease in line.answer.leases}
+    claimed = 0
+    for attempts in found.attempts.values():
+        for attempt in attempts:
+            if attempt["bot_id"] != "server":
+                claimed += 1
+                if attempt["poll_id"] not in asking:
+                    yield f"nobody asked for {attempt}"
+    if claimed != len(given):
+        yield f"{claimed} attempts began, and {len(given)} leases were given"
+
+
+def asked(lines: Iterable[Line]) -> Iterator[tuple[str, int]]:
+    """Name what people asked for, as the audit does."""
+    for line in lines:
+        if line.call in {"submit", "extend"}:
+            yield line.call, line.answer.graph
+        if line.call in {"Cancel", "Rerun"}:
+            yield line.call.lower(), line.said["command"]["graph"]
+
+
+def polls(lines: Iterable[Line]) -> Iterator[Line]:
+    return (line for line in lines if line.call == "poll")
+
+
+def repeated(engine: Engine, lines: Iterable[Line]) -> Iterator[tuple[Any, Any]]:
+    """Ask again what people asked; give the first answer and the second, as if there were no echoes."""
+    for line in lines:
+        if line.call == "submit":
+            again = engine.submit(line.said["document"], actor="ann", **line.said["named"])
+            yield line.answer.graph, getattr(again, "graph", again)
+        if line.call == "extend":
+            again = engine.extend(line.said["graph"], line.said["document"], actor="ann")
+            yield line.answer.graph, getattr(again, "graph", again)
+        assert line.call != "abandon" or line.answer == ABANDONED

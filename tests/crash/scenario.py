@@ -1,0 +1,289 @@
+"""A busy day at a small server: everything that there is a kind of transaction for, in one fixed order.
+
+It is played from a journal: whoever plays it after a crash is given the answers that came before, repeats the question
+that has none, and goes on. All that is asked carries its own id or key, as everybody's questions should.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from taskyard.core.fleet import DEAD_AFTER_MS, SWEEP_MS
+from taskyard.core.matching import canonical
+from taskyard.core.words import Signal
+from taskyard.engine.engine import Engine
+from taskyard.engine.pages import LOAD_MAX_MS
+from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Renewal, Report, Rerun
+from taskyard.lifecycle.outcomes import Code, Lease, Refusal
+from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.submit import Submitted
+from tests.crash.journal import Journal
+from tests.engine.rig import TURNS_MAX, FakeClock, graph, noop, task
+
+#: How many tasks one transaction takes here, and how many are too many.
+PAGE: Final = 5
+LARGE: Final = 12
+#: A day that is not over after so many polls never will be.
+POLLS_MAX: Final = 60
+#: A word that is no answer: the load was left half-done on purpose.
+ABANDONED: Final = "abandoned"
+
+
+class DayClock(FakeClock):
+    """A clock that only moves when told. Its words are its own, as those of every server are."""
+
+    def word(self) -> str:
+        return uuid4().hex
+
+
+class Left(Exception):
+    """Somebody stops loading half-way, and does not come back."""
+
+
+class Player:
+    """One who plays the day: people, bots, and the ticker's turns in between."""
+
+    def __init__(self, engine: Engine, clock: DayClock, path: Path) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.journal = Journal(path)
+        self.graphs: list[int] = []
+        clock.ms = max(clock.ms, type(clock.ms)(self.journal.at_ms))
+
+    def ask(self, call: str, act: Callable[[], object], **said: Any) -> Any:
+        return self.journal.ask(call, said, act, self.clock.now)
+
+    # What happens by itself: whatever the journal tells has happened already.
+
+    def settle(self) -> None:
+        """Give the ticker its turns."""
+        for _ in range(TURNS_MAX if self.journal.is_live else 0):
+            if not self.engine.ticker.turn():
+                return
+        assert not self.journal.is_live, "the ticker is never done"
+
+    def wait(self, ms: int) -> None:
+        """Let time pass with all its sweeps."""
+        for _ in range(0, ms if self.journal.is_live else 0, SWEEP_MS):
+            self.clock.later(SWEEP_MS)
+            self.settle()
+
+    def jump(self, ms: int) -> None:
+        """Let time pass at once, and nobody notices."""
+        self.clock.later(ms if self.journal.is_live else 0)
+
+    # People.
+
+    def submit(self, document: dict[str, object], **named: str) -> str:
+        answer = self.ask("submit", lambda: self._submitted(document, named), document=document, named=named)
+        assert isinstance(answer, Submitted), answer
+        self.graphs.append(answer.graph)
+        return f"{answer.graph:016x}"
+
+    def extend(self, graph_id: str, document: dict[str, object]) -> None:
+        answer = self.ask("extend", lambda: self._extended(graph_id, document), graph=graph_id, document=document)
+        assert isinstance(answer, Submitted), answer
+
+    def abandon(self, document: dict[str, object], graph_id: str) -> None:
+        self.ask("abandon", lambda: self._abandoned(lambda: self.engine.submit(document, graph_id=graph_id)))
+
+    def abandon_extension(self, graph_id: str, document: dict[str, object]) -> None:
+        self.ask("abandon", lambda: self._abandoned(lambda: self.engine.extend(graph_id, document)))
+
+    def wish(self, command: Cancel | Rerun) -> None:
+        act = self.engine.cancel if isinstance(command, Cancel) else self.engine.rerun
+        answer = self.ask(type(command).__name__, lambda: act(command), command=command)  # type: ignore[arg-type]
+        assert not isinstance(answer, Refusal), answer
+
+    def labels(self) -> dict[int, str]:
+        with self.engine.store.read() as txn:
+            return {id: label for one in self.graphs for id, label, _, _ in txn.tasks.definitions_of(one)}
+
+    def _submitted(self, document: object, named: dict[str, str]) -> object:
+        return self._when_loaded(lambda: self.engine.submit(document, actor="ann", **named))
+
+    def _extended(self, graph_id: str, document: object) -> object:
+        return self._when_loaded(lambda: self.engine.extend(graph_id, document, actor="ann"))
+
+    def _when_loaded(self, act: Callable[[], object]) -> object:
+        """Ask again until what somebody died at is swept away."""
+        for _ in range(5):
+            answer = act()
+            if not isinstance(answer, Refusal) or answer.code is not Code.LOADING:
+                return answer
+            self.settle()
+            answer = act()
+            if not isinstance(answer, Refusal) or answer.code is not Code.LOADING:
+                return answer
+            self.clock.later(LOAD_MAX_MS + 1)
+        return answer
+
+    def _abandoned(self, act: Callable[[], object]) -> str:
+        with self._leaving():
+            try:
+                act()
+            except Left:
+                return ABANDONED
+        return ABANDONED
+
+    @contextmanager
+    def _leaving(self) -> Iterator[None]:
+        for pages in (self.engine._submitting._pages, self.engine._extending._pages):
+            pages._rows = _first_page(pages._rows)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for pages in (self.engine._submitting._pages, self.engine._extending._pages):
+                pages.__dict__.pop("_rows", None)
+
+
+def _first_page(rows: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    def some(*said: Any) -> Iterator[Any]:
+        yield next(iter(rows(*said)))
+        raise Left
+
+    return some
+
+
+class Bot:
+    """A bot, which ends what it has at its next poll. Some tasks make it fail, some it forgets."""
+
+    def __init__(self, player: Player, name: str) -> None:
+        self.name = name
+        self.session = "s1"
+        self._player = player
+        self._numbers = count(1)
+        self._leases: list[Lease] = []
+
+    def hello(self, session: str = "s1") -> None:
+        self.session, self._leases = session, []
+        command = Hello(self.name, session, canonical({"id": self.name, "pool": "default"}), 9)
+        self._player.ask("hello", lambda: self._player.engine.hello(command), command=command)
+
+    def goodbye(self) -> None:
+        command = Goodbye(self.name, self.session)
+        self._player.ask("goodbye", lambda: self._player.engine.goodbye(command), command=command)
+
+    def poll(self, want: int) -> int:
+        """Say what became of the leases, and take more; tell how many were ended or taken."""
+        labels = self._player.labels()
+        ends = {lease: verdict(labels[lease.task], lease) for lease in self._leases}
+        reports = [_report(lease, end) for lease, end in ends.items() if end]
+        kept = [lease for lease, end in ends.items() if not end and labels[lease.task] == "slow"]
+        renewals = [Renewal(lease.task, lease.attempt, lease.fence) for lease in kept]
+        command = Poll(
+            self.name, self.session, f"{self.name}-{next(self._numbers)}", tuple(reports), tuple(renewals), want
+        )
+        answer = self._player.ask("poll", lambda: self._player.engine.poll(command), command=command)
+        assert isinstance(answer, Polled), answer
+        self._leases = [*answer.leases, *(lease for lease, end in ends.items() if not end)]
+        return len(reports) + len(answer.leases)
+
+
+def verdict(label: str, lease: Lease) -> Signal | None:
+    """Say how a bot's attempt ends; None: not yet, or never."""
+    first = lease.attempt == 1
+    if label in {"lost", "slow"} and first:
+        return None
+    return Signal.FAIL if label in {"flaky", "bad"} and first else Signal.SUCCEED
+
+
+def _report(lease: Lease, signal: Signal) -> Report:
+    failed = signal is Signal.FAIL
+    return Report(lease.task, lease.attempt, lease.fence, signal, exit_code=1 if failed else 0, result='{"x":1}')
+
+
+def id_of(number: int) -> str:
+    """An id that a person chose."""
+    return f"{0x6000000000000008 + 16 * number:016x}"
+
+
+def held(key: str) -> dict[str, object]:
+    return task(mutexes=[{"key": key}])
+
+
+def play(player: Player) -> None:
+    """The day."""
+    one, two = Bot(player, "b1"), Bot(player, "b2")
+    first = morning(player, one, two)
+    noon(player, first, one, two)
+    afternoon(player, one, two)
+    evening(player, one, two)
+
+
+def morning(player: Player, one: Bot, two: Bot) -> str:
+    """Graphs come, small and large, and grow; then bots come."""
+    flaky = task("a") | {"reruns": 1}
+    first = player.submit(graph(a=task(), b=task("a"), c=task("b"), flaky=flaky, n=noop("c")), graph_id=id_of(1))
+    player.submit(graph(**{f"m{number}": held("device") for number in range(4)}), key="mutexes")
+    rays = {f"r{number}": noop("hub") for number in range(LARGE)}
+    player.submit(graph(hub=task(), **rays, end=task(*rays)), graph_id=id_of(3))
+    one.hello()
+    two.hello()
+    player.settle()
+    player.extend(first, graph(x=task("b")))
+    player.extend(first, graph(**{f"y{number}": noop("a") for number in range(LARGE)}))
+    return first
+
+
+def noon(player: Player, first: str, one: Bot, two: Bot) -> None:
+    """Bots work until there is nothing left; a large extension of what goes on comes in between."""
+    player.submit(graph(open=task(dimensions={"pool": "closed"})), graph_id=id_of(4))
+    work(player, one, two)
+    player.extend(id_of(4), graph(**{f"z{number}": noop() for number in range(LARGE)}))
+    player.settle()
+
+
+def afternoon(player: Player, one: Bot, two: Bot) -> None:
+    """Loads are left half-done; one is begun again, the others are swept away. People cancel."""
+    for number in (5, 6):
+        player.abandon(large(), id_of(number))
+    player.abandon_extension(id_of(4), graph(**{f"w{number}": noop() for number in range(LARGE)}))
+    player.jump(LOAD_MAX_MS + 1)
+    player.submit(large(), graph_id=id_of(5))
+    player.settle()
+    work(player, one, two)
+    stopped = player.submit(graph(s0=task(), s1=task("s0"), s2=held("device")), graph_id=id_of(7))
+    one.poll(1)
+    player.wish(Cancel(graph=int(stopped, 16), actor="ann", key="cancel-one"))
+    many = player.submit(large(), graph_id=id_of(8))
+    player.wish(Cancel(graph=int(many, 16), actor="ann", key="cancel-many"))
+    player.wish(Cancel(graph=int(id_of(4), 16), actor="ann", key="cancel-rest"))
+    player.settle()
+    one.poll(0)
+
+
+def evening(player: Player, one: Bot, two: Bot) -> None:
+    """A task fails and is rerun; a bot forgets what it has, is not heard of for too long, and comes back."""
+    only_two = {"dimensions": {"id": "b2", "pool": "default"}}
+    nodes = {"bad": task(**only_two), "after": task("bad"), "lost": task(**only_two), "slow": task(**only_two)}
+    last = player.submit(graph(**nodes, **{f"q{number}": noop("bad") for number in range(LARGE // 2)}), key="last")
+    player.settle()
+    two.poll(3)
+    two.poll(0)  # one has failed, one is renewed, one is forgotten
+    player.wish(Rerun(graph=int(last, 16), actor="ann", key="rerun"))
+    for _ in range(6):  # long enough even if the server was away meanwhile, so that every lease was spared once
+        player.wait(DEAD_AFTER_MS // 2)
+        one.poll(0)
+    two.hello("s2")
+    work(player, one, two)
+    two.goodbye()
+    player.settle()
+
+
+def large() -> dict[str, object]:
+    return graph(**{f"l{number}": task() for number in range(LARGE)})
+
+
+def work(player: Player, one: Bot, two: Bot) -> None:
+    """Let bots work until neither has anything to say."""
+    idle = 0
+    for _ in range(POLLS_MAX):
+        player.settle()
+        idle = 0 if one.poll(4) + two.poll(3) else idle + 1
+        if idle == 2:
+            return
+    raise AssertionError("there is no end to it")

@@ -1,0 +1,109 @@
+"""A real process is killed around every kind of commit there is; whoever comes next finds all that was acknowledged.
+
+The points are those that the engine names, so a new one is tested as soon as it exists: if the victim survives, nothing
+passed there, and its test fails.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from taskyard.engine.engine import Engine
+from taskyard.engine.failpoints import VARIABLE, names
+from taskyard.lifecycle.commands import Cancel, Rerun
+from tests.crash.checks import check, repeated
+from tests.crash.journal import Journal
+from tests.crash.scenario import PAGE, DayClock, Player, play
+from tests.crash.smaller import PLACES
+from tests.house.tree import ROOT
+
+KILLED = -9
+#: How long the server is away: long enough that leases are spared.
+AWAY_MS = 20_000
+#: Those that come in a row are also killed later in it.
+IN_ROWS = ("load.page", "note.page", "pass.page", "load.open", "own", "lapse", "silence", "forget")
+POINTS = [
+    *((name, 1) for name in names()),
+    *((name, passage) for name in names() if name.rpartition(".")[0] in IN_ROWS for passage in (2, 3)),
+    *((f"batch.{side}", passage) for side in ("before", "after") for passage in (9, 30)),
+]
+#: Who is killed so often, and yet goes on each time, comes to the end.
+DEATHS_MAX = 30
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in PLACES:
+        monkeypatch.setattr(module, name, PAGE)
+
+
+def victim(url: str, journal: Path, wish: str) -> int:
+    """Let somebody play the day and die of it; say how it ended."""
+    clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    run = [sys.executable, "-m", "tests.crash.victim", url, str(journal)]
+    done = subprocess.run(run, cwd=ROOT, env={**clean, VARIABLE: wish}, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, KILLED}, done.stderr
+    return done.returncode
+
+
+@contextmanager
+def survivor(url: str, path: Path) -> Iterator[Engine]:
+    """Come after a victim, and play the day to its end."""
+    clock = DayClock()
+    engine = Engine.open(url, clock)
+    engine.loop.start()
+    try:
+        player = Player(engine, clock, path)
+        clock.later(AWAY_MS)
+        play(player)
+        player.journal.close()
+        yield engine
+    finally:
+        engine.stop()
+
+
+def audit(engine: Engine, path: Path) -> None:
+    """All is as if nobody had died, and whoever asks again hears what was heard before."""
+    journal = Journal(path)
+    lines = journal.lines()
+    journal.close()
+    before = check(engine, lines)
+    assert [again for again in repeated(engine, lines) if again[0] != again[1]] == []
+    for line in lines:
+        if line.call in {"Cancel", "Rerun"}:
+            said = {name: value for name, value in line.said["command"].items() if name}
+            answer = engine.cancel(Cancel(**said)) if line.call == "Cancel" else engine.rerun(Rerun(**said))
+            assert answer == line.answer
+    assert check(engine, lines) == before
+
+
+@pytest.mark.parametrize(("name", "passage"), POINTS)
+def test_who_is_killed_there_loses_nothing_that_was_acknowledged(
+    database_url: str, tmp_path: Path, name: str, passage: int
+) -> None:
+    journal = tmp_path / "journal"
+    assert victim(database_url, journal, f"{name}:exit@{passage}") == KILLED, "nobody came by"
+    with survivor(database_url, journal) as engine:
+        audit(engine, journal)
+
+
+def test_who_is_killed_again_and_again_comes_to_the_end(database_url: str, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    deaths = 0
+    while victim(database_url, journal, "batch.after:exit@12") == KILLED:
+        deaths += 1
+        assert deaths < DEATHS_MAX
+    assert deaths > 3
+    with survivor(database_url, journal) as engine:
+        audit(engine, journal)
+
+
+def test_a_day_on_which_nobody_dies_ends_the_same(database_url: str, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    with survivor(database_url, journal) as engine:
+        audit(engine, journal)

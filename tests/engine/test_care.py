@@ -1,0 +1,137 @@
+"""Looking after an engine's store while it is at work: the story of a task, the doctor and the repair."""
+
+import asyncio
+import sqlite3
+
+import psycopg
+import pytest
+
+from taskyard.core.graph.faults import Fault
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import sources
+from taskyard.core.words import Signal
+from taskyard.engine.engine import Engine
+from taskyard.engine.face import AsyncEngine
+from taskyard.engine.troubles import Unavailable
+from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.submit import Submitted
+from taskyard.views.story import Asked, Story, replayed
+from tests.engine.rig import FakeClock, Rig, graph, task, wide
+
+
+def spoil(url: str, text: str, id: int = 0) -> None:
+    """Do what nobody ever should: write past the verbs. `{id}` stands for an id."""
+    text = text.format(id=id)
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+        connection.executescript(text)
+        connection.close()
+    else:
+        with psycopg.connect(url) as postgres:
+            postgres.execute(text)
+
+
+def told(answer: Story | Refusal) -> Story:
+    assert isinstance(answer, Story), answer
+    return answer
+
+
+def test_a_story_is_told_by_the_id_of_a_task(rig: Rig) -> None:
+    labels = rig.submit(graph(a=task(), b=task("a")), actor="ann")
+    rig.hello()
+    rig.settle()
+    rig.end(rig.claim()[0])
+    a, b = (told(rig.engine.story(text_of(Key(labels[label])))) for label in "ab")
+    assert (a.birth.label, a.birth.graph, b.birth.label) == ("a", labels.graph, "b")
+    assert (replayed(a), replayed(b)) == (a.state, b.state)
+    assert [one.action for one in a.happened if isinstance(one, Asked)] == ["submit"]
+    assert [(one.number, one.bot, one.signal) for one in a.attempts] == [(1, "b1", Signal.SUCCEED)]
+
+
+def test_a_story_that_cannot_be_told_is_refused(rig: Rig) -> None:
+    labels = rig.submit(wide(1))
+    nobody = text_of(Key(labels["t0"] + (1 << 4)))
+    assert rig.engine.story(nobody) == Refusal(Code.NOT_FOUND, f"there is no task {nobody}")
+    assert rig.engine.story(labels.text) == Refusal(Code.NOT_FOUND, f"there is no task {labels.text}")
+    fault = Fault("task_id", "'t0' is no id: an id has 16 digits of 0-9 and a-f, the first at most 7")
+    assert rig.engine.story("t0") == Refusal(Code.INVALID, "the id is malformed", (fault,))
+
+
+def test_a_task_has_no_story_while_its_graph_is_being_loaded(rig: Rig) -> None:
+    labels = rig.submit(wide(1))
+    loaded = text_of(Key(labels["t0"]))
+    rig.engine.transact(lambda passage: passage.txn.graphs.set_loader(labels.graph, "somebody"))
+    assert rig.engine.story(loaded) == Refusal(Code.NOT_FOUND, f"there is no task {loaded}")
+    rig.engine.transact(lambda passage: passage.txn.graphs.set_loader(labels.graph, None))
+    assert told(rig.engine.story(loaded)).birth.label == "t0"
+
+
+def test_a_task_has_no_story_while_its_extension_is_being_loaded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = rig.submit(wide(1))
+    monkeypatch.setattr("taskyard.engine.extending.PAGE_MAX", 1)
+    assert isinstance(rig.engine.extend(labels.text, graph(a=task(), b=task())), Submitted)
+    hidden = text_of(Key(rig.labels(labels.graph)["b"]))
+    assert rig.engine.story(hidden) == Refusal(Code.NOT_FOUND, f"there is no task {hidden}")
+    rig.settle()
+    assert told(rig.engine.story(hidden)).birth.label == "b"
+
+
+def test_the_doctor_looks_at_an_engine_at_work_and_a_repair_wakes_who_missed_a_turn(rig: Rig) -> None:
+    labels = rig.submit(graph(a=task(), b=task("a")))
+    rig.hello()
+    rig.settle()
+    assert rig.engine.doctor() == []
+    spoil(rig.store.url, "UPDATE task SET awaited = 2 WHERE id = {id}", labels["b"])
+    rig.end(rig.claim()[0])
+    found = rig.engine.doctor()
+    assert [(one.subject, one.column) for one in found] == [(labels["b"], "awaited"), (labels["b"], "gate")]
+    assert rig.engine.repair(found, "ann") == 2
+    assert rig.engine.doctor() == []
+    rig.settle()
+    assert rig.states(labels)["b"] in sources(Signal.CLAIM)
+    asked = [one for one in told(rig.engine.story(text_of(Key(labels["b"])))).happened if isinstance(one, Asked)]
+    assert [(one.actor, one.action) for one in asked] == [("", "submit"), ("ann", "repair"), ("ann", "repair")]
+
+
+def test_what_only_a_person_can_mend_is_left(database_url: str) -> None:
+    with Engine.open(database_url, FakeClock()) as engine:
+        made = engine.submit(wide(1))
+        assert isinstance(made, Submitted)
+        spoil(database_url, "DELETE FROM event WHERE subject_id = {id} AND number = 1", made.graph)
+        found = engine.doctor()
+        assert [(one.kind, one.subject, one.mendable) for one in found] == [("graph", made.graph, False)]
+        assert engine.repair(found) == 0
+        assert engine.doctor() == found
+
+
+def test_a_repair_is_several_transactions_of_the_one_writer(rig: Rig) -> None:
+    rig.submit(wide(3))
+    before = rig.engine.commits
+    spoil(rig.store.url, "UPDATE task SET due_ms = 5; UPDATE graph SET behind = 9")
+    assert rig.engine.repair(rig.engine.doctor()) == 4
+    assert rig.engine.commits > before + 1
+    assert rig.engine.doctor() == []
+
+
+def test_an_event_loop_can_ask_for_all_of_it(database_url: str) -> None:
+    async def serve(engine: Engine) -> None:
+        face = AsyncEngine(engine)
+        made = await face.submit(wide(1))
+        assert isinstance(made, Submitted)
+        spoil(database_url, "UPDATE graph SET behind = 9")
+        found = await face.doctor()
+        assert [one.column for one in found] == ["behind"]
+        assert await face.repair(found) == 1
+        with engine.store.read() as txn:
+            ((id, *_),) = txn.tasks.definitions_of(made.graph)
+        assert told(await face.story(text_of(Key(id)))).birth.graph == made.graph
+
+    with Engine.open(database_url) as engine:
+        asyncio.run(serve(engine))
+
+
+def test_a_stopped_engine_repairs_nothing(sqlite_url: str) -> None:
+    with Engine.open(sqlite_url) as engine:
+        found = engine.doctor()
+    with pytest.raises(Unavailable):
+        engine.repair(found)

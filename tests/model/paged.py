@@ -1,0 +1,172 @@
+"""The same life in small pages: nearly every move leaves notes, and others go on before they are taken up.
+
+What is told late may find others in another order, so nobody can say beforehand how a step ends. While notes are open
+the store has to agree with itself, which the doctor sees to, and the model follows what is there. When the last note is
+gone everybody has to be where the model wants them, and from there the model says again what comes next.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from taskyard.core.words import GraphState, Millis, On, Reason
+from taskyard.lifecycle import promises
+from taskyard.lifecycle import submit as births
+from taskyard.lifecycle.admit import Bounds
+from taskyard.lifecycle.births import Rows
+from taskyard.lifecycle.submit import Extension, Loading, Submission, Submitted
+from tests.model.asked import Wanted, document, graphs, wanted
+from tests.model.machine import GRAPHS_MAX, Lives, picks
+from tests.model.premises import Seen
+from tests.model.steps import OVER
+
+#: How small pages are; a task may have three edges to another one, which are told together.
+TOLD_MAX, PAGE_MAX, EDGES_MAX, STIRS_MAX = 2, 2, 3, 3
+
+
+class Load(NamedTuple):
+    """Something that is being loaded page by page."""
+
+    what: Submission | Extension
+    tasks: dict[str, Wanted]
+    text: object
+    pages: Iterator[tuple[list[str], Rows]]
+
+
+class PagedLives(Lives):
+    """A life in which little fits into one transaction."""
+
+    bounds = Bounds(page_max=2)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adrift = False  # whether the model only follows
+        self.load: Load | None = None
+        self.pages_kept = 1_000
+
+    @rule(pages=st.sampled_from([0, 1, 2, 1_000]))
+    def be_busy(self, pages: int) -> None:
+        """From now on take up so many pages after each step."""
+        self.pages_kept = pages
+
+    @precondition(lambda self: self.load is None and len(self.model.graphs) < GRAPHS_MAX)
+    @rule(tasks=graphs())
+    def begin_graph(self, tasks: dict[str, Wanted]) -> None:
+        one = self.yard.prepared(document(tasks))
+        begun = self.yard.do(lambda corridor: births.begin(corridor, one))
+        self.load = Load(one, tasks, None, self.pages(one, begun, hidden=False))
+
+    @precondition(lambda self: self.load is None)
+    @rule(pick=picks, choices=st.data())
+    def begin_extension(self, pick: int, choices: st.DataObject) -> None:
+        graph = self.steps.some_graph(pick)
+        labels = [f"y{len(graph.tasks)}{letter}" for letter in "abc"]
+        tasks: dict[str, Wanted] = {}
+        for label in labels:
+            tasks[label] = choices.draw(wanted([*graph.tasks, *tasks]))
+        one = self.yard.extension(graph.id, document(tasks))
+        assert one is not None
+        begun = self.yard.do(lambda corridor: births.begin_extension(corridor, one))
+        if isinstance(begun, Loading):
+            assert self.steps.verdicts[graph.id] not in OVER
+            self.load = Load(one, tasks, document(tasks), self.pages(one, begun, hidden=True))
+
+    @precondition(lambda self: self.load is not None)
+    @rule(dies=st.sampled_from([False, False, False, True]))
+    def go_on_loading(self, dies: bool) -> None:
+        """Load a page, or show all of it; or never come back."""
+        assert self.load is not None
+        if dies:
+            self.give_up()
+            return
+        load, page = self.load, next(self.load.pages, None)
+        if page is None:
+            self.load = None
+            self.open(load)
+        elif isinstance(load.what, Submission):
+            one = load.what
+            assert self.yard.do(lambda corridor: births.add_page(corridor, one.brood.graph_id, one.loader, page[1]))
+        else:
+            self.add_hidden(load.what, load.tasks, *page)
+
+    def add_hidden(self, one: Extension, tasks: dict[str, Wanted], labels: list[str], rows: Rows) -> None:
+        assert self.yard.do(lambda corridor: births.add_hidden_page(corridor, one, rows))
+        brood, new = one.brood, {label: tasks[label] for label in labels}
+        self.steps.now().add(brood.graph_id, new, brood.ids, brood.created_ms, hidden=True)
+
+    def open(self, load: Load) -> None:
+        one, brood = load.what, load.what.brood
+        if isinstance(one, Submission):
+            assert self.yard.do(lambda corridor: births.open_graph(corridor, one)) == Submitted(brood.graph_id)
+            self.steps.submissions.append(one)
+            self.steps.now().add(brood.graph_id, load.tasks, brood.ids, brood.created_ms)
+        else:
+            assert self.yard.do(lambda corridor: births.open_extension(corridor, one)) == Submitted(brood.graph_id)
+            self.steps.extensions.append((brood.graph_id, load.text, one))
+        self.steps.count("a load was opened")
+
+    def give_up(self) -> None:
+        """Whoever loads dies, and that is noticed."""
+        while self.yard.do(lambda corridor: promises.drop_stale_loads(corridor, Millis(self.yard.now + 1), 2)):
+            pass
+        self.load = None
+        self.steps.count("a load was dropped")
+
+    def pages(self, one: Submission | Extension, begun: object, hidden: bool) -> Iterator[tuple[list[str], Rows]]:
+        assert isinstance(begun, Loading), begun
+        labels = [task.label for task in one.brood.tasks]
+        for first in range(0, len(labels), PAGE_MAX):
+            page = slice(first, first + PAGE_MAX)
+            yield labels[page], one.brood.rows(page, begun.queues, self.yard.now, hidden=hidden)
+
+    @property
+    def loading(self) -> set[int]:
+        return set() if self.load is None else {self.load.what.brood.graph_id}
+
+    # After every step.
+
+    @invariant()
+    def agrees(self) -> None:
+        """The store agrees with itself, and with the model as soon as everything is told."""
+        seen = self.yard.look()
+        if seen.notes:
+            self.adrift = True
+            self.steps.count("a page was taken up", self.yard.keep_some(self.pages_kept))
+            seen = self.yard.look()
+        if self.adrift:
+            self.adopt(seen)
+            self.yard.consult()
+            self.adrift = bool(seen.notes)
+            self.steps.count("notes were left open", len(seen.notes))
+        if not self.adrift:
+            self.compare(seen)
+            assert [step for task in self.model.tasks.values() if (step := self.model.wish(task))] == []
+        self.learn(seen)
+
+    def adopt(self, seen: Seen) -> None:
+        """Have the model follow what is there."""
+        for task in [task for task in self.model.tasks.values() if task.id not in seen.tasks]:
+            assert task.hidden, "what people have seen is not dropped"
+            del task.graph.tasks[self.label(task.id)], self.model.tasks[task.id]
+        for id, record in seen.tasks.items():
+            task, life = self.model.tasks[id], record.life
+            task.state, task.reason, task.hidden = life.state, Reason(record.reason), record.hidden
+            task.attempt, task.began_after, task.round = life.attempt, life.began_after, life.round
+            task.reruns, task.retries, task.way = life.reruns_used, life.retries_used, life.slice_index
+            task.waits_since, task.not_before, task.said = life.waits_since_ms, life.not_before_ms, life.ended
+            task.bot, task.not_by, task.until_ms = record.bot, record.not_by, record.lease_until_ms
+        for edge in seen.edges:
+            if edge.on is not On.SUCCESS and edge.ran_for is not None:
+                self.model.tasks[edge.dependent].ran_for[edge.prerequisite] = edge.ran_for
+        for id, graph in seen.graphs.items():
+            self.model.graphs[id].canceled = graph.canceled_ms is not None
+            assert (graph.state is GraphState.CANCELED) is self.model.graphs[id].canceled
+
+    def finish(self) -> None:
+        if self.load is not None:
+            self.give_up()
+        self.yard.keep_promises()
+        self.adopt(self.yard.look())
+        super().finish()

@@ -1,0 +1,201 @@
+"""What people want, against what bots say at the same moment: one of the two comes first, and both are told so."""
+
+from collections.abc import Callable
+
+import pytest
+
+from taskyard.core.words import Signal, State
+from taskyard.lifecycle.commands import Cancel, Rerun
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Lease, Refusal
+from tests.crash.smaller import PLACES
+from tests.engine.rig import SOON_S, Labels, graph, task, wide
+from tests.races.conftest import Open
+from tests.races.ledger import Ledger
+from tests.races.servers import COMMIT, Server, at_once, wait_for_a_wait
+
+Pair = tuple[Server, Server]
+#: How often they meet by chance.
+ROUNDS = 25
+
+
+def canceling(server: Server, labels: Labels) -> Callable[[], object]:
+    return lambda: server.engine.cancel(Cancel(graph=labels.graph, actor="ann"))
+
+
+def started_after(found: Ledger, labels: Labels) -> list[str | None]:
+    """Name what began in a graph after it was canceled."""
+    facts = found.facts[labels.graph]
+    canceled = next(place for place, fact in enumerate(facts) if fact.target == "canceled" and fact.signal is None)
+    return [fact.signal for fact in facts[canceled:] if fact.signal in {"claim", "release", "admit"}]
+
+
+# Cancels.
+
+
+def work(server: Server) -> list[tuple[Lease, Done | Refusal]]:
+    """Take and end what there is, a little at a time."""
+    done = []
+    while leases := server.claim(2):
+        done += [(lease, server.end(lease)) for lease in leases]
+    return done
+
+
+@pytest.mark.parametrize("pages", ["whole", "small"])
+def test_a_graph_that_is_canceled_while_bots_are_at_it_starts_nothing_more(
+    servers: Open, pages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pages == "small":
+        for module, name in PLACES:
+            monkeypatch.setattr(module, name, 5)
+    three = servers(3)
+    for server in three:
+        server.hello()
+    for _ in range(ROUNDS):
+        labels = three[0].submit(graph(**{f"t{n}": task() for n in range(4)}, **{f"u{n}": task(f"t{n}") for n in "012"}))
+        three[0].settle()
+        _, ones, twos = at_once(
+            canceling(three[2], labels), lambda: work(three[0]), lambda: work(three[1])
+        )
+        assert isinstance(ones, list)
+        assert isinstance(twos, list)
+        for _, answer in [*ones, *twos]:
+            assert isinstance(answer, Done)
+            assert answer.state in {State.SUCCESSFUL, State.CANCELED}
+        for server in three:  # each knows what its own commits have left to do
+            server.settle()
+        assert three[0].verdict(labels.graph) == "canceled"
+        assert set(three[0].states(labels).values()) <= {"successful", "canceled"}
+        assert started_after(three[0].audit(), labels) == []
+
+
+def test_a_claim_that_comes_first_is_told_to_stop(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(wide(2))
+    with one.halted(COMMIT) as halt:
+        taking = one.go(one.claim, 1)
+        halt.reached()
+        asking = two.go(canceling(two, labels))
+        wait_for_a_wait(one.url)
+    (lease,) = taking.result(SOON_S)
+    assert asking.result(SOON_S) == Asked(labels.graph, 2)
+    assert one.states(labels) == {"t0": "stopping", "t1": "canceled"}
+    assert one.end(lease) == Done(lease.task, State.CANCELED)
+
+
+def test_a_claim_that_comes_too_late_gets_nothing(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(wide(2))
+    with two.halted(COMMIT) as halt:
+        asking = two.go(canceling(two, labels))
+        halt.reached()
+        assert one.claim(2) == ()
+    assert asking.result(SOON_S) == Asked(labels.graph, 2)
+    assert set(one.states(labels).values()) == {"canceled"}
+
+
+def test_a_claim_that_has_chosen_before_the_cancel_looks_again(pair: Pair) -> None:
+    one, two = pair
+    many = one.submit(wide(2))
+    other = one.submit(wide(1))
+    two.engine.transact(lambda passage: passage.cancel(many.graph))  # the fact alone: its tasks follow by a note
+    with one.store.read() as txn:
+        assert txn.graphs.peek([many.graph])[0].canceled_ms is not None
+    assert [lease.task for lease in one.claim(3)] == [other["t0"]]
+    assert isinstance(one.engine.cancel(Cancel(task=many["t0"])), Done)
+    assert isinstance(one.engine.cancel(Cancel(task=many["t1"])), Done)
+
+
+@pytest.mark.parametrize("early", ["cancel", "report"])
+def test_a_result_and_a_cancel_of_its_graph_follow_one_another(pair: Pair, early: str) -> None:
+    one, two = pair
+    labels = one.submit(graph(a=task(), b=task("a")))
+    (lease,) = one.claim()
+    acts: list[tuple[Server, Callable[[], object]]] = [(one, lambda: one.end(lease)), (two, canceling(two, labels))]
+    (first, act), (then, other) = acts if early == "report" else reversed(acts)
+    with first.halted(COMMIT) as halt:
+        acting = first.go(act)
+        halt.reached()
+        following = then.go(other)
+        wait_for_a_wait(one.url)
+    answers = [acting.result(SOON_S), following.result(SOON_S)]
+    ended = State.SUCCESSFUL if early == "report" else State.CANCELED
+    assert Done(lease.task, ended) in answers
+    assert one.states(labels) == {"a": str(ended), "b": "canceled"}
+    assert one.verdict(labels.graph) == "canceled"
+
+
+# Reruns.
+
+
+def handled(server: Server) -> tuple[Labels, Lease]:
+    """A graph whose task has failed, and whose handler runs: when that ends, the graph is finished."""
+    deal = task() | {"requires": [{"task": "a", "on": "failure"}]}
+    labels = server.submit(graph(a=task(), deal=deal))
+    assert isinstance(server.end(server.claim()[0], Signal.FAIL), Done)
+    (lease,) = server.claim()
+    assert lease.task == labels["deal"]
+    return labels, lease
+
+
+def trying_again(server: Server, labels: Labels) -> Callable[[], object]:
+    return lambda: server.engine.rerun(Rerun(task=labels["a"], actor="ann"))
+
+
+def refused(answer: object) -> bool:
+    return isinstance(answer, Refusal) and answer.code is Code.CONFLICT
+
+
+def test_a_graph_is_finished_or_one_of_its_tasks_is_rerun_and_never_both(pair: Pair) -> None:
+    one, two = pair
+    for _ in range(5):  # each takes the row that the other has, and a deadlock is only noticed after a second
+        labels, lease = handled(one)
+        ended, answer = at_once(lambda: one.end(lease), trying_again(two, labels))  # noqa: B023
+        assert ended == Done(labels["deal"], State.SUCCESSFUL)
+        check_rerun(one, labels, answer)
+
+
+def check_rerun(server: Server, labels: Labels, answer: object) -> None:
+    if refused(answer):
+        assert server.verdict(labels.graph) == "finished"
+        assert server.states(labels) == {"a": "failed", "deal": "successful"}
+    else:
+        assert answer == Done(labels["a"], State.WAITING)
+        assert server.verdict(labels.graph) == "running"
+        assert server.end(server.claim()[0]) == Done(labels["a"], State.SUCCESSFUL)
+        assert server.verdict(labels.graph) == "finished"
+
+
+@pytest.mark.parametrize("early", ["rerun", "report"])
+def test_a_rerun_and_the_end_of_its_graph_follow_one_another(pair: Pair, early: str) -> None:
+    one, two = pair
+    labels, lease = handled(one)
+    acts: list[tuple[Server, Callable[[], object]]] = [
+        (one, lambda: one.end(lease)),
+        (two, trying_again(two, labels)),
+    ]
+    (first, act), (then, other) = acts if early == "report" else reversed(acts)
+    with first.halted(COMMIT) as halt:
+        acting = first.go(act)
+        halt.reached()
+        following = then.go(other)
+        wait_for_a_wait(one.url)
+    answers = {first: acting.result(SOON_S), then: following.result(SOON_S)}
+    assert answers[one] == Done(labels["deal"], State.SUCCESSFUL)
+    assert refused(answers[two]) is (early == "report")
+    check_rerun(one, labels, answers[two])
+
+
+def test_two_who_rerun_the_same_at_once_open_one_round(pair: Pair) -> None:
+    one, two = pair
+    for _ in range(ROUNDS):
+        labels = one.submit(graph(a=task(), b=task("a")))
+        one.end(one.claim()[0], Signal.FAIL)
+        assert one.states(labels) == {"a": "failed", "b": "blocked"}
+        answers = at_once(trying_again(one, labels), trying_again(two, labels))
+        assert sorted(answer.echo for answer in answers if isinstance(answer, Done)) == [False, True]
+        with one.store.read() as txn:
+            lives = {task.id: task.life.round for task in txn.tasks.look(list(labels.values()))}
+        assert lives == {labels["a"]: 2, labels["b"]: 1}
+        assert isinstance(one.end(one.claim()[0]), Done)
+        assert isinstance(one.end(one.claim()[0]), Done)
+        assert one.verdict(labels.graph) == "finished"
