@@ -121,10 +121,9 @@ class Beside:
     def start(self, engine: Engine) -> None:
         """Give it something to claim, and begin; `engine` is the store's."""
         self._engine = engine
-        engine.submit(
-            {"tasks": {f"t{number}": {"task": {"payload": {"command": ["true"]}}} for number in range(1_000)}}
-        )
-        self._yard.hello(1)
+        task = {"task": {"payload": {"command": ["true"]}}}
+        engine.submit({"tasks": {f"t{number}": task for number in range(1_000)}})
+        engine.hello(Hello("bot0", SESSION, canonical({"id": "bot0", "pool": "default"})))
         self._thread.start()
 
     def stop(self) -> float:

@@ -25,12 +25,14 @@ from tests.house.tree import ROOT
 KILLED = -9
 #: How long the server is away: long enough that leases are spared.
 AWAY_MS = 20_000
-#: Those that come in a row are also killed later in it.
-IN_ROWS = ("load.page", "note.page", "pass.page", "load.open", "own", "lapse", "silence", "forget")
+#: Later passages: in the midst of pages, and when the clock has something to say.
+LATER = {
+    "load.page": (2, 3), "note.page": (2, 3), "pass.page": (2, 3), "batch": (9, 40), "load.open": (3,),
+    "load.drop": (2,), "own": (3,), "lapse": (7,), "silence": (8,), "forget": (3,),
+}  # fmt: skip
 POINTS = [
     *((name, 1) for name in names()),
-    *((name, passage) for name in names() if name.rpartition(".")[0] in IN_ROWS for passage in (2, 3)),
-    *((f"batch.{side}", passage) for side in ("before", "after") for passage in (9, 30)),
+    *((name, passage) for name in names() for passage in LATER.get(name.rpartition(".")[0], ())),
 ]
 #: Who is killed so often, and yet goes on each time, comes to the end.
 DEATHS_MAX = 30

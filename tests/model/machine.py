@@ -50,7 +50,9 @@ class Lives(RuleBasedStateMachine):
         self.yard, self.model = self.steps.yard, self.steps.model
         self.untils: dict[tuple[int, int], int] = {}
 
-    @initialize(bots=st.sampled_from([["ant"], ["ant", "bee"], ["bee"], ["cat"], ["ant", "bee", "cat"]]), tasks=graphs())
+    @initialize(
+        bots=st.sampled_from([["ant"], ["ant", "bee"], ["bee"], ["cat"], ["ant", "bee", "cat"]]), tasks=graphs()
+    )
     def begin(self, bots: list[str], tasks: dict[str, Wanted]) -> None:
         self.steps.pass_time(1, awake=False)
         for bot in bots:

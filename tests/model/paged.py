@@ -23,7 +23,7 @@ from tests.model.premises import Seen
 from tests.model.steps import OVER
 
 #: How small pages are; a task may have three edges to another one, which are told together.
-TOLD_MAX, PAGE_MAX, EDGES_MAX, STIRS_MAX = 2, 2, 3, 3
+TOLD_MAX, PAGE_MAX, EDGES_MAX, STIRS_MAX = 1, 2, 3, 3
 
 
 class Load(NamedTuple):

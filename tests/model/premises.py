@@ -16,9 +16,9 @@ from taskyard.lifecycle.admit import Admission, Bounds
 from taskyard.lifecycle.births import Brood
 from taskyard.lifecycle.commands import Hello
 from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.outcomes import Refusal
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.submit import Changed, Extension, Submitted
-from taskyard.lifecycle.outcomes import Refusal
 from taskyard.store.opening import open_store
 from taskyard.store.records import GraphRecord, Note, TaskRecord
 from taskyard.store.verbs.work import InEdge

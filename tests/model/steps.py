@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from taskyard.core.words import GraphState, Signal
+from taskyard.core.words import GraphState, Millis, Signal
 from taskyard.lifecycle.admit import Bounds
 from taskyard.lifecycle.answers import keyed
 from taskyard.lifecycle.cancel import cancel
@@ -186,10 +186,7 @@ class Steps:
     def poll_again(self, pick: int) -> None:
         bot = some(sorted(self.polled), pick)
         poll, want = self.polled[bot]
-        tasks = self.model.tasks
-        held = [
-            replace(one.lease, until_ms=tasks[one.lease.task].until_ms) for one in self.leases(bot) if one.poll == poll
-        ]
+        held = [self.lease_now(one) for one in self.leases(bot) if one.poll == poll]
         assert sorted(self.poll(bot, want=want, poll=poll).leases, key=_task) == sorted(held, key=_task)
         self.count("a poll was repeated", len(held))
 
@@ -289,6 +286,12 @@ class Steps:
 
     def session(self, bot: str) -> str:
         return f"{bot} {self.sessions[bot]}"
+
+    def lease_now(self, one: Given) -> Lease:
+        """Give a lease with the time that is left of it."""
+        until = self.model.tasks[one.lease.task].until_ms
+        assert until is not None
+        return replace(one.lease, until_ms=Millis(until))
 
     def able(self) -> list[str]:
         """Name the bots for whom there is something to do."""
