@@ -45,6 +45,7 @@ def check(engine: Engine, lines: list[Line]) -> Ledger:
     assert [*lost_graphs(found, lines, labels)] == []
     assert [*lost_words(found, lines)] == []
     assert [*made_up(found, lines, labels)] == []
+    assert [*unasked(found, lines)] == []
     assert audits == set(asked(lines))
     return found
 
@@ -82,7 +83,7 @@ def lost_words(found: Ledger, lines: Iterable[Line]) -> Iterator[str]:
 
 
 def made_up(found: Ledger, lines: list[Line], labels: dict[int, str]) -> Iterator[str]:
-    """There is no graph, no task and no attempt that nobody asked for."""
+    """There is no graph and no task that nobody asked for."""
     wanted: Counter[tuple[int, str]] = Counter()
     for line in lines:
         if line.call in {"submit", "extend"}:
@@ -90,17 +91,15 @@ def made_up(found: Ledger, lines: list[Line], labels: dict[int, str]) -> Iterato
     there = Counter((row["graph_id"], labels[task]) for task, row in found.tasks.items())
     if there != wanted:
         yield f"there is {there - wanted} too much and {wanted - there} too little"
+
+
+def unasked(found: Ledger, lines: list[Line]) -> Iterator[str]:
+    """There is no attempt that nobody asked for, and none that nobody was told of."""
     asking = {line.said["command"]["poll"] for line in polls(lines)}
-    given = {lease for line in polls(lines) for lease in line.answer.leases}
-    claimed = 0
-    for attempts in found.attempts.values():
-        for attempt in attempts:
-            if attempt["bot_id"] != "server":
-                claimed += 1
-                if attempt["poll_id"] not in asking:
-                    yield f"nobody asked for {attempt}"
-    if claimed != len(given):
-        yield f"{claimed} attempts began, and {len(given)} leases were given"
+    given = {(lease.task, lease.attempt) for line in polls(lines) for lease in line.answer.leases}
+    rows = [row for attempts in found.attempts.values() for row in attempts if row["bot_id"] != "server"]
+    yield from (f"nobody asked for {row}" for row in rows if row["poll_id"] not in asking)
+    yield from (f"nobody was told of {row}" for row in rows if (row["task_id"], row["number"]) not in given)
 
 
 def asked(lines: Iterable[Line]) -> Iterator[tuple[str, int]]:

@@ -4,17 +4,16 @@ The points are those that the engine names, so a new one is tested as soon as it
 passed there, and its test fails.
 """
 
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from taskyard.engine.engine import Engine
-from taskyard.engine.failpoints import VARIABLE, names
+from taskyard.engine.failpoints import names
 from taskyard.lifecycle.commands import Cancel, Rerun
 from tests.crash.checks import check, repeated
 from tests.crash.journal import Journal
@@ -25,15 +24,18 @@ from tests.house.tree import ROOT
 KILLED = -9
 #: How long the server is away: long enough that leases are spared.
 AWAY_MS = 20_000
-#: Later passages: in the midst of pages, and when the clock has something to say.
+#: Later passages: in the midst of pages,
+PAGES = {"load.page": (2, 3), "note.page": (2, 3), "pass.page": (2, 3)}
+#: and when there is more to do than at first. What the database adds to these is tested above.
 LATER = {
-    "load.page": (2, 3), "note.page": (2, 3), "pass.page": (2, 3), "batch": (9, 40), "load.open": (3,),
-    "load.drop": (2,), "own": (3,), "lapse": (7,), "silence": (8,), "forget": (3,),
+    "batch": (9, 40), "load.open": (3,), "load.drop": (2,), "own": (3,), "lapse": (7,), "silence": (8,), "forget": (3,),
 }  # fmt: skip
-POINTS = [
-    *((name, 1) for name in names()),
-    *((name, passage) for name in names() for passage in LATER.get(name.rpartition(".")[0], ())),
-]
+
+
+def passages(later: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
+    return [(name, passage) for name in names() for passage in later.get(name.rpartition(".")[0], ())]
+
+
 #: Who is killed so often, and yet goes on each time, comes to the end.
 DEATHS_MAX = 30
 
@@ -44,13 +46,25 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, PAGE)
 
 
-def victim(url: str, journal: Path, wish: str) -> int:
-    """Let somebody play the day and die of it; say how it ended."""
-    clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    run = [sys.executable, "-m", "tests.crash.victim", url, str(journal)]
-    done = subprocess.run(run, cwd=ROOT, env={**clean, VARIABLE: wish}, capture_output=True, text=True, check=False)
-    assert done.returncode in {0, KILLED}, done.stderr
-    return done.returncode
+#: Lets somebody play the day on a database with a journal, and die of it at a point; says how it ended.
+Victim = Callable[[str, Path, str], int]
+
+
+@pytest.fixture(scope="module")
+def victim() -> Iterator[Victim]:
+    run = [sys.executable, "-m", "tests.crash.victim"]
+    with subprocess.Popen(run, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
+
+        def die(url: str, journal: Path, wish: str) -> int:
+            assert maker.stdin
+            assert maker.stdout
+            maker.stdin.write(f"{url}\t{journal}\t{wish}\n")
+            maker.stdin.flush()
+            ended = int(maker.stdout.readline())
+            assert ended in {0, KILLED}, "it did not die, it fell"
+            return ended
+
+        yield die
 
 
 @contextmanager
@@ -84,17 +98,27 @@ def audit(engine: Engine, path: Path) -> None:
     assert check(engine, lines) == before
 
 
-@pytest.mark.parametrize(("name", "passage"), POINTS)
-def test_who_is_killed_there_loses_nothing_that_was_acknowledged(
-    database_url: str, tmp_path: Path, name: str, passage: int
-) -> None:
-    journal = tmp_path / "journal"
-    assert victim(database_url, journal, f"{name}:exit@{passage}") == KILLED, "nobody came by"
-    with survivor(database_url, journal) as engine:
+def kill_and_go_on(victim: Victim, url: str, journal: Path, wish: str) -> None:
+    assert victim(url, journal, wish) == KILLED, "nobody came by"
+    with survivor(url, journal) as engine:
         audit(engine, journal)
 
 
-def test_who_is_killed_again_and_again_comes_to_the_end(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "passage"), [*((name, 1) for name in names()), *passages(PAGES)])
+def test_who_is_killed_there_loses_nothing_that_was_acknowledged(
+    victim: Victim, database_url: str, tmp_path: Path, name: str, passage: int
+) -> None:
+    kill_and_go_on(victim, database_url, tmp_path / "journal", f"{name}:exit@{passage}")
+
+
+@pytest.mark.parametrize(("name", "passage"), passages(LATER))
+def test_who_is_killed_there_later_loses_nothing_either(
+    victim: Victim, sqlite_url: str, tmp_path: Path, name: str, passage: int
+) -> None:
+    kill_and_go_on(victim, sqlite_url, tmp_path / "journal", f"{name}:exit@{passage}")
+
+
+def test_who_is_killed_again_and_again_comes_to_the_end(victim: Victim, database_url: str, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     deaths = 0
     while victim(database_url, journal, "batch.after:exit@12") == KILLED:

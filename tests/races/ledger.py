@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 
@@ -145,6 +145,7 @@ def _budgets(id: int, task: dict[str, Any], attempts: list[dict[str, Any]]) -> I
 
 def _walks(ledger: Ledger) -> Iterator[str]:
     """Events have no gap; each begins where the last one of its task ended; nobody starts before its prerequisites."""
+    ends: dict[int, str] = {}
     for graph, facts in ledger.facts.items():
         if [fact.number for fact in facts] != list(range(1, len(facts) + 1)):
             yield f"the events of graph {graph} are {[fact.number for fact in facts]}"
@@ -152,12 +153,10 @@ def _walks(ledger: Ledger) -> Iterator[str]:
         for fact in facts:
             if fact.subject != graph:
                 yield from _step(ledger, where, fact)
-        for id, state in where.items():
-            if id in ledger.tasks and ledger.tasks[id]["state"] != state:
-                yield f"task {id} is {ledger.tasks[id]['state']}, and its events end at {state}"
+        ends |= where
     for id, task in ledger.tasks.items():
-        if task["state"] != "unscheduled" and not ledger.of(id):
-            yield f"task {id} is {task['state']}, and nothing has happened to it"
+        if task["state"] != ends.get(id, "unscheduled"):
+            yield f"task {id} is {task['state']}, and its events end at {ends.get(id)}"
 
 
 def _step(ledger: Ledger, where: dict[int, str], fact: Fact) -> Iterator[str]:
@@ -246,7 +245,7 @@ class _Tables:
             self._connection = psycopg.connect(url)
             self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
-    def __enter__(self) -> "_Tables":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

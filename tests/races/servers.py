@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from threading import Barrier, Event, Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import psycopg
 
@@ -26,7 +26,7 @@ from taskyard.lifecycle.outcomes import Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
-from taskyard.store.sessions import Busy, Row, Session
+from taskyard.store.sessions import Busy, Session
 from taskyard.store.txn import Txn
 from taskyard.views.story import replayed, story
 from tests.engine.rig import SOON_S, START, TURNS_MAX, Labels, soon
@@ -43,9 +43,9 @@ STORIES_MAX: Final = 100
 class Watch(SystemClock):
     """A clock that all servers share: it shows what it is told, and gives every birth a moment of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Millis = START) -> None:
         super().__init__()
-        self._ms = START
+        self._ms = start
         self._births = Lock()
 
     def now(self) -> Millis:
@@ -96,7 +96,10 @@ class Crossing:
     def write(self) -> Iterator[Txn]:
         try:
             with self._store.write() as txn:
-                yield Txn(_Halting(txn.tasks._session, self.pass_by))
+                session: Any = txn.tasks._session
+                yield Txn(cast("Session", _Halting(session, self.pass_by)))
+                # Whoever halts here has written everything, also what could have travelled with the commit.
+                getattr(session, "settle", bool)()
                 self.pass_by(COMMIT)
         except Busy:
             self.lost += 1
@@ -120,23 +123,20 @@ class Crossing:
 
 
 class _Halting:
-    """A session that says where it is before each statement."""
+    """A session that says where it is before each statement, whichever way that is carried out."""
 
     def __init__(self, session: Session, pass_by: Callable[[str], None]) -> None:
         self._session = session
         self._pass_by = pass_by
 
-    def rows(self, name: str, *values: object) -> list[Row]:
-        self._pass_by(name)
-        return self._session.rows(name, *values)
+    def __getattr__(self, way: str) -> Callable[..., Any]:
+        carry_out: Callable[..., Any] = getattr(self._session, way)
 
-    def run(self, name: str, *values: object) -> int:
-        self._pass_by(name)
-        return self._session.run(name, *values)
+        def halting(name: str, *said: object) -> Any:
+            self._pass_by(name)
+            return carry_out(name, *said)
 
-    def each(self, name: str, rows: Sequence[Row]) -> int:
-        self._pass_by(name)
-        return self._session.each(name, rows)
+        return halting
 
 
 class Server:

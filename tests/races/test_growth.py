@@ -158,7 +158,7 @@ def test_one_graph_submitted_from_everywhere_at_once_is_one_graph(servers: Open,
     for number in range(ROUNDS // 2):
         said = {named: f"{0x6000000000000008 + 16 * number:016x}"}
         document = graph(**{f"t{number}": task(), "end": task(f"t{number}")})
-        answers = at_once(*(lambda server=server: server.engine.submit(document, **said) for server in four))  # type: ignore[misc]  # noqa: B023
+        answers = at_once(*(lambda server=server: server.engine.submit(document, **said) for server in four))  # noqa: B023
         assert echoes(answers) == [False, True, True, True]
     assert len(four[0].audit().graphs) == ROUNDS // 2
 
@@ -168,7 +168,7 @@ def test_one_graph_submitted_from_everywhere_at_once_is_one_graph(servers: Open,
 def test_one_large_graph_submitted_from_everywhere_at_once_is_one_graph(servers: Open, named: str) -> None:
     four = servers(4)
     said = {named: "6000000000000008"}
-    answers = at_once(*(lambda server=server: server.engine.submit(wide(LARGE), **said) for server in four))  # type: ignore[misc]
+    answers = at_once(*(lambda server=server: server.engine.submit(wide(LARGE), **said) for server in four))
     stored = [answer for answer in answers if isinstance(answer, Submitted)]
     others = [answer for answer in answers if isinstance(answer, Refusal)]
     assert len([answer for answer in stored if not answer.echo]) == 1
@@ -187,7 +187,7 @@ def test_one_wish_under_one_key_from_everywhere_at_once_has_one_answer(servers: 
     for number in range(ROUNDS // 2):
         labels = four[0].submit(wide(3))
         wish = Cancel(graph=labels.graph, actor="ann", key=f"wish{number}")
-        answers = at_once(*(lambda server=server: server.engine.cancel(wish) for server in four))  # type: ignore[misc]  # noqa: B023
+        answers = at_once(*(lambda server=server: server.engine.cancel(wish) for server in four))  # noqa: B023
         assert answers == [Asked(labels.graph, 3)] * 4
         with four[0].store.read() as txn:
             audits = [row.action for row in txn.events.audits_of(labels.graph, 9)]
@@ -206,7 +206,7 @@ def test_new_dimensions_that_come_from_everywhere_at_once_are_one_queue(servers:
     four = servers(4)
     for number in range(ROUNDS // 2):
         pool = f"pool{number}"
-        at_once(*(lambda server=server: server.submit(graph(a=on(pool))) for server in four))  # type: ignore[misc]  # noqa: B023
+        at_once(*(lambda server=server: server.submit(graph(a=on(pool))) for server in four))  # noqa: B023
         assert queues_of(four[0], pool) == 1
     for server in four:
         server.hello(pool="pool0")

@@ -114,7 +114,7 @@ def test_what_many_servers_take_at_once_is_given_once(servers: Callable[[int], l
     for server in four:
         server.hello()
     labels = four[0].submit(wide(900))
-    taken = at_once(*(lambda server=server: take_all(server, 7) for server in four))  # type: ignore[misc]
+    taken = at_once(*(lambda server=server: take_all(server, 7) for server in four))
     given = Counter(lease.task for leases in taken for lease in leases)
     assert given == dict.fromkeys(labels.values(), 1)
     assert set(four[0].states(labels).values()) == {"running"}

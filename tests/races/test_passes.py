@@ -29,7 +29,9 @@ SELECT p.name, sum(t.weight) FROM task t JOIN queue q ON q.id = t.queue_id JOIN 
 
 
 def mutex(*keys: str) -> list[dict[str, str]]:
-    return [{"key": key} | ({"party": party} if party else {}) for key, _, party in (one.partition("/") for one in keys)]
+    return [
+        {"key": key} | ({"party": party} if party else {}) for key, _, party in (one.partition("/") for one in keys)
+    ]
 
 
 def held(*keys: str, **said: object) -> dict[str, object]:
@@ -79,7 +81,7 @@ def test_passes_of_many_servers_at_once_never_let_in_too_much_and_drop_nobody(se
         return ran
 
     with watched(three, found):
-        ran = at_once(*(lambda server=server: run(server) for server in three))  # type: ignore[misc]
+        ran = at_once(*(lambda server=server: run(server) for server in three))
     assert found == []
     assert sum(ran) == MANY
     assert set(three[0].states(labels).values()) == {"successful"}

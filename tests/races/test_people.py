@@ -51,11 +51,11 @@ def test_a_graph_that_is_canceled_while_bots_are_at_it_starts_nothing_more(
     for server in three:
         server.hello()
     for _ in range(ROUNDS):
-        labels = three[0].submit(graph(**{f"t{n}": task() for n in range(4)}, **{f"u{n}": task(f"t{n}") for n in "012"}))
-        three[0].settle()
-        _, ones, twos = at_once(
-            canceling(three[2], labels), lambda: work(three[0]), lambda: work(three[1])
+        labels = three[0].submit(
+            graph(**{f"t{n}": task() for n in range(4)}, **{f"u{n}": task(f"t{n}") for n in "012"})
         )
+        three[0].settle()
+        _, ones, twos = at_once(canceling(three[2], labels), lambda: work(three[0]), lambda: work(three[1]))
         assert isinstance(ones, list)
         assert isinstance(twos, list)
         for _, answer in [*ones, *twos]:
@@ -95,14 +95,16 @@ def test_a_claim_that_comes_too_late_gets_nothing(pair: Pair) -> None:
 
 def test_a_claim_that_has_chosen_before_the_cancel_looks_again(pair: Pair) -> None:
     one, two = pair
-    many = one.submit(wide(2))
+    labels = one.submit(wide(2))
     other = one.submit(wide(1))
-    two.engine.transact(lambda passage: passage.cancel(many.graph))  # the fact alone: its tasks follow by a note
-    with one.store.read() as txn:
-        assert txn.graphs.peek([many.graph])[0].canceled_ms is not None
-    assert [lease.task for lease in one.claim(3)] == [other["t0"]]
-    assert isinstance(one.engine.cancel(Cancel(task=many["t0"])), Done)
-    assert isinstance(one.engine.cancel(Cancel(task=many["t1"])), Done)
+    with one.halted("begin_attempts") as halt:  # it has the tasks, and has not seen yet what became of the graph
+        taking = one.go(one.claim, 3)
+        halt.reached()
+        two.engine.transact(lambda passage: passage.cancel(labels.graph))  # as of a large one: its tasks follow later
+    assert [lease.task for lease in taking.result(SOON_S)] == [other["t0"]]
+    assert one.store.lost == 1
+    assert {type(one.engine.cancel(Cancel(task=id))) for id in labels.values()} == {Done}
+    assert set(one.states(labels).values()) == {"canceled"}
 
 
 @pytest.mark.parametrize("early", ["cancel", "report"])

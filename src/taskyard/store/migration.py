@@ -17,7 +17,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError
 
 from taskyard.store.sessions import Gone
 
@@ -57,7 +57,7 @@ def current(url: str) -> str | None:
     file = _file(url)
     if file and not Path(file).exists():
         return None  # to look must not make the file
-    with _connected(url) as connection:
+    with _connected(url, begin="BEGIN") as connection:
         return _version(connection)
 
 
@@ -69,25 +69,25 @@ def newest() -> str:
 
 
 @contextmanager
-def _connected(url: str) -> Iterator[Connection]:
-    engine = _sqlite(file) if (file := _file(url)) else _postgres(url)
+def _connected(url: str, begin: str = "BEGIN IMMEDIATE") -> Iterator[Connection]:
+    engine = _sqlite(file, begin) if (file := _file(url)) else _postgres(url)
     try:
         with engine.connect() as connection:
             yield connection
-    except OperationalError as fault:
-        raise Gone(f"the database cannot be migrated: {fault.orig}") from fault
+    except DatabaseError as fault:
+        raise Gone(f"the database cannot be used: {fault.orig}") from fault
 
 
 def _file(url: str) -> str | None:
     return url.removeprefix(FILE) if url.startswith(FILE) else None
 
 
-def _sqlite(file: str) -> Engine:
+def _sqlite(file: str, begin: str) -> Engine:
     engine = create_engine(
         "sqlite://", creator=lambda: sqlite3.connect(file, timeout=WAIT_S, isolation_level=None), poolclass=NullPool
     )
     # Left to itself the driver would make tables outside of the transaction.
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine
 
 

@@ -24,7 +24,7 @@ CONNECT_MAX_S: Final = 5
 #: A statement, a lock or an idle transaction that lasts longer is somebody's fault and must not stop the others.
 STATEMENT_MAX_MS: Final = 30_000
 LOCK_MAX_MS: Final = 10_000
-IDLE_MAX_MS: Final = 60_000
+IDLE_MAX_MS: Final = 10_000
 _OPTIONS = " ".join(
     f"-c {name}={value}"
     for name, value in {
@@ -66,6 +66,7 @@ class PostgresStore:
     @contextmanager
     def write(self) -> Iterator[Txn]:
         """One transaction; it is durable when the block ends, and undone if the block fails."""
+        # No pipeline: in the driver's, a statement larger than the socket's buffer can be left half sent for ever.
         with _faults(), self._pool.connection() as connection, connection.transaction():
             yield Txn(PostgresSession(connection, _TEXTS))
 
@@ -98,11 +99,18 @@ class PostgresSession:
         statement = self._texts[name]
         return self._connection.execute(statement.text, statement.bound(values)).rowcount
 
-    def each(self, name: str, rows: Sequence[Row]) -> int:
+    def each(self, name: str, rows: Sequence[Row]) -> None:
+        if rows:
+            statement = self._texts[name]
+            self._connection.execute(statement.text, statement.columns(rows))
+
+    def every(self, name: str, rows: Sequence[Row]) -> None:
         if not rows:
-            return 0
+            return
         statement = self._texts[name]
-        return self._connection.execute(statement.text, statement.columns(rows)).rowcount
+        changed = self._connection.execute(statement.text, statement.columns(rows)).rowcount
+        if changed != len(rows):
+            raise Busy(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
 
 
 @contextmanager

@@ -16,8 +16,11 @@ class Session(Protocol):
     def run(self, name: str, *values: object) -> int:
         """Carry out statement `name` once; say how many rows it changed."""
 
-    def each(self, name: str, rows: Sequence[Row]) -> int:
-        """Carry out statement `name` for each of `rows`; say how many rows it changed in all."""
+    def each(self, name: str, rows: Sequence[Row]) -> None:
+        """Carry out statement `name` for each of `rows`."""
+
+    def every(self, name: str, rows: Sequence[Row]) -> None:
+        """Carry out statement `name` for each of `rows`; raise `Busy` if one of them changes none."""
 
 
 class Busy(Exception):

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from taskyard.core.values import value
 from taskyard.core.words import Millis, On, State
 from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
-from taskyard.store.sessions import Busy, Row, Session
+from taskyard.store.sessions import Row, Session
 
 _ONS = {on.value: on for on in On}
 _STATES = {state.value: state for state in State}
@@ -51,8 +51,7 @@ class Tasks:
         """
         name, spelled = _SHAPED[shape]
         rows = [spelled(task, source) for task, source in moved]
-        if self._session.each(name, rows) != len(rows):
-            raise Busy("a task moved meanwhile")
+        self._session.every(name, rows)
         for task, _ in moved:
             task.stored = task.life.state
 
@@ -63,9 +62,7 @@ class Tasks:
 
     def keep(self, changed: Sequence[TaskRecord]) -> None:
         """Write what changed about tasks that did not move."""
-        rows = [task.kept() for task in changed]
-        if self._session.each("keep_tasks", rows) != len(rows):
-            raise Busy("a task moved meanwhile")
+        self._session.every("keep_tasks", [task.kept() for task in changed])
 
     def add(self, rows: Sequence[Row]) -> None:
         """Insert tasks as they are born."""
@@ -293,8 +290,7 @@ class Attempts:
 
     def end(self, rows: Sequence[Row]) -> None:
         """Write how attempts ended, once each: task, number, ended, signal, reason, exit code."""
-        if self._session.each("end_attempts", rows) != len(rows):
-            raise Busy("an attempt ended meanwhile")
+        self._session.every("end_attempts", rows)
 
     def add_results(self, rows: Sequence[Row]) -> None:
         """Keep what attempts published: task, attempt, body."""

@@ -1,0 +1,42 @@
+"""One that falls asleep in the midst of a pass: before it writes what it has decided, or before it commits that.
+
+python -m tests.crash.sleeper URL PLACE
+"""
+
+import signal
+import sys
+import threading
+
+from taskyard.engine.engine import Engine
+from taskyard.store.opening import Store, open_store
+from tests.races.servers import COMMIT, Crossing
+
+#: Taking the lock is the first commit of a pass; its first page is the second.
+PASSAGES = {"hold_pass": 1, COMMIT: 2}
+
+
+class Bed(Crossing):
+    """A store whose first page of a pass is written only after a sleep."""
+
+    def __init__(self, store: Store, place: str) -> None:
+        super().__init__(store)
+        self._place = place
+
+    def pass_by(self, name: str) -> None:
+        super().pass_by(name)
+        if name == self._place and self.passed[name] == PASSAGES[name]:
+            # All threads are stopped, and this one before it does anything else.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+
+def main(url: str, place: str) -> None:
+    """Pass, and say what came of it."""
+    engine = Engine(Bed(open_store(url), place))
+    engine.loop.start()
+    passed = engine.schedule()
+    sys.stdout.write(f"{passed.ran} {passed.admitted} {passed.epoch}\n")
+    engine.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
