@@ -1,9 +1,17 @@
 """What the model found: each is the shortest way to something that once went wrong."""
 
 from taskyard.core.fleet import DEAD_AFTER_MS
+from taskyard.core.matching import canonical
+from taskyard.lifecycle import enlist
+from taskyard.lifecycle.commands import Hello
 from taskyard.lifecycle.polling import Polled
-from tests.lifecycle.grounds import Grounds
+from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
+
+
+def arrive(yard: Grounds, session: str, bot: str, *pools: str) -> None:
+    hello = Hello(bot, session, canonical({"id": bot, "pool": pools}))
+    yard.do(lambda corridor: enlist.hello(corridor, [hello]))
 
 
 def test_a_bot_that_was_silent_for_too_long_gets_work_by_its_first_poll(yard: Grounds) -> None:
@@ -20,3 +28,16 @@ def test_a_hello_within_a_session_does_not_forget_what_the_last_poll_gave(yard: 
     yard.hello("rack1")
     assert isinstance(first, Polled)
     assert yard.poll("rack1", 1, poll="p") == first
+
+
+def test_what_is_left_to_another_bot_does_not_hide_the_older_of_two_queues(yard: Grounds) -> None:
+    arrive(yard, "s1", "rack1", "default", "lab")
+    arrive(yard, "s1", "rack2", "default")
+    yard.submit(graph(lost=node(dimensions={"pool": "default"})))
+    yard.claim("rack1")
+    arrive(yard, "s2", "rack1", "default", "lab")
+    older = yard.submit(graph(older=node(dimensions={"pool": "default"})))
+    yard.submit(graph(younger=node(dimensions={"pool": "lab"})))
+    answer = yard.poll("rack1", 1, "s2")
+    assert isinstance(answer, Polled)
+    assert [lease.task for lease in answer.leases] == [older["older"]]

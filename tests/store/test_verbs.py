@@ -504,6 +504,7 @@ def test_what_limits_admission_is_described_and_described_again(store: Store) ->
         txn.passes.set_pool("live", None, from_bots=True)
         assert txn.passes.named_limits() == {"x": 5}
         assert txn.passes.pools() == [PoolRow("live", None, True), PoolRow("p", 5, False)]
+        assert txn.passes.relied_on_pools() == txn.passes.pools()
         for _ in range(2):
             txn.passes.set_order("a", greedy=True)
         assert txn.passes.greedy_keys() == {"a"}

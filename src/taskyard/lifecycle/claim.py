@@ -95,16 +95,18 @@ def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> di
 
 def _choose(corridor: Corridor, queues: tuple[int, ...], wishes: Sequence[Wish], taken: set[int]) -> list[list[int]]:
     asked = [(wish.bot.facts.dimensions, wish.count) for wish in wishes]
-    wanted = sum(count for _, count in asked)
-    count = wanted + len(taken)
+    bots = {wish.bot.facts.id for wish in wishes}
+    wanted = sum(count for _, count in asked) + len(taken)
+    count = wanted
     shares: list[list[Candidate]] = []
     for _ in range(LOOKS_MAX):
         rows = corridor.txn.tasks.candidates(queues, count)
         full = len(rows) >= count
         rows += [_row(task) for task in corridor.fresh(queues)]
-        shares = matching.share(_candidates(corridor, rows, taken), asked)
-        # Whoever was passed over, because another bot should have it, must not hide those behind it.
-        if sum(map(len, shares)) == wanted or not full:
+        candidates = _candidates(corridor, rows, taken)
+        shares = matching.share(candidates, asked)
+        # Whoever is passed over, because another bot should have it, must not hide those behind it in its queue.
+        if not full or count >= wanted + sum(one.not_by in bots for one in candidates):
             break
         count *= 4
     chosen = [[int(one.task) for one in share] for share in shares]

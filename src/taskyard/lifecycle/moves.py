@@ -104,7 +104,7 @@ class Corridor:
     def limited(self, queue: int) -> bool:
         """Tell whether the pool of a queue has a capacity."""
         if self._limited is None:
-            pools = self.txn.passes.pools()
+            pools = self.txn.passes.relied_on_pools()
             self._limited = frozenset(pool.name for pool in pools if pool.from_bots or pool.capacity is not None)
         return bool(self._limited) and self.registry.queue(self.txn, queue).pool in self._limited
 

@@ -13,11 +13,11 @@ DAY_MS = 24 * HOUR_MS
 
 #: A graph of this size validates in about twenty seconds; larger work is better split into graphs.
 TASKS_MAX = 1_000_000
-#: Five edges for each task of the largest graph. It stops two matrices from multiplying without end.
-EDGES_MAX = 5_000_000
-#: Values looked at in one document, repeats through aliases and matrices included: fifty for each task of the
+#: Two and a half edges for each task of the largest graph. It stops two matrices from multiplying without end.
+EDGES_MAX = 2_500_000
+#: Values looked at in one document, repeats through aliases and matrices included: ten for each task of the
 #: largest graph.
-VALUES_MAX = 50_000_000
+VALUES_MAX = 10_000_000
 #: Lists and objects inside each other. Far above any real document, far below Python's recursion limit.
 DEPTH_MAX = 64
 #: Graphs inside graphs. Workflows of workflows are rare beyond two or three.

@@ -33,6 +33,19 @@ SELECT task_id, key, party FROM task_mutex WHERE task_id IN (:ids) ORDER BY task
 -- limits_of(ids: ints): the demands of tasks.
 SELECT task_id, name, amount FROM task_limit WHERE task_id IN (:ids) ORDER BY task_id, name;
 
+-- Only PostgreSQL has several writers; the number of the lock spells "pool".
+-- rely_on_pools@sqlite(): nobody else writes anyway.
+SELECT 1;
+
+-- rely_on_pools@postgres(): nobody describes a pool before this transaction ends.
+SELECT pg_advisory_xact_lock_shared(1886351212);
+
+-- change_pools@sqlite(): nobody else writes anyway.
+SELECT 1;
+
+-- change_pools@postgres(): nobody who relies on pools as they were is left, and nobody does until this transaction ends.
+SELECT pg_advisory_xact_lock(1886351212);
+
 -- pools(): every pool that is described.
 SELECT name, capacity, from_bots FROM pool ORDER BY name;
 

@@ -121,8 +121,14 @@ class Passes:
         """Read every pool that is described."""
         return [PoolRow(row[0], row[1], row[2] == 1) for row in self._session.rows("pools")]
 
+    def relied_on_pools(self) -> list[PoolRow]:
+        """Read every pool that is described; nobody describes one otherwise before this transaction ends."""
+        self._session.rows("rely_on_pools")
+        return self.pools()
+
     def set_pool(self, name: str, capacity: int | None, from_bots: bool) -> None:
-        """Describe a pool."""
+        """Describe a pool, once nobody relies any more on what it was."""
+        self._session.rows("change_pools")
         self._session.run("set_pool", name, capacity, int(from_bots))
 
     def uncontending(self, pool: str, states: Iterable[State], count: int) -> list[int]:
