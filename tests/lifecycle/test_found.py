@@ -1,10 +1,19 @@
 """What the model found: each is the shortest way to something that once went wrong."""
 
+import pytest
+
 from taskyard.core.fleet import DEAD_AFTER_MS
 from taskyard.core.matching import canonical
+from taskyard.engine import failpoints
+from taskyard.engine.pages import LOAD_MAX_MS
+from taskyard.engine.troubles import Failed
 from taskyard.lifecycle import enlist
 from taskyard.lifecycle.commands import Hello
+from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.promises import drop_stale_loads
+from taskyard.lifecycle.submit import PAGE_MAX, Submitted
+from tests.engine import rig
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
 
@@ -41,3 +50,22 @@ def test_what_is_left_to_another_bot_does_not_hide_the_older_of_two_queues(yard:
     answer = yard.poll("rack1", 1, "s2")
     assert isinstance(answer, Polled)
     assert [lease.task for lease in answer.leases] == [older["older"]]
+
+
+def test_what_is_being_dropped_is_neither_an_echo_nor_something_to_build_on(database_url: str) -> None:
+    large = rig.graph(**{f"x{number}": rig.task() for number in range(PAGE_MAX + 1)})
+    with rig.Rig(database_url) as one:
+        labels = one.submit(rig.graph(a=rig.task()))
+        failpoints.arm("load.open.before:raise@1")
+        try:
+            with pytest.raises(Failed):
+                one.engine.extend(labels.text, large)
+        finally:
+            failpoints.arm(None)
+        one.engine.transact(lambda passage: drop_stale_loads(passage, one.clock.later(LOAD_MAX_MS), 1))
+        for document in (large, rig.graph(y=rig.task("x0"))):
+            refused = one.engine.extend(labels.text, document)
+            assert isinstance(refused, Refusal)
+            assert refused.code is Code.LOADING
+        one.settle()
+        assert one.engine.extend(labels.text, large) == Submitted(labels.graph)

@@ -27,9 +27,10 @@ from tests.model.steps import BOTS, OVER, Steps, report_of, some
 #: More time than this does not pass: a task that waits ten minutes for its pool begins to reserve it.
 TIME_MAX_MS = 550_000
 GRAPHS_MAX = 3
-WISHES = ["cancel task", "rerun task", "rerun graph", "cancel subtree", "cancel task", "rerun task", "cancel graph"]
+#: Who is there in the beginning.
+CREWS = [["ant"], ["ant", "bee"], ["bee"], ["cat"], ["ant", "bee", "cat"]]
+WISHES = ["cancel task", "rerun task", "rerun graph", "cancel subtree", "cancel task", "cancel task", "cancel graph"]
 picks = st.integers(0, 60)
-ends = st.sampled_from([Signal.SUCCEED, Signal.FAIL])
 
 
 class Lives(RuleBasedStateMachine):
@@ -50,34 +51,29 @@ class Lives(RuleBasedStateMachine):
         self.yard, self.model = self.steps.yard, self.steps.model
         self.untils: dict[tuple[int, int], int] = {}
 
-    @initialize(
-        bots=st.sampled_from([["ant"], ["ant", "bee"], ["bee"], ["cat"], ["ant", "bee", "cat"]]), tasks=graphs()
-    )
-    def begin(self, bots: list[str], tasks: dict[str, Wanted]) -> None:
+    @initialize(bots=st.sampled_from(CREWS), tasks=graphs(), at_work=st.booleans())
+    def begin(self, bots: list[str], tasks: dict[str, Wanted], at_work: bool) -> None:
         self.steps.pass_time(1, awake=False)
         for bot in bots:
             self.steps.hello(bot, anew=True)
         self.steps.submit(tasks)
+        if at_work:
+            self.serve(by_another=False)
+            self.claim(want=2)
 
-    @property
-    def loading(self) -> set[int]:
-        """The graphs that are being extended page by page."""
-        return set()
+    def catch_up(self) -> None:
+        """Have the model see what it cannot foresee, in the middle of a step."""
 
     # People.
 
-    @precondition(lambda self: len(self.model.graphs) < GRAPHS_MAX)
-    @rule(tasks=graphs())
-    def submit(self, tasks: dict[str, Wanted]) -> None:
-        self.steps.submit(tasks)
-
     @rule(pick=picks, choices=st.data())
-    def extend(self, pick: int, choices: st.DataObject) -> None:
-        graph = self.steps.some_graph(pick)
-        if graph.id in self.loading:
-            return  # who looks is told to wait
-        labels = [f"x{len(graph.tasks)}", f"x{len(graph.tasks)}b"][: choices.draw(st.integers(1, 2))]
-        self.steps.extend(graph, {label: choices.draw(wanted(list(graph.tasks))) for label in labels})
+    def ask_for_more(self, pick: int, choices: st.DataObject) -> None:
+        """Submit a graph while there are few, or extend one."""
+        if len(self.model.graphs) < GRAPHS_MAX and pick % 2:
+            self.steps.submit(choices.draw(graphs()))
+        elif (graph := self.steps.some_graph(pick)).id not in self.yard.loading():  # else who looks is told to wait
+            labels = [f"x{next(self.steps.numbers)}" for _ in range(choices.draw(st.integers(1, 2)))]
+            self.steps.extend(graph, {label: choices.draw(wanted(list(graph.tasks))) for label in labels})
 
     @rule(what=st.sampled_from(WISHES), pick=picks)
     def wish(self, what: str, pick: int) -> None:
@@ -115,24 +111,25 @@ class Lives(RuleBasedStateMachine):
             self.steps.hello(bot, anew=how == "comes anew")
 
     @precondition(lambda self: self.steps.able())
-    @rule(pick=picks, want=st.integers(1, 3))
-    def claim(self, pick: int, want: int) -> None:
-        self.steps.take(some(self.steps.able(), pick), want)
+    @rule(want=st.integers(1, 3))
+    def claim(self, want: int) -> None:
+        """Let every bot take something."""
+        for bot in sorted(self.model.bots):
+            self.catch_up()
+            self.steps.take(bot, want)
 
     @precondition(lambda self: self.steps.able() or self.steps.leases())
-    @rule(pick=picks, signals=st.lists(ends, min_size=1, max_size=4))
-    def work(self, pick: int, signals: list[Signal]) -> None:
-        """Let bots end what they have, and begin something whenever nobody has anything."""
-        for place, signal in enumerate(signals):
+    @rule(pick=picks, said=st.lists(st.sampled_from([Signal.SUCCEED, Signal.FAIL, None]), min_size=1, max_size=3))
+    def work(self, pick: int, said: list[Signal | None]) -> None:
+        """Let bots end or renew what they have, and begin something whenever nobody has anything."""
+        for place, signal in enumerate(said):
+            self.catch_up()
             if not self.steps.leases() and (able := self.steps.able()):
-                self.steps.take(some(able, pick), 2)
-            if leases := self.steps.leases():
+                self.steps.take(some(able, pick), 3)
+            if (leases := self.steps.leases()) and signal is not None:
                 self.steps.end(some(leases, pick + place), signal)
-
-    @precondition(lambda self: self.steps.leases())
-    @rule(pick=picks)
-    def renew(self, pick: int) -> None:
-        self.steps.renew(some(self.steps.leases(), pick))
+            elif leases:
+                self.steps.renew(some(leases, pick + place))
 
     # Time and the server.
 
@@ -141,15 +138,15 @@ class Lives(RuleBasedStateMachine):
     def pass_time(self, ms: int, how: str) -> None:
         """Let time pass while bots renew what they have, while they are silent, or while no server is there."""
         if how == "down":
-            self.steps.restart(ms)
+            self.steps.be_down(ms)
         else:
             self.steps.pass_time(ms, awake=how == "awake")
 
-    @rule(restarts=st.booleans())
-    def serve(self, restarts: bool) -> None:
-        """Let the server do all that it does by itself, maybe a new one."""
-        if restarts:
-            self.steps.restart(0)
+    @rule(by_another=st.booleans())
+    def serve(self, by_another: bool) -> None:
+        """Let the server do all that it does by itself, maybe one that remembers nothing."""
+        if by_another:
+            self.yard.forget()
         self.steps.schedule()
         self.steps.serve_own()
 

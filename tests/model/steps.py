@@ -7,6 +7,7 @@ which whoever compares the two afterwards finds out.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from taskyard.core.words import GraphState, Millis, Signal
@@ -53,6 +54,7 @@ class Steps:
         self.sessions: Counter[str] = Counter()
         self.polled: dict[str, tuple[str, int]] = {}
         self.wishes: list[tuple[Cancel | Rerun, object]] = []
+        self.numbers = count(1)
 
     # People.
 
@@ -172,7 +174,7 @@ class Steps:
 
     def take(self, bot: str, want: int) -> list[Given]:
         """Let a bot take what it gets, which is what the model says, in the same order."""
-        poll = f"poll {len(self.given)} {self.yard.now}"
+        poll = f"poll {next(self.numbers)}"
         leases = self.poll(bot, want=want, poll=poll).leases
         expected = self.model.claim(bot, want)
         assert [lease.task for lease in leases] == [task.id for task in expected]
@@ -256,8 +258,8 @@ class Steps:
             self.yard.sweep()
             self.now().sweep()
 
-    def restart(self, gap_ms: int) -> None:
-        """Let the server be away for a while, and forget all but what is stored."""
+    def be_down(self, gap_ms: int) -> None:
+        """Let no server be there for a while; the next one knows only what is stored."""
         after = self.yard.now + gap_ms - GUARD
         late = [task for task in self.model.tasks.values() if task.until_ms is not None and task.until_ms <= after]
         self.yard.later(gap_ms)
@@ -307,7 +309,8 @@ class Steps:
         return some(list(self.model.graphs.values()), pick)
 
     def task_under_way(self, pick: int) -> Task:
-        return self._task(pick, lambda task: task.state not in ENDED)
+        leased = bool(self.leases()) and pick % 8 > 2
+        return self._task(pick, lambda task: task.state in LEASED if leased else task.state not in ENDED)
 
     def task_that_failed(self, pick: int) -> Task:
         return self._task(pick, lambda task: task.state in BAD)

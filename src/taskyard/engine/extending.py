@@ -15,7 +15,7 @@ from taskyard.engine.pages import Pages
 from taskyard.engine.troubles import Unavailable
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.submit import LOAD, PAGE_MAX, Changed, Extension, Submitted
+from taskyard.lifecycle.submit import DROP, LOAD, PAGE_MAX, Changed, Extension, Submitted
 from taskyard.store.opening import Store
 from taskyard.store.sessions import Taken
 
@@ -53,8 +53,8 @@ class Extending:
             definition = txn.graphs.definition(id)
             if not found or found[0].loader is not None or definition is None:
                 return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(id)}")
-            if txn.notes.in_graph(id, LOAD):
-                # What it adds may be dropped again, so nothing can be built on it yet.
+            if txn.notes.in_graph(id, LOAD) or txn.notes.in_graph(id, DROP):
+                # What it adds may be dropped again, or is just being dropped: nothing can be built on it.
                 return Refusal(Code.LOADING, f"graph {text_of(id)} is being extended by somebody else")
             rows = txn.tasks.definitions_of(id)
         tasks = {label: (task, text, kept) for task, label, text, kept in rows}
