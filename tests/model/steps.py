@@ -309,8 +309,12 @@ class Steps:
         return some(list(self.model.graphs.values()), pick)
 
     def task_under_way(self, pick: int) -> Task:
-        leased = bool(self.leases()) and pick % 8 > 2
-        return self._task(pick, lambda task: task.state in LEASED if leased else task.state not in ENDED)
+        """Choose a task that has not ended, and often one that a bot has, rather with a deadline."""
+        leased = [task for task in self.model.tasks.values() if task.state in LEASED]
+        urgent = [task for task in leased if task.deadline is not None]
+        if leased and pick % 8 > 2:
+            return some(urgent or leased, pick // 8)
+        return self._task(pick, lambda task: task.state not in ENDED)
 
     def task_that_failed(self, pick: int) -> Task:
         return self._task(pick, lambda task: task.state in BAD)

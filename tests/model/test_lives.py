@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(900)
 #: How long an example is.
 STEPS = 40
 #: After a few rounds everything has happened; after so many it never will.
-ROUNDS_MAX = 12
+ROUNDS_MAX = 8
 #: What has to happen if the examples are worth anything: every arrow there is, and whatever changes nothing.
 ARROWS_TAKEN = {
     f"{arrow.source} {arrow.signal} {end}"
@@ -117,9 +117,9 @@ def test_the_examples_are_worth_something(request: pytest.FixtureRequest, monkey
     for number in range(ROUNDS_MAX):
         if not missing:
             break
-        happened += play(seed(number)(databases.machine(Lives)), 50, database=None)
+        happened += play(seed(number)(databases.machine(Lives)), 70, database=None)
         with monkeypatch.context() as patch:
             make_pages_small(patch)
-            happened += play(seed(number)(databases.machine(PagedLives)), 20, database=None)
+            happened += play(seed(number)(databases.machine(PagedLives)), 25, database=None)
         missing = {what for what in missing if not happened[what]}
     assert missing == set()
