@@ -1,7 +1,7 @@
 """Values: dataclasses that never change once they are made.
 
-That nobody changes one is checked by mypy, not at run time: a frozen dataclass takes three times as long to make, and
-the hot path makes dozens of values for every task.
+That nobody changes one is checked by mypy, not at run time: a frozen dataclass takes several times as long to make,
+and the hot path makes dozens of values for every task.
 """
 
 from dataclasses import dataclass, field

@@ -19,6 +19,8 @@ from taskyard.store.sessions import Row
 
 _BORN = Life().state.text
 _WAITS = Reason.PREREQUISITE.text
+#: The note "release those tasks of this graph that wait for nobody".
+OPEN = "open"
 #: The queue of tasks that the server runs itself.
 SERVER_QUEUE = 0
 

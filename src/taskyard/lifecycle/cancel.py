@@ -71,7 +71,7 @@ def _cancel_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Ref
         return Refusal(Code.CONFLICT, f"cannot cancel task {text_of(Key(task.id))}: it is {task.state}")
     if answer.outcome is Outcome.MOVE:
         corridor.send([_move(task)])
-        reach.audit(corridor, actor, CANCEL, task.id)
+        corridor.audit(actor, CANCEL, task.id)
     return Done(task.id, answer.target, echo=answer.outcome is Outcome.ECHO)
 
 
@@ -87,7 +87,7 @@ def _cancel_subtree(corridor: Corridor, task: TaskRecord, actor: str) -> Asked |
     if not fits:
         reach.promise(corridor, CANCEL, task.graph, pages, actor)
     if moved or not fits:
-        reach.audit(corridor, actor, CANCEL, task.id, f"and all behind it, {len(ids)} tasks")
+        corridor.audit(actor, CANCEL, task.id, f"and all behind it, {len(ids)} tasks")
     return Asked(task.id, moved, promised=not fits, echo=fits and not moved)
 
 
@@ -109,7 +109,7 @@ def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
     moved = _end(corridor, ids) if fits else 0
     if not fits:
         promise_all(corridor, id, actor)
-    reach.audit(corridor, actor, CANCEL, id)
+    corridor.audit(actor, CANCEL, id)
     return Asked(id, moved, promised=not fits)
 
 

@@ -5,20 +5,16 @@ session that was replaced is refused.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
-from taskyard.core import budget, ids
+from taskyard.core import budget
 from taskyard.core.machine import REASONS, Outcome
 from taskyard.core.words import Signal
 from taskyard.lifecycle.commands import Goodbye, Hello, Poll
+from taskyard.lifecycle.diary import CONNECTED, ENDED, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.store.verbs.fleet import BotRecord, dimensions_text
-
-CONNECTED: Final = "connected"
-ENDED: Final = "ended"
-MISSING: Final = "missing"
 
 
 def hello(corridor: Corridor, hellos: Sequence[Hello]) -> None:
@@ -72,16 +68,6 @@ def lose(corridor: Corridor, bots: Sequence[str]) -> None:
             task.not_by = task.bot
             moves.append(Move(task, Signal.LOSE, ruling.life_after, ruling.reason or REASONS[Signal.LOSE]))
     corridor.send(moves)
-
-
-def note(corridor: Corridor, bots: Sequence[str], kind: str, text: str = "") -> None:
-    """Write an event for each of some bots."""
-    known = corridor.txn.bots.look(bots)
-    rows = []
-    for id, bot in known.items():
-        rows.append((id, ids.bot_event_text(bot.events), corridor.now, kind, None, None, text))
-    corridor.txn.bots.add_events(rows)
-    corridor.txn.bots.count_events([(id, bot.events + 1) for id, bot in known.items()])
 
 
 def _greeted(bot: BotRecord | None, poll: Poll) -> BotRecord | Refusal:

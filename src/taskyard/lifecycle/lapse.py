@@ -11,7 +11,7 @@ from taskyard.core.budget import Ruling
 from taskyard.core.machine import LEASED, REASONS, Outcome, sources
 from taskyard.core.words import Millis, Signal
 from taskyard.lifecycle import readiness
-from taskyard.lifecycle.enlist import MISSING, note
+from taskyard.lifecycle.diary import MISSING, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.store.records import TaskRecord

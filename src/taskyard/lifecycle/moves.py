@@ -155,6 +155,10 @@ class Corridor:
         into.behind += behind
         into.unhandled += unhandled
 
+    def audit(self, actor: str, action: str, subject: int, note: str = "") -> None:
+        """Note what a person asked for."""
+        self.txn.events.add_audits([(self.now, actor, action, subject, note)])
+
     def close(self) -> None:
         """Write what the moves made of their graphs, and the events."""
         self._sheet.write(self.txn)

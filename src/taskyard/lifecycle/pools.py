@@ -24,7 +24,7 @@ def set_pool(corridor: Corridor, name: str, capacity: int | None, from_bots: boo
         return Refusal(Code.INVALID, f"pool {name}: {wrong}")
     corridor.txn.passes.set_pool(name, capacity, from_bots)
     said = "from its bots" if from_bots else "without limit" if capacity is None else str(capacity)
-    _audit(corridor, actor, "set_pool", f"{name}: {said}")
+    corridor.audit(actor, "set_pool", NO_SUBJECT, f"{name}: {said}")
     corridor.stirred.append(None)
     return enter_contest(corridor, name) if from_bots or capacity is not None else False
 
@@ -45,7 +45,7 @@ def set_limit(corridor: Corridor, name: str, total: int, actor: str) -> Refusal 
     if total < 0:
         return Refusal(Code.INVALID, f"limit {name}: {total} is no total")
     corridor.txn.passes.set_limit(name, total)
-    _audit(corridor, actor, "set_limit", f"{name}: {total}")
+    corridor.audit(actor, "set_limit", NO_SUBJECT, f"{name}: {total}")
     corridor.stirred.append(None)
     return None
 
@@ -53,9 +53,5 @@ def set_limit(corridor: Corridor, name: str, total: int, actor: str) -> Refusal 
 def set_order(corridor: Corridor, key: str, greedy: bool, actor: str) -> None:
     """Say whether a key is given to whoever can have it, or in the order of creation."""
     corridor.txn.passes.set_order(key, greedy)
-    _audit(corridor, actor, "set_order", f"{key}: {'greedy' if greedy else 'fifo'}")
+    corridor.audit(actor, "set_order", NO_SUBJECT, f"{key}: {'greedy' if greedy else 'fifo'}")
     corridor.stirred.append(None)
-
-
-def _audit(corridor: Corridor, actor: str, action: str, note: str) -> None:
-    corridor.txn.events.add_audits([(corridor.now, actor, action, NO_SUBJECT, note)])

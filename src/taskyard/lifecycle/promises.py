@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from taskyard.core.words import Millis
-from taskyard.lifecycle import cancel, rerun, submit, telling
+from taskyard.lifecycle import births, cancel, rerun, submit, telling
 from taskyard.lifecycle.moves import Corridor
 from taskyard.store.records import Note
 from taskyard.store.sessions import Busy
@@ -88,7 +88,7 @@ def _drop_graph(corridor: Corridor, id: int, count: int) -> None:
 
 _PAGES: Mapping[str, Callable[[Corridor, Note], bool]] = {
     telling.TELL: telling.page,
-    submit.OPEN: submit.open_page,
+    births.OPEN: submit.open_page,
     submit.SHOW: _show,
     submit.DROP: submit.drop_page,
     cancel.CANCEL: cancel.cancel_page,

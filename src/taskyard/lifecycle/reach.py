@@ -89,11 +89,6 @@ def keep_promise(corridor: Corridor, note: Note) -> None:
     corridor.count(note.graph, active=-1)
 
 
-def audit(corridor: Corridor, actor: str, action: str, subject: int, note: str = "") -> None:
-    """Note what a person asked for."""
-    corridor.txn.events.add_audits([(corridor.now, actor, action, subject, note)])
-
-
 def unknown(what: str, id: int) -> Refusal:
     """Say that there is no such task or graph."""
     return Refusal(Code.NOT_FOUND, f"there is no {what} {text_of(Key(id))}")

@@ -19,10 +19,9 @@ from taskyard.core.graph.verdict import Handler, Handlers, Tally, counted, unhan
 from taskyard.core.machine import ACTIVE, ARROWS, BEHIND, LEASED, UNSUCCESSFUL
 from taskyard.core.words import Millis, On, Signal
 from taskyard.lifecycle import finding
-from taskyard.lifecycle.births import SERVER_QUEUE
+from taskyard.lifecycle.births import OPEN, SERVER_QUEUE
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.finding import Finding, Value
-from taskyard.lifecycle.submit import OPEN
 from taskyard.lifecycle.telling import TELL
 from taskyard.store.records import GraphRecord, TaskRecord
 from taskyard.store.txn import Txn

@@ -58,7 +58,7 @@ def _rerun_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refu
         why = "its deadline has passed" if late else f"it is {task.state}"
         return Refusal(Code.CONFLICT, f"cannot rerun task {text_of(Key(task.id))}: {why}")
     if ruling.outcome is Outcome.MOVE:
-        reach.audit(corridor, actor, RERUN, task.id)
+        corridor.audit(actor, RERUN, task.id)
         if _would_fail_unheard(corridor, task):
             reach.promise(corridor, RERUN, task.graph, [[task.id]], actor)
             return Asked(task.id, 0, promised=True)
@@ -80,7 +80,7 @@ def _rerun_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
     if not fits:
         reach.promise(corridor, RERUN, id, pages, actor)
     if moved or not fits:
-        reach.audit(corridor, actor, RERUN, id, f"{sum(map(len, pages))} tasks")
+        corridor.audit(actor, RERUN, id, f"{sum(map(len, pages))} tasks")
     return Asked(id, moved, promised=not fits, echo=fits and not moved)
 
 

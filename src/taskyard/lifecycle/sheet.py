@@ -29,6 +29,9 @@ class Sheet:
     """Tasks that moved, tasks that changed, attempts that began and ended."""
 
     def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self._moved: dict[int, tuple[TaskRecord, State, Shape | None]] = {}
         self._changed: dict[int, TaskRecord] = {}
         self._recounted: dict[int, TaskRecord] = {}
@@ -73,7 +76,7 @@ class Sheet:
         txn.tasks.recount([task for id, task in self._recounted.items() if id not in written])
         txn.attempts.begin(self._begun)
         txn.attempts.end(self._ended)
-        self.__init__()  # type: ignore[misc]
+        self._clear()
 
     def _write_moves(self, txn: Txn) -> None:
         by_shape: dict[Shape | None, list[tuple[TaskRecord, State]]] = {}

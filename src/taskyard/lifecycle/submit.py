@@ -19,15 +19,13 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, State
 from taskyard.lifecycle import queues, telling
-from taskyard.lifecycle.births import Brood, Rows
+from taskyard.lifecycle.births import OPEN, Brood, Rows
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.store.records import GraphRecord, Note
 
 #: How many tasks one transaction inserts or releases.
 PAGE_MAX: Final = 1_000
-#: The note "release those tasks of this graph that wait for nobody".
-OPEN: Final = "open"
 #: The note "this graph is being extended".
 LOAD: Final = "load"
 #: The note "show the tasks of this extension".
@@ -164,7 +162,7 @@ def open_extension(corridor: Corridor, one: Extension) -> Submitted | Refusal:
         )
     corridor.txn.notes.drop(note.id)
     corridor.txn.notes.add([(SHOW, id, None, None, None, "", one.actor)])
-    _audit(corridor, one.actor, "extend", id, f"{len(one.brood.tasks)} tasks")
+    corridor.audit(one.actor, "extend", id, f"{len(one.brood.tasks)} tasks")
     return Submitted(id)
 
 
@@ -208,7 +206,7 @@ def _born(corridor: Corridor, one: Submission) -> None:
     corridor.txn.graphs.set_created(id, one.brood.created_ms)
     corridor.born(id)
     corridor.count(id, behind=len(one.brood.tasks))
-    _audit(corridor, one.actor, "submit", id, f"{len(one.brood.tasks)} tasks")
+    corridor.audit(one.actor, "submit", id, f"{len(one.brood.tasks)} tasks")
 
 
 def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal:
@@ -221,7 +219,7 @@ def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal
     _learn_edges(corridor, ids)
     corridor.txn.graphs.count_extension(graph.id, graph.extensions + 1)
     corridor.count(graph.id, behind=len(ids))
-    _audit(corridor, one.actor, "extend", graph.id, f"{len(ids)} tasks")
+    corridor.audit(one.actor, "extend", graph.id, f"{len(ids)} tasks")
     corridor.ask(corridor.look(ids).values())
     corridor.send()
     return Submitted(graph.id)
@@ -302,7 +300,3 @@ def _turn_page(corridor: Corridor, note: Note, ids: Sequence[int]) -> bool:
     else:
         corridor.txn.notes.advance(note.id, ids[-1])
     return done
-
-
-def _audit(corridor: Corridor, actor: str, action: str, subject: int, note: str) -> None:
-    corridor.txn.events.add_audits([(corridor.now, actor, action, subject, note)])

@@ -129,7 +129,7 @@ class SqliteSession:
             raise Busy(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
 
     def _insert(self, statement: "_Text", rows: Sequence[Row]) -> None:
-        """Insert many rows with each call: it takes two thirds of the time."""
+        """Insert many rows with each call: most of what an insert costs is the call."""
         whole = len(rows) - len(rows) % TOGETHER
         for first in range(0, whole, TOGETHER):
             values = list(chain.from_iterable(rows[first : first + TOGETHER]))
