@@ -1,7 +1,6 @@
 """Again or not: reruns, retries, slices, deadlines and leases."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +10,7 @@ from taskyard.core import budget, fleet
 from taskyard.core.budget import Life, Patience, Rules, Ruling
 from taskyard.core.graph.document import Reruns, Slice, Task, When
 from taskyard.core.machine import ENDED, LEASED, Outcome, step
+from taskyard.core.values import replace
 from taskyard.core.words import Kind, Millis, Reason, Signal, State
 
 S, G = State, Signal

@@ -1,6 +1,5 @@
 """How bots stand: alive or dead, fit or not, with room or without."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from taskyard.core import fleet
 from taskyard.core.fleet import BotFacts, Condition
 from taskyard.core.matching import canonical
+from taskyard.core.values import replace
 from taskyard.core.words import BotId, Millis
 
 NOW = Millis(1_800_000_000_000)

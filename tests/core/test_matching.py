@@ -1,7 +1,6 @@
 """Which bot may run which slice: canonical dimensions, queues, matching, order."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import permutations
 
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from taskyard.core import matching
 from taskyard.core.matching import Candidate, Dimensions, Nearest, canonical, dimension_hash
+from taskyard.core.values import replace
 from taskyard.core.words import BotId, Millis, TaskId
 
 Written = Mapping[str, str | Sequence[str]]

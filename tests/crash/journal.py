@@ -12,6 +12,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from taskyard.core.graph.faults import Fault
 from taskyard.lifecycle.outcomes import Asked, Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.polling import Polled
@@ -83,6 +85,8 @@ class Journal:
 
 def spelled(value: object) -> Any:
     """Write a value as JSON can."""
+    if isinstance(value, msgspec.Struct):
+        return {"": type(value).__name__} | {name: spelled(getattr(value, name)) for name in value.__struct_fields__}
     if is_dataclass(value) and not isinstance(value, type):
         return {"": type(value).__name__} | {one.name: spelled(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Enum):

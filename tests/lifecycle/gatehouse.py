@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from taskyard.core import fleet, ids
+from taskyard.core import fleet, ids, values
 from taskyard.core.admission import FOR_CAPACITY, decide, excludes
 from taskyard.core.graph.document import Mutex
 from taskyard.core.machine import HOLDING
@@ -211,7 +211,7 @@ def text(id: int) -> TaskId:
 def facts(txn: Txn, yard: Yard, also: Collection[int] = ()) -> Facts:
     """Read everything that admission is about; `also` counts as pending, to be asked about."""
     bots = [bot.facts for bot in txn.bots.fleet() if not bot.missing]
-    alive = [replace(bot, last_seen_ms=yard.now) for bot in bots]
+    alive = [values.replace(bot, last_seen_ms=yard.now) for bot in bots]
     rows = [row for state in State for row in txn.passes.contenders(state, 0, 1_000_000)]
     tasks = [(row, _contender(txn, yard, row, alive)) for row in rows]
     pools = (

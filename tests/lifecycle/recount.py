@@ -6,7 +6,6 @@ only what does not wait for them is compared; what stays in a canceled graph is 
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict
 from itertools import pairwise
 
 from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, gate, known, signals
@@ -56,12 +55,9 @@ def check_tasks(tasks: Iterable[TaskRecord], notes: list[Note]) -> None:
 def check_tally(graph: GraphRecord, tasks: dict[int, TaskRecord], edges: list[InEdge], notes: list[Note]) -> None:
     """The graph counts its visible tasks and its notes, and its state follows from that."""
     visible = {str(id): Member(task.state, task.life.round) for id, task in tasks.items() if not task.hidden}
-    counted = asdict(tally(visible, {str(id): who for id, who in handlers(tasks, edges).items()}))
-    kept = asdict(graph.tally)
-    if notes or graph.canceled_ms is not None:
-        del counted["unhandled"], kept["unhandled"]
-    counted["active"] += len(notes)
-    assert kept == counted
+    counted, kept = tally(visible, {str(id): who for id, who in handlers(tasks, edges).items()}), graph.tally
+    assert (kept.active, kept.behind) == (counted.active + len(notes), counted.behind)
+    assert kept.unhandled == counted.unhandled or notes or graph.canceled_ms is not None
     assert graph.state is verdict(graph.tally, graph.canceled_ms is not None)
 
 

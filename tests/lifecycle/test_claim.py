@@ -1,8 +1,7 @@
 """How bots take tasks: by match, priority and age; a repeated poll gets the same leases."""
 
-from dataclasses import replace
-
 from taskyard.core.fleet import LEASE_MS
+from taskyard.core.values import replace
 from taskyard.core.words import Signal
 from taskyard.lifecycle.commands import Poll
 from taskyard.lifecycle.polling import Polled, poll

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
+from taskyard.core import values
 from taskyard.core.words import GraphState, Millis, Signal
 from taskyard.lifecycle.admit import Bounds
 from taskyard.lifecycle.answers import keyed
@@ -140,7 +141,7 @@ class Steps:
 
     def wish(self, command: Cancel | Rerun) -> Any:
         """Ask for something for the first time."""
-        command = replace(command, key=f"key {len(self.wishes)}")
+        command = values.replace(command, key=f"key {len(self.wishes)}")
         self.wishes.append((command, self.answer_to(command)))
         return self.wishes[-1][1]
 
@@ -293,7 +294,7 @@ class Steps:
         """Give a lease with the time that is left of it."""
         until = self.model.tasks[one.lease.task].until_ms
         assert until is not None
-        return replace(one.lease, until_ms=Millis(until))
+        return values.replace(one.lease, until_ms=Millis(until))
 
     def able(self) -> list[str]:
         """Name the bots for whom there is something to do."""

@@ -1,10 +1,10 @@
 """Rows to fill a store with, for tests that care about a few of their columns only."""
 
 import sqlite3
-from dataclasses import replace
 
 import psycopg
 
+from taskyard.core.values import replace
 from taskyard.core.words import Millis, State
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row

@@ -1,12 +1,12 @@
 """Every verb about tasks, graphs, edges, attempts, the fleet and admission, on both databases."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from taskyard.core.graph.document import Mutex
 from taskyard.core.graph.verdict import Handlers, Tally
+from taskyard.core.values import replace
 from taskyard.core.words import GraphState, Millis, On, Reason, Signal, State
 from taskyard.store.opening import Store, open_store
 from taskyard.store.sessions import Busy, Taken

@@ -10,7 +10,6 @@ ruling hands back the life as it is afterwards.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import log
 from typing import Final
 
@@ -26,7 +25,7 @@ from taskyard.core.graph.limits import (
     SLICES_MAX,
 )
 from taskyard.core.machine import ENDED, LEASED, Outcome, step
-from taskyard.core.values import value
+from taskyard.core.values import replace, value
 from taskyard.core.words import Millis, Reason, Signal, State
 
 #: Beyond this growth, as a logarithm, any delay of a millisecond or more has reached the longest.

@@ -6,11 +6,10 @@ decides.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Self, TypeAlias
 
 from taskyard.core.graph.document import Mutex
-from taskyard.core.values import value
 from taskyard.core.words import Millis, Reason, TaskId
 
 #: Held for capacity this long, the oldest reserves its pool: a big task is delayed, never starved.
@@ -33,7 +32,7 @@ class Partial:
         return _plain(self)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Contender(Partial):
     """A pending task. It names each mutex key and each limit once."""
 
@@ -87,7 +86,7 @@ class Contender(Partial):
         raise _malformed(cls, json)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Holder(Partial):
     """A task that is waiting, running or stopping: it has its mutexes, its weight and its share of limits."""
 
@@ -113,7 +112,7 @@ class Holder(Partial):
         raise _malformed(cls, json)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Pool(Partial):
     """A pool's name and the weight it carries at once; None is without limit, as is a pool nobody described."""
 
@@ -128,7 +127,7 @@ class Pool(Partial):
         raise _malformed(cls, json)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Facts(Partial):
     """Everything a pass looks at."""
 
@@ -168,7 +167,7 @@ class Facts(Partial):
         raise _malformed(cls, json)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Held(Partial):
     """Why a task stays pending, as data."""
 
@@ -186,7 +185,7 @@ class Held(Partial):
     need: int | None = field(default=None, compare=False)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Decision(Partial):
     """What a pass found, both in order."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from urllib.parse import quote
 
-from taskyard.core import budget, ids
+from taskyard.core import budget, ids, values
 from taskyard.core.graph import Graph, Member, Task, substitute, tally, verdict
 from taskyard.core.machine import ENDED, Tell, effects, step
 from taskyard.core.words import GraphState, Kind, Millis, Reason, Signal
@@ -202,7 +202,7 @@ class _Run:
 
     def _send(self, label: str, signal_: Signal) -> None:
         life = self._lives[label]
-        self._lives[label] = replace(life, state=step(life.state, signal_).target)
+        self._lives[label] = values.replace(life, state=step(life.state, signal_).target)
 
     def _cancel(self) -> None:
         """Start nothing more and ask what runs to end; asked again, kill it."""

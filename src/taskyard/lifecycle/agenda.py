@@ -7,10 +7,10 @@ a task that has moved on since it was looked at is left alone.
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from taskyard.core import budget, fleet, ids
+from taskyard.core import budget, fleet, ids, values
 from taskyard.core.machine import REASONS, Outcome, sources, step
 from taskyard.core.partials import Held
 from taskyard.core.words import Millis, Reason, Signal, TaskId
@@ -109,7 +109,7 @@ def _send_back(corridor: Corridor, tasks: Iterable[TaskRecord]) -> None:
     for task in tasks:
         answer = step(task.state, Signal.UNADMIT)
         if answer.outcome is Outcome.MOVE and not _served(corridor, task):
-            life = budget.held(replace(task.life, state=answer.target), Reason.NO_BOT, corridor.now)
+            life = budget.held(values.replace(task.life, state=answer.target), Reason.NO_BOT, corridor.now)
             moves.append(Move(task, Signal.UNADMIT, life, REASONS[Signal.UNADMIT]))
     if moves:
         corridor.send(moves)

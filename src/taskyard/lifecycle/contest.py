@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from taskyard.core import fleet, ids
+from taskyard.core import fleet, ids, values
 from taskyard.core.admission import FOR_CAPACITY, unadmitted
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.document import Mutex
@@ -277,7 +277,7 @@ class Contest:
 def _bots(txn: Txn, now: Millis) -> tuple[BotFacts, ...]:
     # A bot is gone when that was noted, and no sooner: a stir comes with the note and with its return, and a look that
     # counted the silence itself would see a bot go and not see it come back.
-    return tuple(replace(bot.facts, last_seen_ms=now) for bot in txn.bots.fleet() if not bot.missing)
+    return tuple(values.replace(bot.facts, last_seen_ms=now) for bot in txn.bots.fleet() if not bot.missing)
 
 
 def _terms(txn: Txn, bots: Collection[BotFacts], now: Millis) -> Terms:

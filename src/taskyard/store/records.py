@@ -5,7 +5,6 @@ A `TaskRecord` is the one thing here that changes: the corridor moves it and the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
@@ -28,8 +27,7 @@ _READER = msgspec.json.Decoder(Rules)
 _RULES_KEPT = 10_000
 
 
-@dataclass(slots=True)
-class TaskRecord:
+class TaskRecord(msgspec.Struct, gc=False):
     """A task: its life, and everything a step needs to know at once."""
 
     id: int
