@@ -120,15 +120,18 @@ def test_a_graph_that_is_canceled_in_pages_ends_by_itself(rig: Rig) -> None:
     assert rig.graph(labels.graph).state is GraphState.CANCELED
 
 
-def test_old_answers_are_forgotten(rig: Rig) -> None:
-    first = rig.submit(graph(a=task()), key="mine")
+def test_old_answers_are_forgotten_but_not_what_a_key_has_made(rig: Rig) -> None:
+    made = rig.submit(graph(a=task()), key="mine")
+    wish = Cancel(graph=made.graph, actor="ann", key="end it")
+    first = rig.engine.cancel(wish)
     rig.settle()
     rig.clock.later(ANSWERS_KEPT_MS - SWEEP_MS)
     rig.settle()
-    assert rig.submit(graph(a=task()), key="mine").graph == first.graph
+    assert rig.engine.cancel(wish) == first
     rig.clock.later(2 * SWEEP_MS)
     rig.settle()
-    assert rig.submit(graph(a=task()), key="mine").graph != first.graph
+    assert rig.engine.cancel(wish) != first  # asked anew, there is nothing left to end
+    assert rig.submit(graph(a=task()), key="mine").graph == made.graph
 
 
 def test_the_service_keeps_that_it_is_alive(rig: Rig) -> None:

@@ -1,6 +1,9 @@
 """How bots come and go: a new session ends the attempts of the one before."""
 
+from taskyard.core.matching import canonical
 from taskyard.core.words import Reason, State
+from taskyard.lifecycle.commands import Hello
+from taskyard.lifecycle.enlist import hello
 from taskyard.lifecycle.outcomes import Code, Refusal
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
@@ -30,6 +33,17 @@ def test_whoever_speaks_for_a_session_that_was_replaced_is_refused(yard: Grounds
     assert isinstance(refused, Refusal)
     assert refused.code is Code.SESSION_REPLACED
     assert yard.words(labels) == {"a": "waiting"}
+
+
+def test_a_late_copy_of_a_hello_that_was_replaced_is_refused_and_takes_nothing_away(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    for session in ("s1", "s2", "s3"):
+        yard.hello("rack1", session=session)
+    yard.claim("rack1", session="s3")
+    late = [Hello("rack1", session, canonical({"id": "rack1", "pool": "default"})) for session in ("s1", "s2", "s3")]
+    answers = yard.do(lambda corridor: hello(corridor, late))
+    assert [answer and answer.code for answer in answers] == [Code.SESSION_REPLACED, Code.SESSION_REPLACED, None]
+    assert yard.words(labels) == {"a": "running"}
 
 
 def test_the_same_session_may_say_hello_again_and_loses_nothing(yard: Grounds) -> None:

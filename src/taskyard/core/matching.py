@@ -144,14 +144,14 @@ def share(candidates: Iterable[Candidate], wishes: Iterable[tuple[Dimensions, in
 def _pick(left: deque[Candidate], bot_dimensions: Dimensions, count: int) -> list[Candidate]:
     had = dict(bot_dimensions)
     left_to_others = had.get(ID, ())
-    met: dict[Dimensions, bool] = {}
+    met: dict[int, bool] = {}  # by identity: what stands in one queue shares its dimensions
     picked: list[Candidate] = []
     passed: list[Candidate] = []
     while left and len(picked) < count:
         one = left.popleft()
-        fits = met.get(one.dimensions)
+        fits = met.get(id(one.dimensions))
         if fits is None:
-            fits = met[one.dimensions] = _is_met(one.dimensions, had)
+            fits = met[id(one.dimensions)] = _is_met(one.dimensions, had)
         (picked if fits and one.not_by not in left_to_others else passed).append(one)
     left.extendleft(reversed(passed))
     return picked

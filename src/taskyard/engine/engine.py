@@ -154,9 +154,10 @@ class Engine:
 
     # What bots say.
 
-    def hello(self, command: Hello) -> None:
-        """Begin a bot's session, or take note of what changed about it."""
-        answer_of(self.loop.put(command))
+    def hello(self, command: Hello) -> Refusal | None:
+        """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""
+        refusal: Refusal | None = answer_of(self.loop.put(command))
+        return refusal
 
     def poll(self, command: Poll) -> Polled | Refusal:
         """Take a bot's results and renewals, and give it tasks."""

@@ -51,9 +51,10 @@ class AsyncEngine:
         """Mend what the doctor found and can be mended."""
         return await asyncio.to_thread(self._engine.repair, findings, actor)
 
-    async def hello(self, command: Hello) -> None:
-        """Begin a bot's session, or take note of what changed about it."""
-        await asyncio.wrap_future(self._loop.put(command))
+    async def hello(self, command: Hello) -> Refusal | None:
+        """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""
+        refusal: Refusal | None = await asyncio.wrap_future(self._loop.put(command))
+        return refusal
 
     async def poll(self, command: Poll) -> Polled | Refusal:
         """Take a bot's results and renewals, and give it tasks."""

@@ -62,10 +62,11 @@ class Writer:
                 answer = act(passage)
                 passage.close()
                 point(boundary, Side.BEFORE)
+            self._registry.settle()
             self.commits += 1
             point(boundary, Side.AFTER)
         except BaseException:
-            self._registry.forget()
+            self._registry.undo()
             raise
         self._after(passage.left())
         return answer

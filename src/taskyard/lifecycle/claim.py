@@ -4,7 +4,7 @@ A poll that is repeated gets the leases it got before, with the time that is lef
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from taskyard.core import budget, fleet, matching
@@ -60,7 +60,7 @@ def _takes(wish: Wish) -> bool:
 
 def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple[Lease, ...]]:
     """Find the polls that were answered already, and what their bots still have of it."""
-    repeats = [place for place, wish in enumerate(wishes) if wish.poll.poll and wish.poll.poll == wish.bot.poll]
+    repeats = [place for place, wish in enumerate(wishes) if _is_repeated(wish)]
     if not repeats:
         return {}
     held: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -69,6 +69,11 @@ def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple
     tasks = corridor.look([task for ids in held.values() for task in ids])
     leases = {key: tuple(_lease(tasks[id]) for id in ids if _has(key[0], tasks[id])) for key, ids in held.items()}
     return {place: leases.get((wishes[place].poll.bot, wishes[place].poll.poll), ()) for place in repeats}
+
+
+def _is_repeated(wish: Wish) -> bool:
+    poll, known = wish.poll.poll, wish.bot.polls
+    return bool(poll) and poll in known and poll in known.split("\n")
 
 
 def _has(bot: str, task: TaskRecord) -> bool:
@@ -118,14 +123,15 @@ def _row(task: TaskRecord) -> Row:
     return (task.id, task.queue, task.priority, task.created_ms, task.not_by)
 
 
-def _candidates(corridor: Corridor, rows: Iterable[Row], taken: set[int]) -> list[Candidate]:
+def _candidates(corridor: Corridor, rows: Collection[Row], taken: set[int]) -> list[Candidate]:
     queues = {queue: corridor.registry.queue(corridor.txn, queue) for queue in {row[1] for row in rows}}
+    losers = {(row[1], row[4]) for row in rows if row[4]}
+    left_to = {lost: _left_to(corridor, queues[lost[0]], BotId(lost[1])) for lost in losers}
     found = []
     for id, queue_id, priority, created_ms, not_by in rows:
         if id not in taken:
-            queue = queues[queue_id]
-            left_to = _left_to(corridor, queue, BotId(not_by)) if not_by else None
-            found.append(Candidate(Key(id), queue.dimensions, queue.hash, priority, created_ms, left_to))
+            queue, left = queues[queue_id], left_to[queue_id, not_by] if not_by else None
+            found.append(Candidate(Key(id), queue.dimensions, queue.hash, priority, created_ms, left))
     return found
 
 

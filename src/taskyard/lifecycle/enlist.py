@@ -4,7 +4,8 @@ A bot that begins another session has lost what its last one ran: those attempts
 session that was replaced is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from taskyard.core import budget
 from taskyard.core.machine import REASONS, Outcome
@@ -16,15 +17,28 @@ from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.store.verbs.fleet import BotRecord, dimensions_text
 
+#: How many polls and sessions of a bot are remembered. A few can be under way; a copy that comes later is news.
+KEPT_MAX: Final = 8
 
-def hello(corridor: Corridor, hellos: Sequence[Hello]) -> None:
-    """Begin sessions, or take note of what changed about bots."""
+
+def hello(corridor: Corridor, hellos: Sequence[Hello]) -> list[Refusal | None]:
+    """Begin sessions, or take note of what changed about bots; refuse a late copy of a hello that was replaced."""
     known = corridor.txn.bots.look({one.bot for one in hellos})
+    answers = [_too_late(known.get(one.bot), one.session) for one in hellos]
+    _welcome(corridor, known, [one for one, answer in zip(hellos, answers, strict=True) if answer is None])
+    return answers
+
+
+def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequence[Hello]) -> None:
+    if not hellos:
+        return
     new = {one.bot for one in hellos if one.bot not in known or known[one.bot].session != one.session}
     now = corridor.now
-    corridor.txn.bots.begin(
-        [(h.bot, h.session, h.slots, now, now, h.quarantined, h.maintenance, int(h.draining)) for h in hellos]
-    )
+    rows = []
+    for one in hellos:
+        said = (one.slots, now, now, one.quarantined, one.maintenance, int(one.draining))
+        rows.append((one.bot, one.session, _replaced(known.get(one.bot), one.session), *said))
+    corridor.txn.bots.begin(rows)
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
     lose(corridor, sorted(new))
     corridor.txn.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
@@ -36,13 +50,15 @@ def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[BotRecord | Refusal
     """Take note that bots were heard of; refuse those that speak for a session that is over."""
     bots = corridor.txn.bots.look({poll.bot for poll in polls})
     greeted = [_greeted(bots.get(poll.bot), poll) for poll in polls]
-    heard = {}
+    heard: dict[str, str] = {}
     for poll, bot in zip(polls, greeted, strict=True):
         if isinstance(bot, BotRecord):
-            heard[poll.bot] = (poll.bot, poll.poll if poll.want and poll.poll else bot.poll, corridor.now)
+            known = heard.get(poll.bot, bot.polls)
+            heard[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known
             if bot.missing:
                 corridor.stirred.append(None)  # what was thought to be gone is back
-    corridor.txn.bots.see(list(heard.values()))
+    now = corridor.now
+    corridor.txn.bots.see([(id, known, now) for id, known in heard.items()])
     return greeted
 
 
@@ -70,9 +86,34 @@ def lose(corridor: Corridor, bots: Sequence[str]) -> None:
     corridor.send(moves)
 
 
+def _with_line(known: str, line: str) -> str:
+    """Remember one more poll or session: a late copy of any that is remembered is told apart from news."""
+    lines = known.split("\n") if known else []
+    return known if line in lines else "\n".join([line, *lines[: KEPT_MAX - 1]])
+
+
+def _replaced(bot: BotRecord | None, session: str) -> str:
+    """Name the sessions that a session replaces."""
+    if bot is None:
+        return ""
+    return bot.replaced if bot.session == session else _with_line(bot.replaced, bot.session)
+
+
+def _too_late(bot: BotRecord | None, session: str) -> Refusal | None:
+    if bot is None or bot.session == session or session not in bot.replaced.split("\n"):
+        return None
+    return _over(bot.facts.id)
+
+
+def _over(bot: str) -> Refusal:
+    return Refusal(Code.SESSION_REPLACED, f"bot {bot} has begun another session: this one is over")
+
+
 def _greeted(bot: BotRecord | None, poll: Poll) -> BotRecord | Refusal:
+    if "\n" in poll.poll:
+        return Refusal(Code.INVALID, "the id of a poll is one line of text")
     if bot is None:
         return Refusal(Code.NOT_FOUND, f"there is no bot {poll.bot}: it has to say hello first")
     if bot.session != poll.session:
-        return Refusal(Code.SESSION_REPLACED, f"bot {poll.bot} has begun another session: this one is over")
+        return _over(poll.bot)
     return bot

@@ -1,6 +1,7 @@
 """A bot's poll: its results, its renewals and its wish for more, carried out for many bots at once."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from taskyard.core.values import value
 from taskyard.lifecycle.claim import Wish, claim
@@ -22,6 +23,9 @@ class Polled:
     leases: tuple[Lease, ...]
 
 
+_NOTHING = Polled((), (), ())
+
+
 def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     """Carry out polls: first what ended, then what goes on, then what begins."""
     greeted = greet(corridor, polls)
@@ -32,9 +36,9 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     renewals = renew(corridor, [(one.bot, renewal) for _, one, _ in heard for renewal in one.renewals])
     leases = claim(corridor, [Wish(one, bot) for _, one, bot in heard])
     corridor.deferring = False
-    answers: dict[int, Polled | Refusal] = {place: bot for place, bot in enumerate(greeted) if isinstance(bot, Refusal)}
+    answers: list[Polled | Refusal] = [bot if isinstance(bot, Refusal) else _NOTHING for bot in greeted]
     told, renewed = iter(reports), iter(renewals)
     for (place, one, _), given in zip(heard, leases, strict=True):
-        ended = tuple(next(told) for _ in one.reports)
-        answers[place] = Polled(ended, tuple(next(renewed) for _ in one.renewals), given)
-    return [answers[place] for place in range(len(polls))]
+        ended = tuple(islice(told, len(one.reports)))
+        answers[place] = Polled(ended, tuple(islice(renewed, len(one.renewals))), given)
+    return answers

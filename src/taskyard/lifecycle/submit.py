@@ -87,6 +87,8 @@ def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
     refusal = _impossible(corridor, brood)
     if refusal is not None:
         return refusal
+    if corridor.look([brood.graph_id]):
+        return Refusal(Code.CONFLICT, f"{text_of(Key(brood.graph_id))} is the id of a task: take another one")
     if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader):
         return _exists(corridor, one)
     txn.graphs.define(brood.graph_id, one.definition)

@@ -1,6 +1,6 @@
 -- look_graphs(ids: ints): the graphs with these ids, kept from others until the transaction ends.
 SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader
-  FROM graph WHERE id IN (:ids) ORDER BY id FOR UPDATE;
+  FROM graph WHERE id IN (:ids) ORDER BY id FOR NO KEY UPDATE;
 
 -- peek_graphs(ids: ints): the graphs with these ids, as they are now.
 SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader

@@ -1,7 +1,7 @@
 """Verbs about the work: tasks, graphs, edges, attempts."""
 
 from collections.abc import Collection, Iterable, Sequence
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from taskyard.core.values import value
 from taskyard.core.words import Millis, On, State
@@ -13,9 +13,10 @@ _STATES = {state.value: state for state in State}
 _DROPS = ("drop_edges", "drop_edges_out", "drop_mutexes", "drop_limits", "drop_definitions", "drop_tasks")
 
 
-class Shape(Enum):
+class Shape(IntEnum):
     """Which columns of a task its moves can have changed."""
 
+    ANY = auto()
     READY = auto()  # it was released, admitted or both
     STARTED = auto()  # its attempt began
     SENT = auto()  # it was released and admitted, and its attempt began
@@ -24,7 +25,7 @@ class Shape(Enum):
 
 #: The statement for each shape, and how a task is spelled for it.
 _SHAPED = {
-    None: ("carry_tasks", TaskRecord.carried),
+    Shape.ANY: ("carry_tasks", TaskRecord.carried),
     Shape.READY: ("carry_ready", TaskRecord.ready),
     Shape.STARTED: ("carry_started", TaskRecord.started),
     Shape.SENT: ("carry_sent", TaskRecord.sent),
@@ -44,10 +45,10 @@ class Tasks:
         """Read tasks, in the order of their ids; nobody else moves them before this transaction ends."""
         return [task_record(row) for row in self._session.rows("look_tasks", ids)] if ids else []
 
-    def carry(self, moved: Sequence[tuple[TaskRecord, State]], shape: Shape | None = None) -> None:
+    def carry(self, moved: Sequence[tuple[TaskRecord, State]], shape: Shape = Shape.ANY) -> None:
         """Write tasks that moved, each with the last state it came from; refuse if one is not where it was looked at.
 
-        A `shape` says that only certain columns changed.
+        The `shape` says which columns changed.
         """
         name, spelled = _SHAPED[shape]
         rows = [spelled(task, source) for task, source in moved]

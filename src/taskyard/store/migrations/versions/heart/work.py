@@ -10,17 +10,51 @@ from taskyard.store.migrations.versions.heart.whole import WHOLE
 
 def create() -> None:
     """Make them, each after those it refers to."""
+    _attempt()
+    _edge()
     _graph()
     _graph_definition()
     _task()
-    _attempt()
     _attempt_stats()
-    _edge()
     _output_chunk()
     _result()
     _task_definition()
     _task_limit()
     _task_mutex()
+
+
+def _attempt() -> None:
+    op.create_table(
+        "attempt",
+        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("bot_id", sa.Text(), nullable=False),
+        sa.Column("session", sa.Text(), nullable=False),
+        sa.Column("poll_id", sa.Text(), nullable=False),
+        sa.Column("fence", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("round", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("slice_index", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("claimed_ms", WHOLE, nullable=False),
+        sa.Column("ended_ms", WHOLE, nullable=True),
+        sa.Column("signal", sa.Text(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("exit_code", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("task_id", "number", name="attempt_pk"),
+        sqlite_with_rowid=False,
+    )
+
+
+def _edge() -> None:
+    op.create_table(
+        "edge",
+        sa.Column("prerequisite_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("dependent_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("on_end", sa.Text(), nullable=False),
+        sa.Column("ran_for", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("prerequisite_id", "dependent_id", "on_end", name="edge_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("edge_of_dependent", "edge", ["dependent_id"])
 
 
 def _graph() -> None:
@@ -187,28 +221,6 @@ def _task_rules() -> list[sa.Constraint]:
     ]
 
 
-def _attempt() -> None:
-    op.create_table(
-        "attempt",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("bot_id", sa.Text(), nullable=False),
-        sa.Column("session", sa.Text(), nullable=False),
-        sa.Column("poll_id", sa.Text(), nullable=False),
-        sa.Column("fence", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("round", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("slice_index", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("claimed_ms", WHOLE, nullable=False),
-        sa.Column("ended_ms", WHOLE, nullable=True),
-        sa.Column("signal", sa.Text(), nullable=True),
-        sa.Column("reason", sa.Text(), nullable=True),
-        sa.Column("exit_code", WHOLE, nullable=True),
-        sa.PrimaryKeyConstraint("task_id", "number", name="attempt_pk"),
-        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="attempt_task_id_fk"),
-        sqlite_with_rowid=False,
-    )
-
-
 def _attempt_stats() -> None:
     op.create_table(
         "attempt_stats",
@@ -225,21 +237,6 @@ def _attempt_stats() -> None:
         sa.PrimaryKeyConstraint("task_id", "attempt", name="attempt_stats_pk"),
         sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="attempt_stats_task_id_fk"),
     )
-
-
-def _edge() -> None:
-    op.create_table(
-        "edge",
-        sa.Column("prerequisite_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("dependent_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("on_end", sa.Text(), nullable=False),
-        sa.Column("ran_for", WHOLE, nullable=True),
-        sa.PrimaryKeyConstraint("prerequisite_id", "dependent_id", "on_end", name="edge_pk"),
-        sa.ForeignKeyConstraint(["prerequisite_id"], ["task.id"], name="edge_prerequisite_id_fk"),
-        sa.ForeignKeyConstraint(["dependent_id"], ["task.id"], name="edge_dependent_id_fk"),
-        sqlite_with_rowid=False,
-    )
-    op.create_index("edge_of_dependent", "edge", ["dependent_id"])
 
 
 def _output_chunk() -> None:
