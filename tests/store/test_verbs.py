@@ -287,6 +287,8 @@ def test_edges_are_read_from_both_ends_in_order(store: Store) -> None:
         into = txn.edges.into([3, 2])
         assert [(edge.dependent, edge.prerequisite) for edge in into] == [(2, 1), (3, 1), (3, 1), (3, 2)]
         assert InEdge(1, 3, On.FAILURE, 2, S.PENDING, 0) in into
+    with pytest.raises(REFUSED), store.write() as txn:
+        txn.edges.add([(1, 404, "success")])
 
 
 def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:

@@ -140,13 +140,12 @@ task_definition = Table(
 )
 Index("task_label", task_definition.c.graph_id, task_definition.c.label, unique=True)
 
-# Edges and attempts refer to tasks without a foreign key: whoever writes them has just written or locked the task, the
-# check of each row costs as much as the row, and `doctor` finds what hangs in the air.
+# A new edge keeps its prerequisite, by the foreign key, from ending unseen in another transaction meanwhile.
 edge = Table(
     "edge",
     metadata,
-    key("prerequisite_id"),
-    key("dependent_id"),
+    key("prerequisite_id", ForeignKey("task.id")),
+    key("dependent_id", ForeignKey("task.id")),
     words("on_end", primary_key=True),
     Column("ran_for", whole(), nullable=True),  # the round of the prerequisite for which the dependent last ran
     sqlite_with_rowid=False,
@@ -172,7 +171,8 @@ task_limit = Table(
     sqlite_with_rowid=False,
 )
 
-# Attempts and what they left.
+# Attempts and what they left. An attempt has no foreign key: whoever begins one has locked its task, and the check
+# costs as much as the row.
 
 attempt = Table(
     "attempt",

@@ -11,11 +11,11 @@ from taskyard.store.migrations.versions.heart.whole import WHOLE
 def create() -> None:
     """Make them, each after those it refers to."""
     _attempt()
-    _edge()
     _graph()
     _graph_definition()
     _task()
     _attempt_stats()
+    _edge()
     _output_chunk()
     _result()
     _task_definition()
@@ -42,19 +42,6 @@ def _attempt() -> None:
         sa.PrimaryKeyConstraint("task_id", "number", name="attempt_pk"),
         sqlite_with_rowid=False,
     )
-
-
-def _edge() -> None:
-    op.create_table(
-        "edge",
-        sa.Column("prerequisite_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("dependent_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("on_end", sa.Text(), nullable=False),
-        sa.Column("ran_for", WHOLE, nullable=True),
-        sa.PrimaryKeyConstraint("prerequisite_id", "dependent_id", "on_end", name="edge_pk"),
-        sqlite_with_rowid=False,
-    )
-    op.create_index("edge_of_dependent", "edge", ["dependent_id"])
 
 
 def _graph() -> None:
@@ -237,6 +224,21 @@ def _attempt_stats() -> None:
         sa.PrimaryKeyConstraint("task_id", "attempt", name="attempt_stats_pk"),
         sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="attempt_stats_task_id_fk"),
     )
+
+
+def _edge() -> None:
+    op.create_table(
+        "edge",
+        sa.Column("prerequisite_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("dependent_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("on_end", sa.Text(), nullable=False),
+        sa.Column("ran_for", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("prerequisite_id", "dependent_id", "on_end", name="edge_pk"),
+        sa.ForeignKeyConstraint(["prerequisite_id"], ["task.id"], name="edge_prerequisite_id_fk"),
+        sa.ForeignKeyConstraint(["dependent_id"], ["task.id"], name="edge_dependent_id_fk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("edge_of_dependent", "edge", ["dependent_id"])
 
 
 def _output_chunk() -> None:
