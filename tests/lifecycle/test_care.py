@@ -261,7 +261,7 @@ def test_a_task_that_missed_its_turn_gets_it_with_the_repair(scene: Scene) -> No
 
 def leases_of(yard: Yard, bot: str) -> list[Lease]:
     with yard.store.read() as txn:
-        tasks = txn.tasks.look([id for id, _ in txn.tasks.leased_by([bot])])
+        tasks = txn.tasks.look([id for id, _ in txn.tasks.leased_by([bot], 9)])
     return [Lease(task.id, task.life.attempt, task.fence, yard.now) for task in tasks]
 
 

@@ -1,9 +1,13 @@
 """How bots come and go: a new session ends the attempts of the one before."""
 
+import pytest
+
 from taskyard.core.matching import canonical
 from taskyard.core.words import Reason, State
+from taskyard.lifecycle import enlist
 from taskyard.lifecycle.commands import Hello
 from taskyard.lifecycle.enlist import hello
+from taskyard.lifecycle.lapse import lapse
 from taskyard.lifecycle.outcomes import Code, Refusal
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
@@ -33,6 +37,20 @@ def test_whoever_speaks_for_a_session_that_was_replaced_is_refused(yard: Grounds
     assert isinstance(refused, Refusal)
     assert refused.code is Code.SESSION_REPLACED
     assert yard.words(labels) == {"a": "waiting"}
+
+
+def test_a_restarted_bot_that_had_too_much_for_one_transaction_loses_all_of_it(
+    yard: Grounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enlist, "LOST_MAX", 2)
+    labels = yard.submit(graph(**{f"t{number}": node() for number in range(5)}))
+    yard.hello("rack1", slots=5)
+    yard.claim("rack1", 5)
+    yard.hello("rack1", session="s2")
+    states = list(yard.words(labels).values())
+    assert (states.count("waiting"), states.count("running")) == (3, 2)
+    yard.do(lapse)
+    assert set(yard.words(labels).values()) == {"waiting"}
 
 
 def test_a_late_copy_of_a_hello_that_was_replaced_is_refused_and_takes_nothing_away(yard: Grounds) -> None:

@@ -182,7 +182,7 @@ def test_keys_of_63_bits_survive(store: Store, key: int) -> None:
 def test_an_empty_set_asks_and_changes_nothing(store: Store) -> None:
     with store.write() as txn:
         asked = [
-            txn.tasks.look([]), txn.tasks.definitions([]), txn.tasks.with_labels(1, []), txn.tasks.leased_by([]),
+            txn.tasks.look([]), txn.tasks.definitions([]), txn.tasks.with_labels(1, []), txn.tasks.leased_by([], 9),
             txn.tasks.candidates([], 9), txn.graphs.look([]), txn.graphs.peek([]), txn.edges.into([]),
             txn.attempts.polled([]), txn.events.answers([]), txn.notes.about([]), txn.bots.look([]),
             txn.queues.with_dimensions([]), txn.queues.near([]), txn.passes.contenders_among([]),

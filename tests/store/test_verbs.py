@@ -302,7 +302,13 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
         txn.attempts.begin([(1, 1, "b1", "s1", "p1", LARGEST, 2, 3, NOW)])
         assert txn.attempts.of(1) == [AttemptRow(1, "b1", "s1", "p1", LARGEST, 2, 3, NOW, None, None, None, None)]
         assert txn.attempts.polled(["b1", "b2"]) == [("b1", "p1", 1)]
-        assert txn.tasks.leased_by(["b1", "b2"]) == [(1, "b1")]
+        assert txn.tasks.leased_by(["b1", "b2"], 9) == [(1, "b1")]
+        assert txn.tasks.leased_by(["b1"], 0) == []
+        task.lease_until_ms, task.due_ms, task.stored = LATER, LATER, task.state
+        txn.tasks.keep([task])
+        txn.tasks.let_go(["b1", "b2"], NOW, Millis(NOW + 1))
+        (over,) = txn.tasks.look([1])
+        assert (over.lease_until_ms, over.due_ms) == (NOW, NOW + 1)
         txn.attempts.end([(1, 1, LATER, "fail", "exit_code", 3)])
         txn.attempts.add_results([(1, 1, "{}")])
         (attempt,) = txn.attempts.of(1)

@@ -7,9 +7,9 @@ session that was replaced is refused.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from taskyard.core import budget
+from taskyard.core import budget, fleet
 from taskyard.core.machine import REASONS, Outcome
-from taskyard.core.words import Signal
+from taskyard.core.words import Millis, Signal
 from taskyard.lifecycle.commands import Goodbye, Hello, Poll
 from taskyard.lifecycle.diary import CONNECTED, ENDED, note
 from taskyard.lifecycle.move import Move
@@ -19,6 +19,8 @@ from taskyard.store.verbs.fleet import BotRecord, dimensions_text
 
 #: How many polls and sessions of a bot are remembered. A few can be under way; a copy that comes later is news.
 KEPT_MAX: Final = 8
+#: How many attempts are ended as lost in one transaction.
+LOST_MAX: Final = 500
 
 
 def hello(corridor: Corridor, hellos: Sequence[Hello]) -> list[Refusal | None]:
@@ -73,8 +75,8 @@ def goodbye(corridor: Corridor, goodbyes: Sequence[Goodbye]) -> None:
 
 
 def lose(corridor: Corridor, bots: Sequence[str]) -> None:
-    """End every attempt of bots as lost."""
-    had = dict(corridor.txn.tasks.leased_by(bots))
+    """End every attempt of bots as lost; those too many for one transaction are over, and the clock ends them."""
+    had = dict(corridor.txn.tasks.leased_by(bots, LOST_MAX + 1))
     moves = []
     for task in corridor.look(list(had)).values():
         if task.bot != had[task.id]:
@@ -84,6 +86,9 @@ def lose(corridor: Corridor, bots: Sequence[str]) -> None:
             task.not_by = task.bot
             moves.append(Move(task, Signal.LOSE, ruling.life_after, ruling.reason or REASONS[Signal.LOSE]))
     corridor.send(moves)
+    if len(had) > LOST_MAX:
+        now = corridor.now
+        corridor.txn.tasks.let_go(bots, Millis(now - fleet.GUARD_MS), now)
 
 
 def _with_line(known: str, line: str) -> str:

@@ -90,8 +90,11 @@ UPDATE task SET hidden = 0 WHERE id = :id;
 -- due(now: int, count: int): the tasks about which the clock has something to say.
 SELECT id FROM task WHERE due_ms IS NOT NULL AND due_ms <= :now ORDER BY due_ms LIMIT :count;
 
--- leased_by(bots: texts): what these bots have.
-SELECT id, bot_id FROM task WHERE bot_id IN (:bots);
+-- leased_by(bots: texts, count: int): what these bots have.
+SELECT id, bot_id FROM task WHERE bot_id IN (:bots) LIMIT :count;
+
+-- let_go(bots: texts, until_ms: int, due_ms: int): end the leases of all that these bots have.
+UPDATE task SET lease_until_ms = :until_ms, due_ms = :due_ms WHERE bot_id IN (:bots) AND lease_until_ms > :until_ms;
 
 -- The condition of the index stands in the text: with a parameter no database would use it.
 -- candidates@sqlite(queues: ints, count: int): for each queue, who is first in it.

@@ -114,9 +114,13 @@ class Tasks:
         """Name the tasks about which the clock has something to say, the longest due first."""
         return [row[0] for row in self._session.rows("due", now, count)]
 
-    def leased_by(self, bots: Collection[str]) -> list[tuple[int, str]]:
-        """Name what bots have."""
-        return [(row[0], row[1]) for row in self._session.rows("leased_by", bots)] if bots else []
+    def leased_by(self, bots: Collection[str], count: int) -> list[tuple[int, str]]:
+        """Name at most `count` of what bots have."""
+        return [(row[0], row[1]) for row in self._session.rows("leased_by", bots, count)] if bots else []
+
+    def let_go(self, bots: Collection[str], until: Millis, due: Millis) -> None:
+        """End the leases of all that bots have; the clock sees to the rest."""
+        self._session.run("let_go", bots, until, due)
 
     def candidates(self, queues: Collection[int], count: int) -> list[Row]:
         """Name the first `count` of each queue: id, queue, priority, created, not_by."""
