@@ -50,6 +50,9 @@ class FakeClock:
         self.ms = Millis(self.ms + ms)
         return self.ms
 
+    def follow(self, ask: Callable[[], Millis | None]) -> None:
+        """It follows nobody."""
+
     def pause(self, ms: int) -> None:
         self.later(ms)
 

@@ -366,6 +366,17 @@ def test_the_service_remembers_since_when_it_is_up(store: Store) -> None:
         assert txn.notes.service() == Service(NOW, LATER)
 
 
+def test_only_a_database_that_servers_share_has_a_clock(store: Store) -> None:
+    with store.write() as txn:
+        moments = [txn.notes.clock() for _ in range(3)]
+    if store.url.startswith("sqlite"):
+        assert moments == [None, None, None]
+    else:
+        assert moments == sorted(moment for moment in moments if moment is not None)
+        assert moments[0] is not None
+        assert moments[0] > NOW
+
+
 # The fleet.
 
 

@@ -196,3 +196,8 @@ class Notes:
     def set_service(self, service: Service) -> None:
         """Write since when the service is up."""
         self._session.run("set_service", service.since_ms, service.seen_ms)
+
+    def clock(self) -> Millis | None:
+        """Say what time it is for all who share this database; None where nobody shares it."""
+        now: Millis | None = self._session.rows("clock")[0][0]
+        return now
