@@ -3,12 +3,15 @@
 The ticker has no thread here: `settle` gives it its turns, so a test sees every step.
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from threading import Event
 from types import TracebackType
 from typing import Any, Self
+
+import psycopg
 
 from taskyard.core import ids
 from taskyard.core.matching import canonical
@@ -226,6 +229,18 @@ def soon(holds: Callable[[], bool]) -> None:
             return
         Event().wait(0.001)
     raise AssertionError("it never came")
+
+
+def spoil(url: str, text: str, id: int = 0) -> None:
+    """Do what nobody ever should: write past the verbs. `{id}` stands for an id."""
+    text = text.format(id=id)
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+        connection.executescript(text)
+        connection.close()
+    else:
+        with psycopg.connect(url) as postgres:
+            postgres.execute(text)
 
 
 def _held(act: Callable[[Any], None]) -> Any:

@@ -189,8 +189,8 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         assert txn.tasks.page(1, [S.UNSCHEDULED, S.PENDING], 1, 2) == [2, 3]
         assert txn.tasks.roots(1, S.UNSCHEDULED, 0, 9) == [1, 2]
         assert txn.tasks.hidden(1, 0, 9) == [5]
-        assert txn.tasks.due(NOW, 2)[0] == 4
-        assert set(txn.tasks.due(NOW, 9)) == {1, 2, 3, 4}
+        assert next(iter(txn.tasks.due(NOW, 2))) == 4
+        assert txn.tasks.due(NOW, 9) == {1: NOW, 2: NOW, 3: NOW, 4: NOW - 1}
         assert txn.tasks.definitions([1, 6, 404]) == {1: ("t1", "d1"), 6: ("t1", "")}
         assert sorted(txn.tasks.definitions_of(2)) == [(6, "t1", "", "dd")]
         assert txn.tasks.with_labels(1, ["t1", "t2", "t9"]) == {"t1": 1, "t2": 2}

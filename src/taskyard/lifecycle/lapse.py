@@ -13,6 +13,7 @@ from taskyard.core.budget import Ruling
 from taskyard.core.machine import LEASED, REASONS, Outcome, sources
 from taskyard.core.words import Millis, Signal
 from taskyard.lifecycle import readiness
+from taskyard.lifecycle.commands import Choose
 from taskyard.lifecycle.diary import MISSING, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
@@ -30,10 +31,10 @@ def beat(corridor: Corridor) -> None:
     corridor.txn.notes.set_service(_seen(corridor.txn.notes.service(), corridor.now))
 
 
-def lapse(corridor: Corridor, count: int = 500) -> int:
-    """Deal with tasks that are due; say with how many."""
+def lapse(corridor: Corridor, count: int = 500, choose: Choose = list) -> int:
+    """Deal with those of the first `count` tasks that are due whom `choose` names; say with how many."""
     since = _up_since(corridor)
-    due = corridor.look(corridor.txn.tasks.due(corridor.now, count))
+    due = corridor.look(choose(corridor.txn.tasks.due(corridor.now, count)))
     visible = _visible(corridor, due)
     moves = []
     for task in due.values():
