@@ -4,6 +4,7 @@ import pytest
 
 from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.words import GraphState, Signal, State
+from taskyard.engine import chores
 from taskyard.engine.chores import ANSWERS_KEPT_MS, Chore
 from taskyard.lifecycle.commands import Cancel, Poll, Renewal
 from taskyard.lifecycle.outcomes import Done, Lease, Renewed
@@ -136,6 +137,22 @@ def test_old_answers_are_forgotten(rig: Rig) -> None:
     assert rig.submit(graph(a=task()), key="mine").graph != first.graph
 
 
+def test_a_flood_of_old_answers_is_forgotten_in_pages_and_over_several_sweeps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "ROWS_MAX", 10)
+    monkeypatch.setattr(chores, "PAGES_MAX", 3)
+    keys = [f"k{number:02}" for number in range(65)]
+    rows = [(key, "", "", rig.clock.now()) for key in keys]
+    rig.engine.transact(lambda passage: passage.txn.events.add_answers(rows))
+    rig.clock.later(ANSWERS_KEPT_MS + 1)
+    for left in (35, 5, 0):
+        rig.settle()
+        with rig.store.read() as txn:
+            assert len(txn.events.answers(keys)) == left
+        rig.clock.later(SWEEP_MS)
+
+
 def test_the_service_keeps_that_it_is_alive(rig: Rig) -> None:
     rig.settle()
     began = rig.clock.now()
@@ -175,9 +192,9 @@ def test_one_that_is_frozen_between_its_beat_and_its_look_at_the_leases_loses_no
     rig.settle()
     labels = rig.submit(graph(a=task(retries=0)))
     (lease,) = rig.claim()
-    chores = rig.engine.ticker._chores
-    chores.beat()
+    doing = rig.engine.ticker._chores
+    doing.beat()
     rig.clock.later(10 * 60_000)
-    assert chores.do(Chore.LAPSE)
+    assert doing.do(Chore.LAPSE)
     assert rig.states(labels) == {"a": State.RUNNING}
     assert isinstance(renew(rig, lease), Renewed)

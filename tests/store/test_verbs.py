@@ -333,10 +333,12 @@ def test_what_people_asked_for_is_kept_in_order_and_answers_for_a_while(store: S
     with store.write() as txn:
         txn.events.add_audits([(NOW, "ann", f"a{n}", 1, "") for n in range(3)])
         assert [row.action for row in txn.events.audits_of(1, 2)] == ["a0", "a1"]
-        txn.events.add_answers([("k1", "d1", "x", NOW), ("k2", "d2", "y", LATER)])
+        txn.events.add_answers([("k1", "d1", "x", NOW), ("k2", "d2", "y", LATER), ("k0", "d0", "z", NOW - 1)])
         assert txn.events.answers(["k2", "k1", "k3"]) == {"k1": ("d1", "x"), "k2": ("d2", "y")}
-        assert txn.events.forget_answers(LATER) == 1
-        assert txn.events.answers(["k1", "k2"]) == {"k2": ("d2", "y")}
+        assert txn.events.forget_answers(LATER, 1) == 1
+        assert txn.events.answers(["k0", "k1", "k2"]) == {"k1": ("d1", "x"), "k2": ("d2", "y")}
+        assert [txn.events.forget_answers(LATER, 9) for _ in range(2)] == [1, 0]
+        assert txn.events.answers(["k0", "k1", "k2"]) == {"k2": ("d2", "y")}
 
 
 def test_notes_stand_in_order_until_they_are_done(store: Store) -> None:

@@ -27,6 +27,8 @@ from taskyard.store.records import Note
 NOTES_MAX: Final = 8
 #: For how long the answer to a key is kept.
 ANSWERS_KEPT_MS: Final = 24 * 60 * 60 * 1_000
+#: How many pages of each kind one sweep takes: more than may come in the same time, and a beat is never late for them.
+PAGES_MAX: Final = 20
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,11 +83,11 @@ class Chores:
         for portions in (self._due, self._own):
             self._try_again(portions)
         now = self._clock.now()
-        self._all(Boundary.SILENCE, lambda passage: lapse.notice_silence(passage, ROWS_MAX))
+        self._pages(Boundary.SILENCE, lambda passage: lapse.notice_silence(passage, ROWS_MAX))
         stale = Millis(now - LOAD_MAX_MS)
-        self._all(Boundary.FORGET, lambda passage: promises.drop_stale_loads(passage, stale, ROWS_MAX))
+        self._pages(Boundary.FORGET, lambda passage: promises.drop_stale_loads(passage, stale, ROWS_MAX))
         old = Millis(now - ANSWERS_KEPT_MS)
-        self._safely(Boundary.FORGET, lambda passage: passage.txn.events.forget_answers(old))
+        self._pages(Boundary.FORGET, lambda passage: passage.txn.events.forget_answers(old, ROWS_MAX))
 
     def next_due(self) -> Millis | None:
         """Say when the clock next has something to say about a task that was not set aside."""
@@ -128,9 +130,10 @@ class Chores:
         except Trouble as trouble:
             _LOG.warning("what was set aside is left for the next sweep: %s", trouble)
 
-    def _all(self, boundary: Boundary, act: Callable[[Passage], int]) -> None:
-        while self._safely(boundary, act):
-            pass
+    def _pages(self, boundary: Boundary, act: Callable[[Passage], int]) -> None:
+        for _ in range(PAGES_MAX):
+            if not self._safely(boundary, act):
+                return
 
     def _safely(self, boundary: Boundary, act: Callable[[Passage], int | None]) -> bool:
         try:

@@ -130,9 +130,9 @@ class Events:
         """Remember answers: key, digest, answer, at."""
         self._session.each("add_answers", rows)
 
-    def forget_answers(self, before: Millis) -> int:
-        """Forget old answers; say how many."""
-        return self._session.run("forget_answers", before)
+    def forget_answers(self, before: Millis, count: int) -> int:
+        """Forget some old answers, the oldest first; say how many."""
+        return self._session.run("forget_answers", before, count)
 
 
 def _spelled(events: Sequence[Row]) -> str:
