@@ -1,9 +1,7 @@
 """Looking after an engine's store while it is at work: the story of a task, the doctor and the repair."""
 
 import asyncio
-import sqlite3
 
-import psycopg
 import pytest
 
 from taskyard.core.graph.faults import Fault
@@ -16,19 +14,7 @@ from taskyard.engine.troubles import Unavailable
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.submit import Submitted
 from taskyard.views.story import Asked, Story, replayed
-from tests.engine.rig import FakeClock, Rig, graph, task, wide
-
-
-def spoil(url: str, text: str, id: int = 0) -> None:
-    """Do what nobody ever should: write past the verbs. `{id}` stands for an id."""
-    text = text.format(id=id)
-    if url.startswith("sqlite"):
-        connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-        connection.executescript(text)
-        connection.close()
-    else:
-        with psycopg.connect(url) as postgres:
-            postgres.execute(text)
+from tests.engine.rig import FakeClock, Rig, graph, spoil, task, wide
 
 
 def told(answer: Story | Refusal) -> Story:

@@ -190,8 +190,8 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         assert txn.tasks.page(1, [S.UNSCHEDULED, S.PENDING], 1, 2) == [2, 3]
         assert txn.tasks.roots(1, S.UNSCHEDULED, 0, 9) == [1, 2]
         assert txn.tasks.hidden(1, 0, 9) == [5]
-        assert txn.tasks.due(NOW, 2)[0] == 4
-        assert set(txn.tasks.due(NOW, 9)) == {1, 2, 3, 4}
+        assert next(iter(txn.tasks.due(NOW, 2))) == 4
+        assert txn.tasks.due(NOW, 9) == {1: NOW, 2: NOW, 3: NOW, 4: NOW - 1}
         assert txn.tasks.definitions([1, 6, 404]) == {1: ("t1", "d1"), 6: ("t1", "")}
         assert sorted(txn.tasks.definitions_of(2)) == [(6, "t1", "", "dd")]
         assert txn.tasks.with_labels(1, ["t1", "t2", "t9"]) == {"t1": 1, "t2": 2}
@@ -340,10 +340,12 @@ def test_what_people_asked_for_is_kept_in_order_and_answers_for_a_while(store: S
     with store.write() as txn:
         txn.events.add_audits([(NOW, "ann", f"a{n}", 1, "") for n in range(3)])
         assert [row.action for row in txn.events.audits_of(1, 2)] == ["a0", "a1"]
-        txn.events.add_answers([("k1", "d1", "x", NOW), ("k2", "d2", "y", LATER)])
+        txn.events.add_answers([("k1", "d1", "x", NOW), ("k2", "d2", "y", LATER), ("k0", "d0", "z", NOW - 1)])
         assert txn.events.answers(["k2", "k1", "k3"]) == {"k1": ("d1", "x"), "k2": ("d2", "y")}
-        assert txn.events.forget_answers(LATER) == 1
-        assert txn.events.answers(["k1", "k2"]) == {"k2": ("d2", "y")}
+        assert txn.events.forget_answers(LATER, 1) == 1
+        assert txn.events.answers(["k0", "k1", "k2"]) == {"k1": ("d1", "x"), "k2": ("d2", "y")}
+        assert [txn.events.forget_answers(LATER, 9) for _ in range(2)] == [1, 0]
+        assert txn.events.answers(["k0", "k1", "k2"]) == {"k2": ("d2", "y")}
 
 
 def test_notes_stand_in_order_until_they_are_done(store: Store) -> None:
@@ -371,6 +373,17 @@ def test_the_service_remembers_since_when_it_is_up(store: Store) -> None:
     with store.write() as txn:
         txn.notes.set_service(Service(NOW, LATER))
         assert txn.notes.service() == Service(NOW, LATER)
+
+
+def test_only_a_database_that_servers_share_has_a_clock(store: Store) -> None:
+    with store.write() as txn:
+        moments = [txn.notes.clock() for _ in range(3)]
+    if store.url.startswith("sqlite"):
+        assert moments == [None, None, None]
+    else:
+        assert moments == sorted(moment for moment in moments if moment is not None)
+        assert moments[0] is not None
+        assert moments[0] > NOW
 
 
 # The fleet.

@@ -6,6 +6,7 @@ refusal is an outcome, and only what is nobody's fault is raised.
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -24,7 +25,7 @@ from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
-from taskyard.engine.troubles import outages
+from taskyard.engine.troubles import Unavailable, outages
 from taskyard.engine.writer import Act, Writer
 from taskyard.lifecycle import care, reach
 from taskyard.lifecycle.admit import Admission, Passed
@@ -61,6 +62,12 @@ class Engine:
     ) -> None:
         self.store = store
         self.clock = clock or SystemClock()
+        with (
+            suppress(Unavailable),
+            outages(),
+            store.read() as txn,
+        ):  # a database that is away is asked by the first beat
+            self.clock.follow(txn.notes.clock)
         self._custody: Custody | None = None
         self._writer = Writer(store, self.clock, self._hear)
         self.loop = Loop(self._writer)

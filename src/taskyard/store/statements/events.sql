@@ -30,5 +30,5 @@ SELECT key, digest, answer FROM answer WHERE key IN (:keys);
 -- each add_answers(key: text, digest: text, answer: text, at_ms: int): remember what was answered.
 INSERT INTO answer (key, digest, answer, at_ms) VALUES (:key, :digest, :answer, :at_ms);
 
--- forget_answers(before_ms: int): keys that are older are not kept.
-DELETE FROM answer WHERE at_ms < :before_ms;
+-- forget_answers(before_ms: int, count: int): keys that are older are not kept; the oldest go first, in pages.
+DELETE FROM answer WHERE key IN (SELECT key FROM answer WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :count);

@@ -87,8 +87,8 @@ SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND hidden = 1 OR
 -- each unhide(id: int): tasks are loaded.
 UPDATE task SET hidden = 0 WHERE id = :id;
 
--- due(now: int, count: int): the tasks about which the clock has something to say.
-SELECT id FROM task WHERE due_ms IS NOT NULL AND due_ms <= :now ORDER BY due_ms LIMIT :count;
+-- due(now: int, count: int): the tasks about which the clock has something to say, and since when.
+SELECT id, due_ms FROM task WHERE due_ms IS NOT NULL AND due_ms <= :now ORDER BY due_ms LIMIT :count;
 
 -- leased_by(bots: texts, count: int): what these bots have.
 SELECT id, bot_id FROM task WHERE bot_id IN (:bots) LIMIT :count;

@@ -133,9 +133,9 @@ class Events:
         """Remember answers: key, digest, answer, at; those without a moment are never forgotten."""
         self._session.each("add_answers", rows)
 
-    def forget_answers(self, before: Millis) -> int:
-        """Forget old answers; say how many."""
-        return self._session.run("forget_answers", before)
+    def forget_answers(self, before: Millis, count: int) -> int:
+        """Forget some old answers, the oldest first; say how many."""
+        return self._session.run("forget_answers", before, count)
 
 
 def _subjects(events: Sequence[Row]) -> str:
@@ -195,3 +195,8 @@ class Notes:
     def set_service(self, service: Service) -> None:
         """Write since when the service is up."""
         self._session.run("set_service", service.since_ms, service.seen_ms)
+
+    def clock(self) -> Millis | None:
+        """Say what time it is for all who share this database; None where nobody shares it."""
+        now: Millis | None = self._session.rows("clock")[0][0]
+        return now

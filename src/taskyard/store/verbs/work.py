@@ -110,9 +110,9 @@ class Tasks:
         """Tasks are loaded."""
         self._session.each("unhide", [(id,) for id in ids])
 
-    def due(self, now: Millis, count: int) -> list[int]:
-        """Name the tasks about which the clock has something to say, the longest due first."""
-        return [row[0] for row in self._session.rows("due", now, count)]
+    def due(self, now: Millis, count: int) -> dict[int, Millis]:
+        """Name the tasks about which the clock has something to say, and since when; the longest due first."""
+        return {row[0]: row[1] for row in self._session.rows("due", now, count)}
 
     def leased_by(self, bots: Collection[str], count: int) -> list[tuple[int, str]]:
         """Name at most `count` of what bots have."""
