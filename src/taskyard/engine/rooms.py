@@ -41,7 +41,7 @@ def carry_out(passage: Passage, commands: Sequence[Command]) -> list[Any]:
 def weight(command: Command) -> int:
     """Say about how many tasks a command touches."""
     if isinstance(command, Poll):
-        return 1 + len(command.reports) + len(command.renewals) + min(command.want, WANT_MAX)
+        return 1 + len(command.reports) + len(command.renewals) + max(0, min(command.want, WANT_MAX))
     if isinstance(command, Named):
         return 1 + len(command.submission.brood.tasks)
     if isinstance(command, Extension):
