@@ -40,7 +40,7 @@ def test_a_story_that_cannot_be_told_is_refused(rig: Rig) -> None:
     assert rig.engine.story(nobody) == Refusal(Code.NOT_FOUND, f"there is no task {nobody}")
     assert rig.engine.story(labels.text) == Refusal(Code.NOT_FOUND, f"there is no task {labels.text}")
     fault = Fault("task_id", "'t0' is no id: an id has 16 digits of 0-9 and a-f, the first at most 7")
-    assert rig.engine.story("t0") == Refusal(Code.INVALID, "the id is malformed", (fault,))
+    assert rig.engine.story("t0") == Refusal(Code.INVALID, "the request has 1 fault", (fault,))
 
 
 def test_a_task_has_no_story_while_its_graph_is_being_loaded(rig: Rig) -> None:

@@ -81,6 +81,27 @@ def test_a_bug_in_one_command_fails_that_one_alone(rig: Rig, caplog: pytest.LogC
     assert rig.end(second) == Done(second.task, State.SUCCESSFUL)
 
 
+def test_the_writer_goes_on_whatever_happens_to_it(file_rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    file_rig.hello()
+    labels = file_rig.submit(wide(1))
+
+    def act(_: Passage) -> None:
+        raise SystemExit("whoever wrote this did not know where it runs")
+
+    with pytest.raises(Unavailable, match="nobody knows"):
+        file_rig.engine.transact(act)
+    assert "the writer goes on" in caplog.text
+    assert [lease.task for lease in file_rig.claim()] == [labels["t0"]]
+
+
+def test_what_is_no_command_fails_before_the_writer_hears_of_it(file_rig: Rig) -> None:
+    file_rig.hello()
+    labels = file_rig.submit(wide(1))
+    with pytest.raises(TypeError):
+        file_rig.engine.loop.put(Poll("b1", "s1", "p", want=None))  # type: ignore[arg-type]
+    assert [lease.task for lease in file_rig.claim()] == [labels["t0"]]
+
+
 def test_text_that_postgresql_refuses_fails_alone(postgres_url: str) -> None:
     with Rig(postgres_url) as rig:
         rig.submit(wide(2))

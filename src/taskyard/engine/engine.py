@@ -6,13 +6,15 @@ refusal is an outcome, and only what is nobody's fault is raised.
 
 import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from taskyard.core import ids
-from taskyard.core.graph.faults import Fault
 from taskyard.core.ids import Key
+from taskyard.core.values import replace
+from taskyard.engine import scrutiny
 from taskyard.engine.chores import Chores
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.custody import Custody
@@ -23,6 +25,7 @@ from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
+from taskyard.engine.rooms import Command
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
 from taskyard.engine.troubles import Unavailable, outages
@@ -32,7 +35,7 @@ from taskyard.lifecycle.admit import Admission, Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.lifecycle.outcomes import Asked, Done, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
@@ -123,29 +126,36 @@ class Engine:
         self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = ""
     ) -> Submitted | Refusal:
         """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo."""
+        refusal = scrutiny.submission(graph_id, key, actor)
+        if refusal is not None:
+            return refusal
         with outages(), still_for(document):
             return self._submitting.submit(document, graph_id, key, actor)
 
     def extend(self, graph_id: str, document: object, *, actor: str = "") -> Submitted | Refusal:
         """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
+        refusal = scrutiny.request(graph_id=graph_id, actor=actor)
+        if refusal is not None:
+            return refusal
         with outages(), still_for(document):
             return self._extending.extend(graph_id, document, actor)
 
     def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished = answer_of(self.loop.put(command))
+        answer: Wished = answer_of(self.ask(Cancel, command))
         return answer
 
     def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished = answer_of(self.loop.put(command))
+        answer: Wished = answer_of(self.ask(Rerun, command))
         return answer
 
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
-        id = _key_of_task(task_id)
-        if isinstance(id, Refusal):
-            return id
+        refusal = scrutiny.request(task_id=task_id)
+        if refusal is not None:
+            return refusal
+        id = ids.key_of(task_id)
         with outages(), self.store.read() as txn:
             return stories.story(txn, id) if _is_shown(txn, id) else reach.unknown("task", id)
 
@@ -155,25 +165,36 @@ class Engine:
         with outages(), self.store.read() as txn:
             return care.doctor(txn, now)
 
-    def repair(self, findings: Iterable[Finding], actor: str = "") -> int:
+    def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended; say how many findings that were."""
-        return care.repair(self.transact, findings, actor)
+        return scrutiny.request(actor=actor) or care.repair(self.transact, findings, actor)
 
     # What bots say.
 
     def hello(self, command: Hello) -> Refusal | None:
         """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""
-        refusal: Refusal | None = answer_of(self.loop.put(command))
-        return refusal
+        answer: Refusal | None = answer_of(self.ask(Hello, command))
+        return answer
 
     def poll(self, command: Poll) -> Polled | Refusal:
         """Take a bot's results and renewals, and give it tasks."""
-        answer: Polled | Refusal = answer_of(self.loop.put(command))
+        answer: Polled | Refusal = answer_of(self.ask(Poll, command))
         return answer
 
-    def goodbye(self, command: Goodbye) -> None:
+    def goodbye(self, command: Goodbye) -> Refusal | None:
         """End a bot's session."""
-        answer_of(self.loop.put(command))
+        answer: Refusal | None = answer_of(self.ask(Goodbye, command))
+        return answer
+
+    def ask(self, kind: type, command: Command) -> "Future[Any]":
+        """Have a command of a kind carried out together with others. One that has faults is answered at once."""
+        refusal = scrutiny.CHECKS[kind](command)
+        if refusal is not None:
+            return _answered(refusal)
+        if isinstance(command, Poll) and command.want and not command.poll:
+            # Should nobody hear of the commit, all of it is carried out again, and has to give the same leases.
+            command = replace(command, poll=self.clock.word())
+        return self.loop.put(command)
 
     # What happens by itself, and can be made to happen at any time.
 
@@ -197,11 +218,10 @@ class Engine:
         self.ticker.hear(left)
 
 
-def _key_of_task(text: str) -> Key | Refusal:
-    try:
-        return ids.key_of(text)
-    except ValueError as fault:
-        return Refusal(Code.INVALID, "the id is malformed", (Fault("task_id", str(fault)),))
+def _answered(answer: object) -> "Future[Any]":
+    future: Future[Any] = Future()
+    future.set_result(answer)
+    return future
 
 
 def _is_shown(txn: Txn, task: Key) -> bool:

@@ -17,7 +17,6 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._loop = engine.loop
 
     async def submit(
         self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = ""
@@ -31,12 +30,12 @@ class AsyncEngine:
 
     async def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished = await asyncio.wrap_future(self._loop.put(command))
+        answer: Wished = await asyncio.wrap_future(self._engine.ask(Cancel, command))
         return answer
 
     async def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished = await asyncio.wrap_future(self._loop.put(command))
+        answer: Wished = await asyncio.wrap_future(self._engine.ask(Rerun, command))
         return answer
 
     async def story(self, task_id: str) -> Story | Refusal:
@@ -47,20 +46,21 @@ class AsyncEngine:
         """Recount every stored number. A thread does: a large store takes minutes."""
         return await asyncio.to_thread(self._engine.doctor)
 
-    async def repair(self, findings: Iterable[Finding], actor: str = "") -> int:
+    async def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended."""
         return await asyncio.to_thread(self._engine.repair, findings, actor)
 
     async def hello(self, command: Hello) -> Refusal | None:
         """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""
-        refusal: Refusal | None = await asyncio.wrap_future(self._loop.put(command))
-        return refusal
+        answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Hello, command))
+        return answer
 
     async def poll(self, command: Poll) -> Polled | Refusal:
         """Take a bot's results and renewals, and give it tasks."""
-        answer: Polled | Refusal = await asyncio.wrap_future(self._loop.put(command))
+        answer: Polled | Refusal = await asyncio.wrap_future(self._engine.ask(Poll, command))
         return answer
 
-    async def goodbye(self, command: Goodbye) -> None:
+    async def goodbye(self, command: Goodbye) -> Refusal | None:
         """End a bot's session."""
-        await asyncio.wrap_future(self._loop.put(command))
+        answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Goodbye, command))
+        return answer

@@ -21,7 +21,7 @@ from taskyard.core.ids import Key
 from taskyard.core.words import Millis
 from taskyard.engine.keys import Minted
 from taskyard.engine.stillness import stillness
-from taskyard.lifecycle.births import Brood
+from taskyard.lifecycle.births import Brood, weight_of
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX
 
@@ -66,7 +66,7 @@ def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[
     """Give the tasks of a graph their ids; `known` has those of the labels that exist already."""
     ids = {**known, **{label: int(key) for label, key in zip(graph.tasks, minted.tasks, strict=True)}}
     tasks = list(graph.tasks.values())
-    if len(tasks) > PAGE_MAX:
+    if weight_of(tasks) > PAGE_MAX:
         tasks = _in_order(tasks)
     return Brood(id, tasks, ids, minted.created_ms, substitutes=_SUBS in body)
 

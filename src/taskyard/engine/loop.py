@@ -41,6 +41,7 @@ class _Work:
     command: Command | None = None
     act: Act[Any] | None = None
     boundary: Boundary = Boundary.BATCH
+    weight: int = 0  # about how many tasks the command touches
     future: "Future[Any]" = field(default_factory=Future)
 
 
@@ -78,7 +79,7 @@ class Loop:
         """Have a command carried out together with others; the future is its answer, once it is durable."""
         if self.waiting >= QUEUE_MAX:
             raise Overloaded(f"{QUEUE_MAX} commands wait already")
-        return self._put(_Work(command))
+        return self._put(_Work(command, weight=weight(command)))
 
     def transact(self, act: Act[Answer], boundary: Boundary) -> Answer:
         """Carry out `act` in a transaction of its own; it may be carried out again if nobody knows how that ended.
@@ -112,10 +113,17 @@ class Loop:
                 _fail([*batch, *self._acts], Unavailable("the engine has stopped"))
                 self._acts.clear()
                 continue
-            if batch:
-                self._carry_out(batch)
-            if self._acts:
-                self._alone(self._acts.popleft())
+            hand = batch
+            try:
+                if batch:
+                    self._carry_out(batch)
+                if self._acts:
+                    hand = [self._acts.popleft()]
+                    self._alone(hand[0])
+            except BaseException as fault:  # noqa: BLE001 - nobody else writes: whatever it is, this thread goes on
+                _LOG.exception("the writer goes on after a bug")
+                left = [work for work in hand if not work.future.done()]
+                _fail(left, Unavailable(f"nobody knows whether this was done: {fault!r}"))
 
     def _gather(self) -> bool:
         """Take in what has arrived; wait only if there is nothing to do. Tell whether there is."""
@@ -133,8 +141,7 @@ class Loop:
         batch: list[_Work] = []
         touched = 0
         while self._commands and len(batch) < BATCH_MAX:
-            assert self._commands[0].command is not None
-            touched += weight(self._commands[0].command)
+            touched += self._commands[0].weight
             if batch and touched > TOUCHED_MAX:
                 break
             batch.append(self._commands.popleft())

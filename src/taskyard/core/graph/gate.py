@@ -32,6 +32,11 @@ class Edges:
     broken: int = 0
     impossible: int = 0
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.awaited + self.met + self.broken + self.impossible
+
 
 _HEARD = {
     (Tell.SUCCESS, On.SUCCESS): EdgeState.MET,

@@ -1,12 +1,18 @@
 """Verbs about the work: tasks, graphs, edges, attempts."""
 
+from bisect import bisect
 from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum, auto
+from itertools import accumulate
+from typing import Final
 
 from taskyard.core.values import value
 from taskyard.core.words import Millis, On, State
 from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
 from taskyard.store.sessions import Row, Session
+
+#: How many edges are dropped with a page of tasks; one task may have more.
+DROPPED_EDGES_MAX: Final = 4_000
 
 _ONS = {on.value: on for on in On}
 _STATES = {state.value: state for state in State}
@@ -191,12 +197,15 @@ class Graphs:
 
     def drop_page(self, id: int, count: int) -> bool:
         """Forget tasks of a graph that never became whole, and the graph with the last; tell whether it is gone."""
-        ids = [row[0] for row in self._session.rows("loaded_page", id, count)]
+        found = self._session.rows("loaded_page", id, count)
+        edges = list(accumulate(row[1] for row in found))
+        ids = [row[0] for row in found[: max(1, bisect(edges, DROPPED_EDGES_MAX))]]
         Tasks(self._session).drop(ids)
-        if len(ids) < count:
+        gone = len(ids) == len(found) < count
+        if gone:
             self._session.run("drop_graph_definition", id)
             self._session.run("drop_graph", id)
-        return len(ids) < count
+        return gone
 
 
 @value
