@@ -1,16 +1,21 @@
 """Commands gather, are carried out in one transaction, and are answered after it."""
 
+import asyncio
+from collections import Counter
 from threading import Thread
 
 import pytest
 
+from taskyard.core.graph.faults import Fault
 from taskyard.core.words import Signal, State
 from taskyard.engine import loop as loops
+from taskyard.engine.face import AsyncEngine
 from taskyard.engine.failpoints import Boundary, arm
+from taskyard.engine.intake import RENEWALS_MAX, REPORTS_MAX
 from taskyard.engine.passage import Passage
 from taskyard.engine.troubles import Failed, Overloaded, Unavailable
 from taskyard.engine.writer import GONE_MAX_MS, RETRIES_MAX
-from taskyard.lifecycle.commands import Cancel, Goodbye, Poll
+from taskyard.lifecycle.commands import Cancel, Goodbye, Poll, Renewal, Report
 from taskyard.lifecycle.outcomes import Code, Done, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.store.sessions import Busy, Gone, Taken
@@ -50,6 +55,51 @@ def test_what_is_too_much_for_one_transaction_is_shared_out(rig: Rig, monkeypatc
     assert rig.engine.commits - before == 1 + 4  # two polls that touch five tasks each fit
 
 
+def batches(rig: Rig, commands: int) -> list[int]:
+    """Have as many commands that touch one task each gather; say how many shared each transaction."""
+    done: list[int] = []
+    with rig.held_up():
+        before = rig.engine.commits
+        asked = [rig.engine.loop.put(Goodbye("nobody", "s1")) for _ in range(commands)]
+        for each in asked:
+            each.add_done_callback(lambda _: done.append(rig.engine.commits - before - 1))
+    for each in asked:
+        assert each.result(SOON_S) is None
+    soon(lambda: len(done) == commands)
+    return list(Counter(done).values())
+
+
+def test_a_batch_is_as_large_as_fits_into_its_time(file_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = file_rig
+    monkeypatch.setattr(loops, "TOUCHED_MIN", 2)
+    assert batches(rig, 300) == [loops.BATCH_MAX, 300 - loops.BATCH_MAX]
+    rig.store.meanwhile = lambda: rig.clock.later(8 * loops.BATCH_MAX_MS)
+    # Each takes eight times as long as it should, whatever is in it: down to the least, and no further.
+    assert batches(rig, 64) == [64]
+    assert batches(rig, 19) == [8, 2, 2, 2, 2, 2, 1]
+    rig.store.meanwhile = lambda: None
+    assert batches(rig, 31) == [2, 4, 8, 16, 1]
+    assert batches(rig, 64) == [32, 32]
+
+
+def test_a_small_batch_that_is_slow_makes_no_larger_one_smaller_than_the_least(file_rig: Rig) -> None:
+    file_rig.store.meanwhile = lambda: file_rig.clock.later(60_000)  # a disk that hangs
+    assert batches(file_rig, 1) == [1]
+    file_rig.store.meanwhile = lambda: None
+    assert batches(file_rig, 40) == [loops.TOUCHED_MIN, 24]
+
+
+def test_the_longest_transaction_is_remembered(file_rig: Rig) -> None:
+    rig = file_rig
+    assert rig.engine.longest_ms == 0
+    for took in (30, 80, 50):
+        rig.engine.transact(lambda _: rig.clock.later(took))  # noqa: B023 - it is carried out before the next
+    assert rig.engine.longest_ms == 80
+    rig.store.before = [Busy("a deadlock")]
+    rig.engine.transact(lambda _: None)
+    assert rig.engine.longest_ms == 80  # a pause between two tries is no transaction
+
+
 def test_a_bad_command_among_good_ones_is_refused_alone(rig: Rig) -> None:
     rig.submit(wide(2))
     rig.hello()
@@ -60,6 +110,31 @@ def test_a_bad_command_among_good_ones_is_refused_alone(rig: Rig) -> None:
     assert [len(each.result(SOON_S).leases) for each in good] == [1, 1]
     assert bad.result(SOON_S).code is Code.NOT_FOUND
     assert rig.engine.commits - before == 2
+
+
+@pytest.mark.parametrize(
+    ("reports", "renewals", "faults"),
+    [
+        (REPORTS_MAX, RENEWALS_MAX, ()),
+        (REPORTS_MAX + 1, 0, (Fault("reports", "at most 1000; got 1001"),)),
+        (0, RENEWALS_MAX + 1, (Fault("renewals", "at most 1000; got 1001"),)),
+        (2_000, 3_000, (Fault("reports", "at most 1000; got 2000"), Fault("renewals", "at most 1000; got 3000"))),
+    ],
+)
+def test_a_poll_that_says_too_much_is_refused_whole(
+    file_rig: Rig, reports: int, renewals: int, faults: tuple[Fault, ...]
+) -> None:
+    file_rig.hello()
+    said = (Report(1, 1, 1, Signal.SUCCEED),) * reports
+    command = Poll("b1", "s1", "p1", said, (Renewal(1, 1, 1),) * renewals)
+    answers = [file_rig.engine.poll(command), asyncio.run(AsyncEngine(file_rig.engine).poll(command))]
+    for answer in answers:
+        if faults:
+            text = "a poll has at most 1000 reports and 1000 renewals: say the rest in another"
+            assert answer == Refusal(Code.INVALID, text, faults)
+        else:
+            assert isinstance(answer, Polled)
+            assert (len(answer.reports), len(answer.renewals)) == (reports, renewals)
 
 
 def test_a_bug_in_one_command_fails_that_one_alone(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.custody import Custody
 from taskyard.engine.extending import Extending
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.intake import still_for
+from taskyard.engine.intake import excess, still_for
 from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
@@ -36,7 +36,9 @@ from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
 from taskyard.store.txn import Txn
+from taskyard.views import outline as outlines
 from taskyard.views import story as stories
+from taskyard.views.outline import Outline
 from taskyard.views.story import Story
 
 #: How long a thread that only thinks may keep the others waiting. The writer asks for its turn with every statement:
@@ -134,9 +136,17 @@ class Engine:
         answer: Wished = answer_of(self.loop.put(command))
         return answer
 
+    def graph(self, graph_id: str) -> Outline | Refusal:
+        """Tell where a graph stands, and whether it is settled."""
+        id = _key_of("graph_id", graph_id)
+        if isinstance(id, Refusal):
+            return id
+        with outages(), self.store.read() as txn:
+            return outlines.outline(txn, id) or reach.unknown("graph", id)
+
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
-        id = _key_of_task(task_id)
+        id = _key_of("task_id", task_id)
         if isinstance(id, Refusal):
             return id
         with outages(), self.store.read() as txn:
@@ -160,7 +170,7 @@ class Engine:
 
     def poll(self, command: Poll) -> Polled | Refusal:
         """Take a bot's results and renewals, and give it tasks."""
-        answer: Polled | Refusal = answer_of(self.loop.put(command))
+        answer: Polled | Refusal = excess(command) or answer_of(self.loop.put(command))
         return answer
 
     def goodbye(self, command: Goodbye) -> None:
@@ -182,6 +192,11 @@ class Engine:
         """How many transactions there were."""
         return self._writer.commits
 
+    @property
+    def longest_ms(self) -> int:
+        """How long the longest of them took."""
+        return self._writer.longest_ms
+
     def _write_pass(self, act: Callable[[Corridor], Answer], /) -> Answer:
         return self.transact(act, Boundary.PASS_PAGE)
 
@@ -189,11 +204,11 @@ class Engine:
         self.ticker.hear(left)
 
 
-def _key_of_task(text: str) -> Key | Refusal:
+def _key_of(field: str, text: str) -> Key | Refusal:
     try:
         return ids.key_of(text)
     except ValueError as fault:
-        return Refusal(Code.INVALID, "the id is malformed", (Fault("task_id", str(fault)),))
+        return Refusal(Code.INVALID, "the id is malformed", (Fault(field, str(fault)),))
 
 
 def _is_shown(txn: Txn, task: Key) -> bool:
