@@ -74,6 +74,7 @@ class Troubled:
         self.url = store.url
         self.before: list[Exception] = []
         self.after: list[Exception | None] = []  # None: this one goes well
+        self.meanwhile: Callable[[], object] = lambda: None  # what happens while a transaction is open
 
     @contextmanager
     def write(self) -> Iterator[Txn]:
@@ -81,6 +82,7 @@ class Troubled:
             raise self.before.pop(0)
         with self._store.write() as txn:
             yield txn
+            self.meanwhile()
         fault = self.after.pop(0) if self.after else None
         if fault is not None:
             raise fault

@@ -2,12 +2,12 @@
 
 import pytest
 
+from taskyard.core.fleet import LEASE_MS
 from taskyard.core.matching import canonical
 from taskyard.core.words import Reason, State
 from taskyard.lifecycle import enlist
 from taskyard.lifecycle.commands import Hello
 from taskyard.lifecycle.enlist import hello
-from taskyard.lifecycle.lapse import lapse
 from taskyard.lifecycle.outcomes import Code, Refusal
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
@@ -49,7 +49,7 @@ def test_a_restarted_bot_that_had_too_much_for_one_transaction_loses_all_of_it(
     yard.hello("rack1", session="s2")
     states = list(yard.words(labels).values())
     assert (states.count("waiting"), states.count("running")) == (3, 2)
-    yard.do(lapse)
+    yard.wait(LEASE_MS, ["rack1"])
     assert set(yard.words(labels).values()) == {"waiting"}
 
 

@@ -40,7 +40,9 @@ from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
 from taskyard.store.txn import Txn
+from taskyard.views import outline as outlines
 from taskyard.views import story as stories
+from taskyard.views.outline import Outline
 from taskyard.views.story import Story
 
 #: How long a thread that only thinks may keep the others waiting. The writer asks for its turn with every statement:
@@ -150,6 +152,15 @@ class Engine:
         answer: Wished = answer_of(self.ask(Rerun, command))
         return answer
 
+    def graph(self, graph_id: str) -> Outline | Refusal:
+        """Tell where a graph stands, and whether it is settled."""
+        refusal = scrutiny.request(graph_id=graph_id)
+        if refusal is not None:
+            return refusal
+        id = ids.key_of(graph_id)
+        with outages(), self.store.read() as txn:
+            return outlines.outline(txn, id) or reach.unknown("graph", id)
+
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
         refusal = scrutiny.request(task_id=task_id)
@@ -210,6 +221,11 @@ class Engine:
     def commits(self) -> int:
         """How many transactions there were."""
         return self._writer.commits
+
+    @property
+    def longest_ms(self) -> int:
+        """How long the longest of them took."""
+        return self._writer.longest_ms
 
     def _write_pass(self, act: Callable[[Corridor], Answer], /) -> Answer:
         return self.transact(act, Boundary.PASS_PAGE)

@@ -1,14 +1,21 @@
-"""The engine as a server calls it: nothing here keeps the event loop waiting."""
+"""The engine as a server calls it: nothing here keeps the event loop waiting.
+
+It has every method of an engine but those of its life: whoever made the engine starts and stops it.
+"""
 
 import asyncio
 from collections.abc import Iterable
 
-from taskyard.engine.engine import Engine, Wished
+from taskyard.engine.engine import Answer, Engine, Wished
+from taskyard.engine.failpoints import Boundary
+from taskyard.engine.writer import Act
+from taskyard.lifecycle.admit import Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.outcomes import Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
+from taskyard.views.outline import Outline
 from taskyard.views.story import Story
 
 
@@ -38,6 +45,10 @@ class AsyncEngine:
         answer: Wished = await asyncio.wrap_future(self._engine.ask(Rerun, command))
         return answer
 
+    async def graph(self, graph_id: str) -> Outline | Refusal:
+        """Tell where a graph stands, and whether it is settled."""
+        return await asyncio.to_thread(self._engine.graph, graph_id)
+
     async def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
         return await asyncio.to_thread(self._engine.story, task_id)
@@ -64,3 +75,11 @@ class AsyncEngine:
         """End a bot's session."""
         answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Goodbye, command))
         return answer
+
+    async def schedule(self) -> Passed:
+        """Let in every pending task that may go, within the bounds of one call. A thread thinks about it."""
+        return await asyncio.to_thread(self._engine.schedule)
+
+    async def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
+        """Carry out `act` in a transaction of its own. It has to bear being carried out again."""
+        return await asyncio.wrap_future(self._engine.loop.begin(act, boundary))

@@ -3,6 +3,9 @@
 One thread writes. Commands that wait share a transaction; an act that somebody wants for itself, such as a page of a
 large graph, has its own, and after each of these everybody else has a turn. A command that cannot be carried out takes
 none of its neighbours down: then each is carried out alone.
+
+How long a transaction takes is known only afterwards, so a batch is bounded by what the last ones took: one that took
+too long makes the next smaller, and those that are full and quick make it larger again.
 """
 
 import logging
@@ -23,9 +26,13 @@ from taskyard.store.sessions import Taken
 
 #: How many commands may wait. At a thousand a second they are answered within ten seconds, or the caller hears at once.
 QUEUE_MAX: Final = 10_000
-#: How many commands share a transaction, and how many tasks they may touch: it keeps a transaction under 100 ms.
+#: How many commands share a transaction, how many tasks they may touch, and how long it should take at most: half of
+#: the 100 ms that a transaction may take, since the next may be slower than the last.
 BATCH_MAX: Final = 256
 TOUCHED_MAX: Final = 2_000
+BATCH_MAX_MS: Final = 50
+#: However slow the last ones were, so many tasks may be touched: a commit alone can take that long.
+TOUCHED_MIN: Final = 16
 #: How long whoever asks waits: longer than any trouble that the writer bears.
 ANSWER_MAX_S: Final = 120
 #: How long a stop waits for what was accepted.
@@ -53,6 +60,7 @@ class Loop:
         self._arrived: SimpleQueue[_Work | None] = SimpleQueue()
         self._commands: deque[_Work] = deque()
         self._acts: deque[_Work] = deque()
+        self._room = TOUCHED_MAX  # how many tasks the next batch may touch
         self._door = Lock()
         self._closed = False
         self._ending = False
@@ -142,10 +150,18 @@ class Loop:
         touched = 0
         while self._commands and len(batch) < BATCH_MAX:
             touched += self._commands[0].weight
-            if batch and touched > TOUCHED_MAX:
+            if batch and touched > min(self._room, TOUCHED_MAX):
                 break
             batch.append(self._commands.popleft())
         return batch
+
+    def _learn(self, batch: Sequence[_Work]) -> None:
+        """Let the next batch be as large as fits into its time, by what this one took."""
+        touched, took = sum(work.weight for work in batch), self._writer.last_ms
+        if took > BATCH_MAX_MS:
+            self._room = max(TOUCHED_MIN, min(self._room, touched) * BATCH_MAX_MS // took)
+        elif touched > self._room // 2:
+            self._room = min(TOUCHED_MAX, 2 * self._room)
 
     def _carry_out(self, batch: Sequence[_Work]) -> None:
         commands = [work.command for work in batch if work.command is not None]
@@ -159,6 +175,7 @@ class Loop:
             _LOG.debug("a batch of %d is carried out one by one: %r", len(batch), fault)
             self._one_by_one(batch)
         else:
+            self._learn(batch)
             for work, answer in zip(batch, answers, strict=True):
                 work.future.set_result(answer)
 
