@@ -188,7 +188,7 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         move(txn, 3, S.PENDING)
         assert txn.tasks.page(1, [S.UNSCHEDULED], 1, 2) == [2, 4]
         assert txn.tasks.page(1, [S.UNSCHEDULED, S.PENDING], 1, 2) == [2, 3]
-        assert txn.tasks.roots(1, S.UNSCHEDULED, 0, 9) == [1, 2]
+        assert txn.tasks.roots(1, S.UNSCHEDULED, 0, 3) == [(1, True), (2, True), (3, False)]
         assert txn.tasks.hidden(1, 0, 9) == [5]
         assert next(iter(txn.tasks.due(NOW, 2))) == 4
         assert txn.tasks.due(NOW, 9) == {1: NOW, 2: NOW, 3: NOW, 4: NOW - 1}
@@ -197,7 +197,7 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         assert txn.tasks.with_labels(1, ["t1", "t2", "t9"]) == {"t1": 1, "t2": 2}
         txn.tasks.unhide([5])
         assert txn.tasks.hidden(1, 0, 9) == []
-        assert txn.tasks.roots(1, S.UNSCHEDULED, 2, 9) == [5]
+        assert txn.tasks.roots(1, S.UNSCHEDULED, 4, 9) == [(5, True)]
 
 
 def test_candidates_are_the_first_of_each_queue_and_none_of_a_canceled_graph(store: Store) -> None:

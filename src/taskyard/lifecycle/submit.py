@@ -26,6 +26,8 @@ from taskyard.store.records import GraphRecord, Note
 
 #: How many ordinary tasks one transaction inserts or releases; one with many edges weighs more.
 PAGE_MAX: Final = 1_000
+#: How many tasks one page looks through for those it releases.
+SEEN_MAX: Final = 10_000
 #: The note "this graph is being extended".
 LOAD: Final = "load"
 #: The note "show the tasks of this extension".
@@ -118,10 +120,14 @@ def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
 
 def open_page(corridor: Corridor, note: Note) -> bool:
     """Release some of the tasks that wait for nobody; say whether that was all."""
-    born = State.UNSCHEDULED
-    ids = corridor.txn.tasks.roots(note.graph, born, note.cursor, PAGE_MAX)
-    corridor.ask(corridor.look(ids).values())
-    return _turn_page(corridor, note, ids, done=len(ids) < PAGE_MAX)
+    # Few of many tasks may wait for nobody, so a page ends with what was looked through, too.
+    seen = corridor.txn.tasks.roots(note.graph, State.UNSCHEDULED, note.cursor, SEEN_MAX)
+    roots = [id for id, is_root in seen if is_root]
+    page = roots[:PAGE_MAX]
+    corridor.ask(corridor.look(page).values())
+    is_cut = len(page) < len(roots)
+    last = page if is_cut else [id for id, _ in seen[-1:]]
+    return _turn_page(corridor, note, last, done=not is_cut and len(seen) < SEEN_MAX)
 
 
 def extend(corridor: Corridor, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:

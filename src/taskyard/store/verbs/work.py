@@ -104,9 +104,9 @@ class Tasks:
         found = self._session.rows("tasks_in", graph, [str(state) for state in states], after, count)
         return [row[0] for row in found]
 
-    def roots(self, graph: int, state: State, after: int, count: int) -> list[int]:
-        """Name tasks of a graph that are in `state` and wait for nobody, with ids beyond `after`."""
-        return [row[0] for row in self._session.rows("roots_in", graph, str(state), after, count)]
+    def roots(self, graph: int, state: State, after: int, count: int) -> list[tuple[int, bool]]:
+        """Name `count` tasks of a graph beyond `after`, and tell of each whether it is in `state` and awaits nobody."""
+        return [(row[0], row[1] == 1) for row in self._session.rows("roots_in", graph, str(state), after, count)]
 
     def hidden(self, graph: int, after: int, count: int) -> list[int]:
         """Name tasks of a graph that are still being loaded, with ids beyond `after`."""
