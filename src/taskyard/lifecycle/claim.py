@@ -4,13 +4,12 @@ A poll that is repeated gets the leases it got before, with the time that is lef
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from taskyard.core import budget, fleet, matching
-from taskyard.core.ids import Key
 from taskyard.core.machine import LEASED, REASONS
-from taskyard.core.matching import Candidate
+from taskyard.core.matching import Turn
 from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis, Signal
 from taskyard.lifecycle.commands import Poll
@@ -29,14 +28,16 @@ LOOKS_MAX: Final = 4
 
 @value
 class Wish:
-    """A poll that wants tasks, and the bot that sent it as it stands."""
+    """A poll that wants tasks, the bot that sent it as it stands, and how many it can get."""
 
     poll: Poll
     bot: BotRecord
+    count: int
 
-    @property
-    def count(self) -> int:
-        return min(self.poll.want, WANT_MAX)
+
+def wish_of(poll: Poll, bot: BotRecord) -> Wish:
+    """Take the wish out of a poll."""
+    return Wish(poll, bot, min(poll.want, WANT_MAX))
 
 
 def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]:
@@ -99,40 +100,39 @@ def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> di
 
 
 def _choose(corridor: Corridor, queues: tuple[int, ...], wishes: Sequence[Wish], taken: set[int]) -> list[list[int]]:
-    asked = [(wish.bot.facts.dimensions, wish.count) for wish in wishes]
-    bots = {wish.bot.facts.id for wish in wishes}
-    wanted = sum(count for _, count in asked) + len(taken)
-    count = wanted
-    shares: list[list[Candidate]] = []
+    asked = [(wish.poll.bot, wish.count) for wish in wishes]
+    bots = {bot for bot, _ in asked}
+    count = wanted = sum(count for _, count in asked) + len(taken)
+    dealt: list[list[int]] = []
     for _ in range(LOOKS_MAX):
         rows = corridor.txn.tasks.candidates(queues, count)
         full = len(rows) >= count
         rows += [_row(task) for task in corridor.fresh(queues)]
-        candidates = _candidates(corridor, rows, taken)
-        shares = matching.share(candidates, asked)
+        turns = _turns(corridor, rows, taken)
+        dealt = matching.deal(turns, asked)
         # Whoever is passed over, because another bot should have it, must not hide those behind it in its queue.
-        if not full or count >= wanted + sum(one.not_by in bots for one in candidates):
+        if not full or count >= wanted + sum(turn[3] in bots for turn in turns):
             break
         count *= 4
-    chosen = [[int(one.task) for one in share] for share in shares]
-    taken.update(id for share in chosen for id in share)
-    return chosen
+    taken.update(id for ids in dealt for id in ids)
+    return dealt
 
 
 def _row(task: TaskRecord) -> Row:
     return (task.id, task.queue, task.priority, task.created_ms, task.not_by)
 
 
-def _candidates(corridor: Corridor, rows: Collection[Row], taken: set[int]) -> list[Candidate]:
-    queues = {queue: corridor.registry.queue(corridor.txn, queue) for queue in {row[1] for row in rows}}
+def _turns(corridor: Corridor, rows: Sequence[Row], taken: set[int]) -> list[Turn]:
     losers = {(row[1], row[4]) for row in rows if row[4]}
-    left_to = {lost: _left_to(corridor, queues[lost[0]], BotId(lost[1])) for lost in losers}
-    found = []
-    for id, queue_id, priority, created_ms, not_by in rows:
-        if id not in taken:
-            queue, left = queues[queue_id], left_to[queue_id, not_by] if not_by else None
-            found.append(Candidate(Key(id), queue.dimensions, queue.hash, priority, created_ms, left))
-    return found
+    left_to: dict[tuple[int, str | None], str | None] = {
+        (queue, bot): _left_to(corridor, corridor.registry.queue(corridor.txn, queue), BotId(bot))
+        for queue, bot in losers
+    }
+    return [
+        (priority, created_ms, id, left_to[queue, not_by] if not_by else None)
+        for id, queue, priority, created_ms, not_by in rows
+        if id not in taken
+    ]
 
 
 def _left_to(corridor: Corridor, queue: QueueRow, lost_by: BotId) -> BotId | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from taskyard.core.values import value
-from taskyard.lifecycle.claim import Wish, claim
+from taskyard.lifecycle.claim import claim, wish_of
 from taskyard.lifecycle.commands import Poll
 from taskyard.lifecycle.enlist import greet
 from taskyard.lifecycle.moves import Corridor
@@ -34,7 +34,7 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     corridor.deferring = True
     reports = resolve(corridor, [(one.bot, report) for _, one, _ in heard for report in one.reports])
     renewals = renew(corridor, [(one.bot, renewal) for _, one, _ in heard for renewal in one.renewals])
-    leases = claim(corridor, [Wish(one, bot) for _, one, bot in heard])
+    leases = claim(corridor, [wish_of(one, bot) for _, one, bot in heard])
     corridor.deferring = False
     answers: list[Polled | Refusal] = [bot if isinstance(bot, Refusal) else _NOTHING for bot in greeted]
     told, renewed = iter(reports), iter(renewals)
