@@ -11,7 +11,7 @@ from taskyard.core.words import GraphState, Millis, On, Reason, Signal, State
 from taskyard.store.opening import Store, open_store
 from taskyard.store.sessions import Busy, Taken
 from taskyard.store.txn import Txn
-from taskyard.store.verbs.fleet import dimensions_text
+from taskyard.store.verbs.fleet import Caller, dimensions_text
 from taskyard.store.verbs.keeping import EventRow, Service, fact, spelled
 from taskyard.store.verbs.passes import HoldRow, PassLock, PoolRow
 from taskyard.store.verbs.work import AttemptRow, EdgeRow, InEdge, Shape
@@ -395,6 +395,7 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
         txn.bots.set_dimensions([("b1", dimensions_text((("os", ("linux",)),))), ("b2", dimensions_text(()))])
         assert set(txn.bots.look(["b1", "b2", "b3"])) == {"b1", "b2"}
         txn.bots.see([("b1", "p9", LATER)])
+        assert txn.bots.greet(["b1", "b3"]) == {"b1": Caller("s1", "p9", False, 0)}
         txn.bots.set_settings([("b1", "unfit", "repairs", 1, 0)])
         bot = txn.bots.look(["b1"])["b1"]
         assert (bot.session, bot.polls, bot.facts.slots, bot.facts.last_seen_ms) == ("s1", "p9", 4, LATER)
@@ -408,6 +409,7 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
         txn.bots.miss(["b1"])
         assert txn.bots.silent(Millis(LATER + 1), 9) == ["b2"]
         txn.bots.end(["b2"])
+        assert txn.bots.greet(["b1", "b2"]) == {"b1": Caller("s2", "", True, 2), "b2": Caller("s1", "", False, 1)}
         assert txn.bots.silent(Millis(LATER + 1), 9) == []
         fleet = txn.bots.fleet()
         assert [(one.facts.id, one.missing, one.facts.terminated) for one in fleet] == [

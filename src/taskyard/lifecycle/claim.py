@@ -18,7 +18,7 @@ from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Lease
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
-from taskyard.store.verbs.fleet import BotRecord, QueueRow
+from taskyard.store.verbs.fleet import Caller, QueueRow
 
 #: How many tasks one poll can get: more would be hoarded while other bots are idle.
 WANT_MAX: Final = 256
@@ -31,11 +31,11 @@ class Wish:
     """A poll that wants tasks, the bot that sent it as it stands, and how many it can get."""
 
     poll: Poll
-    bot: BotRecord
+    bot: Caller
     count: int
 
 
-def wish_of(poll: Poll, bot: BotRecord) -> Wish:
+def wish_of(poll: Poll, bot: Caller) -> Wish:
     """Take the wish out of a poll."""
     return Wish(poll, bot, min(poll.want, WANT_MAX))
 
@@ -46,17 +46,11 @@ def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]
     first: dict[tuple[str, str], int] = {}
     for place, wish in enumerate(wishes):
         first.setdefault((wish.poll.bot, wish.poll.poll or f"#{place}"), place)
-    news = [place for place in first.values() if place not in given and _takes(wishes[place])]
+    news = [place for place in first.values() if wishes[place].count > 0 and place not in given]
     for place, tasks in _take(corridor, wishes, news).items():
         given[place] = tuple(_lease(task) for task in tasks)
     same = (first.get((wish.poll.bot, wish.poll.poll), place) for place, wish in enumerate(wishes))
     return [given.get(place, ()) for place in same]
-
-
-def _takes(wish: Wish) -> bool:
-    # It is heard of right now, however long it was silent before.
-    heard_ms = wish.bot.facts.last_seen_ms
-    return wish.count > 0 and fleet.takes_work(wish.bot.facts, heard_ms)
 
 
 def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple[Lease, ...]]:
@@ -86,11 +80,14 @@ def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> di
     """Let bots that serve the same queues choose together, so that each queue is read once."""
     if not news:
         return {}
-    corridor.registry.refresh(corridor.txn)
+    registry = corridor.registry
+    registry.refresh(corridor.txn)
+    facts = registry.facts(corridor.txn, {wishes[place].poll.bot: wishes[place].bot.version for place in news})
     alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for place in news:
-        facts = wishes[place].bot.facts
-        alike[corridor.registry.served(facts.id, facts.dimensions)].append(place)
+        bot = facts[wishes[place].poll.bot]
+        if fleet.takes_work(bot, bot.last_seen_ms):  # it is heard of right now, however long it was silent before
+            alike[registry.served(bot.id, bot.dimensions)].append(place)
     taken: set[int] = set()
     chosen: dict[int, list[int]] = {}
     for queues, places in alike.items():

@@ -15,7 +15,7 @@ from taskyard.lifecycle.diary import CONNECTED, ENDED, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.store.verbs.fleet import BotRecord, dimensions_text
+from taskyard.store.verbs.fleet import BotRecord, Caller, dimensions_text
 
 #: How many polls and sessions of a bot are remembered. A few can be under way; a copy that comes later is news.
 KEPT_MAX: Final = 8
@@ -48,13 +48,13 @@ def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequenc
     corridor.stirred.append(None)
 
 
-def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[BotRecord | Refusal]:
+def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[Caller | Refusal]:
     """Take note that bots were heard of; refuse those that speak for a session that is over."""
-    bots = corridor.txn.bots.look({poll.bot for poll in polls})
+    bots = corridor.txn.bots.greet({poll.bot for poll in polls})
     greeted = [_greeted(bots.get(poll.bot), poll) for poll in polls]
     heard: dict[str, str] = {}
     for poll, bot in zip(polls, greeted, strict=True):
-        if isinstance(bot, BotRecord):
+        if isinstance(bot, Caller):
             known = heard.get(poll.bot, bot.polls)
             heard[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known
             if bot.missing:
@@ -114,7 +114,7 @@ def _over(bot: str) -> Refusal:
     return Refusal(Code.SESSION_REPLACED, f"bot {bot} has begun another session: this one is over")
 
 
-def _greeted(bot: BotRecord | None, poll: Poll) -> BotRecord | Refusal:
+def _greeted(bot: Caller | None, poll: Poll) -> Caller | Refusal:
     if "\n" in poll.poll:
         return Refusal(Code.INVALID, "the id of a poll is one line of text")
     if bot is None:

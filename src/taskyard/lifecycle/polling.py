@@ -11,7 +11,7 @@ from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.renew import renew
 from taskyard.lifecycle.resolve import resolve
-from taskyard.store.verbs.fleet import BotRecord
+from taskyard.store.verbs.fleet import Caller
 
 
 @value
@@ -29,7 +29,7 @@ _NOTHING = Polled((), (), ())
 def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     """Carry out polls: first what ended, then what goes on, then what begins."""
     greeted = greet(corridor, polls)
-    heard = [(place, polls[place], bot) for place, bot in enumerate(greeted) if isinstance(bot, BotRecord)]
+    heard = [(place, polls[place], bot) for place, bot in enumerate(greeted) if isinstance(bot, Caller)]
     # What a result releases and a wish takes is written once, as one way from where it was to where it runs.
     corridor.deferring = True
     reports = resolve(corridor, [(one.bot, report) for _, one, _ in heard for report in one.reports])

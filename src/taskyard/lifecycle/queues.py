@@ -1,15 +1,17 @@
-"""Queues, as a server knows them: a cache of what never changes.
+"""Queues and bots, as a server knows them: a cache of what never changes.
 
 A queue, once made, asks for the same dimensions for ever, so it can be remembered. They are numbered in the order of
 their commits, so what is new is what has a higher number. Should a transaction be undone that learned of a queue, all
-is forgotten: what it had seen may never have been.
+is forgotten: what it had seen may never have been. What is known about a bot has a version, and is read again when that
+has changed.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from taskyard.core import ids
+from taskyard.core.fleet import BotFacts
 from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, queue_root
 from taskyard.core.values import value
 from taskyard.core.words import BotId
@@ -33,7 +35,7 @@ class _Served:
 
 
 class Registry:
-    """Every queue there is, and which of them each bot serves."""
+    """Every queue there is, which of them each bot serves, and what is known about bots."""
 
     def __init__(self) -> None:
         self.forget()
@@ -44,15 +46,30 @@ class Registry:
         self._queues: dict[int, QueueRow] = {}
         self._by_root: dict[str, list[QueueRow]] = defaultdict(list)  # in the order of their numbers
         self._served: dict[str, _Served] = {}
+        self._bots: dict[str, tuple[int, BotFacts]] = {}
+        self._learned: set[str] = set()
 
     def settle(self) -> None:
         """What was learned is so: the transaction is durable."""
         self._sure = self._newest
+        self._learned.clear()
 
     def undo(self) -> None:
         """What was learned since may never have been: the transaction is undone."""
-        if self._newest != self._sure:
+        if self._newest != self._sure or self._learned:
             self.forget()
+
+    def facts(self, txn: Txn, versions: Mapping[str, int]) -> dict[str, BotFacts]:
+        """Give what is known about bots, each in a version."""
+        bots = self._bots
+        news = [id for id, version in versions.items() if id not in bots or bots[id][0] != version]
+        if news:
+            if len(bots) >= _BOTS_KEPT:
+                bots.clear()
+                news = list(versions)
+            bots.update({id: (versions[id], bot.facts) for id, bot in txn.bots.look(news).items()})
+            self._learned.update(news)
+        return {id: bots[id][1] for id in versions}
 
     def refresh(self, txn: Txn) -> None:
         """Learn of the queues that came since."""

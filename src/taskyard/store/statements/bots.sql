@@ -5,6 +5,9 @@ SELECT b.id, b.session, b.polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id IN (:ids) ORDER BY b.id FOR UPDATE OF b;
 
+-- greet_bots(ids: texts): what is needed to hear these bots, kept from others until the transaction ends.
+SELECT id, session, polls, missing, version FROM bot WHERE id IN (:ids) ORDER BY id FOR UPDATE;
+
 -- fleet(): every bot as it stands, with how many attempts it runs.
 SELECT b.id, b.session, b.polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END,
@@ -22,7 +25,7 @@ VALUES (:id, :session, :replaced, '', :slots, :first_seen_ms, :last_seen_ms, :qu
 ON CONFLICT (id) DO UPDATE SET session = excluded.session, replaced = excluded.replaced, slots = excluded.slots,
        polls = CASE WHEN bot.session = excluded.session THEN bot.polls ELSE '' END,
        last_seen_ms = excluded.last_seen_ms, quarantined = excluded.quarantined, maintenance = excluded.maintenance,
-       draining = excluded.draining, terminated = 0, missing = 0;
+       draining = excluded.draining, terminated = 0, missing = 0, version = bot.version + 1;
 
 -- each set_bot_dimensions(bot_id: text, dimensions: text): what bots have.
 INSERT INTO bot_dimensions (bot_id, dimensions) VALUES (:bot_id, :dimensions)
@@ -35,7 +38,10 @@ ON CONFLICT (bot_id) DO UPDATE SET quarantined = excluded.quarantined, maintenan
        draining = excluded.draining, terminated = excluded.terminated;
 
 -- each end_bots(id: text): bots said goodbye.
-UPDATE bot SET terminated = 1 WHERE id = :id;
+UPDATE bot SET terminated = 1, version = version + 1 WHERE id = :id;
+
+-- each renew_bots(id: text): something else was said about bots.
+UPDATE bot SET version = version + 1 WHERE id = :id;
 
 -- each miss_bots(id: text): the silence of bots was noticed.
 UPDATE bot SET missing = 1 WHERE id = :id;

@@ -33,6 +33,7 @@ bot = Table(
     count("draining"),
     count("terminated"),
     count("missing"),  # 1: its silence was noticed
+    count("version"),  # counts whatever is said about it, so that what was read of it can be remembered
     count("events"),
 )
 

@@ -40,6 +40,16 @@ class BotRecord:
 
 
 @value
+class Caller:
+    """A bot that speaks: its session, its latest polls, and the version of what is known about it."""
+
+    session: str
+    polls: str  # a line each, the newest first
+    missing: bool
+    version: int
+
+
+@value
 class QueueRow:
     """All waiting slices with one set of dimensions."""
 
@@ -63,6 +73,11 @@ class Bots:
         """Read bots; how many attempts each runs is not counted here."""
         return {row[0]: _bot(row, 0, row[12]) for row in self._session.rows("look_bots", ids)} if ids else {}
 
+    def greet(self, ids: Collection[str]) -> dict[str, Caller]:
+        """Read what is needed to hear bots."""
+        found = self._session.rows("greet_bots", ids) if ids else []
+        return {row[0]: Caller(row[1], row[2], row[3] == 1, row[4]) for row in found}
+
     def fleet(self) -> list[BotRecord]:
         """Read every bot, with how many attempts it runs."""
         return [_bot(row, row[12]) for row in self._session.rows("fleet")]
@@ -82,6 +97,7 @@ class Bots:
     def set_settings(self, rows: Sequence[Row]) -> None:
         """Write what an admin says about bots: id, quarantined, maintenance, draining, terminated."""
         self._session.each("set_bot_settings", rows)
+        self._session.each("renew_bots", [(row[0],) for row in rows])
 
     def end(self, ids: Collection[str]) -> None:
         """Note that bots said goodbye."""

@@ -32,6 +32,7 @@ def _bot() -> None:
         sa.Column("draining", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("terminated", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("missing", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("version", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("events", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("id", name="bot_pk"),
     )
