@@ -170,11 +170,21 @@ def task_record(row: Row) -> TaskRecord:
         not_by, fence, lease_until_ms, due_ms, hidden,
     ) = row  # fmt: skip
     stored = _STATES[state]
-    spent = (round, reruns_used, retries_used, slice_index, waits_since_ms, not_before_ms)
     return TaskRecord(
         id,
         graph,
-        Life(stored, attempt, began_after, _SIGNALS[ended], *spent),
+        Life(
+            stored,
+            attempt,
+            began_after,
+            _SIGNALS[ended],
+            round,
+            reruns_used,
+            retries_used,
+            slice_index,
+            waits_since_ms,
+            not_before_ms,
+        ),
         reason,
         moved_ms,
         rules_of_text(rules) if rules else _DEFAULT,
