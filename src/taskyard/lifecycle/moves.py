@@ -288,8 +288,8 @@ class Corridor:
 
 
 def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:
-    made_by = (taker.bot, taker.session, taker.poll, task.fence)
-    return (task.id, life.attempt, *made_by, life.round, life.slice_index, now)
+    session, poll = taker.session, taker.poll
+    return (task.id, life.attempt, taker.bot, session, poll, task.fence, life.round, life.slice_index, now)
 
 
 def _turned(source: GraphState | None, target: GraphState, now: Millis) -> str:
