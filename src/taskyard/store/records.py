@@ -177,7 +177,8 @@ def task_record(row: Row) -> TaskRecord:
     )  # fmt: skip
     return TaskRecord(
         id, graph, life, reason, moved_ms, rules_of_text(rules) if rules else _DEFAULT, kind, priority, created_ms,
-        weight, _JOINS[join], _IMPOSSIBLES[on_impossible], handles == 1, excludes == 1, Edges(awaited, met, broken, impossible),
+        weight, _JOINS[join], _IMPOSSIBLES[on_impossible], handles == 1, excludes == 1,
+        Edges(awaited, met, broken, impossible),
         Handlers(ran, hoped) if ran or hoped else _NOBODY, telling, contends == 1, queue, bot, not_by, fence,
         lease_until_ms, due_ms, hidden == 1, stored,
     )  # fmt: skip
