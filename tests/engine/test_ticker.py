@@ -6,8 +6,8 @@ from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.words import GraphState, Signal, State
 from taskyard.engine.chores import ANSWERS_KEPT_MS
 from taskyard.lifecycle.commands import Cancel
+from taskyard.lifecycle.hearing import TELL
 from taskyard.lifecycle.outcomes import Done, Lease
-from taskyard.lifecycle.telling import TELL
 from tests.engine.rig import Labels, Rig, graph, noop, task
 
 #: More dependents than one transaction tells.

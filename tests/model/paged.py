@@ -150,7 +150,8 @@ class PagedLives(Lives):
             self.adopt(seen)
             self.yard.consult()
             self.adrift = bool(seen.notes) or self.yard.now <= self.late_until
-            self.steps.count("notes were left open", len(seen.notes))
+            for note in seen.notes:
+                self.steps.count(f"a note to {note.kind} was left open")
         if not seen.notes:
             self.compare(seen)
             assert [step for task in self.model.tasks.values() if (step := self.model.wish(task))] == []

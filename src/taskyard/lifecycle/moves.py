@@ -18,7 +18,7 @@ from taskyard.core.graph.gate import LISTENING, gate, signals
 from taskyard.core.graph.verdict import Handlers, Tally, changeable, unhandled, verdict
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.words import GraphState, Millis, Signal, State
-from taskyard.lifecycle import readiness, telling
+from taskyard.lifecycle import dealing, readiness, telling
 from taskyard.lifecycle.move import Move, Taker, move_by
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.sheet import Sheet
@@ -56,6 +56,8 @@ class Corridor:
         self.to_ask: dict[int, TaskRecord] = {}
         self.rerun: dict[int, TaskRecord] = {}
         self.handlers_moved: list[tuple[TaskRecord, State]] = []
+        self.ran_untold: set[int] = set()  # tasks that ran to their end, which their prerequisites hear later
+        self.new_rounds: set[int] = set()  # graphs in which something is rerun
         self.ready: list[tuple[TaskRecord, Signal]] = []
         self.stirred: list[int | None] = []
         self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
@@ -164,6 +166,7 @@ class Corridor:
         self._sheet.write(self.txn)
         self.txn.passes.stir(self.stirred)
         graphs = self.txn.graphs.look(sorted(self._sums))
+        dealing.check_rounds(self)
         turned: list[Row] = []
         happened: list[tuple[int, list[Row]]] = []
         for graph in graphs:

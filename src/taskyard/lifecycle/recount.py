@@ -22,7 +22,7 @@ from taskyard.lifecycle import finding
 from taskyard.lifecycle.births import OPEN, SERVER_QUEUE
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.finding import Finding, Value
-from taskyard.lifecycle.telling import TELL
+from taskyard.lifecycle.hearing import TELL
 from taskyard.store.records import GraphRecord, TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.care import OpenRow, TellingRow

@@ -14,10 +14,10 @@ from taskyard.core.machine import REASONS, Outcome, sources
 from taskyard.core.words import Impossible, Signal
 from taskyard.lifecycle import reach, readiness
 from taskyard.lifecycle.commands import Rerun
+from taskyard.lifecycle.hearing import RAN, TELL
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
-from taskyard.lifecycle.telling import TELL
 from taskyard.store.records import GraphRecord, Note, TaskRecord
 
 #: The note "rerun these tasks".
@@ -59,7 +59,7 @@ def _rerun_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refu
         return Refusal(Code.CONFLICT, f"cannot rerun task {text_of(Key(task.id))}: {why}")
     if ruling.outcome is Outcome.MOVE:
         corridor.audit(actor, RERUN, task.id)
-        if _would_fail_unheard(corridor, task):
+        if _would_fail_unheard(corridor, task) or corridor.txn.notes.first(task.graph, RAN) is not None:
             reach.promise(corridor, RERUN, task.graph, [[task.id]], actor)
             return Asked(task.id, 0, promised=True)
         _again(corridor, [task.id])
@@ -75,7 +75,7 @@ def _rerun_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
         return refusal
     # A task that failed by policy would do so again if it were rerun before it hears that what it hangs on was.
     pages = reach.in_order(corridor.txn, reach.every(corridor.txn, id, _RERUNNABLE))
-    fits = len(pages) <= 1 and corridor.txn.notes.first(id, TELL) is None
+    fits = len(pages) <= 1 and not any(corridor.txn.notes.first(id, kind) for kind in (TELL, RAN))
     moved = sum(_again(corridor, page) for page in pages) if fits else 0
     if not fits:
         reach.promise(corridor, RERUN, id, pages, actor)
@@ -85,9 +85,8 @@ def _rerun_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
 
 
 def _would_fail_unheard(corridor: Corridor, task: TaskRecord) -> bool:
-    """Tell whether a task fails by policy and some prerequisite has still something to tell, maybe a mend."""
-    fails = task.on_impossible is Impossible.FAIL
-    return fails and any(edge.telling for edge in corridor.txn.edges.into([task.id]))
+    """Tell whether a task fails by policy and somebody in its graph has still something to tell, maybe a mend."""
+    return task.on_impossible is Impossible.FAIL and corridor.txn.notes.first(task.graph, TELL) is not None
 
 
 def _closed(graph: GraphRecord) -> Refusal | None:
@@ -106,5 +105,6 @@ def _again(corridor: Corridor, ids: Collection[int]) -> int:
         if ruling.outcome is Outcome.MOVE and not task.hidden:
             readiness.put_on_slice(corridor, task, ruling.life_after)
             moves.append(Move(task, Signal.RERUN, ruling.life_after, REASONS[Signal.RERUN]))
+    corridor.new_rounds |= {move.task.graph for move in moves}
     corridor.send(moves)
     return len(moves)
