@@ -26,7 +26,7 @@ from tests.model.premises import Seen
 from tests.model.steps import OVER, code
 
 #: How small pages are; a task may have three edges to another one, which are told together.
-TOLD_MAX, PAGE_MAX, EDGES_MAX = 1, 2, 3
+TOLD_MAX, PAGE_MAX, EDGES_MAX, LOOKED_MAX = 1, 2, 3, 4
 
 
 class Load(NamedTuple):

@@ -17,7 +17,7 @@ from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.hearing import DEAL, RAN, TELL
 from taskyard.lifecycle.rerun import RERUN
 from tests.model.machine import Lives
-from tests.model.paged import EDGES_MAX, PAGE_MAX, TOLD_MAX, PagedLives
+from tests.model.paged import EDGES_MAX, LOOKED_MAX, PAGE_MAX, TOLD_MAX, PagedLives
 
 #: A failing example is made shorter before it is told, which takes its time.
 pytestmark = pytest.mark.timeout(900)
@@ -95,6 +95,8 @@ def make_pages_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moves, "TOLD_MAX", TOLD_MAX)
     monkeypatch.setattr(reach, "TOLD_MAX", TOLD_MAX)
     monkeypatch.setattr(reach, "PAGE_MAX", PAGE_MAX)
+    monkeypatch.setattr(reach, "LOOKED_MAX", LOOKED_MAX)
+    monkeypatch.setattr(reach, "ROWS_MAX", LOOKED_MAX)
     monkeypatch.setattr(submit, "PAGE_MAX", PAGE_MAX)
     monkeypatch.setattr(telling, "PAGE_MAX", EDGES_MAX)
     monkeypatch.setattr(dealing, "PAGE_MAX", EDGES_MAX)

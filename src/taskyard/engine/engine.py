@@ -25,13 +25,14 @@ from taskyard.engine.passage import Left
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
 from taskyard.engine.troubles import outages
+from taskyard.engine.wishing import Wished, Wishing
 from taskyard.engine.writer import Act, Writer
 from taskyard.lifecycle import care, reach
 from taskyard.lifecycle.admit import Admission, Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.lifecycle.outcomes import Code, Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
@@ -44,7 +45,6 @@ from taskyard.views.story import Story
 SWITCH_S: Final = 0.000_5
 
 Answer = TypeVar("Answer")
-Wished = Done | Asked | Refusal
 
 
 class Engine:
@@ -67,6 +67,7 @@ class Engine:
         mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
+        self.wishing = Wishing(self.loop, store)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
         self.ticker = Ticker(Chores(self.transact, store, self.clock, self.schedule), self.clock, events, ticks)
 
@@ -126,13 +127,13 @@ class Engine:
 
     def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished = answer_of(self.loop.put(command))
-        return answer
+        answer: Wished | Far = answer_of(self.loop.put(command))
+        return self.wishing.go(command) if isinstance(answer, Far) else answer
 
     def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished = answer_of(self.loop.put(command))
-        return answer
+        answer: Wished | Far = answer_of(self.loop.put(command))
+        return self.wishing.go(command) if isinstance(answer, Far) else answer
 
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Iterable
 
-from taskyard.engine.engine import Engine, Wished
+from taskyard.engine.engine import Engine
+from taskyard.engine.wishing import Wished
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
-from taskyard.lifecycle.outcomes import Refusal
+from taskyard.lifecycle.outcomes import Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.views.story import Story
@@ -31,13 +32,11 @@ class AsyncEngine:
 
     async def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished = await asyncio.wrap_future(self._loop.put(command))
-        return answer
+        return await self._wish(command)
 
     async def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished = await asyncio.wrap_future(self._loop.put(command))
-        return answer
+        return await self._wish(command)
 
     async def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
@@ -63,3 +62,8 @@ class AsyncEngine:
     async def goodbye(self, command: Goodbye) -> None:
         """End a bot's session."""
         await asyncio.wrap_future(self._loop.put(command))
+
+    async def _wish(self, command: Cancel | Rerun) -> Wished:
+        """A thread finds out how far a wish reaches if that is too far for a transaction."""
+        answer: Wished | Far = await asyncio.wrap_future(self._loop.put(command))
+        return await asyncio.to_thread(self._engine.wishing.go, command) if isinstance(answer, Far) else answer

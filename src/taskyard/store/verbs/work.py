@@ -98,6 +98,10 @@ class Tasks:
         found = self._session.rows("tasks_in", graph, [str(state) for state in states], after, count)
         return [row[0] for row in found]
 
+    def window(self, graph: int, after: int, count: int) -> list[tuple[int, State]]:
+        """Read where the next tasks of a graph are, with ids beyond `after`: what it costs follows from `count`."""
+        return [(row[0], _STATES[row[1]]) for row in self._session.rows("tasks_window", graph, after, count)]
+
     def roots(self, graph: int, state: State, after: int, count: int) -> list[int]:
         """Name tasks of a graph that are in `state` and wait for nobody, with ids beyond `after`."""
         return [row[0] for row in self._session.rows("roots_in", graph, str(state), after, count)]
