@@ -54,7 +54,6 @@ class Corridor:
         self.untold = TOLD_MAX  # how many more edges this transaction may tell
         self.to_tell: list[tuple[TaskRecord, State, State]] = []
         self.to_ask: dict[int, TaskRecord] = {}
-        self.rerun: dict[int, TaskRecord] = {}
         self.handlers_moved: list[tuple[TaskRecord, State]] = []
         self.ran_untold: set[int] = set()  # tasks that ran to their end, which their prerequisites hear later
         self.new_rounds: set[int] = set()  # graphs in which something is rerun
@@ -223,8 +222,6 @@ class Corridor:
                 self.to_tell.append((task, source, move.life.state))
             if task.handles:
                 self.handlers_moved.append((task, source))
-        if follows.new_round:
-            self.rerun[task.id] = task
         if way.listens:
             self.ask([task])
         if follows.judged:

@@ -120,7 +120,7 @@ def evidence(txn: Txn, tasks: Sequence[TaskRecord], hushed: Collection[int]) -> 
         if task.id in definitions and task.life.slice_index < len(definitions[task.id].slices)
     }
     return Evidence(
-        _edges(txn, [task.id for task in told if task.state in LISTENING]),
+        _edges(txn, [task.id for task in told]),
         _handlers(txn, {task.id: folded[task.id].round for task in told if task.state in UNSUCCESSFUL}),
         tellings,
         attempts,

@@ -1,14 +1,15 @@
 """Telling dependents how their prerequisites went on.
 
-A dependent that listens counts on its own row what its edges know; nobody ever counts the unfinished. Whoever has more
-dependents than fit into one transaction leaves a note, and its dependents are told page by page.
+A dependent counts on its own row what its edges know, also while it is under way and when it has ended: a rerun finds
+the counts as they should be, and nobody ever counts the unfinished. Whoever has more dependents than fit into one
+transaction leaves a note, and its dependents are told page by page.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, known, shift
+from taskyard.core.graph.gate import Edges, EdgeState, known, shift
 from taskyard.core.graph.verdict import Handlers
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.words import On, State
@@ -28,7 +29,6 @@ def tell(corridor: "Corridor") -> None:
     """Tell what the last moves ask to be told; what does not fit is left as notes."""
     dealing.tell_prerequisites(corridor)
     _tell_dependents(corridor)
-    _ask_afresh(corridor)
 
 
 def page(corridor: "Corridor", note: Note) -> bool:
@@ -52,7 +52,7 @@ def page(corridor: "Corridor", note: Note) -> bool:
 
 
 def edges_of(corridor: "Corridor", dependents: Sequence[int]) -> dict[int, Edges]:
-    """Count afresh what the edges of tasks know."""
+    """Count what the edges of new tasks know."""
     found = corridor.txn.edges.into(dependents)
     notes = hearing.notes_about(corridor, {edge.prerequisite for edge in found if _is_telling(corridor, edge)}, TELLING)
     counts: dict[int, dict[EdgeState, int]] = defaultdict(lambda: dict.fromkeys(EdgeState, 0))
@@ -94,11 +94,10 @@ def _hear(
         dependent = dependents[edge.dependent]
         if edge.on is not On.SUCCESS and edge.prerequisite in failing and target in UNSUCCESSFUL:
             handlers.append(edge)
-        if dependent.life.state in LISTENING:
-            edges = shift(dependent.edges, edge.on, source, target)
-            if edges is not dependent.edges:
-                dependent.edges = edges
-                heard[dependent.id] = dependent
+        edges = shift(dependent.edges, edge.on, source, target)
+        if edges is not dependent.edges:
+            dependent.edges = edges
+            heard[dependent.id] = dependent
     corridor.recount(heard.values())
     corridor.ask(heard.values())
     dealing.count_handlers(corridor, failing, handlers, dependents)
@@ -116,14 +115,6 @@ def _close_note(corridor: "Corridor", task: TaskRecord, note: Note, latest: bool
     hearing.close(corridor, task, note)
     if latest and note.target in UNSUCCESSFUL:
         corridor.handle(task, Handlers(task.handlers.ran, task.handlers.hoped - 1))
-
-
-def _ask_afresh(corridor: "Corridor") -> None:
-    """Count the edges of tasks that a person reruns: they did not listen before."""
-    rerun, corridor.rerun = corridor.rerun, {}
-    for id, edges in edges_of(corridor, list(rerun)).items() if rerun else ():
-        rerun[id].edges = edges
-        corridor.recount([rerun[id]])
 
 
 def _is_telling(corridor: "Corridor", edge: InEdge) -> bool:
