@@ -187,6 +187,7 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         move(txn, 3, S.PENDING)
         assert txn.tasks.page(1, [S.UNSCHEDULED], 1, 2) == [2, 4]
         assert txn.tasks.page(1, [S.UNSCHEDULED, S.PENDING], 1, 2) == [2, 3]
+        assert txn.tasks.window(1, 1, 2) == [(2, S.UNSCHEDULED), (3, S.PENDING)]
         assert txn.tasks.roots(1, S.UNSCHEDULED, 0, 9) == [1, 2]
         assert txn.tasks.hidden(1, 0, 9) == [5]
         assert txn.tasks.due(NOW, 2)[0] == 4

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.loop import Loop
 from taskyard.engine.passage import Passage
+from taskyard.engine.stillness import stillness
 from taskyard.engine.troubles import Unavailable, outages
 from taskyard.lifecycle import cancel, rerun
 from taskyard.lifecycle.answers import keyed
@@ -38,9 +39,10 @@ class Wishing:
         raise Unavailable(f"the graph was extended {TRIES_MAX} times while it was looked at")
 
     def _find(self, command: Cancel | Rerun) -> Found:
-        with outages(), self._store.read() as txn:
-            seen = cancel.find(txn, command) if isinstance(command, Cancel) else rerun.find(txn, command)
-        return seen.cut()
+        with stillness():
+            with outages(), self._store.read() as txn:
+                seen = cancel.find(txn, command) if isinstance(command, Cancel) else rerun.find(txn, command)
+            return seen.cut()
 
     def _try(self, command: Cancel | Rerun, found: Found) -> Wished | Far:
         def act(passage: Passage) -> Wished | Far:
