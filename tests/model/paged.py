@@ -26,7 +26,7 @@ from tests.model.premises import Seen
 from tests.model.steps import OVER, code
 
 #: How small pages are; a task may have three edges to another one, which are told together.
-TOLD_MAX, PAGE_MAX, EDGES_MAX = 1, 2, 3
+TOLD_MAX, PAGE_MAX, EDGES_MAX, LOOKED_MAX = 1, 2, 3, 4
 
 
 class Load(NamedTuple):
@@ -150,7 +150,8 @@ class PagedLives(Lives):
             self.adopt(seen)
             self.yard.consult()
             self.adrift = bool(seen.notes) or self.yard.now <= self.late_until
-            self.steps.count("notes were left open", len(seen.notes))
+            for note in seen.notes:
+                self.steps.count(f"a note to {note.kind} was left open")
         if not seen.notes:
             self.compare(seen)
             assert [step for task in self.model.tasks.values() if (step := self.model.wish(task))] == []

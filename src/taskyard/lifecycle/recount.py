@@ -22,7 +22,7 @@ from taskyard.lifecycle import finding
 from taskyard.lifecycle.births import OPEN, SERVER_QUEUE
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.finding import Finding, Value
-from taskyard.lifecycle.telling import TELL
+from taskyard.lifecycle.hearing import TELL
 from taskyard.store.records import GraphRecord, TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.care import OpenRow, TellingRow
@@ -120,7 +120,7 @@ def evidence(txn: Txn, tasks: Sequence[TaskRecord], hushed: Collection[int]) -> 
         if task.id in definitions and task.life.slice_index < len(definitions[task.id].slices)
     }
     return Evidence(
-        _edges(txn, [task.id for task in told if task.state in LISTENING]),
+        _edges(txn, [task.id for task in told]),
         _handlers(txn, {task.id: folded[task.id].round for task in told if task.state in UNSUCCESSFUL}),
         tellings,
         attempts,

@@ -18,7 +18,7 @@ from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, State
-from taskyard.lifecycle import queues, telling
+from taskyard.lifecycle import dealing, queues, telling
 from taskyard.lifecycle.births import OPEN, Brood, Rows, fitting
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
@@ -189,7 +189,7 @@ def show_page(corridor: Corridor, note: Note) -> bool:
 def drop_page(corridor: Corridor, note: Note) -> bool:
     """Drop some tasks of an extension that never became whole; say whether that was all."""
     ids, done = _hidden_page(corridor, note.graph, -1)
-    telling.forget_handlers(corridor, ids)
+    dealing.forget_handlers(corridor, ids)
     corridor.send()
     corridor.txn.tasks.drop(ids)
     return _turn_page(corridor, note, ids, done)
@@ -293,7 +293,7 @@ def _learn_edges(corridor: Corridor, ids: Sequence[int]) -> None:
         if edges != tasks[id].edges:
             tasks[id].edges = edges
             corridor.change(tasks[id])
-    telling.meet_handlers(corridor, [task.id for task in tasks.values() if task.handles])
+    dealing.meet_handlers(corridor, [task.id for task in tasks.values() if task.handles])
 
 
 def _load_note(corridor: Corridor, one: Extension) -> Note | None:
