@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from taskyard.core.graph.verdict import Handlers
-from taskyard.core.words import Signal, State
+from taskyard.core.words import GraphState, Signal, State
 from taskyard.lifecycle import care, dealing, moves, telling
 from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.commands import Cancel, Report, Rerun
@@ -37,6 +37,29 @@ def cleanup(yard: Grounds, join: str = "all") -> Labels:
     labels = yard.submit({"tasks": {**{name: node() for name in names}, "clean": node(always=names, join=join)}})
     yard.hello("rack1")
     return labels
+
+
+def test_a_handler_that_ends_while_its_failure_is_tried_again_has_not_dealt_with_the_next(yard: Grounds) -> None:
+    labels = yard.submit({"tasks": {"a": node(), "deal": node(failure=["a"])}})
+    yard.hello("rack1")
+    yard.end("rack1", yard.claim("rack1")[0], Signal.FAIL)
+    deal = yard.start("rack1", labels, 1)["deal"]
+    yard.rerun(labels["a"])
+    again = yard.start("rack1", labels, 1)["a"]
+    yard.end("rack1", deal)
+    yard.end("rack1", again, Signal.FAIL)
+    assert yard.words(labels) == {"a": "failed", "deal": "successful"}
+    assert yard.graph(labels.graph).state is GraphState.BLOCKED
+
+
+def test_a_handler_that_ended_before_a_failure_has_not_dealt_with_it(yard: Grounds) -> None:
+    labels = yard.submit({"tasks": {"a": node(), "b": node(), "deal": node(always=["a", "b"], join="any")}})
+    yard.hello("rack1")
+    both = yard.start("rack1", labels, 2)
+    yard.end("rack1", both["a"])
+    yard.end("rack1", yard.start("rack1", labels, 1)["deal"])
+    yard.end("rack1", both["b"], Signal.FAIL)
+    assert yard.graph(labels.graph).state is GraphState.BLOCKED
 
 
 def handlers(yard: Grounds, labels: Labels, *names: str) -> list[Handlers]:
@@ -197,7 +220,7 @@ def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, mo
     yard.close()
 
 
-def test_a_run_that_ends_with_a_rerun_in_one_transaction_counts_for_the_new_round(yard: Grounds) -> None:
+def test_a_run_that_ends_with_a_rerun_in_one_transaction_does_not_count_for_the_new_round(yard: Grounds) -> None:
     labels = cleanup(yard)
     yard.run("rack1", labels, "t0")
     yard.keep_promises()
@@ -207,8 +230,8 @@ def test_a_run_that_ends_with_a_rerun_in_one_transaction_counts_for_the_new_roun
         end(corridor, lease)
     yard.keep_promises()
     yard.run("rack1", labels, "t0")
-    assert handlers(yard, labels, "t0") == [Handlers(ran=1)]
-    assert yard.verdict(labels) == "finished"
+    assert handlers(yard, labels, "t0") == [Handlers()]
+    assert yard.verdict(labels) == "blocked"
 
 
 def test_a_graph_that_is_canceled_needs_to_know_nothing_of_runs(yard: Grounds) -> None:

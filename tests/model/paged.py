@@ -168,6 +168,8 @@ class PagedLives(Lives):
             task.attempt, task.began_after, task.round = life.attempt, life.began_after, life.round
             task.reruns, task.retries, task.way = life.reruns_used, life.retries_used, life.slice_index
             task.waits_since, task.not_before, task.said = life.waits_since_ms, life.not_before_ms, life.ended
+            if life.ended is not None:
+                task.ends[life.attempt] = life.ended
             task.bot, task.not_by, task.until_ms = record.bot, record.not_by, record.lease_until_ms
         for edge in seen.edges:
             if edge.on is not On.SUCCESS and edge.ran_for is not None:

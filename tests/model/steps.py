@@ -204,7 +204,7 @@ class Steps:
         one = some(over, pick)
         task = self.model.tasks[one.lease.task]
         answer = self.poll(one.bot, reports=(report_of(one.lease, signal),)).reports[0]
-        told = task.attempt == one.lease.attempt and task.state not in LEASED and task.said is signal
+        told = task.ends.get(one.lease.attempt) is signal
         if told:
             assert answer == Done(task.id, task.state, echo=True)
         else:

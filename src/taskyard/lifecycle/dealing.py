@@ -128,7 +128,9 @@ def _tell(corridor: "Corridor", edges: Sequence[InEdge], news: Mapping[int, _New
     ran: list[tuple[int, int, str, int]] = []
     for (prerequisite, handler), same in pairs.items():
         task, heard, ran_for = tasks[prerequisite], news[handler], same[0].ran_for
-        now_for = task.life.round if heard.ran else ran_for
+        # Whoever ends while there is no failure has dealt with none: not with one that is tried again, or yet to come.
+        has_failed = task.state in UNSUCCESSFUL and prerequisite not in uncounted
+        now_for = task.life.round if heard.ran and has_failed else ran_for
         is_counted = prerequisite not in uncounted and hearing.has_heard(handler, notes.get(prerequisite, ()))
         if is_counted and task.state in UNSUCCESSFUL:
             before = counted(Handler(heard.source, ran_for), task.life.round)

@@ -26,7 +26,7 @@ class Handler:
     """A `failure` or `always` dependent, as the task it may handle sees it."""
 
     state: State
-    ran_for: int | None = None  # the round of that task in which this one last ran to its end
+    ran_for: int | None = None  # the round of that task whose failure was there when this one last ran to its end
 
 
 @value
