@@ -23,7 +23,7 @@ from taskyard.store.records import Note, TaskRecord
 from taskyard.store.txn import Txn
 
 #: How many tasks one transaction moves because a person wants it.
-PAGE_MAX: Final = 1_000
+PAGE_MAX: Final = 500
 #: How many rows are read at once.
 ROWS_MAX: Final = 10_000
 
