@@ -60,7 +60,7 @@ class _Counting:
 
         def counting(name: str, *said: Any) -> Any:
             found = carry_out(name, *said)
-            self._counts[name] += found if way == "run" else len(found if way == "rows" else said[0])
+            self._counts[name] += max(0, found) if way == "run" else len(found if way == "rows" else said[0])
             return found
 
         return counting
