@@ -6,6 +6,7 @@ import pytest
 
 from tests.lifecycle.grounds import Grounds
 from tests.lifecycle.recount import recount
+from tests.store.by_heart import check_memory
 
 
 @pytest.fixture
@@ -16,5 +17,6 @@ def yard(database_url: str) -> Iterator[Grounds]:
         yield one
         with one.store.read() as txn:
             recount(txn)
+        check_memory(one.store)
     finally:
         one.close()

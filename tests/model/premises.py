@@ -24,6 +24,7 @@ from taskyard.store.records import GraphRecord, Note, TaskRecord
 from taskyard.store.verbs.work import InEdge
 from tests.lifecycle.grounds import ALL, Grounds
 from tests.model.asked import CAPACITY, POOL
+from tests.store.by_heart import check_memory
 
 #: Beyond every key.
 LAST = (1 << 63) - 1
@@ -120,6 +121,7 @@ class Premises(Grounds):
             dropped = {note.graph for note in txn.notes.after(-1, ALL) if note.kind == submit.DROP}
             going = {id for graph in dropped for id in txn.tasks.hidden(graph, -1, ALL)}
         assert not [str(one) for one in found if one.subject not in going]
+        check_memory(self.store)
 
     def open_graphs(self) -> list[int]:
         """Name the graphs that people can still change."""

@@ -9,9 +9,10 @@ from taskyard.core.graph.verdict import Handlers, Tally
 from taskyard.core.values import replace
 from taskyard.core.words import GraphState, Millis, On, Reason, Signal, State
 from taskyard.store.opening import Store, open_store
+from taskyard.store.records import Caller
 from taskyard.store.sessions import Busy, Taken
 from taskyard.store.txn import Txn
-from taskyard.store.verbs.fleet import Caller, dimensions_text
+from taskyard.store.verbs.fleet import dimensions_text
 from taskyard.store.verbs.keeping import EventRow, Service, fact, spelled
 from taskyard.store.verbs.passes import HoldRow, PassLock, PoolRow
 from taskyard.store.verbs.work import AttemptRow, EdgeRow, InEdge, Shape

@@ -39,7 +39,7 @@ class Passage(Corridor):
     def left(self) -> Left:
         """Tell what there is to do now."""
         promised, own, due = self.promised, False, _NEVER
-        for task in self._tasks.values():
+        for task in self._looked.values():
             if task.due_ms is not None and task.due_ms < due:
                 due = task.due_ms
             if task.telling:

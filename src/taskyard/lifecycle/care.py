@@ -49,6 +49,7 @@ def doctor(txn: Txn, now: Millis) -> list[Finding]:
 
 def repair(transact: Transact, findings: Iterable[Finding], actor: str = "") -> int:
     """Mend what can be mended; say how many findings that were."""
+    transact = _afresh(transact)
     mendable = [one for one in findings if one.mendable]
     tasks = sorted({int(one.subject) for one in mendable if one.kind in {finding.TASK, finding.ATTEMPT}})
     # First every row on its own, then the graphs, which follow from them; moves come last, when all numbers are good.
@@ -61,6 +62,19 @@ def repair(transact: Transact, findings: Iterable[Finding], actor: str = "") -> 
     transact(lambda corridor: _mend_strays(corridor, mendable))
     transact(lambda corridor: _audit(corridor, mendable, actor))
     return len(mendable)
+
+
+def _afresh(transact: Transact) -> Transact:
+    """Go by what is stored: what is known by heart may be better than that, and what is mended is not known yet."""
+
+    def carry_out(act: Callable[[Corridor], None]) -> None:
+        def distrusting(corridor: Corridor) -> None:
+            corridor.txn.memory.distrust()
+            act(corridor)
+
+        transact(distrusting)
+
+    return carry_out
 
 
 def _found(txn: Txn, now: Millis) -> Iterator[Finding]:

@@ -16,9 +16,9 @@ from taskyard.lifecycle.commands import Poll
 from taskyard.lifecycle.move import Move, Taker
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Lease
-from taskyard.store.records import TaskRecord
+from taskyard.store.records import Caller, TaskRecord
 from taskyard.store.sessions import Row
-from taskyard.store.verbs.fleet import Caller, QueueRow
+from taskyard.store.verbs.fleet import QueueRow
 
 #: How many tasks one poll can get: more would be hoarded while other bots are idle.
 WANT_MAX: Final = 256

@@ -15,7 +15,8 @@ from taskyard.lifecycle.diary import CONNECTED, ENDED, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.store.verbs.fleet import BotRecord, Caller, dimensions_text
+from taskyard.store.records import Caller
+from taskyard.store.verbs.fleet import BotRecord, dimensions_text
 
 #: How many polls and sessions of a bot are remembered. A few can be under way; a copy that comes later is news.
 KEPT_MAX: Final = 8

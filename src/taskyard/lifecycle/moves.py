@@ -61,7 +61,7 @@ class Corridor:
         self.ready: list[tuple[TaskRecord, Signal]] = []
         self.stirred: list[int | None] = []
         self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
-        self._tasks: dict[int, TaskRecord] = {}
+        self._looked: dict[int, TaskRecord] = {}
         self._sheet = Sheet()
         self._sums: dict[int, _Sum] = {}
         self._graphs: dict[int, GraphRecord] = {}
@@ -73,13 +73,13 @@ class Corridor:
 
     def look(self, ids: Collection[int]) -> dict[int, TaskRecord]:
         """Give the tasks with these ids; nobody else moves them before this transaction ends."""
-        for task in self.txn.tasks.look([id for id in ids if id not in self._tasks]):
-            self._tasks[task.id] = task
-        return {id: self._tasks[id] for id in ids if id in self._tasks}
+        found = self.txn.tasks.recall(ids)
+        self._looked.update(found)
+        return found
 
     def known(self, id: int) -> TaskRecord | None:
-        """Give a task if this transaction has looked at it: it may know better than the database by now."""
-        return self._tasks.get(id)
+        """Give a task if this transaction knows it: it may know better than the database by now."""
+        return self.txn.tasks.known(id)
 
     def graph(self, id: int) -> GraphRecord:
         """Give a graph as it was when this transaction first asked."""

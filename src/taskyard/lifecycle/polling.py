@@ -11,7 +11,7 @@ from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.renew import renew
 from taskyard.lifecycle.resolve import resolve
-from taskyard.store.verbs.fleet import Caller
+from taskyard.store.records import Caller
 
 
 @value

@@ -198,6 +198,16 @@ class GraphRecord:
     loader: str | None
 
 
+@value
+class Caller:
+    """A bot that speaks: its session, its latest polls, and the version of what is known about it."""
+
+    session: str
+    polls: str  # a line each, the newest first
+    missing: bool
+    version: int
+
+
 def graph_record(row: Row) -> GraphRecord:
     """Read a row of `look_graphs`."""
     return GraphRecord(row[0], GraphState(row[1]), Tally(*row[2:5]), *row[5:])

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from taskyard.store.memory import Memory
 from taskyard.store.sessions import Busy, Gone, Row, Taken
 from taskyard.store.statements import SQLITE, for_sqlite, for_sqlite_many, statements
 from taskyard.store.txn import Txn
@@ -40,6 +41,8 @@ class SqliteStore:
         self._writer = _connect(path)
         self._writer.execute("PRAGMA synchronous = FULL")
         self._writer.execute("PRAGMA foreign_keys = ON")
+        self._memory = Memory()
+        self._version = -1  # of the database, as others have written it
         self._idle: deque[sqlite3.Connection] = deque()  # readers that nobody uses just now
 
     @contextmanager
@@ -47,9 +50,10 @@ class SqliteStore:
         """One transaction; it is durable when the block ends, and undone if the block fails."""
         self._run("BEGIN IMMEDIATE")
         try:
-            yield Txn(SqliteSession(self._writer))
+            yield Txn(SqliteSession(self._writer), self._recalled())
             self._run("COMMIT")
         except BaseException:
+            self._memory.forget()
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
@@ -76,6 +80,15 @@ class SqliteStore:
             self._writer.execute(text)
         except sqlite3.Error as error:
             raise _fault(error) from error
+
+    def _recalled(self) -> Memory:
+        """Give what is known by heart; nothing, if somebody else has written since."""
+        (version,) = self._writer.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self._memory.forget()
+        self._memory.begin()
+        return self._memory
 
     def _reader(self) -> sqlite3.Connection:
         try:

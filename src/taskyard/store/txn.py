@@ -1,5 +1,6 @@
 """A transaction as the rooms see it: verbs that take and return sets, grouped by what they are about."""
 
+from taskyard.store.memory import Memory
 from taskyard.store.sessions import Session
 from taskyard.store.verbs import Attempts, Bots, Care, Edges, Events, Graphs, Notes, Passes, Queues, Tasks
 
@@ -7,16 +8,19 @@ from taskyard.store.verbs import Attempts, Bots, Care, Edges, Events, Graphs, No
 class Txn:
     """One open transaction of either database."""
 
-    __slots__ = ("attempts", "bots", "care", "edges", "events", "graphs", "notes", "passes", "queues", "tasks")
+    __slots__ = (
+        "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues", "tasks",
+    )  # fmt: skip
 
-    def __init__(self, session: Session) -> None:
-        self.tasks = Tasks(session)
-        self.graphs = Graphs(session)
+    def __init__(self, session: Session, memory: Memory | None = None) -> None:
+        self.memory = memory or Memory()
+        self.tasks = Tasks(session, self.memory)
+        self.graphs = Graphs(session, self.tasks)
         self.edges = Edges(session)
         self.attempts = Attempts(session)
         self.events = Events(session)
         self.notes = Notes(session)
         self.queues = Queues(session)
-        self.bots = Bots(session)
+        self.bots = Bots(session, self.memory)
         self.passes = Passes(session)
         self.care = Care(session)

@@ -1,6 +1,6 @@
 """Verbs about the fleet: bots, and the queues they serve."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -9,6 +9,8 @@ from taskyard.core.fleet import BotFacts
 from taskyard.core.matching import Dimensions
 from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis
+from taskyard.store.memory import Memory
+from taskyard.store.records import Caller
 from taskyard.store.sessions import Row, Session
 
 _DIMENSIONS = msgspec.json.Decoder(Dimensions)
@@ -40,16 +42,6 @@ class BotRecord:
 
 
 @value
-class Caller:
-    """A bot that speaks: its session, its latest polls, and the version of what is known about it."""
-
-    session: str
-    polls: str  # a line each, the newest first
-    missing: bool
-    version: int
-
-
-@value
 class QueueRow:
     """All waiting slices with one set of dimensions."""
 
@@ -64,31 +56,41 @@ class QueueRow:
 class Bots:
     """What the table `bot` and those beside it can be asked and told."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_memory", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, memory: Memory) -> None:
         self._session = session
+        self._memory = memory
 
     def look(self, ids: Collection[str]) -> dict[str, BotRecord]:
         """Read bots; how many attempts each runs is not counted here."""
         return {row[0]: _bot(row, 0, row[12]) for row in self._session.rows("look_bots", ids)} if ids else {}
 
     def greet(self, ids: Collection[str]) -> dict[str, Caller]:
-        """Read what is needed to hear bots."""
-        found = self._session.rows("greet_bots", ids) if ids else []
-        return {row[0]: Caller(row[1], row[2], row[3] == 1, row[4]) for row in found}
+        """Give what is needed to hear bots."""
+        known = self._memory.bots
+        unknown = [id for id in ids if id not in known]
+        for row in self._session.rows("greet_bots", unknown) if unknown else ():
+            known[row[0]] = Caller(row[1], row[2], row[3] == 1, row[4])
+        return {id: known[id] for id in ids if id in known}
 
     def fleet(self) -> list[BotRecord]:
         """Read every bot, with how many attempts it runs."""
         return [_bot(row, row[12]) for row in self._session.rows("fleet")]
 
-    def see(self, rows: Sequence[Row]) -> None:
+    def see(self, rows: Sequence[tuple[str, str, Millis]]) -> None:
         """Note that bots were heard of: id, polls, moment."""
         self._session.each("see_bots", rows)
+        known = self._memory.bots
+        for id, polls, _ in rows:
+            bot = known.get(id)
+            if bot is not None:
+                known[id] = Caller(bot.session, polls, False, bot.version)
 
     def begin(self, rows: Sequence[Row]) -> None:
         """Begin sessions: id, session, replaced, slots, first seen, last seen, quarantined, maintenance, draining."""
         self._session.each("add_bots", rows)
+        self._forget(row[0] for row in rows)
 
     def set_dimensions(self, rows: Sequence[Row]) -> None:
         """Write what bots have: id, dimensions."""
@@ -98,14 +100,17 @@ class Bots:
         """Write what an admin says about bots: id, quarantined, maintenance, draining, terminated."""
         self._session.each("set_bot_settings", rows)
         self._session.each("renew_bots", [(row[0],) for row in rows])
+        self._forget(row[0] for row in rows)
 
     def end(self, ids: Collection[str]) -> None:
         """Note that bots said goodbye."""
         self._session.each("end_bots", [(id,) for id in ids])
+        self._forget(ids)
 
     def miss(self, ids: Collection[str]) -> None:
         """Note that the silence of bots was noticed."""
         self._session.each("miss_bots", [(id,) for id in ids])
+        self._forget(ids)
 
     def silent(self, before: Millis, count: int) -> list[str]:
         """Name bots that were last heard of before a moment and are not known to be missing."""
@@ -130,6 +135,10 @@ class Bots:
     def add_queues(self, rows: Sequence[Row]) -> None:
         """Write which queues bots serve: bot, queue."""
         self._session.each("add_bot_queues", rows)
+
+    def _forget(self, ids: Iterable[str]) -> None:
+        for id in ids:
+            self._memory.bots.pop(id, None)
 
 
 class Queues:

@@ -9,6 +9,7 @@ from typing import Final
 from taskyard.core.machine import FINAL
 from taskyard.core.values import value
 from taskyard.core.words import Millis, On, State
+from taskyard.store.memory import Memory
 from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
 from taskyard.store.sessions import Row, Session
 
@@ -43,14 +44,27 @@ _SHAPED = {
 class Tasks:
     """What the table `task` and those beside it can be asked and told."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_memory", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, memory: Memory) -> None:
         self._session = session
+        self._memory = memory
 
     def look(self, ids: Collection[int]) -> list[TaskRecord]:
         """Read tasks, in the order of their ids; nobody else moves them before this transaction ends."""
         return [task_record(row) for row in self._session.rows("look_tasks", ids)] if ids else []
+
+    def recall(self, ids: Collection[int]) -> dict[int, TaskRecord]:
+        """Give tasks as this transaction has made them; whoever is not known by heart is looked at."""
+        known = self._memory.tasks
+        unknown = [id for id in ids if id not in known]
+        for task in self.look(unknown):
+            known[task.id] = task
+        return {id: known[id] for id in ids if id in known}
+
+    def known(self, id: int) -> TaskRecord | None:
+        """Give a task if it is known by heart: it may not be written yet."""
+        return self._memory.tasks.get(id)
 
     def carry(self, moved: Sequence[tuple[TaskRecord, State]], shape: Shape = Shape.ANY) -> None:
         """Write tasks that moved, each with the last state it came from; refuse if one is not where it was looked at.
@@ -120,6 +134,7 @@ class Tasks:
     def unhide(self, ids: Collection[int]) -> None:
         """Tasks are loaded."""
         self._session.each("unhide", [(id,) for id in ids])
+        self._memory.fade()
 
     def due(self, now: Millis, count: int) -> dict[int, Millis]:
         """Name the tasks about which the clock has something to say, and since when; the longest due first."""
@@ -132,6 +147,7 @@ class Tasks:
     def let_go(self, bots: Collection[str], until: Millis, due: Millis) -> None:
         """End the leases of all that bots have; the clock sees to the rest."""
         self._session.run("let_go", bots, until, due)
+        self._memory.fade()
 
     def candidates(self, queues: Collection[int], count: int) -> list[Row]:
         """Name the first `count` of each queue: id, queue, priority, created, not_by."""
@@ -145,15 +161,17 @@ class Tasks:
         """Forget tasks that nobody ever saw, and everything beside them."""
         for name in _DROPS if ids else ():
             self._session.run(name, ids)
+        self._memory.fade()
 
 
 class Graphs:
     """What the table `graph` and the one beside it can be asked and told."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_session", "_tasks")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, tasks: Tasks) -> None:
         self._session = session
+        self._tasks = tasks
 
     def look(self, ids: Collection[int]) -> list[GraphRecord]:
         """Read graphs, in the order of their ids; nobody else changes them before this transaction ends."""
@@ -205,7 +223,7 @@ class Graphs:
         found = self._session.rows("loaded_page", id, count)
         edges = list(accumulate(row[1] for row in found))
         ids = [row[0] for row in found[: max(1, bisect(edges, DROPPED_EDGES_MAX))]]
-        Tasks(self._session).drop(ids)
+        self._tasks.drop(ids)
         gone = len(ids) == len(found) < count
         if gone:
             self._session.run("drop_graph_definition", id)
