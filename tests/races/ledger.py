@@ -79,8 +79,8 @@ def read(url: str) -> Ledger:
         }
         ledger.graphs = {row["id"]: row for row in tables.rows("SELECT * FROM graph WHERE loader IS NULL")}
         for row in tables.rows("SELECT * FROM event ORDER BY graph_id, number"):
-            ledger.facts.setdefault(row["graph_id"], []).append(_fact(row))
-            ledger.about.setdefault(row["subject_id"], []).append(_fact(row))
+            ledger.facts.setdefault(row["graph_id"], []).extend(_facts(row))
+            ledger.about.setdefault(row["subject_id"], []).extend(_facts(row))
         for row in tables.rows("SELECT * FROM outbox ORDER BY graph_id, number"):
             subjects = set(json.loads(row["subjects"]))
             happened = [fact for fact in ledger.facts.get(row["graph_id"], []) if fact.subject in subjects]
@@ -230,9 +230,12 @@ def _go_together(holders: list[tuple[int, str | None]]) -> bool:
     return len(holders) < 2 or (len(parties) == 1 and None not in parties)
 
 
-def _fact(row: dict[str, Any]) -> Fact:
-    _, source, target, signal, attempt, bot, _ = json.loads(row["fact"])
-    return Fact(row["subject_id"], row["number"], row["graph_id"], source, target, signal, attempt, bot)
+def _facts(row: dict[str, Any]) -> list[Fact]:
+    facts = json.loads(row["facts"])
+    return [
+        Fact(row["subject_id"], number, row["graph_id"], source, target, signal, attempt, bot)
+        for number, (_, source, target, signal, attempt, bot, _) in enumerate(facts, row["number"] - len(facts) + 1)
+    ]
 
 
 class _Tables:

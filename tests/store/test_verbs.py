@@ -167,7 +167,7 @@ def test_a_key_that_is_in_use_is_taken(store: Store, table: str) -> None:
             case "dimensions":
                 txn.queues.add([(6, 2, 5, "any", "", "x")], 1)
             case _:
-                txn.events.add([(1, 1, 1, "[]")])
+                txn.events.add([(1, 0, {1: ["[]"]})])
 
     with store.write() as txn:
         add_graph(txn)
@@ -332,16 +332,18 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
 
 def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None:
     happened = fact(NOW, spelled("a", "b", "c"), 2, 'bot \N{SNOWMAN} "', "r")
-    rows = [(7, number, 1, happened) for number in (1, 2, 4)]
+    turned = fact(NOW, spelled(None, "running", None), None, None, None)
     events = [EventRow(7, number, 1, NOW, "a", "b", "c", 2, 'bot \N{SNOWMAN} "', "r") for number in (1, 2)]
     with store.write() as txn:
-        txn.events.add([*rows, (1, 3, 1, fact(NOW, spelled(None, "running", None), None, None, None))])
-        txn.events.put_out([(1, rows[:2]), (3, []), (2, rows[2:]), (1, rows[2:])])
+        txn.events.add([(1, 0, {7: [happened, happened], 1: [turned]}), (3, 5, {}), (2, 1, {9: [happened]})])
+        txn.events.add([(1, 3, {7: [happened]})])
+        assert txn.events.of(7, 0, 1) == events
         assert txn.events.of(7, 1, 1) == events[1:]
         assert [event.number for event in txn.events.of(7, 0, 9)] == [1, 2, 4]
+        assert [event.number for event in txn.events.of(7, 2, 9)] == [4]
         told = txn.events.outbox(9)
-        assert [(one.graph, one.number, len(one.events)) for one in told] == [(1, 2, 2), (1, 4, 1), (2, 4, 1)]
-        assert told[0].events == tuple(events)
+        assert [(one.graph, one.number, len(one.events)) for one in told] == [(1, 3, 3), (1, 4, 1), (2, 2, 1)]
+        assert told[0].events == (*events, EventRow(1, 3, 1, NOW, None, "running", None, None, None, None))
         txn.events.drop_outgoing(told[:2])
         assert txn.events.outbox(9) == told[2:]
 

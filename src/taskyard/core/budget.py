@@ -30,6 +30,13 @@ from taskyard.core.words import Millis, Reason, Signal, State
 
 #: Beyond this growth, as a logarithm, any delay of a millisecond or more has reached the longest.
 _GROWTH_MAX: Final = log(RERUN_DELAY_MAX_MS) + 1
+#: The words of every life, by names of their own: a word is slow to get at through its class.
+_ADMIT: Final = Signal.ADMIT
+_CLAIM: Final = Signal.CLAIM
+_SUCCEED: Final = Signal.SUCCEED
+_RUNNING: Final = State.RUNNING
+_DONE: Final = Reason.DONE
+_MOVE: Final = Outcome.MOVE
 
 
 @value
@@ -141,21 +148,12 @@ def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, 
         raise ValueError(f"{signal} is no word about an attempt")
     if attempt != life.attempt or life.state not in LEASED:
         return _told_late(life, attempt, signal)
-    ended = Life(
-        life.state,
-        life.attempt,
-        life.began_after,
-        signal,
-        life.round,
-        life.reruns_used,
-        life.retries_used,
-        life.slice_index,
-        life.waits_since_ms,
-        life.not_before_ms,
-    )
     reason = _why_ended(life, rules, signal, now, exit_code)
-    again = None if signal is Signal.SUCCEED else _again(ended, rules, signal, now, exit_code)
-    return _rule(life, signal, reason, ended, again)
+    if signal is _SUCCEED:
+        target = _moved(life, signal)
+        return Ruling(_MOVE, target, False, _ended(life, signal, target), reason)
+    ended = _ended(life, signal, life.state)
+    return _rule(life, signal, reason, ended, _again(ended, rules, signal, now, exit_code))
 
 
 def overdue(life: Life, rules: Rules, now: Millis) -> Ruling:
@@ -210,7 +208,7 @@ def rerun(life: Life, rules: Rules, now: Millis) -> Ruling:
 def admitted(life: Life, now: Millis) -> Life:
     """Give the life of a task that is let in: from now on it waits for a bot, if it did not already."""
     return Life(
-        _moved(life, Signal.ADMIT),
+        _moved(life, _ADMIT),
         life.attempt,
         life.began_after,
         life.ended,
@@ -238,7 +236,7 @@ def claimed(life: Life) -> Life:
     """Give the life of a task that a bot takes: its next attempt begins."""
     # Its wait is over: should it be tried again, it waits anew. A long attempt does not use up the patience of a slice.
     return Life(
-        _moved(life, Signal.CLAIM),
+        _moved(life, _CLAIM),
         life.attempt + 1,
         life.began_after,
         None,
@@ -324,6 +322,13 @@ def back_off_ms(rules: Rules, reruns_used: int) -> int:
     return min((2 * top + bottom) // (2 * bottom), RERUN_DELAY_MAX_MS)
 
 
+def _ended(life: Life, signal: Signal, state: State) -> Life:
+    return Life(
+        state, life.attempt, life.began_after, signal, life.round, life.reruns_used, life.retries_used,
+        life.slice_index, life.waits_since_ms, life.not_before_ms,
+    )  # fmt: skip
+
+
 def _told_late(life: Life, attempt: int, signal: Signal) -> Ruling:
     # The same word again is welcome. Another word about an ended attempt, or any about an older one, is refused.
     told_before = attempt == life.attempt and signal is life.ended
@@ -331,13 +336,15 @@ def _told_late(life: Life, attempt: int, signal: Signal) -> Ruling:
 
 
 def _why_ended(life: Life, rules: Rules, signal: Signal, now: Millis, exit_code: int | None) -> Reason | None:
-    if life.state is State.STOPPING:
+    if life.state is not _RUNNING:
         return Reason.ASKED
+    if signal is _SUCCEED:
+        return _DONE
     if signal is Signal.FAIL:
         return None if exit_code is None else Reason.EXIT_CODE
     if signal is Signal.LOSE:
         return Reason.DEADLINE if past(rules.deadline_ms, now) else Reason.BOT_LOST
-    return Reason.DONE if signal is Signal.SUCCEED else Reason.DEADLINE
+    return Reason.DEADLINE
 
 
 def _again(life: Life, rules: Rules, signal: Signal, now: Millis, exit_code: int | None) -> Life | None:
@@ -403,5 +410,5 @@ def _unmoved(life: Life, outcome: Outcome) -> Ruling:
 
 def _moved(life: Life, signal: Signal) -> State:
     answer = step(life.state, signal)
-    assert answer.outcome is Outcome.MOVE, f"cannot {signal} a task that is {life.state}"
+    assert answer.outcome is _MOVE, f"cannot {signal} a task that is {life.state}"
     return answer.target

@@ -163,15 +163,9 @@ def _write_graph(corridor: Corridor, graph: GraphRecord, totals: Totals) -> None
     newest = totals.newest
     if totals.told is not None and totals.told != totals.state:
         # Others were told something that was not so.
+        told = fact(corridor.now, spelled(totals.told, totals.state, None), None, None, None)
+        corridor.txn.events.add([(graph.id, newest, {graph.id: [told]})])
         newest += 1
-        event = (
-            graph.id,
-            newest,
-            graph.id,
-            fact(corridor.now, spelled(totals.told, totals.state, None), None, None, None),
-        )
-        corridor.txn.events.add([event])
-        corridor.txn.events.put_out([(graph.id, [event])])
     row = (graph.id, totals.state, totals.active, totals.behind, totals.unhandled, newest, corridor.now)
     corridor.txn.graphs.turn([row])
 

@@ -24,6 +24,9 @@ from taskyard.store.verbs.fleet import QueueRow
 WANT_MAX: Final = 256
 #: How often a claim looks further down its queues when the first there are not for this bot.
 LOOKS_MAX: Final = 4
+#: The words of every life, by names of their own: a word is slow to get at through its class.
+_CLAIM: Final = Signal.CLAIM
+_TAKEN: Final = REASONS[_CLAIM]
 
 
 @value
@@ -150,7 +153,7 @@ def _lease_out(corridor: Corridor, wishes: Sequence[Wish], chosen: dict[int, lis
             if until is None:
                 continue  # its deadline has passed; the next sweep ends it
             taker = Taker(poll.bot, poll.session, poll.poll, until)
-            moves.append(Move(task, Signal.CLAIM, budget.claimed(task.life), REASONS[Signal.CLAIM], taker))
+            moves.append(Move(task, _CLAIM, budget.claimed(task.life), _TAKEN, taker))
             leased[place].append(task)
     corridor.send(moves)
     return leased

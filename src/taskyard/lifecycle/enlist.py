@@ -94,8 +94,13 @@ def lose(corridor: Corridor, bots: Sequence[str]) -> None:
 
 def _with_line(known: str, line: str) -> str:
     """Remember one more poll or session: a late copy of any that is remembered is told apart from news."""
-    lines = known.split("\n") if known else []
-    return known if line in lines else "\n".join([line, *lines[: KEPT_MAX - 1]])
+    if not known:
+        return line
+    if line in known and line in known.split("\n"):
+        return known
+    if known.count("\n") >= KEPT_MAX - 1:
+        known = known[: known.rindex("\n")]
+    return f"{line}\n{known}"
 
 
 def _replaced(bot: BotRecord | None, session: str) -> str:

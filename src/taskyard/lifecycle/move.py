@@ -1,10 +1,15 @@
 """One task along one arrow: what a room hands to the corridor."""
 
+from typing import Final
+
 from taskyard.core.budget import Life
 from taskyard.core.machine import REASONS, Outcome, step
 from taskyard.core.values import value
 from taskyard.core.words import Millis, Reason, Signal
 from taskyard.store.records import TaskRecord
+
+#: By a name of its own: a word is slow to get at through its class.
+_MOVE: Final = Outcome.MOVE
 
 
 @value
@@ -31,6 +36,7 @@ class Move:
 
 def move_by(task: TaskRecord, signal: Signal, reason: Reason | None = None) -> Move:
     """Make the move of a signal that changes nothing but the state."""
-    answer = step(task.state, signal)
-    assert answer.outcome is Outcome.MOVE, f"cannot {signal} a task that is {task.state}"
-    return Move(task, signal, task.life.at(answer.target), reason or REASONS[signal])
+    life = task.life
+    answer = step(life.state, signal)
+    assert answer.outcome is _MOVE, f"cannot {signal} a task that is {life.state}"
+    return Move(task, signal, life.at(answer.target), reason or REASONS[signal])

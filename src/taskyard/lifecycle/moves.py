@@ -7,7 +7,8 @@ of it made of the graphs, and the events, numbered by their graph while its row 
 One corridor is one transaction. It decides nothing: the machine says where a signal leads, the core says the rest.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,7 +41,7 @@ class _Sum:
     active: int = 0
     behind: int = 0
     unhandled: int = 0
-    events: list[tuple[int, str]] = field(default_factory=list)  # subjects and facts, in order
+    facts: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))  # by subject, in order
     started: bool = False
 
 
@@ -141,13 +142,13 @@ class Corridor:
 
     def born(self, graph: int) -> None:
         """Note that a graph was born."""
-        self._sum(graph).events.append((graph, _turned(None, GraphState.RUNNING, self.now)))
+        self._sum(graph).facts[graph].append(_turned(None, GraphState.RUNNING, self.now))
 
     def change(self, task: TaskRecord) -> None:
         """Note that something about a task changed though it did not move; `send` or `close` writes it."""
         self._sheet.change(task)
 
-    def recount(self, tasks: Iterable[TaskRecord]) -> None:
+    def recount(self, tasks: Mapping[int, TaskRecord]) -> None:
         """Note that the edges of tasks know something else now."""
         self._sheet.recount(tasks)
 
@@ -175,15 +176,8 @@ class Corridor:
         self.txn.passes.stir(self.stirred)
         graphs = self.txn.graphs.look(sorted(self._sums))
         dealing.check_rounds(self)
-        turned: list[Row] = []
-        happened: list[tuple[int, list[Row]]] = []
-        for graph in graphs:
-            row, events = self._turn(graph, self._sums[graph.id])
-            turned.append(row)
-            happened.append((graph.id, events))
-        self.txn.graphs.turn(turned)
-        self.txn.events.add([event for _, events in happened for event in events])
-        self.txn.events.put_out(happened)
+        self.txn.graphs.turn([self._turn(graph, self._sums[graph.id]) for graph in graphs])
+        self.txn.events.add([(graph.id, graph.events, self._sums[graph.id].facts) for graph in graphs])
 
     # How it is done.
 
@@ -209,7 +203,7 @@ class Corridor:
                 task.lease_until_ms = taker.until_ms
                 sheet.begin(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now
-            added.events.append((task.id, fact(now, way.spelled, life.attempt, bot, reason)))
+            added.facts[task.id].append(fact(now, way.spelled, life.attempt, bot, reason))
             if task.handles or not way.is_over:
                 self._follow(move, source, way)
             sheet.move(task, source, way.shape)
@@ -270,7 +264,7 @@ class Corridor:
         """Tell whether gates of a graph were asked as if it were not canceled."""
         return graph in self._graphs and not self.canceled(graph)
 
-    def _turn(self, graph: GraphRecord, added: _Sum) -> tuple[Row, list[Row]]:
+    def _turn(self, graph: GraphRecord, added: _Sum) -> Row:
         if graph.canceled_ms is not None and (added.started or self._thought_uncanceled(graph.id)):
             raise Busy("the graph was canceled meanwhile")
         had = graph.tally
@@ -279,12 +273,9 @@ class Corridor:
         if state is not graph.state:
             if not changeable(graph.state):
                 raise Busy("the graph ended meanwhile")
-            added.events.append((graph.id, _turned(graph.state, state, self.now)))
-        numbered: list[Row] = [
-            (subject, number, graph.id, told) for number, (subject, told) in enumerate(added.events, graph.events + 1)
-        ]
-        events = graph.events + len(numbered)
-        return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now), numbered
+            added.facts[graph.id].append(_turned(graph.state, state, self.now))
+        events = graph.events + sum(map(len, added.facts.values()))
+        return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now)
 
 
 def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:

@@ -4,7 +4,7 @@ A task with no mutex, no limit and a pool without capacity is never seen by a pa
 transaction that made it pending. Every other one is left to the next pass.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from taskyard.core import budget
 from taskyard.core.budget import Life
@@ -19,13 +19,18 @@ from taskyard.store.verbs.fleet import dimensions_text
 if TYPE_CHECKING:
     from taskyard.lifecycle.moves import Corridor
 
+#: The words of every life, by names of their own: a word is slow to get at through its class.
+_RELEASE: Final = Signal.RELEASE
+_ADMIT: Final = Signal.ADMIT
+_LET_IN: Final = REASONS[_ADMIT]
+
 
 def judged(corridor: "Corridor") -> list[Move]:
     """Move on those that became pending and that nothing holds; leave the others to a pass."""
     ready, corridor.ready = corridor.ready, []
     moves = []
     for task, signal in ready:
-        move = _on_its_slice(corridor, task) if signal is Signal.RELEASE else None
+        move = _on_its_slice(corridor, task) if signal is _RELEASE else None
         move = move or _admitted(corridor, task)
         if move is not None:
             moves.append(move)
@@ -47,7 +52,10 @@ def put_on_slice(corridor: "Corridor", task: TaskRecord, life: Life) -> None:
 
 def _on_its_slice(corridor: "Corridor", task: TaskRecord) -> Move | None:
     """Begin with the first slice that some bot could serve, or that waits for one."""
-    if all(one.wait_for_capacity for one in task.rules.slices):
+    for one in task.rules.slices:
+        if not one.wait_for_capacity:
+            break
+    else:
         return None
     ruling = budget.choose_slice(task.life, task.rules, capacity(corridor, task))
     if ruling.outcome is not Outcome.MOVE:
@@ -69,7 +77,7 @@ def _admitted(corridor: "Corridor", task: TaskRecord) -> Move | None:
     begins = task.life.not_before_ms
     if corridor.canceled(task.graph) or (begins is not None and begins > corridor.now):
         return None
-    return Move(task, Signal.ADMIT, budget.admitted(task.life, corridor.now), REASONS[Signal.ADMIT])
+    return Move(task, _ADMIT, budget.admitted(task.life, corridor.now), _LET_IN)
 
 
 def _definition(corridor: "Corridor", task: TaskRecord) -> Task:

@@ -5,6 +5,7 @@ that is no longer the bot's is refused and changes nothing.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from taskyard.core import budget
 from taskyard.core.budget import Ruling
@@ -16,6 +17,10 @@ from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Done, Refusal
 from taskyard.store.records import TaskRecord
+
+#: The words of every life, by names of their own: a word is slow to get at through its class.
+_LOSE: Final = Signal.LOSE
+_MOVE: Final = Outcome.MOVE
 
 
 def resolve(corridor: Corridor, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
@@ -46,16 +51,16 @@ def _judge(
         is_echo = _was_told(corridor, task, bot, report)
         return Done(task.id, task.state, echo=True) if is_echo else _lost(task, report)
     ruling = budget.report(task.life, task.rules, report.attempt, report.signal, corridor.now, report.exit_code)
-    if ruling.outcome is Outcome.ILLEGAL:
-        return _lost(task, report)
-    if ruling.outcome is Outcome.MOVE:
+    if ruling.outcome is _MOVE:
         moves[task.id] = _move(task, report, ruling)
-    return Done(task.id, ruling.target, echo=ruling.outcome is Outcome.ECHO)
+        return Done(task.id, ruling.target)
+    return Done(task.id, ruling.target, echo=True) if ruling.outcome is Outcome.ECHO else _lost(task, report)
 
 
 def _is_theirs(task: TaskRecord, bot: str, report: Report) -> bool:
-    holds = task.bot == bot if task.state in LEASED else True  # an ended attempt is told apart by its fence
-    return holds and report.attempt == task.life.attempt and report.fence == task.fence
+    life = task.life
+    holds = task.bot == bot if life.state in LEASED else True  # an ended attempt is told apart by its fence
+    return holds and report.attempt == life.attempt and report.fence == task.fence
 
 
 def _was_told(corridor: Corridor, task: TaskRecord, bot: str, report: Report) -> bool:
@@ -75,10 +80,11 @@ def _lost(task: TaskRecord, report: Report) -> Refusal:
 
 
 def _move(task: TaskRecord, report: Report, ruling: Ruling) -> Move:
-    if report.signal is Signal.LOSE:
+    signal = report.signal
+    if signal is _LOSE:
         task.not_by = task.bot
-    reason = ruling.reason or report.reason or REASONS[report.signal]
-    return Move(task, report.signal, ruling.life_after, reason, exit_code=report.exit_code)
+    reason = ruling.reason or report.reason or REASONS[signal]
+    return Move(task, signal, ruling.life_after, reason, None, report.exit_code)
 
 
 def _keep_results(

@@ -4,7 +4,8 @@ Several moves of one task are written as one: from where it was looked at to whe
 what many tasks went through is written by one statement, so the cost of a transaction follows its tasks, not its steps.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Final
 
 from taskyard.core.budget import due_at
@@ -22,6 +23,7 @@ _TOGETHER: Final[Mapping[tuple[Shape, Shape], Shape]] = {
 }
 #: The shapes that write what edges know.
 _WITH_EDGES: Final = frozenset({Shape.READY, Shape.SENT})
+_ANY: Final = Shape.ANY
 
 
 class Sheet:
@@ -41,17 +43,16 @@ class Sheet:
         """A task came from `source` to where it is, by a move that can change the columns of `shape`."""
         id = task.id
         if id in self._moved:
-            shape = _TOGETHER.get((self._moved[id][2], shape), Shape.ANY)
+            shape = _TOGETHER.get((self._moved[id][2], shape), _ANY)
         self._moved[id] = (task, source, shape)
 
     def change(self, task: TaskRecord) -> None:
         """Something about a task changed."""
         self._changed[task.id] = task
 
-    def recount(self, tasks: Iterable[TaskRecord]) -> None:
+    def recount(self, tasks: Mapping[int, TaskRecord]) -> None:
         """The edges of tasks know something else."""
-        for task in tasks:
-            self._recounted[task.id] = task
+        self._recounted.update(tasks)
 
     def begin(self, attempt: Row) -> None:
         """An attempt began."""
@@ -78,10 +79,10 @@ class Sheet:
         self._clear()
 
     def _write_moves(self, txn: Txn, now: Millis) -> None:
-        by_shape: dict[Shape, list[tuple[TaskRecord, State]]] = {}
+        by_shape: dict[Shape, list[tuple[TaskRecord, State]]] = defaultdict(list)
         for id, (task, source, shape) in self._moved.items():
             task.due_ms = due_at(task.life, task.rules, task.lease_until_ms, now)
             whole = id in self._changed or (id in self._recounted and shape not in _WITH_EDGES)
-            by_shape.setdefault(Shape.ANY if whole else shape, []).append((task, source))
+            by_shape[_ANY if whole else shape].append((task, source))
         for shape, moved in by_shape.items():
             txn.tasks.carry(moved, shape)

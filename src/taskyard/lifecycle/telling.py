@@ -7,7 +7,7 @@ transaction leaves a note, and its dependents are told page by page.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from taskyard.core.graph.gate import Edges, EdgeState, known, shift
 from taskyard.core.graph.verdict import Handlers
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 #: How many edges one page tells.
 PAGE_MAX: Final = 1_000
+#: By a name of its own: a word is slow to get at through its class.
+_SUCCESS: Final = On.SUCCESS
+#: A task, and from where to where it went.
+_Told: TypeAlias = tuple[TaskRecord, State, State]
 
 
 def tell(corridor: "Corridor") -> None:
@@ -42,8 +46,7 @@ def page(corridor: "Corridor", note: Note) -> bool:
     if not done:
         edges = hearing.whole(edges, lambda edge: edge.dependent)
     latest = hearing.notes_of(corridor, [task], TELLING)[task.id][-1].id == note.id
-    told = [(edge, State(note.source), State(note.target)) for edge in edges]
-    _hear(corridor, {task.id: task} if latest else {}, told)
+    _hear(corridor, edges, {task.id: (task, State(note.source), State(note.target))}, latest)
     if done:
         _close_note(corridor, task, note, latest)
     else:
@@ -78,29 +81,30 @@ def _tell_dependents(corridor: "Corridor") -> None:
         left = corridor.txn.edges.leading([id for id in at_once if id >= reached])
         at_once = {id: told for id, told in at_once.items() if id not in left}
     corridor.untold -= len(edges)
-    told = [(edge, *at_once[edge.prerequisite][1:]) for edge in edges]
-    _hear(corridor, {id: told[0] for id, told in at_once.items()}, told)
-    _leave_notes(corridor, [each for each in telling if each[0].id not in at_once])
+    _hear(corridor, edges, at_once, True)
+    if len(at_once) < len(telling):
+        _leave_notes(corridor, [each for each in telling if each[0].id not in at_once])
 
 
-def _hear(
-    corridor: "Corridor", failing: Mapping[int, TaskRecord], told: Sequence[tuple[EdgeRow, State, State]]
-) -> None:
-    """Let dependents hear; `failing` has the prerequisites whose handlers are counted, should they have failed."""
-    dependents = corridor.look({edge.dependent for edge, _, _ in told})
+def _hear(corridor: "Corridor", edges: Sequence[EdgeRow], told: Mapping[int, _Told], counts: bool) -> None:
+    """Let dependents hear what is told of their prerequisites; say whether handlers of what has failed are counted."""
+    dependents = corridor.look({edge.dependent for edge in edges})
     handlers: list[EdgeRow] = []
     heard: dict[int, TaskRecord] = {}
-    for edge, source, target in told:
-        dependent = dependents[edge.dependent]
-        if edge.on is not On.SUCCESS and edge.prerequisite in failing and target in UNSUCCESSFUL:
+    for edge in edges:
+        on, dependent = edge.on, dependents[edge.dependent]
+        _, source, target = told[edge.prerequisite]
+        if on is not _SUCCESS and counts and target in UNSUCCESSFUL:
             handlers.append(edge)
-        edges = shift(dependent.edges, edge.on, source, target)
-        if edges is not dependent.edges:
-            dependent.edges = edges
+        known = dependent.edges
+        knows = shift(known, on, source, target)
+        if knows is not known:
+            dependent.edges = knows
             heard[dependent.id] = dependent
-    corridor.recount(heard.values())
+    corridor.recount(heard)
     corridor.ask(heard.values())
-    dealing.count_handlers(corridor, failing, handlers, dependents)
+    if handlers:
+        dealing.count_handlers(corridor, {id: task for id, (task, _, _) in told.items()}, handlers, dependents)
 
 
 def _leave_notes(corridor: "Corridor", left: Sequence[tuple[TaskRecord, State, State]]) -> None:

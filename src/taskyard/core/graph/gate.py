@@ -82,7 +82,7 @@ def gate(edges: Edges, join: Join = Join.ALL, on_impossible: Impossible = Imposs
     It only matters which of the counts are zero, so tasks can be asked in groups.
     """
     if _open(edges, join):
-        return Signal.RELEASE
+        return _RELEASE
     if not _shut(edges, join):
         return None
     return _ASKED[on_impossible] if _mendable(edges, join) else Signal.SKIP
@@ -92,7 +92,7 @@ def signals(state: State, asked: Signal | None, graph_canceled: bool = False) ->
     """Turn what the gate asks for into the signals that take a task there from `state`, in order."""
     if graph_canceled:
         return ()  # a canceled graph starts nothing, not even a handler of the cancel
-    if state is State.UNSCHEDULED:
+    if state is _UNSCHEDULED:
         return (asked,) if asked else ()
     if state not in _SHUT_BY or asked is _SHUT_BY[state]:
         return ()  # released or ended, or just where the gate wants it
@@ -101,6 +101,9 @@ def signals(state: State, asked: Signal | None, graph_canceled: bool = False) ->
     return (Signal.MEND, asked) if asked else (Signal.MEND,)
 
 
+#: The words of every life, by names of their own: a word is slow to get at through its class.
+_RELEASE = Signal.RELEASE
+_UNSCHEDULED = State.UNSCHEDULED
 #: Who goes where its edges want it. Whoever is under way or ended counts what they know, and goes by it when rerun.
 LISTENING = BEHIND | {State.SKIPPED}
 _KNOWN = {

@@ -41,7 +41,7 @@ SELECT task_id, number, bot_id, fence, ended_ms FROM attempt a
  ORDER BY task_id, number;
 
 -- survey_events(ids: ints, subject_id: int, number: int, count: int): what happened to tasks and graphs, in pages.
-SELECT subject_id, number, graph_id, fact FROM event
+SELECT subject_id, number, graph_id, facts FROM event
  WHERE subject_id IN (:ids) AND (subject_id, number) > (:subject_id, :number)
  ORDER BY subject_id, number LIMIT :count;
 

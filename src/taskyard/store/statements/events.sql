@@ -1,12 +1,12 @@
--- each add_events(subject_id: int, number: int, graph_id: int, fact: text): note what happened.
-INSERT INTO event (subject_id, number, graph_id, fact) VALUES (:subject_id, :number, :graph_id, :fact);
+-- each add_events(subject_id: int, number: int, graph_id: int, facts: text): note what happened.
+INSERT INTO event (subject_id, number, graph_id, facts) VALUES (:subject_id, :number, :graph_id, :facts);
 
 -- events_of(subject_id: int, after: int, count: int): what happened to a task or a graph, in order.
-SELECT subject_id, number, graph_id, fact FROM event
+SELECT subject_id, number, graph_id, facts FROM event
  WHERE subject_id = :subject_id AND number > :after ORDER BY number LIMIT :count;
 
 -- events_between(subjects: ints, first: int, last: int): what happened to some tasks and their graph, in order.
-SELECT subject_id, number, graph_id, fact FROM event
+SELECT subject_id, number, graph_id, facts FROM event
  WHERE subject_id IN (:subjects) AND number >= :first AND number <= :last ORDER BY number;
 
 -- each add_outbox(graph_id: int, number: int, first: int, subjects: text): keep what has to be told outside.

@@ -60,9 +60,10 @@ event = Table(
     "event",
     metadata,
     key("subject_id"),  # the task, or the graph itself
-    key("number"),  # counted by its graph
+    key("number"),  # of the last of them, counted by its graph; the others stand just before it
     Column("graph_id", whole(), nullable=False),
-    words("fact"),  # at, source, target, signal, attempt, bot, reason, as one JSON array: each column would cost time
+    # Of one transaction, in order: at, source, target, signal, attempt, bot, reason, each a JSON array within another.
+    words("facts"),
     sqlite_with_rowid=False,
 )
 

@@ -11,7 +11,7 @@ from taskyard.core.words import On, State
 from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
 from taskyard.store.sessions import Row, Session
 from taskyard.store.verbs.fleet import QueueRow, dimensions_of_text
-from taskyard.store.verbs.keeping import EventRow, event_row
+from taskyard.store.verbs.keeping import EventRow, event_rows
 
 _STATES = {state.value: state for state in State}
 _ONS = {on.value: on for on in On}
@@ -103,7 +103,8 @@ class Care:
 
     def events(self, ids: Collection[int], subject: int, number: int, count: int) -> list[EventRow]:
         """Read what happened to tasks and graphs, in pages by subject and number."""
-        return [event_row(row) for row in self._session.rows("survey_events", ids, subject, number, count)]
+        found = self._session.rows("survey_events", ids, subject, number, count)
+        return [event for row in found for event in event_rows(row)]
 
     # Everything else.
 

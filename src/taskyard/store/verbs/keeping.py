@@ -1,8 +1,8 @@
 """Verbs about what is kept: events, audit, answers, notes, and since when the service is up."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -40,19 +40,24 @@ class Outgoing:
 #: There are some thousand bots and some dozen reasons.
 _NAMES_KEPT: Final = 10_000
 _Name = str | None
+#: A graph, how many events it had before, and the facts about each subject, in order.
+Happened: TypeAlias = tuple[int, int, Mapping[int, Sequence[str]]]
 _Fact = tuple[int, _Name, str, _Name, int | None, _Name, _Name]
-_FACT = msgspec.json.Decoder(_Fact)
+_FACTS = msgspec.json.Decoder(list[_Fact])
 _SUBJECTS = msgspec.json.Decoder(list[int])
 
 
-def event_row(row: Row) -> EventRow:
-    """Read a row of `event`."""
-    return EventRow(row[0], row[1], row[2], *_FACT.decode(row[3]))
+def event_rows(row: Row) -> list[EventRow]:
+    """Read a row of `event`: the facts of one transaction about one subject."""
+    subject, last, graph, facts = row
+    told = _FACTS.decode(facts)
+    return [EventRow(subject, number, graph, *fact) for number, fact in enumerate(told, last - len(told) + 1)]
 
 
 def fact(at_ms: int, moved: str, attempt: int | None, bot: str | None, reason: str | None) -> str:
     """Write down what happened: when, from where to where by which signal (`spelled`), which attempt, who, and why."""
-    return f"[{at_ms},{moved},{attempt or 'null'},{_quoted(bot)},{_quoted(reason)}]"
+    who = "null" if bot is None else _quoted(bot)
+    return f"[{at_ms},{moved},{attempt or 'null'},{who},{_quoted(reason)}]"
 
 
 def spelled(source: _Name, target: str, signal: _Name) -> str:
@@ -92,18 +97,24 @@ class Events:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Note what happened: subject, number, graph, fact."""
-        self._session.each("add_events", rows)
+    def add(self, happened: Sequence[Happened]) -> None:
+        """Note what happened, and that it has to be told outside."""
+        events: list[Row] = []
+        outgoing: list[Row] = []
+        for graph, before, facts in happened:
+            number = before
+            for subject, told in facts.items():
+                number += len(told)
+                events.append((subject, number, graph, f"[{','.join(told)}]"))
+            if number > before:
+                outgoing.append((graph, number, before + 1, msgspec.json.encode(list(facts)).decode()))
+        self._session.each("add_events", events)
+        self._session.each("add_outbox", outgoing)
 
     def of(self, subject: int, after: int, count: int) -> list[EventRow]:
-        """Read what happened to a task or a graph, in order."""
-        return [event_row(row) for row in self._session.rows("events_of", subject, after, count)]
-
-    def put_out(self, graphs: Sequence[tuple[int, Sequence[Row]]]) -> None:
-        """Keep what has to be told outside: each graph with its events, in order."""
-        rows = [(graph, events[-1][1], events[0][1], _subjects(events)) for graph, events in graphs if events]
-        self._session.each("add_outbox", rows)
+        """Read what happened to a task or a graph beyond a number, in order: at least `count` events, if there are."""
+        found = self._session.rows("events_of", subject, after, count)
+        return [event for row in found for event in event_rows(row) if event.number > after]
 
     def outbox(self, count: int) -> list[Outgoing]:
         """Read what nobody outside was told yet, in order per graph."""
@@ -111,7 +122,7 @@ class Events:
 
     def _between(self, last: int, first: int, subjects: str) -> tuple[EventRow, ...]:
         found = self._session.rows("events_between", _SUBJECTS.decode(subjects), first, last)
-        return tuple(event_row(row) for row in found)
+        return tuple(event for row in found for event in event_rows(row))
 
     def drop_outgoing(self, told: Sequence[Outgoing]) -> None:
         """Note what was told."""
@@ -136,10 +147,6 @@ class Events:
     def forget_answers(self, before: Millis, count: int) -> int:
         """Forget some old answers, the oldest first; say how many."""
         return self._session.run("forget_answers", before, count)
-
-
-def _subjects(events: Sequence[Row]) -> str:
-    return msgspec.json.encode(list({event[0] for event in events})).decode()
 
 
 class Notes:

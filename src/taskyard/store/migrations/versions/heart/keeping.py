@@ -54,7 +54,7 @@ def _event() -> None:
         sa.Column("subject_id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("number", WHOLE, autoincrement=False, nullable=False),
         sa.Column("graph_id", WHOLE, nullable=False),
-        sa.Column("fact", sa.Text(), nullable=False),
+        sa.Column("facts", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("subject_id", "number", name="event_pk"),
         sqlite_with_rowid=False,
     )
