@@ -70,7 +70,7 @@ def at(url: str) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("fall", [cut, kill])
-@pytest.mark.parametrize("place", ["see_bots", "carry_started", "add_outbox", COMMIT])
+@pytest.mark.parametrize("place", ["see_bots", "carry_started", "add_events", COMMIT])
 def test_a_batch_that_loses_its_database_is_carried_out_when_that_is_back(
     own: Postgres, fall: Callable[[str], None], place: str
 ) -> None:

@@ -24,7 +24,7 @@ DOCTORED = {
     ),
     "a verdict of nobody": ("UPDATE graph SET state = 'finished'", "its events say"),
     "an end too early": ("UPDATE graph SET state = 'finished'", "is finished with"),
-    "an event that nobody is told": ("DELETE FROM outbox WHERE number = (SELECT max(number) FROM outbox)", "is told"),
+    "an event that nobody is told": ("UPDATE graph SET told = 1", "is told"),
     "a child that came first": (
         "UPDATE edge SET on_end = 'failure' WHERE dependent_id IN (SELECT id FROM task WHERE state = 'waiting')",
         "was released while",

@@ -30,7 +30,7 @@ PROPERTIES = {
 #: Tables of what the texts on these two systems do not have: AWX's admission, and how the house is kept.
 OTHERS = {
     "task_mutex", "task_limit", "pool", "named_limit", "greedy_key", "hold", "pass_lock", "stir", "note",
-    "service", "event", "audit", "answer", "outbox",
+    "service", "event", "audit", "answer",
 }  # fmt: skip
 
 

@@ -341,11 +341,17 @@ def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None
         assert txn.events.of(7, 1, 1) == events[1:]
         assert [event.number for event in txn.events.of(7, 0, 9)] == [1, 2, 4]
         assert [event.number for event in txn.events.of(7, 2, 9)] == [4]
+        for graph, count in ((1, 4), (2, 2)):
+            add_graph(txn, graph)
+            txn.graphs.turn([(graph, "running", 0, 0, 0, count, NOW)])
         told = txn.events.outbox(9)
-        assert [(one.graph, one.number, len(one.events)) for one in told] == [(1, 3, 3), (1, 4, 1), (2, 2, 1)]
-        assert told[0].events == (*events, EventRow(1, 3, 1, NOW, None, "running", None, None, None, None))
-        txn.events.drop_outgoing(told[:2])
-        assert txn.events.outbox(9) == told[2:]
+        assert [(one.graph, one.number) for one in told] == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 2)]
+        assert told[:3] == [*events, EventRow(1, 3, 1, NOW, None, "running", None, None, None, None)]
+        assert txn.events.outbox(2) == told[:3]
+        txn.events.tell([(1, 3)])
+        assert txn.events.outbox(9) == told[3:]
+        txn.events.tell([(2, 2), (1, 1)])  # late news takes nothing back
+        assert txn.events.outbox(9) == told[3:4]
 
 
 def test_what_people_asked_for_is_kept_in_order_and_answers_for_a_while(store: Store) -> None:

@@ -1,22 +1,16 @@
--- each add_events(subject_id: int, number: int, graph_id: int, facts: text): note what happened.
-INSERT INTO event (subject_id, number, graph_id, facts) VALUES (:subject_id, :number, :graph_id, :facts);
+-- each add_events(graph_id: int, number: int, subject_id: int, facts: text): note what happened.
+INSERT INTO event (graph_id, number, subject_id, facts) VALUES (:graph_id, :number, :subject_id, :facts);
 
 -- events_of(subject_id: int, after: int, count: int): what happened to a task or a graph, in order.
 SELECT subject_id, number, graph_id, facts FROM event
  WHERE subject_id = :subject_id AND number > :after ORDER BY number LIMIT :count;
 
--- events_between(subjects: ints, first: int, last: int): what happened to some tasks and their graph, in order.
-SELECT subject_id, number, graph_id, facts FROM event
- WHERE subject_id IN (:subjects) AND number >= :first AND number <= :last ORDER BY number;
+-- untold(count: int): what nobody outside was told yet, in order per graph.
+SELECT e.subject_id, e.number, e.graph_id, e.facts FROM graph g JOIN event e ON e.graph_id = g.id AND e.number > g.told
+ WHERE g.events > g.told ORDER BY e.graph_id, e.number LIMIT :count;
 
--- each add_outbox(graph_id: int, number: int, first: int, subjects: text): keep what has to be told outside.
-INSERT INTO outbox (graph_id, number, first, subjects) VALUES (:graph_id, :number, :first, :subjects);
-
--- outbox(count: int): what nobody outside was told yet, in order per graph.
-SELECT graph_id, number, first, subjects FROM outbox ORDER BY graph_id, number LIMIT :count;
-
--- each drop_outbox(graph_id: int, number: int): these were told.
-DELETE FROM outbox WHERE graph_id = :graph_id AND number = :number;
+-- each tell(graph_id: int, number: int): others were told what happened to graphs, up to an event.
+UPDATE graph SET told = :number WHERE id = :graph_id AND told < :number;
 
 -- each add_audits(at_ms: int, actor: text, action: text, subject_id: int, note: text): note what a person asked for.
 INSERT INTO audit (at_ms, actor, action, subject_id, note) VALUES (:at_ms, :actor, :action, :subject_id, :note);

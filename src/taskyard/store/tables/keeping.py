@@ -59,24 +59,14 @@ service = Table(
 event = Table(
     "event",
     metadata,
-    key("subject_id"),  # the task, or the graph itself
-    key("number"),  # of the last of them, counted by its graph; the others stand just before it
-    Column("graph_id", whole(), nullable=False),
+    key("graph_id"),
+    key("number"),  # of the last of them, counted by the graph; the others stand just before it
+    Column("subject_id", whole(), nullable=False),  # the task, or the graph itself
     # Of one transaction, in order: at, source, target, signal, attempt, bot, reason, each a JSON array within another.
     words("facts"),
     sqlite_with_rowid=False,
 )
-
-#: What nobody outside was told yet: the events of one transaction about one graph, by their numbers and subjects.
-outbox = Table(
-    "outbox",
-    metadata,
-    key("graph_id"),
-    key("number"),  # of the last of them
-    Column("first", whole(), nullable=False),  # the number of the first of them
-    words("subjects"),  # what they are about: the keys of a range of events
-    sqlite_with_rowid=False,
-)
+Index("event_of_subject", event.c.subject_id, event.c.number)
 
 audit = Table(
     "audit",

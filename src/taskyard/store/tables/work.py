@@ -40,6 +40,7 @@ graph = Table(
     count("behind"),
     count("unhandled"),
     count("events"),
+    count("told"),  # up to which of its events others were told
     count("extensions"),
     moment("created_ms", nullable=False),
     moment("moved_ms", nullable=False),
@@ -49,6 +50,7 @@ graph = Table(
     *not_negative("active", "behind", "unhandled"),
 )
 Index("graph_loading", graph.c.id, **where("loader IS NOT NULL"))
+Index("graph_untold", graph.c.id, **where("events > told"))
 
 graph_definition = Table(
     "graph_definition",

@@ -28,15 +28,6 @@ class EventRow:
     reason: str | None
 
 
-@value
-class Outgoing:
-    """What one transaction has to tell about one graph, up to the event with this number."""
-
-    graph: int
-    number: int
-    events: tuple[EventRow, ...]
-
-
 #: There are some thousand bots and some dozen reasons.
 _NAMES_KEPT: Final = 10_000
 _Name = str | None
@@ -44,7 +35,6 @@ _Name = str | None
 Happened: TypeAlias = tuple[int, int, Mapping[int, Sequence[str]]]
 _Fact = tuple[int, _Name, str, _Name, int | None, _Name, _Name]
 _FACTS = msgspec.json.Decoder(list[_Fact])
-_SUBJECTS = msgspec.json.Decoder(list[int])
 
 
 def event_rows(row: Row) -> list[EventRow]:
@@ -98,35 +88,27 @@ class Events:
         self._session = session
 
     def add(self, happened: Sequence[Happened]) -> None:
-        """Note what happened, and that it has to be told outside."""
+        """Note what happened; it has to be told outside."""
         events: list[Row] = []
-        outgoing: list[Row] = []
         for graph, before, facts in happened:
             number = before
             for subject, told in facts.items():
                 number += len(told)
-                events.append((subject, number, graph, f"[{','.join(told)}]"))
-            if number > before:
-                outgoing.append((graph, number, before + 1, msgspec.json.encode(list(facts)).decode()))
+                events.append((graph, number, subject, f"[{','.join(told)}]"))
         self._session.each("add_events", events)
-        self._session.each("add_outbox", outgoing)
 
     def of(self, subject: int, after: int, count: int) -> list[EventRow]:
         """Read what happened to a task or a graph beyond a number, in order: at least `count` events, if there are."""
         found = self._session.rows("events_of", subject, after, count)
         return [event for row in found for event in event_rows(row) if event.number > after]
 
-    def outbox(self, count: int) -> list[Outgoing]:
-        """Read what nobody outside was told yet, in order per graph."""
-        return [Outgoing(row[0], row[1], self._between(*row[1:])) for row in self._session.rows("outbox", count)]
+    def outbox(self, count: int) -> list[EventRow]:
+        """Read what nobody outside was told yet, in order per graph: at least `count` events, if there are."""
+        return [event for row in self._session.rows("untold", count) for event in event_rows(row)]
 
-    def _between(self, last: int, first: int, subjects: str) -> tuple[EventRow, ...]:
-        found = self._session.rows("events_between", _SUBJECTS.decode(subjects), first, last)
-        return tuple(event for row in found for event in event_rows(row))
-
-    def drop_outgoing(self, told: Sequence[Outgoing]) -> None:
-        """Note what was told."""
-        self._session.each("drop_outbox", [(one.graph, one.number) for one in told])
+    def tell(self, rows: Sequence[Row]) -> None:
+        """Note that others were told what happened: graph, and up to which number."""
+        self._session.each("tell", rows)
 
     def add_audits(self, rows: Sequence[Row]) -> None:
         """Note what people asked for: at, actor, action, subject, note."""

@@ -13,7 +13,6 @@ def create() -> None:
     _event()
     _greedy_key()
     _named_limit()
-    _outbox()
     _pass_lock()
     _pool()
     _service()
@@ -51,13 +50,14 @@ def _audit() -> None:
 def _event() -> None:
     op.create_table(
         "event",
-        sa.Column("subject_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("number", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("graph_id", WHOLE, nullable=False),
+        sa.Column("subject_id", WHOLE, nullable=False),
         sa.Column("facts", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("subject_id", "number", name="event_pk"),
+        sa.PrimaryKeyConstraint("graph_id", "number", name="event_pk"),
         sqlite_with_rowid=False,
     )
+    op.create_index("event_of_subject", "event", ["subject_id", "number"])
 
 
 def _greedy_key() -> None:
@@ -74,18 +74,6 @@ def _named_limit() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("total", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("name", name="named_limit_pk"),
-    )
-
-
-def _outbox() -> None:
-    op.create_table(
-        "outbox",
-        sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("first", WHOLE, nullable=False),
-        sa.Column("subjects", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("graph_id", "number", name="outbox_pk"),
-        sqlite_with_rowid=False,
     )
 
 

@@ -53,6 +53,7 @@ def _graph() -> None:
         sa.Column("behind", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("unhandled", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("events", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("told", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("extensions", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("created_ms", WHOLE, nullable=False),
         sa.Column("moved_ms", WHOLE, nullable=False),
@@ -70,6 +71,13 @@ def _graph() -> None:
         ["id"],
         sqlite_where=sa.text("loader IS NOT NULL"),
         postgresql_where=sa.text("loader IS NOT NULL"),
+    )
+    op.create_index(
+        "graph_untold",
+        "graph",
+        ["id"],
+        sqlite_where=sa.text("events > told"),
+        postgresql_where=sa.text("events > told"),
     )
 
 
