@@ -132,6 +132,7 @@ def test_an_event_loop_can_ask_for_all_of_it(database_url: str) -> None:
 
 def test_a_stopped_engine_repairs_nothing(sqlite_url: str) -> None:
     with Engine.open(sqlite_url) as engine:
+        spoil(sqlite_url, "UPDATE service SET queues = 9")
         found = engine.doctor()
     with pytest.raises(Unavailable):
         engine.repair(found)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from taskyard.core.words import Reason, State
+from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.pools import NO_SUBJECT, PAGE_MAX, enter_contest, set_limit, set_pool
+from taskyard.lifecycle.pools import PAGE_MAX, enter_contest, set_limit, set_pool
 from taskyard.store.verbs.passes import PoolRow
 from tests.lifecycle.gatehouse import Gatehouse, gatehouse
 

@@ -1,8 +1,13 @@
 """What bots and people ask for, as data. A command may be repeated; whoever carries it out sees to that."""
 
+from typing import Final
+
 from taskyard.core.matching import Dimensions
 from taskyard.core.values import value
 from taskyard.core.words import Reason, Signal
+
+#: What an audit row is about that is about no task and no graph.
+NO_SUBJECT: Final = 0
 
 
 @value

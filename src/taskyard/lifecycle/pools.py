@@ -8,13 +8,12 @@ does, and every change stirs it.
 from typing import Final
 
 from taskyard.core.machine import ACTIVE
+from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 
 #: How many tasks one transaction makes contenders.
 PAGE_MAX: Final = 1_000
-#: What an audit row is about that is about no task and no graph.
-NO_SUBJECT: Final = 0
 
 
 def set_pool(corridor: Corridor, name: str, capacity: int | None, from_bots: bool, actor: str) -> bool | Refusal:

@@ -19,19 +19,13 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, State
 from taskyard.lifecycle import queues, telling
-from taskyard.lifecycle.births import OPEN, Brood, Rows
+from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.store.records import GraphRecord, Note
 
 #: How many tasks one transaction inserts or releases.
 PAGE_MAX: Final = 1_000
-#: The note "this graph is being extended".
-LOAD: Final = "load"
-#: The note "show the tasks of this extension".
-SHOW: Final = "show"
-#: The note "drop what was loaded of this extension".
-DROP: Final = "drop"
 
 
 @dataclass(frozen=True, slots=True)
