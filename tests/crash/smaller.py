@@ -4,11 +4,11 @@ from types import ModuleType
 from typing import Final
 
 from taskyard.engine import extending, intake, pages, submitting
-from taskyard.lifecycle import moves, reach, submit, telling
+from taskyard.lifecycle import care, moves, pools, reach, submit, telling
 
 #: Where it is written how much fits into one transaction.
 PLACES: Final[tuple[tuple[ModuleType, str], ...]] = (
-    *((module, "PAGE_MAX") for module in (extending, intake, pages, reach, submit, submitting, telling)),
+    *((module, "PAGE_MAX") for module in (care, extending, intake, pages, pools, reach, submit, submitting, telling)),
     (moves, "TOLD_MAX"),
     (reach, "TOLD_MAX"),
 )

@@ -26,7 +26,7 @@ from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
 from taskyard.engine.troubles import outages
 from taskyard.engine.writer import Act, Writer
-from taskyard.lifecycle import care, reach
+from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
@@ -43,6 +43,7 @@ from taskyard.views.story import Story
 #: at Python's own 5 ms, a check of a large document would make a poll that takes 2 ms wait for hundreds.
 SWITCH_S: Final = 0.000_5
 
+_LIMIT: Final = Boundary.LIMIT
 Answer = TypeVar("Answer")
 Wished = Done | Asked | Refusal
 
@@ -134,6 +135,23 @@ class Engine:
         answer: Wished = answer_of(self.loop.put(command))
         return answer
 
+    def set_pool(
+        self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
+    ) -> Refusal | None:
+        """Give a pool a capacity, fixed or that of its live bots, or none; tasks that it has learn of it in pages."""
+        left: bool | Refusal = True
+        while left is True:
+            left = self.transact(lambda passage: pools.set_pool(passage, name, capacity, from_bots, actor), _LIMIT)
+        return left or None
+
+    def set_limit(self, name: str, total: int, *, actor: str = "") -> Refusal | None:
+        """Say how much there is of something that tasks share, wherever they run."""
+        return self.transact(lambda passage: pools.set_limit(passage, name, total, actor), _LIMIT)
+
+    def set_order(self, key: str, *, greedy: bool, actor: str = "") -> None:
+        """Say whether a mutex is given to whoever can have it, or in the order of creation."""
+        self.transact(lambda passage: pools.set_order(passage, key, greedy, actor), _LIMIT)
+
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
         id = _key_of_task(task_id)
@@ -150,7 +168,7 @@ class Engine:
 
     def repair(self, findings: Iterable[Finding], actor: str = "") -> int:
         """Mend what the doctor found and can be mended; say how many findings that were."""
-        return care.repair(self.transact, findings, actor)
+        return care.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
     # What bots say.
 

@@ -39,6 +39,20 @@ class AsyncEngine:
         answer: Wished = await asyncio.wrap_future(self._loop.put(command))
         return answer
 
+    async def set_pool(
+        self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
+    ) -> Refusal | None:
+        """Give a pool a capacity, fixed or that of its live bots, or none."""
+        return await asyncio.to_thread(self._engine.set_pool, name, capacity, from_bots=from_bots, actor=actor)
+
+    async def set_limit(self, name: str, total: int, *, actor: str = "") -> Refusal | None:
+        """Say how much there is of something that tasks share."""
+        return await asyncio.to_thread(self._engine.set_limit, name, total, actor=actor)
+
+    async def set_order(self, key: str, *, greedy: bool, actor: str = "") -> None:
+        """Say whether a mutex is given to whoever can have it, or in the order of creation."""
+        await asyncio.to_thread(self._engine.set_order, key, greedy=greedy, actor=actor)
+
     async def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
         return await asyncio.to_thread(self._engine.story, task_id)

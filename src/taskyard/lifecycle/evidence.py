@@ -166,7 +166,10 @@ def _edges(
     graphs: Mapping[int, Whole],
     told: Mapping[int, Past],
 ) -> tuple[dict[int, InEdges], dict[int, InEdges], dict[int, list[str]]]:
-    """Read the in-edges of tasks; say which they should be, and which labels are missing for that."""
+    """Read the in-edges of tasks; say which they should be, and which labels are missing for that.
+
+    In a canceled graph nobody notes any more who dealt with what.
+    """
     found = txn.care.edges([task.id for task in tasks])
     stored: dict[int, InEdges] = {task.id: found.get(task.id, {}) for task in tasks}
     defined = [task for task in tasks if task.id in definitions and not graphs[task.graph_id].loses(task)]
