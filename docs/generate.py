@@ -13,6 +13,7 @@ from taskyard.core.events import KINDS
 from taskyard.core.graph import FIELDS, REQUIRED, Field
 from taskyard.core.machine import ARROWS, Outcome, effects, step
 from taskyard.core.words import Signal, State
+from taskyard.engine import scrutiny
 
 DOCS = Path(__file__).parent
 _PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -57,6 +58,15 @@ def events() -> str:
 def fields() -> str:
     """List every field of the graph document, level by level."""
     return "\n\n".join(f"### {_TITLES[level]}\n\n{_field_table(table)}" for level, table in FIELDS.items())
+
+
+def commands() -> str:
+    """List what every field of every command takes."""
+    others = {"beside a document": scrutiny.BESIDE, "of a limit": scrutiny.LIMITS}
+    beside = [[said, f"`{name}`", one.takes] for said, table in others.items() for name, one in table.items()]
+    tables = scrutiny.FIELDS.items()
+    rows = ([f"`{kind.__name__}`", f"`{name}`", one.takes] for kind, table in tables for name, one in table.items())
+    return _table(["command", "field", "takes"], [*rows, *beside])
 
 
 _TITLES = {
@@ -115,6 +125,7 @@ def _fill(part: re.Match[str]) -> str:
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
+    "commands": commands,
     "diagram": diagram,
     "events": events,
     "fields": fields,

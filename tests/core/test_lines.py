@@ -23,7 +23,8 @@ IN_LINE = (Reason.CAPACITY, Reason.RESERVED)
 class Twin:
     """Facts and lines that are told the same changes; each decision compares what they say."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, stride: int | None = None) -> None:
+        self.stride = stride  # how many are judged at a time; None: all
         self.pending = {each.id: each for each in facts.pending}
         self.holding = {each.id: each for each in facts.holding}
         self.rest = facts
@@ -67,12 +68,21 @@ class Twin:
 
     def settle(self, later_ms: int) -> None:
         self.now = Millis(self.now + later_ms)
-        expected, found = decide(self.facts, self.now), self.lines.decide(self.now)
+        expected, found = decide(self.facts, self.now), self._decide()
         assert found.admitted == expected.admitted
         told = {held.id: held.reason for held in expected.held}
         assert {id: self.lines.reason(id) for id in told} == told
         assert {held.id: held.reason for held in found.held}.items() <= told.items()
         self._carry_out(expected)
+
+    def _decide(self) -> Decision:
+        """Let lines decide, stride by stride."""
+        parts = [self.lines.decide(self.now, self.stride)]
+        while self.lines.cut:
+            parts.append(self.lines.decide(self.now, self.stride))
+        assert not any(part.held for part in parts[:-1])
+        self.seen["cut"] += len(parts) - 1
+        return Decision(tuple(id for part in parts for id in part.admitted), parts[-1].held)
 
     def _carry_out(self, decision: Decision) -> None:
         for id in decision.admitted:
@@ -91,11 +101,18 @@ class LinesMachine(RuleBasedStateMachine):
         capacities=st.tuples(*(st.none() | st.integers(0, 5) for _ in POOLS)),
         greedy_keys=st.frozensets(st.sampled_from(KEYS), max_size=2),
         reserve_after_ms=st.sampled_from([0, 2, 5, 100]),
+        stride=st.none() | st.integers(1, 3),
     )
-    def begin(self, capacities: tuple[int | None, ...], greedy_keys: frozenset[str], reserve_after_ms: int) -> None:
+    def begin(
+        self,
+        capacities: tuple[int | None, ...],
+        greedy_keys: frozenset[str],
+        reserve_after_ms: int,
+        stride: int | None,
+    ) -> None:
         pools = tuple(map(Pool, POOLS, capacities))
         limits = dict.fromkeys(LIMITS, 3)
-        self.twin = Twin(Facts((), (), pools, limits, greedy_keys, reserve_after_ms))
+        self.twin = Twin(Facts((), (), pools, limits, greedy_keys, reserve_after_ms), stride)
 
     @rule(tasks=st.lists(contenders, min_size=1, max_size=6))
     def arrive(self, tasks: list[Contender]) -> None:
@@ -153,6 +170,7 @@ def test_lines_are_the_fold_in_crowded_yards() -> None:
     # Every reason has to come up often, else the comparison would prove little.
     assert {what for what, times in seen.items() if times >= 500} >= {
         "admitted",
+        "cut",
         Reason.NOT_BEFORE,
         Reason.MUTEX,
         Reason.NO_BOT,
@@ -166,7 +184,8 @@ def crowded_yard(chance: Random) -> Twin:
     """Many more tasks than mutexes and capacity, for a while."""
     pools = tuple(Pool(name, chance.choice([None, 0, 1, 2, 3, 4])) for name in POOLS)
     greedy_keys = frozenset(key for key in KEYS if chance.random() < 0.3)
-    twin = Twin(Facts((), (), pools, dict.fromkeys(LIMITS, 3), greedy_keys, chance.choice([0, 2, 5, 50])))
+    facts = Facts((), (), pools, dict.fromkeys(LIMITS, 3), greedy_keys, chance.choice([0, 2, 5, 50]))
+    twin = Twin(facts, chance.choice([None, 1, 2, 5]))
     for _ in range(chance.randrange(5, 30)):
         for _ in range(chance.choice([0, 1, 1, 2, 4, 8])):
             chance.choices(CHANGES, WEIGHTS)[0](twin, chance)
@@ -331,6 +350,29 @@ def test_keys_that_nobody_uses_are_dropped() -> None:
         lines.leave(TaskId("unserved"))
         lines.give_back(TaskId("h"))
     assert lines._keys == {}
+
+
+def test_a_release_into_full_pools_has_few_judged_however_many_are_pending() -> None:
+    pending = tuple(task(f"t{number:04}", number, "pq"[number % 2]) for number in range(2_000))
+    lines = Lines(Facts(pending, (holder("p-1"), holder("q-1", pool="q")), (Pool("p", 1), Pool("q", 1))))
+    lines.decide(NOW)
+    assert lines.judged == 2_000  # each once, when it came
+    lines.give_back(TaskId("p-1"))
+    assert (lines.decide(NOW).admitted, lines.judged) == (("t0000",), 2_001)
+    assert (lines.decide(NOW).admitted, lines.judged) == ((), 2_001)
+
+
+def test_who_leaves_or_comes_amid_a_decision_is_not_lost_and_not_told() -> None:
+    lines = Lines(Facts(tuple(task(id, created) for created, id in enumerate("wxyz", 1)), (), (Pool("p", 1),)))
+    assert (lines.decide(NOW, 2), lines.cut) == (Decision((TaskId("w"),), ()), True)
+    for id in ("x", "y"):
+        lines.leave(TaskId(id))
+    lines.arrive(task("early", 0))
+    lines.give_back(TaskId("w"))
+    found = lines.decide(NOW, 9)
+    assert (found.admitted, [held.id for held in found.held], lines.cut) == (("z",), [], False)
+    found = lines.decide(NOW)
+    assert (found.admitted, [held.id for held in found.held]) == ((), ["early"])
 
 
 # Lanes and lines.

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskyard.core import matching
+from taskyard.core.ids import Key
 from taskyard.core.matching import Candidate, Dimensions, Nearest, canonical, dimension_hash
 from taskyard.core.values import replace
 from taskyard.core.words import BotId, Millis, TaskId
@@ -326,26 +327,25 @@ def test_a_task_that_stands_in_two_queues_of_a_bot_is_given_once() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from(["a", "b", ""])), max_size=12),
-    st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 4)), max_size=5),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from(["bot0", "bot1", None])), max_size=12),
+    st.lists(st.integers(0, 4), max_size=5),
 )
-def test_sharing_is_choosing_one_bot_after_the_other(
-    drawn: list[tuple[int, int, str]], wishes: list[tuple[str, int]]
+def test_dealing_is_choosing_one_bot_after_the_other(
+    drawn: list[tuple[int, int, str | None]], wishes: list[int]
 ) -> None:
-    candidates = [
-        Candidate(TaskId(f"t{n:02}"), canonical({"os": os} if os else {}), n, priority, Millis(created))
-        for n, (priority, created, os) in enumerate(drawn)
-    ]
-    bots = [(canonical({"id": f"bot{n}", "os": os}), count) for n, (os, count) in enumerate(wishes)]
-    left, expected = list(candidates), []
-    for dimensions, count in bots:
-        expected.append(matching.choose(left, dimensions, count))
-        left = [one for one in left if one not in expected[-1]]
-    assert matching.share(candidates, bots) == expected
+    turns = [(priority, created, key, lost_by) for key, (priority, created, lost_by) in enumerate(drawn)]
+    left, expected = list(turns), []
+    for number, count in enumerate(wishes):
+        candidates = [
+            Candidate(Key(key), (), 1, priority, Millis(created), None if lost_by is None else BotId(lost_by))
+            for priority, created, key, lost_by in left
+        ]
+        expected.append([one.task for one in matching.choose(candidates, canonical({"id": f"bot{number}"}), count)])
+        left = [turn for turn in left if turn[2] not in expected[-1]]
+    dealt = matching.deal(turns, [(f"bot{number}", count) for number, count in enumerate(wishes)])
+    assert dealt == expected
 
 
-def test_a_task_that_a_bot_lost_goes_to_the_next_one_that_shares() -> None:
-    lost = Candidate(TaskId("t1"), (), 1, 100, Millis(1), not_by=BotId("bot1"))
-    other = Candidate(TaskId("t2"), (), 1, 100, Millis(2))
-    bots = [(canonical({"id": "bot1"}), 1), (canonical({"id": "bot2"}), 1)]
-    assert matching.share([lost, other], bots) == [[other], [lost]]
+def test_a_task_that_a_bot_lost_goes_to_the_next_one() -> None:
+    turns = [(100, 1, 1, "bot1"), (100, 2, 2, None)]
+    assert matching.deal(turns, [("bot1", 1), ("bot2", 1)]) == [[2], [1]]

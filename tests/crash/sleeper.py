@@ -6,6 +6,7 @@ python -m tests.crash.sleeper URL PLACE
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 from taskyard.engine.engine import Engine
 from taskyard.store.opening import Store, open_store
@@ -22,9 +23,10 @@ class Bed(Crossing):
         super().__init__(store)
         self._place = place
 
-    def pass_by(self, name: str) -> None:
-        super().pass_by(name)
+    def pass_by(self, name: str, arrive: Callable[[], object] = bool) -> None:
+        super().pass_by(name, arrive)
         if name == self._place and self.passed[name] == PASSAGES[name]:
+            arrive()
             # All threads are stopped, and this one before it does anything else.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 

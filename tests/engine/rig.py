@@ -3,12 +3,15 @@
 The ticker has no thread here: `settle` gives it its turns, so a test sees every step.
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from threading import Event
 from types import TracebackType
 from typing import Any, Self
+
+import psycopg
 
 from taskyard.core import ids
 from taskyard.core.matching import canonical
@@ -50,6 +53,9 @@ class FakeClock:
         self.ms = Millis(self.ms + ms)
         return self.ms
 
+    def follow(self, ask: Callable[[], Millis | None]) -> None:
+        """It follows nobody."""
+
     def pause(self, ms: int) -> None:
         self.later(ms)
 
@@ -68,6 +74,7 @@ class Troubled:
         self.url = store.url
         self.before: list[Exception] = []
         self.after: list[Exception | None] = []  # None: this one goes well
+        self.meanwhile: Callable[[], object] = lambda: None  # what happens while a transaction is open
 
     @contextmanager
     def write(self) -> Iterator[Txn]:
@@ -75,6 +82,7 @@ class Troubled:
             raise self.before.pop(0)
         with self._store.write() as txn:
             yield txn
+            self.meanwhile()
         fault = self.after.pop(0) if self.after else None
         if fault is not None:
             raise fault
@@ -223,6 +231,18 @@ def soon(holds: Callable[[], bool]) -> None:
             return
         Event().wait(0.001)
     raise AssertionError("it never came")
+
+
+def spoil(url: str, text: str, id: int = 0) -> None:
+    """Do what nobody ever should: write past the verbs. `{id}` stands for an id."""
+    text = text.format(id=id)
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+        connection.executescript(text)
+        connection.close()
+    else:
+        with psycopg.connect(url) as postgres:
+            postgres.execute(text)
 
 
 def _held(act: Callable[[Any], None]) -> Any:

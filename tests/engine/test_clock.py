@@ -1,10 +1,34 @@
 """Time and chance."""
 
+import pytest
+
 from taskyard.core.ids import CHANCE_BITS
 from taskyard.core.words import Millis
 from taskyard.engine.clock import LEAD_MAX_MS, SystemClock
 from taskyard.engine.keys import Mint
-from tests.engine.rig import FakeClock
+from tests.engine.rig import START, FakeClock
+
+
+class Machine:
+    """A machine whose wall clock is ahead of the true time, and which counts it as it is told to."""
+
+    def __init__(self, ahead_ms: int = 0) -> None:
+        self.true_ms = START
+        self.clock = SystemClock(lambda: (self.true_ms + ahead_ms) * 1_000_000, lambda: self.true_ms * 1_000_000)
+
+    def later(self, ms: int) -> None:
+        self.true_ms = Millis(self.true_ms + ms)
+
+    def follow(self, other_ms: int = 0, taking_ms: int = 0) -> None:
+        """Follow a clock that is ahead of the true time; it is read half-way between question and answer."""
+
+        def ask() -> Millis:
+            self.later(taking_ms // 2)
+            answer = Millis(self.true_ms + other_ms)
+            self.later(taking_ms // 2)
+            return answer
+
+        self.clock.follow(ask)
 
 
 def test_time_never_goes_back() -> None:
@@ -26,6 +50,50 @@ def test_a_flood_of_births_does_not_run_away_from_the_time() -> None:
     births = [clock.tick() for _ in range(20_000)]
     assert births == sorted(births)
     assert births[-1] - began <= clock.now() - began + LEAD_MAX_MS
+
+
+@pytest.mark.parametrize("ahead", [-20_000, 0, 20_000])
+def test_a_clock_that_follows_another_from_the_start_has_its_time(ahead: int) -> None:
+    machine = Machine(ahead)
+    machine.follow(other_ms=5, taking_ms=900)
+    assert machine.clock.now() == machine.true_ms + 5
+    machine.later(60_000)
+    assert machine.clock.now() == machine.true_ms + 5
+
+
+def test_a_clock_that_finds_nobody_to_follow_goes_by_the_wall() -> None:
+    machine = Machine(20_000)
+    machine.clock.follow(lambda: None)
+    assert machine.clock.now() == machine.true_ms + 20_000
+
+
+def test_an_answer_that_took_too_long_is_not_believed() -> None:
+    machine = Machine()
+    machine.follow(other_ms=7_000, taking_ms=1_002)
+    assert machine.clock.now() == machine.true_ms
+
+
+def test_one_who_is_behind_goes_on_from_there_at_once() -> None:
+    machine = Machine()
+    began = machine.clock.now()
+    machine.follow(other_ms=3_600_000)
+    assert machine.clock.now() == began + 3_600_000
+
+
+def test_one_who_is_ahead_goes_slower_until_the_other_has_caught_up_and_never_back() -> None:
+    machine = Machine()
+    began = machine.clock.now()
+    moments = [began]
+    for _ in range(6):
+        machine.later(2_500)
+        moments.append(machine.clock.now())
+        machine.later(2_500)
+        machine.follow(other_ms=-10_000)
+        moments.append(machine.clock.now())
+    assert moments == sorted(moments)
+    assert moments[-1] == machine.true_ms - 10_000
+    gained = [then - now for now, then in zip(moments[::2], moments[2::2], strict=False)]
+    assert gained == [2_500, 2_500, 2_500, 2_500, 5_000, 5_000]
 
 
 def test_words_differ_and_chance_fits_a_key() -> None:

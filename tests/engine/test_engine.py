@@ -1,6 +1,8 @@
 """The engine as a whole: its threads, its file, and the faces it has."""
 
 import asyncio
+import inspect
+import os
 import subprocess
 import sys
 import threading
@@ -9,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from taskyard.core.matching import canonical
-from taskyard.core.words import GraphState, Signal
+from taskyard.core.words import GraphState, Signal, State
 from taskyard.engine.engine import Engine
 from taskyard.engine.face import AsyncEngine
 from taskyard.engine.failpoints import VARIABLE
 from taskyard.engine.troubles import InUse, Unavailable
+from taskyard.lifecycle.agenda import ENTRIES_MAX
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.outcomes import Asked, Code, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
+from taskyard.store.verbs.passes import PoolRow
 from tests.engine.rig import graph, noop, report, soon, task, wide
 
 #: Submits a graph of as many tasks as it is told, under a key.
@@ -27,6 +31,21 @@ from taskyard.engine.engine import Engine
 document = {"tasks": {f"t{n}": {"task": {"payload": {"command": ["true"]}}} for n in range(int(sys.argv[2]))}}
 with Engine.open(sys.argv[1]) as engine:
     print(engine.submit(document, key="mine"), flush=True)
+"""
+#: Submits a graph of as many tasks as it is told, and gives their pool a capacity when all of them wait for a bot.
+LIMITER = """
+import sys
+from taskyard.engine.engine import Engine
+from taskyard.engine.failpoints import Boundary
+from taskyard.lifecycle.pools import set_pool
+node = {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}}}
+document = {"tasks": {f"t{n}": node for n in range(int(sys.argv[2]))}}
+with Engine.open(sys.argv[1]) as engine:
+    made = engine.submit(document)
+    while engine.graph(f"{made.graph:016x}").behind:
+        engine.clock.pause(5)
+    engine.ticker.stop()
+    print(engine.transact(lambda passage: set_pool(passage, "default", 3, False, "ann"), Boundary.OTHER), flush=True)
 """
 
 
@@ -112,6 +131,55 @@ def test_a_server_awaits_the_engine(database_url: str) -> None:
 
     with Engine.open(database_url) as engine:
         asyncio.run(serve(engine))
+
+
+def test_an_engine_to_be_awaited_has_every_method_of_an_engine() -> None:
+    """But those of its life, since whoever made the engine starts and stops it, and what it is awaited by."""
+    asked, awaited = methods(Engine), methods(AsyncEngine)
+    assert asked.keys() - awaited.keys() == {"open", "start", "stop", "ask"}
+    assert {name: asked[name] for name in awaited} == awaited
+    assert all(inspect.iscoroutinefunction(getattr(AsyncEngine, name)) for name in awaited)
+
+
+def methods(kind: type) -> dict[str, inspect.Signature]:
+    """The public methods of a class, each with what it takes and gives."""
+    return {
+        name: inspect.signature(one)
+        for name, one in inspect.getmembers(kind, inspect.isroutine)
+        if not name.startswith("_")
+    }
+
+
+def test_whatever_is_awaited_is_what_the_engine_says(sqlite_url: str) -> None:
+    async def serve(engine: Engine) -> None:
+        face = AsyncEngine(engine)
+        made = await face.submit(graph(a=task()))
+        assert isinstance(made, Submitted)
+        assert await face.graph(f"{made.graph:016x}") == engine.graph(f"{made.graph:016x}")
+        assert isinstance(await face.graph("nothing"), Refusal)
+        assert (await face.schedule()).admitted == 0
+        assert await face.transact(lambda passage: len(passage.txn.graphs.peek([made.graph]))) == 1
+
+    with Engine.open(sqlite_url) as engine:
+        asyncio.run(serve(engine))
+
+
+def test_a_pool_whose_capacity_was_given_by_one_that_died_counts_everybody(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'yard.db'}"
+    run = [sys.executable, "-c", LIMITER, url, str(ENTRIES_MAX + 5)]
+    dying = os.environ | {VARIABLE: "other.after:exit@1"}
+    killed = subprocess.run(run, env=dying, capture_output=True, text=True, check=False, timeout=60)
+    assert (killed.returncode, killed.stdout) == (-9, ""), killed.stderr
+    with Engine.open(url) as engine:
+        with engine.store.read() as txn:
+            pools, left = txn.passes.pools(), txn.passes.uncontending("default", [State.WAITING], 9)
+        assert (pools, len(left)) == ([PoolRow("default", 3, from_bots=False)], 5)
+
+        def counted() -> bool:
+            with engine.store.read() as txn:
+                return not (txn.passes.uncontending("default", [State.WAITING], 9) or txn.passes.stirs(0, 1))
+
+        soon(counted)
 
 
 @pytest.mark.parametrize(

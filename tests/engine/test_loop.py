@@ -1,5 +1,6 @@
 """Commands gather, are carried out in one transaction, and are answered after it."""
 
+from collections import Counter
 from threading import Thread
 
 import pytest
@@ -50,6 +51,51 @@ def test_what_is_too_much_for_one_transaction_is_shared_out(rig: Rig, monkeypatc
     assert rig.engine.commits - before == 1 + 4  # two polls that touch five tasks each fit
 
 
+def batches(rig: Rig, commands: int) -> list[int]:
+    """Have as many commands that touch one task each gather; say how many shared each transaction."""
+    done: list[int] = []
+    with rig.held_up():
+        before = rig.engine.commits
+        asked = [rig.engine.loop.put(Goodbye("nobody", "s1")) for _ in range(commands)]
+        for each in asked:
+            each.add_done_callback(lambda _: done.append(rig.engine.commits - before - 1))
+    for each in asked:
+        assert each.result(SOON_S) is None
+    soon(lambda: len(done) == commands)
+    return list(Counter(done).values())
+
+
+def test_a_batch_is_as_large_as_fits_into_its_time(file_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = file_rig
+    monkeypatch.setattr(loops, "TOUCHED_MIN", 2)
+    assert batches(rig, 300) == [loops.BATCH_MAX, 300 - loops.BATCH_MAX]
+    rig.store.meanwhile = lambda: rig.clock.later(8 * loops.BATCH_MAX_MS)
+    # Each takes eight times as long as it should, whatever is in it: down to the least, and no further.
+    assert batches(rig, 64) == [64]
+    assert batches(rig, 19) == [8, 2, 2, 2, 2, 2, 1]
+    rig.store.meanwhile = lambda: None
+    assert batches(rig, 31) == [2, 4, 8, 16, 1]
+    assert batches(rig, 64) == [32, 32]
+
+
+def test_a_small_batch_that_is_slow_makes_no_larger_one_smaller_than_the_least(file_rig: Rig) -> None:
+    file_rig.store.meanwhile = lambda: file_rig.clock.later(60_000)  # a disk that hangs
+    assert batches(file_rig, 1) == [1]
+    file_rig.store.meanwhile = lambda: None
+    assert batches(file_rig, 40) == [loops.TOUCHED_MIN, 24]
+
+
+def test_the_longest_transaction_is_remembered(file_rig: Rig) -> None:
+    rig = file_rig
+    assert rig.engine.longest_ms == 0
+    for took in (30, 80, 50):
+        rig.engine.transact(lambda _: rig.clock.later(took))  # noqa: B023 - it is carried out before the next
+    assert rig.engine.longest_ms == 80
+    rig.store.before = [Busy("a deadlock")]
+    rig.engine.transact(lambda _: None)
+    assert rig.engine.longest_ms == 80  # a pause between two tries is no transaction
+
+
 def test_a_bad_command_among_good_ones_is_refused_alone(rig: Rig) -> None:
     rig.submit(wide(2))
     rig.hello()
@@ -79,6 +125,27 @@ def test_a_bug_in_one_command_fails_that_one_alone(rig: Rig, caplog: pytest.LogC
     states = rig.states(labels)
     assert sorted(states.values()) == [State.FAILED, State.RUNNING, State.SUCCESSFUL]
     assert rig.end(second) == Done(second.task, State.SUCCESSFUL)
+
+
+def test_the_writer_goes_on_whatever_happens_to_it(file_rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    file_rig.hello()
+    labels = file_rig.submit(wide(1))
+
+    def act(_: Passage) -> None:
+        raise SystemExit("whoever wrote this did not know where it runs")
+
+    with pytest.raises(Unavailable, match="nobody knows"):
+        file_rig.engine.transact(act)
+    assert "the writer goes on" in caplog.text
+    assert [lease.task for lease in file_rig.claim()] == [labels["t0"]]
+
+
+def test_what_is_no_command_fails_before_the_writer_hears_of_it(file_rig: Rig) -> None:
+    file_rig.hello()
+    labels = file_rig.submit(wide(1))
+    with pytest.raises(TypeError):
+        file_rig.engine.loop.put(Poll("b1", "s1", "p", want=None))  # type: ignore[arg-type]
+    assert [lease.task for lease in file_rig.claim()] == [labels["t0"]]
 
 
 def test_text_that_postgresql_refuses_fails_alone(postgres_url: str) -> None:

@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 from taskyard.core.words import GraphState, State
-from taskyard.engine import submitting
+from taskyard.engine import intake, submitting
 from taskyard.engine.failpoints import arm
 from taskyard.engine.pages import LOAD_MAX_MS
 from taskyard.engine.troubles import Failed, Unavailable
@@ -33,6 +33,42 @@ def test_a_small_graph_is_one_transaction(rig: Rig) -> None:
     assert rig.states(labels) == {"a": State.WAITING, "b": State.UNSCHEDULED}
     with rig.store.read() as txn:
         assert [(row.actor, row.action) for row in txn.events.audits_of(labels.graph, 9)] == [("ann", "submit")]
+
+
+def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -> None:
+    inner = {"tasks": {"x": noop()}}
+    nodes = {
+        "ask": {"task": {"payload": {"approval": "Ship it?"}}},
+        "inner": {"task": {"payload": {"graph": inner}}},
+        "ways": {"task": {"payload": {}, "slices": [{"payload": {"approval": "Or so?"}}]}},
+        "fine": task(),
+    }
+    places = ["ask.task.payload.approval", "inner.task.payload.graph", "ways.task.slices[0].payload.approval"]
+    expected = [(f"tasks.{place}", intake.NOT_YET) for place in places]
+    assert faults_of(rig.engine.submit(graph(**nodes))) == expected
+    typo = [("tasks.late.requires[0]", 'unknown label "asc"; did you mean "ask"?')]
+    assert faults_of(rig.engine.submit(graph(**nodes, late=task("asc")))) == [*typo, *expected]
+    stored = rig.submit(graph(first=task()))
+    assert faults_of(rig.engine.extend(stored.text, graph(**nodes))) == expected
+    assert list(rig.labels(stored.graph)) == ["first"]
+
+
+def test_what_nobody_runs_yet_is_found_in_a_matrix(rig: Rig) -> None:
+    asking = {"matrix": {"os": ["a", "b"]}, "task": {"payload": {"approval": {"message": {"$matrix": "os"}}}}}
+    assert faults_of(rig.engine.submit(graph(ask=asking))) == [("tasks.ask.task.payload.approval", intake.NOT_YET)]
+
+
+@pytest.mark.parametrize(
+    "document", [None, [], {"tasks": []}, graph(a=1), graph(a={"task": []}), graph(a={"task": {"slices": {"b": 1}}})]
+)
+def test_whatever_is_submitted_is_answered(rig: Rig, document: object) -> None:
+    assert faults_of(rig.engine.submit(document))
+
+
+def faults_of(answer: Submitted | Refusal) -> list[tuple[str, str]]:
+    assert isinstance(answer, Refusal), answer
+    assert answer.code is Code.INVALID
+    return [(fault.path, fault.message) for fault in answer.faults]
 
 
 def test_a_graph_without_tasks_is_finished(rig: Rig) -> None:

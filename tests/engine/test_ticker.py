@@ -4,14 +4,20 @@ import pytest
 
 from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.words import GraphState, Signal, State
-from taskyard.engine.chores import ANSWERS_KEPT_MS
-from taskyard.lifecycle.commands import Cancel
-from taskyard.lifecycle.outcomes import Done, Lease
+from taskyard.engine import chores
+from taskyard.engine.chores import ANSWERS_KEPT_MS, Chore
+from taskyard.lifecycle.commands import Cancel, Poll, Renewal
+from taskyard.lifecycle.outcomes import Done, Lease, Renewed
+from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.telling import TELL
+from taskyard.store.sessions import Gone
 from tests.engine.rig import Labels, Rig, graph, noop, task
 
 #: More dependents than one transaction tells.
 STAR = 1_100
+#: How often a transaction is tried at most while the database is gone, and how long it was gone by then.
+GIVES_UP_AFTER = 20
+OUTAGE_MS = 120_000
 #: A graph that is not done after so many steps never will be.
 STEPS_MAX = 400
 
@@ -120,15 +126,34 @@ def test_a_graph_that_is_canceled_in_pages_ends_by_itself(rig: Rig) -> None:
     assert rig.graph(labels.graph).state is GraphState.CANCELED
 
 
-def test_old_answers_are_forgotten(rig: Rig) -> None:
-    first = rig.submit(graph(a=task()), key="mine")
+def test_old_answers_are_forgotten_but_not_what_a_key_has_made(rig: Rig) -> None:
+    made = rig.submit(graph(a=task()), key="mine")
+    wish = Cancel(graph=made.graph, actor="ann", key="end it")
+    first = rig.engine.cancel(wish)
     rig.settle()
     rig.clock.later(ANSWERS_KEPT_MS - SWEEP_MS)
     rig.settle()
-    assert rig.submit(graph(a=task()), key="mine").graph == first.graph
+    assert rig.engine.cancel(wish) == first
     rig.clock.later(2 * SWEEP_MS)
     rig.settle()
-    assert rig.submit(graph(a=task()), key="mine").graph != first.graph
+    assert rig.engine.cancel(wish) != first  # asked anew, there is nothing left to end
+    assert rig.submit(graph(a=task()), key="mine").graph == made.graph
+
+
+def test_a_flood_of_old_answers_is_forgotten_in_pages_and_over_several_sweeps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "ROWS_MAX", 10)
+    monkeypatch.setattr(chores, "PAGES_MAX", 3)
+    keys = [f"k{number:02}" for number in range(65)]
+    rows = [(key, "", "", rig.clock.now()) for key in keys]
+    rig.engine.transact(lambda passage: passage.txn.events.add_answers(rows))
+    rig.clock.later(ANSWERS_KEPT_MS + 1)
+    for left in (35, 5, 0):
+        rig.settle()
+        with rig.store.read() as txn:
+            assert len(txn.events.answers(keys)) == left
+        rig.clock.later(SWEEP_MS)
 
 
 def test_the_service_keeps_that_it_is_alive(rig: Rig) -> None:
@@ -139,3 +164,40 @@ def test_the_service_keeps_that_it_is_alive(rig: Rig) -> None:
     with rig.store.read() as txn:
         service = txn.notes.service()
     assert (service.since_ms, service.seen_ms) == (began, began + SWEEP_MS)
+
+
+# Outages.
+
+
+def renew(rig: Rig, lease: Lease) -> object:
+    answer = rig.engine.poll(Poll("b1", "s1", renewals=(Renewal(lease.task, lease.attempt, lease.fence),)))
+    assert isinstance(answer, Polled), answer
+    return answer.renewals[0]
+
+
+def test_wherever_in_a_turn_the_database_returns_every_lease_is_spared(rig: Rig) -> None:
+    rig.hello()
+    rig.settle()
+    labels = rig.submit(graph(a=task(retries=0)))
+    (lease,) = rig.claim()
+    for failing in range(GIVES_UP_AFTER * 4):
+        rig.clock.later(OUTAGE_MS)
+        rig.store.before = [Gone("away")] * failing
+        while rig.store.before:
+            rig.engine.ticker.turn()
+        rig.settle()
+        assert rig.states(labels) == {"a": State.RUNNING}
+        assert isinstance(renew(rig, lease), Renewed)
+
+
+def test_one_that_is_frozen_between_its_beat_and_its_look_at_the_leases_loses_none(rig: Rig) -> None:
+    rig.hello()
+    rig.settle()
+    labels = rig.submit(graph(a=task(retries=0)))
+    (lease,) = rig.claim()
+    doing = rig.engine.ticker._chores
+    doing.beat()
+    rig.clock.later(10 * 60_000)
+    assert doing.do(Chore.LAPSE)
+    assert rig.states(labels) == {"a": State.RUNNING}
+    assert isinstance(renew(rig, lease), Renewed)

@@ -130,6 +130,12 @@ class Gatehouse(Yard):
         found = self.hold(id)
         return None if found is None else found.reason
 
+    def lock(self) -> str | None:
+        """Say who is at a pass."""
+        with self.store.read() as txn:
+            lock = txn.passes.lock()
+        return None if lock is None else lock.holder
+
     def stirs(self) -> list[int | None]:
         with self.store.read() as txn:
             return [task for _, task in txn.passes.stirs(0, 100_000)]

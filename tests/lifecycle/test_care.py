@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.machine import sources
 from taskyard.core.words import Signal
-from taskyard.lifecycle import care, evidence, past, submit, survey
+from taskyard.lifecycle import agenda, care, enlist, evidence, past, submit, survey
 from taskyard.lifecycle.admit import Admission
 from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.commands import Cancel, Poll, Report, Rerun
@@ -105,7 +105,7 @@ def test_a_task_that_missed_its_turn_gets_it_with_the_repair(scene: Scene) -> No
 
 def leases_of(yard: Yard, bot: str) -> list[Lease]:
     with yard.store.read() as txn:
-        tasks = txn.tasks.look([id for id, _ in txn.tasks.leased_by([bot])])
+        tasks = txn.tasks.look([id for id, _ in txn.tasks.leased_by([bot], 9)])
     return [Lease(task.id, task.life.attempt, task.fence, yard.now) for task in tasks]
 
 
@@ -148,13 +148,13 @@ def test_a_graph_that_is_being_loaded_counts_nothing_and_is_well(yard: Yard) -> 
 
 
 def test_a_graph_that_is_dropped_page_by_page_is_well_between_any_two(yard: Grounds) -> None:
-    begun(yard, chain("a", "b", "c", "d"))
+    begun(yard, graph(d=node("c"), c=node("b"), b=node("a"), a=node()))  # what is required is dropped first
     yard.later(1)
     pages = 0
     while yard.do(lambda corridor: drop_stale_loads(corridor, yard.now, 1)):
         assert [str(one) for one in found(yard)] == []
         pages += 1
-    assert pages > 4
+    assert pages > 3
 
 
 def test_an_extension_that_is_dropped_page_by_page_is_well_between_any_two(
@@ -224,6 +224,31 @@ def test_a_fence_that_a_bot_was_given_is_not_lowered_though_no_event_explains_it
     care.repair(yard.do, findings)
     assert isinstance(yard.end("b2", lease), Done)
     assert found(yard) == []
+
+
+# What is done in pages by others.
+
+
+def test_leases_that_the_clock_is_to_end_are_well(yard: Grounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enlist, "LOST_MAX", 1)
+    yard.submit(graph(**{f"t{number}": node(**DEFAULT) for number in range(4)}))
+    yard.hello("b1")
+    assert len(yard.claim("b1", 4)) == 4
+    yard.later(1_000)
+    yard.goodbye("b1")
+    assert [str(one) for one in found(yard)] == []
+    yard.do(lapse)
+    assert [str(one) for one in found(yard)] == []
+
+
+def test_tasks_that_the_next_pass_is_to_tell_of_a_capacity_are_well(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agenda, "ENTRIES_MAX", 1)
+    assert scene.yard.do(lambda corridor: set_pool(corridor, "default", 9, False, "ann")) is True
+    assert [str(one) for one in found(scene.yard)] == []
+    schedule(scene.yard)
+    assert [str(one) for one in found(scene.yard)] == []
 
 
 # What a wrong number has led to.

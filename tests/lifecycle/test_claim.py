@@ -4,6 +4,7 @@ from taskyard.core.fleet import LEASE_MS
 from taskyard.core.values import replace
 from taskyard.core.words import Signal
 from taskyard.lifecycle.commands import Poll
+from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.polling import Polled, poll
 from tests.lifecycle.grounds import Grounds, graph, node
 
@@ -56,6 +57,30 @@ def test_one_poll_twice_in_one_batch_is_one_poll(yard: Grounds) -> None:
     one = Poll("rack1", "s1", "p-1", want=1)
     both = yard.do(lambda corridor: poll(corridor, [one, one]))
     assert both[0] == both[1]
+
+
+def test_a_late_copy_of_an_older_poll_gets_nothing_new(yard: Grounds) -> None:
+    yard.submit(graph(**{f"t{place}": node() for place in range(4)}))
+    yard.hello("rack1")
+    first, second = yard.claim("rack1", poll="p1"), yard.claim("rack1", poll="p2")
+    yard.end("rack1", first[0])
+    assert yard.claim("rack1", poll="p1") == ()  # what it gave has ended
+    assert yard.claim("rack1", poll="p2") == second
+
+
+def test_two_polls_of_one_bot_in_one_batch_are_both_remembered(yard: Grounds) -> None:
+    yard.submit(graph(**{f"t{place}": node() for place in range(4)}))
+    yard.hello("rack1")
+    both = [Poll("rack1", "s1", name, want=1) for name in ("p1", "p2")]
+    once = yard.do(lambda corridor: poll(corridor, both))
+    assert yard.do(lambda corridor: poll(corridor, both)) == once
+
+
+def test_the_id_of_a_poll_is_one_line(yard: Grounds) -> None:
+    yard.hello("rack1")
+    answer = yard.do(lambda corridor: poll(corridor, [Poll("rack1", "s1", "p1\np2", want=1)]))[0]
+    assert isinstance(answer, Refusal)
+    assert answer.code is Code.INVALID
 
 
 def test_bots_that_poll_together_never_get_the_same_task(yard: Grounds) -> None:

@@ -1,6 +1,13 @@
 """How bots come and go: a new session ends the attempts of the one before."""
 
+import pytest
+
+from taskyard.core.fleet import LEASE_MS
+from taskyard.core.matching import canonical
 from taskyard.core.words import Reason, State
+from taskyard.lifecycle import enlist
+from taskyard.lifecycle.commands import Hello
+from taskyard.lifecycle.enlist import hello
 from taskyard.lifecycle.outcomes import Code, Refusal
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
@@ -30,6 +37,32 @@ def test_whoever_speaks_for_a_session_that_was_replaced_is_refused(yard: Grounds
     assert isinstance(refused, Refusal)
     assert refused.code is Code.SESSION_REPLACED
     assert yard.words(labels) == {"a": "waiting"}
+
+
+def test_a_restarted_bot_that_had_too_much_for_one_transaction_loses_all_of_it(
+    yard: Grounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enlist, "LOST_MAX", 2)
+    labels = yard.submit(graph(**{f"t{number}": node() for number in range(5)}))
+    yard.hello("rack1", slots=5)
+    yard.wait(2 * LEASE_MS, ["rack1"])  # the service is up for long, so nobody is spared
+    yard.claim("rack1", 5)
+    yard.hello("rack1", session="s2")
+    states = list(yard.words(labels).values())
+    assert (states.count("waiting"), states.count("running")) == (3, 2)
+    yard.sweep()
+    assert set(yard.words(labels).values()) == {"waiting"}
+
+
+def test_a_late_copy_of_a_hello_that_was_replaced_is_refused_and_takes_nothing_away(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    for session in ("s1", "s2", "s3"):
+        yard.hello("rack1", session=session)
+    yard.claim("rack1", session="s3")
+    late = [Hello("rack1", session, canonical({"id": "rack1", "pool": "default"})) for session in ("s1", "s2", "s3")]
+    answers = yard.do(lambda corridor: hello(corridor, late))
+    assert [answer and answer.code for answer in answers] == [Code.SESSION_REPLACED, Code.SESSION_REPLACED, None]
+    assert yard.words(labels) == {"a": "running"}
 
 
 def test_the_same_session_may_say_hello_again_and_loses_nothing(yard: Grounds) -> None:

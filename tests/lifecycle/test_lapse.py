@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.fleet import DEAD_AFTER_MS, GUARD_MS, LEASE_MS, SWEEP_MS
 from taskyard.core.words import Reason, State
-from taskyard.lifecycle.lapse import OUTAGE_MS, lapse
+from taskyard.lifecycle.lapse import OUTAGE_MS, lapse, notice_silence
 from taskyard.lifecycle.outcomes import Done, Refusal, Renewed
 from taskyard.lifecycle.submit import begin
 from tests.lifecycle.grounds import Grounds, graph, node
@@ -72,6 +72,30 @@ def test_after_an_outage_a_bot_has_one_full_lease_to_come_back(yard: Grounds) ->
     assert yard.words(labels) == {"a": "running", "b": "waiting"}
 
 
+def test_whoever_hears_the_clock_first_after_an_outage_spares_everybody(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(retries=0), b=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    yard.start("rack1", labels)
+    yard.later(600_000)  # and the beat of this turn has failed, or was ten minutes ago
+    assert [yard.do(lambda corridor: lapse(corridor, 1)) for _ in range(3)] == [1, 1, 0]
+    assert yard.do(notice_silence) == 0
+    assert yard.words(labels) == {"a": "running", "b": "running"}
+    assert {yard.task(id).lease_until_ms for id in labels.values()} == {yard.now + LEASE_MS}
+    yard.wait(LOST_MS)
+    assert yard.words(labels) == {"a": "error", "b": "error"}
+
+
+def test_nobody_is_missing_to_whoever_looks_first_after_an_outage(yard: Grounds) -> None:
+    yard.sweep()
+    yard.wait(DEAD_AFTER_MS)
+    yard.hello("rack1")
+    yard.later(600_000)
+    assert yard.do(notice_silence) == 0
+    yard.wait(DEAD_AFTER_MS + SWEEP_MS)
+    assert yard.bot_events("rack1") == ["connected", "missing"]
+
+
 def test_a_late_sweep_is_no_outage(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(retries=0)))
     yard.hello("rack1")
@@ -80,6 +104,32 @@ def test_a_late_sweep_is_no_outage(yard: Grounds) -> None:
     yard.wait(LOST_MS - OUTAGE_MS)
     yard.later(OUTAGE_MS)
     yard.sweep()
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+
+
+def test_servers_whose_clocks_are_apart_do_not_take_each_other_for_an_outage(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    yard.claim("rack1")
+    ahead = OUTAGE_MS - 1
+    for _ in range(0, 2 * LOST_MS, SWEEP_MS):
+        yard.later(SWEEP_MS // 2)
+        yard.sweep()
+        yard.later(SWEEP_MS // 2 + ahead)
+        yard.sweep()
+        yard.later(-ahead)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+
+
+def test_a_clock_that_was_set_back_is_an_outage_and_makes_no_lease_immortal(yard: Grounds) -> None:
+    yard.sweep()
+    yard.later(-3_600_000)
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    yard.claim("rack1")
+    yard.wait(LOST_MS)
     assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from taskyard.core.admission import unadmitted
 from taskyard.core.partials import RESERVE_AFTER_MS
-from taskyard.core.words import Signal, State
+from taskyard.core.words import Millis, Reason, Signal, State
+from taskyard.lifecycle import contest
 from taskyard.lifecycle.admit import LOCK_MS, MEMORY_MS, Admission, Bounds, Passed
 from taskyard.lifecycle.moves import Corridor
 from tests.lifecycle.gatehouse import Gatehouse, facts, gatehouse
@@ -193,6 +194,107 @@ def test_more_stirs_than_one_look_takes_up_are_all_taken_up(sqlite_url: str) -> 
         assert yard.waiting(list(labels.values())) == list(labels.values())
 
 
+# Strides: reading and thinking are bounded, too.
+
+STEP = Bounds(pass_max_ms=0, page_max=2, judged_max=1)  # a call is over after one stride
+
+
+def calls(admission: Admission) -> list[Passed]:
+    """Call until nothing is left."""
+    answers = [admission.schedule()]
+    while answers[-1].more:
+        answers.append(admission.schedule())
+        assert len(answers) < 100
+    return answers
+
+
+def test_a_call_that_is_over_amid_reading_or_thinking_is_taken_up_by_the_next(
+    yard: Gatehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest, "READ_MAX", 2)
+    tasks = yard.put_each("a", "b", "c", "a", "d")
+    answers = calls(yard.another("steps", STEP))
+    assert sum(one.admitted for one in answers) == 4
+    assert max(one.judged for one in answers) == 1
+    assert sum(one.judged for one in answers) == 5
+    assert (yard.waiting(tasks), yard.stirs(), yard.reason(tasks[3])) == ([*tasks[:3], tasks[4]], [], Reason.MUTEX)
+
+
+def test_what_is_let_in_by_the_first_strides_is_written_before_the_last(yard: Gatehouse) -> None:
+    tasks = yard.put_each(*"abcdef")
+    steps = yard.another("steps", STEP)
+    while not yard.waiting(tasks):
+        assert steps.schedule().more
+    assert yard.waiting(tasks) == tasks[:2]
+    assert len(yard.stirs()) >= len(tasks)  # they are dropped when all is done
+    calls(steps)
+    assert (yard.waiting(tasks), yard.stirs()) == (tasks, [])
+
+
+def test_who_is_amid_its_thoughts_between_two_calls_is_not_disturbed_until_its_lock_lapses(yard: Gatehouse) -> None:
+    tasks = yard.put_each("a", "b", "c")
+    steps, other = yard.another("steps", STEP), yard.another("other")
+    assert steps.schedule().more
+    assert other.schedule() == Passed(ran=False)
+    yard.later(LOCK_MS - 1)
+    assert other.schedule() == Passed(ran=False)
+    yard.later(1)
+    assert other.schedule().admitted == 3
+    assert sum(one.admitted for one in calls(steps)) == 0
+    assert (yard.waiting(tasks), yard.stirs()) == (tasks, [])
+
+
+def test_what_changes_between_two_calls_of_one_pass_is_seen(yard: Gatehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "READ_MAX", 1)
+    first, second, third, fourth = tasks = yard.put_each("a", "a", "b", "b")
+    yard.schedule()
+    leases = yard.run()
+    steps = yard.another("steps", STEP)
+    assert steps.schedule().more
+    yard.finish(leases, first)
+    yard.cancel(fourth)
+    late = yard.put("c")
+    calls(steps)
+    assert yard.waiting([*tasks, late]) == [second, third, late]
+    yard.compare_notes()
+
+
+@pytest.mark.parametrize("bounds", [Bounds(pass_max_ms=10**9, judged_max=1), Bounds(pass_max_ms=10**9, page_max=1)])
+def test_the_lock_is_kept_through_long_thoughts(
+    yard: Gatehouse, bounds: Bounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest, "READ_MAX", 2)
+    tasks = yard.put_each(*(f"k{number}" for number in range(40)))
+    answers: list[Passed] = []
+
+    def slowly() -> Millis:
+        yard.later(LOCK_MS // 10)  # every look at the clock comes late, and then somebody else comes by
+        if yard.task(tasks[-1]).state is State.PENDING and yard.lock() is not None:
+            answers.append(yard.another("other").schedule())
+        return yard.now
+
+    slow = Admission(yard.do, yard.store.read, slowly, "slow", bounds)
+    assert (slow.schedule(), yard.waiting(tasks)) == (Passed(True, 40, 0, 1), tasks)
+    assert len(answers) > 20
+    assert {one.ran for one in answers} == {False}
+
+
+def test_a_pass_after_one_release_thinks_about_few_however_many_are_pending(sqlite_url: str) -> None:
+    with gatehouse(sqlite_url) as yard:
+        yard.serve("p", "q")
+        yard.pool("p", 3)
+        yard.pool("q", 3)
+        for pool in "pq":
+            node = {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": pool}}}
+            yard.submit({"tasks": {f"t{number}": node for number in range(1_000)}})
+        first = yard.schedule()
+        assert (first.admitted, first.judged) == (6, 2_000)
+        leases = yard.run()
+        yard.finish(leases, next(iter(leases)))
+        after = yard.schedule()
+        assert (after.admitted, after.held, after.judged) == (1, 0, 1)
+
+
 # Memory.
 
 
@@ -265,7 +367,7 @@ commands = st.one_of(
     st.tuples(st.just("bot"), st.booleans()),
     st.tuples(st.just("greedy"), st.booleans()),
     st.tuples(st.just("later"), st.sampled_from([1_000, 60_000, RESERVE_AFTER_MS])),
-    st.tuples(st.just("schedule"), st.integers(0, 1)),
+    st.tuples(st.just("schedule"), st.integers(0, 2)),
 )
 
 
@@ -277,7 +379,7 @@ class Story:
         self.tasks: list[int] = []
         self.leases: dict[int, Lease] = {}
         self.capacity, self.total = 2, 3
-        self.servers = [yard.admission, yard.another("two", Bounds(page_max=2))]
+        self.servers = [yard.admission, yard.another("two", Bounds(page_max=2)), yard.another("steps", STEP)]
         yard.serve("p")
         yard.pool("p", self.capacity)
         yard.limit("l", self.total)

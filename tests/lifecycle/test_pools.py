@@ -1,15 +1,21 @@
 """What people say limits admission: it is written, audited, and the next pass keeps to it."""
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
 from taskyard.core.words import Reason, State
+from taskyard.lifecycle import agenda, contest
+from taskyard.lifecycle.admit import LOCK_MS, Admission
 from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.pools import PAGE_MAX, enter_contest, set_limit, set_pool
 from taskyard.store.verbs.passes import PoolRow
 from tests.lifecycle.gatehouse import Gatehouse, gatehouse
+
+Answer = TypeVar("Answer")
 
 
 @pytest.fixture
@@ -126,6 +132,49 @@ def test_a_pool_that_shrinks_takes_nothing_from_anybody(yard: Gatehouse) -> None
     yard.finish(leases, tasks[0])
     yard.schedule()
     assert yard.waiting(tasks) == [tasks[1]]
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("entered", range(4))
+def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_in(
+    yard: Gatehouse, monkeypatch: pytest.MonkeyPatch, entered: int, known: bool
+) -> None:
+    monkeypatch.setattr(agenda, "ENTRIES_MAX", 2)
+    monkeypatch.setattr(contest, "STIRS_MAX", 3)
+    if known:
+        yard.schedule()
+    before = [yard.put(pool="p") for _ in range(8)]
+    assert yard.do(lambda corridor: set_pool(corridor, "p", 9, False, "ann")) is True
+    for _ in range(entered):
+        yard.do(lambda corridor: enter_contest(corridor, "p"))
+    after = [yard.put(pool="p") for _ in range(3)]
+    passed = yard.schedule()
+    assert (passed.admitted, yard.waiting([*before, *after])) == (1, [*before, after[0]])
+    with yard.store.read() as txn:
+        assert {task.contends for task in txn.tasks.look([*before, *after])} == {True}
+    assert yard.stirs() == []
+
+
+@pytest.mark.parametrize("place", range(1, 5))
+def test_a_pass_that_dies_while_it_does_the_rest_is_followed_by_one_that_ends_it(
+    yard: Gatehouse, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    monkeypatch.setattr(agenda, "ENTRIES_MAX", 2)
+    before = [yard.put(pool="p") for _ in range(8)]
+    assert yard.do(lambda corridor: set_pool(corridor, "p", 9, False, "ann")) is True
+    after = [yard.put(pool="p") for _ in range(3)]
+    count = iter(range(100))
+
+    def transact(act: Callable[[Corridor], Answer], /) -> Answer:
+        if next(count) >= place:
+            raise OSError("no space")
+        return yard.do(act)
+
+    with pytest.raises(OSError, match="no space"):
+        Admission(transact, yard.store.read, lambda: yard.now, "dead").schedule()
+    yard.later(LOCK_MS)
+    yard.schedule()
+    assert (yard.waiting([*before, *after]), yard.stirs()) == ([*before, after[0]], [])
 
 
 def test_many_tasks_become_contenders_page_by_page_and_a_repeat_goes_on(yard: Gatehouse) -> None:

@@ -41,6 +41,21 @@ def test_a_failure_told_twice_costs_one_rerun(yard: Grounds) -> None:
     assert yard.why(labels["a"]) == (State.FAILED, Reason.EXIT_CODE)
 
 
+def test_a_poll_that_fails_and_claims_again_may_be_repeated(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(reruns=1)))
+    yard.hello("rack1")
+    lease = yard.claim("rack1")[0]
+    failed = (Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, exit_code=1),)
+    first, again = (yard.poll("rack1", poll="p", reports=failed) for _ in range(2))
+    assert isinstance(first, Polled)
+    assert isinstance(again, Polled)
+    assert (again.leases, again.reports) == (first.leases, (Done(lease.task, State.RUNNING, echo=True),))
+    other = yard.end("rack1", lease)
+    assert isinstance(other, Refusal)
+    assert other.code is Code.LEASE_LOST
+    assert (yard.words(labels), yard.task(labels["a"]).life.attempt) == ({"a": "running"}, 2)
+
+
 def test_a_late_report_is_refused_and_changes_nothing(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(reruns=1)))
     yard.hello("rack1")

@@ -89,8 +89,8 @@ class Yard:
         said.setdefault("poll", f"p{next(self._polls)}")
         return self.do(lambda corridor: poll(corridor, [Poll(bot, session, want=want, **said)]))[0]  # type: ignore[arg-type]
 
-    def claim(self, bot: str, want: int = 1) -> tuple[Lease, ...]:
-        answer = self.poll(bot, want)
+    def claim(self, bot: str, want: int = 1, **said: object) -> tuple[Lease, ...]:
+        answer = self.poll(bot, want, **said)  # type: ignore[arg-type]
         assert isinstance(answer, Polled), answer
         return answer.leases
 

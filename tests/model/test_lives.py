@@ -93,6 +93,7 @@ def make_pages_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "TOLD_MAX", TOLD_MAX)
     monkeypatch.setattr(reach, "PAGE_MAX", PAGE_MAX)
     monkeypatch.setattr(submit, "PAGE_MAX", PAGE_MAX)
+    monkeypatch.setattr(submit, "SEEN_MAX", EDGES_MAX)
     monkeypatch.setattr(telling, "PAGE_MAX", EDGES_MAX)
 
 

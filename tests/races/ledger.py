@@ -82,7 +82,9 @@ def read(url: str) -> Ledger:
             ledger.facts.setdefault(row["graph_id"], []).append(_fact(row))
             ledger.about.setdefault(row["subject_id"], []).append(_fact(row))
         for row in tables.rows("SELECT * FROM outbox ORDER BY graph_id, number"):
-            told = [(event[0], event[1]) for event in json.loads(row["events"])]
+            subjects = set(json.loads(row["subjects"]))
+            happened = [fact for fact in ledger.facts.get(row["graph_id"], []) if fact.subject in subjects]
+            told = [(one.subject, one.number) for one in happened if row["first"] <= one.number <= row["number"]]
             ledger.told.setdefault(row["graph_id"], []).extend(told)
         for row in tables.rows("SELECT * FROM attempt ORDER BY task_id, number"):
             ledger.attempts.setdefault(row["task_id"], []).append(row)

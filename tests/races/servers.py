@@ -114,26 +114,29 @@ class Crossing:
     def close(self) -> None:
         self._store.close()
 
-    def pass_by(self, name: str) -> None:
+    def pass_by(self, name: str, arrive: Callable[[], object] = bool) -> None:
         self.passed[name] += 1
         waiting = self.halts.get(name)
         halt = waiting.pop(0) if waiting else None
         if halt is not None:
+            arrive()
             halt.stand()
 
 
 class _Halting:
     """A session that says where it is before each statement, whichever way that is carried out."""
 
-    def __init__(self, session: Session, pass_by: Callable[[str], None]) -> None:
+    def __init__(self, session: Session, pass_by: Callable[[str, Callable[[], object]], None]) -> None:
         self._session = session
         self._pass_by = pass_by
+        # Whoever halts has written everything before, also what was only sent ahead.
+        self._arrive: Callable[[], object] = getattr(session, "collect", bool)
 
     def __getattr__(self, way: str) -> Callable[..., Any]:
         carry_out: Callable[..., Any] = getattr(self._session, way)
 
         def halting(name: str, *said: object) -> Any:
-            self._pass_by(name)
+            self._pass_by(name, self._arrive)
             return carry_out(name, *said)
 
         return halting
@@ -233,6 +236,14 @@ class Server:
             if not self.engine.ticker.turn():
                 return
         raise AssertionError("the ticker is never done")
+
+    def age(self, ms: int) -> None:
+        """Let time pass while the service is up, so that nobody takes it for an outage."""
+        until = self.watch.now() + ms
+        self.engine.transact(lapse.beat, Boundary.BEAT)
+        while self.watch.now() < until:
+            self.watch.later(min(lapse.OUTAGE_MS, until - self.watch.now()))
+            self.engine.transact(lapse.beat, Boundary.BEAT)
 
     def lapse(self) -> int:
         """Hear the clock once."""

@@ -8,7 +8,7 @@ import pytest
 from taskyard.core.fleet import DEAD_AFTER_MS, GUARD_MS, LEASE_MS
 from taskyard.core.words import Millis, State
 from taskyard.engine.failpoints import Boundary
-from taskyard.lifecycle.lapse import beat, notice_silence
+from taskyard.lifecycle.lapse import notice_silence
 from taskyard.lifecycle.outcomes import Code, Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.polling import Polled
 from tests.engine.rig import SOON_S, wide
@@ -40,7 +40,7 @@ def test_a_lease_is_renewed_or_lost_and_never_both(pair: Pair) -> None:
     outcomes: Counter[bool] = Counter()
     for _ in range(ROUNDS):
         (lease,) = one.claim()
-        one.watch.later(OVER_MS)
+        one.age(OVER_MS)
         renewed, _ = at_once(lambda lease=lease: one.renew(lease), two.lapse)  # type: ignore[misc]
         outcomes[lost(renewed)] += 1
         if lost(renewed):
@@ -55,7 +55,7 @@ def test_a_renewal_that_comes_first_keeps_the_lease(pair: Pair) -> None:
     one, two = pair
     labels = one.submit(wide(1))
     (lease,) = one.claim()
-    one.watch.later(OVER_MS)
+    one.age(OVER_MS)
     with one.halted(COMMIT) as halt:
         renewing = one.go(one.renew, lease)
         halt.reached()
@@ -71,7 +71,7 @@ def test_a_renewal_that_comes_too_late_is_refused(pair: Pair) -> None:
     one, two = pair
     labels = one.submit(wide(1))
     (lease,) = one.claim()
-    one.watch.later(OVER_MS)
+    one.age(OVER_MS)
     with two.halted(COMMIT) as halt:
         lapsing = two.go(two.lapse)
         halt.reached()
@@ -88,7 +88,7 @@ def test_a_result_and_the_end_of_its_lease_are_one_outcome(pair: Pair, early: st
     one, two = pair
     labels = one.submit(wide(1))
     (lease,) = one.claim()
-    one.watch.later(OVER_MS)
+    one.age(OVER_MS)
     acts: list[tuple[Server, Callable[[], object]]] = [(one, lambda: one.end(lease)), (two, two.lapse)]
     (first, act), (then, other) = acts if early == "result" else reversed(acts)
     with first.halted(COMMIT) as halt:
@@ -153,7 +153,7 @@ def test_a_repeated_poll_is_never_given_what_another_bot_has_by_now(pair: Pair) 
     one, two = pair
     labels = one.submit(wide(1))
     assert len(one.claim(poll="again")) == 1
-    one.watch.later(OVER_MS)
+    one.age(OVER_MS)
     with one.halted("look_tasks") as halt:  # it knows what its poll was given, and is about to look at it
         repeating = one.go(lambda: one.claim(poll="again"))
         halt.reached()
@@ -171,7 +171,7 @@ def test_a_bot_that_begins_anew_ends_nothing_that_another_bot_has_by_now(pair: P
     one, two = pair
     labels = one.submit(wide(1))
     one.claim()
-    one.watch.later(OVER_MS)
+    one.age(OVER_MS)
     with one.halted("look_tasks") as halt:  # it knows what its last session had, and is about to look at it
         greeting = one.go(one.hello, "s2")
         halt.reached()
@@ -236,8 +236,7 @@ def test_of_two_first_sessions_of_a_bot_the_later_ends_what_the_earlier_took(pai
 
 def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: Pair) -> None:
     one, two = pair
-    one.engine.transact(beat, Boundary.BEAT)
-    one.watch.later(DEAD_AFTER_MS + 1)
+    one.age(DEAD_AFTER_MS + 1)
     two.poll()
     with two.halted("miss_bots") as halt:
         noticing = two.go(lambda: two.engine.transact(lambda passage: notice_silence(passage, 9), Boundary.SILENCE))

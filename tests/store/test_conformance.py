@@ -18,7 +18,7 @@ from taskyard.store.sqlite import SqliteStore
 from taskyard.store.txn import Txn
 from taskyard.store.verbs import Attempts, Bots, Edges, Events, Graphs, Notes, Passes, Queues, Tasks
 from taskyard.store.verbs.keeping import AuditRow
-from tests.store.rows import LARGEST, NOW, READY, REFUSED, add_graph, add_tasks, move, task_row
+from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move, task_row
 
 S = State
 
@@ -182,7 +182,7 @@ def test_keys_of_63_bits_survive(store: Store, key: int) -> None:
 def test_an_empty_set_asks_and_changes_nothing(store: Store) -> None:
     with store.write() as txn:
         asked = [
-            txn.tasks.look([]), txn.tasks.definitions([]), txn.tasks.with_labels(1, []), txn.tasks.leased_by([]),
+            txn.tasks.look([]), txn.tasks.definitions([]), txn.tasks.with_labels(1, []), txn.tasks.leased_by([], 9),
             txn.tasks.candidates([], 9), txn.graphs.look([]), txn.graphs.peek([]), txn.edges.into([]),
             txn.attempts.polled([]), txn.events.answers([]), txn.notes.about([]), txn.bots.look([]),
             txn.queues.with_dimensions([]), txn.queues.near([]), txn.passes.contenders_among([]),
@@ -203,6 +203,16 @@ def test_an_empty_set_asks_and_changes_nothing(store: Store) -> None:
         txn.passes.drop_stirs([])
         txn.passes.drop_holds([])
         txn.events.put_out([])
+
+
+def test_what_is_larger_than_any_buffer_is_written_and_read(store: Store) -> None:
+    texts = {f"t{id}": f"{id}" * 1_000_000 for id in range(1, 9)}
+    for _ in range(2):  # the second time the statement is known already
+        with store.write() as txn:
+            txn.events.add_answers([(label, "d", text, NOW) for label, text in texts.items()])
+            assert {key: kept for key, (_, kept) in txn.events.answers(list(texts)).items()} == texts
+            assert txn.events.forget_answers(LATER, 9) == len(texts)
+            txn.events.add_audits([(NOW, "ann", "submit", 1, text) for text in texts.values()])
 
 
 def test_many_rows_are_written_and_read_as_one_set(store: Store) -> None:

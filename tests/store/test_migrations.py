@@ -176,3 +176,27 @@ def test_nothing_else_of_the_store_pays_for_the_tools_of_migrations() -> None:
     asked = "import sys, taskyard.store.statements; print({'alembic', 'sqlalchemy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [(149_999, "14.9999"), (140_011, "14.11"), (90_624, "9.624"), (150_000, ""), (180_001, "")]
+)
+def test_a_server_that_is_too_old_is_refused(version: int, said: str) -> None:
+    if not said:
+        migration.refuse_old_server(version)
+        return
+    with pytest.raises(migration.TooOld) as refusal:
+        migration.refuse_old_server(version)
+    assert str(refusal.value) == (
+        f"the server is PostgreSQL {said} and Taskyard needs PostgreSQL 15 or newer: "
+        "upgrade the server, or use a file of SQLite"
+    )
+
+
+@pytest.mark.parametrize("act", [migration.upgrade, migration.current])
+def test_a_server_is_asked_for_its_version_before_anything_else(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]
+) -> None:
+    monkeypatch.setattr(migration, "POSTGRES_MIN", 99)
+    with pytest.raises(migration.TooOld, match="needs PostgreSQL 99 or newer"):
+        act(postgres_url)

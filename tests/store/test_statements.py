@@ -23,7 +23,8 @@ FILES = sorted((FOLDER / "statements").glob("*.sql"))
 NAMES = sorted(statements(SQLITE))
 #: What is asked in every transaction, however large the tables are.
 HOT = [
-    "look_tasks", "candidates", "dependents", "dependents_from", "prerequisites", "due", "leased_by", "keep_tasks",
+    "look_tasks", "candidates", "forget_answers",
+    "dependents", "dependents_from", "prerequisites", "due", "leased_by", "keep_tasks",
     "recount_edges", "peek_graphs", "look_graphs", "turn_graphs", "stirs", "drop_stirs", "notes", "look_note",
     "notes_about", "notes_in", "events_of", "definitions", "tasks_with_labels", "tasks_in", "roots_in", "polled",
     "end_attempts", "attempts_of", "contenders", "contenders_among", "mutexes_of", "limits_of", "holds_of", "see_bots",
@@ -132,7 +133,7 @@ def fill(url: str) -> None:
         txn.passes.stir(many)
         txn.events.add_answers([(f"k{id}", "", "", NOW) for id in many])
         txn.events.add_audits([(NOW, "", "", id, "") for id in many])
-        txn.bots.begin([(f"b{id}", "s", 1, NOW, NOW, None, None, 0) for id in many])
+        txn.bots.begin([(f"b{id}", "s", "", 1, NOW, NOW, None, None, 0) for id in many])
         txn.bots.set_dimensions([(f"b{id}", "[]") for id in many])
         txn.bots.set_settings([(f"b{id}", None, None, 0, 0) for id in many])
     store.close()

@@ -11,7 +11,7 @@ from taskyard.core.words import GraphState, Millis, On, Reason, Signal, State
 from taskyard.store.opening import Store, open_store
 from taskyard.store.sessions import Busy, Taken
 from taskyard.store.txn import Txn
-from taskyard.store.verbs.fleet import dimensions_text
+from taskyard.store.verbs.fleet import Caller, dimensions_text
 from taskyard.store.verbs.keeping import EventRow, Service, fact, spelled
 from taskyard.store.verbs.passes import HoldRow, PassLock, PoolRow
 from taskyard.store.verbs.work import AttemptRow, EdgeRow, InEdge, Shape
@@ -65,6 +65,7 @@ def test_carry_writes_the_whole_task(store: Store) -> None:
 
 #: For each shape where a task was written last, through which states it went on, and who has it then.
 SHAPED = {
+    Shape.ANY: ((), READY, None),
     Shape.READY: ((), READY, None),
     Shape.STARTED: (READY, (S.RUNNING,), "b1"),
     Shape.SENT: ((), (*READY, S.RUNNING), "b1"),
@@ -187,16 +188,16 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         move(txn, 3, S.PENDING)
         assert txn.tasks.page(1, [S.UNSCHEDULED], 1, 2) == [2, 4]
         assert txn.tasks.page(1, [S.UNSCHEDULED, S.PENDING], 1, 2) == [2, 3]
-        assert txn.tasks.roots(1, S.UNSCHEDULED, 0, 9) == [1, 2]
+        assert txn.tasks.roots(1, S.UNSCHEDULED, 0, 3) == [(1, True), (2, True), (3, False)]
         assert txn.tasks.hidden(1, 0, 9) == [5]
-        assert txn.tasks.due(NOW, 2)[0] == 4
-        assert set(txn.tasks.due(NOW, 9)) == {1, 2, 3, 4}
+        assert next(iter(txn.tasks.due(NOW, 2))) == 4
+        assert txn.tasks.due(NOW, 9) == {1: NOW, 2: NOW, 3: NOW, 4: NOW - 1}
         assert txn.tasks.definitions([1, 6, 404]) == {1: ("t1", "d1"), 6: ("t1", "")}
         assert sorted(txn.tasks.definitions_of(2)) == [(6, "t1", "", "dd")]
         assert txn.tasks.with_labels(1, ["t1", "t2", "t9"]) == {"t1": 1, "t2": 2}
         txn.tasks.unhide([5])
         assert txn.tasks.hidden(1, 0, 9) == []
-        assert txn.tasks.roots(1, S.UNSCHEDULED, 2, 9) == [5]
+        assert txn.tasks.roots(1, S.UNSCHEDULED, 4, 9) == [(5, True)]
 
 
 def test_candidates_are_the_first_of_each_queue_and_none_of_a_canceled_graph(store: Store) -> None:
@@ -301,7 +302,13 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
         txn.attempts.begin([(1, 1, "b1", "s1", "p1", LARGEST, 2, 3, NOW)])
         assert txn.attempts.of(1) == [AttemptRow(1, "b1", "s1", "p1", LARGEST, 2, 3, NOW, None, None, None, None)]
         assert txn.attempts.polled(["b1", "b2"]) == [("b1", "p1", 1)]
-        assert txn.tasks.leased_by(["b1", "b2"]) == [(1, "b1")]
+        assert txn.tasks.leased_by(["b1", "b2"], 9) == [(1, "b1")]
+        assert txn.tasks.leased_by(["b1"], 0) == []
+        task.lease_until_ms, task.due_ms, task.stored = LATER, LATER, task.state
+        txn.tasks.keep([task])
+        txn.tasks.let_go(["b1", "b2"], NOW, Millis(NOW + 1))
+        (over,) = txn.tasks.look([1])
+        assert (over.lease_until_ms, over.due_ms) == (NOW, NOW + 1)
         txn.attempts.end([(1, 1, LATER, "fail", "exit_code", 3)])
         txn.attempts.add_results([(1, 1, "{}")])
         (attempt,) = txn.attempts.of(1)
@@ -333,10 +340,12 @@ def test_what_people_asked_for_is_kept_in_order_and_answers_for_a_while(store: S
     with store.write() as txn:
         txn.events.add_audits([(NOW, "ann", f"a{n}", 1, "") for n in range(3)])
         assert [row.action for row in txn.events.audits_of(1, 2)] == ["a0", "a1"]
-        txn.events.add_answers([("k1", "d1", "x", NOW), ("k2", "d2", "y", LATER)])
+        txn.events.add_answers([("k1", "d1", "x", NOW), ("k2", "d2", "y", LATER), ("k0", "d0", "z", NOW - 1)])
         assert txn.events.answers(["k2", "k1", "k3"]) == {"k1": ("d1", "x"), "k2": ("d2", "y")}
-        assert txn.events.forget_answers(LATER) == 1
-        assert txn.events.answers(["k1", "k2"]) == {"k2": ("d2", "y")}
+        assert txn.events.forget_answers(LATER, 1) == 1
+        assert txn.events.answers(["k0", "k1", "k2"]) == {"k1": ("d1", "x"), "k2": ("d2", "y")}
+        assert [txn.events.forget_answers(LATER, 9) for _ in range(2)] == [1, 0]
+        assert txn.events.answers(["k0", "k1", "k2"]) == {"k2": ("d2", "y")}
 
 
 def test_notes_stand_in_order_until_they_are_done(store: Store) -> None:
@@ -366,28 +375,41 @@ def test_the_service_remembers_since_when_it_is_up(store: Store) -> None:
         assert txn.notes.service() == Service(NOW, LATER)
 
 
+def test_only_a_database_that_servers_share_has_a_clock(store: Store) -> None:
+    with store.write() as txn:
+        moments = [txn.notes.clock() for _ in range(3)]
+    if store.url.startswith("sqlite"):
+        assert moments == [None, None, None]
+    else:
+        assert moments == sorted(moment for moment in moments if moment is not None)
+        assert moments[0] is not None
+        assert moments[0] > NOW
+
+
 # The fleet.
 
 
 def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([("b1", "s1", 4, NOW, NOW, None, None, 0), ("b2", "s1", 1, NOW, LATER, "ill", None, 1)])
+        txn.bots.begin([("b1", "s1", "", 4, NOW, NOW, None, None, 0), ("b2", "s1", "", 1, NOW, LATER, "ill", None, 1)])
         txn.bots.set_dimensions([("b1", dimensions_text((("os", ("linux",)),))), ("b2", dimensions_text(()))])
         assert set(txn.bots.look(["b1", "b2", "b3"])) == {"b1", "b2"}
         txn.bots.see([("b1", "p9", LATER)])
+        assert txn.bots.greet(["b1", "b3"]) == {"b1": Caller("s1", "p9", False, 0)}
         txn.bots.set_settings([("b1", "unfit", "repairs", 1, 0)])
         bot = txn.bots.look(["b1"])["b1"]
-        assert (bot.session, bot.poll, bot.facts.slots, bot.facts.last_seen_ms) == ("s1", "p9", 4, LATER)
+        assert (bot.session, bot.polls, bot.facts.slots, bot.facts.last_seen_ms) == ("s1", "p9", 4, LATER)
         assert bot.facts.dimensions == (("os", ("linux",)),)
         assert (bot.facts.quarantined, bot.facts.maintenance, bot.facts.draining) == ("unfit", "repairs", True)
-        txn.bots.begin([("b1", "s2", 2, 0, NOW, None, None, 0)])
+        txn.bots.begin([("b1", "s2", "s1", 2, 0, NOW, None, None, 0)])
         txn.bots.set_dimensions([("b1", dimensions_text(()))])
         bot = txn.bots.look(["b1"])["b1"]
-        assert (bot.session, bot.poll, bot.facts.slots, bot.facts.dimensions) == ("s2", "", 2, ())
+        assert (bot.session, bot.replaced, bot.polls, bot.facts.slots, bot.facts.dimensions) == ("s2", "s1", "", 2, ())
         assert txn.bots.silent(LATER, 9) == ["b1"]
         txn.bots.miss(["b1"])
         assert txn.bots.silent(Millis(LATER + 1), 9) == ["b2"]
         txn.bots.end(["b2"])
+        assert txn.bots.greet(["b1", "b2"]) == {"b1": Caller("s2", "", True, 2), "b2": Caller("s1", "", False, 1)}
         assert txn.bots.silent(Millis(LATER + 1), 9) == []
         fleet = txn.bots.fleet()
         assert [(one.facts.id, one.missing, one.facts.terminated) for one in fleet] == [
@@ -397,7 +419,7 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
 
 def test_the_fleet_counts_what_each_bot_runs(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([(bot, "s1", 4, NOW, NOW, None, None, 0) for bot in ("b1", "b2")])
+        txn.bots.begin([(bot, "s1", "", 4, NOW, NOW, None, None, 0) for bot in ("b1", "b2")])
         txn.bots.set_dimensions([(bot, "[]") for bot in ("b1", "b2")])
         add_graph(txn)
         add_tasks(txn, 1, 2)
@@ -408,7 +430,7 @@ def test_the_fleet_counts_what_each_bot_runs(store: Store) -> None:
 
 def test_the_events_of_a_bot_come_newest_first(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([("b1", "s1", 4, NOW, NOW, None, None, 0)])
+        txn.bots.begin([("b1", "s1", "", 4, NOW, NOW, None, None, 0)])
         txn.bots.set_dimensions([("b1", "[]")])
         txn.bots.add_events([("b1", id, NOW, "connected", None, None, "") for id in ("ff", "fe", "fd")])
         txn.bots.count_events([("b1", 3)])
@@ -435,7 +457,7 @@ def test_queues_are_numbered_in_the_order_of_their_commits(store: Store) -> None
 
 def test_a_bot_serves_a_queue_once_however_often_it_is_said(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([("b1", "s1", 1, NOW, NOW, None, None, 0)])
+        txn.bots.begin([("b1", "s1", "", 1, NOW, NOW, None, None, 0)])
         txn.bots.add_queues([("b1", 0), ("b1", 0)])
         txn.bots.add_queues([("b1", 0)])
         assert len(txn.care.bot_queues("", -1, 9)) == 1

@@ -141,8 +141,18 @@ def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, 
         raise ValueError(f"{signal} is no word about an attempt")
     if attempt != life.attempt or life.state not in LEASED:
         return _told_late(life, attempt, signal)
-    spent = (life.round, life.reruns_used, life.retries_used, life.slice_index, life.waits_since_ms, life.not_before_ms)
-    ended = Life(life.state, life.attempt, life.began_after, signal, *spent)
+    ended = Life(
+        life.state,
+        life.attempt,
+        life.began_after,
+        signal,
+        life.round,
+        life.reruns_used,
+        life.retries_used,
+        life.slice_index,
+        life.waits_since_ms,
+        life.not_before_ms,
+    )
     reason = _why_ended(life, rules, signal, now, exit_code)
     again = None if signal is Signal.SUCCEED else _again(ended, rules, signal, now, exit_code)
     return _rule(life, signal, reason, ended, again)
@@ -199,10 +209,18 @@ def rerun(life: Life, rules: Rules, now: Millis) -> Ruling:
 
 def admitted(life: Life, now: Millis) -> Life:
     """Give the life of a task that is let in: from now on it waits for a bot, if it did not already."""
-    since = now if life.waits_since_ms is None else life.waits_since_ms
-    spent = (life.reruns_used, life.retries_used, life.slice_index)
-    state = _moved(life, Signal.ADMIT)
-    return Life(state, life.attempt, life.began_after, life.ended, life.round, *spent, since, None)
+    return Life(
+        _moved(life, Signal.ADMIT),
+        life.attempt,
+        life.began_after,
+        life.ended,
+        life.round,
+        life.reruns_used,
+        life.retries_used,
+        life.slice_index,
+        now if life.waits_since_ms is None else life.waits_since_ms,
+        None,
+    )
 
 
 def held(life: Life, reason: Reason, now: Millis) -> Life:
@@ -219,9 +237,18 @@ def held(life: Life, reason: Reason, now: Millis) -> Life:
 def claimed(life: Life) -> Life:
     """Give the life of a task that a bot takes: its next attempt begins."""
     # Its wait is over: should it be tried again, it waits anew. A long attempt does not use up the patience of a slice.
-    spent = (life.reruns_used, life.retries_used, life.slice_index)
-    state = _moved(life, Signal.CLAIM)
-    return Life(state, life.attempt + 1, life.began_after, None, life.round, *spent, None, life.not_before_ms)
+    return Life(
+        _moved(life, Signal.CLAIM),
+        life.attempt + 1,
+        life.began_after,
+        None,
+        life.round,
+        life.reruns_used,
+        life.retries_used,
+        life.slice_index,
+        None,
+        life.not_before_ms,
+    )
 
 
 def past(deadline_ms: Millis | None, now: Millis) -> bool:

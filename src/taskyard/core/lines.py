@@ -32,6 +32,9 @@ class Lines:
         self._called: Lane[Turn] = Lane()
         self._called_next_time: Lane[Turn] = Lane()
         self._reached: Turn | None = None  # how far the walk of `decide` is
+        self._fruitful = False  # whether that walk has admitted somebody
+        self._news: dict[TaskId, Held] = {}  # whose reason is new since a decision was last told whole
+        self.judged = 0  # how often somebody was judged
         for holder in facts.holding:
             self.take(holder)
         for task in facts.pending:
@@ -51,6 +54,8 @@ class Lines:
         seat = self._pending.pop(id, None)
         if seat is not None:
             self._called.discard(seat.task.turn)
+            self._called_next_time.discard(seat.task.turn)
+            self._news.pop(id, None)
             self._call_next_at(self._rise(seat))
 
     def take(self, holder: Holder) -> None:
@@ -87,17 +92,27 @@ class Lines:
 
     # The walk.
 
-    def decide(self, now: Millis) -> Decision:
-        """Judge whom a change could have touched; of the held, name those whose reason is new."""
+    def decide(self, now: Millis, judged_max: int | None = None) -> Decision:
+        """Judge whom a change could have touched; of the held, name those whose reason is new.
+
+        After `judged_max` it stops where it is (`cut`). Asked again it goes on there, and the held are told in the end.
+        """
         self._wake(now)
         admitted: list[TaskId] = []
-        held: dict[TaskId, Held] = {}
-        while found := self._walk(held, now):
-            admitted += found
+        last = None if judged_max is None else self.judged + judged_max
+        while self._walk(admitted, now, last):
             # As in `decide`: only a reservation that fell can let anybody go on a second walk.
             if not any(pool.reserver for pool in self._pools.values()):
                 break
-        return Decision(tuple(admitted), tuple(self._final(each, now) for each in held.values()))
+        if self.cut:
+            return Decision(tuple(admitted), ())
+        news, self._news = self._news, {}
+        return Decision(tuple(admitted), tuple(self._final(each, now) for each in news.values()))
+
+    @property
+    def cut(self) -> bool:
+        """Whether the last decision stopped before everybody was judged."""
+        return self._reached is not None
 
     def reason(self, id: TaskId) -> Reason | None:
         """Why the pending task was held when `decide` was last done; None if it has not seen it."""
@@ -145,22 +160,30 @@ class Lines:
 
     # Calling: who is judged, and in which order.
 
-    def _walk(self, held: dict[TaskId, Held], now: Millis) -> list[TaskId]:
-        """Judge whoever is called, in order; name the admitted and keep the news about the others in `held`."""
-        admitted: list[TaskId] = []
-        while (turn := self._called.pop()) is not None:
+    def _walk(self, admitted: list[TaskId], now: Millis, last: int | None) -> bool:
+        """Judge whoever is called, in order; tell whether that is done and has admitted somebody."""
+        while (turn := self._called.first()) is not None:
+            if last is not None and self.judged >= last and self._reached is not None:
+                return False
+            self._called.discard(turn)
             self._reached = turn
-            seat = self._pending[turn[2]]
-            before, verdict = seat.held, judge(seat.task, self, now)
-            self._move(seat, verdict, now)
-            if verdict is None:
-                held.pop(seat.task.id, None)
-                admitted.append(seat.task.id)
-            elif verdict != before:
-                held[seat.task.id] = verdict
+            self._judge(self._pending[turn[2]], admitted, now)
         self._reached = None
         self._called, self._called_next_time = self._called_next_time, self._called
-        return admitted
+        fruitful, self._fruitful = self._fruitful, False
+        return fruitful
+
+    def _judge(self, seat: "_Seat", admitted: list[TaskId], now: Millis) -> None:
+        """Let the task go, or put it where it is held and keep the news."""
+        self.judged += 1
+        before, verdict = seat.held, judge(seat.task, self, now)
+        self._move(seat, verdict, now)
+        if verdict is None:
+            self._news.pop(seat.task.id, None)
+            admitted.append(seat.task.id)
+            self._fruitful = True
+        elif verdict != before:
+            self._news[seat.task.id] = verdict
 
     def _final(self, held: Held, now: Millis) -> Held:
         """What is told in the end of a task in line: since it was judged, a reservation may have come or gone."""

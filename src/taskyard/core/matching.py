@@ -33,6 +33,10 @@ OR: Final = "|"
 COMBINATIONS_MAX: Final = 8
 
 
+#: A waiting task as those see it who serve its queue: priority, creation, key, and the bot that leaves it to others.
+Turn: TypeAlias = tuple[int, int, int, str | None]
+
+
 @value
 class Candidate:
     """A waiting task as a bot finds it in a queue."""
@@ -135,26 +139,23 @@ def choose(candidates: Iterable[Candidate], bot_dimensions: Dimensions, count: i
     return heapq.nsmallest(count, matching.values(), key=_turn)
 
 
-def share(candidates: Iterable[Candidate], wishes: Iterable[tuple[Dimensions, int]]) -> list[list[Candidate]]:
-    """Give each of several bots, one after the other, what `choose` would, and nothing twice."""
-    left = deque(sorted({one.task: one for one in candidates}.values(), key=_turn))
-    return [_pick(left, bot_dimensions, count) for bot_dimensions, count in wishes]
+def deal(waiting: Iterable[Turn], wishes: Iterable[tuple[str, int]]) -> list[list[int]]:
+    """Give bots that serve the same queues, one after the other, the keys that `choose` would, and nothing twice."""
+    left = deque(sorted(set(waiting)))
+    return [_dealt(left, bot, count) for bot, count in wishes]
 
 
-def _pick(left: deque[Candidate], bot_dimensions: Dimensions, count: int) -> list[Candidate]:
-    had = dict(bot_dimensions)
-    left_to_others = had.get(ID, ())
-    met: dict[Dimensions, bool] = {}
-    picked: list[Candidate] = []
-    passed: list[Candidate] = []
-    while left and len(picked) < count:
+def _dealt(left: deque[Turn], bot: str, count: int) -> list[int]:
+    dealt: list[int] = []
+    passed: list[Turn] = []
+    while left and len(dealt) < count:
         one = left.popleft()
-        fits = met.get(one.dimensions)
-        if fits is None:
-            fits = met[one.dimensions] = _is_met(one.dimensions, had)
-        (picked if fits and one.not_by not in left_to_others else passed).append(one)
+        if one[3] == bot:
+            passed.append(one)
+        else:
+            dealt.append(one[2])
     left.extendleft(reversed(passed))
-    return picked
+    return dealt
 
 
 def _canonical_values(key: str, values: str | Iterable[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.pages import LOAD_MAX_MS, Transact
 from taskyard.engine.passage import Passage
+from taskyard.engine.portions import ROWS_MAX, Portions
 from taskyard.engine.troubles import Trouble, outages
 from taskyard.lifecycle import lapse, own, promises
 from taskyard.lifecycle.admit import Passed
@@ -24,10 +25,10 @@ from taskyard.store.records import Note
 
 #: How many promises are kept, a page each, before the others have a turn.
 NOTES_MAX: Final = 8
-#: How many rows of each kind one transaction looks at.
-ROWS_MAX: Final = 500
 #: For how long the answer to a key is kept.
 ANSWERS_KEPT_MS: Final = 24 * 60 * 60 * 1_000
+#: How many pages of each kind one sweep takes: more than may come in the same time, and a beat is never late for them.
+PAGES_MAX: Final = 20
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,10 +53,12 @@ class Chores:
         self._parked: set[int] = set()
         self._after = 0  # the last note that was taken up
         self._kept = 0  # how many were, since the first
+        self._due = Portions(transact, Boundary.LAPSE, lapse.lapse)
+        self._own = Portions(transact, Boundary.OWN, own.serve_own)
         self._doing: Mapping[Chore, Callable[[], bool]] = {
-            Chore.LAPSE: lambda: self._some(Boundary.LAPSE, lambda passage: lapse.lapse(passage, ROWS_MAX)),
+            Chore.LAPSE: self._due.next,
             Chore.PROMISES: self._keep_promises,
-            Chore.OWN: lambda: self._some(Boundary.OWN, lambda passage: own.serve_own(passage, ROWS_MAX)),
+            Chore.OWN: self._own.next,
             Chore.PASSES: self._pass,
         }
 
@@ -71,24 +74,31 @@ class Chores:
         return False
 
     def beat(self) -> None:
-        """Keep that the service is alive. Who finds that it was not spares every lease once."""
-        self._safely(Boundary.BEAT, lapse.beat)
+        """Keep that the service is alive, and go by the clock that all servers share."""
+        self._safely(Boundary.BEAT, self._beat)
 
     def sweep(self) -> None:
         """Do what is done every few seconds."""
         self._parked.clear()
+        for portions in (self._due, self._own):
+            self._try_again(portions)
         now = self._clock.now()
-        self._all(Boundary.SILENCE, lambda passage: lapse.notice_silence(passage, ROWS_MAX))
+        self._pages(Boundary.SILENCE, lambda passage: lapse.notice_silence(passage, ROWS_MAX))
         stale = Millis(now - LOAD_MAX_MS)
-        self._all(Boundary.FORGET, lambda passage: promises.drop_stale_loads(passage, stale, ROWS_MAX))
+        self._pages(Boundary.FORGET, lambda passage: promises.drop_stale_loads(passage, stale, ROWS_MAX))
         old = Millis(now - ANSWERS_KEPT_MS)
-        self._safely(Boundary.FORGET, lambda passage: passage.txn.events.forget_answers(old))
+        self._pages(Boundary.FORGET, lambda passage: passage.txn.events.forget_answers(old, ROWS_MAX))
 
     def next_due(self) -> Millis | None:
-        """Say when the clock next has something to say about a task."""
+        """Say when the clock next has something to say about a task that was not set aside."""
+        aside = self._due.aside
         with self._store.read() as txn:
-            first = txn.tasks.look(txn.tasks.due(Millis(LAST_MS), 1))
-        return Millis(first[0].due_ms) if first and first[0].due_ms is not None else None
+            due = txn.tasks.due(Millis(LAST_MS), len(aside) + 1)
+        return next((moment for id, moment in due.items() if id not in aside), None)
+
+    def _beat(self, passage: Passage) -> None:
+        self._clock.follow(passage.txn.notes.clock)
+        lapse.beat(passage)
 
     def _keep_promises(self) -> bool:
         with self._store.read() as txn:
@@ -114,12 +124,16 @@ class Chores:
     def _pass(self) -> bool:
         return self._schedule().more
 
-    def _some(self, boundary: Boundary, act: Callable[[Passage], int]) -> bool:
-        return self._transact(act, boundary) > 0
+    def _try_again(self, portions: Portions) -> None:
+        try:
+            portions.try_again()
+        except Trouble as trouble:
+            _LOG.warning("what was set aside is left for the next sweep: %s", trouble)
 
-    def _all(self, boundary: Boundary, act: Callable[[Passage], int]) -> None:
-        while self._safely(boundary, act):
-            pass
+    def _pages(self, boundary: Boundary, act: Callable[[Passage], int]) -> None:
+        for _ in range(PAGES_MAX):
+            if not self._safely(boundary, act):
+                return
 
     def _safely(self, boundary: Boundary, act: Callable[[Passage], int | None]) -> bool:
         try:

@@ -6,12 +6,15 @@ refusal is an outcome, and only what is nobody's fault is raised.
 
 import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from taskyard.core import ids
-from taskyard.core.graph.faults import Fault
 from taskyard.core.ids import Key
+from taskyard.core.values import replace
+from taskyard.engine import scrutiny
 from taskyard.engine.chores import Chores
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.custody import Custody
@@ -22,21 +25,24 @@ from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
+from taskyard.engine.rooms import Command
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
-from taskyard.engine.troubles import outages
+from taskyard.engine.troubles import Unavailable, outages
 from taskyard.engine.writer import Act, Writer
 from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.lifecycle.outcomes import Asked, Done, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
 from taskyard.store.txn import Txn
+from taskyard.views import outline as outlines
 from taskyard.views import story as stories
+from taskyard.views.outline import Outline
 from taskyard.views.story import Story
 
 #: How long a thread that only thinks may keep the others waiting. The writer asks for its turn with every statement:
@@ -62,6 +68,12 @@ class Engine:
     ) -> None:
         self.store = store
         self.clock = clock or SystemClock()
+        with (
+            suppress(Unavailable),
+            outages(),
+            store.read() as txn,
+        ):  # a database that is away is asked by the first beat
+            self.clock.follow(txn.notes.clock)
         self._custody: Custody | None = None
         self._writer = Writer(store, self.clock, self._hear)
         self.loop = Loop(self._writer)
@@ -117,46 +129,65 @@ class Engine:
         self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = ""
     ) -> Submitted | Refusal:
         """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo."""
+        refusal = scrutiny.submission(graph_id, key, actor)
+        if refusal is not None:
+            return refusal
         with outages(), still_for(document):
             return self._submitting.submit(document, graph_id, key, actor)
 
     def extend(self, graph_id: str, document: object, *, actor: str = "") -> Submitted | Refusal:
         """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
+        refusal = scrutiny.request(graph_id=graph_id, actor=actor)
+        if refusal is not None:
+            return refusal
         with outages(), still_for(document):
             return self._extending.extend(graph_id, document, actor)
 
     def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished = answer_of(self.loop.put(command))
+        answer: Wished = answer_of(self.ask(Cancel, command))
         return answer
 
     def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished = answer_of(self.loop.put(command))
+        answer: Wished = answer_of(self.ask(Rerun, command))
         return answer
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
     ) -> Refusal | None:
-        """Give a pool a capacity, fixed or that of its live bots, or none; tasks that it has learn of it in pages."""
-        left: bool | Refusal = True
-        while left is True:
-            left = self.transact(lambda passage: pools.set_pool(passage, name, capacity, from_bots, actor), _LIMIT)
-        return left or None
+        """Give a pool a capacity, fixed or that of its live bots, or none; the next pass keeps to it."""
+        refusal = scrutiny.request(name=name, capacity=capacity, from_bots=from_bots, actor=actor)
+        if refusal is not None:
+            return refusal
+        left = self.transact(lambda passage: pools.set_pool(passage, name, capacity, from_bots, actor), _LIMIT)
+        return left if isinstance(left, Refusal) else None
 
     def set_limit(self, name: str, total: int, *, actor: str = "") -> Refusal | None:
         """Say how much there is of something that tasks share, wherever they run."""
-        return self.transact(lambda passage: pools.set_limit(passage, name, total, actor), _LIMIT)
+        refusal = scrutiny.request(name=name, total=total, actor=actor)
+        return refusal or self.transact(lambda passage: pools.set_limit(passage, name, total, actor), _LIMIT)
 
-    def set_order(self, key: str, *, greedy: bool, actor: str = "") -> None:
+    def set_order(self, name: str, *, greedy: bool, actor: str = "") -> Refusal | None:
         """Say whether a mutex is given to whoever can have it, or in the order of creation."""
-        self.transact(lambda passage: pools.set_order(passage, key, greedy, actor), _LIMIT)
+        refusal = scrutiny.request(name=name, greedy=greedy, actor=actor)
+        return refusal or self.transact(lambda passage: pools.set_order(passage, name, greedy, actor), _LIMIT)
+
+    def graph(self, graph_id: str) -> Outline | Refusal:
+        """Tell where a graph stands, and whether it is settled."""
+        refusal = scrutiny.request(graph_id=graph_id)
+        if refusal is not None:
+            return refusal
+        id = ids.key_of(graph_id)
+        with outages(), self.store.read() as txn:
+            return outlines.outline(txn, id) or reach.unknown("graph", id)
 
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
-        id = _key_of_task(task_id)
-        if isinstance(id, Refusal):
-            return id
+        refusal = scrutiny.request(task_id=task_id)
+        if refusal is not None:
+            return refusal
+        id = ids.key_of(task_id)
         with outages(), self.store.read() as txn:
             return stories.story(txn, id) if _is_shown(txn, id) else reach.unknown("task", id)
 
@@ -166,24 +197,37 @@ class Engine:
         with outages(), self.store.read() as txn:
             return care.doctor(txn, now)
 
-    def repair(self, findings: Iterable[Finding], actor: str = "") -> int:
+    def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended; say how many findings that were."""
-        return care.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
+        refusal = scrutiny.request(actor=actor)
+        return refusal or care.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
     # What bots say.
 
-    def hello(self, command: Hello) -> None:
-        """Begin a bot's session, or take note of what changed about it."""
-        answer_of(self.loop.put(command))
+    def hello(self, command: Hello) -> Refusal | None:
+        """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""
+        answer: Refusal | None = answer_of(self.ask(Hello, command))
+        return answer
 
     def poll(self, command: Poll) -> Polled | Refusal:
         """Take a bot's results and renewals, and give it tasks."""
-        answer: Polled | Refusal = answer_of(self.loop.put(command))
+        answer: Polled | Refusal = answer_of(self.ask(Poll, command))
         return answer
 
-    def goodbye(self, command: Goodbye) -> None:
+    def goodbye(self, command: Goodbye) -> Refusal | None:
         """End a bot's session."""
-        answer_of(self.loop.put(command))
+        answer: Refusal | None = answer_of(self.ask(Goodbye, command))
+        return answer
+
+    def ask(self, kind: type, command: Command) -> "Future[Any]":
+        """Have a command of a kind carried out together with others. One that has faults is answered at once."""
+        refusal = scrutiny.CHECKS[kind](command)
+        if refusal is not None:
+            return _answered(refusal)
+        if isinstance(command, Poll) and command.want and not command.poll:
+            # Should nobody hear of the commit, all of it is carried out again, and has to give the same leases.
+            command = replace(command, poll=self.clock.word())
+        return self.loop.put(command)
 
     # What happens by itself, and can be made to happen at any time.
 
@@ -200,6 +244,11 @@ class Engine:
         """How many transactions there were."""
         return self._writer.commits
 
+    @property
+    def longest_ms(self) -> int:
+        """How long the longest of them took."""
+        return self._writer.longest_ms
+
     def _write_pass(self, act: Callable[[Corridor], Answer], /) -> Answer:
         return self.transact(act, Boundary.PASS_PAGE)
 
@@ -207,11 +256,10 @@ class Engine:
         self.ticker.hear(left)
 
 
-def _key_of_task(text: str) -> Key | Refusal:
-    try:
-        return ids.key_of(text)
-    except ValueError as fault:
-        return Refusal(Code.INVALID, "the id is malformed", (Fault("task_id", str(fault)),))
+def _answered(answer: object) -> "Future[Any]":
+    future: Future[Any] = Future()
+    future.set_result(answer)
+    return future
 
 
 def _is_shown(txn: Txn, task: Key) -> bool:

@@ -77,7 +77,7 @@ class Extending:
             return Changed()
 
     def _store_it(self, one: Extension) -> Submitted | Changed | Refusal:
-        if len(one.brood.tasks) > PAGE_MAX:
+        if one.brood.weight > PAGE_MAX:
             return self._pages.load_extension(one)
         answer: Submitted | Changed | Refusal = answer_of(self._loop.put(one))
         return answer

@@ -1,14 +1,21 @@
-"""The engine as a server calls it: nothing here keeps the event loop waiting."""
+"""The engine as a server calls it: nothing here keeps the event loop waiting.
+
+It has every method of an engine but those of its life: whoever made the engine starts and stops it.
+"""
 
 import asyncio
 from collections.abc import Iterable
 
-from taskyard.engine.engine import Engine, Wished
+from taskyard.engine.engine import Answer, Engine, Wished
+from taskyard.engine.failpoints import Boundary
+from taskyard.engine.writer import Act
+from taskyard.lifecycle.admit import Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.outcomes import Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
+from taskyard.views.outline import Outline
 from taskyard.views.story import Story
 
 
@@ -17,7 +24,6 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._loop = engine.loop
 
     async def submit(
         self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = ""
@@ -31,12 +37,12 @@ class AsyncEngine:
 
     async def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished = await asyncio.wrap_future(self._loop.put(command))
+        answer: Wished = await asyncio.wrap_future(self._engine.ask(Cancel, command))
         return answer
 
     async def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished = await asyncio.wrap_future(self._loop.put(command))
+        answer: Wished = await asyncio.wrap_future(self._engine.ask(Rerun, command))
         return answer
 
     async def set_pool(
@@ -49,9 +55,13 @@ class AsyncEngine:
         """Say how much there is of something that tasks share."""
         return await asyncio.to_thread(self._engine.set_limit, name, total, actor=actor)
 
-    async def set_order(self, key: str, *, greedy: bool, actor: str = "") -> None:
+    async def set_order(self, name: str, *, greedy: bool, actor: str = "") -> Refusal | None:
         """Say whether a mutex is given to whoever can have it, or in the order of creation."""
-        await asyncio.to_thread(self._engine.set_order, key, greedy=greedy, actor=actor)
+        return await asyncio.to_thread(self._engine.set_order, name, greedy=greedy, actor=actor)
+
+    async def graph(self, graph_id: str) -> Outline | Refusal:
+        """Tell where a graph stands, and whether it is settled."""
+        return await asyncio.to_thread(self._engine.graph, graph_id)
 
     async def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
@@ -61,19 +71,29 @@ class AsyncEngine:
         """Recount every stored number. A thread does: a large store takes minutes."""
         return await asyncio.to_thread(self._engine.doctor)
 
-    async def repair(self, findings: Iterable[Finding], actor: str = "") -> int:
+    async def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended."""
         return await asyncio.to_thread(self._engine.repair, findings, actor)
 
-    async def hello(self, command: Hello) -> None:
-        """Begin a bot's session, or take note of what changed about it."""
-        await asyncio.wrap_future(self._loop.put(command))
+    async def hello(self, command: Hello) -> Refusal | None:
+        """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""
+        answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Hello, command))
+        return answer
 
     async def poll(self, command: Poll) -> Polled | Refusal:
         """Take a bot's results and renewals, and give it tasks."""
-        answer: Polled | Refusal = await asyncio.wrap_future(self._loop.put(command))
+        answer: Polled | Refusal = await asyncio.wrap_future(self._engine.ask(Poll, command))
         return answer
 
-    async def goodbye(self, command: Goodbye) -> None:
+    async def goodbye(self, command: Goodbye) -> Refusal | None:
         """End a bot's session."""
-        await asyncio.wrap_future(self._loop.put(command))
+        answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Goodbye, command))
+        return answer
+
+    async def schedule(self) -> Passed:
+        """Let in every pending task that may go, within the bounds of one call. A thread thinks about it."""
+        return await asyncio.to_thread(self._engine.schedule)
+
+    async def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
+        """Carry out `act` in a transaction of its own. It has to bear being carried out again."""
+        return await asyncio.wrap_future(self._engine.loop.begin(act, boundary))

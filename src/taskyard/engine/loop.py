@@ -3,6 +3,9 @@
 One thread writes. Commands that wait share a transaction; an act that somebody wants for itself, such as a page of a
 large graph, has its own, and after each of these everybody else has a turn. A command that cannot be carried out takes
 none of its neighbours down: then each is carried out alone.
+
+How long a transaction takes is known only afterwards, so a batch is bounded by what the last ones took: one that took
+too long makes the next smaller, and those that are full and quick make it larger again.
 """
 
 import logging
@@ -23,9 +26,13 @@ from taskyard.store.sessions import Taken
 
 #: How many commands may wait. At a thousand a second they are answered within ten seconds, or the caller hears at once.
 QUEUE_MAX: Final = 10_000
-#: How many commands share a transaction, and how many tasks they may touch: it keeps a transaction under 100 ms.
+#: How many commands share a transaction, how many tasks they may touch, and how long it should take at most: half of
+#: the 100 ms that a transaction may take, since the next may be slower than the last.
 BATCH_MAX: Final = 256
 TOUCHED_MAX: Final = 2_000
+BATCH_MAX_MS: Final = 50
+#: However slow the last ones were, so many tasks may be touched: a commit alone can take that long.
+TOUCHED_MIN: Final = 16
 #: How long whoever asks waits: longer than any trouble that the writer bears.
 ANSWER_MAX_S: Final = 120
 #: How long a stop waits for what was accepted.
@@ -41,6 +48,7 @@ class _Work:
     command: Command | None = None
     act: Act[Any] | None = None
     boundary: Boundary = Boundary.BATCH
+    weight: int = 0  # about how many tasks the command touches
     future: "Future[Any]" = field(default_factory=Future)
 
 
@@ -52,6 +60,7 @@ class Loop:
         self._arrived: SimpleQueue[_Work | None] = SimpleQueue()
         self._commands: deque[_Work] = deque()
         self._acts: deque[_Work] = deque()
+        self._room = TOUCHED_MAX  # how many tasks the next batch may touch
         self._door = Lock()
         self._closed = False
         self._ending = False
@@ -78,7 +87,7 @@ class Loop:
         """Have a command carried out together with others; the future is its answer, once it is durable."""
         if self.waiting >= QUEUE_MAX:
             raise Overloaded(f"{QUEUE_MAX} commands wait already")
-        return self._put(_Work(command))
+        return self._put(_Work(command, weight=weight(command)))
 
     def transact(self, act: Act[Answer], boundary: Boundary) -> Answer:
         """Carry out `act` in a transaction of its own; it may be carried out again if nobody knows how that ended.
@@ -112,10 +121,17 @@ class Loop:
                 _fail([*batch, *self._acts], Unavailable("the engine has stopped"))
                 self._acts.clear()
                 continue
-            if batch:
-                self._carry_out(batch)
-            if self._acts:
-                self._alone(self._acts.popleft())
+            hand = batch
+            try:
+                if batch:
+                    self._carry_out(batch)
+                if self._acts:
+                    hand = [self._acts.popleft()]
+                    self._alone(hand[0])
+            except BaseException as fault:  # noqa: BLE001 - nobody else writes: whatever it is, this thread goes on
+                _LOG.exception("the writer goes on after a bug")
+                left = [work for work in hand if not work.future.done()]
+                _fail(left, Unavailable(f"nobody knows whether this was done: {fault!r}"))
 
     def _gather(self) -> bool:
         """Take in what has arrived; wait only if there is nothing to do. Tell whether there is."""
@@ -133,12 +149,19 @@ class Loop:
         batch: list[_Work] = []
         touched = 0
         while self._commands and len(batch) < BATCH_MAX:
-            assert self._commands[0].command is not None
-            touched += weight(self._commands[0].command)
-            if batch and touched > TOUCHED_MAX:
+            touched += self._commands[0].weight
+            if batch and touched > min(self._room, TOUCHED_MAX):
                 break
             batch.append(self._commands.popleft())
         return batch
+
+    def _learn(self, batch: Sequence[_Work]) -> None:
+        """Let the next batch be as large as fits into its time, by what this one took."""
+        touched, took = sum(work.weight for work in batch), self._writer.last_ms
+        if took > BATCH_MAX_MS:
+            self._room = max(TOUCHED_MIN, min(self._room, touched) * BATCH_MAX_MS // took)
+        elif touched > self._room // 2:
+            self._room = min(TOUCHED_MAX, 2 * self._room)
 
     def _carry_out(self, batch: Sequence[_Work]) -> None:
         commands = [work.command for work in batch if work.command is not None]
@@ -152,6 +175,7 @@ class Loop:
             _LOG.debug("a batch of %d is carried out one by one: %r", len(batch), fault)
             self._one_by_one(batch)
         else:
+            self._learn(batch)
             for work, answer in zip(batch, answers, strict=True):
                 work.future.set_result(answer)
 

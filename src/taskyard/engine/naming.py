@@ -63,4 +63,5 @@ def remember(passage: Passage, one: Named, answer: Submitted | Refusal) -> None:
     """Keep which graph a key has made."""
     if one.key and isinstance(answer, Submitted):
         made = encoded(Asked(answer.graph, len(one.submission.brood.tasks)))
-        passage.txn.events.add_answers([(one.key, one.digest, made, passage.now)])
+        # For as long as the graph: whoever repeats a submission may come late.
+        passage.txn.events.add_answers([(one.key, one.digest, made, None)])

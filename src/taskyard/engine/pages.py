@@ -124,8 +124,7 @@ class Pages:
         return written is None or bool(answer_of(written))
 
     def _rows(self, one: Submission | Extension, begun: Loading) -> Iterator[Rows]:
-        for first in range(0, len(one.brood.tasks), PAGE_MAX):
-            page = slice(first, first + PAGE_MAX)
+        for page in one.brood.pages(PAGE_MAX):
             hidden = isinstance(one, Extension)
             yield one.brood.rows(page, begun.queues, self._clock.now(), hidden=hidden)
 

@@ -15,6 +15,8 @@ from taskyard.store.txn import Txn
 
 #: In a queue.
 _QUEUED: Final = HOLDING - LEASED
+#: Later than any moment.
+_NEVER: Final = Millis(2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,12 @@ class Passage(Corridor):
 
     def left(self) -> Left:
         """Tell what there is to do now."""
-        tasks = self._tasks.values()
-        due = min((task.due_ms for task in tasks if task.due_ms is not None), default=None)
-        return Left(
-            stirs=bool(self.stirred),
-            promises=self.promised or any(task.telling for task in tasks),
-            own=any(task.queue == SERVER_QUEUE and task.life.state in _QUEUED for task in tasks),
-            due_ms=None if due is None else Millis(due),
-        )
+        promised, own, due = self.promised, False, _NEVER
+        for task in self._tasks.values():
+            if task.due_ms is not None and task.due_ms < due:
+                due = task.due_ms
+            if task.telling:
+                promised = True
+            if task.queue == SERVER_QUEUE and task.life.state in _QUEUED:
+                own = True
+        return Left(bool(self.stirred), promised, own, None if due is _NEVER else due)

@@ -41,11 +41,11 @@ def carry_out(passage: Passage, commands: Sequence[Command]) -> list[Any]:
 def weight(command: Command) -> int:
     """Say about how many tasks a command touches."""
     if isinstance(command, Poll):
-        return 1 + len(command.reports) + len(command.renewals) + min(command.want, WANT_MAX)
+        return 1 + len(command.reports) + len(command.renewals) + max(0, min(command.want, WANT_MAX))
     if isinstance(command, Named):
-        return 1 + len(command.submission.brood.tasks)
+        return 1 + command.submission.brood.weight
     if isinstance(command, Extension):
-        return 1 + len(command.brood.tasks)
+        return 1 + command.brood.weight
     if isinstance(command, Cancel | Rerun):
         return 1 if command.task is not None else PAGE_MAX
     return 1

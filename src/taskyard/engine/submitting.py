@@ -54,7 +54,7 @@ class Submitting:
 
     def _try(self, named: Named) -> Submitted | Refusal | None:
         """Store it, or say by None that it has to be tried again."""
-        if len(named.submission.brood.tasks) > PAGE_MAX:
+        if named.submission.brood.weight > PAGE_MAX:
             answer = self._pages.load(named)
         else:
             answer = answer_of(self._loop.put(named))

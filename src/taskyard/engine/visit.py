@@ -27,7 +27,7 @@ ACTOR: Final = "taskyard doctor"
 #: How a file of SQLite begins; a file with nothing in it is one, too.
 _MAGIC: Final = b"SQLite format 3\0"
 #: What says by itself what is wrong.
-_TOLD: Final = (Trouble, migration.TooNew, Busy, Gone)
+_TOLD: Final = (Trouble, migration.TooNew, migration.TooOld, Busy, Gone)
 
 
 def look(database: str) -> Checkup:

@@ -40,6 +40,8 @@ class Writer:
         self._after = after  # is told what each commit leaves to do
         self._registry = Registry()
         self.commits = 0
+        self.last_ms = 0  # how long the last transaction took, from its beginning to its end
+        self.longest_ms = 0  # and the longest so far
 
     def run(self, act: Act[Answer], boundary: Boundary) -> Answer:
         """Carry out `act` in a transaction of its own; it is durable when this returns.
@@ -56,17 +58,22 @@ class Writer:
                 patience.bear_outage(fault)
 
     def _try(self, act: Act[Answer], boundary: Boundary) -> Answer:
+        began = self._clock.now()
         try:
             with self._store.write() as txn:
                 passage = Passage(txn, self._clock.now(), self._registry)
                 answer = act(passage)
                 passage.close()
                 point(boundary, Side.BEFORE)
+            self._registry.settle()
             self.commits += 1
             point(boundary, Side.AFTER)
         except BaseException:
-            self._registry.forget()
+            self._registry.undo()
             raise
+        finally:
+            self.last_ms = self._clock.now() - began
+            self.longest_ms = max(self.longest_ms, self.last_ms)
         self._after(passage.left())
         return answer
 

@@ -7,17 +7,22 @@ whom that caller found at the lock; and if that one dies, by whoever comes next.
 
 The lock lapses, so that a dead holder is replaced. Every taking has a number of its own, every page is written under
 that number, and a holder that was replaced writes nothing more.
+
+A call is bounded. It reads and thinks in strides, keeps the lock meanwhile, and asks after each stride and each page
+whether it has lasted long enough. Whom it let in so far is written by then or goes first in the next call. A call that
+ends amid reading or thinking leaves the lock with its holder: else servers whose calls take turns would each read
+everything again, and none would come to an end.
 """
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from taskyard.core.words import Millis
-from taskyard.lifecycle.agenda import PAGE_MAX, Carried, Page, carry_out
-from taskyard.lifecycle.contest import Contest
+from taskyard.lifecycle.agenda import PAGE_MAX, Carried, Page, carry_out, enter
+from taskyard.lifecycle.contest import JUDGED_MAX, Contest
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.queues import Registry
 from taskyard.store.txn import Txn
@@ -49,6 +54,7 @@ class Bounds:
     pass_max_ms: int = PASS_MAX_MS
     starts_max: int = STARTS_MAX
     page_max: int = PAGE_MAX
+    judged_max: int = JUDGED_MAX  # in one stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Passed:
     held: int = 0  # for how many a reason was noted
     epoch: int = 0  # the number of the last taking of the lock
     more: bool = False  # it stopped at its bounds: call again
+    judged: int = field(default=0, compare=False)  # how many tasks it thought about
 
 
 class Replaced(Exception):
@@ -81,6 +88,7 @@ class Admission:
         self._read = read
         self._now = now
         self._holder = holder
+        self._parked = f"{holder}, between two calls"
         self._bounds = bounds
         #: What was remembered when the lock was given back, and under which number that was.
         self._kept: tuple[int, Contest] | None = None
@@ -105,8 +113,9 @@ class Admission:
     def _take(self) -> int | None:
         """Take the lock, if nobody has it; say under which number."""
         with self._read() as txn:
-            if self._is_held(txn.passes.lock(), self._now()):
-                return None
+            lock = txn.passes.lock()
+        if self._is_held(lock, self._now()):
+            return None
         return self._transact(self._take_in)
 
     def _take_in(self, corridor: Corridor) -> int | None:
@@ -117,7 +126,9 @@ class Admission:
         return lock.epoch + 1
 
     def _is_held(self, lock: PassLock | None, now: Millis) -> bool:
-        return lock is not None and lock.until_ms is not None and now < lock.until_ms
+        if lock is None or lock.until_ms is None or lock.holder == self._parked:
+            return False
+        return now < lock.until_ms
 
     def _is_stirred(self) -> bool:
         if self._kept is not None and self._kept[1].unsettled:
@@ -134,8 +145,11 @@ class Admission:
         """
         kept, self._kept = self._kept, None
         contest = kept[1] if kept is not None and kept[0] == epoch - 1 else None
+        if contest is not None:
+            contest.stale = True
+        grip = _Grip(epoch, self._transact, self._now)
         try:
-            contest, left = self._go_on(epoch, contest, call)
+            contest, left = self._go_on(grip, contest, call)
         except Replaced:
             raise
         except BaseException:
@@ -143,56 +157,90 @@ class Admission:
                 self._transact(lambda corridor: corridor.txn.passes.leave(epoch))
             raise
         if not left:
-            self._transact(lambda corridor: corridor.txn.passes.leave(epoch))
+            self._let_go(grip, contest)
         self._kept = (epoch, contest)
-        return bool(contest.agenda) or not contest.whole
+        return bool(contest.agenda) or not (contest.whole and contest.prepared)
 
-    def _go_on(self, epoch: int, contest: Contest | None, call: "_Call") -> tuple[Contest, bool]:
+    def _let_go(self, grip: "_Grip", contest: Contest) -> None:
+        """Give the lock back, or leave it with us if the next call has to go on with what is in our memory."""
+        epoch = grip.epoch
+        if contest.prepared:
+            self._transact(lambda corridor: corridor.txn.passes.leave(epoch))
+        else:
+            self._transact(lambda corridor: _park(corridor, epoch, self._parked))
+
+    def _go_on(self, grip: "_Grip", contest: Contest | None, call: "_Call") -> tuple[Contest, bool]:
         """Carry out page after page; tell whether the last of them gave the lock back."""
-        contest = self._looked(epoch, contest) if contest is None or not contest.agenda else contest
-        while contest.agenda:
-            page = contest.agenda.page(self._bounds.page_max)
+        while True:
+            contest = self._prepared(grip, contest, call)
+            page = contest.page(self._bounds.page_max)
+            if page is None:
+                return contest, False
             leaves = page.last and contest.whole
-            carried = self._transact(_writing(epoch, page, contest.now, leaves))
+            carried = self._transact(_writing(grip, page, contest.now, leaves))
             contest.learn(page, carried)
             call.count(carried)
             if leaves or call.is_over(self._now()):
                 return contest, leaves
-            if not contest.agenda:
-                contest = self._looked(epoch, contest)
-        return contest, False
 
-    def _looked(self, epoch: int, contest: Contest | None) -> Contest:
-        """Look at what changed, or at everything, and think."""
-        now = self._now()
-        if contest is not None and now - contest.since < MEMORY_MS:
-            with self._read() as txn:
-                fresh = contest.look(txn, now)
-            if fresh:
-                contest.think(now)
+    def _prepared(self, grip: "_Grip", contest: Contest | None, call: "_Call") -> Contest:
+        """Read, look and think until there is a page to write, or nothing to do, or the call is over."""
+        over = False
+        while not over:
+            if contest is None:
+                contest = self._begin(grip)
+            elif not self._stride(grip, contest, call):
                 return contest
-        return self._read_all(epoch, now)
-
-    def _read_all(self, epoch: int, now: Millis) -> Contest:
-        with _uncollected():
-            with self._read() as txn:
-                contest = Contest.read(txn, Registry(), now, self._beating(epoch))
-            contest.think(now)
-        if len(contest) >= MANY:
-            gc.collect()  # it is due anyway, takes 100 ms, and must not come while a page is written
+            elif contest.outdated:
+                contest = None
+                continue
+            grip.keep()
+            over = call.is_over(self._now())
+        assert contest is not None
         return contest
 
-    def _beating(self, epoch: int) -> Callable[[], None]:
-        """Keep the lock while everything is read."""
-        kept_ms = self._now()
+    def _begin(self, grip: "_Grip") -> Contest:
+        now = self._now()
+        with _uncollected(), self._read() as txn:
+            return Contest.begin(txn, Registry(), now, grip.keep)
 
-        def beat() -> None:
-            nonlocal kept_ms
-            if self._now() - kept_ms >= LOCK_MS // 3:
-                kept_ms = self._now()
-                self._transact(lambda corridor: _hold(corridor, epoch))
+    def _stride(self, grip: "_Grip", contest: Contest, call: "_Call") -> bool:
+        """Do the next bit of what has to be done before a page can be written; tell whether there was any."""
+        if contest.unentered:
+            self._enter(grip, contest)
+        elif contest.reading:
+            with _uncollected(), self._read() as txn:
+                contest.read_on(txn)
+        elif contest.thinking:
+            if len(contest.agenda.admit) >= self._bounds.page_max:
+                return False
+            self._think(contest, call)
+        elif contest.behind or (contest.stale and not contest.agenda):
+            self._look(contest)
+        else:
+            return False
+        return True
 
-        return beat
+    def _look(self, contest: Contest) -> None:
+        now = self._now()
+        if now - contest.since >= MEMORY_MS:
+            contest.outdated = True
+            return
+        with self._read() as txn:
+            contest.look(txn, now)
+
+    def _enter(self, grip: "_Grip", contest: Contest) -> None:
+        """Make some tasks contenders whose pool came to have a capacity."""
+        pool = min(contest.unentered)
+        if not self._transact(lambda corridor: _enter(corridor, grip, pool)):
+            contest.entered(pool)
+
+    def _think(self, contest: Contest, call: "_Call") -> None:
+        fresh = contest.fresh
+        with _uncollected() if fresh else nullcontext():
+            call.judged += contest.think(self._now(), self._bounds.judged_max)
+        if fresh and not contest.fresh and len(contest) >= MANY:
+            gc.collect()  # it is due anyway, takes 100 ms, and must not come while a page is written
 
 
 @contextmanager
@@ -210,22 +258,48 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _writing(epoch: int, page: Page, decided: Millis, leaves: bool) -> Callable[[Corridor], Carried]:
+class _Grip:
+    """The lock in hand."""
+
+    def __init__(self, epoch: int, transact: Transact, now: Callable[[], Millis]) -> None:
+        self.epoch = epoch
+        self._transact = transact
+        self._now = now
+        self._kept_ms = now()
+
+    def keep(self) -> None:
+        """Keep the lock for longer, if that is due."""
+        if self._now() - self._kept_ms >= LOCK_MS // 3:
+            self._transact(self.hold)
+
+    def hold(self, corridor: Corridor) -> None:
+        """Keep the lock for longer; nobody replaces us before this transaction ends."""
+        if not corridor.txn.passes.hold(self.epoch, _lapses(corridor)):
+            raise Replaced(f"pass {self.epoch} was replaced")
+        self._kept_ms = corridor.now
+
+
+def _writing(grip: _Grip, page: Page, decided: Millis, leaves: bool) -> Callable[[Corridor], Carried]:
     """Make the transaction that writes a page, and may give the lock back with it."""
 
     def write(corridor: Corridor) -> Carried:
-        _hold(corridor, epoch)
+        grip.hold(corridor)
         carried = carry_out(corridor, page, decided)
         if leaves:
-            corridor.txn.passes.leave(epoch)
+            corridor.txn.passes.leave(grip.epoch)
         return carried
 
     return write
 
 
-def _hold(corridor: Corridor, epoch: int) -> None:
-    if not corridor.txn.passes.hold(epoch, _lapses(corridor)):
-        raise Replaced(f"pass {epoch} was replaced")
+def _enter(corridor: Corridor, grip: _Grip, pool: str) -> bool:
+    grip.hold(corridor)
+    return enter(corridor, pool)
+
+
+def _park(corridor: Corridor, epoch: int, holder: str) -> None:
+    if corridor.txn.passes.hold(epoch, _lapses(corridor)):
+        corridor.txn.passes.take(epoch, holder, _lapses(corridor))
 
 
 def _lapses(corridor: Corridor) -> Millis:
@@ -237,6 +311,7 @@ class _Call:
 
     def __init__(self, bounds: Bounds, began: Millis) -> None:
         self.epoch = 0
+        self.judged = 0
         self._bounds = bounds
         self._began = began
         self._admitted = 0
@@ -250,4 +325,4 @@ class _Call:
         return self._admitted >= self._bounds.starts_max or now - self._began >= self._bounds.pass_max_ms
 
     def passed(self, ran: bool, more: bool = False) -> Passed:
-        return Passed(ran, self._admitted, self._held, self.epoch, more)
+        return Passed(ran, self._admitted, self._held, self.epoch, more, self.judged)

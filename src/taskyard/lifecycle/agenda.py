@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from taskyard.core import budget, fleet, ids, values
-from taskyard.core.machine import REASONS, Outcome, sources, step
+from taskyard.core.machine import ACTIVE, REASONS, Outcome, sources, step
 from taskyard.core.partials import Held
 from taskyard.core.words import Millis, Reason, Signal, TaskId
 from taskyard.lifecycle.move import Move
@@ -24,6 +24,10 @@ PAGE_MAX: Final = 200
 #: How many reasons one page notes when it does nothing else, and how many stirs it drops: some 30 and 10 ms.
 NOTES_MAX: Final = 4_000
 DROPS_MAX: Final = 10_000
+#: How many tasks one transaction makes contenders.
+ENTRIES_MAX: Final = 1_000
+#: A stir in the place of a task's: a pool has tasks that no pass was told of. No task has this id.
+UNENTERED: Final = 0
 #: Where a task can be admitted from.
 ADMISSIBLE: Final = sources(Signal.ADMIT)
 
@@ -73,6 +77,11 @@ class Agenda:
     def __bool__(self) -> bool:
         return bool(self.back or self.admit or self.felt or self.held or self.gone or self.stirs)
 
+    def moves(self, page_max: int) -> Page:
+        """Take a page of nothing but moves: it can be written though not all is thought out."""
+        back = _taken(self.back, page_max)
+        return Page(back, _taken(self.admit, page_max - len(back)))
+
     def page(self, page_max: int) -> Page:
         """Take the next page. What comes later in it is only begun when all before it is in this page."""
         back = _taken(self.back, page_max)
@@ -101,6 +110,17 @@ def carry_out(corridor: Corridor, page: Page, decided: Millis) -> Carried:
     corridor.txn.passes.drop_stirs(page.stirs)
     left_out = frozenset(_text(task.id) for task in coming if task.graph in canceled)
     return Carried(frozenset(_text(task.id) for task in admitted), left_out, noted)
+
+
+def enter(corridor: Corridor, pool: str) -> bool:
+    """Make some tasks of a pool contenders that no pass has looked at; tell whether more are left."""
+    ids = corridor.txn.passes.uncontending(pool, sorted(ACTIVE), ENTRIES_MAX + 1)
+    for task in corridor.look(ids[:ENTRIES_MAX]).values():
+        if task.state in ACTIVE:
+            task.contends = True
+            corridor.change(task)
+            corridor.stirred.append(task.id)
+    return len(ids) > ENTRIES_MAX
 
 
 def _send_back(corridor: Corridor, tasks: Iterable[TaskRecord]) -> None:

@@ -1,8 +1,9 @@
 """Tasks as they are born: from a validated graph to rows, page by page. Nothing here touches a store."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from taskyard.core import budget
 from taskyard.core.budget import Life, Rules
@@ -29,6 +30,30 @@ SHOW = "show"
 DROP = "drop"
 #: The queue of tasks that the server runs itself.
 SERVER_QUEUE = 0
+#: How many rows are as much to write as a task is: itself and three edges, mutexes or limits. So a page of the largest
+#: graph, which has two and a half edges for each task, is full of tasks first.
+ROWS_PER_TASK: Final = 4
+
+
+def weight(tasks: int, beside: int) -> int:
+    """Say how much it is to write some tasks with so many rows beside them, counted in ordinary tasks."""
+    return max(tasks, -(-(tasks + beside) // ROWS_PER_TASK))
+
+
+def weight_of(tasks: Iterable[Task]) -> int:
+    """Say how much it is to write tasks."""
+    beside = [_beside(task) for task in tasks]
+    return weight(len(beside), sum(beside))
+
+
+def fitting(beside: Sequence[int], most: int) -> int:
+    """Say how many of some tasks, the first of them at least, are a page; `beside` counts the rows beside each."""
+    rows = 0
+    for place, more in enumerate(beside):
+        rows += more
+        if place and weight(place + 1, rows) > most:
+            return place
+    return len(beside)
 
 
 @dataclass(slots=True)
@@ -52,10 +77,28 @@ class Brood:
     created_ms: Millis
     substitutes: bool  # some payload has a $subs
 
-    @property
+    def __post_init__(self) -> None:
+        # All that takes as long as there are tasks is done by the thread of whoever asks: the writer has no time.
+        _ = self.weight, self.dimensions
+
+    @cached_property
+    def weight(self) -> int:
+        """How much there is to write."""
+        return weight_of(self.tasks)
+
+    @cached_property
     def dimensions(self) -> set[Dimensions]:
         """Everything that some slice asks for."""
         return {one.dimensions for task in self.tasks for one in task.slices if one.kind not in SERVER_KINDS}
+
+    def pages(self, most: int) -> Iterator[slice]:
+        """Cut them into pages of at most that weight. Only a task that weighs more has a page that does too."""
+        beside = [_beside(task) for task in self.tasks]
+        first = 0
+        while first < len(beside):
+            count = fitting(beside[first : first + most], most)
+            yield slice(first, first + count)
+            first += count
 
     def rows(self, page: slice, queues: Mapping[Dimensions, int], now: Millis, hidden: bool = False) -> Rows:
         """Make the rows of some of them."""
@@ -91,6 +134,10 @@ class Brood:
 def roots(graph: Graph) -> Iterable[str]:
     """Name the tasks that wait for nobody."""
     return (task.label for task in graph.tasks.values() if not task.requires)
+
+
+def _beside(task: Task) -> int:
+    return len(task.requires) + len(task.mutexes) + len(task.limits)
 
 
 class _Promises:

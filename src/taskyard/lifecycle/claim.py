@@ -4,13 +4,12 @@ A poll that is repeated gets the leases it got before, with the time that is lef
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from taskyard.core import budget, fleet, matching
-from taskyard.core.ids import Key
 from taskyard.core.machine import LEASED, REASONS
-from taskyard.core.matching import Candidate
+from taskyard.core.matching import Turn
 from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis, Signal
 from taskyard.lifecycle.commands import Poll
@@ -19,7 +18,7 @@ from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Lease
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
-from taskyard.store.verbs.fleet import BotRecord, QueueRow
+from taskyard.store.verbs.fleet import Caller, QueueRow
 
 #: How many tasks one poll can get: more would be hoarded while other bots are idle.
 WANT_MAX: Final = 256
@@ -29,14 +28,16 @@ LOOKS_MAX: Final = 4
 
 @value
 class Wish:
-    """A poll that wants tasks, and the bot that sent it as it stands."""
+    """A poll that wants tasks, the bot that sent it as it stands, and how many it can get."""
 
     poll: Poll
-    bot: BotRecord
+    bot: Caller
+    count: int
 
-    @property
-    def count(self) -> int:
-        return min(self.poll.want, WANT_MAX)
+
+def wish_of(poll: Poll, bot: Caller) -> Wish:
+    """Take the wish out of a poll."""
+    return Wish(poll, bot, min(poll.want, WANT_MAX))
 
 
 def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]:
@@ -45,22 +46,16 @@ def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]
     first: dict[tuple[str, str], int] = {}
     for place, wish in enumerate(wishes):
         first.setdefault((wish.poll.bot, wish.poll.poll or f"#{place}"), place)
-    news = [place for place in first.values() if place not in given and _takes(wishes[place])]
+    news = [place for place in first.values() if wishes[place].count > 0 and place not in given]
     for place, tasks in _take(corridor, wishes, news).items():
         given[place] = tuple(_lease(task) for task in tasks)
     same = (first.get((wish.poll.bot, wish.poll.poll), place) for place, wish in enumerate(wishes))
     return [given.get(place, ()) for place in same]
 
 
-def _takes(wish: Wish) -> bool:
-    # It is heard of right now, however long it was silent before.
-    heard_ms = wish.bot.facts.last_seen_ms
-    return wish.count > 0 and fleet.takes_work(wish.bot.facts, heard_ms)
-
-
 def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple[Lease, ...]]:
     """Find the polls that were answered already, and what their bots still have of it."""
-    repeats = [place for place, wish in enumerate(wishes) if wish.poll.poll and wish.poll.poll == wish.bot.poll]
+    repeats = [place for place, wish in enumerate(wishes) if _is_repeated(wish)]
     if not repeats:
         return {}
     held: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -69,6 +64,11 @@ def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple
     tasks = corridor.look([task for ids in held.values() for task in ids])
     leases = {key: tuple(_lease(tasks[id]) for id in ids if _has(key[0], tasks[id])) for key, ids in held.items()}
     return {place: leases.get((wishes[place].poll.bot, wishes[place].poll.poll), ()) for place in repeats}
+
+
+def _is_repeated(wish: Wish) -> bool:
+    poll, known = wish.poll.poll, wish.bot.polls
+    return bool(poll) and poll in known and poll in known.split("\n")
 
 
 def _has(bot: str, task: TaskRecord) -> bool:
@@ -80,11 +80,14 @@ def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> di
     """Let bots that serve the same queues choose together, so that each queue is read once."""
     if not news:
         return {}
-    corridor.registry.refresh(corridor.txn)
+    registry = corridor.registry
+    registry.refresh(corridor.txn)
+    facts = registry.facts(corridor.txn, {wishes[place].poll.bot: wishes[place].bot.version for place in news})
     alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for place in news:
-        facts = wishes[place].bot.facts
-        alike[corridor.registry.served(facts.id, facts.dimensions)].append(place)
+        bot = facts[wishes[place].poll.bot]
+        if fleet.takes_work(bot, bot.last_seen_ms):  # it is heard of right now, however long it was silent before
+            alike[registry.served(bot.id, bot.dimensions)].append(place)
     taken: set[int] = set()
     chosen: dict[int, list[int]] = {}
     for queues, places in alike.items():
@@ -94,39 +97,39 @@ def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> di
 
 
 def _choose(corridor: Corridor, queues: tuple[int, ...], wishes: Sequence[Wish], taken: set[int]) -> list[list[int]]:
-    asked = [(wish.bot.facts.dimensions, wish.count) for wish in wishes]
-    bots = {wish.bot.facts.id for wish in wishes}
-    wanted = sum(count for _, count in asked) + len(taken)
-    count = wanted
-    shares: list[list[Candidate]] = []
+    asked = [(wish.poll.bot, wish.count) for wish in wishes]
+    bots = {bot for bot, _ in asked}
+    count = wanted = sum(count for _, count in asked) + len(taken)
+    dealt: list[list[int]] = []
     for _ in range(LOOKS_MAX):
         rows = corridor.txn.tasks.candidates(queues, count)
         full = len(rows) >= count
         rows += [_row(task) for task in corridor.fresh(queues)]
-        candidates = _candidates(corridor, rows, taken)
-        shares = matching.share(candidates, asked)
+        turns = _turns(corridor, rows, taken)
+        dealt = matching.deal(turns, asked)
         # Whoever is passed over, because another bot should have it, must not hide those behind it in its queue.
-        if not full or count >= wanted + sum(one.not_by in bots for one in candidates):
+        if not full or count >= wanted + sum(turn[3] in bots for turn in turns):
             break
         count *= 4
-    chosen = [[int(one.task) for one in share] for share in shares]
-    taken.update(id for share in chosen for id in share)
-    return chosen
+    taken.update(id for ids in dealt for id in ids)
+    return dealt
 
 
 def _row(task: TaskRecord) -> Row:
     return (task.id, task.queue, task.priority, task.created_ms, task.not_by)
 
 
-def _candidates(corridor: Corridor, rows: Iterable[Row], taken: set[int]) -> list[Candidate]:
-    queues = {queue: corridor.registry.queue(corridor.txn, queue) for queue in {row[1] for row in rows}}
-    found = []
-    for id, queue_id, priority, created_ms, not_by in rows:
-        if id not in taken:
-            queue = queues[queue_id]
-            left_to = _left_to(corridor, queue, BotId(not_by)) if not_by else None
-            found.append(Candidate(Key(id), queue.dimensions, queue.hash, priority, created_ms, left_to))
-    return found
+def _turns(corridor: Corridor, rows: Sequence[Row], taken: set[int]) -> list[Turn]:
+    losers = {(row[1], row[4]) for row in rows if row[4]}
+    left_to: dict[tuple[int, str | None], str | None] = {
+        (queue, bot): _left_to(corridor, corridor.registry.queue(corridor.txn, queue), BotId(bot))
+        for queue, bot in losers
+    }
+    return [
+        (priority, created_ms, id, left_to[queue, not_by] if not_by else None)
+        for id, queue, priority, created_ms, not_by in rows
+        if id not in taken
+    ]
 
 
 def _left_to(corridor: Corridor, queue: QueueRow, lost_by: BotId) -> BotId | None:

@@ -3,6 +3,8 @@
 It is built from the facts once and then told what changed: stirs name the tasks that came, went or gave something
 back, and a stir without a task says that bots or pools changed. The rule is that of the core, and nothing here is a
 truth of its own: whoever doubts it builds another. It writes nothing; what it finds is an agenda.
+
+It reads and thinks in strides, so that whoever has it can do something else in between, and goes on where it stopped.
 """
 
 from collections import defaultdict
@@ -17,15 +19,17 @@ from taskyard.core.graph.document import Mutex
 from taskyard.core.lines import Lines
 from taskyard.core.machine import HOLDING
 from taskyard.core.partials import Contender, Demand, Facts, Held, Pool
-from taskyard.core.words import Millis, Reason, TaskId
-from taskyard.lifecycle.agenda import ADMISSIBLE, Agenda, Carried, Page
+from taskyard.core.words import Millis, Reason, State, TaskId
+from taskyard.lifecycle.agenda import ADMISSIBLE, UNENTERED, Agenda, Carried, Page
 from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.queues import Registry
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.passes import ContenderRow, HoldRow, PoolRow
 
-#: How many rows one query reads when everything is read.
-READ_MAX: Final = 10_000
+#: How many rows one query reads when everything is read, and how many stirs are taken up then: some 40 ms.
+READ_MAX: Final = 2_000
+#: How many tasks are judged in one stride: some 20 ms.
+JUDGED_MAX: Final = 1_000
 #: How many stirs one look takes up. They are looked up one by one, so this is some 20 ms.
 STIRS_MAX: Final = 1_000
 
@@ -50,6 +54,13 @@ class Contest:
         self.now = since
         self.agenda = Agenda()
         self.whole = True  # whether the last look took up every stir there was
+        self.fresh = True  # whether it has not yet been thought through as a whole
+        self.reading = True  # whether there is more to read before it can look
+        self.unentered: set[str] = set()  # pools with tasks that have to be made contenders before it can look
+        self.behind = True  # whether it has to look at every stir before it can think: all is new, or pools changed
+        self.thinking = False  # whether there is more to think before all of the agenda can be written
+        self.stale = True  # whether something may have changed since it looked
+        self.outdated = False  # whether everything has to be read again
         self._terms = terms
         self._registry = registry
         pools = tuple(Pool(name, capacity) for name, capacity in terms.capacities.items())
@@ -61,11 +72,22 @@ class Contest:
         self._served: dict[int, bool] = {}
         self._waits: set[TaskId] = set()  # pending, and their slice waits for a bot
         self._noted: dict[TaskId, Word] = {}
+        self._news: dict[TaskId, Held] = {}  # what thinking has found of those it did not let in
+        self._fruitful = False  # whether it has let somebody in since it last began anew
+        self._unread: list[State] = sorted(ADMISSIBLE)
+        self._read_up_to = 0
+        self._stirred: set[int | None] = set()  # when the reading began
         self._doubtful: set[int] = set()  # to be looked at again though nobody stirred them
+        self._gone: set[int] = set()  # stirred, and not pending any more
         self._left_out = False  # somebody was not admitted after all, so others may be
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._holding)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether all that it has read is thought through."""
+        return not (self.reading or self.unentered or self.behind or self.thinking)
 
     @property
     def unsettled(self) -> bool:
@@ -75,55 +97,94 @@ class Contest:
     # Looking.
 
     @classmethod
-    def read(cls, txn: Txn, registry: Registry, now: Millis, beat: Callable[[], None]) -> "Contest":
-        """Read everything; `beat` is called now and then, since it may take its time."""
+    def begin(cls, txn: Txn, registry: Registry, now: Millis, beat: Callable[[], None]) -> "Contest":
+        """Begin to read everything, with whoever holds something; `beat` is called now and then.
+
+        Holders are all read in one look: one that goes from state to state between two looks would not be seen, and
+        what it holds would be given away. Whoever is pending may be read later: it is stirred whenever it moves. What
+        was stirred by now needs no second look, since all that is read later is newer.
+        """
         contest = cls(_terms(txn, _bots(txn, now), now), registry, now)
-        for state in (*sorted(HOLDING), *sorted(ADMISSIBLE)):
-            page = txn.passes.contenders(state, 0, READ_MAX)
-            while page:
-                contest._see(txn, page)
-                beat()
-                page = txn.passes.contenders(state, page[-1].id, READ_MAX) if len(page) == READ_MAX else []
-        stirred = contest._take_up(txn, READ_MAX)
+        contest._stirred = contest._take_up(txn, READ_MAX)
         while not contest.whole:
-            stirred |= contest._take_up(txn, READ_MAX)
-        contest._note_gone(stirred)
-        contest._note_unserved()
+            contest._stirred |= contest._take_up(txn, READ_MAX)
+        contest._note_pools(contest._stirred)
+        for state in sorted(HOLDING):
+            after = 0
+            while page := txn.passes.contenders(state, after, READ_MAX):
+                contest._see(txn, page)
+                after = page[-1].id
+                beat()
         return contest
 
-    def look(self, txn: Txn, now: Millis) -> bool:
-        """Look at what changed; False if everything has to be read again."""
-        self.now = max(self.now, now)
+    def read_on(self, txn: Txn) -> None:
+        """Read some more of those who are pending."""
+        page = txn.passes.contenders(self._unread[0], self._read_up_to, READ_MAX)
+        self._see(txn, page)
+        self._read_up_to = page[-1].id if page else 0
+        if len(page) < READ_MAX:
+            self._unread.pop(0)
+            self._read_up_to = 0
+        if not self._unread:
+            self.reading = False
+            self._note_gone(self._stirred)
+            self._stirred = set()
+
+    def look(self, txn: Txn, now: Millis) -> None:
+        """Look at what changed."""
+        self.now, self.stale, self._left_out = max(self.now, now), False, False
         stirred = self._take_up(txn, STIRS_MAX)
-        everything = None in stirred
-        if everything and not self._renew(txn):
-            return False
-        named = {id for id in stirred if id is not None} | self._doubtful
+        if None in stirred and not self._renew(txn):
+            self.outdated = True
+            return
+        self._note_pools(stirred)
+        named = {id for id in stirred if id} | self._doubtful
         self._doubtful.clear()
         for id in named:
             self._forget(_text(id))
         self._see(txn, txn.passes.contenders_among(named))
-        self._note_gone(stirred | named)
-        if everything:
-            self._note_unserved()
-        return True
+        self._note_gone(named)
+        if self.whole or not self.behind:
+            if self.behind:
+                self._note_unserved()
+            self.behind, self.thinking = False, True
+
+    def entered(self, pool: str) -> None:
+        """All tasks of a pool have been made contenders; each of them is stirred."""
+        self.unentered.discard(pool)
 
     # Thinking.
 
-    def think(self, now: Millis) -> None:
-        """Put on the agenda who may go now, and what holds whom for another reason than before."""
-        self.now, self._left_out = max(self.now, now), False
-        news: dict[TaskId, Held] = {}
-        decision = self._lines.decide(self.now)
-        while decision.admitted:
-            self._pending.difference_update(decision.admitted)
-            self._holding.update(decision.admitted)
-            self.agenda.admit.extend(decision.admitted)
-            news |= {held.id: held for held in decision.held}
-            # Asked again it lets nobody else in, but says what those now hold who were let in: a walk does not turn
-            # round, and whoever it met before them was judged without them.
-            decision = self._lines.decide(self.now)
-        self._tell(news | {held.id: held for held in decision.held})
+    def think(self, now: Millis, judged_max: int) -> int:
+        """Think on about who may go now, and what holds whom for another reason than before; say how many it judged.
+
+        It puts on the agenda whom it lets in as it goes, and what holds the others when it has come to the end.
+        """
+        self.now = max(self.now, now)
+        before = self._lines.judged
+        while self.thinking and self._lines.judged - before < judged_max:
+            self._think(before + judged_max - self._lines.judged)
+        return self._lines.judged - before
+
+    def _think(self, judged_max: int) -> None:
+        decision = self._lines.decide(self.now, judged_max)
+        for id in decision.admitted:
+            self._pending.discard(id)
+            self._holding.add(id)
+            self._news.pop(id, None)
+        self.agenda.admit.extend(decision.admitted)
+        self._news |= {held.id: held for held in decision.held}
+        self._fruitful |= bool(decision.admitted)
+        if self._lines.cut:
+            return
+        # Asked again it lets nobody else in, but says what those now hold who were let in: a walk does not turn
+        # round, and whoever it met before them was judged without them.
+        self.thinking, self._fruitful = self._fruitful, False
+        if not self.thinking:
+            news, self._news, self.fresh = self._news, {}, False
+            self._tell(news)
+            self.agenda.gone.extend(sorted(self._gone))
+            self._gone.clear()
 
     def _tell(self, news: Mapping[TaskId, Held]) -> None:
         for id, held in news.items():
@@ -133,10 +194,17 @@ class Contest:
             elif self._noted.get(id) != _word(held):
                 self.agenda.held.append(held)
 
+    def page(self, page_max: int) -> Page | None:
+        """Take the next page that can be written; None if there is none before it has thought on, or none at all."""
+        if self.thinking and len(self.agenda.admit) >= page_max:
+            return self.agenda.moves(page_max)
+        return self.agenda.page(page_max) if self.agenda and self.prepared else None
+
     # Learning what became of the agenda.
 
     def learn(self, page: Page, carried: Carried) -> None:
         """A page was written."""
+        self.stale = True
         for id in carried.admitted:
             self._noted.pop(id, None)
             self._waits.discard(id)
@@ -166,7 +234,13 @@ class Contest:
 
     def _note_gone(self, stirred: Iterable[int | None]) -> None:
         """Whoever is not pending any more has no reason to be held, whatever was noted."""
-        self.agenda.gone.extend(sorted(id for id in stirred if id is not None and _text(id) not in self._pending))
+        self._gone |= {id for id in stirred if id and _text(id) not in self._pending}
+
+    def _note_pools(self, stirred: Collection[int | None]) -> None:
+        """Let nobody in under new terms before everybody is counted who has something by the old ones."""
+        self.behind |= None in stirred or UNENTERED in stirred
+        if UNENTERED in stirred:
+            self.unentered |= {pool for pool, capacity in self._terms.capacities.items() if capacity is not None}
 
     def _note_unserved(self) -> None:
         """Whoever holds mutexes and waits for a bot that is gone has to give them back."""
@@ -215,9 +289,12 @@ class Contest:
             self._in_queue[row.queue][task.id] = task
         if row.state in HOLDING:
             self._holding.add(task.id)
+            self._pending.discard(task.id)
             self._lines.take(task.admitted(row.moved_ms))
             return
         self._pending.add(task.id)
+        self._holding.discard(task.id)
+        self._gone.discard(row.id)
         self._lines.arrive(task)
         if row.waits_since_ms is not None:
             self._waits.add(task.id)
@@ -232,6 +309,7 @@ class Contest:
         self._holding.discard(id)
         self._waits.discard(id)
         self._noted.pop(id, None)
+        self._news.pop(id, None)
         queue = self._queue_of.pop(id, None)
         if queue is not None:
             self._in_queue[queue].pop(id, None)

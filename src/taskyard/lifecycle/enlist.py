@@ -4,27 +4,43 @@ A bot that begins another session has lost what its last one ran: those attempts
 session that was replaced is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from taskyard.core import budget
+from taskyard.core import budget, fleet
 from taskyard.core.machine import REASONS, Outcome
-from taskyard.core.words import Signal
+from taskyard.core.words import Millis, Signal
 from taskyard.lifecycle.commands import Goodbye, Hello, Poll
 from taskyard.lifecycle.diary import CONNECTED, ENDED, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.store.verbs.fleet import BotRecord, dimensions_text
+from taskyard.store.verbs.fleet import BotRecord, Caller, dimensions_text
+
+#: How many polls and sessions of a bot are remembered. A few can be under way; a copy that comes later is news.
+KEPT_MAX: Final = 8
+#: How many attempts are ended as lost in one transaction.
+LOST_MAX: Final = 500
 
 
-def hello(corridor: Corridor, hellos: Sequence[Hello]) -> None:
-    """Begin sessions, or take note of what changed about bots."""
+def hello(corridor: Corridor, hellos: Sequence[Hello]) -> list[Refusal | None]:
+    """Begin sessions, or take note of what changed about bots; refuse a late copy of a hello that was replaced."""
     known = corridor.txn.bots.look({one.bot for one in hellos})
+    answers = [_too_late(known.get(one.bot), one.session) for one in hellos]
+    _welcome(corridor, known, [one for one, answer in zip(hellos, answers, strict=True) if answer is None])
+    return answers
+
+
+def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequence[Hello]) -> None:
+    if not hellos:
+        return
     new = {one.bot for one in hellos if one.bot not in known or known[one.bot].session != one.session}
     now = corridor.now
-    corridor.txn.bots.begin(
-        [(h.bot, h.session, h.slots, now, now, h.quarantined, h.maintenance, int(h.draining)) for h in hellos]
-    )
+    rows = []
+    for one in hellos:
+        said = (one.slots, now, now, one.quarantined, one.maintenance, int(one.draining))
+        rows.append((one.bot, one.session, _replaced(known.get(one.bot), one.session), *said))
+    corridor.txn.bots.begin(rows)
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
     lose(corridor, sorted(new))
     corridor.txn.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
@@ -32,17 +48,19 @@ def hello(corridor: Corridor, hellos: Sequence[Hello]) -> None:
     corridor.stirred.append(None)
 
 
-def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[BotRecord | Refusal]:
+def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[Caller | Refusal]:
     """Take note that bots were heard of; refuse those that speak for a session that is over."""
-    bots = corridor.txn.bots.look({poll.bot for poll in polls})
+    bots = corridor.txn.bots.greet({poll.bot for poll in polls})
     greeted = [_greeted(bots.get(poll.bot), poll) for poll in polls]
-    heard = {}
+    heard: dict[str, str] = {}
     for poll, bot in zip(polls, greeted, strict=True):
-        if isinstance(bot, BotRecord):
-            heard[poll.bot] = (poll.bot, poll.poll if poll.want and poll.poll else bot.poll, corridor.now)
+        if isinstance(bot, Caller):
+            known = heard.get(poll.bot, bot.polls)
+            heard[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known
             if bot.missing:
                 corridor.stirred.append(None)  # what was thought to be gone is back
-    corridor.txn.bots.see(list(heard.values()))
+    now = corridor.now
+    corridor.txn.bots.see([(id, known, now) for id, known in heard.items()])
     return greeted
 
 
@@ -57,8 +75,8 @@ def goodbye(corridor: Corridor, goodbyes: Sequence[Goodbye]) -> None:
 
 
 def lose(corridor: Corridor, bots: Sequence[str]) -> None:
-    """End every attempt of bots as lost."""
-    had = dict(corridor.txn.tasks.leased_by(bots))
+    """End every attempt of bots as lost; those too many for one transaction are over, and the clock ends them."""
+    had = dict(corridor.txn.tasks.leased_by(bots, LOST_MAX + 1))
     moves = []
     for task in corridor.look(list(had)).values():
         if task.bot != had[task.id]:
@@ -68,11 +86,39 @@ def lose(corridor: Corridor, bots: Sequence[str]) -> None:
             task.not_by = task.bot
             moves.append(Move(task, Signal.LOSE, ruling.life_after, ruling.reason or REASONS[Signal.LOSE]))
     corridor.send(moves)
+    if len(had) > LOST_MAX:
+        now = corridor.now
+        corridor.txn.tasks.let_go(bots, Millis(now - fleet.GUARD_MS), now)
 
 
-def _greeted(bot: BotRecord | None, poll: Poll) -> BotRecord | Refusal:
+def _with_line(known: str, line: str) -> str:
+    """Remember one more poll or session: a late copy of any that is remembered is told apart from news."""
+    lines = known.split("\n") if known else []
+    return known if line in lines else "\n".join([line, *lines[: KEPT_MAX - 1]])
+
+
+def _replaced(bot: BotRecord | None, session: str) -> str:
+    """Name the sessions that a session replaces."""
+    if bot is None:
+        return ""
+    return bot.replaced if bot.session == session else _with_line(bot.replaced, bot.session)
+
+
+def _too_late(bot: BotRecord | None, session: str) -> Refusal | None:
+    if bot is None or bot.session == session or session not in bot.replaced.split("\n"):
+        return None
+    return _over(bot.facts.id)
+
+
+def _over(bot: str) -> Refusal:
+    return Refusal(Code.SESSION_REPLACED, f"bot {bot} has begun another session: this one is over")
+
+
+def _greeted(bot: Caller | None, poll: Poll) -> Caller | Refusal:
+    if "\n" in poll.poll:
+        return Refusal(Code.INVALID, "the id of a poll is one line of text")
     if bot is None:
         return Refusal(Code.NOT_FOUND, f"there is no bot {poll.bot}: it has to say hello first")
     if bot.session != poll.session:
-        return Refusal(Code.SESSION_REPLACED, f"bot {poll.bot} has begun another session: this one is over")
+        return _over(poll.bot)
     return bot

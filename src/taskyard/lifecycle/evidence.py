@@ -15,6 +15,7 @@ from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, known
 from taskyard.core.graph.verdict import Handler, Handlers, counted
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.words import On
+from taskyard.lifecycle.agenda import UNENTERED
 from taskyard.lifecycle.births import DROP, LOAD, SHOW
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.past import BORN, Past, pasts
@@ -84,6 +85,7 @@ class Evidence:
     tellings: Mapping[int, TellingRow]
     queues: Mapping[str, int]
     pools: Mapping[str, bool]  # whether each pool that was ever described has a capacity
+    unentered: bool  # some pool has tasks that do not know of its capacity, and a pass will tell them
     seen: Mapping[str, int]  # when bots were last heard of
     since_ms: int  # since when the service is up
 
@@ -122,6 +124,7 @@ def gather(txn: Txn, tasks: Sequence[TaskRow], graphs: Mapping[int, Whole]) -> E
             {dimensions_text(one.dimensions) for each in definitions.values() for one in each.slices}
         ),
         {pool.name: pool.from_bots or pool.capacity is not None for pool in txn.passes.pools()},
+        txn.care.is_stirred(UNENTERED),
         txn.care.seen({task.bot_id for task in tasks if task.bot_id is not None}),
         txn.notes.service().since_ms,
     )

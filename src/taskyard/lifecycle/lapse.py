@@ -1,7 +1,9 @@
 """The room of the clock: leases that lapsed, slices that waited too long, deadlines, starts that were put off.
 
 After an outage of the service nobody is lost at once: bots could not renew, so each lease lasts one full lease from
-the moment the service is back. What the clock has no more to say about gets its next moment, so no page comes twice.
+the moment the service is back. Whoever is about to judge a silence asks first, in the same transaction, whether there
+was an outage: a beat before it may have failed, or be long ago by now. What the clock has no more to say about gets its
+next moment, so no page comes twice.
 """
 
 from typing import Final
@@ -11,6 +13,7 @@ from taskyard.core.budget import Ruling
 from taskyard.core.machine import LEASED, REASONS, Outcome, sources
 from taskyard.core.words import Millis, Signal
 from taskyard.lifecycle import readiness
+from taskyard.lifecycle.commands import Choose
 from taskyard.lifecycle.diary import MISSING, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
@@ -25,15 +28,13 @@ _ADMISSIBLE = sources(Signal.ADMIT)
 
 def beat(corridor: Corridor) -> None:
     """Keep that the service is alive, and since when."""
-    service, now = corridor.txn.notes.service(), corridor.now
-    since = now if now - service.seen_ms > OUTAGE_MS else service.since_ms
-    corridor.txn.notes.set_service(Service(since, now))
+    corridor.txn.notes.set_service(_seen(corridor.txn.notes.service(), corridor.now))
 
 
-def lapse(corridor: Corridor, count: int = 500) -> int:
-    """Deal with tasks that are due; say with how many."""
-    since = Millis(corridor.txn.notes.service().since_ms)
-    due = corridor.look(corridor.txn.tasks.due(corridor.now, count))
+def lapse(corridor: Corridor, count: int = 500, choose: Choose = list) -> int:
+    """Deal with those of the first `count` tasks that are due whom `choose` names; say with how many."""
+    since = _up_since(corridor)
+    due = corridor.look(choose(corridor.txn.tasks.due(corridor.now, count)))
     visible = _visible(corridor, due)
     moves = []
     for task in due.values():
@@ -49,7 +50,7 @@ def lapse(corridor: Corridor, count: int = 500) -> int:
 def notice_silence(corridor: Corridor, count: int = 500) -> int:
     """Note that bots were not heard of for too long, each once; say how many. Nobody was heard during an outage."""
     now = corridor.now
-    if now - corridor.txn.notes.service().since_ms <= fleet.DEAD_AFTER_MS:
+    if now - _up_since(corridor) <= fleet.DEAD_AFTER_MS:
         return 0
     before = Millis(now - fleet.DEAD_AFTER_MS)
     found = corridor.txn.bots.look(corridor.txn.bots.silent(before, count))
@@ -60,6 +61,29 @@ def notice_silence(corridor: Corridor, count: int = 500) -> int:
         note(corridor, silent, MISSING)
         corridor.stirred.append(None)
     return len(silent)
+
+
+def _up_since(corridor: Corridor) -> Millis:
+    """Say since when the service is up; whoever finds that it was away keeps that at once.
+
+    Else nothing is written: the row is one for all servers, and a long page would keep it from them.
+    """
+    known = corridor.txn.notes.service()
+    service = _seen(known, corridor.now)
+    if service.since_ms != known.since_ms:
+        corridor.txn.notes.set_service(service)
+    return Millis(service.since_ms)
+
+
+def _seen(service: Service, now: Millis) -> Service:
+    """Say since when the service is up, if it is seen now.
+
+    Of servers whose clocks are a little apart the latest counts: else each beat of one would look like the end of an
+    outage to the other. A clock far behind was set back, and what was known by the old one means nothing.
+    """
+    if abs(now - service.seen_ms) > OUTAGE_MS:
+        return Service(now, now)
+    return Service(service.since_ms, max(service.seen_ms, now))
 
 
 def _visible(corridor: Corridor, due: dict[int, TaskRecord]) -> dict[int, bool]:

@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskyard.core import budget
+from taskyard.core import budget, fleet
 from taskyard.core.budget import Life
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import LISTENING, gate, signals
 from taskyard.core.graph.verdict import Handlers, Tally, changeable, unhandled, verdict
 from taskyard.core.machine import UNSUCCESSFUL
+from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, Millis, Signal, State
 from taskyard.lifecycle import readiness, telling
 from taskyard.lifecycle.move import Move, Taker, move_by
@@ -64,6 +65,7 @@ class Corridor:
         self._sums: dict[int, _Sum] = {}
         self._graphs: dict[int, GraphRecord] = {}
         self._fleet: tuple[BotFacts, ...] | None = None
+        self._capacity: dict[Dimensions, bool] = {}
         self._limited: frozenset[str] | None = None
 
     # Looking. What was looked at once stays looked at, and is as this transaction has made it.
@@ -86,7 +88,7 @@ class Corridor:
 
     def canceled(self, graph: int) -> bool:
         """Tell whether a graph is canceled."""
-        return self.graph(graph).canceled_ms is not None
+        return (self._graphs.get(graph) or self.graph(graph)).canceled_ms is not None
 
     def cancel(self, graph: int) -> None:
         """Keep the fact that a graph is canceled: from here on nothing in it starts."""
@@ -100,6 +102,13 @@ class Corridor:
         if self._fleet is None:
             self._fleet = tuple(bot.facts for bot in self.txn.bots.fleet())
         return self._fleet
+
+    def has_capacity(self, dimensions: Dimensions) -> bool:
+        """Tell whether a bot was seen that could serve these dimensions."""
+        known = self._capacity.get(dimensions)
+        if known is None:
+            known = self._capacity[dimensions] = fleet.capacity_seen(dimensions, self.fleet(), self.now)
+        return known
 
     def limited(self, queue: int) -> bool:
         """Tell whether the pool of a queue has a capacity."""
@@ -117,7 +126,7 @@ class Corridor:
             self._carry(wave)
             wave = self._next()
         if not self.deferring:
-            self._sheet.write(self.txn)
+            self._sheet.write(self.txn, self.now)
 
     def fresh(self, queues: Collection[int]) -> list[TaskRecord]:
         """Name the tasks that this transaction put into queues and has not written yet."""
@@ -161,7 +170,7 @@ class Corridor:
 
     def close(self) -> None:
         """Write what the moves made of their graphs, and the events."""
-        self._sheet.write(self.txn)
+        self._sheet.write(self.txn, self.now)
         self.txn.passes.stir(self.stirred)
         graphs = self.txn.graphs.look(sorted(self._sums))
         turned: list[Row] = []
@@ -180,16 +189,16 @@ class Corridor:
         """Carry out the moves themselves, and note what follows from each."""
         sheet, now = self._sheet, self.now
         for move in moves:
-            task, life, taker, bot = move.task, move.life, move.taker, move.task.bot
-            source = task.life.state
+            task, life, taker = move.task, move.life, move.taker
+            source, bot, reason = task.life.state, task.bot, move.reason.text
             way = WAYS[source, move.signal, life.state]
             added = self._sums.get(task.graph) or self._sum(task.graph)
-            added.active += way.follows.active
-            added.behind += way.follows.behind
+            added.active += way.active
+            added.behind += way.behind
             if way.fails:
                 self._count_failure(move, added)
-            if way.follows.leased < 0:
-                sheet.end((task.id, life.attempt, now, move.signal.text, move.reason.text, move.exit_code))
+            if way.leased < 0:
+                sheet.end((task.id, life.attempt, now, move.signal.text, reason, move.exit_code))
                 task.bot = task.lease_until_ms = None
             elif taker is not None:
                 added.started = True
@@ -197,11 +206,10 @@ class Corridor:
                 task.fence, task.not_by = budget.fence_after(task.fence, now), None
                 task.lease_until_ms = taker.until_ms
                 sheet.begin(_attempt(task, life, taker, now))
-            reason = move.reason.text
             task.life, task.reason, task.moved_ms = life, reason, now
-            task.due_ms = budget.due_at(life, task.rules, task.lease_until_ms, now)
             added.events.append((task.id, fact(now, way.spelled, life.attempt, bot, reason)))
-            self._follow(move, source, way)
+            if task.handles or not way.is_over:
+                self._follow(move, source, way)
             sheet.move(task, source, way.shape)
 
     def _count_failure(self, move: Move, added: _Sum) -> None:
@@ -214,17 +222,17 @@ class Corridor:
 
     def _follow(self, move: Move, source: State, way: Way) -> None:
         """Note what this move asks to be done next."""
-        task, follows = move.task, way.follows
-        if (follows.tell is not None or task.handles) and not self._is_hushed(task.graph):
-            if follows.tell is not None:
+        task = move.task
+        if (way.tells or task.handles) and not self._is_hushed(task.graph):
+            if way.tells:
                 self.to_tell.append((task, source, move.life.state))
             if task.handles:
                 self.handlers_moved.append((task, source))
-        if follows.new_round:
+        if way.renews:
             self.rerun[task.id] = task
         if way.listens:
             self.ask([task])
-        if follows.judged:
+        if way.judged:
             self.ready.append((task, move.signal))
         elif task.contends and way.stirs:
             self.stirred.append(task.id)

@@ -1,16 +1,17 @@
 """A bot's poll: its results, its renewals and its wish for more, carried out for many bots at once."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from taskyard.core.values import value
-from taskyard.lifecycle.claim import Wish, claim
+from taskyard.lifecycle.claim import claim, wish_of
 from taskyard.lifecycle.commands import Poll
 from taskyard.lifecycle.enlist import greet
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.renew import renew
 from taskyard.lifecycle.resolve import resolve
-from taskyard.store.verbs.fleet import BotRecord
+from taskyard.store.verbs.fleet import Caller
 
 
 @value
@@ -22,19 +23,22 @@ class Polled:
     leases: tuple[Lease, ...]
 
 
+_NOTHING = Polled((), (), ())
+
+
 def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     """Carry out polls: first what ended, then what goes on, then what begins."""
     greeted = greet(corridor, polls)
-    heard = [(place, polls[place], bot) for place, bot in enumerate(greeted) if isinstance(bot, BotRecord)]
+    heard = [(place, polls[place], bot) for place, bot in enumerate(greeted) if isinstance(bot, Caller)]
     # What a result releases and a wish takes is written once, as one way from where it was to where it runs.
     corridor.deferring = True
     reports = resolve(corridor, [(one.bot, report) for _, one, _ in heard for report in one.reports])
     renewals = renew(corridor, [(one.bot, renewal) for _, one, _ in heard for renewal in one.renewals])
-    leases = claim(corridor, [Wish(one, bot) for _, one, bot in heard])
+    leases = claim(corridor, [wish_of(one, bot) for _, one, bot in heard])
     corridor.deferring = False
-    answers: dict[int, Polled | Refusal] = {place: bot for place, bot in enumerate(greeted) if isinstance(bot, Refusal)}
+    answers: list[Polled | Refusal] = [bot if isinstance(bot, Refusal) else _NOTHING for bot in greeted]
     told, renewed = iter(reports), iter(renewals)
     for (place, one, _), given in zip(heard, leases, strict=True):
-        ended = tuple(next(told) for _ in one.reports)
-        answers[place] = Polled(ended, tuple(next(renewed) for _ in one.renewals), given)
-    return [answers[place] for place in range(len(polls))]
+        ended = tuple(islice(told, len(one.reports)))
+        answers[place] = Polled(ended, tuple(islice(renewed, len(one.renewals))), given)
+    return answers

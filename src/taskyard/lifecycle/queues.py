@@ -1,15 +1,19 @@
-"""Queues, as a server knows them: a cache of what never changes.
+"""Queues and bots, as a server knows them: a cache of what never changes.
 
 A queue, once made, asks for the same dimensions for ever, so it can be remembered. They are numbered in the order of
-their commits, so what is new is what has a higher number. Should a transaction be undone, all is forgotten: what it
-had seen may never have been.
+their commits, so what is new is what has a higher number. Should a transaction be undone that learned of a queue, all
+is forgotten: what it had seen may never have been. What is known about a bot has a version, and is read again when that
+has changed.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
 from taskyard.core import ids
+from taskyard.core.fleet import BotFacts
 from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, queue_root
+from taskyard.core.values import value
 from taskyard.core.words import BotId
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
@@ -17,20 +21,55 @@ from taskyard.store.verbs.fleet import QueueRow, dimensions_text
 
 #: Dimensions that share a hash are told apart by the last byte of the id.
 _TWINS_MAX = 256
+#: How many bots are remembered; more than there are in a large fleet, and less than come and go in a year.
+_BOTS_KEPT = 20_000
+
+
+@value
+class _Served:
+    """What a bot serves among the queues up to one of them."""
+
+    dimensions: Dimensions
+    newest: int
+    queues: tuple[int, ...]
 
 
 class Registry:
-    """Every queue there is, and which of them each bot serves."""
+    """Every queue there is, which of them each bot serves, and what is known about bots."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         """Remember nothing."""
-        self._newest = -1
+        self._newest = self._sure = -1
         self._queues: dict[int, QueueRow] = {}
-        self._by_root: dict[str, list[QueueRow]] = defaultdict(list)
-        self._served: dict[str, tuple[Dimensions, int, tuple[int, ...]]] = {}
+        self._by_root: dict[str, list[QueueRow]] = defaultdict(list)  # in the order of their numbers
+        self._served: dict[str, _Served] = {}
+        self._bots: dict[str, tuple[int, BotFacts]] = {}
+        self._learned: set[str] = set()
+
+    def settle(self) -> None:
+        """What was learned is so: the transaction is durable."""
+        self._sure = self._newest
+        self._learned.clear()
+
+    def undo(self) -> None:
+        """What was learned since may never have been: the transaction is undone."""
+        if self._newest != self._sure or self._learned:
+            self.forget()
+
+    def facts(self, txn: Txn, versions: Mapping[str, int]) -> dict[str, BotFacts]:
+        """Give what is known about bots, each in a version."""
+        bots = self._bots
+        news = [id for id, version in versions.items() if id not in bots or bots[id][0] != version]
+        if news:
+            if len(bots) >= _BOTS_KEPT:
+                bots.clear()
+                news = list(versions)
+            bots.update({id: (versions[id], bot.facts) for id, bot in txn.bots.look(news).items()})
+            self._learned.update(news)
+        return {id: bots[id][1] for id in versions}
 
     def refresh(self, txn: Txn) -> None:
         """Learn of the queues that came since."""
@@ -48,18 +87,29 @@ class Registry:
     def served(self, bot: str, dimensions: Dimensions) -> tuple[int, ...]:
         """Name the queues that a bot serves, among those that are known."""
         known = self._served.get(bot)
-        if known is not None and known[0] is dimensions and known[1] == self._newest:
-            return known[2]
+        if known is None or known.dimensions is not dimensions:
+            known = _Served(dimensions, -1, ())
+        if known.newest != self._newest:
+            found = sorted(self._matching(dimensions, known.newest), key=_number)
+            known = _Served(dimensions, self._newest, (*known.queues, *(queue.id for queue in found)))
+            if len(self._served) >= _BOTS_KEPT:
+                self._served.clear()
+            self._served[bot] = known
+        return known.queues
+
+    def _matching(self, dimensions: Dimensions, after: int) -> Iterator[QueueRow]:
+        """Find the queues beyond a number that a bot with these dimensions serves."""
         had = dict(dimensions)
-        roots = [
-            ids.ANY_ROOT,
-            *(ids.bot_root(BotId(one)) for one in had.get(ID, ())),
-            *map(ids.pool_root, had.get(POOL, ())),
-        ]
-        queues = (queue for root in roots for queue in self._by_root.get(root, ()))
-        served = tuple(queue.id for queue in queues if matches(queue.dimensions, dimensions))
-        self._served[bot] = (dimensions, self._newest, served)
-        return served
+        bots, pools = map(ids.bot_root, map(BotId, had.get(ID, ()))), map(ids.pool_root, had.get(POOL, ()))
+        for root in (ids.ANY_ROOT, *bots, *pools):
+            queues = self._by_root.get(root, [])
+            for queue in queues[bisect_right(queues, after, key=_number) :]:
+                if matches(queue.dimensions, dimensions):
+                    yield queue
+
+
+def _number(queue: QueueRow) -> int:
+    return queue.number
 
 
 def ensure(txn: Txn, wanted: Collection[Dimensions]) -> dict[Dimensions, int]:

@@ -6,7 +6,7 @@ transaction that made it pending. Every other one is left to the next pass.
 
 from typing import TYPE_CHECKING
 
-from taskyard.core import budget, fleet
+from taskyard.core import budget
 from taskyard.core.budget import Life
 from taskyard.core.graph.document import Task
 from taskyard.core.machine import REASONS, Outcome
@@ -35,7 +35,7 @@ def judged(corridor: "Corridor") -> list[Move]:
 def capacity(corridor: "Corridor", task: TaskRecord) -> list[bool]:
     """Tell for each slice of a task whether a bot was seen that could serve it."""
     slices = _definition(corridor, task).slices
-    return [fleet.capacity_seen(one.dimensions, corridor.fleet(), corridor.now) for one in slices]
+    return [corridor.has_capacity(one.dimensions) for one in slices]
 
 
 def put_on_slice(corridor: "Corridor", task: TaskRecord, life: Life) -> None:

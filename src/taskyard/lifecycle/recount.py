@@ -198,7 +198,8 @@ def _contends(task: TaskRow, known: Evidence, definition: Task, whole: bool) -> 
     described = [known.pools[pool] for pool in map(_pool, slices) if pool in known.pools] if task.weight else []
     if not described:
         return 0
-    return 1 if is_active and any(described) else int(task.contends == 1)
+    # What a pool has not told all of its tasks yet is told by the next pass.
+    return 1 if is_active and any(described) and not known.unentered else int(task.contends == 1)
 
 
 def _pool(one: Slice) -> str:
@@ -256,8 +257,10 @@ def _lease_until(task: TaskRow, past: Past, known: Evidence, rules: Rules) -> in
         return None
     heard = max(deed.claimed_ms, known.seen.get(task.bot_id or "", 0), known.since_ms)
     first, last = (_full_lease(at, rules) for at in (deed.claimed_ms, heard))
-    due = None if task.due_ms is None else task.due_ms - fleet.GUARD_MS
-    fitting = (one for one in (task.lease_until_ms, due) if one is not None and first <= one <= last + fleet.GUARD_MS)
+    until, due = task.lease_until_ms, None if task.due_ms is None else task.due_ms - fleet.GUARD_MS
+    if until is not None and until == due and deed.claimed_ms - fleet.GUARD_MS <= until < first:
+        return until  # its bot has left with more than one transaction ends: the clock does the rest
+    fitting = (one for one in (until, due) if one is not None and first <= one <= last + fleet.GUARD_MS)
     return next(fitting, last)
 
 

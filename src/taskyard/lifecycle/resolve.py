@@ -43,7 +43,8 @@ def _judge(
     if task is None:
         return Refusal(Code.NOT_FOUND, f"there is no task {text_of(Key(report.task))}")
     if not _is_theirs(task, bot, report):
-        return _lost(task, report)
+        is_echo = _was_told(corridor, task, bot, report)
+        return Done(task.id, task.state, echo=True) if is_echo else _lost(task, report)
     ruling = budget.report(task.life, task.rules, report.attempt, report.signal, corridor.now, report.exit_code)
     if ruling.outcome is Outcome.ILLEGAL:
         return _lost(task, report)
@@ -55,6 +56,14 @@ def _judge(
 def _is_theirs(task: TaskRecord, bot: str, report: Report) -> bool:
     holds = task.bot == bot if task.state in LEASED else True  # an ended attempt is told apart by its fence
     return holds and report.attempt == task.life.attempt and report.fence == task.fence
+
+
+def _was_told(corridor: Corridor, task: TaskRecord, bot: str, report: Report) -> bool:
+    """Tell whether a word about an older attempt is just what its bot said of it then."""
+    if not 0 < report.attempt < task.life.attempt:
+        return False
+    older = (one for one in corridor.txn.attempts.of(task.id) if one.number == report.attempt)
+    return any((one.bot, one.fence, one.signal) == (bot, report.fence, report.signal.text) for one in older)
 
 
 def _lost(task: TaskRecord, report: Report) -> Refusal:

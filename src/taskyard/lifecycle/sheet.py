@@ -7,20 +7,19 @@ what many tasks went through is written by one statement, so the cost of a trans
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from taskyard.core.budget import due_at
 from taskyard.core.machine import QUEUED
-from taskyard.core.words import State
+from taskyard.core.words import Millis, State
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.work import Shape
 
 #: What one shape after another comes to; any other pair comes to anything.
-_TOGETHER: Final[Mapping[tuple[Shape | None, Shape | None], Shape]] = {
+_TOGETHER: Final[Mapping[tuple[Shape, Shape], Shape]] = {
     (Shape.READY, Shape.READY): Shape.READY,
     (Shape.READY, Shape.STARTED): Shape.SENT,
 }
-
-
 #: The shapes that write what edges know.
 _WITH_EDGES: Final = frozenset({Shape.READY, Shape.SENT})
 
@@ -32,18 +31,18 @@ class Sheet:
         self._clear()
 
     def _clear(self) -> None:
-        self._moved: dict[int, tuple[TaskRecord, State, Shape | None]] = {}
+        self._moved: dict[int, tuple[TaskRecord, State, Shape]] = {}
         self._changed: dict[int, TaskRecord] = {}
         self._recounted: dict[int, TaskRecord] = {}
         self._begun: list[Row] = []
         self._ended: list[Row] = []
 
-    def move(self, task: TaskRecord, source: State, shape: Shape | None) -> None:
+    def move(self, task: TaskRecord, source: State, shape: Shape) -> None:
         """A task came from `source` to where it is, by a move that can change the columns of `shape`."""
-        known = self._moved.get(task.id)
-        if known is not None:
-            shape = _TOGETHER.get((known[2], shape))
-        self._moved[task.id] = (task, source, shape)
+        id = task.id
+        if id in self._moved:
+            shape = _TOGETHER.get((self._moved[id][2], shape), Shape.ANY)
+        self._moved[id] = (task, source, shape)
 
     def change(self, task: TaskRecord) -> None:
         """Something about a task changed."""
@@ -66,10 +65,10 @@ class Sheet:
         """Name the tasks that stand in a queue, and of which the database does not know it yet."""
         return [task for task, _, _ in self._moved.values() if task.life.state in QUEUED and task.stored not in QUEUED]
 
-    def write(self, txn: Txn) -> None:
+    def write(self, txn: Txn, now: Millis) -> None:
         """Write everything, and be empty again."""
         if self._moved:
-            self._write_moves(txn)
+            self._write_moves(txn, now)
         changed = [task for id, task in self._changed.items() if id not in self._moved]
         txn.tasks.keep(changed)
         written = self._moved.keys() | self._changed.keys()
@@ -78,10 +77,11 @@ class Sheet:
         txn.attempts.end(self._ended)
         self._clear()
 
-    def _write_moves(self, txn: Txn) -> None:
-        by_shape: dict[Shape | None, list[tuple[TaskRecord, State]]] = {}
+    def _write_moves(self, txn: Txn, now: Millis) -> None:
+        by_shape: dict[Shape, list[tuple[TaskRecord, State]]] = {}
         for id, (task, source, shape) in self._moved.items():
+            task.due_ms = due_at(task.life, task.rules, task.lease_until_ms, now)
             whole = id in self._changed or (id in self._recounted and shape not in _WITH_EDGES)
-            by_shape.setdefault(None if whole else shape, []).append((task, source))
+            by_shape.setdefault(Shape.ANY if whole else shape, []).append((task, source))
         for shape, moved in by_shape.items():
             txn.tasks.carry(moved, shape)

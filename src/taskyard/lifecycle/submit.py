@@ -19,13 +19,15 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, State
 from taskyard.lifecycle import queues, telling
-from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows
+from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows, fitting
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.store.records import GraphRecord, Note
 
-#: How many tasks one transaction inserts or releases.
+#: How many ordinary tasks one transaction inserts or releases; one with many edges weighs more.
 PAGE_MAX: Final = 1_000
+#: How many tasks one page looks through for those it releases.
+SEEN_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
     refusal = _impossible(corridor, brood)
     if refusal is not None:
         return refusal
+    if corridor.look([brood.graph_id]):
+        return Refusal(Code.CONFLICT, f"{text_of(Key(brood.graph_id))} is the id of a task: take another one")
     if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader):
         return _exists(corridor, one)
     txn.graphs.define(brood.graph_id, one.definition)
@@ -110,10 +114,14 @@ def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
 
 def open_page(corridor: Corridor, note: Note) -> bool:
     """Release some of the tasks that wait for nobody; say whether that was all."""
-    born = State.UNSCHEDULED
-    ids = corridor.txn.tasks.roots(note.graph, born, note.cursor, PAGE_MAX)
-    corridor.ask(corridor.look(ids).values())
-    return _turn_page(corridor, note, ids)
+    # Few of many tasks may wait for nobody, so a page ends with what was looked through, too.
+    seen = corridor.txn.tasks.roots(note.graph, State.UNSCHEDULED, note.cursor, SEEN_MAX)
+    roots = [id for id, is_root in seen if is_root]
+    page = roots[:PAGE_MAX]
+    corridor.ask(corridor.look(page).values())
+    is_cut = len(page) < len(roots)
+    last = page if is_cut else [id for id, _ in seen[-1:]]
+    return _turn_page(corridor, note, last, done=not is_cut and len(seen) < SEEN_MAX)
 
 
 def extend(corridor: Corridor, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
@@ -162,23 +170,23 @@ def open_extension(corridor: Corridor, one: Extension) -> Submitted | Refusal:
 
 def show_page(corridor: Corridor, note: Note) -> bool:
     """Show some tasks of an extension and ask their gates; say whether that was all."""
-    ids = corridor.txn.tasks.hidden(note.graph, note.cursor, PAGE_MAX)
+    ids, done = _hidden_page(corridor, note.graph, note.cursor)
     corridor.txn.tasks.unhide(ids)
     tasks = corridor.look(ids)
     for task in tasks.values():
         task.hidden = False
     corridor.count(note.graph, behind=len(ids))
     corridor.ask(tasks.values())
-    return _turn_page(corridor, note, ids)
+    return _turn_page(corridor, note, ids, done)
 
 
 def drop_page(corridor: Corridor, note: Note) -> bool:
     """Drop some tasks of an extension that never became whole; say whether that was all."""
-    ids = corridor.txn.tasks.hidden(note.graph, -1, PAGE_MAX)
+    ids, done = _hidden_page(corridor, note.graph, -1)
     telling.forget_handlers(corridor, ids)
     corridor.send()
     corridor.txn.tasks.drop(ids)
-    return _turn_page(corridor, note, ids)
+    return _turn_page(corridor, note, ids, done)
 
 
 def _submit(corridor: Corridor, one: Submission) -> Submitted | Refusal:
@@ -204,6 +212,7 @@ def _born(corridor: Corridor, one: Submission) -> None:
 
 
 def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal:
+    _look_at_prerequisites(corridor, one.brood)
     graph = _extendable(corridor, one)
     if not isinstance(graph, GraphRecord):
         return graph
@@ -219,15 +228,16 @@ def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal
     return Submitted(graph.id)
 
 
+def _look_at_prerequisites(corridor: Corridor, brood: Brood) -> None:
+    """Look at what new tasks require before anybody looks at the graph: tasks are always locked before their graph."""
+    new = {task.label for task in brood.tasks}
+    corridor.look({brood.ids[edge.task] for task in brood.tasks for edge in task.requires if edge.task not in new})
+
+
 def _extendable(corridor: Corridor, one: Extension) -> GraphRecord | Changed | Refusal:
-    """Look at the prerequisites first and at the graph then: tasks are always locked before their graph."""
     refusal = _impossible(corridor, one.brood)
     if refusal is not None:
         return refusal
-    new = {task.label for task in one.brood.tasks}
-    corridor.look(
-        {one.brood.ids[edge.task] for task in one.brood.tasks for edge in task.requires if edge.task not in new}
-    )
     found = corridor.txn.graphs.look([one.brood.graph_id])
     if not found or found[0].loader is not None:
         return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(Key(one.brood.graph_id))}")
@@ -285,9 +295,16 @@ def _load_note(corridor: Corridor, one: Extension) -> Note | None:
     return next((note for note in notes if note.source == one.loader), None)
 
 
-def _turn_page(corridor: Corridor, note: Note, ids: Sequence[int]) -> bool:
+def _hidden_page(corridor: Corridor, graph: int, after: int) -> tuple[list[int], bool]:
+    """Name tasks that are still hidden, as many as are a page with their edges; tell whether these are all."""
+    found = corridor.txn.tasks.hidden(graph, after, PAGE_MAX)
+    tasks = corridor.look(found)
+    ids = found[: fitting([tasks[id].edges.count for id in found], PAGE_MAX)]
+    return ids, len(ids) == len(found) < PAGE_MAX
+
+
+def _turn_page(corridor: Corridor, note: Note, ids: Sequence[int], done: bool) -> bool:
     """Go on with the next page, or be done."""
-    done = len(ids) < PAGE_MAX
     if done:
         corridor.txn.notes.drop(note.id)
         corridor.count(note.graph, active=-1)

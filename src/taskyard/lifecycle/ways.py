@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from taskyard.core.graph.gate import LISTENING
-from taskyard.core.machine import ARROWS, UNSUCCESSFUL, Effects, effects
+from taskyard.core.machine import ARROWS, UNSUCCESSFUL, effects
 from taskyard.core.values import value
 from taskyard.core.words import Signal, State
 from taskyard.store.verbs.keeping import spelled
@@ -28,22 +28,35 @@ _SHAPES: Final[Mapping[Signal, Shape]] = {
 class Way:
     """One arrow, to its target or again."""
 
-    follows: Effects
-    shape: Shape | None  # which columns it can change; None: any
+    shape: Shape  # which columns it can change
+    active: int  # how the graph's counts change
+    behind: int
+    leased: int  # +1: an attempt begins, -1: one ends
     fails: bool  # an end of it is a failure, so somebody may have to deal with it
+    tells: bool  # dependents have to hear of it
+    renews: bool  # a new round begins
     listens: bool  # it leads to where prerequisites are waited for
+    judged: bool  # the admission guard has to judge it
     stirs: bool  # a pass of admission has to hear of it
+    is_over: bool  # nothing follows from it, whoever takes it
     spelled: str  # source, target and signal, as an event tells them
 
 
 def _way(source: State, signal: Signal, target: State) -> Way:
     follows = effects(source, target)
+    tells, listens, stirs = follows.tell is not None, target in LISTENING, bool(follows.pending or follows.holding)
     return Way(
-        follows,
-        None if target in UNSUCCESSFUL else _SHAPES.get(signal),
+        Shape.ANY if target in UNSUCCESSFUL else _SHAPES.get(signal, Shape.ANY),
+        follows.active,
+        follows.behind,
+        follows.leased,
         fails=source in UNSUCCESSFUL or target in UNSUCCESSFUL,
-        listens=target in LISTENING,
-        stirs=bool(follows.pending or follows.holding),
+        tells=tells,
+        renews=follows.new_round,
+        listens=listens,
+        judged=follows.judged,
+        stirs=stirs,
+        is_over=not (tells or follows.new_round or listens or follows.judged or stirs),
         spelled=spelled(source.text, target.text, signal.text),
     )
 

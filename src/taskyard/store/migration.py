@@ -32,6 +32,20 @@ LOCK: Final = int.from_bytes(b"taskyard")
 _ALONE: Final = threading.Lock()
 
 
+#: The oldest major version of PostgreSQL that is accepted: older ones are at the end of their support.
+POSTGRES_MIN: Final = 15
+
+
+class TooOld(Exception):
+    """The server of the database is too old."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"the server is PostgreSQL {found} and Taskyard needs PostgreSQL {POSTGRES_MIN} or newer: "
+            "upgrade the server, or use a file of SQLite"
+        )
+
+
 class TooNew(Exception):
     """The database was made by a newer program."""
 
@@ -59,6 +73,13 @@ def current(url: str) -> str | None:
         return None  # to look must not make the file
     with _connected(url, begin="BEGIN") as connection:
         return _version(connection)
+
+
+def refuse_old_server(version: int) -> None:
+    """Refuse a server of PostgreSQL by its version as it counts it: 140011 is 14.11."""
+    major, minor = divmod(version, 10_000)
+    if major < POSTGRES_MIN:
+        raise TooOld(f"{major}.{minor}")
 
 
 def newest() -> str:
@@ -93,7 +114,17 @@ def _sqlite(file: str, begin: str) -> Engine:
 
 def _postgres(url: str) -> Engine:
     # The driver reads the address itself, so that it means the same to a migration as to the store.
-    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
+    return create_engine("postgresql+psycopg://", creator=lambda: _dialed(url), poolclass=NullPool)
+
+
+def _dialed(url: str) -> psycopg.Connection:
+    connection = psycopg.connect(url)
+    try:
+        refuse_old_server(connection.info.server_version)
+    except TooOld:
+        connection.close()
+        raise
+    return connection
 
 
 def _take_turn(connection: Connection) -> None:

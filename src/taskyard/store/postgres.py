@@ -2,11 +2,14 @@
 
 Every transaction is Read Committed, and rows are locked before they are judged. Plans are made once: tables are small
 when a server starts, and a plan that scans an empty table would stay with it for ever.
+
+What is written is sent ahead: nobody waits for it before the next look or the end, and the server is at work meanwhile.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from typing import Any, Final
 
 import psycopg
@@ -66,9 +69,17 @@ class PostgresStore:
     @contextmanager
     def write(self) -> Iterator[Txn]:
         """One transaction; it is durable when the block ends, and undone if the block fails."""
-        # No pipeline: in the driver's, a statement larger than the socket's buffer can be left half sent for ever.
-        with _faults(), self._pool.connection() as connection, connection.transaction():
-            yield Txn(PostgresSession(connection, _TEXTS))
+        with _faults(), self._pool.connection() as connection, connection.pipeline() as pipeline:
+            session = PipelineSession(connection, pipeline)
+            connection.execute("BEGIN")
+            try:
+                yield Txn(session)
+                session.settle()
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(psycopg.Error):  # the pool undoes the transaction; nothing may be under way then
+                    session.collect()
+                raise
 
     @contextmanager
     def read(self) -> Iterator[Txn]:
@@ -111,6 +122,55 @@ class PostgresSession:
         changed = self._connection.execute(statement.text, statement.columns(rows)).rowcount
         if changed != len(rows):
             raise Busy(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
+
+
+class PipelineSession(PostgresSession):
+    """One open transaction in which what is written is sent ahead, and judged when it ends."""
+
+    __slots__ = ("_expected", "_pipeline")
+
+    def __init__(self, connection: psycopg.Connection[Any], pipeline: psycopg.Pipeline) -> None:
+        super().__init__(connection, _TEXTS)
+        self._pipeline = pipeline
+        self._expected: list[tuple[str, int, psycopg.Cursor[Any]]] = []
+
+    def run(self, name: str, *values: object) -> int:
+        statement = self._texts[name]
+        cursor = self._connection.execute(statement.text, statement.bound(values))
+        self.collect()
+        return cursor.rowcount
+
+    def every(self, name: str, rows: Sequence[Row]) -> None:
+        if rows:
+            statement = self._texts[name]
+            cursor = self._connection.execute(statement.text, statement.columns(rows))
+            self._expected.append((name, len(rows), cursor))
+
+    def settle(self) -> None:
+        """See what became of everything that was written."""
+        self.collect()
+        for name, count, cursor in self._expected:
+            if cursor.rowcount != count:
+                raise Busy(f"{name}: {count - cursor.rowcount} of {count} were changed meanwhile")
+
+    def collect(self) -> None:
+        """Wait for the server to be done with everything so far."""
+        # The driver waits for answers even if a part of the question is still here: all of it has to be sent first.
+        _send_all(self._connection.pgconn)
+        self._pipeline.sync()
+
+
+def _send_all(connection: psycopg.pq.abc.PGconn) -> None:
+    if not connection.flush():
+        return
+    with DefaultSelector() as selector:
+        selector.register(connection.socket, EVENT_READ | EVENT_WRITE)
+        while connection.flush():
+            ready = selector.select(STATEMENT_MAX_MS / 1000)
+            if not ready:
+                raise Gone("the database takes nothing any more")
+            if ready[0][1] & EVENT_READ:
+                connection.consume_input()
 
 
 @contextmanager

@@ -5,15 +5,16 @@ connection ever writes or checkpoints: releases of SQLite before 3.51.3 can dama
 last commit and cannot write.
 """
 
-import json
 import sqlite3
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from threading import local
 from typing import Any, Final
+
+import msgspec
 
 from taskyard.store.sessions import Busy, Gone, Row, Taken
 from taskyard.store.statements import SQLITE, for_sqlite, for_sqlite_many, statements
@@ -39,8 +40,7 @@ class SqliteStore:
         self._writer = _connect(path)
         self._writer.execute("PRAGMA synchronous = FULL")
         self._writer.execute("PRAGMA foreign_keys = ON")
-        self._readers = local()
-        self._opened: list[sqlite3.Connection] = []
+        self._idle: deque[sqlite3.Connection] = deque()  # readers that nobody uses just now
 
     @contextmanager
     def write(self) -> Iterator[Txn]:
@@ -63,11 +63,12 @@ class SqliteStore:
             yield Txn(SqliteSession(reader))
         finally:
             reader.execute("ROLLBACK")
+            self._idle.append(reader)
 
     def close(self) -> None:
         """Close every connection. No thread may be at work any more."""
-        for reader in self._opened:
-            reader.close()
+        while self._idle:
+            self._idle.pop().close()
         self._writer.close()
 
     def _run(self, text: str) -> None:
@@ -77,13 +78,12 @@ class SqliteStore:
             raise _fault(error) from error
 
     def _reader(self) -> sqlite3.Connection:
-        reader: sqlite3.Connection | None = getattr(self._readers, "connection", None)
-        if reader is None:
+        try:
+            return self._idle.pop()  # by several threads at once, each gets another
+        except IndexError:
             reader = _connect(self._path)
             reader.execute("PRAGMA query_only = ON")
-            self._readers.connection = reader
-            self._opened.append(reader)
-        return reader
+            return reader
 
 
 class SqliteSession:
@@ -167,7 +167,7 @@ def _bound(name: str, values: tuple[Any, ...]) -> tuple[str, Sequence[object]]:
             (bound[place],) = values[place]
         return statement.single, bound
     for place in statement.lists:
-        bound[place] = json.dumps(list(values[place]))
+        bound[place] = msgspec.json.encode(list(values[place])).decode()
     return statement.text, bound
 
 

@@ -25,7 +25,7 @@ POSTGRES: Final = "postgres"
 _HEAD = re.compile(r"-- (each )?(\w+)(?:@(\w+))?\((.*?)\): (.+)")
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 _LISTED = re.compile(r"IN \(:([a-z_]+)\)")
-_LOCK = re.compile(r"\s+FOR UPDATE(?: OF \w+)?(?: SKIP LOCKED)?")
+_LOCK = re.compile(r"\s+FOR (?:NO KEY )?UPDATE(?: OF \w+)?(?: SKIP LOCKED)?")
 _VALUES = re.compile(r"VALUES \((.*?)\)(?= ON CONFLICT|;|$)", re.DOTALL)
 #: What each type of a parameter is in PostgreSQL.
 _TYPES: Mapping[str, str] = {

@@ -20,7 +20,8 @@ from taskyard.core.matching import COMBINATIONS_MAX, ID, OR, POOL, Dimensions, c
 #: Keys that queues are found by: a task asks for one value of them, without alternatives.
 SINGLE = frozenset({ID, POOL})
 
-_KEY = re.compile(rf"[A-Za-z0-9_.-]{{1,{DIMENSION_KEY_MAX}}}")
+#: How the key of a dimension is spelled.
+KEY = re.compile(rf"[A-Za-z0-9_.-]{{1,{DIMENSION_KEY_MAX}}}")
 _TAKES = "an object of dimension keys, each with a string or a list of strings"
 
 
@@ -45,7 +46,7 @@ def _read(value: object, at: Path, faults: Faults) -> Dimensions | None:
 
 
 def _values(key: str, values: object, at: Path, faults: Faults) -> tuple[str, ...]:
-    if _KEY.fullmatch(key) is None:
+    if KEY.fullmatch(key) is None:
         faults.add(at, f"is no dimension key; use 1 to {DIMENSION_KEY_MAX} of the characters A-Z a-z 0-9 _ . -")
     if isinstance(values, list):
         return _listed(key, values, at, faults)

@@ -32,6 +32,11 @@ class Edges:
     broken: int = 0
     impossible: int = 0
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.awaited + self.met + self.broken + self.impossible
+
 
 _HEARD = {
     (Tell.SUCCESS, On.SUCCESS): EdgeState.MET,
@@ -65,13 +70,10 @@ def hear(edge: EdgeState, on: On, tell: Tell, under_way: bool = False) -> EdgeSt
 
 def shift(edges: Edges, on: On, source: State, target: State) -> Edges:
     """Count the edges of a task that listens anew, after the prerequisite of one of them went on."""
-    before, after = _KNOWN[on, source], _KNOWN[on, target]
-    if before is after:
+    awaited, met, broken, impossible = change = _SHIFTS[on, source, target]
+    if change is _STILL:
         return edges
-    counts = [edges.awaited, edges.met, edges.broken, edges.impossible]
-    counts[_PLACES[before]] -= 1
-    counts[_PLACES[after]] += 1
-    return Edges(*counts)
+    return Edges(edges.awaited + awaited, edges.met + met, edges.broken + broken, edges.impossible + impossible)
 
 
 def gate(edges: Edges, join: Join = Join.ALL, on_impossible: Impossible = Impossible.HOLD) -> Signal | None:
@@ -104,8 +106,19 @@ LISTENING = BEHIND | {State.SKIPPED}
 _KNOWN = {
     (on, state): _HEARD[told, on] if (told := heard(state)) else EdgeState.AWAITED for on, state in product(On, State)
 }
-#: The place of each count in `Edges`.
-_PLACES = {state: place for place, state in enumerate(EdgeState)}
+_STILL = (0, 0, 0, 0)
+
+
+def _shift(before: EdgeState, after: EdgeState) -> tuple[int, int, int, int]:
+    awaited, met, broken, impossible = ((after is one) - (before is one) for one in EdgeState)
+    return _STILL if before is after else (awaited, met, broken, impossible)
+
+
+#: How the counts in `Edges` change when a prerequisite goes on.
+_SHIFTS = {
+    (on, source, target): _shift(_KNOWN[on, source], _KNOWN[on, target])
+    for on, source, target in product(On, State, State)
+}
 _ASKED = {Impossible.HOLD: Signal.BLOCK, Impossible.FAIL: Signal.DOOM, Impossible.SKIP: Signal.SKIP}
 #: The states that wait for a mend, and the signal that led there.
 _SHUT_BY = {State.BLOCKED: Signal.BLOCK, State.SKIPPED: Signal.SKIP}

@@ -1,28 +1,31 @@
 -- look_bots(ids: texts): these bots as they stand, kept from others until the transaction ends.
-SELECT b.id, b.session, b.poll_id, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
+SELECT b.id, b.session, b.polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END,
-       b.missing, b.events, d.dimensions
+       b.missing, b.events, d.dimensions, b.replaced
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id IN (:ids) ORDER BY b.id FOR UPDATE OF b;
 
+-- greet_bots(ids: texts): what is needed to hear these bots, kept from others until the transaction ends.
+SELECT id, session, polls, missing, version FROM bot WHERE id IN (:ids) ORDER BY id FOR UPDATE;
+
 -- fleet(): every bot as it stands, with how many attempts it runs.
-SELECT b.id, b.session, b.poll_id, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
+SELECT b.id, b.session, b.polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END,
        b.missing, b.events, d.dimensions,
        (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id)
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  ORDER BY b.id;
 
--- each see_bots(id: text, poll_id: text, last_seen_ms: int): these bots were heard of.
-UPDATE bot SET poll_id = :poll_id, last_seen_ms = :last_seen_ms, missing = 0 WHERE id = :id;
+-- each see_bots(id: text, polls: text, last_seen_ms: int): these bots were heard of.
+UPDATE bot SET polls = :polls, last_seen_ms = :last_seen_ms, missing = 0 WHERE id = :id;
 
--- each add_bots(id: text, session: text, slots: int, first_seen_ms: int, last_seen_ms: int, quarantined: text, maintenance: text, draining: int): bots began a session.
-INSERT INTO bot (id, session, poll_id, slots, first_seen_ms, last_seen_ms, quarantined, maintenance, draining)
-VALUES (:id, :session, '', :slots, :first_seen_ms, :last_seen_ms, :quarantined, :maintenance, :draining)
-ON CONFLICT (id) DO UPDATE SET session = excluded.session, slots = excluded.slots,
-       poll_id = CASE WHEN bot.session = excluded.session THEN bot.poll_id ELSE '' END,
+-- each add_bots(id: text, session: text, replaced: text, slots: int, first_seen_ms: int, last_seen_ms: int, quarantined: text, maintenance: text, draining: int): bots began a session.
+INSERT INTO bot (id, session, replaced, polls, slots, first_seen_ms, last_seen_ms, quarantined, maintenance, draining)
+VALUES (:id, :session, :replaced, '', :slots, :first_seen_ms, :last_seen_ms, :quarantined, :maintenance, :draining)
+ON CONFLICT (id) DO UPDATE SET session = excluded.session, replaced = excluded.replaced, slots = excluded.slots,
+       polls = CASE WHEN bot.session = excluded.session THEN bot.polls ELSE '' END,
        last_seen_ms = excluded.last_seen_ms, quarantined = excluded.quarantined, maintenance = excluded.maintenance,
-       draining = excluded.draining, terminated = 0, missing = 0;
+       draining = excluded.draining, terminated = 0, missing = 0, version = bot.version + 1;
 
 -- each set_bot_dimensions(bot_id: text, dimensions: text): what bots have.
 INSERT INTO bot_dimensions (bot_id, dimensions) VALUES (:bot_id, :dimensions)
@@ -35,7 +38,10 @@ ON CONFLICT (bot_id) DO UPDATE SET quarantined = excluded.quarantined, maintenan
        draining = excluded.draining, terminated = excluded.terminated;
 
 -- each end_bots(id: text): bots said goodbye.
-UPDATE bot SET terminated = 1 WHERE id = :id;
+UPDATE bot SET terminated = 1, version = version + 1 WHERE id = :id;
+
+-- each renew_bots(id: text): something else was said about bots.
+UPDATE bot SET version = version + 1 WHERE id = :id;
 
 -- each miss_bots(id: text): the silence of bots was noticed.
 UPDATE bot SET missing = 1 WHERE id = :id;

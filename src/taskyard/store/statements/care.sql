@@ -27,6 +27,9 @@ SELECT id, graph_id, label, definition FROM task_definition WHERE id IN (:ids);
 -- survey_in_edges(ids: ints): the in-edges of tasks, as they are stored.
 SELECT dependent_id, prerequisite_id, on_end, ran_for FROM edge WHERE dependent_id IN (:ids);
 
+-- survey_stirs(task_id: int): whether a pass has to look at this.
+SELECT id FROM stir WHERE task_id = :task_id LIMIT 1;
+
 -- survey_seen(ids: texts): when bots were last heard of.
 SELECT id, last_seen_ms FROM bot WHERE id IN (:ids);
 
@@ -99,7 +102,8 @@ SELECT q.pool, CAST(SUM(t.weight) AS bigint), COUNT(*) FROM task t JOIN queue q 
  WHERE t.state IN (:states) AND t.weight > 0 GROUP BY q.pool ORDER BY q.pool;
 
 -- survey_strays(count: int): what attempts left, of which nobody knows.
-SELECT 'result', r.task_id, r.attempt FROM result r
+SELECT 'attempt', t.task_id, t.number FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM task o WHERE o.id = t.task_id)
+UNION ALL SELECT 'result', r.task_id, r.attempt FROM result r
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = r.task_id AND a.number = r.attempt)
 UNION ALL SELECT 'attempt_stats', s.task_id, s.attempt FROM attempt_stats s
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = s.task_id AND a.number = s.attempt)
@@ -160,7 +164,8 @@ ON CONFLICT (task_id, name) DO UPDATE SET amount = excluded.amount;
 DELETE FROM task_limit WHERE task_id = :task_id AND name = :name;
 
 -- each mend_bots(id: text, events: int, first_seen_ms: int, terminated: int, missing: int): write what the events of bots say.
-UPDATE bot SET events = :events, first_seen_ms = :first_seen_ms, terminated = :terminated, missing = :missing
+UPDATE bot SET events = :events, first_seen_ms = :first_seen_ms, terminated = :terminated, missing = :missing,
+       version = version + 1
  WHERE id = :id;
 
 -- each mend_queues(id: int, hash: int, root: text, pool: text): write what follows from the dimensions of queues.

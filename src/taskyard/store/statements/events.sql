@@ -5,11 +5,15 @@ INSERT INTO event (subject_id, number, graph_id, fact) VALUES (:subject_id, :num
 SELECT subject_id, number, graph_id, fact FROM event
  WHERE subject_id = :subject_id AND number > :after ORDER BY number LIMIT :count;
 
--- each add_outbox(graph_id: int, number: int, events: text): keep what has to be told outside.
-INSERT INTO outbox (graph_id, number, events) VALUES (:graph_id, :number, :events);
+-- events_between(subjects: ints, first: int, last: int): what happened to some tasks and their graph, in order.
+SELECT subject_id, number, graph_id, fact FROM event
+ WHERE subject_id IN (:subjects) AND number >= :first AND number <= :last ORDER BY number;
+
+-- each add_outbox(graph_id: int, number: int, first: int, subjects: text): keep what has to be told outside.
+INSERT INTO outbox (graph_id, number, first, subjects) VALUES (:graph_id, :number, :first, :subjects);
 
 -- outbox(count: int): what nobody outside was told yet, in order per graph.
-SELECT graph_id, number, events FROM outbox ORDER BY graph_id, number LIMIT :count;
+SELECT graph_id, number, first, subjects FROM outbox ORDER BY graph_id, number LIMIT :count;
 
 -- each drop_outbox(graph_id: int, number: int): these were told.
 DELETE FROM outbox WHERE graph_id = :graph_id AND number = :number;
@@ -26,5 +30,5 @@ SELECT key, digest, answer FROM answer WHERE key IN (:keys);
 -- each add_answers(key: text, digest: text, answer: text, at_ms: int): remember what was answered.
 INSERT INTO answer (key, digest, answer, at_ms) VALUES (:key, :digest, :answer, :at_ms);
 
--- forget_answers(before_ms: int): keys that are older are not kept.
-DELETE FROM answer WHERE at_ms < :before_ms;
+-- forget_answers(before_ms: int, count: int): keys that are older are not kept; the oldest go first, in pages.
+DELETE FROM answer WHERE key IN (SELECT key FROM answer WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :count);

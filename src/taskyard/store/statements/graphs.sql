@@ -1,6 +1,6 @@
 -- look_graphs(ids: ints): the graphs with these ids, kept from others until the transaction ends.
 SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader
-  FROM graph WHERE id IN (:ids) ORDER BY id FOR UPDATE;
+  FROM graph WHERE id IN (:ids) ORDER BY id FOR NO KEY UPDATE;
 
 -- peek_graphs(ids: ints): the graphs with these ids, as they are now.
 SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader
@@ -36,8 +36,9 @@ UPDATE graph SET canceled_ms = :canceled_ms WHERE id = :id AND canceled_ms IS NU
 -- loading(before_ms: int, count: int): graphs whose loading began before a moment and never ended.
 SELECT id, loader FROM graph WHERE loader IS NOT NULL AND created_ms < :before_ms ORDER BY id LIMIT :count;
 
--- loaded_page(graph_id: int, count: int): some tasks of a graph that never became whole.
-SELECT id FROM task WHERE graph_id = :graph_id ORDER BY id LIMIT :count;
+-- Those that were written down last come first: mostly nobody requires them, or nobody does any more.
+-- loaded_page(graph_id: int, count: int): some tasks of a graph that never became whole, and how many edges lead to each.
+SELECT id, awaited + met + broken + impossible FROM task WHERE graph_id = :graph_id ORDER BY id DESC LIMIT :count;
 
 -- drop_edges(ids: ints): forget the edges into these tasks.
 DELETE FROM edge WHERE dependent_id IN (:ids);

@@ -26,3 +26,9 @@ SELECT since_ms, seen_ms FROM service WHERE id = 1;
 
 -- set_service(since_ms: int, seen_ms: int): the service is alive.
 UPDATE service SET since_ms = :since_ms, seen_ms = :seen_ms WHERE id = 1;
+
+-- clock@sqlite(): a file has no clock: its one server has the time.
+SELECT NULL;
+
+-- clock@postgres(): what time it is for all who share this database.
+SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS bigint);

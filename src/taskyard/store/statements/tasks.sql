@@ -77,9 +77,9 @@ SELECT label, id FROM task_definition WHERE graph_id = :graph_id AND label IN (:
 -- tasks_in(graph_id: int, states: texts, after: int, count: int): some tasks of a graph, in pages.
 SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND state IN (:states) ORDER BY id LIMIT :count;
 
--- roots_in(graph_id: int, state: text, after: int, count: int): tasks of a graph that wait for nobody, in pages.
-SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND state = :state AND hidden = 0
-   AND awaited + broken + impossible = 0 ORDER BY id LIMIT :count;
+-- roots_in(graph_id: int, state: text, after: int, count: int): tasks of a graph and whether they wait for nobody, in pages.
+SELECT id, CASE WHEN state = :state AND hidden = 0 AND awaited + broken + impossible = 0 THEN 1 ELSE 0 END
+  FROM task WHERE graph_id = :graph_id AND id > :after ORDER BY id LIMIT :count;
 
 -- hidden_in(graph_id: int, after: int, count: int): tasks of a graph that are still being loaded, in pages.
 SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND hidden = 1 ORDER BY id LIMIT :count;
@@ -87,11 +87,14 @@ SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND hidden = 1 OR
 -- each unhide(id: int): tasks are loaded.
 UPDATE task SET hidden = 0 WHERE id = :id;
 
--- due(now: int, count: int): the tasks about which the clock has something to say.
-SELECT id FROM task WHERE due_ms IS NOT NULL AND due_ms <= :now ORDER BY due_ms LIMIT :count;
+-- due(now: int, count: int): the tasks about which the clock has something to say, and since when.
+SELECT id, due_ms FROM task WHERE due_ms IS NOT NULL AND due_ms <= :now ORDER BY due_ms LIMIT :count;
 
--- leased_by(bots: texts): what these bots have.
-SELECT id, bot_id FROM task WHERE bot_id IN (:bots);
+-- leased_by(bots: texts, count: int): what these bots have.
+SELECT id, bot_id FROM task WHERE bot_id IN (:bots) LIMIT :count;
+
+-- let_go(bots: texts, until_ms: int, due_ms: int): end the leases of all that these bots have.
+UPDATE task SET lease_until_ms = :until_ms, due_ms = :due_ms WHERE bot_id IN (:bots) AND lease_until_ms > :until_ms;
 
 -- The condition of the index stands in the text: with a parameter no database would use it.
 -- candidates@sqlite(queues: ints, count: int): for each queue, who is first in it.

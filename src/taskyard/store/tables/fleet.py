@@ -23,7 +23,8 @@ bot = Table(
     metadata,
     words("id", primary_key=True),
     words("session"),
-    words("poll_id"),
+    words("replaced"),  # the sessions before it, a line each, the newest first
+    words("polls"),  # the ids of its latest polls, a line each, the newest first
     count("slots", 1),
     moment("first_seen_ms", nullable=False),
     moment("last_seen_ms", nullable=False),
@@ -32,6 +33,7 @@ bot = Table(
     count("draining"),
     count("terminated"),
     count("missing"),  # 1: its silence was noticed
+    count("version"),  # counts whatever is said about it, so that what was read of it can be remembered
     count("events"),
 )
 

@@ -66,13 +66,14 @@ event = Table(
     sqlite_with_rowid=False,
 )
 
-#: What nobody outside was told yet: all events of one transaction about one graph, as they will be told.
+#: What nobody outside was told yet: the events of one transaction about one graph, by their numbers and subjects.
 outbox = Table(
     "outbox",
     metadata,
     key("graph_id"),
     key("number"),  # of the last of them
-    words("events"),
+    Column("first", whole(), nullable=False),  # the number of the first of them
+    words("subjects"),  # what they are about: the keys of a range of events
     sqlite_with_rowid=False,
 )
 
@@ -94,5 +95,6 @@ answer = Table(
     words("key", primary_key=True),
     words("digest"),
     words("answer"),
-    moment("at_ms", nullable=False),
+    moment("at_ms"),  # since when it is kept, for a while; null: for as long as what it tells of
 )
+Index("answer_at", answer.c.at_ms)

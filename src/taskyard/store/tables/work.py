@@ -140,6 +140,7 @@ task_definition = Table(
 )
 Index("task_label", task_definition.c.graph_id, task_definition.c.label, unique=True)
 
+# A new edge keeps its prerequisite, by the foreign key, from ending unseen in another transaction meanwhile.
 edge = Table(
     "edge",
     metadata,
@@ -170,12 +171,13 @@ task_limit = Table(
     sqlite_with_rowid=False,
 )
 
-# Attempts and what they left.
+# Attempts and what they left. An attempt has no foreign key: whoever begins one has locked its task, and the check
+# costs as much as the row.
 
 attempt = Table(
     "attempt",
     metadata,
-    key("task_id", ForeignKey("task.id")),
+    key("task_id"),
     key("number"),
     words("bot_id"),
     words("session"),

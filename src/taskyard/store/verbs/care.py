@@ -182,6 +182,10 @@ class Care:
             found[dependent][prerequisite, on] = ran_for
         return found
 
+    def is_stirred(self, task: int) -> bool:
+        """Tell whether a pass has to look at a task, or at what stands in the place of one."""
+        return bool(self._session.rows("survey_stirs", task))
+
     def seen(self, bots: Collection[str]) -> dict[str, int]:
         """Read when bots were last heard of."""
         return {row[0]: row[1] for row in self._session.rows("survey_seen", bots)} if bots else {}

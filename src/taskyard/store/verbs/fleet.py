@@ -29,13 +29,24 @@ def dimensions_of_text(text: str) -> Dimensions:
 
 @value
 class BotRecord:
-    """A bot: what is known about it, its session, its latest poll, and how many events it has."""
+    """A bot: what is known about it, its session, its latest polls, and how many events it has."""
 
     facts: BotFacts
     session: str
-    poll: str
+    polls: str  # a line each, the newest first
     missing: bool
     events: int
+    replaced: str = ""  # the sessions before, a line each; only where it is looked at to be changed
+
+
+@value
+class Caller:
+    """A bot that speaks: its session, its latest polls, and the version of what is known about it."""
+
+    session: str
+    polls: str  # a line each, the newest first
+    missing: bool
+    version: int
 
 
 @value
@@ -60,18 +71,23 @@ class Bots:
 
     def look(self, ids: Collection[str]) -> dict[str, BotRecord]:
         """Read bots; how many attempts each runs is not counted here."""
-        return {row[0]: _bot(row, 0) for row in self._session.rows("look_bots", ids)} if ids else {}
+        return {row[0]: _bot(row, 0, row[12]) for row in self._session.rows("look_bots", ids)} if ids else {}
+
+    def greet(self, ids: Collection[str]) -> dict[str, Caller]:
+        """Read what is needed to hear bots."""
+        found = self._session.rows("greet_bots", ids) if ids else []
+        return {row[0]: Caller(row[1], row[2], row[3] == 1, row[4]) for row in found}
 
     def fleet(self) -> list[BotRecord]:
         """Read every bot, with how many attempts it runs."""
         return [_bot(row, row[12]) for row in self._session.rows("fleet")]
 
     def see(self, rows: Sequence[Row]) -> None:
-        """Note that bots were heard of: id, poll, moment."""
+        """Note that bots were heard of: id, polls, moment."""
         self._session.each("see_bots", rows)
 
     def begin(self, rows: Sequence[Row]) -> None:
-        """Begin sessions: id, session, slots, first seen, last seen, quarantined, maintenance, draining."""
+        """Begin sessions: id, session, replaced, slots, first seen, last seen, quarantined, maintenance, draining."""
         self._session.each("add_bots", rows)
 
     def set_dimensions(self, rows: Sequence[Row]) -> None:
@@ -81,6 +97,7 @@ class Bots:
     def set_settings(self, rows: Sequence[Row]) -> None:
         """Write what an admin says about bots: id, quarantined, maintenance, draining, terminated."""
         self._session.each("set_bot_settings", rows)
+        self._session.each("renew_bots", [(row[0],) for row in rows])
 
     def end(self, ids: Collection[str]) -> None:
         """Note that bots said goodbye."""
@@ -145,11 +162,11 @@ class Queues:
         self._session.run("count_queues", total)
 
 
-def _bot(row: Row, busy: int) -> BotRecord:
+def _bot(row: Row, busy: int, replaced: str = "") -> BotRecord:
     facts = BotFacts(
         BotId(row[0]), dimensions_of_text(row[11]), row[4], row[3], busy, row[5], row[6], row[7] == 1, row[8] == 1
     )
-    return BotRecord(facts, row[1], row[2], row[9] == 1, row[10])
+    return BotRecord(facts, row[1], row[2], row[9] == 1, row[10], replaced)
 
 
 def _queue(row: Row) -> QueueRow:

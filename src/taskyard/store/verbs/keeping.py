@@ -42,7 +42,7 @@ _NAMES_KEPT: Final = 10_000
 _Name = str | None
 _Fact = tuple[int, _Name, str, _Name, int | None, _Name, _Name]
 _FACT = msgspec.json.Decoder(_Fact)
-_FACTS = msgspec.json.Decoder(list[tuple[int, int, int, _Fact]])
+_SUBJECTS = msgspec.json.Decoder(list[int])
 
 
 def event_row(row: Row) -> EventRow:
@@ -52,8 +52,7 @@ def event_row(row: Row) -> EventRow:
 
 def fact(at_ms: int, moved: str, attempt: int | None, bot: str | None, reason: str | None) -> str:
     """Write down what happened: when, from where to where by which signal (`spelled`), which attempt, who, and why."""
-    number = attempt or "null"
-    return f"[{at_ms},{moved},{number},{_quoted(bot)},{_quoted(reason)}]"
+    return f"[{at_ms},{moved},{attempt or 'null'},{_quoted(bot)},{_quoted(reason)}]"
 
 
 def spelled(source: _Name, target: str, signal: _Name) -> str:
@@ -103,12 +102,16 @@ class Events:
 
     def put_out(self, graphs: Sequence[tuple[int, Sequence[Row]]]) -> None:
         """Keep what has to be told outside: each graph with its events, in order."""
-        rows = [(graph, events[-1][1], _spelled(events)) for graph, events in graphs if events]
+        rows = [(graph, events[-1][1], events[0][1], _subjects(events)) for graph, events in graphs if events]
         self._session.each("add_outbox", rows)
 
     def outbox(self, count: int) -> list[Outgoing]:
         """Read what nobody outside was told yet, in order per graph."""
-        return [Outgoing(row[0], row[1], _events(row[2])) for row in self._session.rows("outbox", count)]
+        return [Outgoing(row[0], row[1], self._between(*row[1:])) for row in self._session.rows("outbox", count)]
+
+    def _between(self, last: int, first: int, subjects: str) -> tuple[EventRow, ...]:
+        found = self._session.rows("events_between", _SUBJECTS.decode(subjects), first, last)
+        return tuple(event_row(row) for row in found)
 
     def drop_outgoing(self, told: Sequence[Outgoing]) -> None:
         """Note what was told."""
@@ -127,20 +130,16 @@ class Events:
         return {row[0]: (row[1], row[2]) for row in self._session.rows("answers", keys)} if keys else {}
 
     def add_answers(self, rows: Sequence[Row]) -> None:
-        """Remember answers: key, digest, answer, at."""
+        """Remember answers: key, digest, answer, at; those without a moment are never forgotten."""
         self._session.each("add_answers", rows)
 
-    def forget_answers(self, before: Millis) -> int:
-        """Forget old answers; say how many."""
-        return self._session.run("forget_answers", before)
+    def forget_answers(self, before: Millis, count: int) -> int:
+        """Forget some old answers, the oldest first; say how many."""
+        return self._session.run("forget_answers", before, count)
 
 
-def _spelled(events: Sequence[Row]) -> str:
-    return f"[{','.join(f'[{subject},{number},{graph},{text}]' for subject, number, graph, text in events)}]"
-
-
-def _events(text: str) -> tuple[EventRow, ...]:
-    return tuple(EventRow(subject, number, graph, *told) for subject, number, graph, told in _FACTS.decode(text))
+def _subjects(events: Sequence[Row]) -> str:
+    return msgspec.json.encode(list({event[0] for event in events})).decode()
 
 
 class Notes:
@@ -196,3 +195,8 @@ class Notes:
     def set_service(self, service: Service) -> None:
         """Write since when the service is up."""
         self._session.run("set_service", service.since_ms, service.seen_ms)
+
+    def clock(self) -> Millis | None:
+        """Say what time it is for all who share this database; None where nobody shares it."""
+        now: Millis | None = self._session.rows("clock")[0][0]
+        return now

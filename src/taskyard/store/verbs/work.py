@@ -1,21 +1,28 @@
 """Verbs about the work: tasks, graphs, edges, attempts."""
 
+from bisect import bisect
 from collections.abc import Collection, Iterable, Sequence
-from enum import Enum, auto
+from enum import IntEnum, auto
+from itertools import accumulate
+from typing import Final
 
 from taskyard.core.values import value
 from taskyard.core.words import Millis, On, State
 from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
 from taskyard.store.sessions import Row, Session
 
+#: How many edges are dropped with a page of tasks; one task may have more.
+DROPPED_EDGES_MAX: Final = 4_000
+
 _ONS = {on.value: on for on in On}
 _STATES = {state.value: state for state in State}
 _DROPS = ("drop_edges", "drop_edges_out", "drop_mutexes", "drop_limits", "drop_definitions", "drop_tasks")
 
 
-class Shape(Enum):
+class Shape(IntEnum):
     """Which columns of a task its moves can have changed."""
 
+    ANY = auto()
     READY = auto()  # it was released, admitted or both
     STARTED = auto()  # its attempt began
     SENT = auto()  # it was released and admitted, and its attempt began
@@ -24,7 +31,7 @@ class Shape(Enum):
 
 #: The statement for each shape, and how a task is spelled for it.
 _SHAPED = {
-    None: ("carry_tasks", TaskRecord.carried),
+    Shape.ANY: ("carry_tasks", TaskRecord.carried),
     Shape.READY: ("carry_ready", TaskRecord.ready),
     Shape.STARTED: ("carry_started", TaskRecord.started),
     Shape.SENT: ("carry_sent", TaskRecord.sent),
@@ -44,10 +51,10 @@ class Tasks:
         """Read tasks, in the order of their ids; nobody else moves them before this transaction ends."""
         return [task_record(row) for row in self._session.rows("look_tasks", ids)] if ids else []
 
-    def carry(self, moved: Sequence[tuple[TaskRecord, State]], shape: Shape | None = None) -> None:
+    def carry(self, moved: Sequence[tuple[TaskRecord, State]], shape: Shape = Shape.ANY) -> None:
         """Write tasks that moved, each with the last state it came from; refuse if one is not where it was looked at.
 
-        A `shape` says that only certain columns changed.
+        The `shape` says which columns changed.
         """
         name, spelled = _SHAPED[shape]
         rows = [spelled(task, source) for task, source in moved]
@@ -97,9 +104,9 @@ class Tasks:
         found = self._session.rows("tasks_in", graph, [str(state) for state in states], after, count)
         return [row[0] for row in found]
 
-    def roots(self, graph: int, state: State, after: int, count: int) -> list[int]:
-        """Name tasks of a graph that are in `state` and wait for nobody, with ids beyond `after`."""
-        return [row[0] for row in self._session.rows("roots_in", graph, str(state), after, count)]
+    def roots(self, graph: int, state: State, after: int, count: int) -> list[tuple[int, bool]]:
+        """Name `count` tasks of a graph beyond `after`, and tell of each whether it is in `state` and awaits nobody."""
+        return [(row[0], row[1] == 1) for row in self._session.rows("roots_in", graph, str(state), after, count)]
 
     def hidden(self, graph: int, after: int, count: int) -> list[int]:
         """Name tasks of a graph that are still being loaded, with ids beyond `after`."""
@@ -109,13 +116,17 @@ class Tasks:
         """Tasks are loaded."""
         self._session.each("unhide", [(id,) for id in ids])
 
-    def due(self, now: Millis, count: int) -> list[int]:
-        """Name the tasks about which the clock has something to say, the longest due first."""
-        return [row[0] for row in self._session.rows("due", now, count)]
+    def due(self, now: Millis, count: int) -> dict[int, Millis]:
+        """Name the tasks about which the clock has something to say, and since when; the longest due first."""
+        return {row[0]: row[1] for row in self._session.rows("due", now, count)}
 
-    def leased_by(self, bots: Collection[str]) -> list[tuple[int, str]]:
-        """Name what bots have."""
-        return [(row[0], row[1]) for row in self._session.rows("leased_by", bots)] if bots else []
+    def leased_by(self, bots: Collection[str], count: int) -> list[tuple[int, str]]:
+        """Name at most `count` of what bots have."""
+        return [(row[0], row[1]) for row in self._session.rows("leased_by", bots, count)] if bots else []
+
+    def let_go(self, bots: Collection[str], until: Millis, due: Millis) -> None:
+        """End the leases of all that bots have; the clock sees to the rest."""
+        self._session.run("let_go", bots, until, due)
 
     def candidates(self, queues: Collection[int], count: int) -> list[Row]:
         """Name the first `count` of each queue: id, queue, priority, created, not_by."""
@@ -186,12 +197,15 @@ class Graphs:
 
     def drop_page(self, id: int, count: int) -> bool:
         """Forget tasks of a graph that never became whole, and the graph with the last; tell whether it is gone."""
-        ids = [row[0] for row in self._session.rows("loaded_page", id, count)]
+        found = self._session.rows("loaded_page", id, count)
+        edges = list(accumulate(row[1] for row in found))
+        ids = [row[0] for row in found[: max(1, bisect(edges, DROPPED_EDGES_MAX))]]
         Tasks(self._session).drop(ids)
-        if len(ids) < count:
+        gone = len(ids) == len(found) < count
+        if gone:
             self._session.run("drop_graph_definition", id)
             self._session.run("drop_graph", id)
-        return len(ids) < count
+        return gone
 
 
 @value

@@ -22,7 +22,8 @@ def _bot() -> None:
         "bot",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("session", sa.Text(), nullable=False),
-        sa.Column("poll_id", sa.Text(), nullable=False),
+        sa.Column("replaced", sa.Text(), nullable=False),
+        sa.Column("polls", sa.Text(), nullable=False),
         sa.Column("slots", WHOLE, nullable=False, server_default=sa.text("1")),
         sa.Column("first_seen_ms", WHOLE, nullable=False),
         sa.Column("last_seen_ms", WHOLE, nullable=False),
@@ -31,6 +32,7 @@ def _bot() -> None:
         sa.Column("draining", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("terminated", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("missing", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("version", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("events", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("id", name="bot_pk"),
     )

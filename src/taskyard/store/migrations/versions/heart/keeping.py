@@ -28,9 +28,10 @@ def _answer() -> None:
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("answer", sa.Text(), nullable=False),
-        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("at_ms", WHOLE, nullable=True),
         sa.PrimaryKeyConstraint("key", name="answer_pk"),
     )
+    op.create_index("answer_at", "answer", ["at_ms"])
 
 
 def _audit() -> None:
@@ -81,7 +82,8 @@ def _outbox() -> None:
         "outbox",
         sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("number", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("events", sa.Text(), nullable=False),
+        sa.Column("first", WHOLE, nullable=False),
+        sa.Column("subjects", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("graph_id", "number", name="outbox_pk"),
         sqlite_with_rowid=False,
     )

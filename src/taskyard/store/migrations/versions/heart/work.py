@@ -10,10 +10,10 @@ from taskyard.store.migrations.versions.heart.whole import WHOLE
 
 def create() -> None:
     """Make them, each after those it refers to."""
+    _attempt()
     _graph()
     _graph_definition()
     _task()
-    _attempt()
     _attempt_stats()
     _edge()
     _output_chunk()
@@ -21,6 +21,27 @@ def create() -> None:
     _task_definition()
     _task_limit()
     _task_mutex()
+
+
+def _attempt() -> None:
+    op.create_table(
+        "attempt",
+        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("bot_id", sa.Text(), nullable=False),
+        sa.Column("session", sa.Text(), nullable=False),
+        sa.Column("poll_id", sa.Text(), nullable=False),
+        sa.Column("fence", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("round", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("slice_index", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("claimed_ms", WHOLE, nullable=False),
+        sa.Column("ended_ms", WHOLE, nullable=True),
+        sa.Column("signal", sa.Text(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("exit_code", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("task_id", "number", name="attempt_pk"),
+        sqlite_with_rowid=False,
+    )
 
 
 def _graph() -> None:
@@ -185,28 +206,6 @@ def _task_rules() -> list[sa.Constraint]:
         sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="task_graph_id_fk"),
         sa.ForeignKeyConstraint(["queue_id"], ["queue.id"], name="task_queue_id_fk"),
     ]
-
-
-def _attempt() -> None:
-    op.create_table(
-        "attempt",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("bot_id", sa.Text(), nullable=False),
-        sa.Column("session", sa.Text(), nullable=False),
-        sa.Column("poll_id", sa.Text(), nullable=False),
-        sa.Column("fence", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("round", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("slice_index", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("claimed_ms", WHOLE, nullable=False),
-        sa.Column("ended_ms", WHOLE, nullable=True),
-        sa.Column("signal", sa.Text(), nullable=True),
-        sa.Column("reason", sa.Text(), nullable=True),
-        sa.Column("exit_code", WHOLE, nullable=True),
-        sa.PrimaryKeyConstraint("task_id", "number", name="attempt_pk"),
-        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="attempt_task_id_fk"),
-        sqlite_with_rowid=False,
-    )
 
 
 def _attempt_stats() -> None:

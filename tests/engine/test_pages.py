@@ -1,0 +1,178 @@
+"""However tasks hang together, a transaction writes no more of them than fit: edges, mutexes and limits count too."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from taskyard.core.graph.validate import validate
+from taskyard.core.words import Millis, State
+from taskyard.engine import loop as loops
+from taskyard.engine.failpoints import arm
+from taskyard.engine.pages import LOAD_MAX_MS
+from taskyard.engine.troubles import Failed
+from taskyard.lifecycle.births import ROWS_PER_TASK, Brood, weight_of
+from taskyard.lifecycle.pools import set_limit
+from taskyard.lifecycle.submit import Submitted
+from taskyard.store.verbs import work
+from tests.crash.smaller import PLACES
+from tests.engine.counted import Counted
+from tests.engine.rig import SOON_S, Rig, graph, noop, soon, task
+
+#: How many tasks a page has here, and how many rows.
+PAGE = 10
+ROWS = PAGE * ROWS_PER_TASK
+#: More edges than five pages have, though the tasks alone would be two pages.
+DENSE = 2 * PAGE
+INSERTED = ("add_tasks", "add_edges", "add_mutexes", "add_limits")
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module, name in PLACES:
+        monkeypatch.setattr(module, name, PAGE)
+    monkeypatch.setattr(work, "DROPPED_EDGES_MAX", ROWS)
+    yield
+    arm(None)
+
+
+def dense(prefix: str = "t", first: Sequence[str] = (), count: int = DENSE) -> dict[str, object]:
+    """Tasks that each require all before them."""
+    labels = [*first, *(f"{prefix}{number}" for number in range(count))]
+    return {label: noop(*labels[:place]) for place, label in enumerate(labels) if place >= len(first)}
+
+
+def test_a_page_has_no_more_edges_than_fit(rig: Rig) -> None:
+    counted = Counted.under(rig)
+    labels = rig.submit(graph(**dense()))
+    inserted = counted.each(*INSERTED)
+    assert sum(inserted) == DENSE + DENSE * (DENSE - 1) // 2
+    assert max(inserted) <= ROWS
+    assert len(inserted) <= 2 * sum(inserted) / ROWS  # and pages are not much smaller than they have to be
+    rig.settle()
+    assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
+
+
+def test_few_tasks_with_many_edges_are_no_small_graph(rig: Rig) -> None:
+    small, large = dense(count=8), dense(count=PAGE)
+    before = rig.engine.commits
+    rig.submit(graph(**small))  # 8 tasks and 28 edges
+    assert rig.engine.commits - before == 1
+    counted = Counted.under(rig)
+    rig.submit(graph(**large))  # 10 tasks and 45 edges
+    assert max(counted.each(*INSERTED)) <= ROWS
+    assert len(counted.each(*INSERTED)) == 2
+
+
+def test_mutexes_and_limits_count_like_edges(rig: Rig) -> None:
+    rig.engine.transact(lambda passage: [set_limit(passage, f"l{number}", 9, "ann") for number in range(4)])
+    counted = Counted.under(rig)
+    said = {
+        "mutexes": [{"key": f"k{number}"} for number in range(4)],
+        "limits": {f"l{number}": 1 for number in range(4)},
+    }
+    rig.submit(graph(**{f"t{number}": task(**said) for number in range(PAGE)}))
+    assert counted.each(*INSERTED) == [36, 36, 18]  # nine rows for each task, so four tasks in a page
+    assert counted.each("add_tasks") == [4, 4, 2]
+
+
+def test_a_task_that_weighs_more_than_a_page_has_one_for_itself(rig: Rig) -> None:
+    counted = Counted.under(rig)
+    labels = rig.submit(graph(**wide_nodes(3 * ROWS), last=noop(*wide_nodes(3 * ROWS)), after=noop("last")))
+    assert [one["add_tasks"] for one in counted.transactions if one["add_edges"]] == [1, 1]
+    assert max(counted.each("add_edges")) == 3 * ROWS
+    rig.settle()
+    assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
+
+
+def test_an_extension_is_cut_by_its_edges_too(rig: Rig) -> None:
+    labels = rig.submit(graph(a=noop(), b=task("a")))
+    rig.settle()
+    counted = Counted.under(rig)
+    assert rig.engine.extend(labels.text, graph(**dense("x", ["a"]))) == Submitted(labels.graph)
+    assert max(counted.each(*INSERTED)) <= ROWS
+    assert max(counted.each("prerequisites")) <= ROWS  # read, to learn what has ended already
+    counted.transactions.clear()
+    rig.settle()
+    states = rig.states(rig.labels(labels.graph))
+    assert states.pop("b") is State.WAITING
+    assert set(states.values()) == {State.SUCCESSFUL}
+    assert max(counted.each("unhide")) < PAGE
+
+
+def test_the_beginning_of_a_large_extension_looks_at_no_task(rig: Rig) -> None:
+    labels = rig.submit(graph(**wide_nodes(3 * PAGE), z=task()))
+    rig.settle()
+    counted = Counted.under(rig)
+    more = {f"x{number}": noop(f"n{number}") for number in range(3 * PAGE)}
+    assert rig.engine.extend(labels.text, graph(**more)) == Submitted(labels.graph)
+    assert max(counted.each("look_tasks")) <= PAGE
+    rig.settle()
+    states = rig.states(rig.labels(labels.graph))
+    assert states.pop("z") is State.WAITING
+    assert set(states.values()) == {State.SUCCESSFUL}
+
+
+def test_what_is_dropped_is_cut_by_its_edges_too(rig: Rig) -> None:
+    arm("load.open.before:raise@1")
+    with pytest.raises(Failed):
+        rig.engine.submit(graph(**dense()))
+    counted = Counted.under(rig)
+    rig.clock.later(LOAD_MAX_MS + 1)
+    rig.settle()
+    assert sum(counted.each("drop_tasks")) == DENSE
+    assert sum(counted.each("drop_edges")) == DENSE * (DENSE - 1) // 2
+    assert max(counted.each("drop_edges", "drop_edges_out")) <= ROWS
+
+
+def test_an_extension_is_dropped_by_its_edges_too(rig: Rig) -> None:
+    labels = rig.submit(graph(a=task()))
+    arm("load.open.before:raise@1")
+    with pytest.raises(Failed):
+        rig.engine.extend(labels.text, graph(**dense("x", ["a"])))
+    counted = Counted.under(rig)
+    rig.clock.later(LOAD_MAX_MS + 1)
+    rig.settle()
+    assert list(rig.labels(labels.graph)) == ["a"]
+    assert sum(counted.each("drop_tasks")) == DENSE
+    assert max(counted.each("drop_edges")) <= ROWS
+
+
+def test_heavy_graphs_do_not_share_a_transaction(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "TOUCHED_MAX", 2 * PAGE)
+    light, heavy = task(), task(mutexes=[{"key": f"k{number}"} for number in range(16)])
+    for document, commits in ((graph(a=light, b=light), 1), (graph(a=heavy, b=heavy), 2)):
+        before = rig.engine.commits
+        with ThreadPoolExecutor(3) as people:
+            with rig.held_up():
+                asked = [people.submit(rig.engine.submit, document) for _ in range(3)]
+                soon(lambda: rig.engine.loop.waiting == 3)
+            assert all(isinstance(one.result(SOON_S), Submitted) for one in asked)
+        assert rig.engine.commits - before == 1 + commits
+    rig.settle()
+
+
+def wide_nodes(count: int) -> dict[str, object]:
+    return {f"n{number}": noop() for number in range(count)}
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=40), st.integers(1, 12))
+@example([0] * 11, 10)
+@example([3] * 11, 10)
+def test_pages_hold_everything_once_and_are_as_full_as_can_be(degrees: list[int], most: int) -> None:
+    nodes = {
+        f"t{place}": noop(*(f"t{one}" for one in range(max(0, place - many), place)))
+        for place, many in enumerate(degrees)
+    }
+    found = validate({"tasks": nodes}).graph
+    assert found is not None
+    tasks = list(found.tasks.values())
+    brood = Brood(1, tasks, {label: place for place, label in enumerate(nodes)}, Millis(0), substitutes=False)
+    pages = [tasks[page] for page in brood.pages(most)]
+    assert [one for page in pages for one in page] == tasks
+    assert all(len(page) == 1 or weight_of(page) <= most for page in pages)
+    assert all(weight_of([*page, after[0]]) > most for page, after in pairwise(pages))
+    assert (brood.weight <= most) == (weight_of(tasks) <= most)

@@ -1,0 +1,417 @@
+"""Whatever is wrong with a command is told at the door: every fault, by its path, and nothing is stored.
+
+Both databases are asked, since each has its own things that it cannot keep.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from taskyard.core.graph.limits import DIMENSION_VALUE_MAX, NAME_MAX
+from taskyard.core.matching import canonical
+from taskyard.core.words import Reason, Signal, State
+from taskyard.engine import scrutiny
+from taskyard.engine.face import AsyncEngine
+from taskyard.engine.scrutiny import (
+    BOT_DIMENSION_VALUES_MAX,
+    BOT_DIMENSIONS_MAX,
+    EXIT_CODE_MAX,
+    EXIT_CODE_MIN,
+    NUMBER_MAX,
+    POLL_WORDS_MAX,
+    RESULT_MAX,
+    RESULTS_MAX,
+    SLOTS_MAX,
+    WHY_MAX,
+)
+from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Renewal, Report, Rerun
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Lease, Refusal
+from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.submit import Submitted
+from taskyard.store.sessions import Gone
+from taskyard.views.story import Story
+from tests.engine.rig import SOON_S, Labels, Rig, graph, report, task, wide
+
+NUL, LONE, BREAK = "a\0b", "a\ud800b", "a\nb"
+BEYOND = NUMBER_MAX + 1
+DIMENSIONS = canonical({"id": "b1", "pool": "default"})
+#: What no number of a command can be.
+NO_NUMBERS = [-1, BEYOND, 10**40, None, True, "1", 1.0, b"1"]
+#: What no name can be.
+NO_NAMES = [NUL, LONE, BREAK, "\u202e", " a", None, 7, b"a", Signal.FAIL, "x" * (NAME_MAX + 1)]
+#: What no text can be.
+NO_TEXTS = ["", NUL, LONE, 7, b"a", ["a"]]
+
+
+class Yard(NamedTuple):
+    """An engine with a graph in it, one task of which a bot has."""
+
+    rig: Rig
+    labels: Labels
+    lease: Lease
+
+
+Ask = Callable[[Yard], object]
+Case = tuple[str, Ask, tuple[str, ...]]
+
+
+@pytest.fixture
+def yard(rig: Rig) -> Yard:
+    rig.hello()
+    labels = rig.submit(graph(a=task(), b=task("a")))
+    (lease,) = rig.claim()
+    return Yard(rig, labels, lease)
+
+
+def said(lease: Lease, **changed: object) -> Report:
+    fields: dict[str, Any] = {"task": lease.task, "attempt": lease.attempt, "fence": lease.fence}
+    return Report(**{**fields, "signal": Signal.SUCCEED, **changed})
+
+
+def reporting(**changed: object) -> Ask:
+    return lambda yard: yard.rig.engine.poll(polled(reports=(said(yard.lease, **changed),)))
+
+
+def renewing(**changed: object) -> Ask:
+    def ask(yard: Yard) -> object:
+        lease: dict[str, Any] = {"task": yard.lease.task, "attempt": yard.lease.attempt, "fence": yard.lease.fence}
+        return yard.rig.engine.poll(polled(renewals=(Renewal(**{**lease, **changed}),)))
+
+    return ask
+
+
+def polled(**changed: object) -> Poll:
+    return Poll(**{"bot": "b1", "session": "s1", **changed})  # type: ignore[arg-type]
+
+
+def polling(**changed: object) -> Ask:
+    return lambda yard: yard.rig.engine.poll(polled(**changed))
+
+
+def greeting(**changed: object) -> Ask:
+    fields: dict[str, Any] = {"bot": "b1", "session": "s2", "dimensions": DIMENSIONS, **changed}
+    return lambda yard: yard.rig.engine.hello(Hello(**fields))
+
+
+def leaving(**changed: object) -> Ask:
+    fields: dict[str, Any] = {"bot": "b1", "session": "s1", **changed}
+    return lambda yard: yard.rig.engine.goodbye(Goodbye(**fields))
+
+
+def canceling(**changed: Any) -> Ask:
+    return lambda yard: yard.rig.engine.cancel(Cancel(**{"graph": yard.labels.graph, **changed}))
+
+
+def rerunning(**changed: Any) -> Ask:
+    return lambda yard: yard.rig.engine.rerun(Rerun(**{"graph": yard.labels.graph, **changed}))
+
+
+def submitting(**changed: Any) -> Ask:
+    return lambda yard: yard.rig.engine.submit(graph(z=task()), **changed)
+
+
+def extending(**changed: Any) -> Ask:
+    return lambda yard: yard.rig.engine.extend(document=graph(z=task()), **{"graph_id": yard.labels.text, **changed})
+
+
+def asking(command: Callable[[Rig], Callable[[Any], object]], value: object) -> Ask:
+    return lambda yard: command(yard.rig)(value)
+
+
+def fields_of(asks: Callable[..., Ask], prefix: str, bad: dict[str, list[Any]]) -> Iterator[Case]:
+    for name, values in bad.items():
+        for place, value in enumerate(values):
+            yield f"{asks.__name__} {name} {place}: {value!r:.20}", asks(**{name: value}), (f"{prefix}{name}",)
+
+
+def single_faults() -> Iterator[Case]:
+    """Each field of each command with everything that it cannot be."""
+    attempt = {"task": NO_NUMBERS, "attempt": [0, *NO_NUMBERS], "fence": NO_NUMBERS}
+    ends: dict[str, list[Any]] = {
+        "signal": [one for one in Signal if one not in {"succeed", "fail", "lose", "deadline"}] + ["succeed", None, 1],
+        "reason": [Reason.CAPACITY, Reason.BOT_LOST, "timed_out", 1],
+        "exit_code": [EXIT_CODE_MIN - 1, EXIT_CODE_MAX + 1, BEYOND, True, "0", 1.5],
+        "result": [*NO_TEXTS, "x" * (RESULT_MAX + 1)],
+    }
+    bot = {"bot": ["", *NO_NAMES], "session": ["", *NO_NAMES]}
+    person = {"actor": NO_NAMES, "key": NO_NAMES}
+    subject = {"task": NO_NUMBERS[:3] + NO_NUMBERS[4:], "graph": NO_NUMBERS[:3] + NO_NUMBERS[4:]}
+    why = [*NO_TEXTS, "x" * (WHY_MAX + 1)]
+    yield from fields_of(reporting, "reports[0].", attempt | ends)
+    yield from fields_of(renewing, "renewals[0].", attempt)
+    yield from fields_of(polling, "", bot | {"poll": NO_NAMES, "want": NO_NUMBERS})
+    yield from fields_of(greeting, "", bot | {"slots": [0, SLOTS_MAX + 1, *NO_NUMBERS]})
+    yield from fields_of(greeting, "", {"quarantined": why, "maintenance": why, "draining": [None, 1, "no"]})
+    yield from fields_of(leaving, "", bot)
+    yield from fields_of(canceling, "", subject | person | {"subtree": [None, 1, "yes"]})
+    yield from fields_of(rerunning, "", subject | person)
+    yield from fields_of(submitting, "", person | {"graph_id": ["", "7", NUL, LONE, 7, "0" * 16, "f" * 16]})
+    yield from fields_of(extending, "", {"actor": NO_NAMES, "graph_id": [None, "", "7", NUL, LONE, 7, "0" * 16]})
+
+
+def odd_shapes() -> Iterator[Case]:
+    """What is wrong with more than one field, or with a whole part."""
+    many = (Renewal(1, 1, 1),) * (POLL_WORDS_MAX + 1)
+    yield "a cancel of nothing", lambda yard: yard.rig.engine.cancel(Cancel()), ("task",)
+    yield "a rerun of nothing", lambda yard: yard.rig.engine.rerun(Rerun(key="k")), ("task",)
+    yield "reports as a list", polling(reports=[]), ("reports",)
+    yield "a renewal that is none", polling(renewals=(None,)), ("renewals[0]",)
+    yield "a renewal among reports", polling(reports=(Renewal(1, 1, 1),)), ("reports[0]",)
+    yield "a report among renewals", polling(renewals=(Report(1, 1, 1, Signal.FAIL),)), ("renewals[0]",)
+    yield "too many renewals", polling(renewals=many), ("renewals",)
+    yield "too many reports", polling(reports=(Report(1, 1, 1, Signal.FAIL),) * (POLL_WORDS_MAX + 1)), ("reports",)
+    count = RESULTS_MAX // RESULT_MAX + 1
+    heavy = (Report(1, 1, 1, Signal.FAIL, result="x" * RESULT_MAX),) * count
+    yield "results that are too much together", polling(reports=heavy), ("reports",)
+    yield "everything at once", polling(bot="", session=NUL, poll=BREAK, want=-1), ("bot", "session", "poll", "want")
+    both = (said(Lease(1, 1, 1, 1)), said(Lease(1, 1, 1, 1), attempt=-1, exit_code="0"))  # type: ignore[arg-type]
+    yield "the second report", polling(reports=both), ("reports[1].attempt", "reports[1].exit_code")
+    for name in ("poll", "hello", "goodbye", "cancel", "rerun"):
+        other = Goodbye("b1", "s1") if name != "goodbye" else Cancel(1)
+        for value in (None, "a", other):
+            ask = asking(lambda rig, name=name: getattr(rig.engine, name), value)  # type: ignore[misc]
+            yield f"no {name}: {type(value).__name__}", ask, ("",)
+    for text in (None, 7, "", NUL, LONE, "f" * 16):
+        yield f"the story of {text!r}", asking(lambda rig: rig.engine.story, text), ("task_id",)
+    yield "a repair by nobody", lambda yard: yard.rig.engine.repair([], NUL), ("actor",)
+
+
+def odd_dimensions() -> Iterator[Case]:
+    """What no bot can have."""
+    keys = tuple((f"k{number:03}", ("v",)) for number in range(BOT_DIMENSIONS_MAX))
+    values = tuple(f"v{number:03}" for number in range(BOT_DIMENSION_VALUES_MAX + 1))
+    named: dict[str, tuple[Any, ...]] = {
+        "none": ((), "dimensions.id", "dimensions"),
+        "null": (None, "dimensions"),
+        "an object": ({"id": "b1", "pool": "default"}, "dimensions"),
+        "a list": ([*DIMENSIONS], "dimensions"),
+        "a value that is no tuple": ((("id", "b1"), ("pool", "default")), "dimensions"),
+        "a key that is a number": (((1, ("b1",)),), "dimensions"),
+        "no pool": (canonical({"id": "b1"}), "dimensions"),
+        "no id": (canonical({"pool": "default"}), "dimensions.id"),
+        "another's id": (canonical({"id": "b2", "pool": "default"}), "dimensions.id"),
+        "two ids": (canonical({"id": ["b1", "b2"], "pool": "default"}), "dimensions.id"),
+        "an empty pool": ((("id", ("b1",)), ("pool", ())), "dimensions.pool"),
+        "not sorted": (DIMENSIONS[::-1], "dimensions"),
+        "a key twice": ((DIMENSIONS[0], *DIMENSIONS), "dimensions"),
+        "a value twice": ((("id", ("b1",)), ("pool", ("p", "p"))), "dimensions"),
+        "a NUL": ((("id", ("b1",)), ("pool", (NUL,))), "dimensions.pool[0]"),
+        "a lone surrogate": ((("id", ("b1",)), ("pool", (LONE,))), "dimensions.pool[0]"),
+        "alternatives": ((("id", ("b1",)), ("pool", ("a|b",))), "dimensions.pool[0]"),
+        "a key with a blank": ((("a b", ("c",)), *DIMENSIONS), 'dimensions["a b"]'),
+        "too long a value": (
+            (("id", ("b1",)), ("pool", ("x" * (DIMENSION_VALUE_MAX + 1),))),
+            "dimensions.pool[0]",
+        ),
+        "too many keys": ((*DIMENSIONS, *keys), "dimensions"),
+        "too many values": ((("id", ("b1",)), ("pool", values)), "dimensions.pool"),
+    }
+    for name, (value, *paths) in named.items():
+        yield f"dimensions: {name}", greeting(dimensions=value), tuple(paths)
+
+
+def paths_of(answer: object) -> tuple[str, ...]:
+    assert isinstance(answer, Refusal), answer
+    assert answer.code is Code.INVALID
+    assert all(fault.message for fault in answer.faults)
+    return tuple(fault.path for fault in answer.faults)
+
+
+CASES = [*single_faults(), *odd_shapes(), *odd_dimensions()]
+
+
+def test_whatever_is_wrong_is_told_by_its_path_and_nothing_is_stored(yard: Yard) -> None:
+    before = yard.rig.engine.commits
+    told = {name: paths_of(ask(yard)) for name, ask, _ in CASES}
+    assert told == {name: paths for name, _, paths in CASES}
+    assert yard.rig.engine.commits == before  # there was not even a transaction
+
+
+def test_a_fault_says_what_its_field_takes(yard: Yard) -> None:
+    answer = yard.rig.engine.poll(polled(bot=NUL, want=-1, reports=(said(yard.lease, signal=Signal.CANCEL),)))
+    assert isinstance(answer, Refusal)
+    assert answer.text == "the poll has 3 faults"
+    assert [f"{fault.path} {fault.message}" for fault in answer.faults] == [
+        "bot holds the hidden character U+0000; remove it",
+        "reports[0].signal must be one of Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE; got Signal.CANCEL",
+        f"want must be an integer from 0 to {NUMBER_MAX}; got -1",
+    ]
+
+
+def test_a_bad_command_is_refused_at_once_and_its_neighbours_share_their_transaction(yard: Yard) -> None:
+    rig = yard.rig
+    before = rig.engine.commits
+    with rig.held_up(), ThreadPoolExecutor(1) as other:
+        good = rig.engine.ask(Poll, rig.wish(0, reports=(report(yard.lease),)))
+        # They are answered while the writer is busy with something else.
+        bad = [other.submit(ask, yard).result(SOON_S) for _, ask, _ in CASES[::40]]
+        late = rig.engine.ask(Poll, rig.wish(1))
+    assert good.result(SOON_S).reports == (Done(yard.lease.task, State.SUCCESSFUL),)
+    assert [lease.task for lease in late.result(SOON_S).leases] == [yard.labels["b"]]
+    assert all(isinstance(answer, Refusal) for answer in bad)
+    assert rig.engine.commits - before == 2  # the one that held them up, and theirs
+
+
+def test_an_event_loop_hears_the_same(yard: Yard) -> None:
+    async def ask() -> list[object]:
+        face = AsyncEngine(yard.rig.engine)
+        return [
+            await face.poll(polled(want=-1)),
+            await face.hello(Hello("", "s1", DIMENSIONS)),
+            await face.goodbye(Goodbye("b1", NUL)),
+            await face.cancel(Cancel()),
+            await face.rerun(Rerun()),
+            await face.submit(graph(z=task()), key=NUL),
+            await face.extend("7", graph(z=task())),
+            await face.story("7"),
+        ]
+
+    answers = asyncio.run(ask())
+    paths = [[fault.path for fault in answer.faults] for answer in answers if isinstance(answer, Refusal)]
+    assert paths == [["want"], ["bot"], ["session"], ["task"], ["task"], ["key"], ["graph_id"], ["task_id"]]
+
+
+def test_what_is_only_unusual_is_taken(yard: Yard) -> None:
+    engine, lease = yard.rig.engine, yard.lease
+    unusual = "Größe 7, 東京"
+    dimensions = canonical({"id": unusual, "pool": ["a", "b"], "os": [f"v{number}" for number in range(100)]})
+    why = "it said:\n\tno disk"
+    assert engine.hello(Hello(unusual, unusual, dimensions, SLOTS_MAX, why, why, True)) is None
+    assert engine.poll(Poll(unusual, unusual, unusual, want=NUMBER_MAX)) == Polled((), (), ())
+    ended = said(lease, signal=Signal.FAIL, reason=Reason.TIMED_OUT, exit_code=EXIT_CODE_MIN, result="ü" * RESULT_MAX)
+    assert engine.poll(polled(reports=(ended,))) == Polled((Done(lease.task, State.FAILED),), (), ())
+    renewals = (Renewal(NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),) * POLL_WORDS_MAX
+    answer = engine.poll(polled(renewals=renewals))
+    assert isinstance(answer, Polled)
+    assert {one.code for one in answer.renewals if isinstance(one, Refusal)} == {Code.LEASE_LOST}
+    assert isinstance(engine.cancel(Cancel(task=NUMBER_MAX, key=unusual, actor=unusual)), Refusal)
+    assert engine.goodbye(Goodbye(unusual, unusual)) is None
+
+
+def test_a_poll_without_a_name_is_carried_out_once_though_nobody_heard_of_its_commit(rig: Rig) -> None:
+    rig.hello()
+    labels = rig.submit(wide(2))
+    rig.store.after = [Gone("the line was cut")]
+    answer = rig.engine.poll(Poll("b1", "s1", want=1))
+    assert isinstance(answer, Polled)
+    assert [lease.attempt for lease in answer.leases] == [1]
+    assert sorted(rig.states(labels).values()) == [State.RUNNING, State.WAITING]
+
+
+# Anything at all.
+
+ODD: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-2, 2),
+    st.sampled_from([2**31, 2**32, 2**53, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64]),
+    st.floats(),
+    st.text(max_size=5),
+    st.text(st.characters(), max_size=5),
+    st.sampled_from(["", "b1", "s1", "k", NUL, LONE, BREAK, "x" * 300, "0" * 15 + "8", "7" * 15 + "8"]),
+    st.binary(max_size=3),
+    st.sampled_from([*Signal, *Reason]),
+    st.lists(st.integers(), max_size=2),
+    st.tuples(st.text(max_size=2)),
+    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+    st.sampled_from([DIMENSIONS, DIMENSIONS[::-1], canonical({"id": "b2", "pool": "p"}), object(), ...]),
+    st.lists(st.tuples(st.text(max_size=2), st.lists(st.text(max_size=2), max_size=2).map(tuple))).map(tuple),
+)
+
+
+def some(good: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Mostly what is right, so that faults are met one by one too."""
+    return st.one_of(good, good, good, ODD)
+
+
+NAMES = st.sampled_from(["b1", "b2", "s1", "s2", "k1", "k2"])
+NUMBERS = st.sampled_from([0, 1, 2, NUMBER_MAX])
+WORDS = st.sampled_from([Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE])
+ATTEMPTS = {"task": some(NUMBERS), "attempt": some(NUMBERS), "fence": some(NUMBERS)}
+REPORTS = st.builds(
+    Report,
+    **ATTEMPTS,
+    signal=some(WORDS),
+    reason=some(st.none()),
+    exit_code=some(st.none()),
+    result=some(st.none()),
+)
+RENEWALS = st.builds(Renewal, **ATTEMPTS)
+POLLS = st.builds(
+    Poll,
+    bot=some(st.just("b1")),
+    session=some(st.just("s1")),
+    poll=some(NAMES),
+    reports=some(st.lists(some(REPORTS), max_size=3).map(tuple)),
+    renewals=some(st.lists(some(RENEWALS), max_size=3).map(tuple)),
+    want=some(NUMBERS),
+)
+HELLOS = st.builds(
+    Hello,
+    bot=some(st.just("b1")),
+    session=some(NAMES),
+    dimensions=some(st.just(DIMENSIONS)),
+    slots=some(st.just(1)),
+    quarantined=some(st.none()),
+    maintenance=some(st.none()),
+    draining=some(st.just(False)),
+)
+PERSONS = {"actor": some(NAMES), "key": some(st.just(""))}
+SUBJECTS = {"task": some(NUMBERS), "graph": some(NUMBERS)}
+COMMANDS: dict[str, st.SearchStrategy[Any]] = {
+    "poll": some(POLLS),
+    "hello": some(HELLOS),
+    "goodbye": some(st.builds(Goodbye, bot=some(NAMES), session=some(NAMES))),
+    "cancel": some(st.builds(Cancel, **SUBJECTS, subtree=some(st.booleans()), **PERSONS)),
+    "rerun": some(st.builds(Rerun, **SUBJECTS, **PERSONS)),
+}
+ANSWERS = (Refusal, Polled, Done, Asked, Submitted, Story, type(None))
+
+
+@pytest.fixture
+def asked(rig: Rig) -> Rig:
+    """An engine that many examples share: each of them may leave something there, and none may break it."""
+    rig.hello()
+    rig.submit(graph(a=task(), b=task("a")))
+    return rig
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(choices=st.data(), name=st.sampled_from(sorted(COMMANDS)))
+def test_any_command_is_answered(asked: Rig, choices: st.DataObject, name: str) -> None:
+    assert isinstance(getattr(asked.engine, name)(choices.draw(COMMANDS[name])), ANSWERS)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(document=some(st.just(graph(z=task()))), graph_id=some(st.none()), key=some(NAMES), actor=some(NAMES))
+@example(document={"tasks": {"a": {"task": {"payload": {"command": [LONE]}}}}}, graph_id=None, key="k", actor="ann")
+def test_any_words_beside_any_document_are_answered(
+    asked: Rig, document: object, graph_id: Any, key: Any, actor: Any
+) -> None:
+    engine = asked.engine
+    assert isinstance(engine.submit(document, graph_id=graph_id, key=key, actor=actor), ANSWERS)
+    assert isinstance(engine.extend(graph_id, document, actor=actor), ANSWERS)
+    assert isinstance(engine.story(graph_id), ANSWERS)
+
+
+@settings(max_examples=1_000)
+@given(POLLS)
+@example(Poll("b1", "s1", "p1", (Report(1, 1, 1, Signal.FAIL, Reason.SILENT, -9, "{}"),), (Renewal(1, 1, 1),), 1))
+@example(Poll("b1", "s1", renewals=(Report(1, 1, 1, Signal.FAIL),)))  # type: ignore[arg-type]
+def test_a_glance_never_passes_what_a_look_would_not(command: Poll) -> None:
+    passed = scrutiny._is_plain(command)
+    found = scrutiny._refusal(Poll, command)
+    assert (found is None) if passed else (scrutiny.poll(command) == found)
+
+
+def test_every_field_of_every_command_is_looked_at() -> None:
+    kinds: dict[type, Any] = {kind: kind for kind in scrutiny.FIELDS}
+    assert set(kinds) >= {*scrutiny.CHECKS, Report, Renewal}
+    for kind, table in scrutiny.FIELDS.items():
+        assert set(table) == set(kinds[kind].__struct_fields__)
