@@ -3,12 +3,10 @@
 import json
 import os
 import pty
-import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from taskyard.core.ids import Key, text_of
@@ -17,7 +15,7 @@ from taskyard.lifecycle.submit import Submitted
 from taskyard.store import migration
 from tests.cli.program import PROGRAM, QUIET, taskyard
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
-from tests.engine.rig import Rig, graph, task
+from tests.engine.rig import Rig, graph, spoil, task
 from tests.postgres import Postgres
 
 Answer = tuple[int, str, str]
@@ -28,18 +26,6 @@ def doctor(*arguments: str) -> Answer:
     done = taskyard("doctor", *arguments)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
-
-
-def spoil(url: str, text: str, id: int = 0) -> None:
-    """Do what nobody ever should: write past the verbs. `{id}` stands for an id."""
-    text = text.format(id=id)
-    if url.startswith("sqlite"):
-        connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-        connection.executescript(text)
-        connection.close()
-    else:
-        with psycopg.connect(url) as postgres:
-            postgres.execute(text)
 
 
 @pytest.fixture

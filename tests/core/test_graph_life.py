@@ -72,7 +72,8 @@ class World:
         node.state, node.round = target, node.round + follows.new_round
         node.ran = (node.ran and not follows.new_round) or follows.leased > 0 or signal is G.REUSE
         if node.ran and target in ENDED:
-            node.ran_for = {one: self.nodes[one].round for one, _ in node.requires}
+            failed = (one for one, _ in node.requires if self.nodes[one].state in UNSUCCESSFUL)
+            node.ran_for |= {one: self.nodes[one].round for one in failed}
         if target in UNSUCCESSFUL:
             node.handlers = handlers_of(Member(target, node.round), self.handlers(number))
         self.active += follows.active

@@ -12,6 +12,7 @@ from taskyard.core.machine import (
     BEHIND,
     ECHOES,
     ENDED,
+    FINAL,
     HOLDING,
     LEASED,
     REASONS,
@@ -200,3 +201,7 @@ def reach(found: set[State]) -> set[State]:
     while more := {target for source, target in steps if source in found} - found:
         found = found | more
     return found
+
+
+def test_only_a_success_is_for_good() -> None:
+    assert {State.SUCCESSFUL} == FINAL

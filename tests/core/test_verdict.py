@@ -1,5 +1,7 @@
 """The state of a graph, from its tasks, and who counts as having handled a failure."""
 
+from itertools import product
+
 import pytest
 
 from taskyard.core.graph.verdict import (
@@ -8,12 +10,15 @@ from taskyard.core.graph.verdict import (
     Member,
     Tally,
     changeable,
+    counted,
     handlers_of,
     handling,
+    matters,
     settled,
     tally,
     verdict,
 )
+from taskyard.core.machine import ARROWS, ENDED
 from taskyard.core.words import GraphState, State
 
 VERDICTS = [
@@ -81,3 +86,26 @@ def test_a_tally_counts_active_behind_and_unhandled() -> None:
 def test_successful_tasks_need_no_handler() -> None:
     members = {"a": Member(State.SUCCESSFUL), "b": Member(State.SKIPPED)}
     assert tally(members, {"a": [Handler(State.SKIPPED)]}) == Tally()
+
+
+@pytest.mark.parametrize(("source", "target"), list(product(State, State)))
+def test_a_move_of_a_handler_that_does_not_matter_changes_nothing_whatever_it_ran_for(
+    source: State, target: State
+) -> None:
+    if not matters(source, target):
+        assert target not in ENDED  # so it did not run to its end either
+        for ran_for in (None, 1, 2):
+            assert counted(Handler(source, ran_for), ROUND) == counted(Handler(target, ran_for), ROUND)
+
+
+def test_nothing_on_the_way_from_its_release_to_its_end_matters() -> None:
+    ways = {(arrow.source, end) for arrow in ARROWS for end in (arrow.target, arrow.again) if end}
+    assert {way for way in ways if not matters(*way)} == {
+        (State.UNSCHEDULED, State.PENDING),
+        (State.PENDING, State.WAITING),
+        (State.PENDING, State.PENDING),
+        (State.WAITING, State.PENDING),
+        (State.WAITING, State.RUNNING),
+        (State.RUNNING, State.PENDING),
+        (State.RUNNING, State.STOPPING),
+    }

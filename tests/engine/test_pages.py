@@ -82,7 +82,7 @@ def test_mutexes_and_limits_count_like_edges(rig: Rig) -> None:
 def test_a_task_that_weighs_more_than_a_page_has_one_for_itself(rig: Rig) -> None:
     counted = Counted.under(rig)
     labels = rig.submit(graph(**wide_nodes(3 * ROWS), last=noop(*wide_nodes(3 * ROWS)), after=noop("last")))
-    assert [one["add_tasks"] for one in counted.transactions if one["add_edges"]] == [1, 1]
+    assert [one["add_tasks"] for one in counted.written if one["add_edges"]] == [1, 1]
     assert max(counted.each("add_edges")) == 3 * ROWS
     rig.settle()
     assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
@@ -95,7 +95,7 @@ def test_an_extension_is_cut_by_its_edges_too(rig: Rig) -> None:
     assert rig.engine.extend(labels.text, graph(**dense("x", ["a"]))) == Submitted(labels.graph)
     assert max(counted.each(*INSERTED)) <= ROWS
     assert max(counted.each("prerequisites")) <= ROWS  # read, to learn what has ended already
-    counted.transactions.clear()
+    counted.written.clear()
     rig.settle()
     states = rig.states(rig.labels(labels.graph))
     assert states.pop("b") is State.WAITING

@@ -7,9 +7,9 @@ from taskyard.core.words import GraphState, Signal, State
 from taskyard.engine import chores
 from taskyard.engine.chores import ANSWERS_KEPT_MS, Chore
 from taskyard.lifecycle.commands import Cancel, Poll, Renewal
+from taskyard.lifecycle.hearing import TELL
 from taskyard.lifecycle.outcomes import Done, Lease, Renewed
 from taskyard.lifecycle.polling import Polled
-from taskyard.lifecycle.telling import TELL
 from taskyard.store.sessions import Gone
 from tests.engine.rig import Labels, Rig, graph, noop, task
 

@@ -5,14 +5,16 @@ from typing import Any
 
 from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.words import Reason, Signal, State
-from taskyard.lifecycle.cancel import cancel
+from taskyard.lifecycle import cancel as cancels
+from taskyard.lifecycle import rerun as reruns
+from taskyard.lifecycle.answers import keyed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Rerun
 from taskyard.lifecycle.enlist import goodbye
 from taskyard.lifecycle.lapse import beat, lapse, notice_silence
-from taskyard.lifecycle.outcomes import Asked, Done, Lease, Refusal
+from taskyard.lifecycle.outcomes import Asked, Done, Far, Lease, Refusal
 from taskyard.lifecycle.own import serve_own
 from taskyard.lifecycle.promises import take_up
-from taskyard.lifecycle.rerun import rerun
+from taskyard.lifecycle.reach import Found
 from taskyard.store.records import Note
 from tests.lifecycle.yard import Labels, Yard
 
@@ -30,10 +32,25 @@ class Grounds(Yard):
     def cancel(
         self, task: int | None = None, graph: int | None = None, subtree: bool = False
     ) -> Done | Refusal | Asked:
-        return self.do(lambda corridor: cancel(corridor, [Cancel(task, graph, subtree, "ann")]))[0]
+        return self.wish(Cancel(task, graph, subtree, "ann"))
 
     def rerun(self, task: int | None = None, graph: int | None = None) -> Done | Refusal | Asked:
-        return self.do(lambda corridor: rerun(corridor, [Rerun(task, graph, "ann")]))[0]
+        return self.wish(Rerun(task, graph, "ann"))
+
+    def wish(self, command: Cancel | Rerun) -> Done | Refusal | Asked:
+        """Ask for something; if it reaches too far, find out how far, and ask again."""
+        answer = self.ask(command)
+        if isinstance(answer, Far):
+            with self.store.read() as txn:
+                seen = cancels.find(txn, command) if isinstance(command, Cancel) else reruns.find(txn, command)
+            answer = self.ask(command, seen.cut())
+        assert not isinstance(answer, Far), "nobody has changed anything meanwhile"
+        return answer
+
+    def ask(self, command: Cancel | Rerun, found: Found | None = None) -> Done | Refusal | Asked | Far:
+        room: Any = cancels.cancel if isinstance(command, Cancel) else reruns.rerun
+        answers = self.do(lambda corridor: keyed(corridor, [command], lambda *asked: room(*asked, found)))
+        return answers[0]
 
     def audits(self, subject: int) -> list[tuple[str, str, str]]:
         with self.store.read() as txn:

@@ -62,16 +62,15 @@ def check_tally(graph: GraphRecord, tasks: dict[int, TaskRecord], edges: list[In
 
 
 def check_edges(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:
-    """Whoever listens knows what its edges know, and is where its gate wants it."""
+    """Everybody knows what its edges know, and whoever listens is where its gate wants it."""
     counts: dict[int, dict[EdgeState, int]] = {id: dict.fromkeys(EdgeState, 0) for id in tasks}
     for edge in edges:
         counts[edge.dependent][known(edge.on, tasks[edge.prerequisite].state)] += 1
     for task in tasks.values():
-        if task.state in LISTENING:
-            assert task.edges == Edges(*counts[task.id].values()), task
-            if not task.hidden:
-                wanted = gate(task.edges, task.join, task.on_impossible)
-                assert signals(task.state, wanted) == (), task
+        assert task.edges == Edges(*counts[task.id].values()), task
+        if task.state in LISTENING and not task.hidden:
+            wanted = gate(task.edges, task.join, task.on_impossible)
+            assert signals(task.state, wanted) == (), task
 
 
 def check_handlers(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:

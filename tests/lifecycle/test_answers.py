@@ -7,13 +7,13 @@ from taskyard.core.words import State
 from taskyard.lifecycle.answers import Answer, decoded, encoded, keyed
 from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.commands import Cancel, Rerun
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Far, Refusal
 from taskyard.lifecycle.rerun import rerun
 from tests.lifecycle.grounds import Grounds
 from tests.lifecycle.yard import chain
 
 
-def canceled(yard: Grounds, *commands: Cancel) -> list[Answer]:
+def canceled(yard: Grounds, *commands: Cancel) -> list[Answer | Far]:
     return yard.do(lambda corridor: keyed(corridor, commands, cancel))
 
 
@@ -33,8 +33,8 @@ def test_another_command_under_the_same_key_is_refused(yard: Grounds) -> None:
         (refused,) = canceled(yard, other)
         assert isinstance(refused, Refusal)
         assert refused.code is Code.CONFLICT
-    (refused,) = yard.do(lambda corridor: keyed(corridor, [Rerun(labels["a"], actor="ann", key="k1")], rerun))
-    assert isinstance(refused, Refusal)
+    (again,) = yard.do(lambda corridor: keyed(corridor, [Rerun(labels["a"], actor="ann", key="k1")], rerun))
+    assert isinstance(again, Refusal)
     assert yard.words(labels) == {"a": "canceled", "b": "blocked"}
 
 

@@ -3,6 +3,7 @@
 from taskyard.core.words import Signal, State
 from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, rays, star
+from tests.lifecycle.tallied import EDGES, Tallied
 from tests.lifecycle.yard import Labels, chain
 
 
@@ -132,6 +133,22 @@ def test_a_rerun_begins_with_the_first_slice_again(yard: Grounds) -> None:
     assert yard.claim("rack1") == ()
 
 
+def test_a_rerun_finds_out_how_its_prerequisites_went_on_without_reading_an_edge(yard: Grounds) -> None:
+    names = [f"t{place}" for place in range(30)]
+    labels = yard.submit({"tasks": {**{name: node() for name in names}, "end": node(*names), "clean": node(*names)}})
+    yard.hello("rack1")
+    for label in ("end", "clean"):
+        yard.cancel(labels[label])
+    yard.run("rack1", labels, "t7")
+    yard.store = tallied = Tallied(yard.store)
+    assert yard.rerun(labels["end"]) == Done(labels["end"], State.BLOCKED)
+    assert tallied.most(EDGES) == 0
+    yard.rerun(labels["t7"])
+    yard.run("rack1", labels)
+    assert yard.rerun(labels["clean"]) == Done(labels["clean"], State.WAITING)
+    assert yard.words(labels)["end"] == "waiting"
+
+
 def failed_star(yard: Grounds, document: dict[str, object]) -> Labels:
     labels = yard.submit(document)
     yard.hello("rack1")
@@ -148,7 +165,7 @@ def test_a_large_rerun_goes_page_by_page_and_nobody_fails_again_for_being_early(
     # The hub is the youngest here: by its key alone it would come last.
     labels = failed_star(yard, {"tasks": {**{label: nodes[label] for label in reversed(nodes)}}})
     assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
-    assert len(yard.notes()) == 4  # the hub has so much to tell that it goes alone
+    assert len(yard.notes()) == 6  # the hub has so much to tell that it goes alone
     yard.keep_promises()
     assert yard.census(labels) == {"unscheduled": MANY, "waiting": 1}
     assert {yard.task(id).life.round for id in list(labels.values())[::500]} == {2}

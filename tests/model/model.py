@@ -133,6 +133,7 @@ class Model:
         def change(task: Task) -> None:
             task.not_by = task.bot if signal is Signal.LOSE else task.not_by
             task.said, task.bot, task.until_ms = signal, None, None
+            task.ends[task.attempt] = signal
             if again and signal is Signal.FAIL:
                 task.reruns += 1
                 task.not_before = begins if task.asked.delay_ms else None
@@ -259,9 +260,14 @@ class Model:
                 task.state, task.reason = state, reason
                 if change is not None:
                     change(task)
+            moved = {task.id for task, *_ in steps}  # whoever fails at the same moment has nobody who ran for it
             for task, *_ in steps:
                 if task.state in ENDED and task.attempt > task.began_after:
-                    task.ran_for |= {one.id: one.round for one, on in task.before if on is not On.SUCCESS}
+                    task.ran_for |= {
+                        one.id: one.round
+                        for one, on in task.before
+                        if on is not On.SUCCESS and one.state in BAD and one.id not in moved
+                    }
             pending = [*ready, *(task for task, *_ in steps if task.state is S.PENDING)]
             wishes = [self.wish(task) for task in self.tasks.values()]
             steps = [step for step in wishes if step] + [

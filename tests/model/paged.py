@@ -26,7 +26,7 @@ from tests.model.premises import Seen
 from tests.model.steps import OVER, code
 
 #: How small pages are; a task may have three edges to another one, which are told together.
-TOLD_MAX, PAGE_MAX, EDGES_MAX = 1, 2, 3
+TOLD_MAX, PAGE_MAX, EDGES_MAX, LOOKED_MAX = 1, 2, 3, 4
 
 
 class Load(NamedTuple):
@@ -150,7 +150,8 @@ class PagedLives(Lives):
             self.adopt(seen)
             self.yard.consult()
             self.adrift = bool(seen.notes) or self.yard.now <= self.late_until
-            self.steps.count("notes were left open", len(seen.notes))
+            for note in seen.notes:
+                self.steps.count(f"a note to {note.kind} was left open")
         if not seen.notes:
             self.compare(seen)
             assert [step for task in self.model.tasks.values() if (step := self.model.wish(task))] == []
@@ -167,6 +168,8 @@ class PagedLives(Lives):
             task.attempt, task.began_after, task.round = life.attempt, life.began_after, life.round
             task.reruns, task.retries, task.way = life.reruns_used, life.retries_used, life.slice_index
             task.waits_since, task.not_before, task.said = life.waits_since_ms, life.not_before_ms, life.ended
+            if life.ended is not None:
+                task.ends[life.attempt] = life.ended
             task.bot, task.not_by, task.until_ms = record.bot, record.not_by, record.lease_until_ms
         for edge in seen.edges:
             if edge.on is not On.SUCCESS and edge.ran_for is not None:

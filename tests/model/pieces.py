@@ -58,6 +58,7 @@ class Task:
     not_by: str | None = None
     until_ms: int | None = None
     said: Signal | None = None  # how its latest attempt ended
+    ends: dict[int, Signal] = field(default_factory=dict)  # how each attempt ended
     ran_for: dict[int, int] = field(default_factory=dict)  # the rounds of those it handles in which it ran
     hidden: bool = False
 

@@ -13,12 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 from taskyard.core import values
 from taskyard.core.words import GraphState, Millis, Signal
 from taskyard.lifecycle.admit import Bounds
-from taskyard.lifecycle.answers import keyed
-from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.commands import Cancel, Renewal, Report, Rerun
 from taskyard.lifecycle.outcomes import Asked, Code, Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.polling import Polled
-from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.submit import Changed, Extension, Submission, Submitted, submit
 from tests.lifecycle.yard import START
 from tests.model.asked import POOL, Wanted, document
@@ -151,8 +148,7 @@ class Steps:
         self.count("a wish was repeated")
 
     def answer_to(self, command: Cancel | Rerun) -> object:
-        room: Any = cancel if isinstance(command, Cancel) else rerun
-        return self.yard.do(lambda corridor: keyed(corridor, [command], room))[0]
+        return self.yard.wish(command)
 
     def asked(self, answer: object, moved: int) -> None:
         """Compare the answer to a wish about many; what is promised is counted by nobody."""
@@ -208,7 +204,7 @@ class Steps:
         one = some(over, pick)
         task = self.model.tasks[one.lease.task]
         answer = self.poll(one.bot, reports=(report_of(one.lease, signal),)).reports[0]
-        told = task.attempt == one.lease.attempt and task.state not in LEASED and task.said is signal
+        told = task.ends.get(one.lease.attempt) is signal
         if told:
             assert answer == Done(task.id, task.state, echo=True)
         else:

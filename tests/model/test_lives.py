@@ -12,9 +12,12 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from taskyard.core.machine import ARROWS
 from taskyard.core.words import GraphState, Signal
-from taskyard.lifecycle import moves, reach, submit, telling
+from taskyard.lifecycle import dealing, moves, reach, submit, telling
+from taskyard.lifecycle.cancel import CANCEL
+from taskyard.lifecycle.hearing import DEAL, RAN, TELL
+from taskyard.lifecycle.rerun import RERUN
 from tests.model.machine import Lives
-from tests.model.paged import EDGES_MAX, PAGE_MAX, TOLD_MAX, PagedLives
+from tests.model.paged import EDGES_MAX, LOOKED_MAX, PAGE_MAX, TOLD_MAX, PagedLives
 
 #: A failing example is made shorter before it is told, which takes its time.
 pytestmark = pytest.mark.timeout(900)
@@ -46,7 +49,7 @@ HAPPENED = {
     "an extension was repeated",
     "an old session was refused",
     "another body was refused",
-    "notes were left open",
+    *(f"a note to {kind} was left open" for kind in (TELL, DEAL, RAN, CANCEL, RERUN)),
     *(f"a graph is {state}" for state in GraphState),
 }
 
@@ -92,9 +95,12 @@ def make_pages_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moves, "TOLD_MAX", TOLD_MAX)
     monkeypatch.setattr(reach, "TOLD_MAX", TOLD_MAX)
     monkeypatch.setattr(reach, "PAGE_MAX", PAGE_MAX)
+    monkeypatch.setattr(reach, "LOOKED_MAX", LOOKED_MAX)
+    monkeypatch.setattr(reach, "ROWS_MAX", LOOKED_MAX)
     monkeypatch.setattr(submit, "PAGE_MAX", PAGE_MAX)
     monkeypatch.setattr(submit, "SEEN_MAX", EDGES_MAX)
     monkeypatch.setattr(telling, "PAGE_MAX", EDGES_MAX)
+    monkeypatch.setattr(dealing, "PAGE_MAX", EDGES_MAX)
 
 
 def play(machine: type[Lives], examples: int, **said: Any) -> Counter[str]:

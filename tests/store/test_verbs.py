@@ -188,6 +188,7 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         move(txn, 3, S.PENDING)
         assert txn.tasks.page(1, [S.UNSCHEDULED], 1, 2) == [2, 4]
         assert txn.tasks.page(1, [S.UNSCHEDULED, S.PENDING], 1, 2) == [2, 3]
+        assert txn.tasks.window(1, 1, 2) == [(2, S.UNSCHEDULED), (3, S.PENDING)]
         assert txn.tasks.roots(1, S.UNSCHEDULED, 0, 3) == [(1, True), (2, True), (3, False)]
         assert txn.tasks.hidden(1, 0, 9) == [5]
         assert next(iter(txn.tasks.due(NOW, 2))) == 4
@@ -287,6 +288,14 @@ def test_edges_are_read_from_both_ends_in_order(store: Store) -> None:
         into = txn.edges.into([3, 2])
         assert [(edge.dependent, edge.prerequisite) for edge in into] == [(2, 1), (3, 1), (3, 1), (3, 2)]
         assert InEdge(1, 3, On.FAILURE, 2, S.PENDING, 0) in into
+        assert [(edge.prerequisite, edge.on) for edge in txn.edges.page_into(3, 1, 9)][2:] == [(2, On.SUCCESS)]
+        assert set(txn.edges.page_into(3, 1, 9)) == set(txn.edges.into([3]))
+        assert txn.edges.page_into(3, 2, 9) == [InEdge(2, 3, On.SUCCESS, None, S.UNSCHEDULED, 0)]
+        assert len(txn.edges.page_into(3, 1, 1)) == 1
+        dealt = txn.edges.dealt([2, 3, 4])
+        assert [(edge.prerequisite, edge.dependent) for edge in dealt] == [(1, 3), (1, 3), (1, 4)]
+        move(txn, 1, S.SUCCESSFUL)
+        assert txn.edges.dealt([3, 4]) == txn.edges.dealt([]) == []
     with pytest.raises(REFUSED), store.write() as txn:
         txn.edges.add([(1, 404, "success")])
 
@@ -361,6 +370,8 @@ def test_notes_stand_in_order_until_they_are_done(store: Store) -> None:
         assert txn.notes.in_graph(1, "tell") == [first, third]
         assert txn.notes.first(1, "tell") == first
         assert txn.notes.first(2, "tell") is None
+        assert txn.notes.first(1, "tell", {7}) is None
+        assert txn.notes.first(1, "open", {7}) == second
         txn.notes.advance(third.id, LARGEST)
         assert txn.notes.look(third.id) == replace(third, cursor=LARGEST)
         assert txn.notes.old("tell", LARGEST, 9) == [first]

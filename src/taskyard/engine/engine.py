@@ -29,13 +29,14 @@ from taskyard.engine.rooms import Command
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
 from taskyard.engine.troubles import Unavailable, outages
+from taskyard.engine.wishing import Wished, Wishing
 from taskyard.engine.writer import Act, Writer
 from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Done, Refusal
+from taskyard.lifecycle.outcomes import Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
@@ -51,7 +52,6 @@ SWITCH_S: Final = 0.000_5
 
 _LIMIT: Final = Boundary.LIMIT
 Answer = TypeVar("Answer")
-Wished = Done | Asked | Refusal
 
 
 class Engine:
@@ -80,6 +80,7 @@ class Engine:
         mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
+        self.wishing = Wishing(self.loop, store)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
         self.ticker = Ticker(Chores(self.transact, store, self.clock, self.schedule), self.clock, events, ticks)
 
@@ -145,13 +146,13 @@ class Engine:
 
     def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished = answer_of(self.ask(Cancel, command))
-        return answer
+        answer: Wished | Far = answer_of(self.ask(Cancel, command))
+        return self.wishing.go(command) if isinstance(answer, Far) else answer
 
     def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished = answer_of(self.ask(Rerun, command))
-        return answer
+        answer: Wished | Far = answer_of(self.ask(Rerun, command))
+        return self.wishing.go(command) if isinstance(answer, Far) else answer
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

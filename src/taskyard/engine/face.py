@@ -6,13 +6,14 @@ It has every method of an engine but those of its life: whoever made the engine 
 import asyncio
 from collections.abc import Iterable
 
-from taskyard.engine.engine import Answer, Engine, Wished
+from taskyard.engine.engine import Answer, Engine
 from taskyard.engine.failpoints import Boundary
+from taskyard.engine.wishing import Wished
 from taskyard.engine.writer import Act
 from taskyard.lifecycle.admit import Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
-from taskyard.lifecycle.outcomes import Refusal
+from taskyard.lifecycle.outcomes import Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.views.outline import Outline
@@ -37,13 +38,11 @@ class AsyncEngine:
 
     async def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished = await asyncio.wrap_future(self._engine.ask(Cancel, command))
-        return answer
+        return await self._wish(Cancel, command)
 
     async def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished = await asyncio.wrap_future(self._engine.ask(Rerun, command))
-        return answer
+        return await self._wish(Rerun, command)
 
     async def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
@@ -97,3 +96,8 @@ class AsyncEngine:
     async def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
         """Carry out `act` in a transaction of its own. It has to bear being carried out again."""
         return await asyncio.wrap_future(self._engine.loop.begin(act, boundary))
+
+    async def _wish(self, kind: type, command: Cancel | Rerun) -> Wished:
+        """A thread finds out how far a wish reaches if that is too far for a transaction."""
+        answer: Wished | Far = await asyncio.wrap_future(self._engine.ask(kind, command))
+        return await asyncio.to_thread(self._engine.wishing.go, command) if isinstance(answer, Far) else answer

@@ -72,7 +72,7 @@ def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[
     """Give the tasks of a graph their ids; `known` has those of the labels that exist already."""
     ids = {**known, **{label: int(key) for label, key in zip(graph.tasks, minted.tasks, strict=True)}}
     tasks = list(graph.tasks.values())
-    if weight_of(tasks) > PAGE_MAX:
+    if len(tasks) > PAGE_MAX or weight_of(tasks) > PAGE_MAX:
         tasks = _in_order(tasks)
     return Brood(id, tasks, ids, minted.created_ms, substitutes=_SUBS in body)
 

@@ -47,7 +47,7 @@ def weight(command: Command) -> int:
     if isinstance(command, Extension):
         return 1 + command.brood.weight
     if isinstance(command, Cancel | Rerun):
-        return 1 if command.task is not None else PAGE_MAX
+        return 1 if command.task is not None and not getattr(command, "subtree", False) else PAGE_MAX
     return 1
 
 

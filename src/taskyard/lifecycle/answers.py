@@ -1,6 +1,6 @@
 """The first answer to a key: whoever repeats a command gets it again, and nothing is done twice.
 
-Another command under the same key is refused. A refusal is an answer too.
+Another command under the same key is refused. A refusal is an answer too; that something is too far away is not.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Far, Refusal
 
 #: What can be remembered.
 Answer: TypeAlias = Done | Refusal | Asked
@@ -32,8 +32,8 @@ _TYPES: Final[dict[str, type[Answer]]] = {one.__name__: one for one in (Done, Re
 def keyed(
     corridor: Corridor,
     commands: Sequence[Command],
-    carry_out: Callable[[Corridor, Sequence[Command]], Sequence[Answer]],
-) -> list[Answer]:
+    carry_out: Callable[[Corridor, Sequence[Command]], Sequence[Answer | Far]],
+) -> list[Answer | Far]:
     """Carry out commands, each key once; answer repeats as the first was answered."""
     known = corridor.txn.events.answers({one.key for one in commands if one.key})
     asked = {key: digest for key, (digest, _) in known.items()}
@@ -44,7 +44,8 @@ def keyed(
             asked[one.key] = _digest(one)
     outcomes = dict(zip(news, carry_out(corridor, [commands[place] for place in news]), strict=True))
     first = {commands[place].key: outcome for place, outcome in outcomes.items()}
-    _remember(corridor, {key: (asked[key], outcome) for key, outcome in first.items() if key})
+    said = {key: outcome for key, outcome in first.items() if key and not isinstance(outcome, Far)}
+    _remember(corridor, {key: (asked[key], outcome) for key, outcome in said.items()})
     first |= {key: decoded(answer) for key, (_, answer) in known.items()}
     return [
         outcomes[place] if place in outcomes else _repeated(one, asked[one.key], first[one.key])
@@ -64,7 +65,7 @@ def decoded(text: str) -> Answer:
     return outcome
 
 
-def _repeated(one: Keyed, asked: str, first: Answer) -> Answer:
+def _repeated(one: Keyed, asked: str, first: Answer | Far) -> Answer | Far:
     if asked == _digest(one):
         return first
     return Refusal(Code.CONFLICT, f"the key {one.key} was used for something else: take a new one")

@@ -84,7 +84,11 @@ class Brood:
     @cached_property
     def weight(self) -> int:
         """How much there is to write."""
-        return weight_of(self.tasks)
+        return weight(len(self.tasks), sum(self._beside))
+
+    @cached_property
+    def _beside(self) -> Sequence[int]:
+        return [_beside(task) for task in self.tasks]
 
     @cached_property
     def dimensions(self) -> set[Dimensions]:
@@ -93,8 +97,7 @@ class Brood:
 
     def pages(self, most: int) -> Iterator[slice]:
         """Cut them into pages of at most that weight. Only a task that weighs more has a page that does too."""
-        beside = [_beside(task) for task in self.tasks]
-        first = 0
+        beside, first = self._beside, 0
         while first < len(beside):
             count = fitting(beside[first : first + most], most)
             yield slice(first, first + count)
@@ -127,8 +130,9 @@ class Brood:
         rows.tasks.append(_row(id, self, task, promise, queues, how))
         rows.definitions.append((id, self.graph_id, task.label, encoded(filled), kept))
         rows.edges += [(self.ids[edge.task], id, edge.on.text) for edge in task.requires]
-        rows.mutexes += [(id, mutex.key, mutex.party) for mutex in task.mutexes]
-        rows.limits += [(id, name, amount) for name, amount in task.limits]
+        if task.mutexes or task.limits:
+            rows.mutexes += [(id, mutex.key, mutex.party) for mutex in task.mutexes]
+            rows.limits += [(id, name, amount) for name, amount in task.limits]
 
 
 def roots(graph: Graph) -> Iterable[str]:

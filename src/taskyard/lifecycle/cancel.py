@@ -16,9 +16,11 @@ from taskyard.lifecycle import reach
 from taskyard.lifecycle.commands import Cancel
 from taskyard.lifecycle.move import Move, move_by
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Far, Refusal
+from taskyard.lifecycle.reach import Found, Search, Sight
 from taskyard.store.records import GraphRecord, Note, TaskRecord
 from taskyard.store.sessions import Busy
+from taskyard.store.txn import Txn
 
 #: The note "cancel these tasks", or every task of the graph where it names none.
 CANCEL: Final = "cancel"
@@ -26,10 +28,18 @@ CANCEL: Final = "cancel"
 _CANCELABLE = sources(Signal.CANCEL)
 
 
-def cancel(corridor: Corridor, commands: Sequence[Cancel]) -> list[Done | Refusal | Asked]:
-    """End tasks and graphs as people ask."""
+def cancel(
+    corridor: Corridor, commands: Sequence[Cancel], found: Found | None = None
+) -> list[Done | Refusal | Asked | Far]:
+    """End tasks and graphs as people ask; `found` says how far they reach, where that is too far to look."""
     corridor.look({one.task for one in commands if one.task is not None})
-    return [_cancel(corridor, one) for one in commands]
+    return [_cancel(corridor, one, found) for one in commands]
+
+
+def find(txn: Txn, one: Cancel) -> Sight:
+    """Find out what is behind a task that is to be canceled with all of it."""
+    assert one.task is not None, "all else is near enough"
+    return reach.everywhere(txn, txn.tasks.look([one.task])[0].graph, _behind(one.task))
 
 
 def cancel_page(corridor: Corridor, note: Note) -> bool:
@@ -39,13 +49,15 @@ def cancel_page(corridor: Corridor, note: Note) -> bool:
         reach.keep_promise(corridor, note)
         return True
     corridor.hushed.add(note.graph)
-    ids = corridor.txn.tasks.page(note.graph, _CANCELABLE, note.cursor, reach.PAGE_MAX)
-    _end(corridor, ids)
-    done = len(ids) < reach.PAGE_MAX
+    seen = corridor.txn.tasks.window(note.graph, note.cursor, reach.LOOKED_MAX)
+    ids = [id for id, state in seen if state in _CANCELABLE]
+    page, left = ids[: reach.PAGE_MAX], ids[reach.PAGE_MAX :]
+    _end(corridor, page)
+    done = len(seen) < reach.LOOKED_MAX and not left
     if done:
         reach.keep_promise(corridor, note)
     else:
-        corridor.txn.notes.advance(note.id, ids[-1])
+        corridor.txn.notes.advance(note.id, page[-1] if left else seen[-1][0])
     return done
 
 
@@ -55,14 +67,14 @@ def promise_all(corridor: Corridor, graph: int, actor: str) -> None:
     corridor.count(graph, active=1)
 
 
-def _cancel(corridor: Corridor, one: Cancel) -> Done | Refusal | Asked:
+def _cancel(corridor: Corridor, one: Cancel, found: Found | None) -> Done | Refusal | Asked | Far:
     if one.task is None:
         assert one.graph is not None, "a cancel names a task or a graph"
         return _cancel_graph(corridor, one.graph, one.actor)
     task = reach.seen(corridor, one.task)
     if task is None:
         return reach.unknown("task", one.task)
-    return _cancel_subtree(corridor, task, one.actor) if one.subtree else _cancel_task(corridor, task, one.actor)
+    return _cancel_subtree(corridor, task, one.actor, found) if one.subtree else _cancel_task(corridor, task, one.actor)
 
 
 def _cancel_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refusal:
@@ -75,12 +87,14 @@ def _cancel_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Ref
     return Done(task.id, answer.target, echo=answer.outcome is Outcome.ECHO)
 
 
-def _cancel_subtree(corridor: Corridor, task: TaskRecord, actor: str) -> Asked | Refusal:
+def _cancel_subtree(corridor: Corridor, task: TaskRecord, actor: str, found: Found | None) -> Asked | Refusal | Far:
     if corridor.canceled(task.graph):
         return Asked(task.id, 0, echo=True)
     if not changeable(corridor.graph(task.graph).state):
         return _over(corridor.graph(task.graph))
-    pages = reach.subtree(corridor.txn, task.id)
+    pages = reach.nearby(corridor, task.graph, _behind(task.id), found)
+    if pages is None:
+        return Far()
     ids = [id for page in pages for id in page]
     fits = len(ids) <= reach.PAGE_MAX
     moved = _end(corridor, ids) if fits else 0
@@ -93,8 +107,7 @@ def _cancel_subtree(corridor: Corridor, task: TaskRecord, actor: str) -> Asked |
 
 def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
     """Look at the tasks first and at the graph then: tasks are always locked before their graph."""
-    ids = corridor.txn.tasks.page(id, _CANCELABLE, -1, reach.PAGE_MAX + 1)
-    fits = len(ids) <= reach.PAGE_MAX
+    ids, fits = _cancelable(corridor, id)
     corridor.look(ids if fits else ())
     found = corridor.txn.graphs.look([id])
     if not found or found[0].loader is not None:
@@ -103,7 +116,7 @@ def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
         return Asked(id, 0, echo=True)
     if not changeable(found[0].state):
         return _over(found[0])
-    if fits and not set(corridor.txn.tasks.page(id, _CANCELABLE, -1, reach.PAGE_MAX + 1)) <= set(ids):
+    if fits and not set(_cancelable(corridor, id)[0]) <= set(ids):
         raise Busy("a task of the graph was rerun meanwhile")
     corridor.cancel(id)
     moved = _end(corridor, ids) if fits else 0
@@ -111,6 +124,17 @@ def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
         promise_all(corridor, id, actor)
     corridor.audit(actor, CANCEL, id)
     return Asked(id, moved, promised=not fits)
+
+
+def _cancelable(corridor: Corridor, graph: int) -> tuple[list[int], bool]:
+    """Name what can be canceled in a graph, as far as one looks; tell whether that is all and fits."""
+    seen = corridor.txn.tasks.window(graph, -1, reach.LOOKED_MAX + 1)
+    ids = [id for id, state in seen if state in _CANCELABLE]
+    return ids, len(seen) <= reach.LOOKED_MAX and len(ids) <= reach.PAGE_MAX
+
+
+def _behind(task: int) -> Search:
+    return lambda looking: reach.subtree(looking, task)
 
 
 def _over(graph: GraphRecord) -> Refusal:

@@ -11,27 +11,30 @@ from typing import Final, TypeAlias
 import msgspec
 
 from taskyard.core.graph.document import Mutex, Task
-from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, known
+from taskyard.core.graph.gate import Edges, EdgeState, known
 from taskyard.core.graph.verdict import Handler, Handlers, counted
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.words import On
 from taskyard.lifecycle.agenda import UNENTERED
 from taskyard.lifecycle.births import DROP, LOAD, SHOW
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.past import BORN, Past, pasts
-from taskyard.lifecycle.telling import TELL
+from taskyard.lifecycle.hearing import RAN, TELL
+from taskyard.lifecycle.past import BORN, End, Past, pasts, rounds_handled
 from taskyard.store.records import GraphRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.care import AskedRow, TaskRow, TellingRow, TriedRow
 from taskyard.store.verbs.fleet import dimensions_text
 
-#: How many attempts are read at once.
+#: How many attempts are read at once, and how many pasts are in memory beside those of the tasks in question.
 ATTEMPTS_MAX: Final = 5_000
+PASTS_MAX: Final = 500
 #: While one of these is open about a graph, some of its tasks may be hidden.
 _HIDING: Final = frozenset({LOAD, SHOW, DROP})
 
 #: The in-edges of a task: by prerequisite and end, for which round of the prerequisite the task ran.
 InEdges: TypeAlias = Mapping[tuple[int, str], int | None]
+#: For which round of a prerequisite a task can have run last, the earliest first; empty where nobody knows.
+Rounds: TypeAlias = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +144,11 @@ def _readable(asked: Iterable[AskedRow]) -> Iterable[tuple[int, Task]]:
 def _follows(task: TaskRow, graph: Whole, edges: int) -> bool:
     """Tell whether what the edges of a task know follows from its prerequisites now, or is wrong by any account.
 
-    Who is under way or ended is told nothing: what its edges knew then is kept, and only its sum can be wrong.
+    In a canceled graph nobody is told anything: what edges knew then is kept, and only its sum can be wrong.
     """
     if graph.loses(task):
         return False
-    listens = task.state in LISTENING and not graph.is_hushed
-    return listens or task.awaited + task.met + task.broken + task.impossible != edges
+    return not graph.is_hushed or task.awaited + task.met + task.broken + task.impossible != edges
 
 
 def _tried(txn: Txn, ids: Sequence[int]) -> dict[int, list[TriedRow]]:
@@ -181,16 +183,13 @@ def _edges(
         task.id: [edge.task for edge in definitions[task.id].requires if edge.task not in named[task.graph_id]]
         for task in defined
     }
-    ran = _rounds(txn, [task for task in defined if not graphs[task.graph_id].is_hushed], definitions, named, told)
+    heard = [task for task in defined if not graphs[task.graph_id].is_hushed and told[task.id].is_whole(task.state)]
+    ran = _rounds(txn, heard, definitions, named, told)
     wanted: dict[int, InEdges] = {}
     for task in defined:
         if not unnamed[task.id]:
             ends = [(named[task.graph_id][edge.task], edge.on) for edge in definitions[task.id].requires]
-            is_told = not graphs[task.graph_id].is_hushed and told[task.id].is_whole(task.state)
-            kept = ran[task.id] if is_told else stored[task.id]
-            wanted[task.id] = {
-                (id, on.text): kept.get((id, on.text)) if on is not On.SUCCESS else None for id, on in ends
-            }
+            wanted[task.id] = _ran_for(ends, stored[task.id], ran.get(task.id))
     return stored, wanted, {id: labels for id, labels in unnamed.items() if labels}
 
 
@@ -208,22 +207,58 @@ def _rounds(
     definitions: Mapping[int, Task],
     named: Mapping[int, Mapping[str, int]],
     told: Mapping[int, Past],
-) -> dict[int, dict[tuple[int, str], int | None]]:
-    """Say for which round of each prerequisite the handlers among tasks last ran, as the events tell it."""
-    handling = {
-        task.id: [
-            (named[task.graph_id][edge.task], edge.on.text)
+) -> dict[int, dict[int, Rounds]]:
+    """Say for which round of each prerequisite the handlers among tasks can have run last, as the events tell it.
+
+    A prerequisite that an open note has not reached has not heard of the latest run.
+    """
+    handled = {
+        task.id: {
+            named[task.graph_id][edge.task]
             for edge in definitions[task.id].requires
             if edge.on is not On.SUCCESS and edge.task in named[task.graph_id]
-        ]
+        }
         for task in tasks
     }
-    ran = {id: ends for id, ends in handling.items() if ends and told[id].ran_until}
-    before = pasts(txn, sorted({prerequisite for ends in ran.values() for prerequisite, _ in ends}), BORN)
-    rounds: dict[int, dict[tuple[int, str], int | None]] = {id: {} for id in handling}
-    for id, ends in ran.items():
-        rounds[id] = {end: before[end[0]].round_at(told[id].ran_until) for end in ends}
+    ran = [id for id, prerequisites in handled.items() if prerequisites and told[id].runs]
+    failures = _failures(txn, sorted({prerequisite for id in ran for prerequisite in handled[id]}))
+    late = [note for note in txn.notes.about(ran) if note.kind == RAN]
+    rounds: dict[int, dict[int, Rounds]] = {id: dict.fromkeys(handled[id], (None,)) for id in handled}
+    for id in ran:
+        runs, cursors = told[id].runs, [note.cursor for note in late if note.task == id]
+        for prerequisite in handled[id]:
+            known_runs = runs[: len(runs) - sum(cursor <= prerequisite for cursor in cursors)]
+            failed = failures[prerequisite]
+            rounds[id][prerequisite] = () if failed is None else rounds_handled(known_runs, failed)
     return rounds
+
+
+def _failures(txn: Txn, ids: Sequence[int]) -> dict[int, Sequence[End] | None]:
+    """Read when tasks ended badly; None of those whose events do not follow from each other."""
+    found: dict[int, Sequence[End] | None] = {}
+    for start in range(0, len(ids), PASTS_MAX):
+        for id, past in pasts(txn, ids[start : start + PASTS_MAX], BORN).items():
+            found[id] = past.failures if past.torn is None else None
+    return found
+
+
+def _ran_for(ends: Sequence[tuple[int, On]], stored: InEdges, rounds: Mapping[int, Rounds] | None) -> InEdges:
+    """Give in-edges with the round for which their task ran; without `rounds` as they are stored.
+
+    Where the events allow several, the one that is stored is believed. If none of them is, it is the earliest: so a
+    failure rather blocks its graph than is forgotten.
+    """
+    kept: dict[int, set[int | None]] = defaultdict(set)
+    for id, on in ends:
+        if on is not On.SUCCESS and (id, on.text) in stored:
+            kept[id].add(stored[id, on.text])
+    wanted: dict[tuple[int, str], int | None] = {}
+    for id, on in ends:
+        possible = () if rounds is None else rounds.get(id, (None,))
+        fitting = kept[id].intersection(possible)
+        told = next(iter(fitting if len(fitting) == 1 else possible), stored.get((id, on.text)))
+        wanted[id, on.text] = None if on is On.SUCCESS else told
+    return wanted
 
 
 def _heard(txn: Txn, ids: Sequence[int]) -> dict[int, Edges]:

@@ -19,7 +19,7 @@ from taskyard.core.graph.verdict import Handlers, Tally, changeable, unhandled, 
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, Millis, Signal, State
-from taskyard.lifecycle import readiness, telling
+from taskyard.lifecycle import dealing, readiness, telling
 from taskyard.lifecycle.move import Move, Taker, move_by
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.sheet import Sheet
@@ -55,8 +55,9 @@ class Corridor:
         self.untold = TOLD_MAX  # how many more edges this transaction may tell
         self.to_tell: list[tuple[TaskRecord, State, State]] = []
         self.to_ask: dict[int, TaskRecord] = {}
-        self.rerun: dict[int, TaskRecord] = {}
         self.handlers_moved: list[tuple[TaskRecord, State]] = []
+        self.ran_untold: set[int] = set()  # tasks that ran to their end, which their prerequisites hear later
+        self.new_rounds: set[int] = set()  # graphs in which something is rerun
         self.ready: list[tuple[TaskRecord, Signal]] = []
         self.stirred: list[int | None] = []
         self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
@@ -173,6 +174,7 @@ class Corridor:
         self._sheet.write(self.txn, self.now)
         self.txn.passes.stir(self.stirred)
         graphs = self.txn.graphs.look(sorted(self._sums))
+        dealing.check_rounds(self)
         turned: list[Row] = []
         happened: list[tuple[int, list[Row]]] = []
         for graph in graphs:
@@ -228,8 +230,6 @@ class Corridor:
                 self.to_tell.append((task, source, move.life.state))
             if task.handles:
                 self.handlers_moved.append((task, source))
-        if way.renews:
-            self.rerun[task.id] = task
         if way.listens:
             self.ask([task])
         if way.judged:
@@ -288,8 +288,8 @@ class Corridor:
 
 
 def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:
-    made_by = (taker.bot, taker.session, taker.poll, task.fence)
-    return (task.id, life.attempt, *made_by, life.round, life.slice_index, now)
+    session, poll = taker.session, taker.poll
+    return (task.id, life.attempt, taker.bot, session, poll, task.fence, life.round, life.slice_index, now)
 
 
 def _turned(source: GraphState | None, target: GraphState, now: Millis) -> str:

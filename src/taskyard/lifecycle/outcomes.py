@@ -48,6 +48,11 @@ class Asked:
 
 
 @value
+class Far:
+    """A wish reaches further than one transaction looks: nothing was done. Find out how far, and ask again."""
+
+
+@value
 class Lease:
     """A bot's right to run one attempt until a moment."""
 

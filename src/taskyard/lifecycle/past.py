@@ -2,6 +2,7 @@
 
 A past is folded from events alone, one after the other, by the rules of the core; it never looks at a row that is kept
 beside them. What does not follow from the events before it is remembered, and a past with such a tear proves nothing.
+Two pasts together tell for which failure of the one the other ran.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import Final
 
 from taskyard.core.budget import WORDS_ON_AN_ATTEMPT, Life
 from taskyard.core.graph.verdict import Tally, verdict
-from taskyard.core.machine import ARROWS, ENDED, LEASED, sources
+from taskyard.core.machine import ARROWS, ENDED, LEASED, UNSUCCESSFUL, sources
 from taskyard.core.words import Signal
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.keeping import EventRow
@@ -46,6 +47,19 @@ class Deed:
 
 
 @dataclass(slots=True)
+class End:
+    """One end of a task: for good, or until something happens to it again."""
+
+    number: int  # of the event
+    at_ms: int
+    round: int
+    ran: bool  # it had run in its round
+    is_bad: bool
+    before: int = 0  # the event of the same task before this one
+    until: int | None = None  # and the one after it
+
+
+@dataclass(slots=True)
 class Past:
     """Everything that happened, added up."""
 
@@ -69,8 +83,7 @@ class Past:
     admitted_ms: int | None = None  # and since when it did at the latest
     canceled_ms: int | None = None
     deeds: dict[int, Deed] = field(default_factory=dict)
-    ran_until: int = 0  # the event with which it last ended after it had run in its round
-    reruns: list[int] = field(default_factory=list)  # the events that opened its rounds but the first
+    ends: list[End] = field(default_factory=list)
     graphs: Counter[int] = field(default_factory=Counter)  # of which graph its events are said to be
     events: int = 0
     newest: int = 0
@@ -86,8 +99,7 @@ class Past:
         self._try(event)
         if event.target == _CANCELED and self.canceled_ms is None:
             self.canceled_ms = event.at_ms
-        if event.target in ENDED and self.attempt > self.began_after:
-            self.ran_until = event.number
+        self._end(event)
         self.was, self.state, self.reason, self.moved_ms = event.source, event.target, event.reason, event.at_ms
         self.graphs[event.graph] += 1
         self.newest, self.events = event.number, self.events + 1
@@ -96,16 +108,21 @@ class Past:
         """Tell whether every event follows from the one before it, and the last has led to `state`."""
         return self.torn is None and (self.state or first) == state
 
-    def round_at(self, number: int) -> int:
-        """Say in which round it was when the event with this number happened."""
-        return 1 + sum(rerun < number for rerun in self.reruns)
+    @property
+    def runs(self) -> list[End]:
+        """Its ends after it had run."""
+        return [end for end in self.ends if end.ran]
+
+    @property
+    def failures(self) -> list[End]:
+        """Its bad ends."""
+        return [end for end in self.ends if end.is_bad]
 
     def _spend(self, event: EventRow, hops: bool) -> None:
         """Follow its rounds, and what it has used up of its budgets."""
         if event.signal == Signal.RERUN:
             self.round, self.reruns_used, self.retries_used, self.hops = self.round + 1, 0, 0, 0
             self.began_after, self.untouched, self.put_off = self.attempt, True, None
-            self.reruns.append(event.number)
         elif event.signal == Signal.ADMIT:
             self.untouched, self.put_off = False, None
         elif event.target in _AGAIN:
@@ -127,6 +144,14 @@ class Past:
             if deed is not None:
                 deed.ended_ms, deed.signal, deed.reason = event.at_ms, event.signal, event.reason
 
+    def _end(self, event: EventRow) -> None:
+        """Follow its ends."""
+        if self.ends and self.ends[-1].until is None:
+            self.ends[-1].until = event.number
+        if event.target in ENDED:
+            ran, is_bad = self.attempt > self.began_after, event.target in UNSUCCESSFUL
+            self.ends.append(End(event.number, event.at_ms, self.round, ran, is_bad, self.newest))
+
     def _time(self, event: EventRow, hops: bool) -> None:
         """Follow since when its slice waits for a bot. A pass may begin that wait earlier, without an event."""
         if hops or event.signal in {Signal.CLAIM, Signal.RERUN}:
@@ -147,6 +172,24 @@ def pasts(txn: Txn, ids: Sequence[int], first: str | None) -> dict[int, Past]:
             found[event.subject].add(event, first)
         subject, number = page[-1].subject, page[-1].number
     return found
+
+
+def rounds_handled(runs: Sequence[End], failures: Sequence[End]) -> tuple[int | None, ...]:
+    """Say for which round of a task its handler last ran, if `runs` were told; of several answers any may be true.
+
+    A run deals with the failure that is there when it ends. But what moves together is told together, so it has not
+    dealt with one that came with it; and when it is told late, it has dealt with one that came meanwhile. Neither can
+    be seen from the events, unless time passed between the two or the handler did something after the failure.
+    """
+    answers: tuple[int | None, ...] = (None,)
+    for run in runs:
+        # One that is there, or the first to come: before the next one is tried again all is told.
+        failure = next((one for one in failures if one.until is None or run.number < one.until), None)
+        if failure is None or (run.until is not None and run.until < failure.number):
+            continue
+        was_there = failure.number < run.before or (failure.number < run.number and failure.at_ms != run.at_ms)
+        answers = (failure.round,) if was_there else (*answers, failure.round)
+    return answers
 
 
 def _legal(event: EventRow) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from taskyard.core.words import Millis
-from taskyard.lifecycle import births, cancel, rerun, submit, telling
+from taskyard.lifecycle import births, cancel, dealing, hearing, rerun, submit, telling
 from taskyard.lifecycle.moves import Corridor
 from taskyard.store.records import Note
 from taskyard.store.sessions import Busy
@@ -68,9 +68,9 @@ def _before(corridor: Corridor, note: Note) -> Note | None:
     """
     notes = corridor.txn.notes
     if note.task is not None:
-        return notes.about([note.task])[0]
-    telling_first = notes.first(note.graph, telling.TELL) if note.kind == rerun.RERUN else None
-    return telling_first or notes.first(note.graph, note.kind)
+        return hearing.first_of(corridor.txn, note)
+    kinds = (*hearing.TELLING, *hearing.DEALING, note.kind) if note.kind == rerun.RERUN else (note.kind,)
+    return next((first for kind in kinds if (first := notes.first(note.graph, kind))), None)
 
 
 def _show(corridor: Corridor, note: Note) -> bool:
@@ -89,7 +89,9 @@ def _drop_graph(corridor: Corridor, id: int, count: int) -> None:
 
 
 _PAGES: Mapping[str, Callable[[Corridor, Note], bool]] = {
-    telling.TELL: telling.page,
+    hearing.TELL: telling.page,
+    hearing.DEAL: dealing.page,
+    hearing.RAN: dealing.page,
     births.OPEN: submit.open_page,
     births.SHOW: _show,
     births.DROP: submit.drop_page,

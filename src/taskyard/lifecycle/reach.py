@@ -1,13 +1,17 @@
 """How far a person's wish reaches: which tasks, in which order, and in how many transactions.
 
-What fits into one transaction is done there. What does not is left as notes of at most a thousand tasks each, which are
-taken up one after the other. A note counts as active, so its graph cannot finish meanwhile. Nothing here moves a task.
+A transaction looks no further than so many tasks and edges. A wish that reaches beyond that is answered with `Far`:
+whoever asked finds out how far it reaches by a look at the store that stands in nobody's way, and asks again with what
+was found. What fits into one transaction is moved there. What does not is left as notes of at most a thousand tasks
+each, which are taken up one after the other. A note counts as active, so its graph cannot finish meanwhile. Nothing
+here moves a task.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -19,11 +23,107 @@ from taskyard.store.records import Note, TaskRecord
 from taskyard.store.txn import Txn
 
 #: How many tasks one transaction moves because a person wants it.
-PAGE_MAX: Final = 1_000
-#: How many edges are read at once.
-EDGES_MAX: Final = 10_000
+PAGE_MAX: Final = 500
+#: How many rows are read at once.
+ROWS_MAX: Final = 10_000
+
+#: How many tasks or edges one transaction looks at because a person wants something: some 20 ms.
+LOOKED_MAX: Final = 5_000
+
+Row = TypeVar("Row")
+#: Tasks for one transaction each, in order.
+Pages: TypeAlias = list[list[int]]
+Search: TypeAlias = "Callable[[Looking], Reached]"
 
 _IDS = msgspec.json.Decoder(list[int])
+
+
+class _TooFarError(Exception):
+    """There is more to look at than one transaction may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Tasks, which of them come after which, and how many others each of them has to tell."""
+
+    order: "TopologicalSorter[int]"
+    to_tell: Counter[int]
+
+    def cut(self) -> Pages:
+        """Cut them into pages: each can be moved by one transaction, and what it has to tell can be told there too.
+
+        Else a dependent in a page would still think that what it hangs on is where it was. Only a task that has more
+        to tell than fits stands alone.
+        """
+        pages: Pages = []
+        told = 0
+        for task in self.order.static_order():
+            told += self.to_tell[task]
+            if not pages or len(pages[-1]) == PAGE_MAX or told > TOLD_MAX:
+                pages.append([])
+                told = self.to_tell[task]
+            pages[-1].append(task)
+        return pages
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a look at the store has seen; to cut it takes time, and nothing of the store."""
+
+    extensions: int
+    reached: Reached
+
+    def cut(self) -> "Found":
+        """Cut it into pages."""
+        return Found(self.extensions, self.reached.cut())
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How far a wish reaches, as it was found when its graph had been extended so often."""
+
+    extensions: int
+    pages: Pages
+
+
+class Looking:
+    """Looks at the tasks and edges of a graph, at no more of them than it may."""
+
+    def __init__(self, txn: Txn, most: int | None) -> None:
+        self._txn = txn
+        self._left = most
+
+    def tasks(self, graph: int, states: Collection[State]) -> list[int]:
+        """Name every task of a graph that is in one of `states`."""
+        found: list[int] = []
+        after = -1
+        while True:
+            page = self._spend(self._txn.tasks.window(graph, after, self._count()))
+            found += [id for id, state in page if state in states]
+            if len(page) < ROWS_MAX:
+                return found
+            after = page[-1][0]
+
+    def edges(self, prerequisites: Sequence[int]) -> Iterator[tuple[int, int, str]]:
+        """Read the out-edges of tasks."""
+        for start in range(0, len(prerequisites), PAGE_MAX):
+            some = prerequisites[start : start + PAGE_MAX]
+            edges = self._spend(self._txn.edges.beyond(some, (-1, -1, ""), self._count()))
+            yield from edges
+            while len(edges) >= ROWS_MAX:
+                edges = self._spend(self._txn.edges.beyond(some, edges[-1], self._count()))
+                yield from edges
+
+    def _count(self) -> int:
+        """Say how many rows to ask for: one more than there may be shows that there are too many."""
+        return ROWS_MAX if self._left is None else min(ROWS_MAX, self._left + 1)
+
+    def _spend(self, rows: list[Row]) -> list[Row]:
+        if self._left is not None:
+            self._left -= len(rows)
+            if self._left < 0:
+                raise _TooFarError
+        return rows
 
 
 def seen(corridor: Corridor, id: int) -> TaskRecord | None:
@@ -34,41 +134,47 @@ def seen(corridor: Corridor, id: int) -> TaskRecord | None:
     return task
 
 
-def every(txn: Txn, graph: int, states: Collection[State]) -> list[int]:
-    """Name every task of a graph that is in one of `states`."""
-    found: list[int] = []
-    while True:
-        page = txn.tasks.page(graph, states, found[-1] if found else -1, PAGE_MAX)
-        found += page
-        if len(page) < PAGE_MAX:
-            return found
-
-
-def subtree(txn: Txn, task: int) -> list[list[int]]:
-    """Cut a task and everything behind it into pages, dependents before their prerequisites."""
+def subtree(looking: Looking, task: int) -> Reached:
+    """Find a task and everything behind it, dependents before their prerequisites."""
     order: TopologicalSorter[int] = TopologicalSorter({task: ()})
     to_tell = Counter[int]()
     found, frontier = {task}, [task]
     while frontier:
         beyond: set[int] = set()
-        for prerequisite, dependent, _ in _edges(txn, frontier):
+        for prerequisite, dependent, _ in looking.edges(frontier):
             order.add(prerequisite, dependent)
             to_tell[prerequisite] += 1
             beyond.add(dependent)
         frontier = sorted(beyond - found)
         found |= beyond
-    return _cut(order.static_order(), to_tell)
+    return Reached(order, to_tell)
 
 
-def in_order(txn: Txn, tasks: Sequence[int]) -> list[list[int]]:
-    """Cut tasks into pages, prerequisites before their dependents."""
+def in_order(looking: Looking, graph: int, states: Collection[State]) -> Reached:
+    """Find every task of a graph that is in one of `states`, prerequisites before their dependents."""
+    tasks = looking.tasks(graph, states)
     order: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(tasks, ()))
     among, to_tell = set(tasks), Counter[int]()
-    for prerequisite, dependent, _ in _edges(txn, tasks):
+    for prerequisite, dependent, _ in looking.edges(tasks):
         to_tell[prerequisite] += 1
         if dependent in among:
             order.add(dependent, prerequisite)
-    return _cut(order.static_order(), to_tell)
+    return Reached(order, to_tell)
+
+
+def everywhere(txn: Txn, graph: int, search: Search) -> Sight:
+    """Find out how far a wish reaches, wherever that is: for a look at the store, never for a transaction."""
+    return Sight(txn.graphs.peek([graph])[0].extensions, search(Looking(txn, None)))
+
+
+def nearby(corridor: Corridor, graph: int, search: Search, found: Found | None) -> Pages | None:
+    """Give what was found, if the graph is still what it was, or look as far as a transaction may; None if too far."""
+    if found is not None:
+        return found.pages if found.extensions == corridor.graph(graph).extensions else None
+    try:
+        return search(Looking(corridor.txn, LOOKED_MAX)).cut()
+    except _TooFarError:
+        return None
 
 
 def promise(corridor: Corridor, kind: str, graph: int, pages: Sequence[Sequence[int]], actor: str) -> None:
@@ -92,31 +198,3 @@ def keep_promise(corridor: Corridor, note: Note) -> None:
 def unknown(what: str, id: int) -> Refusal:
     """Say that there is no such task or graph."""
     return Refusal(Code.NOT_FOUND, f"there is no {what} {text_of(Key(id))}")
-
-
-def _edges(txn: Txn, prerequisites: Sequence[int]) -> Iterator[tuple[int, int, str]]:
-    """Read the out-edges of tasks, page by page."""
-    for start in range(0, len(prerequisites), PAGE_MAX):
-        some = prerequisites[start : start + PAGE_MAX]
-        edges = txn.edges.beyond(some, (-1, -1, ""), EDGES_MAX)
-        yield from edges
-        while len(edges) == EDGES_MAX:
-            edges = txn.edges.beyond(some, edges[-1], EDGES_MAX)
-            yield from edges
-
-
-def _cut(tasks: Iterable[int], to_tell: Mapping[int, int]) -> list[list[int]]:
-    """Cut tasks into pages: each can be moved by one transaction, and what it has to tell can be told there too.
-
-    Else a dependent in a page would still think that what it hangs on is where it was. Only a task that has more to
-    tell than fits stands alone.
-    """
-    pages: list[list[int]] = []
-    told = 0
-    for task in tasks:
-        told += to_tell[task]
-        if not pages or len(pages[-1]) == PAGE_MAX or told > TOLD_MAX:
-            pages.append([])
-            told = to_tell[task]
-        pages[-1].append(task)
-    return pages

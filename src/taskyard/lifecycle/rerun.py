@@ -14,11 +14,13 @@ from taskyard.core.machine import REASONS, Outcome, sources
 from taskyard.core.words import Impossible, Signal
 from taskyard.lifecycle import reach, readiness
 from taskyard.lifecycle.commands import Rerun
+from taskyard.lifecycle.hearing import RAN, TELL
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
-from taskyard.lifecycle.telling import TELL
+from taskyard.lifecycle.outcomes import Asked, Code, Done, Far, Refusal
+from taskyard.lifecycle.reach import Found, Search, Sight
 from taskyard.store.records import GraphRecord, Note, TaskRecord
+from taskyard.store.txn import Txn
 
 #: The note "rerun these tasks".
 RERUN: Final = "rerun"
@@ -26,10 +28,18 @@ RERUN: Final = "rerun"
 _RERUNNABLE = sources(Signal.RERUN)
 
 
-def rerun(corridor: Corridor, commands: Sequence[Rerun]) -> list[Done | Refusal | Asked]:
-    """Try tasks and graphs again as people ask."""
+def rerun(
+    corridor: Corridor, commands: Sequence[Rerun], found: Found | None = None
+) -> list[Done | Refusal | Asked | Far]:
+    """Try tasks and graphs again as people ask; `found` says how far they reach, where that is too far to look."""
     corridor.look({one.task for one in commands if one.task is not None})
-    return [_rerun(corridor, one) for one in commands]
+    return [_rerun(corridor, one, found) for one in commands]
+
+
+def find(txn: Txn, one: Rerun) -> Sight:
+    """Find out what has failed in a graph."""
+    assert one.graph is not None, "a task is near enough"
+    return reach.everywhere(txn, one.graph, _failed_in(one.graph))
 
 
 def rerun_page(corridor: Corridor, note: Note) -> bool:
@@ -40,10 +50,10 @@ def rerun_page(corridor: Corridor, note: Note) -> bool:
     return True
 
 
-def _rerun(corridor: Corridor, one: Rerun) -> Done | Refusal | Asked:
+def _rerun(corridor: Corridor, one: Rerun, found: Found | None) -> Done | Refusal | Asked | Far:
     if one.task is None:
         assert one.graph is not None, "a rerun names a task or a graph"
-        return _rerun_graph(corridor, one.graph, one.actor)
+        return _rerun_graph(corridor, one.graph, one.actor, found)
     task = reach.seen(corridor, one.task)
     return reach.unknown("task", one.task) if task is None else _rerun_task(corridor, task, one.actor)
 
@@ -59,23 +69,24 @@ def _rerun_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refu
         return Refusal(Code.CONFLICT, f"cannot rerun task {text_of(Key(task.id))}: {why}")
     if ruling.outcome is Outcome.MOVE:
         corridor.audit(actor, RERUN, task.id)
-        if _would_fail_unheard(corridor, task):
+        if _would_fail_unheard(corridor, task) or corridor.txn.notes.first(task.graph, RAN) is not None:
             reach.promise(corridor, RERUN, task.graph, [[task.id]], actor)
             return Asked(task.id, 0, promised=True)
         _again(corridor, [task.id])
     return Done(task.id, task.state, echo=ruling.outcome is Outcome.ECHO)
 
 
-def _rerun_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
-    found = corridor.txn.graphs.peek([id])
-    if not found or found[0].loader is not None:
+def _rerun_graph(corridor: Corridor, id: int, actor: str, found: Found | None) -> Asked | Refusal | Far:
+    graphs = corridor.txn.graphs.peek([id])
+    if not graphs or graphs[0].loader is not None:
         return reach.unknown("graph", id)
     refusal = _closed(corridor.graph(id))
     if refusal is not None:
         return refusal
-    # A task that failed by policy would do so again if it were rerun before it hears that what it hangs on was.
-    pages = reach.in_order(corridor.txn, reach.every(corridor.txn, id, _RERUNNABLE))
-    fits = len(pages) <= 1 and corridor.txn.notes.first(id, TELL) is None
+    pages = reach.nearby(corridor, id, _failed_in(id), found)
+    if pages is None:
+        return Far()
+    fits = len(pages) <= 1 and not any(corridor.txn.notes.first(id, kind) for kind in (TELL, RAN))
     moved = sum(_again(corridor, page) for page in pages) if fits else 0
     if not fits:
         reach.promise(corridor, RERUN, id, pages, actor)
@@ -84,10 +95,14 @@ def _rerun_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
     return Asked(id, moved, promised=not fits, echo=fits and not moved)
 
 
+def _failed_in(graph: int) -> Search:
+    # A task that failed by policy would do so again if it were rerun before it hears that what it hangs on was.
+    return lambda looking: reach.in_order(looking, graph, _RERUNNABLE)
+
+
 def _would_fail_unheard(corridor: Corridor, task: TaskRecord) -> bool:
-    """Tell whether a task fails by policy and some prerequisite has still something to tell, maybe a mend."""
-    fails = task.on_impossible is Impossible.FAIL
-    return fails and any(edge.telling for edge in corridor.txn.edges.into([task.id]))
+    """Tell whether a task fails by policy and somebody in its graph has still something to tell, maybe a mend."""
+    return task.on_impossible is Impossible.FAIL and corridor.txn.notes.first(task.graph, TELL) is not None
 
 
 def _closed(graph: GraphRecord) -> Refusal | None:
@@ -106,5 +121,6 @@ def _again(corridor: Corridor, ids: Collection[int]) -> int:
         if ruling.outcome is Outcome.MOVE and not task.hidden:
             readiness.put_on_slice(corridor, task, ruling.life_after)
             moves.append(Move(task, Signal.RERUN, ruling.life_after, REASONS[Signal.RERUN]))
+    corridor.new_rounds |= {move.task.graph for move in moves}
     corridor.send(moves)
     return len(moves)

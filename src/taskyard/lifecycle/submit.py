@@ -18,7 +18,7 @@ from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, State
-from taskyard.lifecycle import queues, telling
+from taskyard.lifecycle import dealing, queues, telling
 from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows, fitting
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
@@ -117,7 +117,7 @@ def open_page(corridor: Corridor, note: Note) -> bool:
     # Few of many tasks may wait for nobody, so a page ends with what was looked through, too.
     seen = corridor.txn.tasks.roots(note.graph, State.UNSCHEDULED, note.cursor, SEEN_MAX)
     roots = [id for id, is_root in seen if is_root]
-    page = roots[:PAGE_MAX]
+    page = roots[: PAGE_MAX // 2 or 1]  # to release a task takes twice as long as to insert it
     corridor.ask(corridor.look(page).values())
     is_cut = len(page) < len(roots)
     last = page if is_cut else [id for id, _ in seen[-1:]]
@@ -183,7 +183,7 @@ def show_page(corridor: Corridor, note: Note) -> bool:
 def drop_page(corridor: Corridor, note: Note) -> bool:
     """Drop some tasks of an extension that never became whole; say whether that was all."""
     ids, done = _hidden_page(corridor, note.graph, -1)
-    telling.forget_handlers(corridor, ids)
+    dealing.forget_handlers(corridor, ids)
     corridor.send()
     corridor.txn.tasks.drop(ids)
     return _turn_page(corridor, note, ids, done)
@@ -287,7 +287,7 @@ def _learn_edges(corridor: Corridor, ids: Sequence[int]) -> None:
         if edges != tasks[id].edges:
             tasks[id].edges = edges
             corridor.change(tasks[id])
-    telling.meet_handlers(corridor, [task.id for task in tasks.values() if task.handles])
+    dealing.meet_handlers(corridor, [task.id for task in tasks.values() if task.handles])
 
 
 def _load_note(corridor: Corridor, one: Extension) -> Note | None:

@@ -34,7 +34,6 @@ class Way:
     leased: int  # +1: an attempt begins, -1: one ends
     fails: bool  # an end of it is a failure, so somebody may have to deal with it
     tells: bool  # dependents have to hear of it
-    renews: bool  # a new round begins
     listens: bool  # it leads to where prerequisites are waited for
     judged: bool  # the admission guard has to judge it
     stirs: bool  # a pass of admission has to hear of it
@@ -52,11 +51,10 @@ def _way(source: State, signal: Signal, target: State) -> Way:
         follows.leased,
         fails=source in UNSUCCESSFUL or target in UNSUCCESSFUL,
         tells=tells,
-        renews=follows.new_round,
         listens=listens,
         judged=follows.judged,
         stirs=stirs,
-        is_over=not (tells or follows.new_round or listens or follows.judged or stirs),
+        is_over=not (tells or listens or follows.judged or stirs),
         spelled=spelled(source.text, target.text, signal.text),
     )
 

@@ -45,6 +45,8 @@ _OPTIONS = " ".join(
     }.items()
 )
 _AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
+#: The connection is lost: also when the server closed it because nothing was heard in a transaction for too long.
+_GONE = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
 
 
 class PostgresStore:
@@ -182,7 +184,7 @@ def _faults() -> Iterator[None]:
         raise Busy(str(error)) from error
     except errors.UniqueViolation as error:
         raise Taken(str(error)) from error
-    except psycopg.OperationalError as error:
+    except _GONE as error:
         raise Gone(str(error)) from error
 
 

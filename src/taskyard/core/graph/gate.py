@@ -69,7 +69,7 @@ def hear(edge: EdgeState, on: On, tell: Tell, under_way: bool = False) -> EdgeSt
 
 
 def shift(edges: Edges, on: On, source: State, target: State) -> Edges:
-    """Count the edges of a task that listens anew, after the prerequisite of one of them went on."""
+    """Count the edges of a task anew, after the prerequisite of one of them went on."""
     awaited, met, broken, impossible = change = _SHIFTS[on, source, target]
     if change is _STILL:
         return edges
@@ -101,7 +101,7 @@ def signals(state: State, asked: Signal | None, graph_canceled: bool = False) ->
     return (Signal.MEND, asked) if asked else (Signal.MEND,)
 
 
-#: Whose edges follow their prerequisites. Whoever is under way or ended is told nothing, and asks afresh when rerun.
+#: Who goes where its edges want it. Whoever is under way or ended counts what they know, and goes by it when rerun.
 LISTENING = BEHIND | {State.SKIPPED}
 _KNOWN = {
     (on, state): _HEARD[told, on] if (told := heard(state)) else EdgeState.AWAITED for on, state in product(On, State)

@@ -70,7 +70,7 @@ class _Look:
         if not self.readable:
             return ()
         if type(container) is list:
-            return enumerate(container)
+            return () if _is_plain(container) else enumerate(container)
         return self.items(container)  # type: ignore[arg-type]
 
     def items(self, mapping: dict[str, object]) -> Iterable[tuple[str, object]]:
@@ -110,3 +110,12 @@ class _Look:
         """Note a fault that makes reading on pointless."""
         self.faults.add(at, message)
         self.readable = False
+
+
+def _is_plain(items: list[object]) -> bool:
+    """Tell whether a list holds nothing but texts in which nothing can be wrong, as most lists do."""
+    try:
+        text = "".join(items)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return text.isascii() and "\0" not in text

@@ -26,7 +26,7 @@ class Handler:
     """A `failure` or `always` dependent, as the task it may handle sees it."""
 
     state: State
-    ran_for: int | None = None  # the round of that task in which this one last ran to its end
+    ran_for: int | None = None  # the round of that task whose failure was there when this one last ran to its end
 
 
 @value
@@ -93,14 +93,22 @@ def handling(handlers: Handlers) -> Handling:
 
 def counted(handler: Handler, round: int) -> Handlers:
     """Say what one handler adds for a failure in this round; what it did for an earlier failure does not count."""
-    # A handler behind a blocked task still gives hope here; once the graph settles, `verdict` sees through it.
-    hoped = handler.state in ACTIVE or handler.state is State.UNSCHEDULED
-    return Handlers(ran=int(handler.ran_for == round and handler.state in ENDED), hoped=int(hoped))
+    ran = handler.ran_for == round and handler.state in ENDED
+    return Handlers(ran=int(ran), hoped=int(handler.state in _HOPED))
+
+
+def matters(source: State, target: State) -> bool:
+    """Whether a move of a handler can change what it adds: not while it only comes closer to running."""
+    return not (source in _HOPED and target in _HOPED)
 
 
 def unhandled(state: State, handlers: Handlers) -> bool:
     """Whether a task in `state` counts as a failure that nobody deals with."""
     return state in UNSUCCESSFUL and handling(handlers) is Handling.UNHANDLED
+
+
+#: May still run. One behind a blocked task gives hope too; once the graph settles, `verdict` sees through it.
+_HOPED = ACTIVE | {State.UNSCHEDULED}
 
 
 def tally(members: Mapping[str, Member], handlers: Mapping[str, Sequence[Handler]]) -> Tally:

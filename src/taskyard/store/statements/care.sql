@@ -42,8 +42,10 @@ SELECT e.dependent_id, e.on_end,
                     AND n.cursor <= e.dependent_id ORDER BY n.id LIMIT 1), p.state), COUNT(*)
   FROM edge e JOIN task p ON p.id = e.prerequisite_id WHERE e.dependent_id IN (:ids) GROUP BY 1, 2, 3;
 
--- survey_handlers(ids: ints, success: text, tell: text): how many handlers of tasks have heard of them, by state and round.
-SELECT h.prerequisite_id, d.state, h.ran_for, COUNT(*)
+-- survey_handlers(ids: ints, success: text, tell: text): how many handlers of tasks have heard of them, by the state that these have heard, and round.
+SELECT h.prerequisite_id,
+       COALESCE((SELECT n.source FROM note n WHERE n.task_id = h.dependent_id AND n.kind <> :tell
+                    AND n.cursor <= h.prerequisite_id ORDER BY n.id LIMIT 1), d.state), h.ran_for, COUNT(*)
   FROM (SELECT prerequisite_id, dependent_id, MAX(ran_for) AS ran_for FROM edge
          WHERE prerequisite_id IN (:ids) AND on_end <> :success GROUP BY prerequisite_id, dependent_id) h
        JOIN task d ON d.id = h.dependent_id
@@ -51,10 +53,10 @@ SELECT h.prerequisite_id, d.state, h.ran_for, COUNT(*)
                       AND n.cursor <= h.dependent_id)
  GROUP BY 1, 2, 3;
 
--- survey_tellings(ids: ints, tell: text): how many notes to tell the dependents of tasks are open, and what the latest tells.
+-- survey_tellings(ids: ints, tell: text): how many notes about what tasks have to tell are open, and what the latest tells dependents.
 SELECT c.task_id, c.notes, n.target
-  FROM (SELECT task_id, COUNT(*) AS notes, MAX(id) AS latest FROM note
-         WHERE task_id IN (:ids) AND kind = :tell GROUP BY task_id) c JOIN note n ON n.id = c.latest;
+  FROM (SELECT task_id, COUNT(*) AS notes, MAX(CASE WHEN kind = :tell THEN id END) AS latest FROM note
+         WHERE task_id IN (:ids) GROUP BY task_id) c LEFT JOIN note n ON n.id = c.latest;
 
 -- survey_attempts(ids: ints, task_id: int, number: int, count: int): the attempts of tasks, in pages.
 SELECT task_id, number, bot_id, fence, round, slice_index, claimed_ms, ended_ms, signal, reason, exit_code FROM attempt

@@ -8,7 +8,7 @@ SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM no
 -- look_note(id: int): one note, kept from others until the transaction ends.
 SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM note WHERE id = :id FOR UPDATE;
 
--- notes_about(tasks: ints): the notes to tell the dependents of these tasks, in order.
+-- notes_about(tasks: ints): the notes about what these tasks have to tell, in order.
 SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM note WHERE task_id IN (:tasks) ORDER BY id;
 
 -- notes_in(graph_id: int, kind: text): the notes of one kind about a graph, in order, kept from others.

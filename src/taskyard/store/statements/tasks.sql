@@ -77,6 +77,9 @@ SELECT label, id FROM task_definition WHERE graph_id = :graph_id AND label IN (:
 -- tasks_in(graph_id: int, states: texts, after: int, count: int): some tasks of a graph, in pages.
 SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND state IN (:states) ORDER BY id LIMIT :count;
 
+-- tasks_window(graph_id: int, after: int, count: int): the next tasks of a graph, wherever they are.
+SELECT id, state FROM task WHERE graph_id = :graph_id AND id > :after ORDER BY id LIMIT :count;
+
 -- roots_in(graph_id: int, state: text, after: int, count: int): tasks of a graph and whether they wait for nobody, in pages.
 SELECT id, CASE WHEN state = :state AND hidden = 0 AND awaited + broken + impossible = 0 THEN 1 ELSE 0 END
   FROM task WHERE graph_id = :graph_id AND id > :after ORDER BY id LIMIT :count;

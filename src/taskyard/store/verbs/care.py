@@ -136,11 +136,11 @@ class DealtRow:
 
 @dataclass(frozen=True, slots=True)
 class TellingRow:
-    """How many notes to tell the dependents of a task are open, and what the latest tells."""
+    """How many notes about what a task has to tell are open, and what the latest tells its dependents."""
 
     task: int
     notes: int
-    target: State
+    target: State | None  # None: its dependents know everything
 
 
 class Care:
@@ -208,9 +208,9 @@ class Care:
         return [DealtRow(row[0], _STATES[row[1]], row[2], row[3]) for row in found]
 
     def tellings(self, ids: Collection[int], tell: str) -> list[TellingRow]:
-        """Count the open notes to tell the dependents of tasks."""
+        """Count the open notes about what tasks have to tell; those of the kind `tell` are for dependents."""
         found = self._session.rows("survey_tellings", ids, tell) if ids else []
-        return [TellingRow(row[0], row[1], _STATES[row[2]]) for row in found]
+        return [TellingRow(row[0], row[1], _STATES.get(row[2])) for row in found]
 
     def attempts(self, ids: Collection[int], task: int, number: int, count: int) -> list[TriedRow]:
         """Read the attempts of tasks, in pages by task and number."""

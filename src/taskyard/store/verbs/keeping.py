@@ -164,16 +164,16 @@ class Notes:
         return found[0] if found else None
 
     def about(self, tasks: Collection[int]) -> list[Note]:
-        """Read the notes to tell the dependents of tasks, in order."""
+        """Read the notes about what tasks have to tell, in order."""
         return notes_of(self._session.rows("notes_about", tasks)) if tasks else []
 
     def in_graph(self, graph: int, kind: str) -> list[Note]:
         """Read the notes of one kind about a graph; nobody else takes them up before this transaction ends."""
         return notes_of(self._session.rows("notes_in", graph, kind))
 
-    def first(self, graph: int, kind: str) -> Note | None:
-        """Read the first note of one kind about a graph."""
-        found = notes_of(self._session.rows("first_note", graph, kind))
+    def first(self, graph: int, kind: str, but: Collection[int] = ()) -> Note | None:
+        """Read the first note of one kind about a graph, but for those about some tasks."""
+        found = notes_of(self._session.rows("first_note", graph, kind, but))
         return found[0] if found else None
 
     def old(self, kind: str, before: int, count: int) -> list[Note]:

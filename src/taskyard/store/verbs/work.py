@@ -6,6 +6,7 @@ from enum import IntEnum, auto
 from itertools import accumulate
 from typing import Final
 
+from taskyard.core.machine import FINAL
 from taskyard.core.values import value
 from taskyard.core.words import Millis, On, State
 from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
@@ -103,6 +104,10 @@ class Tasks:
         """Name tasks of a graph that are in one of `states`, with ids beyond `after`."""
         found = self._session.rows("tasks_in", graph, [str(state) for state in states], after, count)
         return [row[0] for row in found]
+
+    def window(self, graph: int, after: int, count: int) -> list[tuple[int, State]]:
+        """Read where the next tasks of a graph are, with ids beyond `after`: what it costs follows from `count`."""
+        return [(row[0], _STATES[row[1]]) for row in self._session.rows("tasks_window", graph, after, count)]
 
     def roots(self, graph: int, state: State, after: int, count: int) -> list[tuple[int, bool]]:
         """Name `count` tasks of a graph beyond `after`, and tell of each whether it is in `state` and awaits nobody."""
@@ -260,8 +265,17 @@ class Edges:
 
     def into(self, dependents: Collection[int]) -> list[InEdge]:
         """Read the in-edges of tasks, and where their prerequisites are."""
-        found = self._session.rows("prerequisites", dependents) if dependents else []
-        return [InEdge(row[0], row[1], _ONS[row[2]], row[3], _STATES[row[4]], row[5]) for row in found]
+        return _in_edges(self._session.rows("prerequisites", dependents)) if dependents else []
+
+    def dealt(self, dependents: Collection[int]) -> list[InEdge]:
+        """Read those in-edges of tasks over which they can deal with a failure that is there or may come."""
+        if not dependents:
+            return []
+        return _in_edges(self._session.rows("dealt", dependents, On.SUCCESS.value, [state.value for state in FINAL]))
+
+    def page_into(self, dependent: int, cursor: int, count: int) -> list[InEdge]:
+        """Read at most `count` in-edges of one task, from prerequisites from `cursor` on."""
+        return _in_edges(self._session.rows("prerequisites_from", dependent, cursor, count))
 
     def note_ran(self, rows: Sequence[Row]) -> None:
         """Keep for which round of its prerequisite a handler ran: prerequisite, dependent, on, round."""
@@ -270,6 +284,10 @@ class Edges:
 
 def _edges(rows: Sequence[Row]) -> list[EdgeRow]:
     return [EdgeRow(row[0], row[1], _ONS[row[2]], row[3]) for row in rows]
+
+
+def _in_edges(rows: Sequence[Row]) -> list[InEdge]:
+    return [InEdge(row[0], row[1], _ONS[row[2]], row[3], _STATES[row[4]], row[5]) for row in rows]
 
 
 @value

@@ -1,0 +1,54 @@
+"""Wishes that reach further than one transaction looks.
+
+How far is found out by a look at the store, on the thread of whoever asks, while everybody else goes on; a transaction
+of its own then does what fits, and promises the rest.
+"""
+
+from typing import Final, TypeAlias
+
+from taskyard.engine.failpoints import Boundary
+from taskyard.engine.loop import Loop
+from taskyard.engine.passage import Passage
+from taskyard.engine.stillness import stillness
+from taskyard.engine.troubles import Unavailable, outages
+from taskyard.lifecycle import cancel, rerun
+from taskyard.lifecycle.answers import keyed
+from taskyard.lifecycle.commands import Cancel, Rerun
+from taskyard.lifecycle.outcomes import Asked, Done, Far, Refusal
+from taskyard.lifecycle.reach import Found
+from taskyard.store.opening import Store
+
+Wished: TypeAlias = Done | Asked | Refusal
+#: How often a graph is looked at again that was extended meanwhile.
+TRIES_MAX: Final = 5
+
+
+class Wishing:
+    """Goes as far as a wish reaches."""
+
+    def __init__(self, loop: Loop, store: Store) -> None:
+        self._loop = loop
+        self._store = store
+
+    def go(self, command: Cancel | Rerun) -> Wished:
+        """Carry out a wish that was answered with `Far`."""
+        for _ in range(TRIES_MAX):
+            answer = self._try(command, self._find(command))
+            if not isinstance(answer, Far):
+                return answer
+        raise Unavailable(f"the graph was extended {TRIES_MAX} times while it was looked at")
+
+    def _find(self, command: Cancel | Rerun) -> Found:
+        with stillness():
+            with outages(), self._store.read() as txn:
+                seen = cancel.find(txn, command) if isinstance(command, Cancel) else rerun.find(txn, command)
+            return seen.cut()
+
+    def _try(self, command: Cancel | Rerun, found: Found) -> Wished | Far:
+        def act(passage: Passage) -> Wished | Far:
+            passage.promised = True
+            if isinstance(command, Cancel):
+                return keyed(passage, [command], lambda corridor, ones: cancel.cancel(corridor, ones, found))[0]
+            return keyed(passage, [command], lambda corridor, ones: rerun.rerun(corridor, ones, found))[0]
+
+        return self._loop.transact(act, Boundary.BATCH)

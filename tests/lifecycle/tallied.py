@@ -1,0 +1,66 @@
+"""A store that counts: how many rows each of its transactions reads and writes, by the name of the statement.
+
+What a transaction costs follows from that, on any machine; so a bound on it can be tested without a clock.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from taskyard.store.opening import Store
+from taskyard.store.sessions import Session
+from taskyard.store.txn import Txn
+
+#: The statements that read edges.
+EDGES = {"dealt", "dependents", "dependents_from", "edges_beyond", "prerequisites", "prerequisites_from"}
+#: The statements that write tasks that moved.
+MOVES = {"carry_ended", "carry_ready", "carry_sent", "carry_started", "carry_tasks"}
+
+
+class Tallied:
+    """A real store, and what its transactions did, one count for each that was committed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.url = store.url
+        self.written: list[Counter[str]] = []
+
+    @contextmanager
+    def write(self) -> Iterator[Txn]:
+        counts: Counter[str] = Counter()
+        with self._store.write() as txn:
+            session: Any = txn.tasks._session
+            yield Txn(cast("Session", _Counting(session, counts)))
+        self.written.append(counts)
+
+    @contextmanager
+    def read(self) -> Iterator[Txn]:
+        with self._store.read() as txn:
+            yield txn
+
+    def close(self) -> None:
+        self._store.close()
+
+    def most(self, names: set[str]) -> int:
+        """Say how many rows the busiest transaction since the last question had of some statements."""
+        written, self.written = self.written, []
+        return max((sum(one[name] for name in names) for one in written), default=0)
+
+
+class _Counting:
+    """A session that counts the rows of each statement, whichever way that is carried out."""
+
+    def __init__(self, session: Session, counts: Counter[str]) -> None:
+        self._session = session
+        self._counts = counts
+
+    def __getattr__(self, way: str) -> Callable[..., Any]:
+        carry_out: Callable[..., Any] = getattr(self._session, way)
+
+        def counting(name: str, *said: Any) -> Any:
+            found = carry_out(name, *said)
+            self._counts[name] += max(0, found) if way == "run" else len(found if way == "rows" else said[0])
+            return found
+
+        return counting

@@ -1,0 +1,248 @@
+"""How failures hear of those who deal with them: only what matters, and page by page where there are too many."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from taskyard.core.graph.verdict import Handlers
+from taskyard.core.words import GraphState, Signal, State
+from taskyard.lifecycle import care, dealing, moves, telling
+from taskyard.lifecycle.cancel import cancel
+from taskyard.lifecycle.commands import Cancel, Report, Rerun
+from taskyard.lifecycle.hearing import DEAL, RAN
+from taskyard.lifecycle.move import Move
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Asked, Done, Lease
+from taskyard.lifecycle.rerun import rerun
+from taskyard.lifecycle.resolve import resolve
+from taskyard.store.sessions import Busy
+from tests.lifecycle.grounds import Grounds, node
+from tests.lifecycle.tallied import EDGES, Tallied
+from tests.lifecycle.yard import Labels
+
+#: How many edges fit into one transaction here, and more prerequisites than fit into two.
+FITS, MANY = 10, 25
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "TOLD_MAX", FITS)
+    monkeypatch.setattr(telling, "PAGE_MAX", FITS)
+    monkeypatch.setattr(dealing, "PAGE_MAX", FITS)
+
+
+def cleanup(yard: Grounds, join: str = "all") -> Labels:
+    """A task that comes after many others, however they end."""
+    names = [f"t{place}" for place in range(MANY)]
+    labels = yard.submit({"tasks": {**{name: node() for name in names}, "clean": node(always=names, join=join)}})
+    yard.hello("rack1")
+    return labels
+
+
+def test_a_handler_that_ends_while_its_failure_is_tried_again_has_not_dealt_with_the_next(yard: Grounds) -> None:
+    labels = yard.submit({"tasks": {"a": node(), "deal": node(failure=["a"])}})
+    yard.hello("rack1")
+    yard.end("rack1", yard.claim("rack1")[0], Signal.FAIL)
+    deal = yard.start("rack1", labels, 1)["deal"]
+    yard.rerun(labels["a"])
+    again = yard.start("rack1", labels, 1)["a"]
+    yard.end("rack1", deal)
+    yard.end("rack1", again, Signal.FAIL)
+    assert yard.words(labels) == {"a": "failed", "deal": "successful"}
+    assert yard.graph(labels.graph).state is GraphState.BLOCKED
+
+
+def test_a_handler_that_ended_before_a_failure_has_not_dealt_with_it(yard: Grounds) -> None:
+    labels = yard.submit({"tasks": {"a": node(), "b": node(), "deal": node(always=["a", "b"], join="any")}})
+    yard.hello("rack1")
+    both = yard.start("rack1", labels, 2)
+    yard.end("rack1", both["a"])
+    yard.end("rack1", yard.start("rack1", labels, 1)["deal"])
+    yard.end("rack1", both["b"], Signal.FAIL)
+    assert yard.graph(labels.graph).state is GraphState.BLOCKED
+
+
+def handlers(yard: Grounds, labels: Labels, *names: str) -> list[Handlers]:
+    return [yard.task(labels[name]).handlers for name in names]
+
+
+def in_key_order(labels: Labels) -> list[str]:
+    """Name the prerequisites in the order in which they are told."""
+    return sorted((name for name in labels if name != "clean"), key=lambda name: labels[name])
+
+
+def consult(yard: Grounds) -> None:
+    """Have every number counted afresh, with notes open."""
+    with yard.store.read() as txn:
+        assert care.doctor(txn, yard.now) == []
+
+
+def end(corridor: Corridor, lease: Lease) -> None:
+    resolve(corridor, [("rack1", Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED))])
+
+
+def kinds(yard: Grounds) -> list[str]:
+    return [note.kind for note in yard.notes()]
+
+
+def test_no_transaction_of_a_cleanup_of_many_reads_more_edges_than_fit(yard: Grounds) -> None:
+    yard.store = tallied = Tallied(yard.store)
+    labels = cleanup(yard)
+    yard.run("rack1", labels, "t3", "t7", "t20")
+    yard.keep_promises()
+    tallied.most(EDGES)
+    (lease,) = yard.start("rack1", labels).values()
+    assert tallied.most(EDGES) == 0  # who comes closer to running adds what it added before
+    yard.end("rack1", lease)
+    assert kinds(yard) == [RAN]
+    assert yard.verdict(labels) == "running"
+    yard.keep_promises()
+    assert 0 < tallied.most(EDGES) <= FITS + 1
+    assert handlers(yard, labels, "t3", "t7", "t20", "t0") == [Handlers(ran=1)] * 3 + [Handlers()]
+    assert yard.verdict(labels) == "finished"
+
+
+def test_a_cleanup_of_few_is_told_of_at_once_and_reads_no_edge_of_what_ended_well(yard: Grounds) -> None:
+    yard.store = tallied = Tallied(yard.store)
+    labels = yard.submit({"tasks": {"a": node(), "b": node(), "c": node(), "clean": node(always=["a", "b", "c"])}})
+    yard.hello("rack1")
+    yard.run("rack1", labels, "b")
+    (lease,) = yard.start("rack1", labels).values()
+    tallied.most(EDGES)
+    yard.end("rack1", lease)
+    assert tallied.most(EDGES) == 1  # that of b
+    assert yard.verdict(labels) == "finished"
+
+
+def test_the_dependents_of_a_cleanup_do_not_wait_for_those_it_dealt_with(yard: Grounds) -> None:
+    names = [f"t{place}" for place in range(MANY)]
+    nodes = {**{name: node() for name in names}, "clean": node(always=names), "next": node("clean")}
+    labels = yard.submit({"tasks": nodes})
+    yard.hello("rack1")
+    yard.run("rack1", labels)
+    yard.keep_promises()
+    yard.run("rack1", labels)
+    assert kinds(yard) == [RAN]
+    assert yard.words(labels)["next"] == "waiting"
+
+
+def test_what_fails_while_it_has_not_heard_of_a_run_still_counts_it(yard: Grounds) -> None:
+    labels = cleanup(yard, join="any")
+    first, *_, last = in_key_order(labels)
+    leases = yard.start("rack1", labels)
+    yard.fail("rack1", leases[first])
+    yard.run("rack1", labels)
+    assert kinds(yard) == [RAN]
+    assert yard.take_up(yard.notes()[0]) is False
+    yard.fail("rack1", leases[last])
+    assert handlers(yard, labels, first, last) == [Handlers(ran=1), Handlers(hoped=1)]
+    consult(yard)
+    yard.keep_promises()
+    assert handlers(yard, labels, first, last) == [Handlers(ran=1), Handlers(ran=1)]
+    assert yard.graph(labels.graph).tally.unhandled == 0
+
+
+def test_later_moves_of_a_handler_are_told_after_the_earlier_ones(yard: Grounds) -> None:
+    labels = cleanup(yard, join="any")
+    first, *_, last = in_key_order(labels)
+    leases = yard.start("rack1", labels)
+    for label in (first, last):
+        yard.fail("rack1", leases[label])
+    yard.cancel(labels["clean"])
+    assert yard.take_up(yard.notes()[0]) is False
+    assert handlers(yard, labels, first, last) == [Handlers(), Handlers(hoped=1)]
+    assert yard.graph(labels.graph).tally.unhandled == 2  # the first one and the cleanup itself
+    consult(yard)
+    yard.rerun(labels["clean"])
+    assert kinds(yard) == [DEAL, DEAL]
+    assert [yard.take_up(yard.notes()[-1]) for _ in range(5)] == [False] * 4 + [True]
+    assert handlers(yard, labels, first, last) == [Handlers(hoped=1)] * 2
+    consult(yard)
+
+
+def test_who_shares_a_transaction_shares_what_fits_and_later_moves_wait_for_what_did_not(yard: Grounds) -> None:
+    names = [f"t{place}" for place in range(FITS)]
+    nodes = {**{name: node() for name in names}, "one": node(failure=names), "two": node(failure=names)}
+    labels = yard.submit({"tasks": nodes})
+    yard.cancel(labels["t0"])
+    assert handlers(yard, labels, "t0") == [Handlers(hoped=2)]
+    yard.do(lambda corridor: cancel(corridor, [Cancel(labels[label]) for label in ("one", "two")]))
+    assert [(note.kind, note.task) for note in yard.notes()] == [(DEAL, labels["two"])]
+    assert handlers(yard, labels, "t0") == [Handlers(hoped=1)]
+    yard.rerun(labels["two"])
+    assert kinds(yard) == [DEAL, DEAL]
+    consult(yard)
+    yard.keep_promises()
+    assert handlers(yard, labels, "t0") == [Handlers(hoped=1)]
+
+
+def test_a_run_does_not_count_for_a_failure_that_came_after_it(yard: Grounds) -> None:
+    labels = cleanup(yard)
+    last = in_key_order(labels)[-1]
+    yard.run("rack1", labels, last)
+    yard.keep_promises()
+    yard.run("rack1", labels)
+    assert kinds(yard) == [RAN]
+    assert yard.rerun(labels[last]) == Asked(labels[last], 0, promised=True)
+    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
+    consult(yard)
+    yard.keep_promises()
+    yard.run("rack1", labels, last)
+    assert yard.task(labels[last]).life.round == 2
+    assert handlers(yard, labels, last) == [Handlers()]
+    assert yard.verdict(labels) == "blocked"
+
+
+def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    yard = Grounds(postgres_url)
+    labels = cleanup(yard)
+    yard.run("rack1", labels, "t0")
+    yard.keep_promises()
+    lease = yard.start("rack1", labels)["clean"]
+
+    def rerun_while_the_cleanup_ends(corridor: Corridor) -> None:
+        send = corridor.send
+
+        def end_first(moves: Sequence[Move] = ()) -> None:
+            yard.end("rack1", lease)
+            assert kinds(yard) == [RAN]
+            send(moves)
+
+        monkeypatch.setattr(corridor, "send", end_first)
+        assert rerun(corridor, [Rerun(labels["t0"])]) == [Done(labels["t0"], State.WAITING)]
+
+    with pytest.raises(Busy, match="ended meanwhile"):
+        yard.do(rerun_while_the_cleanup_ends)
+    assert yard.rerun(labels["t0"]) == Asked(labels["t0"], 0, promised=True)
+    yard.keep_promises()
+    yard.run("rack1", labels, "t0")
+    assert handlers(yard, labels, "t0") == [Handlers()]
+    yard.close()
+
+
+def test_a_run_that_ends_with_a_rerun_in_one_transaction_does_not_count_for_the_new_round(yard: Grounds) -> None:
+    labels = cleanup(yard)
+    yard.run("rack1", labels, "t0")
+    yard.keep_promises()
+    lease = yard.start("rack1", labels)["clean"]
+    with yard.corridor() as corridor:
+        rerun(corridor, [Rerun(labels["t0"])])
+        end(corridor, lease)
+    yard.keep_promises()
+    yard.run("rack1", labels, "t0")
+    assert handlers(yard, labels, "t0") == [Handlers()]
+    assert yard.verdict(labels) == "blocked"
+
+
+def test_a_graph_that_is_canceled_needs_to_know_nothing_of_runs(yard: Grounds) -> None:
+    labels = cleanup(yard)
+    yard.run("rack1", labels, *in_key_order(labels)[:2])
+    yard.keep_promises()
+    extra = yard.graph(labels.graph)
+    yard.run("rack1", labels)
+    assert kinds(yard) == [RAN]
+    yard.cancel(graph=extra.id)
+    assert yard.take_up(yard.notes()[0]) is True
+    assert yard.notes() == []
+    assert yard.graph(labels.graph).tally.active == 0
+    consult(yard)
