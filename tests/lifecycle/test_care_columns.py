@@ -71,7 +71,12 @@ MENDED: dict[str, list[Spoil]] = {
     "task.fence": [task("fence", "long", 5), task("fence", "long", "fence + 1"), task("fence", "later", 3)],
     # what others told it,
     "task.awaited": [task("awaited", "later", 2), task("awaited", "long", 2), task("awaited", "ended", 1)],
-    "task.met": [task("met", "later", 2), task("met", "deaf", 1), task("met", "cure", 3)],
+    "task.met": [
+        task("met", "later", 2),
+        task("met", "deaf", 1),
+        task("met", "cure", 3),
+        ("UPDATE task SET met = 0, awaited = 1 WHERE id = {cure}", {("task", "met"), ("task", "awaited")}),
+    ],
     "task.broken": [task("broken", "after", 2)],
     "task.impossible": [task("impossible", "after", 1)],
     "task.handlers_ran": [task("handlers_ran", "boom", 1)],

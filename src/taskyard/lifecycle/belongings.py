@@ -70,6 +70,12 @@ def mend(txn: Txn, task: TaskRow, known: Evidence) -> list[Finding]:
     return found
 
 
+def edges_to_mend(task: TaskRow, known: Evidence) -> set[tuple[tuple[int, str], int | None]]:
+    """Give the in-edges of a task that are there and should not be so, and those that should be and are not there."""
+    have = known.edges[task.id]
+    return set(have.items() ^ known.wanted.get(task.id, have).items())
+
+
 def _graphs(task: TaskRow, known: Evidence) -> Iterator[Finding]:
     graph, asked = graph_of(task, known), known.asked.get(task.id)
     if graph is None:
@@ -99,11 +105,10 @@ def _edges(task: TaskRow, known: Evidence) -> Iterator[Finding]:
 
 
 def _mend_edges(txn: Txn, task: TaskRow, known: Evidence) -> None:
-    have, want = known.edges[task.id], known.wanted.get(task.id)
-    if want is None or want == have:
-        return
-    gone = [(prerequisite, task.id, on) for prerequisite, on in have if (prerequisite, on) not in want]
-    txn.care.mend_edges([(id, task.id, on, ran_for) for (id, on), ran_for in want.items()], gone)
+    want, wrong = known.wanted.get(task.id, {}), edges_to_mend(task, known)
+    there = [(id, task.id, on, ran_for) for (id, on), ran_for in want.items() if ((id, on), ran_for) in wrong]
+    gone = [(id, task.id, on) for (id, on), _ in wrong if (id, on) not in want]
+    txn.care.mend_edges(there, gone)
 
 
 def _mutexes(task: TaskRow, known: Evidence) -> dict[str, Value]:

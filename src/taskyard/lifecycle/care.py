@@ -47,13 +47,17 @@ def doctor(txn: Txn, now: Millis) -> list[Finding]:
 def repair(transact: Transact, findings: Iterable[Finding], actor: str = "") -> int:
     """Mend what can be mended; say how many findings that were."""
     mendable = [one for one in findings if one.mendable]
-    tasks = sorted({int(one.subject) for one in mendable if one.kind in finding.OF_TASKS})
+    tasks = {int(one.subject) for one in mendable if one.kind in finding.OF_TASKS}
+    graphs = {int(one.subject) for one in mendable if one.kind == finding.GRAPH}
     # First what numbers follow from, then every row on its own, then the graphs, which follow from them; moves come
     # last, when all numbers are good.
-    for step in (_mend_belongings, _mend_tasks):
-        for page in _pages(tasks):
-            transact(lambda corridor, step=step, page=page: step(corridor, page, actor))  # type: ignore[misc]
-    for graph in sorted({int(one.subject) for one in mendable if one.kind == finding.GRAPH}):
+    handled: dict[int, int] = {}
+    for page in _pages(tasks):
+        transact(lambda corridor, page=page: handled.update(_mend_belongings(corridor, page, actor)))  # type: ignore[misc]
+    tasks.update(handled)
+    for page in _pages(tasks):
+        transact(lambda corridor, page=page: _mend_tasks(corridor, page, actor))  # type: ignore[misc]
+    for graph in sorted(graphs.union(handled.values())):
         transact(lambda corridor, graph=graph: _mend_graph(corridor, graph, actor))  # type: ignore[misc]
     for page in _pages(tasks):
         transact(lambda corridor, page=page: _ask(corridor, page, actor))  # type: ignore[misc]
@@ -75,18 +79,22 @@ def _found(txn: Txn, now: Millis) -> Iterator[Finding]:
 # Tasks, and what belongs to them.
 
 
-def _mend_belongings(corridor: Corridor, ids: Sequence[int], actor: str) -> None:
-    """Write the rows beside tasks as they should be, while neither they nor what they wait for can move."""
+def _mend_belongings(corridor: Corridor, ids: Sequence[int], actor: str) -> dict[int, int]:
+    """Write the rows beside tasks as they should be, while neither they nor what they wait for can move.
+
+    Say whose handlers have to be counted again for that, and in which graphs.
+    """
     tasks, known, _ = _gathered(corridor, ids)
-    moved = {id for task, edges in known.wanted.items() if edges != known.edges[task] for id, _ in edges}
-    if moved:
-        corridor.txn.care.hold_tasks(sorted(moved))
+    handled = {id: task.graph_id for task in tasks for (id, _), _ in belongings.edges_to_mend(task, known)}
+    if handled:
+        corridor.txn.care.hold_tasks(sorted(handled))
         tasks, known, _ = _gathered(corridor, ids)
     for task in tasks:
         found = belongings.mend(corridor.txn, task, known)
         _audit(corridor, found, actor)
         if found:
             corridor.stirred.append(task.id)
+    return handled
 
 
 def _mend_tasks(corridor: Corridor, ids: Sequence[int], actor: str) -> None:
@@ -222,9 +230,10 @@ def _audit(corridor: Corridor, findings: Iterable[Finding], actor: str) -> None:
         corridor.audit(actor, REPAIR, int(one.subject) if one.is_keyed else NO_SUBJECT, str(one))
 
 
-def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(ids), PAGE_MAX):
-        yield ids[start : start + PAGE_MAX]
+def _pages(ids: Iterable[int]) -> Iterator[Sequence[int]]:
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), PAGE_MAX):
+        yield ordered[start : start + PAGE_MAX]
 
 
 __all__ = ["FINDINGS_MAX", "Finding", "doctor", "repair"]
