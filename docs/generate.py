@@ -62,7 +62,8 @@ def fields() -> str:
 
 def commands() -> str:
     """List what every field of every command takes."""
-    beside = [["beside a document", f"`{name}`", reader.takes] for name, reader in scrutiny.BESIDE.items()]
+    others = {"beside a document": scrutiny.BESIDE, "of a limit": scrutiny.LIMITS}
+    beside = [[said, f"`{name}`", one.takes] for said, table in others.items() for name, one in table.items()]
     tables = scrutiny.FIELDS.items()
     rows = ([f"`{kind.__name__}`", f"`{name}`", one.takes] for kind, table in tables for name, one in table.items())
     return _table(["command", "field", "takes"], [*rows, *beside])

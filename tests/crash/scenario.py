@@ -20,6 +20,7 @@ from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Renewal, R
 from taskyard.lifecycle.outcomes import Code, Lease, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
+from taskyard.store.txn import Txn
 from tests.crash.journal import Journal
 from tests.engine.rig import TURNS_MAX, FakeClock, graph, noop, task
 
@@ -30,6 +31,8 @@ LARGE: Final = 12
 STEP_MS: Final = 3 * SWEEP_MS
 #: A day that is not over after so many polls never will be.
 POLLS_MAX: Final = 60
+#: A number that nothing has.
+WRONG: Final = 99
 #: A word that is no answer: the load was left half-done on purpose.
 ABANDONED: Final = "abandoned"
 
@@ -100,6 +103,22 @@ class Player:
         answer = self.ask(type(command).__name__, lambda: act(command), command=command)  # type: ignore[arg-type]
         assert not isinstance(answer, Refusal), answer
 
+    def limit(self, pool: str, capacity: int | None) -> None:
+        answer = self.ask("set_pool", lambda: self.engine.set_pool(pool, capacity, actor="ann"), pool=pool)
+        assert answer is None, answer
+
+    def spoil(self, graph_id: str) -> None:
+        """Make numbers wrong: of every task of a graph, of the graph itself, of a bot and of the service."""
+        graph = int(graph_id, 16)
+        with self.engine.store.read() as txn:
+            tasks = sorted(id for id, *_ in txn.tasks.definitions_of(graph))
+        self.ask(
+            "spoil", lambda: self.engine.transact(lambda passage: _spoil(passage.txn, graph)), tasks=tasks, graph=graph
+        )
+
+    def repair(self) -> None:
+        self.ask("repair", lambda: self.engine.repair(self.engine.doctor(), "ann"))
+
     def labels(self) -> dict[int, str]:
         with self.engine.store.read() as txn:
             return {id: label for one in self.graphs for id, label, _, _ in txn.tasks.definitions_of(one)}
@@ -137,6 +156,16 @@ class Player:
         finally:
             for pages in (self.engine._submitting._pages, self.engine._extending._pages):
                 pages.__dict__.pop("_rows", None)
+
+
+def _spoil(txn: Txn, graph: int) -> None:
+    (record,) = txn.graphs.look([graph])
+    counts = (record.tally.active, WRONG, record.tally.unhandled, record.events)
+    txn.graphs.turn([(graph, str(record.state), *counts, 0)])
+    tasks = txn.care.hold_tasks([id for id, *_ in txn.tasks.definitions_of(graph)])
+    txn.care.mend_tasks([task._replace(priority=WRONG) for task in tasks])
+    txn.bots.count_events([("b1", WRONG)])
+    txn.queues.add([], WRONG)
 
 
 def _first_page(rows: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
@@ -228,8 +257,14 @@ def morning(player: Player, one: Bot, two: Bot) -> None:
 
 
 def noon(player: Player, one: Bot, two: Bot) -> None:
-    """Bots work until there is nothing left but what no bot can run."""
+    """Numbers go wrong and are mended; a pool is limited for a while; bots work until nothing is left for them."""
     player.submit(graph(open=task(dimensions={"pool": "closed"})), graph_id=id_of(4))
+    many = player.submit(large(dimensions={"pool": "default"}), graph_id=id_of(9))
+    player.settle()
+    player.spoil(many)
+    player.repair()
+    player.limit("default", LARGE * LARGE)
+    player.limit("default", None)
     work(player, one, two)
 
 
@@ -270,8 +305,8 @@ def evening(player: Player, one: Bot, two: Bot) -> None:
     player.settle()
 
 
-def large() -> dict[str, object]:
-    return graph(**{f"l{number}": task() for number in range(LARGE)})
+def large(**fields: object) -> dict[str, object]:
+    return graph(**{f"l{number}": task(**fields) for number in range(LARGE)})
 
 
 def work(player: Player, one: Bot, two: Bot) -> None:

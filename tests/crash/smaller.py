@@ -4,11 +4,12 @@ from types import ModuleType
 from typing import Final
 
 from taskyard.engine import extending, intake, pages, submitting
-from taskyard.lifecycle import moves, reach, submit, telling
+from taskyard.lifecycle import agenda, care, moves, reach, submit, telling
 
 #: Where it is written how much fits into one transaction.
 PLACES: Final[tuple[tuple[ModuleType, str], ...]] = (
-    *((module, "PAGE_MAX") for module in (extending, intake, pages, reach, submit, submitting, telling)),
+    *((module, "PAGE_MAX") for module in (care, extending, intake, pages, reach, submit, submitting, telling)),
+    (agenda, "ENTRIES_MAX"),
     (moves, "TOLD_MAX"),
     (reach, "TOLD_MAX"),
 )

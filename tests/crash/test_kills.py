@@ -25,7 +25,7 @@ KILLED = -9
 #: How long the server is away: long enough that leases are spared.
 AWAY_MS = 20_000
 #: Later passages: in the midst of pages,
-PAGES = {"load.page": (2, 3), "note.page": (2, 3), "pass.page": (2, 3)}
+PAGES = {"load.page": (2, 3), "note.page": (2, 3), "pass.page": (2, 3), "limit": (2,), "repair": (2, 3, 4, 5)}
 #: and when there is more to do than at first. What the database adds to these is tested above.
 LATER = {
     "batch": (9, 40), "load.open": (3,), "load.drop": (2,), "own": (3,), "lapse": (7,), "silence": (8,), "forget": (3,),

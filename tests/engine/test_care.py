@@ -8,11 +8,13 @@ from taskyard.core.graph.faults import Fault
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import sources
 from taskyard.core.words import Signal
+from taskyard.engine import failpoints
 from taskyard.engine.engine import Engine
 from taskyard.engine.face import AsyncEngine
-from taskyard.engine.troubles import Unavailable
+from taskyard.engine.troubles import Failed, Unavailable
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.submit import Submitted
+from taskyard.store.verbs.passes import PoolRow
 from taskyard.views.story import Asked, Story, replayed
 from tests.engine.rig import FakeClock, Rig, graph, spoil, task, wide
 
@@ -90,6 +92,23 @@ def test_what_only_a_person_can_mend_is_left(database_url: str) -> None:
         assert engine.doctor() == found
 
 
+def test_a_repair_that_fails_half_way_has_audited_what_it_mended(rig: Rig) -> None:
+    labels = rig.submit(wide(2))
+    spoil(rig.store.url, "UPDATE task SET priority = 7; UPDATE graph SET behind = 9")
+    found = rig.engine.doctor()
+    failpoints.arm("repair.before:raise@3")
+    try:
+        with pytest.raises(Failed):
+            rig.engine.repair(found, "ann")
+    finally:
+        failpoints.arm(None)
+    assert [(one.subject, one.column) for one in rig.engine.doctor()] == [(labels.graph, "behind")]
+    with rig.store.read() as txn:
+        told = {id: [row.action for row in txn.events.audits_of(id, 9)] for id in (labels.graph, *labels.values())}
+    assert told == {labels.graph: ["submit"], **{id: ["repair"] for id in labels.values()}}
+    rig.engine.repair(found, "ann")
+
+
 def test_a_repair_is_several_transactions_of_the_one_writer(rig: Rig) -> None:
     rig.submit(wide(3))
     before = rig.engine.commits
@@ -108,8 +127,13 @@ def test_an_event_loop_can_ask_for_all_of_it(database_url: str) -> None:
         found = await face.doctor()
         assert [one.column for one in found] == ["behind"]
         assert await face.repair(found) == 1
+        assert await face.set_limit("licences", 3) is None
+        assert await face.set_pool("default", from_bots=True) is None
+        await face.set_order("door", greedy=True)
         with engine.store.read() as txn:
             ((id, *_),) = txn.tasks.definitions_of(made.graph)
+            assert (txn.passes.named_limits(), txn.passes.greedy_keys()) == ({"licences": 3}, frozenset({"door"}))
+            assert txn.passes.pools() == [PoolRow("default", None, True)]
         assert told(await face.story(text_of(Key(id)))).birth.graph == made.graph
 
     with Engine.open(database_url) as engine:
@@ -118,6 +142,7 @@ def test_an_event_loop_can_ask_for_all_of_it(database_url: str) -> None:
 
 def test_a_stopped_engine_repairs_nothing(sqlite_url: str) -> None:
     with Engine.open(sqlite_url) as engine:
+        spoil(sqlite_url, "UPDATE service SET queues = 9")
         found = engine.doctor()
     with pytest.raises(Unavailable):
         engine.repair(found)

@@ -8,9 +8,10 @@ import pytest
 from taskyard.core.words import Reason, State
 from taskyard.lifecycle import agenda, contest
 from taskyard.lifecycle.admit import LOCK_MS, Admission
+from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.pools import NO_SUBJECT, PAGE_MAX, enter_contest, set_limit, set_pool
+from taskyard.lifecycle.pools import PAGE_MAX, enter_contest, set_limit, set_pool
 from taskyard.store.verbs.passes import PoolRow
 from tests.lifecycle.gatehouse import Gatehouse, gatehouse
 
@@ -44,6 +45,16 @@ def test_what_limits_admission_is_written_and_audited(yard: Gatehouse) -> None:
         ("ann", "set_order", "k: greedy"),
         ("ann", "set_order", "k: fifo"),
     }
+
+
+def test_what_is_said_again_is_no_news(yard: Gatehouse) -> None:
+    for _ in range(2):
+        yard.pool("p", 4)
+        yard.limit("licences", 5)
+        yard.order("k", greedy=True)
+    with yard.store.read() as txn:
+        notes = [row.note for row in txn.events.audits_of(NO_SUBJECT, 100)]
+    assert notes == ["p: 4", "licences: 5", "k: greedy"]
 
 
 def test_every_change_stirs_the_next_pass(yard: Gatehouse) -> None:
@@ -172,6 +183,8 @@ def test_many_tasks_become_contenders_page_by_page_and_a_repeat_goes_on(yard: Ga
     assert yard.do(lambda corridor: set_pool(corridor, "p", 5, False, "ann")) is True
     assert yard.do(lambda corridor: set_pool(corridor, "p", 5, False, "ann")) is False
     assert yard.do(lambda corridor: enter_contest(corridor, "p")) is False
+    with yard.store.read() as txn:
+        assert [row.note for row in txn.events.audits_of(NO_SUBJECT, 9)] == ["p: 5"]
     with yard.store.read() as txn:
         assert len(txn.passes.contenders(State.WAITING, 0, 10_000)) == len(labels)
     yard.schedule()

@@ -16,7 +16,7 @@ from taskyard.core.words import GraphState, Millis, On, Reason
 from taskyard.lifecycle import promises
 from taskyard.lifecycle import submit as births
 from taskyard.lifecycle.admit import Bounds
-from taskyard.lifecycle.births import OPEN, Rows
+from taskyard.lifecycle.births import OPEN, SHOW, Rows
 from taskyard.lifecycle.outcomes import Code
 from taskyard.lifecycle.submit import Extension, Loading, Submission, Submitted
 from tests.lifecycle.yard import START
@@ -142,7 +142,7 @@ class PagedLives(Lives):
         seen = self.yard.look()
         if seen.notes:
             self.adrift = True
-            if any(note.kind in {OPEN, births.SHOW} for note in seen.notes):
+            if any(note.kind in {OPEN, SHOW} for note in seen.notes):
                 self.late_until = Millis(self.yard.now + SWEEP_MS)
             self.steps.count("a page was taken up", self.yard.keep_some(self.pages_kept))
             seen = self.yard.look()

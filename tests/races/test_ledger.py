@@ -17,7 +17,10 @@ DOCTORED = {
     "a fence that falls": ("UPDATE attempt SET fence = 1 WHERE number = 2", "does not rise"),
     "an attempt without an end": ("UPDATE attempt SET ended_ms = NULL WHERE number = 2", "open attempts"),
     "a round that ended well twice": ("UPDATE attempt SET signal = 'succeed'", "ended with succeed"),
-    "an event that is missing": ("DELETE FROM event WHERE number = 5", "the events of graph"),
+    "an event that is missing": (
+        "DELETE FROM event WHERE number = (SELECT min(number) FROM event WHERE number > 1)",
+        "the events of graph",
+    ),
     "a task that jumped": (
         "UPDATE task SET was = state, state = 'canceled' WHERE state = 'waiting'",
         "its events end at",

@@ -19,7 +19,7 @@ from taskyard.engine.portions import ROWS_MAX, Portions
 from taskyard.engine.troubles import Trouble, outages
 from taskyard.lifecycle import lapse, own, promises
 from taskyard.lifecycle.admit import Passed
-from taskyard.lifecycle.submit import LOAD
+from taskyard.lifecycle.births import LOAD
 from taskyard.store.opening import Store
 from taskyard.store.records import Note
 

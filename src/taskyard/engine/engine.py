@@ -31,7 +31,7 @@ from taskyard.engine.ticker import Ticker
 from taskyard.engine.troubles import Unavailable, outages
 from taskyard.engine.wishing import Wished, Wishing
 from taskyard.engine.writer import Act, Writer
-from taskyard.lifecycle import care, reach
+from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
 from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.finding import Finding
@@ -50,6 +50,7 @@ from taskyard.views.story import Story
 #: at Python's own 5 ms, a check of a large document would make a poll that takes 2 ms wait for hundreds.
 SWITCH_S: Final = 0.000_5
 
+_LIMIT: Final = Boundary.LIMIT
 Answer = TypeVar("Answer")
 
 
@@ -153,6 +154,26 @@ class Engine:
         answer: Wished | Far = answer_of(self.ask(Rerun, command))
         return self.wishing.go(command) if isinstance(answer, Far) else answer
 
+    def set_pool(
+        self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
+    ) -> Refusal | None:
+        """Give a pool a capacity, fixed or that of its live bots, or none; the next pass keeps to it."""
+        refusal = scrutiny.request(name=name, capacity=capacity, from_bots=from_bots, actor=actor)
+        if refusal is not None:
+            return refusal
+        left = self.transact(lambda passage: pools.set_pool(passage, name, capacity, from_bots, actor), _LIMIT)
+        return left if isinstance(left, Refusal) else None
+
+    def set_limit(self, name: str, total: int, *, actor: str = "") -> Refusal | None:
+        """Say how much there is of something that tasks share, wherever they run."""
+        refusal = scrutiny.request(name=name, total=total, actor=actor)
+        return refusal or self.transact(lambda passage: pools.set_limit(passage, name, total, actor), _LIMIT)
+
+    def set_order(self, name: str, *, greedy: bool, actor: str = "") -> Refusal | None:
+        """Say whether a mutex is given to whoever can have it, or in the order of creation."""
+        refusal = scrutiny.request(name=name, greedy=greedy, actor=actor)
+        return refusal or self.transact(lambda passage: pools.set_order(passage, name, greedy, actor), _LIMIT)
+
     def graph(self, graph_id: str) -> Outline | Refusal:
         """Tell where a graph stands, and whether it is settled."""
         refusal = scrutiny.request(graph_id=graph_id)
@@ -179,7 +200,8 @@ class Engine:
 
     def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended; say how many findings that were."""
-        return scrutiny.request(actor=actor) or care.repair(self.transact, findings, actor)
+        refusal = scrutiny.request(actor=actor)
+        return refusal or care.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
     # What bots say.
 

@@ -13,9 +13,10 @@ from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
 from taskyard.engine.troubles import Unavailable
+from taskyard.lifecycle.births import DROP, LOAD
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.submit import DROP, LOAD, PAGE_MAX, Changed, Extension, Submitted
+from taskyard.lifecycle.submit import PAGE_MAX, Changed, Extension, Submitted
 from taskyard.store.opening import Store
 from taskyard.store.sessions import Taken
 

@@ -44,6 +44,20 @@ class AsyncEngine:
         """Try a task again, or all that failed in a graph."""
         return await self._wish(Rerun, command)
 
+    async def set_pool(
+        self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
+    ) -> Refusal | None:
+        """Give a pool a capacity, fixed or that of its live bots, or none."""
+        return await asyncio.to_thread(self._engine.set_pool, name, capacity, from_bots=from_bots, actor=actor)
+
+    async def set_limit(self, name: str, total: int, *, actor: str = "") -> Refusal | None:
+        """Say how much there is of something that tasks share."""
+        return await asyncio.to_thread(self._engine.set_limit, name, total, actor=actor)
+
+    async def set_order(self, name: str, *, greedy: bool, actor: str = "") -> Refusal | None:
+        """Say whether a mutex is given to whoever can have it, or in the order of creation."""
+        return await asyncio.to_thread(self._engine.set_order, name, greedy=greedy, actor=actor)
+
     async def graph(self, graph_id: str) -> Outline | Refusal:
         """Tell where a graph stands, and whether it is settled."""
         return await asyncio.to_thread(self._engine.graph, graph_id)

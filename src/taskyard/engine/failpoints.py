@@ -31,6 +31,8 @@ class Boundary(StrEnum):
     BEAT = "beat"  # the service is alive
     SILENCE = "silence"  # bots that are not heard of any more
     FORGET = "forget"  # answers and half-loaded graphs that are too old
+    LIMIT = "limit"  # a person says what limits admission, and tasks learn of it, page by page
+    REPAIR = "repair"  # numbers are mended, page by page
     OTHER = "other"  # whatever somebody above wants done in one transaction
 
 

@@ -17,13 +17,11 @@ from taskyard.engine.naming import Named, answered, remember
 from taskyard.engine.passage import Passage
 from taskyard.engine.writer import Act, Answer
 from taskyard.lifecycle import queues
-from taskyard.lifecycle.births import Rows
+from taskyard.lifecycle.births import LOAD, SHOW, Rows
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.promises import drop_stale_loads
 from taskyard.lifecycle.submit import (
-    LOAD,
     PAGE_MAX,
-    SHOW,
     Changed,
     Extension,
     Loading,

@@ -78,10 +78,10 @@ def submission(graph_id: str | None, key: str, actor: str) -> Refusal | None:
 
 
 def request(**said: object) -> Refusal | None:
-    """Say what is wrong with what somebody asks for without a command: graph_id, task_id, key, actor."""
+    """Say what is wrong with what somebody asks for without a command, by the names in `BESIDE` and `LIMITS`."""
     faults = Faults()
     for name, value in said.items():
-        BESIDE[name].read(value, (name,), faults)
+        _SAID[name].read(value, (name,), faults)
     return _told("request", faults)
 
 
@@ -244,7 +244,16 @@ BESIDE: Final[_Table] = {
     "key": _name(empty=True),
     "actor": _name(empty=True),
 }
+#: What a person says of a limit.
+LIMITS: Final[_Table] = {
+    "name": _name(),
+    "capacity": _or_none(_number(0, NUMBER_MAX)),
+    "from_bots": _exactly(bool, "True or False"),
+    "total": _number(0, NUMBER_MAX),
+    "greedy": _exactly(bool, "True or False"),
+}
 _PERSON: Final[_Table] = {"actor": BESIDE["actor"], "key": BESIDE["key"]}
+_SAID: Final[_Table] = {**BESIDE, **LIMITS}
 #: The fields of every command, for whoever wants to print them.
 FIELDS: Final[Mapping[type, _Table]] = {
     Hello: {

@@ -13,7 +13,6 @@ from taskyard.core.ids import Key, text_of
 from taskyard.engine.custody import Custody
 from taskyard.engine.engine import Engine
 from taskyard.engine.troubles import Trouble
-from taskyard.lifecycle import finding
 from taskyard.lifecycle.finding import Finding
 from taskyard.store import migration
 from taskyard.store.opening import open_store
@@ -120,9 +119,7 @@ def _checkup(found: list[Finding], left: list[Finding], mended: int) -> Checkup:
 
 
 def _told(one: Finding) -> checkup.Finding:
-    # Only the number of a queue is no key.
-    keyed = isinstance(one.subject, int) and one.kind != finding.QUEUE
-    subject = text_of(Key(int(one.subject))) if keyed else str(one.subject)
+    subject = text_of(Key(int(one.subject))) if one.is_keyed else str(one.subject)
     return checkup.Finding(one.kind, subject, one.column, one.stored, one.counted, one.mendable, str(one))
 
 

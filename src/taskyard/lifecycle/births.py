@@ -22,6 +22,12 @@ _BORN = Life().state.text
 _WAITS = Reason.PREREQUISITE.text
 #: The note "release those tasks of this graph that wait for nobody".
 OPEN = "open"
+#: The note "this graph is being extended",
+LOAD = "load"
+#: "show the tasks of this extension",
+SHOW = "show"
+#: and "drop what was loaded of this extension".
+DROP = "drop"
 #: The queue of tasks that the server runs itself.
 SERVER_QUEUE = 0
 #: How many rows are as much to write as a task is: itself and three edges, mutexes or limits. So a page of the largest

@@ -2,41 +2,38 @@
 
 The doctor only reads. Give it a look at the store (`store.read()`), which is one moment, and others go on writing
 meanwhile. A repair does not believe what was found: it takes the locks that the keepers of a number take, counts again
-and writes that. Then it asks the gates of those it mended, since they may have missed their turn.
+and writes that, with an audit row for each number in the same transaction. Then it asks the gates of those it mended,
+since they may have missed their turn. Done again it changes nothing more.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Final, TypeAlias
 
-from taskyard.core.machine import LEASED
-from taskyard.core.words import Millis, On
-from taskyard.lifecycle import finding, queues
+from taskyard.core.machine import sources
+from taskyard.core.words import Millis, Signal
+from taskyard.lifecycle import belongings, finding, queues, strays
+from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.lifecycle.evidence import Evidence, Whole, gather, wholes
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.recount import (
-    GRAPHS_MAX,
-    Evidence,
-    Survey,
-    Totals,
-    evidence,
-    graph_findings,
-    recounted,
-    stored,
-)
-from taskyard.lifecycle.strays import HELD, events_of_bot, queue_row, strays
-from taskyard.store.records import GraphRecord, TaskRecord
-from taskyard.store.sessions import Row
+from taskyard.lifecycle.recount import NO_QUEUE, differences, recounted, stuck
+from taskyard.lifecycle.survey import GRAPHS_MAX, Survey, Totals, attempts_of, placed
+from taskyard.lifecycle.tries import attempt_findings
+from taskyard.store.records import GraphRecord
 from taskyard.store.txn import Txn
-from taskyard.store.verbs.care import OpenRow
-from taskyard.store.verbs.keeping import fact, spelled
+from taskyard.store.verbs.care import TaskRow
+from taskyard.store.verbs.keeping import Service, fact, spelled
 
 #: Whoever has more to find mends these first and asks again.
 FINDINGS_MAX: Final = 10_000
 #: How many tasks one transaction mends.
 PAGE_MAX: Final = 200
+#: What the audit calls it.
+REPAIR: Final = "repair"
+#: Where a task stands before admission.
+_ADMISSIBLE: Final = sources(Signal.ADMIT)
 
 #: Carries out one transaction.
 Transact: TypeAlias = Callable[[Callable[[Corridor], None]], None]
@@ -51,16 +48,22 @@ def repair(transact: Transact, findings: Iterable[Finding], actor: str = "") -> 
     """Mend what can be mended; say how many findings that were."""
     transact = _afresh(transact)
     mendable = [one for one in findings if one.mendable]
-    tasks = sorted({int(one.subject) for one in mendable if one.kind in {finding.TASK, finding.ATTEMPT}})
-    # First every row on its own, then the graphs, which follow from them; moves come last, when all numbers are good.
+    tasks = {int(one.subject) for one in mendable if one.kind in finding.OF_TASKS}
+    graphs = {int(one.subject) for one in mendable if one.kind == finding.GRAPH}
+    # First what numbers follow from, then every row on its own, then the graphs, which follow from them; moves come
+    # last, when all numbers are good.
+    handled: dict[int, int] = {}
     for page in _pages(tasks):
-        transact(lambda corridor, page=page: _mend_tasks(corridor, page))  # type: ignore[misc]
-    for graph in sorted({int(one.subject) for one in mendable if one.kind == finding.GRAPH}):
-        transact(lambda corridor, graph=graph: _mend_graph(corridor, graph))  # type: ignore[misc]
+        transact(lambda corridor, page=page: handled.update(_mend_belongings(corridor, page, actor)))  # type: ignore[misc]
+    tasks.update(handled)
     for page in _pages(tasks):
-        transact(lambda corridor, page=page: _ask(corridor, page))  # type: ignore[misc]
-    transact(lambda corridor: _mend_strays(corridor, mendable))
-    transact(lambda corridor: _audit(corridor, mendable, actor))
+        transact(lambda corridor, page=page: _mend_tasks(corridor, page, actor))  # type: ignore[misc]
+    for graph in sorted(graphs.union(handled.values())):
+        transact(lambda corridor, graph=graph: _mend_graph(corridor, graph, actor))  # type: ignore[misc]
+    for page in _pages(tasks):
+        transact(lambda corridor, page=page: _ask(corridor, page, actor))  # type: ignore[misc]
+    if any(one.kind not in finding.OF_TASKS | {finding.GRAPH} for one in mendable):
+        transact(lambda corridor: _mend_strays(corridor, mendable, actor))
     return len(mendable)
 
 
@@ -82,133 +85,167 @@ def _found(txn: Txn, now: Millis) -> Iterator[Finding]:
     while page := txn.care.graphs(after, GRAPHS_MAX):
         survey = Survey(txn, {graph.id: graph for graph in page}, now)
         yield from survey.tasks()
-        for graph, totals in survey.totals():
-            yield from graph_findings(graph, totals)
+        yield from survey.graph_findings()
         after = page[-1].id
-    yield from strays(txn)
+    yield from strays.strays(txn)
 
 
-# Tasks and their attempts.
+# Tasks, and what belongs to them.
 
 
-def _mend_tasks(corridor: Corridor, ids: Sequence[int]) -> None:
-    """Count again what is about tasks that nobody else can move now, and write it."""
-    tasks = list(corridor.look(ids).values())
-    known_of = evidence(corridor.txn, tasks, {task.graph for task in tasks if corridor.canceled(task.graph)})
-    rows: list[Row] = []
+def _mend_belongings(corridor: Corridor, ids: Sequence[int], actor: str) -> dict[int, int]:
+    """Write the rows beside tasks as they should be, while neither they nor what they wait for can move.
+
+    Say whose handlers have to be counted again for that, and in which graphs.
+    """
+    tasks, known, _ = _gathered(corridor, ids)
+    handled = {id: task.graph_id for task in tasks for (id, _), _ in belongings.edges_to_mend(task, known)}
+    if handled:
+        corridor.txn.care.hold_tasks(sorted(handled))
+        tasks, known, _ = _gathered(corridor, ids)
     for task in tasks:
-        numbers = recounted(task, known_of, corridor.now)
-        if numbers.queue_id is None:
-            numbers = replace(numbers, queue_id=_queue(corridor, task, known_of))
-        if numbers != stored(task):
-            rows.append((task.id, *numbers.row()))
-        _mend_attempts(corridor, task, numbers.attempt, known_of.attempts.get(task.id, ()))
+        found = belongings.mend(corridor.txn, task, known)
+        _audit(corridor, found, actor)
+        if found:
+            corridor.stirred.append(task.id)
+    return handled
+
+
+def _mend_tasks(corridor: Corridor, ids: Sequence[int], actor: str) -> None:
+    """Count again what is about tasks that nobody else can move now, and write it."""
+    tasks, known, graphs = _gathered(corridor, ids)
+    rows: list[TaskRow] = []
+    for task in tasks:
+        want = placed(recounted(task, known, graphs[task.graph_id], corridor.now), known)
+        found = list(differences(task, want))
+        if found:
+            rows.append(want._replace(queue_id=_queue(corridor, want, known)) if want.queue_id == NO_QUEUE else want)
+        _audit(corridor, [*found, *_mend_attempts(corridor, task, known)], actor)
+        if task.contends != want.contends:
+            corridor.stirred.append(task.id)  # a pass that knew it has to forget it, or to learn of it
     corridor.txn.care.mend_tasks(rows)
 
 
-def _queue(corridor: Corridor, task: TaskRecord, known_of: Evidence) -> int:
-    """Find or make the queue of the slice that a task is on."""
-    slices = known_of.definitions[task.id].slices
-    if task.life.slice_index >= len(slices):
-        return task.queue  # it is on a slice that it does not have: nobody can say where it belongs
-    dimensions = slices[task.life.slice_index].dimensions
+def _gathered(corridor: Corridor, ids: Sequence[int]) -> tuple[list[TaskRow], Evidence, dict[int, Whole]]:
+    """Read tasks that nobody else can move from now on, and what their numbers follow from."""
+    held = corridor.txn.care.hold_tasks(ids)
+    graphs = wholes(corridor.txn, corridor.txn.graphs.peek({task.graph_id for task in held}))
+    tasks = [task for task in held if task.graph_id in graphs]
+    return tasks, gather(corridor.txn, tasks, graphs), graphs
+
+
+def _queue(corridor: Corridor, task: TaskRow, known: Evidence) -> int:
+    """Make the queue of the slice that a task is on."""
+    dimensions = known.definitions[task.id].slices[task.slice_index].dimensions
     return queues.ensure(corridor.txn, [dimensions])[dimensions]
 
 
-def _mend_attempts(corridor: Corridor, task: TaskRecord, number: int, attempts: Sequence[OpenRow]) -> None:
-    """The latest attempt of a leased task is open and its bot's; every other one ended as its event says."""
-    for row in attempts:
-        leased = row.number == number and task.state in LEASED
-        if leased and (row.bot, row.fence, row.ended_ms) != (task.bot, task.fence, None):
-            corridor.txn.care.mend_attempts([(task.id, number, task.bot, task.fence)])
-        elif not leased and row.ended_ms is None:
-            corridor.txn.attempts.end([_end(corridor, task, row.number)])
+def _mend_attempts(corridor: Corridor, task: TaskRow, known: Evidence) -> list[Finding]:
+    tried, wanted = known.tried.get(task.id, ()), attempts_of(task, known)
+    corridor.txn.care.mend_attempts([want for have, want in zip(tried, wanted, strict=True) if have != want])
+    found = attempt_findings(task, known.pasts[task.id], tried, wanted)
+    return [one for one in found if one.mendable]
 
 
-def _end(corridor: Corridor, task: TaskRecord, number: int) -> Row:
-    """Say how an attempt ended: as the event says that took its task from a bot, else when the task last moved."""
-    end: Row = (task.id, number, task.moved_ms, None, None, None)
-    after = 0
-    while page := corridor.txn.events.of(task.id, after, PAGE_MAX):
-        for event in page:
-            if event.attempt == number and event.source in LEASED and event.target not in LEASED:
-                end = (task.id, number, event.at_ms, event.signal, event.reason, None)
-        after = page[-1].number
-    return end
-
-
-def _ask(corridor: Corridor, ids: Sequence[int]) -> None:
+def _ask(corridor: Corridor, ids: Sequence[int], actor: str) -> None:
     """Let those go who missed their turn while their numbers were wrong."""
-    tasks = [task for task in corridor.look(ids).values() if corridor.graph(task.graph).loader is None]
-    corridor.stirred += [task.id for task in tasks if task.contends]
-    corridor.ask(tasks)
+    held, _, graphs = _gathered(corridor, ids)
+    tasks = [task for task in held if not (graphs[task.graph_id].is_loading or task.hidden)]
+    for task in tasks:
+        _audit(corridor, stuck(task, graphs[task.graph_id]), actor)
+    records = corridor.look([task.id for task in tasks]).values()
+    corridor.stirred += [task.id for task in records if task.contends]
+    corridor.ready += [(task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.contends]
+    corridor.ask(records)
     corridor.send()
 
 
 # Graphs.
 
 
-def _mend_graph(corridor: Corridor, id: int) -> None:
+def _mend_graph(corridor: Corridor, id: int, actor: str) -> None:
     """Count a whole graph while it is kept from others. For a large one that takes longer than a move ever does."""
     found = corridor.txn.graphs.look([id])
     if not found:
         return
     survey = Survey(corridor.txn, {id: found[0]}, corridor.now)
     deque(survey.tasks(), maxlen=0)
-    for graph, totals in survey.totals():
+    wrong = [one for one in survey.graph_findings() if one.mendable]
+    for graph, totals in survey.totals() if wrong else ():
         _write_graph(corridor, graph, totals)
+    _audit(corridor, wrong, actor)
 
 
 def _write_graph(corridor: Corridor, graph: GraphRecord, totals: Totals) -> None:
-    newest = totals.newest
-    if totals.told is not None and totals.told != totals.state:
+    events, moved_ms = totals.events, totals.moved_ms
+    if totals.turned is not None and totals.turned != totals.state:
         # Others were told something that was not so.
-        told = fact(corridor.now, spelled(totals.told, totals.state, None), None, None, None)
-        corridor.txn.events.add([(graph.id, newest, {graph.id: [told]})])
-        newest += 1
-    row = (graph.id, totals.state, totals.active, totals.behind, totals.unhandled, newest, corridor.now)
-    corridor.txn.graphs.turn([row])
+        turned = fact(corridor.now, spelled(totals.turned, totals.state, None), None, None, None)
+        corridor.txn.events.add([(graph.id, events, {graph.id: [turned]})])
+        events, moved_ms = events + 1, corridor.now
+    counts = (totals.active, totals.behind, totals.unhandled, events, totals.told, totals.extensions)
+    row = (graph.id, totals.state, *counts, totals.created_ms, moved_ms, totals.canceled_ms, totals.loader)
+    corridor.txn.care.mend_graphs([row])
+    corridor.txn.care.mend_events([(graph.id, graph.id)])
 
 
 # Everything else.
 
 
-def _mend_strays(corridor: Corridor, findings: Sequence[Finding]) -> None:
-    of = {kind: [one for one in findings if one.kind == kind] for kind in {one.kind for one in findings}}
-    held = corridor.look(sorted({int(one.subject) for one in of.get(finding.HOLD, ())}))
-    corridor.txn.passes.drop_holds([id for id, task in held.items() if task.state not in HELD])
-    edges = sorted({one.subject for one in of.get(finding.EDGE, ())})
-    corridor.txn.care.forget_ran([(prerequisite, str(On.SUCCESS)) for prerequisite in edges])
-    _mend_bots(corridor, sorted({str(one.subject) for one in of.get(finding.BOT, ())}))
+def _mend_strays(corridor: Corridor, findings: Sequence[Finding], actor: str) -> None:
+    """Look for strays again, and mend those that are still there."""
+    kinds = {one.kind for one in findings}
+    if kinds & {finding.SERVICE, finding.QUEUE}:
+        corridor.txn.queues.lock()
+    corridor.txn.bots.look(sorted({str(one.subject) for one in findings if one.kind == finding.BOT}))
+    corridor.look(sorted({int(one.subject) for one in findings if one.kind == finding.HOLD}))
+    wanted = {(one.kind, one.subject) for one in findings}
+    now = strays.mendable_strays(corridor.txn, kinds)
+    still = [one for one in now if one.mendable and (one.kind, one.subject) in wanted]
+    of = {kind: [one for one in still if one.kind == kind] for kind in kinds}
+    corridor.txn.passes.drop_holds([int(one.subject) for one in of.get(finding.HOLD, ())])
     corridor.txn.care.unserve([(one.subject, one.stored) for one in of.get(finding.BOT_QUEUE, ())])
-    if finding.SERVICE in of or finding.QUEUE in of:
-        _mend_queues(corridor, {int(one.subject) for one in of.get(finding.QUEUE, ())})
+    _mend_bots(corridor, {str(one.subject) for one in of.get(finding.BOT, ())})
+    _mend_queues(corridor, {int(one.subject) for one in of.get(finding.QUEUE, ())})
+    _mend_service(corridor, {one.column for one in of.get(finding.SERVICE, ())})
+    _audit(corridor, still, actor)
 
 
-def _mend_bots(corridor: Corridor, ids: Sequence[str]) -> None:
-    txn = corridor.txn
-    newest = {id: next((row[1] for row in txn.bots.events(id, 1)), None) for id in txn.bots.look(ids)}
-    txn.bots.count_events([(id, events_of_bot(key)) for id, key in newest.items()])
+def _mend_bots(corridor: Corridor, ids: set[str]) -> None:
+    if not ids:
+        return
+    wanted = [strays.counted_bot(bot) for bot in strays.bots(corridor.txn) if bot.id in ids]
+    corridor.txn.care.mend_bots([bot[:5] for bot in wanted])
+    corridor.stirred.append(None)
 
 
 def _mend_queues(corridor: Corridor, ids: set[int]) -> None:
     """Write what follows from the dimensions of queues. Other servers go on with what they remember until restarted."""
-    txn = corridor.txn
-    txn.queues.lock()
-    txn.care.mend_queues([queue_row(queue) for queue in txn.queues.after(0) if queue.id in ids])
-    txn.queues.add([], txn.care.queue_counts()[2])
+    if not ids:
+        return
+    mended = [strays.queue_row(queue) for queue in corridor.txn.queues.after(0) if queue.id in ids]
+    corridor.txn.care.mend_queues(mended)
     corridor.registry.forget()
 
 
-def _audit(corridor: Corridor, findings: Sequence[Finding], actor: str) -> None:
-    """Note what was mended, with the task or the graph that it was about."""
-    keyed = [one for one in findings if one.kind in {finding.TASK, finding.ATTEMPT, finding.GRAPH, finding.EDGE}]
-    corridor.txn.events.add_audits([(corridor.now, actor, "repair", int(one.subject), str(one)) for one in keyed])
+def _mend_service(corridor: Corridor, columns: set[str]) -> None:
+    if "queues" in columns:
+        corridor.txn.queues.add([], corridor.txn.care.queue_counts()[2])
+    if "since_ms" in columns:
+        seen = corridor.txn.notes.service().seen_ms
+        corridor.txn.notes.set_service(Service(seen, seen))
 
 
-def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(ids), PAGE_MAX):
-        yield ids[start : start + PAGE_MAX]
+def _audit(corridor: Corridor, findings: Iterable[Finding], actor: str) -> None:
+    """Note what is mended, with the task or the graph that it is about."""
+    for one in findings:
+        corridor.audit(actor, REPAIR, int(one.subject) if one.is_keyed else NO_SUBJECT, str(one))
+
+
+def _pages(ids: Iterable[int]) -> Iterator[Sequence[int]]:
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), PAGE_MAX):
+        yield ordered[start : start + PAGE_MAX]
 
 
 __all__ = ["FINDINGS_MAX", "Finding", "doctor", "repair"]

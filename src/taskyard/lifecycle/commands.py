@@ -1,12 +1,14 @@
 """What bots, people and the engine ask for, as data. A command may be repeated; whoever carries it out sees to that."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from taskyard.core.matching import Dimensions
 from taskyard.core.values import value
 from taskyard.core.words import Reason, Signal
 
+#: What an audit row is about that is about no task and no graph.
+NO_SUBJECT: Final = 0
 #: How the engine asks for what nobody else asks for: it names those of the tasks found that are to be dealt with.
 Choose: TypeAlias = Callable[[Iterable[int]], Collection[int]]
 

@@ -10,6 +10,9 @@ Value: TypeAlias = int | str | None
 # What a finding can be about.
 GRAPH: Final = "graph"
 TASK: Final = "task"
+DEFINITION: Final = "task_definition"
+TASK_MUTEX: Final = "task_mutex"
+TASK_LIMIT: Final = "task_limit"
 ATTEMPT: Final = "attempt"
 EVENT: Final = "event"
 EDGE: Final = "edge"
@@ -22,8 +25,10 @@ MUTEX: Final = "mutex"
 LIMIT: Final = "limit"
 POOL: Final = "pool"
 
+#: What is about a task: its row, and what stands beside it.
+OF_TASKS: Final = frozenset({TASK, DEFINITION, TASK_MUTEX, TASK_LIMIT, ATTEMPT, EVENT, EDGE})
 #: Whose subject is the key of a task or a graph.
-_KEYED: Final = frozenset({GRAPH, TASK, ATTEMPT, EVENT, EDGE, HOLD, "result", "attempt_stats", "output_chunk"})
+_KEYED: Final = OF_TASKS | {GRAPH, HOLD, "result", "attempt_stats", "output_chunk"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,13 @@ class Finding:
     counted: Value
     mendable: bool = True
 
+    @property
+    def is_keyed(self) -> bool:
+        """Whether its subject is the key of a task or a graph."""
+        return self.kind in _KEYED
+
     def __str__(self) -> str:
-        name = text_of(Key(int(self.subject))) if self.kind in _KEYED else self.subject
+        name = text_of(Key(int(self.subject))) if self.is_keyed else self.subject
         end = "repair can mend it" if self.mendable else "a person has to look at it"
         return f"{self.kind} {name}: {self.column} is {_said(self.stored)} and should be {_said(self.counted)}; {end}"
 

@@ -2,20 +2,20 @@
 
 A pool that comes to have a capacity has tasks that no pass ever looked at; they are made contenders page by page. If
 they are more than one page, a stir says so, in the same transaction that describes the pool: whatever becomes of the
-caller, the next pass does the rest before it lets anybody in. The same call repeated helps it. Nothing here lets a task
-in or sends one back: the next pass does, and every change stirs it.
+caller, the next pass does the rest before it lets anybody in. The same call repeated helps it, and is no news. Nothing
+here lets a task in or sends one back: the next pass does, and every change stirs it.
 """
 
 from typing import Final
 
 from taskyard.lifecycle.agenda import ENTRIES_MAX, UNENTERED, enter
+from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.store.verbs.passes import PoolRow
 
 #: How many tasks one transaction makes contenders.
 PAGE_MAX: Final = ENTRIES_MAX
-#: What an audit row is about that is about no task and no graph.
-NO_SUBJECT: Final = 0
 
 
 def set_pool(corridor: Corridor, name: str, capacity: int | None, from_bots: bool, actor: str) -> bool | Refusal:
@@ -23,10 +23,11 @@ def set_pool(corridor: Corridor, name: str, capacity: int | None, from_bots: boo
     if capacity is not None and (from_bots or capacity < 0):
         wrong = "a capacity that comes from bots is not fixed as well" if from_bots else f"{capacity} is no capacity"
         return Refusal(Code.INVALID, f"pool {name}: {wrong}")
-    corridor.txn.passes.set_pool(name, capacity, from_bots)
-    said = "from its bots" if from_bots else "without limit" if capacity is None else str(capacity)
-    corridor.audit(actor, "set_pool", NO_SUBJECT, f"{name}: {said}")
-    corridor.stirred.append(None)
+    if PoolRow(name, capacity, from_bots) not in corridor.txn.passes.pools():
+        corridor.txn.passes.set_pool(name, capacity, from_bots)
+        said = "from its bots" if from_bots else "without limit" if capacity is None else str(capacity)
+        corridor.audit(actor, "set_pool", NO_SUBJECT, f"{name}: {said}")
+        corridor.stirred.append(None)
     left = (from_bots or capacity is not None) and enter_contest(corridor, name)
     if left:
         corridor.stirred.append(UNENTERED)
@@ -42,14 +43,16 @@ def set_limit(corridor: Corridor, name: str, total: int, actor: str) -> Refusal 
     """Describe a named limit."""
     if total < 0:
         return Refusal(Code.INVALID, f"limit {name}: {total} is no total")
-    corridor.txn.passes.set_limit(name, total)
-    corridor.audit(actor, "set_limit", NO_SUBJECT, f"{name}: {total}")
-    corridor.stirred.append(None)
+    if corridor.txn.passes.named_limits().get(name) != total:
+        corridor.txn.passes.set_limit(name, total)
+        corridor.audit(actor, "set_limit", NO_SUBJECT, f"{name}: {total}")
+        corridor.stirred.append(None)
     return None
 
 
 def set_order(corridor: Corridor, key: str, greedy: bool, actor: str) -> None:
     """Say whether a key is given to whoever can have it, or in the order of creation."""
-    corridor.txn.passes.set_order(key, greedy)
-    corridor.audit(actor, "set_order", NO_SUBJECT, f"{key}: {'greedy' if greedy else 'fifo'}")
-    corridor.stirred.append(None)
+    if (key in corridor.txn.passes.greedy_keys()) is not greedy:
+        corridor.txn.passes.set_order(key, greedy)
+        corridor.audit(actor, "set_order", NO_SUBJECT, f"{key}: {'greedy' if greedy else 'fifo'}")
+        corridor.stirred.append(None)

@@ -41,10 +41,12 @@ def drop_stale_loads(corridor: Corridor, before_ms: Millis, count: int) -> int:
     graphs = corridor.txn.graphs.loading(before_ms, 1)
     for id, _ in graphs:
         _drop_graph(corridor, id, count)
-    notes = corridor.txn.notes.old(submit.LOAD, before_ms, count)
+    notes = corridor.txn.notes.old(births.LOAD, before_ms, count)
     for note in notes:
         corridor.txn.notes.drop(note.id)
-    corridor.txn.notes.add([(submit.DROP, note.graph, None, None, None, "", note.actor) for note in notes])
+        # It was counted when it was begun, and from here on nothing else tells of it.
+        corridor.audit(note.actor, births.DROP, note.graph, "an extension that never became whole")
+    corridor.txn.notes.add([(births.DROP, note.graph, None, None, None, "", note.actor) for note in notes])
     return len(graphs) + len(notes)
 
 
@@ -91,8 +93,8 @@ _PAGES: Mapping[str, Callable[[Corridor, Note], bool]] = {
     hearing.DEAL: dealing.page,
     hearing.RAN: dealing.page,
     births.OPEN: submit.open_page,
-    submit.SHOW: _show,
-    submit.DROP: submit.drop_page,
+    births.SHOW: _show,
+    births.DROP: submit.drop_page,
     cancel.CANCEL: cancel.cancel_page,
     rerun.RERUN: rerun.rerun_page,
 }

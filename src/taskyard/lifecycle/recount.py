@@ -1,383 +1,287 @@
-"""Counting afresh what is stored about tasks and graphs, in pages, so that any store fits into memory.
+"""Counting afresh every column of a task: from what was asked for, from what happened, and from what is open.
 
-Nothing here trusts a stored number, and nothing here writes one. The edges, the notes, the attempts and the events are
-the truth; whatever follows from them is counted again by the rules of the core, and not by the code that keeps it.
+Nothing here trusts a stored number, and nothing here writes one. The definitions, the edges, the notes and the events
+are the truth; whatever follows from them is counted again by the rules of the core, and not by the code that keeps it.
+What follows from nothing at the moment stays as it is.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from taskyard.core import budget
-from taskyard.core.budget import Life
-from taskyard.core.fleet import SWEEP_MS
-from taskyard.core.graph.document import Task
-from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, gate, known, signals
+from taskyard.core import budget, fleet, ids
+from taskyard.core.budget import Life, Rules
+from taskyard.core.graph.document import Slice, Task
+from taskyard.core.graph.gate import LISTENING, Edges, gate, signals
 from taskyard.core.graph.payload import SERVER_KINDS
-from taskyard.core.graph.verdict import Handler, Handlers, Tally, counted, unhandled, verdict
-from taskyard.core.machine import ACTIVE, ARROWS, BEHIND, LEASED, UNSUCCESSFUL
-from taskyard.core.words import Millis, On, Signal
-from taskyard.lifecycle import finding
+from taskyard.core.graph.verdict import Handlers
+from taskyard.core.ids import Key
+from taskyard.core.machine import ACTIVE, ENDED, LEASED, UNSUCCESSFUL
+from taskyard.core.matching import POOL
+from taskyard.core.words import Impossible, Join, Millis, On, Reason, Signal, State
+from taskyard.lifecycle import finding, tries
 from taskyard.lifecycle.births import OPEN, SERVER_QUEUE
-from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.finding import Finding, Value
-from taskyard.lifecycle.hearing import TELL
-from taskyard.store.records import GraphRecord, TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.care import OpenRow, TellingRow
+from taskyard.lifecycle.evidence import Evidence, Whole
+from taskyard.lifecycle.finding import Finding
+from taskyard.lifecycle.past import BORN, Past
+from taskyard.store.records import rules_text
+from taskyard.store.verbs.care import TaskRow
 from taskyard.store.verbs.fleet import dimensions_text
-from taskyard.store.verbs.keeping import EventRow
 
-#: How many graphs are summed up at once, and how many tasks and events are in memory.
-GRAPHS_MAX: Final = 500
-TASKS_MAX: Final = 500
-EVENTS_MAX: Final = 5_000
-#: Every move that the machine knows.
-_MOVES: Final = frozenset(
-    (str(arrow.source), str(arrow.signal), str(end)) for arrow in ARROWS for end in (arrow.target, arrow.again) if end
-)
+#: How far a key may run ahead of the birth that it tells: a millisecond has 65 536 places, a graph 1 000 000 tasks.
+LEAD_MAX_MS: Final = 1_000
+#: A queue that a slice needs and that is not there.
+NO_QUEUE: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Every column of a task that follows from something else, in the order of `mend_tasks`."""
-
-    awaited: int
-    met: int
-    broken: int
-    impossible: int
-    handlers_ran: int
-    handlers_hoped: int
-    telling: int
-    handles: int
-    excludes: int
-    contends: int
-    queue_id: int | None
-    due_ms: int | None
-    attempt: int
-    round: int
-    reruns_used: int
-    retries_used: int
-
-    def row(self) -> tuple[int | None, ...]:
-        """Themselves as `mend_tasks` takes them."""
-        return tuple(getattr(self, one.name) for one in fields(self))
+def recounted(task: TaskRow, known: Evidence, graph: Whole, now: Millis) -> TaskRow:
+    """Count a task afresh."""
+    past, definition = known.pasts[task.id], known.definitions.get(task.id)
+    whole = past.is_whole(task.state)
+    if definition is not None:
+        task = _as_asked(task, definition)
+    if whole:
+        task = _as_happened(task, past, known)
+    task = _as_heard(task, known, graph)
+    if definition is not None:
+        task = _in_its_place(task, known, definition, whole)
+        task = _in_its_time(task, known, definition, whole, now)
+    return task
 
 
-@dataclass(slots=True)
-class Past:
-    """What the events of a task or a graph add up to."""
-
-    state: str | None = None
-    attempt: int = 0
-    round: int = 1
-    reruns_used: int = 0
-    retries_used: int = 0
-    events: int = 0
-    newest: int = 0
-    torn: EventRow | None = None  # the first that does not follow from those before it
-
-    def add(self, event: EventRow, first: str | None) -> None:
-        """Go on by one event; `first` is where a subject is before any."""
-        if event.source != (self.state if self.events else first) or (first is not None and not _legal(event)):
-            self.torn = self.torn or event
-        self.state, self.newest, self.events = event.target, event.number, self.events + 1
-        self.attempt = max(self.attempt, event.attempt or 0)
-        if event.signal == Signal.RERUN:
-            self.round, self.reruns_used, self.retries_used = self.round + 1, 0, 0
-        elif event.target in _AGAIN:
-            self.reruns_used += event.signal == Signal.FAIL
-            self.retries_used += event.signal == Signal.LOSE
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Everything that the numbers of some tasks follow from."""
-
-    edges: Mapping[int, Edges]
-    handlers: Mapping[int, Handlers]
-    tellings: Mapping[int, TellingRow]
-    attempts: Mapping[int, Sequence[OpenRow]]
-    definitions: Mapping[int, Task]
-    queues: Mapping[str, int]
-    pasts: Mapping[int, Past]
-
-
-def evidence(txn: Txn, tasks: Sequence[TaskRecord], hushed: Collection[int]) -> Evidence:
-    """Read what the numbers of tasks follow from. In `hushed` graphs, which are canceled, nobody is told anything."""
-    ids = [task.id for task in tasks]
-    told = [task for task in tasks if task.graph not in hushed]
-    definitions = {id: decoded(text) for id, (_, text) in txn.tasks.definitions(ids).items()}
-    tellings = {row.task: row for row in txn.care.tellings(ids, TELL)}
-    folded = pasts(txn, ids, str(Life().state))
-    attempts: dict[int, list[OpenRow]] = defaultdict(list)
-    for row in txn.care.attempts(ids):
-        attempts[row.task].append(row)
-    texts = {
-        dimensions_text(definitions[task.id].slices[task.life.slice_index].dimensions)
-        for task in tasks
-        if task.id in definitions and task.life.slice_index < len(definitions[task.id].slices)
-    }
-    return Evidence(
-        _edges(txn, [task.id for task in told]),
-        _handlers(txn, {task.id: folded[task.id].round for task in told if task.state in UNSUCCESSFUL}),
-        tellings,
-        attempts,
-        definitions,
-        txn.queues.with_dimensions(texts),
-        folded,
-    )
-
-
-def stored(task: TaskRecord) -> Numbers:
-    """Give the numbers of a task as they are stored."""
-    edges, handlers, life = task.edges, task.handlers, task.life
-    return Numbers(
-        edges.awaited,
-        edges.met,
-        edges.broken,
-        edges.impossible,
-        handlers.ran,
-        handlers.hoped,
-        task.telling,
-        int(task.handles),
-        int(task.excludes),
-        int(task.contends),
-        task.queue,
-        task.due_ms,
-        life.attempt,
-        life.round,
-        life.reruns_used,
-        life.retries_used,
-    )
-
-
-def recounted(task: TaskRecord, known_of: Evidence, now: Millis) -> Numbers:
-    """Count the numbers of a task afresh; what follows from nothing at the moment stays as it is."""
-    edges, past = known_of.edges.get(task.id, task.edges), known_of.pasts[task.id]
-    handlers = _hoped(task, known_of)
-    definition = known_of.definitions.get(task.id)
-    handles, excludes = (task.handles, task.excludes) if definition is None else _flags(definition)
-    telling = known_of.tellings.get(task.id)
-    return Numbers(
-        edges.awaited,
-        edges.met,
-        edges.broken,
-        edges.impossible,
-        handlers.ran,
-        handlers.hoped,
-        0 if telling is None else telling.notes,
-        int(handles),
-        int(excludes),
-        int(task.contends or (excludes and task.state in ACTIVE)),
-        task.queue if definition is None else _queue(definition, task.life.slice_index, known_of.queues),
-        _due(task, now),
-        past.attempt,
-        past.round,
-        past.reruns_used,
-        past.retries_used,
-    )
-
-
-def pasts(txn: Txn, ids: Sequence[int], first: str | None) -> dict[int, Past]:
-    """Fold what happened to tasks or graphs."""
-    found = {id: Past() for id in ids}
-    subject, number = -1, 0
-    while ids and (page := txn.care.events(ids, subject, number, EVENTS_MAX)):
-        for event in page:
-            found[event.subject].add(event, first)
-        subject, number = page[-1].subject, page[-1].number
-    return found
-
-
-@dataclass(slots=True)
-class _Sum:
-    active: int = 0
-    behind: int = 0
-    unhandled: int = 0
-    events: int = 0
-    newest: int = 0
-
-
-@dataclass(slots=True)
-class Survey:
-    """Some graphs with all of their tasks: `tasks` has to be walked to its end before the graphs are known."""
-
-    txn: Txn
-    graphs: Mapping[int, GraphRecord]  # all there are between the first and the last of them
-    now: Millis
-    notes: Mapping[int, Mapping[str, int]] = field(init=False)
-    _sums: dict[int, _Sum] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.notes = self.txn.care.notes(min(self.graphs), max(self.graphs))
-        self._sums = {id: _Sum() for id in self.graphs}
-
-    def tasks(self) -> Iterator[Finding]:
-        """Say what is wrong with the tasks."""
-        graph, after, last = min(self.graphs), -1, max(self.graphs)
-        hushed = {one.id for one in self.graphs.values() if one.canceled_ms is not None}
-        while page := self.txn.care.tasks(graph, after, last, TASKS_MAX):
-            known_of = evidence(self.txn, page, hushed)
-            for task in (task for task in page if task.graph in self.graphs):
-                numbers = recounted(task, known_of, self.now)
-                self._add(task, numbers, known_of.pasts[task.id])
-                yield from differences(finding.TASK, task.id, stored(task), numbers)
-                yield from _torn(task, known_of)
-                yield from _stuck(task, numbers, self.graphs[task.graph], self.notes.get(task.graph, {}))
-                yield from _leases(task, numbers.attempt, known_of.attempts.get(task.id, ()))
-            graph, after = page[-1].graph, page[-1].id
-
-    def totals(self) -> Iterator[tuple[GraphRecord, "Totals"]]:
-        """Give each graph with its numbers as they should be."""
-        own = pasts(self.txn, list(self.graphs), None)
-        for id, graph in self.graphs.items():
-            yield graph, self._totals(graph, own[id])
-
-    def _add(self, task: TaskRecord, numbers: Numbers, past: Past) -> None:
-        into, graph = self._sums[task.graph], self.graphs[task.graph]
-        into.events += past.events
-        into.newest = max(into.newest, past.newest)
-        if graph.loader is None and not task.hidden:
-            into.active += task.state in ACTIVE
-            into.behind += task.state in BEHIND
-            into.unhandled += unhandled(task.state, Handlers(numbers.handlers_ran, numbers.handlers_hoped))
-
-    def _totals(self, graph: GraphRecord, own: Past) -> "Totals":
-        into = self._sums[graph.id]
-        # A note is a promise that something moves by itself.
-        tally = Tally(into.active + sum(self.notes.get(graph.id, {}).values()), into.behind, into.unhandled)
-        state = graph.state if graph.loader is not None else verdict(tally, graph.canceled_ms is not None)
-        newest, events = max(into.newest, own.newest), into.events + own.events
-        return Totals(str(state), tally.active, tally.behind, tally.unhandled, newest, events, own.state)
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What follows from the tasks of a graph."""
-
-    state: str
-    active: int
-    behind: int
-    unhandled: int
-    newest: int  # the number of its newest event
-    events: int  # how many events there are
-    told: str | None  # the state that its newest event told
-
-
-def differences(kind: str, subject: int, have: Numbers, want: Numbers) -> Iterator[Finding]:
-    """Say where two sets of numbers differ. A queue that is not there yet can be made."""
-    for one in fields(have):
-        before, after = getattr(have, one.name), getattr(want, one.name)
+def differences(have: TaskRow, want: TaskRow) -> Iterator[Finding]:
+    """Say where a task is not as it should be. A queue that is not there yet can be made."""
+    for column, before, after in zip(TaskRow._fields, have, want, strict=True):
         if before != after:
-            yield Finding(kind, subject, one.name, before, after)
+            shown = None if column == "queue_id" and after == NO_QUEUE else after
+            yield Finding(finding.TASK, have.id, column, before, shown)
 
 
-def graph_findings(graph: GraphRecord, totals: Totals) -> Iterator[Finding]:
-    """Say what is wrong with a graph."""
-    pairs: tuple[tuple[str, Value, Value], ...] = (
-        ("state", str(graph.state), totals.state),
-        ("active", graph.tally.active, totals.active),
-        ("behind", graph.tally.behind, totals.behind),
-        ("unhandled", graph.tally.unhandled, totals.unhandled),
-        ("events", graph.events, totals.newest),
+def unmendable(task: TaskRow, known: Evidence) -> Iterator[Finding]:
+    """Compare a task with what happened to it, and with what was asked for. Nobody can say which of them is right."""
+    past = known.pasts[task.id]
+    if past.torn is not None:
+        told = f"{past.torn.signal} from {past.torn.source} to {past.torn.target}"
+        yield Finding(finding.EVENT, task.id, f"event {past.torn.number}", told, "an arrow from where it was", False)
+    last = past.state or BORN
+    if last != task.state:
+        yield Finding(finding.TASK, task.id, "state", task.state, last, mendable=False)
+    if task.id not in known.definitions:
+        stored = "unreadable" if task.id in known.asked else None
+        yield Finding(finding.TASK, task.id, "definition", stored, "there", mendable=False)
+
+
+def stuck(task: TaskRow, graph: Whole) -> Iterator[Finding]:
+    """Find who should have moved when its last edge did: a wake-up was lost. Its numbers have to be right."""
+    if task.hidden or graph.is_loading or OPEN in graph.notes:
+        return
+    wished = wishes(task, graph)
+    if wished:
+        yield Finding(finding.TASK, task.id, "gate", "unasked", str(wished[0]))
+
+
+def wishes(task: TaskRow, graph: Whole) -> Sequence[Signal]:
+    """Say what the gate of a task asks for."""
+    if task.state not in LISTENING or task.join_rule not in set(Join) or task.on_impossible not in set(Impossible):
+        return ()
+    edges = Edges(task.awaited, task.met, task.broken, task.impossible)
+    asked = gate(edges, Join(task.join_rule), Impossible(task.on_impossible))
+    return signals(State(task.state), asked, graph.is_hushed)
+
+
+# What was asked for, what happened, and what was heard.
+
+
+def _as_asked(task: TaskRow, definition: Task) -> TaskRow:
+    first = definition.slices[0]
+    created = _created(task)
+    return task._replace(
+        created_ms=created,
+        rules=rules_text(budget.rules_of(definition, created)),
+        kind=first.kind.text,
+        priority=definition.priority,
+        weight=0 if first.kind in SERVER_KINDS else definition.weight,
+        join_rule=definition.join.text,
+        on_impossible=definition.on_impossible.text,
+        handles=int(any(edge.on is not On.SUCCESS for edge in definition.requires)),
+        excludes=int(bool(definition.mutexes or definition.limits)),
     )
-    for column, have, want in pairs:
-        if have != want:
-            yield Finding(finding.GRAPH, graph.id, column, have, want)
-    if totals.events != totals.newest:
-        yield Finding(finding.GRAPH, graph.id, "number of events", totals.events, totals.newest, mendable=False)
 
 
-def _edges(txn: Txn, ids: Sequence[int]) -> dict[int, Edges]:
-    counts: dict[int, dict[EdgeState, int]] = {id: dict.fromkeys(EdgeState, 0) for id in ids}
-    for row in txn.care.heard(ids, TELL):
-        counts[row.task][known(row.on, row.state)] += row.edges
-    return {id: Edges(*each.values()) for id, each in counts.items()}
+def _created(task: TaskRow) -> Millis:
+    """Say when a task was born: its key tells it too, and may run ahead a little."""
+    told = ids.stamp(Key(task.id)).created_ms
+    return Millis(task.created_ms) if told - LEAD_MAX_MS <= task.created_ms <= told else told
 
 
-def _handlers(txn: Txn, rounds: Mapping[int, int]) -> dict[int, Handlers]:
-    found = dict.fromkeys(rounds, Handlers())
-    for row in txn.care.handlers(list(rounds), TELL):
-        adds, had = counted(Handler(row.state, row.ran_for), rounds[row.task]), found[row.task]
-        found[row.task] = Handlers(had.ran + adds.ran * row.handlers, had.hoped + adds.hoped * row.handlers)
-    return found
+def _as_happened(task: TaskRow, past: Past, known: Evidence) -> TaskRow:
+    deed = past.deeds.get(past.attempt)
+    leased = task.state in LEASED and deed is not None
+    return task._replace(
+        was=past.was,
+        reason=past.reason or Reason.PREREQUISITE.text,
+        moved_ms=task.moved_ms if past.moved_ms is None else past.moved_ms,
+        attempt=past.attempt,
+        began_after=past.began_after,
+        ended=past.ended,
+        round=past.round,
+        reruns_used=past.reruns_used,
+        retries_used=past.retries_used,
+        bot_id=deed.bot if leased and deed is not None else task.bot_id,
+        not_by=past.not_by,
+        fence=tries.fence_of(task, past, known.tried.get(task.id, ())),
+    )
 
 
-def _hoped(task: TaskRecord, known_of: Evidence) -> Handlers:
+def _as_heard(task: TaskRow, known: Evidence, graph: Whole) -> TaskRow:
+    edges = known.heard.get(task.id, Edges(task.awaited, task.met, task.broken, task.impossible))
+    handlers, telling = _hoped(task, known), known.tellings.get(task.id)
+    return task._replace(
+        awaited=edges.awaited,
+        met=edges.met,
+        broken=edges.broken,
+        impossible=edges.impossible,
+        handlers_ran=handlers.ran,
+        handlers_hoped=handlers.hoped,
+        telling=0 if telling is None else telling.notes,
+        hidden=int(graph.hides(task, known.pasts[task.id])),
+    )
+
+
+def _hoped(task: TaskRow, known: Evidence) -> Handlers:
     """Give the handlers of a task; a failure that is still being told is a hope of its own."""
-    handlers, telling = known_of.handlers.get(task.id), known_of.tellings.get(task.id)
+    handlers, telling = known.handlers.get(task.id), known.tellings.get(task.id)
     if handlers is None:
-        return task.handlers
+        return Handlers(task.handlers_ran, task.handlers_hoped)
     if telling is not None and telling.target in UNSUCCESSFUL:
         return Handlers(handlers.ran, handlers.hoped + 1)
     return handlers
 
 
-def _flags(definition: Task) -> tuple[bool, bool]:
-    handles = any(edge.on is not On.SUCCESS for edge in definition.requires)
-    return handles, bool(definition.mutexes or definition.limits)
+# Where it waits.
 
 
-def _queue(definition: Task, index: int, queues: Mapping[str, int]) -> int | None:
-    if index >= len(definition.slices):
+def _in_its_place(task: TaskRow, known: Evidence, definition: Task, whole: bool) -> TaskRow:
+    """Put a task on the slice that it can be on, in its queue, and before a pass if one has to admit it."""
+    slices = definition.slices
+    if whole:
+        left = tries.slices_left(known.pasts[task.id], known.tried.get(task.id, ()), slices)
+        task = task._replace(slice_index=_slice(task, sorted(left), slices, known))
+    if not 0 <= task.slice_index < len(slices):
+        return task
+    queue = _queue(slices[task.slice_index], known)
+    return task._replace(queue_id=queue, contends=_contends(task, known, definition, whole))
+
+
+def _slice(task: TaskRow, left: Sequence[int], slices: Sequence[Slice], known: Evidence) -> int:
+    """Say on which slice a task is: one that it can have come to. If there are several, its queue tells which."""
+    if task.slice_index in left or not left:
+        return task.slice_index
+    fitting = [index for index in left if _queue(slices[index], known) == task.queue_id]
+    return min(fitting or left)
+
+
+def _queue(one: Slice, known: Evidence) -> int:
+    return SERVER_QUEUE if one.kind in SERVER_KINDS else known.queues.get(dimensions_text(one.dimensions), NO_QUEUE)
+
+
+def _contends(task: TaskRow, known: Evidence, definition: Task, whole: bool) -> int:
+    """Say whether a pass has to admit a task.
+
+    That was judged when it became pending. A pool that lost its capacity since leaves its tasks to a pass all the same.
+    """
+    past, is_active = known.pasts[task.id], task.state in ACTIVE
+    if whole and not past.released:
+        return 0
+    if task.excludes:
+        return 1 if is_active or past.admitted else int(task.contends == 1)
+    slices = definition.slices[task.slice_index : task.slice_index + 1] if is_active else definition.slices
+    described = [known.pools[pool] for pool in map(_pool, slices) if pool in known.pools] if task.weight else []
+    if not described:
+        return 0
+    # What a pool has not told all of its tasks yet is told by the next pass.
+    return 1 if is_active and any(described) and not known.unentered else int(task.contends == 1)
+
+
+def _pool(one: Slice) -> str:
+    return next(iter(dict(one.dimensions).get(POOL, ())), "")
+
+
+# When it is due.
+
+
+def _in_its_time(task: TaskRow, known: Evidence, definition: Task, whole: bool, now: Millis) -> TaskRow:
+    rules, past = budget.rules_of(definition, Millis(task.created_ms)), known.pasts[task.id]
+    if whole:
+        task = task._replace(
+            not_before_ms=_not_before(past, rules),
+            waits_since_ms=_waits_since(task, past, bool(definition.mutexes), now),
+            lease_until_ms=_lease_until(task, past, known, rules),
+        )
+    return task._replace(due_ms=_due(task, rules, now))
+
+
+def _not_before(past: Past, rules: Rules) -> int | None:
+    if past.put_off is not None:
+        since, reruns_used = past.put_off
+        delay = budget.back_off_ms(rules, reruns_used)
+        return since + delay if delay else None
+    return rules.not_before_ms if past.untouched else None
+
+
+def _waits_since(task: TaskRow, past: Past, excludes: bool, now: Millis) -> int | None:
+    """Say since when the slice of a task waits for a bot.
+
+    That is when it was admitted; but if it names mutexes, a pass may have found before that no bot is there for it.
+    """
+    if past.pending_ms is None:
         return None
-    one = definition.slices[index]
-    return SERVER_QUEUE if one.kind in SERVER_KINDS else queues.get(dimensions_text(one.dimensions))
+    since = task.waits_since_ms
+    if past.admitted_ms is None and (since is None or not excludes):
+        return None
+    ended_ms = past.moved_ms if task.state in ENDED else now
+    latest = past.admitted_ms if past.admitted_ms is not None else ended_ms
+    if excludes and since is not None and latest is not None:
+        # The clocks of two servers may differ by so much.
+        fits = past.pending_ms - fleet.GUARD_MS <= since <= latest + fleet.GUARD_MS
+        return since if fits else past.admitted_ms
+    return past.admitted_ms
 
 
-def _due(task: TaskRecord, now: Millis) -> int | None:
+def _lease_until(task: TaskRow, past: Past, known: Evidence, rules: Rules) -> int | None:
+    """Say when the lease of a task ends: a full lease after its bot was given it or last heard of, or in between.
+
+    A renewal leaves no event; but when the clock looks at the task again follows from its lease, too.
+    """
+    deed = past.deeds.get(past.attempt)
+    if task.state not in LEASED or deed is None or (task.lease_until_ms is None and task.bot_id not in known.seen):
+        return None
+    heard = max(deed.claimed_ms, known.seen.get(task.bot_id or "", 0), known.since_ms)
+    first, last = (_full_lease(at, rules) for at in (deed.claimed_ms, heard))
+    until, due = task.lease_until_ms, None if task.due_ms is None else task.due_ms - fleet.GUARD_MS
+    if until is not None and until == due and deed.claimed_ms - fleet.GUARD_MS <= until < first:
+        return until  # its bot has left with more than one transaction ends: the clock does the rest
+    fitting = (one for one in (until, due) if one is not None and first <= one <= last + fleet.GUARD_MS)
+    return next(fitting, last)
+
+
+def _full_lease(at: int, rules: Rules) -> int:
+    until = at + fleet.LEASE_MS
+    return until if rules.deadline_ms is None else min(until, rules.deadline_ms)
+
+
+def _due(task: TaskRow, rules: Rules, now: Millis) -> int | None:
     """Say when the clock has to look at a task: as it was when it moved, or as it is by now."""
+    if not 0 <= task.slice_index < len(rules.slices):
+        return task.due_ms
     until = None if task.lease_until_ms is None else Millis(task.lease_until_ms)
-    then, today = (budget.due_at(task.life, task.rules, until, at) for at in (Millis(task.moved_ms), now))
+    waits, begins = _millis(task.waits_since_ms), _millis(task.not_before_ms)
+    life = Life(State(task.state), slice_index=task.slice_index, waits_since_ms=waits, not_before_ms=begins)
+    then, today = (budget.due_at(life, rules, until, at) for at in (Millis(task.moved_ms), now))
     # What is due and cannot be dealt with is put off until the next sweep.
-    put_off = task.due_ms is not None and today is not None and today <= now < task.due_ms <= now + SWEEP_MS
+    is_late = task.due_ms is not None and today is not None and today <= now and today < task.due_ms
+    put_off = is_late and task.due_ms is not None and task.due_ms <= now + fleet.SWEEP_MS
     return task.due_ms if put_off or task.due_ms in {then, today} else then
 
 
-def _torn(task: TaskRecord, known_of: Evidence) -> Iterator[Finding]:
-    """Compare a task with what happened to it. Nobody can say which of the two is right."""
-    past = known_of.pasts[task.id]
-    if past.torn is not None:
-        told = f"{past.torn.signal} from {past.torn.source} to {past.torn.target}"
-        yield Finding(finding.EVENT, task.id, f"event {past.torn.number}", told, "an arrow from where it was", False)
-    last = past.state or str(Life().state)
-    if last != task.state:
-        yield Finding(finding.TASK, task.id, "state", str(task.state), last, mendable=False)
-    if task.id not in known_of.definitions:
-        yield Finding(finding.TASK, task.id, "definition", None, "there", mendable=False)
-
-
-def _stuck(task: TaskRecord, numbers: Numbers, graph: GraphRecord, notes: Mapping[str, int]) -> Iterator[Finding]:
-    """Find who should have moved when its last edge did: a wake-up was lost."""
-    if task.state not in LISTENING or task.hidden or graph.loader is not None or OPEN in notes:
-        return
-    edges = Edges(numbers.awaited, numbers.met, numbers.broken, numbers.impossible)
-    wished = signals(task.state, gate(edges, task.join, task.on_impossible), graph.canceled_ms is not None)
-    if wished:
-        yield Finding(finding.TASK, task.id, "gate", "unasked", str(wished[0]))
-
-
-def _leases(task: TaskRecord, number: int, attempts: Sequence[OpenRow]) -> Iterator[Finding]:
-    """Compare the attempts of a task with its lease: the latest is open while it is leased, and no other ever."""
-    last = attempts[-1].number if attempts else 0
-    if last != number:
-        yield Finding(finding.ATTEMPT, task.id, "latest", last, number, mendable=False)
-    for row in attempts:
-        leased = row.number == number and task.state in LEASED
-        if leased is not (row.ended_ms is None):
-            is_open, should = ("ended", "open") if leased else ("open", "ended")
-            yield Finding(finding.ATTEMPT, task.id, f"end of {row.number}", is_open, should)
-        if leased and row.bot != task.bot:
-            yield Finding(finding.ATTEMPT, task.id, f"bot of {row.number}", row.bot, task.bot)
-        if leased and row.fence != task.fence:
-            yield Finding(finding.ATTEMPT, task.id, f"fence of {row.number}", row.fence, task.fence)
-
-
-def _legal(event: EventRow) -> bool:
-    return (event.source or "", event.signal or "", event.target) in _MOVES
-
-
-#: Where an attempt that is tried again leads.
-_AGAIN: Final = frozenset(str(arrow.again) for arrow in ARROWS if arrow.again)
+def _millis(value: int | None) -> Millis | None:
+    return None if value is None else Millis(value)

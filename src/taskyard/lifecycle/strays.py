@@ -3,37 +3,47 @@
 Everything is read in pages, and nothing here writes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from taskyard.core.admission import carries, excludes
+from taskyard.core.fleet import GUARD_MS
 from taskyard.core.ids import Key, bot_event_number, text_of
 from taskyard.core.machine import HOLDING, sources
 from taskyard.core.matching import POOL, dimension_hash, matches, queue_root
 from taskyard.core.words import Signal
 from taskyard.lifecycle import finding
 from taskyard.lifecycle.births import SERVER_QUEUE
+from taskyard.lifecycle.diary import CONNECTED, ENDED, MISSING
 from taskyard.lifecycle.finding import Finding
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
+from taskyard.store.verbs.care import BotRow
 from taskyard.store.verbs.fleet import QueueRow
 
 #: How many rows are in memory at once.
 PAGE_MAX: Final = 1_000
+#: What says that a bot came, left, or was missed.
+PRESENCE: Final = (CONNECTED, ENDED, MISSING)
+#: So many queues can share a hash; the rest of the id of a queue is its hash.
+TWINS_MAX: Final = 256
 #: Who stands before admission, and so can be held by it.
 HELD: Final = sources(Signal.ADMIT)
 
 
 def strays(txn: Txn) -> Iterator[Finding]:
     """Say what is wrong with everything but tasks and graphs."""
-    yield from _holds(txn)
-    yield from _edges(txn)
-    yield from _queues(txn)
-    yield from _bots(txn)
-    yield from _served(txn)
+    yield from mendable_strays(txn, _MENDABLE)
     yield from _clashes(txn)
     yield from _overuse(txn)
     yield from _unattempted(txn)
+
+
+def mendable_strays(txn: Txn, kinds: Collection[str]) -> Iterator[Finding]:
+    """Say what is wrong with some kinds of what can be mended."""
+    for kind, survey in _MENDABLE.items():
+        if kind in kinds:
+            yield from survey(txn)
 
 
 def queue_row(queue: QueueRow) -> Row:
@@ -42,9 +52,9 @@ def queue_row(queue: QueueRow) -> Row:
     return (queue.id, dimension_hash(queue.dimensions), queue_root(queue.dimensions), pool)
 
 
-def events_of_bot(newest: str | None) -> int:
-    """Say how many events a bot has had whose newest has this key."""
-    return 0 if newest is None else bot_event_number(newest) + 1
+def is_of_its_dimensions(queue: QueueRow) -> bool:
+    """Tell whether a queue asks for what it was made for: its id tells the hash of that."""
+    return queue.id // TWINS_MAX == dimension_hash(queue.dimensions)
 
 
 def _holds(txn: Txn) -> Iterator[Finding]:
@@ -55,19 +65,20 @@ def _holds(txn: Txn) -> Iterator[Finding]:
         after = page[-1][0]
 
 
-def _edges(txn: Txn) -> Iterator[Finding]:
-    for prerequisite, dependent, ran_for in txn.care.ran(PAGE_MAX):
-        column = f"ran_for to {text_of(Key(dependent))}"
-        yield Finding(finding.EDGE, prerequisite, column, ran_for, None)
-
-
-def _queues(txn: Txn) -> Iterator[Finding]:
+def _service(txn: Txn) -> Iterator[Finding]:
+    """Compare what the service counts and since when it is up: were that later than now, every lease would last."""
+    service = txn.notes.service()
     told, queues, highest = txn.care.queue_counts()
     if told != highest:
         yield Finding(finding.SERVICE, "here", "queues", told, highest)
     if queues != highest + 1:
         # Servers remember queues by their numbers: they cannot be given others.
         yield Finding(finding.SERVICE, "here", "number of queues", queues, highest + 1, mendable=False)
+    if service.since_ms > service.seen_ms + GUARD_MS:
+        yield Finding(finding.SERVICE, "here", "since_ms", service.since_ms, service.seen_ms)
+
+
+def _queues(txn: Txn) -> Iterator[Finding]:
     after = -1
     while page := txn.care.queues(after, PAGE_MAX):
         for queue in page:
@@ -78,18 +89,38 @@ def _queues(txn: Txn) -> Iterator[Finding]:
 
 def _queue(queue: QueueRow) -> Iterator[Finding]:
     have: Row = (queue.hash, queue.root, queue.pool)
-    for column, before, after in zip(("hash", "root", "pool"), have, queue_row(queue)[1:], strict=True):
+    want = queue_row(queue)[1:]
+    if not is_of_its_dimensions(queue):
+        yield Finding(finding.QUEUE, queue.id, "dimensions", want[0], queue.id // TWINS_MAX, mendable=False)
+        return
+    for column, before, after in zip(("hash", "root", "pool"), have, want, strict=True):
         if before != after:
             yield Finding(finding.QUEUE, queue.id, column, before, after)
 
 
 def _bots(txn: Txn) -> Iterator[Finding]:
+    for bot in bots(txn):
+        for column, before, after in zip(BotRow._fields, bot, counted_bot(bot), strict=True):
+            if before != after:
+                yield Finding(finding.BOT, bot.id, column, before, after)
+
+
+def bots(txn: Txn) -> Iterator[BotRow]:
+    """Read every bot, with what its events say."""
     after = ""
-    while page := txn.care.bots(after, PAGE_MAX):
-        for bot, told, newest in page:
-            if told != events_of_bot(newest):
-                yield Finding(finding.BOT, bot, "events", told, events_of_bot(newest))
-        after = page[-1][0]
+    while page := txn.care.bots(after, PRESENCE, PAGE_MAX):
+        yield from page
+        after = page[-1].id
+
+
+def counted_bot(bot: BotRow) -> BotRow:
+    """Give a bot as its events say. Whoever came back within its session has left no event of that."""
+    return bot._replace(
+        events=0 if bot.newest is None else bot_event_number(bot.newest) + 1,
+        first_seen_ms=bot.first_seen_ms if bot.first_ms is None else bot.first_ms,
+        terminated=int(bot.terminated != 0 and bot.left == ENDED),
+        missing=int(bot.missing != 0 and bot.missed == MISSING),
+    )
 
 
 def _served(txn: Txn) -> Iterator[Finding]:
@@ -130,3 +161,13 @@ def _unattempted(txn: Txn) -> Iterator[Finding]:
     """Find what was kept for attempts that are not there. It may be all that is left of somebody's work."""
     for table, task, attempt in txn.care.strays(PAGE_MAX):
         yield Finding(table, task, "attempt", attempt, None, mendable=False)
+
+
+#: How to find what can be mended.
+_MENDABLE: Final[Mapping[str, Callable[[Txn], Iterator[Finding]]]] = {
+    finding.HOLD: _holds,
+    finding.SERVICE: _service,
+    finding.QUEUE: _queues,
+    finding.BOT: _bots,
+    finding.BOT_QUEUE: _served,
+}

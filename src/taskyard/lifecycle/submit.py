@@ -19,7 +19,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, State
 from taskyard.lifecycle import dealing, queues, telling
-from taskyard.lifecycle.births import OPEN, Brood, Rows, fitting
+from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows, fitting
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.store.records import GraphRecord, Note
@@ -28,12 +28,6 @@ from taskyard.store.records import GraphRecord, Note
 PAGE_MAX: Final = 1_000
 #: How many tasks one page looks through for those it releases.
 SEEN_MAX: Final = 10_000
-#: The note "this graph is being extended".
-LOAD: Final = "load"
-#: The note "show the tasks of this extension".
-SHOW: Final = "show"
-#: The note "drop what was loaded of this extension".
-DROP: Final = "drop"
 
 
 @dataclass(frozen=True, slots=True)

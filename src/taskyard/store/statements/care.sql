@@ -2,12 +2,36 @@
 SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader
   FROM graph WHERE id > :after ORDER BY id LIMIT :count;
 
--- survey_tasks(graph_id: int, after: int, last: int, count: int): tasks as they are now, by graph, in pages; nobody is kept from them.
-SELECT id, graph_id, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used, slice_index,
-       waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join_rule, on_impossible, handles,
-       excludes, awaited, met, broken, impossible, handlers_ran, handlers_hoped, telling, contends, queue_id, bot_id,
-       not_by, fence, lease_until_ms, due_ms, hidden
+-- survey_records(ids: ints, grown: texts): since when graphs are where they are, what others were told of them, how often the audit says that they grew, and whether there is a definition of them.
+SELECT g.id, g.moved_ms, g.told, (SELECT COUNT(*) FROM audit a WHERE a.subject_id = g.id AND a.action IN (:grown)),
+       (SELECT COUNT(*) FROM graph_definition d WHERE d.id = g.id)
+  FROM graph g WHERE g.id IN (:ids);
+
+-- survey_tasks(graph_id: int, after: int, last: int, count: int): tasks as they are stored, by graph, in pages; nobody is kept from them.
+SELECT id, graph_id, was, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used,
+       slice_index, waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join_rule, on_impossible,
+       handles, excludes, awaited, met, broken, impossible, handlers_ran, handlers_hoped, hidden, telling, contends,
+       queue_id, bot_id, not_by, fence, lease_until_ms, due_ms
   FROM task WHERE (graph_id, id) > (:graph_id, :after) AND graph_id <= :last ORDER BY graph_id, id LIMIT :count;
+
+-- hold_tasks(ids: ints): these tasks as they are stored, kept from others until the transaction ends.
+SELECT id, graph_id, was, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used,
+       slice_index, waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join_rule, on_impossible,
+       handles, excludes, awaited, met, broken, impossible, handlers_ran, handlers_hoped, hidden, telling, contends,
+       queue_id, bot_id, not_by, fence, lease_until_ms, due_ms
+  FROM task WHERE id IN (:ids) ORDER BY id FOR UPDATE;
+
+-- survey_definitions(ids: ints): what was asked for, as it is stored.
+SELECT id, graph_id, label, definition FROM task_definition WHERE id IN (:ids);
+
+-- survey_in_edges(ids: ints): the in-edges of tasks, as they are stored.
+SELECT dependent_id, prerequisite_id, on_end, ran_for FROM edge WHERE dependent_id IN (:ids);
+
+-- survey_stirs(task_id: int): whether a pass has to look at this.
+SELECT id FROM stir WHERE task_id = :task_id LIMIT 1;
+
+-- survey_seen(ids: texts): when bots were last heard of.
+SELECT id, last_seen_ms FROM bot WHERE id IN (:ids);
 
 -- survey_notes(first: int, last: int): how many notes of each kind are open about graphs.
 SELECT graph_id, kind, COUNT(*) FROM note WHERE graph_id >= :first AND graph_id <= :last GROUP BY graph_id, kind;
@@ -34,11 +58,9 @@ SELECT c.task_id, c.notes, n.target
   FROM (SELECT task_id, COUNT(*) AS notes, MAX(CASE WHEN kind = :tell THEN id END) AS latest FROM note
          WHERE task_id IN (:ids) GROUP BY task_id) c LEFT JOIN note n ON n.id = c.latest;
 
--- survey_attempts(ids: ints): the latest attempt of tasks, and every one that is open.
-SELECT task_id, number, bot_id, fence, ended_ms FROM attempt a
- WHERE task_id IN (:ids)
-   AND (ended_ms IS NULL OR number = (SELECT MAX(m.number) FROM attempt m WHERE m.task_id = a.task_id))
- ORDER BY task_id, number;
+-- survey_attempts(ids: ints, task_id: int, number: int, count: int): the attempts of tasks, in pages.
+SELECT task_id, number, bot_id, fence, round, slice_index, claimed_ms, ended_ms, signal, reason, exit_code FROM attempt
+ WHERE task_id IN (:ids) AND (task_id, number) > (:task_id, :number) ORDER BY task_id, number LIMIT :count;
 
 -- survey_events(ids: ints, subject_id: int, number: int, count: int): what happened to tasks and graphs, in pages.
 SELECT subject_id, number, graph_id, facts FROM event
@@ -50,19 +72,19 @@ SELECT h.task_id, t.state FROM hold h JOIN task t ON t.id = h.task_id
  WHERE h.task_id > :after AND t.state <> :held AND NOT EXISTS (SELECT 1 FROM stir s WHERE s.task_id = h.task_id)
  ORDER BY h.task_id LIMIT :count;
 
--- survey_ran(success: text, count: int): edges that no handler has, and yet one is said to have run for.
-SELECT prerequisite_id, dependent_id, ran_for FROM edge
- WHERE on_end = :success AND ran_for IS NOT NULL ORDER BY prerequisite_id, dependent_id LIMIT :count;
-
 -- survey_queues(after: int, count: int): queues, in pages.
 SELECT id, number, hash, root, pool, dimensions FROM queue WHERE number > :after ORDER BY number LIMIT :count;
 
 -- count_numbers(): how many queues the service counts, how many there are, and the highest number of one.
 SELECT queues, (SELECT COUNT(*) FROM queue), (SELECT MAX(number) FROM queue) FROM service WHERE id = 1;
 
--- survey_bots(after: text, count: int): bots with how many events they count and the newest they have, in pages.
-SELECT b.id, b.events, (SELECT MIN(e.id) FROM bot_event e WHERE e.bot_id = b.id) FROM bot b
- WHERE b.id > :after ORDER BY b.id LIMIT :count;
+-- survey_bots(after: text, came: text, left: text, missed: text, count: int): bots with what they are said to be, and what their events say of the same, in pages.
+SELECT b.id, b.events, b.first_seen_ms, b.terminated, b.missing,
+       (SELECT MIN(e.id) FROM bot_event e WHERE e.bot_id = b.id),
+       (SELECT e.at_ms FROM bot_event e WHERE e.bot_id = b.id ORDER BY e.id DESC LIMIT 1),
+       (SELECT e.kind FROM bot_event e WHERE e.bot_id = b.id AND e.kind IN (:came, :left) ORDER BY e.id LIMIT 1),
+       (SELECT e.kind FROM bot_event e WHERE e.bot_id = b.id AND e.kind IN (:came, :missed) ORDER BY e.id LIMIT 1)
+  FROM bot b WHERE b.id > :after ORDER BY b.id LIMIT :count;
 
 -- survey_bot_queues(bot_id: text, queue_id: int, count: int): which queues bots are said to serve, in pages.
 SELECT s.bot_id, s.queue_id, d.dimensions, q.dimensions
@@ -82,7 +104,8 @@ SELECT q.pool, CAST(SUM(t.weight) AS bigint), COUNT(*) FROM task t JOIN queue q 
  WHERE t.state IN (:states) AND t.weight > 0 GROUP BY q.pool ORDER BY q.pool;
 
 -- survey_strays(count: int): what attempts left, of which nobody knows.
-SELECT 'result', r.task_id, r.attempt FROM result r
+SELECT 'attempt', t.task_id, t.number FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM task o WHERE o.id = t.task_id)
+UNION ALL SELECT 'result', r.task_id, r.attempt FROM result r
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = r.task_id AND a.number = r.attempt)
 UNION ALL SELECT 'attempt_stats', s.task_id, s.attempt FROM attempt_stats s
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = s.task_id AND a.number = s.attempt)
@@ -90,19 +113,62 @@ UNION ALL SELECT 'output_chunk', c.task_id, c.attempt FROM output_chunk c
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = c.task_id AND a.number = c.attempt)
  LIMIT :count;
 
--- each mend_tasks(id: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, telling: int, handles: int, excludes: int, contends: int, queue_id: int, due_ms: int, attempt: int, round: int, reruns_used: int, retries_used: int): write what was counted afresh about tasks.
-UPDATE task SET awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
-       handlers_ran = :handlers_ran, handlers_hoped = :handlers_hoped, telling = :telling, handles = :handles,
-       excludes = :excludes, contends = :contends, queue_id = :queue_id, due_ms = :due_ms, attempt = :attempt,
-       round = :round, reruns_used = :reruns_used, retries_used = :retries_used
- WHERE id = :id;
+-- each mend_tasks(id: int, graph_id: int, was: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, handles: int, excludes: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, hidden: int, telling: int, contends: int, queue_id: int, bot_id: text, not_by: text, fence: int, lease_until_ms: int, due_ms: int): write what was counted afresh about tasks, where they still are.
+UPDATE task SET graph_id = :graph_id, was = :was, reason = :reason, moved_ms = :moved_ms, attempt = :attempt,
+       began_after = :began_after, ended = :ended, round = :round, reruns_used = :reruns_used,
+       retries_used = :retries_used, slice_index = :slice_index, waits_since_ms = :waits_since_ms,
+       not_before_ms = :not_before_ms, rules = :rules, kind = :kind, priority = :priority, created_ms = :created_ms,
+       weight = :weight, join_rule = :join_rule, on_impossible = :on_impossible, handles = :handles,
+       excludes = :excludes, awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
+       handlers_ran = :handlers_ran, handlers_hoped = :handlers_hoped, hidden = :hidden, telling = :telling,
+       contends = :contends, queue_id = :queue_id, bot_id = :bot_id, not_by = :not_by, fence = :fence,
+       lease_until_ms = :lease_until_ms, due_ms = :due_ms
+ WHERE id = :id AND state = :state;
 
--- each mend_attempts(task_id: int, number: int, bot_id: text, fence: int): these attempts are open, and these bots have them.
-UPDATE attempt SET bot_id = :bot_id, fence = :fence, ended_ms = NULL, signal = NULL, reason = NULL, exit_code = NULL
+-- each mend_attempts(task_id: int, number: int, bot_id: text, fence: int, round: int, slice_index: int, claimed_ms: int, ended_ms: int, signal: text, reason: text): write what was counted afresh about attempts. How a process ended nobody else knows; one that is open has not.
+UPDATE attempt SET bot_id = :bot_id, fence = :fence, round = :round, slice_index = :slice_index,
+       claimed_ms = :claimed_ms, ended_ms = :ended_ms, signal = :signal, reason = :reason,
+       exit_code = CASE WHEN :ended_ms IS NULL THEN NULL ELSE exit_code END
  WHERE task_id = :task_id AND number = :number;
 
--- each forget_ran(prerequisite_id: int, on_end: text): nobody ran for these edges.
-UPDATE edge SET ran_for = NULL WHERE prerequisite_id = :prerequisite_id AND on_end = :on_end;
+-- each mend_graphs(id: int, state: text, active: int, behind: int, unhandled: int, events: int, told: int, extensions: int, created_ms: int, moved_ms: int, canceled_ms: int, loader: text): write what was counted afresh about graphs.
+UPDATE graph SET state = :state, active = :active, behind = :behind, unhandled = :unhandled, events = :events,
+       told = :told, extensions = :extensions, created_ms = :created_ms, moved_ms = :moved_ms, canceled_ms = :canceled_ms,
+       loader = :loader
+ WHERE id = :id;
+
+-- each mend_definitions(id: int, graph_id: int, label: text): write to which graph definitions belong, and what they call themselves.
+UPDATE task_definition SET graph_id = :graph_id, label = :label WHERE id = :id;
+
+-- each mend_events(subject_id: int, graph_id: int): write to which graph events belong.
+UPDATE event SET graph_id = :graph_id WHERE subject_id = :subject_id;
+
+-- each put_edges(prerequisite_id: int, dependent_id: int, on_end: text, ran_for: int): there are these edges.
+INSERT INTO edge (prerequisite_id, dependent_id, on_end, ran_for)
+VALUES (:prerequisite_id, :dependent_id, :on_end, :ran_for)
+ON CONFLICT (prerequisite_id, dependent_id, on_end) DO UPDATE SET ran_for = excluded.ran_for;
+
+-- each take_edges(prerequisite_id: int, dependent_id: int, on_end: text): there are no such edges.
+DELETE FROM edge WHERE prerequisite_id = :prerequisite_id AND dependent_id = :dependent_id AND on_end = :on_end;
+
+-- each put_mutexes(task_id: int, key: text, party: text): tasks name these mutexes.
+INSERT INTO task_mutex (task_id, key, party) VALUES (:task_id, :key, :party)
+ON CONFLICT (task_id, key) DO UPDATE SET party = excluded.party;
+
+-- each take_mutexes(task_id: int, key: text): tasks name no such mutexes.
+DELETE FROM task_mutex WHERE task_id = :task_id AND key = :key;
+
+-- each put_limits(task_id: int, name: text, amount: int): tasks have these demands.
+INSERT INTO task_limit (task_id, name, amount) VALUES (:task_id, :name, :amount)
+ON CONFLICT (task_id, name) DO UPDATE SET amount = excluded.amount;
+
+-- each take_limits(task_id: int, name: text): tasks have no such demands.
+DELETE FROM task_limit WHERE task_id = :task_id AND name = :name;
+
+-- each mend_bots(id: text, events: int, first_seen_ms: int, terminated: int, missing: int): write what the events of bots say.
+UPDATE bot SET events = :events, first_seen_ms = :first_seen_ms, terminated = :terminated, missing = :missing,
+       version = version + 1
+ WHERE id = :id;
 
 -- each mend_queues(id: int, hash: int, root: text, pool: text): write what follows from the dimensions of queues.
 UPDATE queue SET hash = :hash, root = :root, pool = :pool WHERE id = :id;

@@ -1,20 +1,118 @@
 """Verbs about the store itself: its numbers as they are and as they could be counted, in pages, and how to mend them.
 
-Nothing here judges: who compares the two is `lifecycle/care.py`.
+Rows are given as they are stored: what cannot be read as what it should be is given, too. Nothing here judges: who
+compares the two is `lifecycle/care.py`.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
 
 from taskyard.core.words import On, State
-from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
+from taskyard.store.records import GraphRecord, graph_record
 from taskyard.store.sessions import Row, Session
 from taskyard.store.verbs.fleet import QueueRow, dimensions_of_text
 from taskyard.store.verbs.keeping import EventRow, event_rows
 
 _STATES = {state.value: state for state in State}
 _ONS = {on.value: on for on in On}
+#: Where an event leads that nobody can read.
+UNREADABLE: Final = "unreadable"
+
+
+class TaskRow(NamedTuple):
+    """A task as it is stored: every column of its row."""
+
+    id: int
+    graph_id: int
+    was: str | None
+    state: str
+    reason: str
+    moved_ms: int
+    attempt: int
+    began_after: int
+    ended: str | None
+    round: int
+    reruns_used: int
+    retries_used: int
+    slice_index: int
+    waits_since_ms: int | None
+    not_before_ms: int | None
+    rules: str
+    kind: str
+    priority: int
+    created_ms: int
+    weight: int
+    join_rule: str
+    on_impossible: str
+    handles: int
+    excludes: int
+    awaited: int
+    met: int
+    broken: int
+    impossible: int
+    handlers_ran: int
+    handlers_hoped: int
+    hidden: int
+    telling: int
+    contends: int
+    queue_id: int
+    bot_id: str | None
+    not_by: str | None
+    fence: int
+    lease_until_ms: int | None
+    due_ms: int | None
+
+
+class TriedRow(NamedTuple):
+    """An attempt as it is stored, without what only its bot knows of it."""
+
+    task_id: int
+    number: int
+    bot_id: str
+    fence: int
+    round: int
+    slice_index: int
+    claimed_ms: int
+    ended_ms: int | None
+    signal: str | None
+    reason: str | None
+    exit_code: int | None
+
+
+class AskedRow(NamedTuple):
+    """What was asked for, as it is stored."""
+
+    id: int
+    graph_id: int
+    label: str
+    definition: str
+
+
+class GraphSide(NamedTuple):
+    """What else there is of a graph: since when it is where it is, what others were told, its audit and definition."""
+
+    moved_ms: int
+    told: int
+    extensions: int
+    is_defined: bool
+
+
+class BotRow(NamedTuple):
+    """A bot as it is said to be, and what its events say of the same."""
+
+    id: str
+    events: int
+    first_seen_ms: int
+    terminated: int
+    missing: int
+    newest: str | None  # the key of its newest event
+    first_ms: int | None  # when its first happened
+    left: str | None  # the last of those that say whether it has left,
+    missed: str | None  # and of those that say whether it was missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +144,6 @@ class TellingRow:
     target: State | None  # None: its dependents know everything
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRow:
-    """An attempt that is the latest of its task, or open."""
-
-    task: int
-    number: int
-    bot: str
-    fence: int
-    ended_ms: int | None
-
-
 class Care:
     """What every table can be asked about its numbers."""
 
@@ -71,9 +158,38 @@ class Care:
         """Read graphs, in pages by id."""
         return [graph_record(row) for row in self._session.rows("survey_graphs", after, count)]
 
-    def tasks(self, graph: int, after: int, last: int, count: int) -> list[TaskRecord]:
+    def sides(self, ids: Collection[int], grown: Collection[str]) -> dict[int, GraphSide]:
+        """Read what stands beside graphs; `grown` names the actions of the audit that extended one."""
+        found = self._session.rows("survey_records", ids, grown) if ids else []
+        return {row[0]: GraphSide(row[1], row[2], row[3], row[4] == 1) for row in found}
+
+    def tasks(self, graph: int, after: int, last: int, count: int) -> list[TaskRow]:
         """Read tasks up to the graph `last`, in pages by graph and id; nobody is kept from them."""
-        return [task_record(row) for row in self._session.rows("survey_tasks", graph, after, last, count)]
+        return [TaskRow(*row) for row in self._session.rows("survey_tasks", graph, after, last, count)]
+
+    def hold_tasks(self, ids: Collection[int]) -> list[TaskRow]:
+        """Read tasks, in the order of their ids; nobody else moves them before this transaction ends."""
+        return [TaskRow(*row) for row in self._session.rows("hold_tasks", ids)] if ids else []
+
+    def definitions(self, ids: Collection[int]) -> dict[int, AskedRow]:
+        """Read what was asked for."""
+        found = self._session.rows("survey_definitions", ids) if ids else []
+        return {row[0]: AskedRow(*row) for row in found}
+
+    def edges(self, ids: Collection[int]) -> dict[int, dict[tuple[int, str], int | None]]:
+        """Read the in-edges of tasks: by prerequisite and end, for which round the task ran."""
+        found: dict[int, dict[tuple[int, str], int | None]] = defaultdict(dict)
+        for dependent, prerequisite, on, ran_for in self._session.rows("survey_in_edges", ids) if ids else ():
+            found[dependent][prerequisite, on] = ran_for
+        return found
+
+    def is_stirred(self, task: int) -> bool:
+        """Tell whether a pass has to look at a task, or at what stands in the place of one."""
+        return bool(self._session.rows("survey_stirs", task))
+
+    def seen(self, bots: Collection[str]) -> dict[str, int]:
+        """Read when bots were last heard of."""
+        return {row[0]: row[1] for row in self._session.rows("survey_seen", bots)} if bots else {}
 
     def notes(self, first: int, last: int) -> dict[int, dict[str, int]]:
         """Count the open notes about a range of graphs, by kind."""
@@ -97,24 +213,20 @@ class Care:
         found = self._session.rows("survey_tellings", ids, tell) if ids else []
         return [TellingRow(row[0], row[1], _STATES.get(row[2])) for row in found]
 
-    def attempts(self, ids: Collection[int]) -> list[OpenRow]:
-        """Read the latest attempt of tasks, and every open one, in order."""
-        return [OpenRow(*row) for row in self._session.rows("survey_attempts", ids)] if ids else []
+    def attempts(self, ids: Collection[int], task: int, number: int, count: int) -> list[TriedRow]:
+        """Read the attempts of tasks, in pages by task and number."""
+        return [TriedRow(*row) for row in self._session.rows("survey_attempts", ids, task, number, count)]
 
     def events(self, ids: Collection[int], subject: int, number: int, count: int) -> list[EventRow]:
         """Read what happened to tasks and graphs, in pages by subject and number."""
         found = self._session.rows("survey_events", ids, subject, number, count)
-        return [event for row in found for event in event_rows(row)]
+        return [event for row in found for event in _events(row)]
 
     # Everything else.
 
     def holds(self, held: State, after: int, count: int) -> list[tuple[int, State]]:
         """Read which tasks are said to be held though they are not in `held`, and where they are, in pages."""
         return [(row[0], _STATES[row[1]]) for row in self._session.rows("survey_holds", str(held), after, count)]
-
-    def ran(self, count: int) -> list[tuple[int, int, int]]:
-        """Read `success` edges for which a handler is said to have run: prerequisite, dependent, round."""
-        return [(row[0], row[1], row[2]) for row in self._session.rows("survey_ran", str(On.SUCCESS), count)]
 
     def queues(self, after: int, count: int) -> list[QueueRow]:
         """Read queues, in pages by number."""
@@ -126,9 +238,9 @@ class Care:
         row = self._session.rows("count_numbers")[0]
         return row[0], row[1], row[2]
 
-    def bots(self, after: str, count: int) -> list[tuple[str, int, str | None]]:
-        """Read bots, how many events they count, and the key of the newest, in pages."""
-        return [(row[0], row[1], row[2]) for row in self._session.rows("survey_bots", after, count)]
+    def bots(self, after: str, kinds: tuple[str, str, str], count: int) -> list[BotRow]:
+        """Read bots and what their events say of them, in pages; `kinds` says that one came, left, or was missed."""
+        return [BotRow(*row) for row in self._session.rows("survey_bots", after, *kinds, count)]
 
     def bot_queues(self, bot: str, queue: int, count: int) -> list[Row]:
         """Read which queues bots are said to serve, in pages: bot, queue, what the bot has, what the queue asks for."""
@@ -154,17 +266,44 @@ class Care:
 
     # Mending.
 
-    def mend_tasks(self, rows: Sequence[Row]) -> None:
-        """Write what was counted afresh about tasks: id, then the columns in their order."""
-        self._session.each("mend_tasks", rows)
+    def mend_tasks(self, rows: Sequence[TaskRow]) -> None:
+        """Write tasks as they were counted afresh; refuse if one has moved on."""
+        self._session.every("mend_tasks", rows)
 
-    def mend_attempts(self, rows: Sequence[Row]) -> None:
-        """Say that attempts are open: task, number, bot, fence."""
-        self._session.each("mend_attempts", rows)
+    def mend_attempts(self, rows: Sequence[TriedRow]) -> None:
+        """Write attempts as they were counted afresh."""
+        self._session.each("mend_attempts", [row[:-1] for row in rows])
 
-    def forget_ran(self, rows: Sequence[Row]) -> None:
-        """Say that nobody ran for edges: prerequisite, on."""
-        self._session.each("forget_ran", rows)
+    def mend_graphs(self, rows: Sequence[Row]) -> None:
+        """Write graphs: id, state, active, behind, unhandled, events, told, extensions, and then when and by whom."""
+        self._session.each("mend_graphs", rows)
+
+    def mend_definitions(self, rows: Sequence[Row]) -> None:
+        """Write to which graphs definitions belong, and what they are called: id, graph, label."""
+        self._session.each("mend_definitions", rows)
+
+    def mend_events(self, rows: Sequence[Row]) -> None:
+        """Write to which graphs events belong: subject, graph."""
+        self._session.each("mend_events", rows)
+
+    def mend_edges(self, there: Sequence[Row], gone: Sequence[Row]) -> None:
+        """Put edges where they should be, and take others away: prerequisite, dependent, on, and ran for."""
+        self._session.each("put_edges", there)
+        self._session.each("take_edges", gone)
+
+    def mend_mutexes(self, there: Sequence[Row], gone: Sequence[Row]) -> None:
+        """Put mutexes where they should be, and take others away: task, key, and party."""
+        self._session.each("put_mutexes", there)
+        self._session.each("take_mutexes", gone)
+
+    def mend_limits(self, there: Sequence[Row], gone: Sequence[Row]) -> None:
+        """Put demands where they should be, and take others away: task, name, and amount."""
+        self._session.each("put_limits", there)
+        self._session.each("take_limits", gone)
+
+    def mend_bots(self, rows: Sequence[Row]) -> None:
+        """Write what the events of bots say: id, events, first seen, terminated, missing."""
+        self._session.each("mend_bots", rows)
 
     def mend_queues(self, rows: Sequence[Row]) -> None:
         """Write what follows from the dimensions of queues: id, hash, root, pool."""
@@ -173,3 +312,10 @@ class Care:
     def unserve(self, rows: Sequence[Row]) -> None:
         """Say that bots do not serve queues: bot, queue."""
         self._session.each("unserve", rows)
+
+
+def _events(row: Row) -> list[EventRow]:
+    try:
+        return event_rows(row)
+    except msgspec.MsgspecError:
+        return [EventRow(row[0], row[1], row[2], 0, None, UNREADABLE, None, None, None, None)]

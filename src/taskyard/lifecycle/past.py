@@ -1,0 +1,196 @@
+"""What the events of a task or a graph add up to: its past.
+
+A past is folded from events alone, one after the other, by the rules of the core; it never looks at a row that is kept
+beside them. What does not follow from the events before it is remembered, and a past with such a tear proves nothing.
+Two pasts together tell for which failure of the one the other ran.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from taskyard.core.budget import WORDS_ON_AN_ATTEMPT, Life
+from taskyard.core.graph.verdict import Tally, verdict
+from taskyard.core.machine import ARROWS, ENDED, LEASED, UNSUCCESSFUL, sources
+from taskyard.core.words import Signal
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.keeping import EventRow
+
+#: How many events are in memory at once.
+EVENTS_MAX: Final = 5_000
+#: Every move that the machine knows.
+_MOVES: Final = frozenset(
+    (str(arrow.source), str(arrow.signal), str(end)) for arrow in ARROWS for end in (arrow.target, arrow.again) if end
+)
+#: Where an attempt that is tried again leads.
+_AGAIN: Final = frozenset(str(arrow.again) for arrow in ARROWS if arrow.again)
+#: Where a task stands before admission, and where a graph stands that a person ended.
+_PENDING: Final = sources(Signal.ADMIT)
+_CANCELED: Final = str(verdict(Tally(), canceled=True))
+#: Where a task is before anything happened to it.
+BORN: Final = str(Life().state)
+
+
+@dataclass(slots=True)
+class Deed:
+    """One attempt as the events tell it."""
+
+    number: int
+    bot: str | None
+    claimed_ms: int
+    round: int
+    hops: int  # how often its task had gone on to another slice in this round
+    ended_ms: int | None = None
+    signal: str | None = None
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class End:
+    """One end of a task: for good, or until something happens to it again."""
+
+    number: int  # of the event
+    at_ms: int
+    round: int
+    ran: bool  # it had run in its round
+    is_bad: bool
+    before: int = 0  # the event of the same task before this one
+    until: int | None = None  # and the one after it
+
+
+@dataclass(slots=True)
+class Past:
+    """Everything that happened, added up."""
+
+    state: str | None = None
+    was: str | None = None
+    reason: str | None = None
+    moved_ms: int | None = None
+    attempt: int = 0
+    began_after: int = 0
+    ended: str | None = None
+    round: int = 1
+    reruns_used: int = 0
+    retries_used: int = 0
+    not_by: str | None = None
+    hops: int = 0  # how often it went on to another slice in this round
+    released: bool = False  # it has stood before admission,
+    admitted: bool = False  # and was let in
+    untouched: bool = True  # nobody but its rules has said when it may begin
+    put_off: tuple[int, int] | None = None  # since when its rerun has to wait, and after how many others
+    pending_ms: int | None = None  # since when its slice can have waited for a bot,
+    admitted_ms: int | None = None  # and since when it did at the latest
+    canceled_ms: int | None = None
+    deeds: dict[int, Deed] = field(default_factory=dict)
+    ends: list[End] = field(default_factory=list)
+    graphs: Counter[int] = field(default_factory=Counter)  # of which graph its events are said to be
+    events: int = 0
+    newest: int = 0
+    torn: EventRow | None = None  # the first that does not follow from those before it
+
+    def add(self, event: EventRow, first: str | None) -> None:
+        """Go on by one event; `first` is where a subject is before any."""
+        if event.source != (self.state if self.events else first) or (first is not None and not _legal(event)):
+            self.torn = self.torn or event
+        hops = event.signal == Signal.EXPIRE and event.target in _AGAIN
+        self._time(event, hops)
+        self._spend(event, hops)
+        self._try(event)
+        if event.target == _CANCELED and self.canceled_ms is None:
+            self.canceled_ms = event.at_ms
+        self._end(event)
+        self.was, self.state, self.reason, self.moved_ms = event.source, event.target, event.reason, event.at_ms
+        self.graphs[event.graph] += 1
+        self.newest, self.events = event.number, self.events + 1
+
+    def is_whole(self, state: str, first: str = BORN) -> bool:
+        """Tell whether every event follows from the one before it, and the last has led to `state`."""
+        return self.torn is None and (self.state or first) == state
+
+    @property
+    def runs(self) -> list[End]:
+        """Its ends after it had run."""
+        return [end for end in self.ends if end.ran]
+
+    @property
+    def failures(self) -> list[End]:
+        """Its bad ends."""
+        return [end for end in self.ends if end.is_bad]
+
+    def _spend(self, event: EventRow, hops: bool) -> None:
+        """Follow its rounds, and what it has used up of its budgets."""
+        if event.signal == Signal.RERUN:
+            self.round, self.reruns_used, self.retries_used, self.hops = self.round + 1, 0, 0, 0
+            self.began_after, self.untouched, self.put_off = self.attempt, True, None
+        elif event.signal == Signal.ADMIT:
+            self.untouched, self.put_off = False, None
+        elif event.target in _AGAIN:
+            if event.signal == Signal.FAIL:
+                self.put_off = (event.at_ms, self.reruns_used)
+            self.reruns_used += event.signal == Signal.FAIL
+            self.retries_used += event.signal == Signal.LOSE
+            self.hops += hops
+
+    def _try(self, event: EventRow) -> None:
+        """Follow its attempts."""
+        if event.signal == Signal.CLAIM:
+            self.attempt, self.ended, self.not_by = event.attempt or 0, None, None
+            self.deeds[self.attempt] = Deed(self.attempt, event.bot, event.at_ms, self.round, self.hops)
+        elif event.source in LEASED and event.signal in WORDS_ON_AN_ATTEMPT:
+            self.ended = event.signal
+            self.not_by = event.bot if event.signal == Signal.LOSE else self.not_by
+            deed = self.deeds.get(self.attempt)
+            if deed is not None:
+                deed.ended_ms, deed.signal, deed.reason = event.at_ms, event.signal, event.reason
+
+    def _end(self, event: EventRow) -> None:
+        """Follow its ends."""
+        if self.ends and self.ends[-1].until is None:
+            self.ends[-1].until = event.number
+        if event.target in ENDED:
+            ran, is_bad = self.attempt > self.began_after, event.target in UNSUCCESSFUL
+            self.ends.append(End(event.number, event.at_ms, self.round, ran, is_bad, self.newest))
+
+    def _time(self, event: EventRow, hops: bool) -> None:
+        """Follow since when its slice waits for a bot. A pass may begin that wait earlier, without an event."""
+        if hops or event.signal in {Signal.CLAIM, Signal.RERUN}:
+            self.pending_ms = self.admitted_ms = None
+        if event.target in _PENDING:
+            self.released, self.admitted_ms = True, None
+            self.pending_ms = event.at_ms if self.pending_ms is None else self.pending_ms
+        elif event.signal == Signal.ADMIT:
+            self.admitted, self.admitted_ms = True, event.at_ms
+
+
+def pasts(txn: Txn, ids: Sequence[int], first: str | None) -> dict[int, Past]:
+    """Fold what happened to tasks or graphs."""
+    found = {id: Past() for id in ids}
+    subject, number = -1, 0
+    while ids and (page := txn.care.events(ids, subject, number, EVENTS_MAX)):
+        for event in page:
+            found[event.subject].add(event, first)
+        subject, number = page[-1].subject, page[-1].number
+    return found
+
+
+def rounds_handled(runs: Sequence[End], failures: Sequence[End]) -> tuple[int | None, ...]:
+    """Say for which round of a task its handler last ran, if `runs` were told; of several answers any may be true.
+
+    A run deals with the failure that is there when it ends. But what moves together is told together, so it has not
+    dealt with one that came with it; and when it is told late, it has dealt with one that came meanwhile. Neither can
+    be seen from the events, unless time passed between the two or the handler did something after the failure.
+    """
+    answers: tuple[int | None, ...] = (None,)
+    for run in runs:
+        # One that is there, or the first to come: before the next one is tried again all is told.
+        failure = next((one for one in failures if one.until is None or run.number < one.until), None)
+        if failure is None or (run.until is not None and run.until < failure.number):
+            continue
+        was_there = failure.number < run.before or (failure.number < run.number and failure.at_ms != run.at_ms)
+        answers = (failure.round,) if was_there else (*answers, failure.round)
+    return answers
+
+
+def _legal(event: EventRow) -> bool:
+    return (event.source or "", event.signal or "", event.target) in _MOVES

@@ -1,0 +1,175 @@
+"""A yard with somebody in every situation, for tests that spoil what is stored about them.
+
+`now` is a graph in which much goes on, `past` one with a history, `over` one that a person ended.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from taskyard.core import ids
+from taskyard.core.graph.extension import Existing, digest
+from taskyard.core.graph.validate import validate
+from taskyard.core.words import Signal
+from taskyard.lifecycle import care, submit
+from taskyard.lifecycle.births import Brood
+from taskyard.lifecycle.commands import Poll, Report
+from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.finding import Finding
+from taskyard.lifecycle.lapse import beat, lapse
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.polling import poll
+from taskyard.lifecycle.pools import set_limit
+from tests.lifecycle.grounds import Grounds, graph, node
+from tests.lifecycle.yard import Labels, Yard
+
+DEFAULT: dict[str, Any] = {"dimensions": {"pool": "default"}}
+LAB: dict[str, Any] = {"dimensions": {"pool": "lab"}}
+#: How long a slice waits that nobody serves.
+PATIENCE_MS = 1_000
+
+
+@dataclass
+class Scene:
+    """A yard, and the ids of everybody in it by label."""
+
+    yard: Grounds
+    url: str
+    labels: Labels  # of the graph in which much goes on
+    ids: dict[str, int]
+
+    def sql(self, text: str, **more: object) -> None:
+        """Do what nobody ever should: write past the verbs. Labels stand for ids."""
+        text = text.format_map({**self.ids, **more})
+        if self.url.startswith("sqlite"):
+            connection = sqlite3.connect(self.url.removeprefix("sqlite:///"))
+            connection.executescript(text)
+            connection.close()
+        else:
+            with psycopg.connect(self.url) as postgres:
+                postgres.execute(text)
+
+    def rows(self, text: str) -> list[tuple[Any, ...]]:
+        """Read past the verbs."""
+        if self.url.startswith("sqlite"):
+            connection = sqlite3.connect(self.url.removeprefix("sqlite:///"))
+            found = connection.execute(text).fetchall()
+            connection.close()
+            return found
+        with psycopg.connect(self.url) as postgres:
+            return postgres.execute(text).fetchall()
+
+    def named(self, columns: Iterable[tuple[str, str]], **more: object) -> set[tuple[str, str]]:
+        """Put ids as they are spelled in the place of labels."""
+        names = {label: f"{id:016x}" for label, id in self.ids.items()} | more
+        return {(kind, column.format_map(names)) for kind, column in columns}
+
+
+def set_scene(yard: Grounds, url: str) -> Scene:
+    """Let it come to that."""
+    yard.do(beat)
+    over = yard.submit(graph(ended=node(**DEFAULT)))
+    yard.cancel(graph=over.graph)
+    past = _past(yard)
+    now = _now(yard)
+    names = {"now": now.graph, "past": past.graph, "over": over.graph}
+    return Scene(yard, url, now, {**over, **past, **now, **names, "graph": now.graph})
+
+
+def found(yard: Yard) -> list[Finding]:
+    """Look at everything."""
+    with yard.store.read() as txn:
+        return care.doctor(txn, yard.now)
+
+
+def fail_untold(yard: Yard, bot: str, lease: Lease) -> None:
+    """Let a task fail in a transaction that can tell nobody, so that a note is left."""
+
+    def act(corridor: Corridor) -> None:
+        corridor.untold = 0
+        report = Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, exit_code=1)
+        poll(corridor, [Poll(bot, "s1", reports=(report,))])
+
+    yard.do(act)
+
+
+def _now(yard: Grounds) -> Labels:
+    """`boom` failed and `mop` waits to handle it, `after` is blocked by it; `long` runs and `later` waits for it;
+    `lone` asks for a mutex, `frugal` for a share, `told` has failed and its one dependent is not told yet."""
+    yard.do(lambda corridor: set_limit(corridor, "licence", 3, "ann"))
+    labels = yard.submit(
+        graph(
+            boom=node(**DEFAULT),
+            mop=node(failure=["boom"], priority=200, **DEFAULT),
+            after=node("boom", **DEFAULT),
+            long=node(**DEFAULT),
+            later=node("long", **DEFAULT),
+            lone=node(mutexes=[{"key": "door"}], **DEFAULT),
+            frugal=node(limits={"licence": 2}, **DEFAULT),
+            told=node(**DEFAULT),
+            deaf=node(always=["told"], **DEFAULT),
+        )
+    )
+    yard.hello("b1")
+    leases = yard.start("b1", labels, 3)
+    yard.fail("b1", leases["boom"])
+    fail_untold(yard, "b1", leases["told"])
+    return labels
+
+
+def _past(yard: Grounds) -> Labels:
+    """`ill` failed and `cure` has dealt with it; `flaky` waits for its rerun, `twice` was rerun by a person, `lost` was
+    lost with a bot; nobody took `picky` as it was first wanted. `extra` came later, and does what only bots can."""
+    slices = [
+        {"dimensions": {"pool": "attic"}, "expires": f"{PATIENCE_MS // 1000}s", "wait_for_capacity": True},
+        {"dimensions": {"pool": "cellar"}},
+        {"dimensions": {"pool": "roof"}},
+    ]
+    labels = yard.submit(
+        graph(
+            ill=node(**LAB),
+            cure=node(failure=["ill"], priority=1, **LAB),
+            flaky=node(reruns={"count": 1, "delay": "1h"}, deadline="2h", **LAB),
+            twice=node(priority=200, **LAB),
+            lost=node(priority=250, **LAB),
+            picky=node(slices=slices),
+        )
+    )
+    yard.later(PATIENCE_MS)
+    yard.do(lapse)
+    yard.hello("b2", pool="lab")
+    leases = yard.start("b2", labels)
+    for label in ("ill", "flaky", "twice"):
+        yard.fail("b2", leases[label])
+    yard.end("b2", leases["lost"], Signal.LOSE)
+    yard.rerun(labels["twice"])
+    (cure,) = yard.claim("b2")
+    yard.end("b2", cure)
+    labels |= extended(yard, labels.graph, graph(extra=node("ill", **LAB)))
+    return labels
+
+
+def extended(yard: Yard, id: int, document: object) -> dict[str, int]:
+    """Add tasks to a graph; give their ids."""
+    one = extension(yard, id, document)
+    assert yard.do(lambda corridor: submit.extend(corridor, [one])) == [submit.Submitted(id)]
+    return {task.label: one.brood.ids[task.label] for task in one.brood.tasks}
+
+
+def extension(yard: Yard, id: int, document: object) -> submit.Extension:
+    """Check tasks against the graph that they are to be added to."""
+    with yard.store.read() as txn:
+        rows, record = txn.tasks.definitions_of(id), txn.graphs.peek([id])[0]
+    digests = {label: kept or digest(decoded(text)) for _, label, text, kept in rows}
+    validation = validate(document, existing=Existing(digests), now=yard.now)
+    assert validation.graph is not None, validation.faults
+    yard.later(1)
+    keys = ids.mint(yard.now, len(validation.graph.tasks), 7)
+    new = {label: int(key) for label, key in zip(validation.graph.tasks, keys, strict=True)}
+    known = {label: old for old, label, _, _ in rows} | new
+    brood = Brood(id, list(validation.graph.tasks.values()), known, yard.now, substitutes=False)
+    return submit.Extension(brood, record.extensions, "me", "ann")
