@@ -1,7 +1,8 @@
 """Values: small records that never change once they are made, cheap enough for dozens of them in every task's life.
 
-They are compared and hashed by what they hold. The machinery is msgspec's, which makes one in a fraction of the time
-that a frozen dataclass takes; nothing else of it is used in the core.
+They are compared and hashed by what they hold; written down, they say only what differs from their defaults. The
+machinery is msgspec's, which makes one in a fraction of the time that a frozen dataclass takes; nothing else of it is
+used in the core.
 """
 
 from typing import TypeVar, cast, dataclass_transform
@@ -20,9 +21,16 @@ def value(cls: type[T]) -> type[T]:
     fields = [(name, kind, *((cls.__dict__[name],) if name in cls.__dict__ else ())) for name, kind in kinds.items()]
     rest = {name: one for name, one in cls.__dict__.items() if name not in kinds and name not in _ANEW}
     # Values hold no way back to themselves, so the collector of cycles need not look at them.
-    made = msgspec.defstruct(cls.__name__, fields, namespace=rest, module=cls.__module__, frozen=True, gc=False)
+    made = msgspec.defstruct(
+        cls.__name__, fields, namespace=rest, module=cls.__module__, frozen=True, gc=False, omit_defaults=True
+    )
     made.__qualname__ = cls.__qualname__
     return cast("type[T]", made)
+
+
+def defaults(kind: type) -> tuple[tuple[str, object], ...]:
+    """Name the parts of a kind of value, each with its default; a part that has none is equal to no default."""
+    return tuple((part.name, part.default) for part in msgspec.structs.fields(kind))
 
 
 def replace(one: T, **changes: object) -> T:

@@ -1,7 +1,7 @@
 """Tasks as they are born: from a validated graph to rows, page by page. Nothing here touches a store."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -13,6 +13,7 @@ from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.graph.subs import substitute
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
+from taskyard.core.values import replace
 from taskyard.core.words import Millis, On, Reason
 from taskyard.lifecycle.definitions import encoded
 from taskyard.store.records import rules_text

@@ -1,11 +1,10 @@
 """Adding tasks to a graph that exists."""
 
-from dataclasses import replace
-
 import pytest
 
 from taskyard.core.graph import Existing, Fault, Graph, Slice, Task, Validation, digest, validate
 from taskyard.core.graph.limits import PRIORITY
+from taskyard.core.values import replace
 from taskyard.core.words import Kind, Millis
 from tests.core.graph.documents import chain, graph, node, read, read_task, task
 

@@ -7,10 +7,11 @@ through them. A label that exists with the same definition is an echo, with anot
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from taskyard.core.graph.document import Edge, Mutex, Reruns, Slice, Task, When
+from taskyard.core.values import defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,6 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 #: The fields of each part with their defaults; a field without one is always written. What a task is called, by itself
 #: or in its document, is no definition.
 _DEFAULTS = {
-    part: tuple((each.name, each.default) for each in fields(part) if each.name not in ("label", "node"))
+    part: tuple((name, default) for name, default in defaults(part) if name not in ("label", "node"))
     for part in (Task, Slice, Edge, Reruns, Mutex, When)
 }
