@@ -46,14 +46,14 @@ def wish_of(poll: Poll, bot: Caller) -> Wish:
 def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]:
     """Give tasks to bots."""
     given = _given_before(corridor, wishes)
+    keys = [(wish.poll.bot, wish.poll.poll or f"#{place}") for place, wish in enumerate(wishes)]
     first: dict[tuple[str, str], int] = {}
-    for place, wish in enumerate(wishes):
-        first.setdefault((wish.poll.bot, wish.poll.poll or f"#{place}"), place)
+    for place, key in enumerate(keys):
+        first.setdefault(key, place)
     news = [place for place in first.values() if wishes[place].count > 0 and place not in given]
     for place, tasks in _take(corridor, wishes, news).items():
         given[place] = tuple(_lease(task) for task in tasks)
-    same = (first.get((wish.poll.bot, wish.poll.poll), place) for place, wish in enumerate(wishes))
-    return [given.get(place, ()) for place in same]
+    return [given.get(first[key], ()) for key in keys]
 
 
 def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple[Lease, ...]]:
@@ -85,12 +85,12 @@ def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> di
         return {}
     registry = corridor.registry
     registry.refresh(corridor.txn)
-    facts = registry.facts(corridor.txn, {wishes[place].poll.bot: wishes[place].bot.version for place in news})
+    served = registry.serving(corridor.txn, {wishes[place].poll.bot: wishes[place].bot.version for place in news})
     alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for place in news:
-        bot = facts[wishes[place].poll.bot]
-        if fleet.takes_work(bot, bot.last_seen_ms):  # it is heard of right now, however long it was silent before
-            alike[registry.served(bot.id, bot.dimensions)].append(place)
+        queues = served[wishes[place].poll.bot]
+        if queues:
+            alike[queues].append(place)
     taken: set[int] = set()
     chosen: dict[int, list[int]] = {}
     for queues, places in alike.items():

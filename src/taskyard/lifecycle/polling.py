@@ -39,6 +39,7 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     answers: list[Polled | Refusal] = [bot if isinstance(bot, Refusal) else _NOTHING for bot in greeted]
     told, renewed = iter(reports), iter(renewals)
     for (place, one, _), given in zip(heard, leases, strict=True):
-        ended = tuple(islice(told, len(one.reports)))
-        answers[place] = Polled(ended, tuple(islice(renewed, len(one.renewals))), given)
+        ended = tuple(islice(told, len(one.reports))) if one.reports else ()
+        going = tuple(islice(renewed, len(one.renewals))) if one.renewals else ()
+        answers[place] = Polled(ended, going, given)
     return answers

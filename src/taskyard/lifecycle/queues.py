@@ -10,8 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from taskyard.core import ids
-from taskyard.core.fleet import BotFacts
+from taskyard.core import fleet, ids
 from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, queue_root
 from taskyard.core.values import value
 from taskyard.core.words import BotId
@@ -29,13 +28,15 @@ _BOTS_KEPT = 20_000
 class _Served:
     """What a bot serves among the queues up to one of them."""
 
+    version: int  # of what is known about the bot
     dimensions: Dimensions
+    takes_work: bool
     newest: int
     queues: tuple[int, ...]
 
 
 class Registry:
-    """Every queue there is, which of them each bot serves, and what is known about bots."""
+    """Every queue there is, and which of them each bot serves."""
 
     def __init__(self) -> None:
         self.forget()
@@ -46,7 +47,6 @@ class Registry:
         self._queues: dict[int, QueueRow] = {}
         self._by_root: dict[str, list[QueueRow]] = defaultdict(list)  # in the order of their numbers
         self._served: dict[str, _Served] = {}
-        self._bots: dict[str, tuple[int, BotFacts]] = {}
         self._learned: set[str] = set()
 
     def settle(self) -> None:
@@ -59,17 +59,17 @@ class Registry:
         if self._newest != self._sure or self._learned:
             self.forget()
 
-    def facts(self, txn: Txn, versions: Mapping[str, int]) -> dict[str, BotFacts]:
-        """Give what is known about bots, each in a version."""
-        bots = self._bots
-        news = [id for id, version in versions.items() if id not in bots or bots[id][0] != version]
-        if news:
-            if len(bots) >= _BOTS_KEPT:
-                bots.clear()
-                news = list(versions)
-            bots.update({id: (versions[id], bot.facts) for id, bot in txn.bots.look(news).items()})
-            self._learned.update(news)
-        return {id: bots[id][1] for id in versions}
+    def serving(self, txn: Txn, versions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Name the queues, among those that are known, that bots serve, each in a version; none if it takes no work."""
+        served, newest = self._served, self._newest
+        changed = [
+            id
+            for id, version in versions.items()
+            if (known := served.get(id)) is None or known.version != version or known.newest != newest
+        ]
+        if changed:
+            self._serve(txn, {id: versions[id] for id in (versions if len(served) >= _BOTS_KEPT else changed)})
+        return {id: served[id].queues if served[id].takes_work else () for id in versions}
 
     def refresh(self, txn: Txn) -> None:
         """Learn of the queues that came since."""
@@ -84,18 +84,25 @@ class Registry:
             self.refresh(txn)
         return self._queues[id]
 
-    def served(self, bot: str, dimensions: Dimensions) -> tuple[int, ...]:
-        """Name the queues that a bot serves, among those that are known."""
-        known = self._served.get(bot)
-        if known is None or known.dimensions is not dimensions:
-            known = _Served(dimensions, -1, ())
-        if known.newest != self._newest:
-            found = sorted(self._matching(dimensions, known.newest), key=_number)
-            known = _Served(dimensions, self._newest, (*known.queues, *(queue.id for queue in found)))
-            if len(self._served) >= _BOTS_KEPT:
-                self._served.clear()
-            self._served[bot] = known
-        return known.queues
+    def _serve(self, txn: Txn, versions: Mapping[str, int]) -> None:
+        """Find out which queues bots serve."""
+        served = self._served
+        if len(served) >= _BOTS_KEPT:
+            served.clear()
+        read = [id for id, version in versions.items() if id not in served or served[id].version != version]
+        self._learned.update(read)
+        bots = txn.bots.look(read)
+        for id, version in versions.items():
+            known = served.get(id)
+            facts = bots[id].facts if id in bots else None
+            if facts is not None and (known is None or known.dimensions is not facts.dimensions):
+                known = _Served(-1, facts.dimensions, True, -1, ())
+            assert known is not None, "whoever is not known is read"
+            # It is heard of right now, however long it was silent before.
+            takes = known.takes_work if facts is None else fleet.takes_work(facts, facts.last_seen_ms)
+            found = sorted(self._matching(known.dimensions, known.newest), key=_number)
+            queues = (*known.queues, *(queue.id for queue in found))
+            served[id] = _Served(version, known.dimensions, takes, self._newest, queues)
 
     def _matching(self, dimensions: Dimensions, after: int) -> Iterator[QueueRow]:
         """Find the queues beyond a number that a bot with these dimensions serves."""
