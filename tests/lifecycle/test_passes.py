@@ -75,6 +75,18 @@ def test_every_taking_of_the_lock_has_a_number_of_its_own(yard: Gatehouse) -> No
     assert [one.schedule().epoch for one in (yard.admission, other, other, yard.admission)] == [1, 2, 3, 4]
 
 
+def test_a_call_that_hears_of_no_commit_carries_out_everything_again_and_lets_everybody_in(yard: Gatehouse) -> None:
+    def twice(act: Callable[[Corridor], Answer], /) -> Answer:
+        yard.do(act)
+        return yard.do(act)
+
+    tasks = yard.put_each("a", "b", "c")
+    deaf = Admission(twice, yard.store.read, lambda: yard.now, "deaf", SMALL)
+    deaf.schedule()
+    assert yard.waiting(tasks) == tasks
+    assert yard.admission.schedule().ran
+
+
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("place", range(6))
 def test_no_event_is_lost_whenever_the_loser_of_the_lock_comes(yard: Gatehouse, place: int, after: bool) -> None:

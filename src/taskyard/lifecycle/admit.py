@@ -18,6 +18,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, Protocol, TypeVar
 
 from taskyard.core.words import Millis
@@ -88,6 +89,7 @@ class Admission:
         self._read = read
         self._now = now
         self._holder = holder
+        self._takings = count(1)
         self._parked = f"{holder}, between two calls"
         self._bounds = bounds
         #: What was remembered when the lock was given back, and under which number that was.
@@ -116,13 +118,16 @@ class Admission:
             lock = txn.passes.lock()
         if self._is_held(lock, self._now()):
             return None
-        return self._transact(self._take_in)
+        name = f"{self._holder}, {next(self._takings)}"
+        return self._transact(lambda corridor: self._take_in(corridor, name))
 
-    def _take_in(self, corridor: Corridor) -> int | None:
+    def _take_in(self, corridor: Corridor, name: str) -> int | None:
         lock = corridor.txn.passes.lock()
+        if lock is not None and lock.holder == name:
+            return lock.epoch  # it was taken before, and nobody heard of the commit
         if lock is None or self._is_held(lock, corridor.now):
             return None
-        corridor.txn.passes.take(lock.epoch + 1, self._holder, _lapses(corridor))
+        corridor.txn.passes.take(lock.epoch + 1, name, _lapses(corridor))
         return lock.epoch + 1
 
     def _is_held(self, lock: PassLock | None, now: Millis) -> bool:
