@@ -152,7 +152,7 @@ edge = Table(
     Column("ran_for", whole(), nullable=True),  # the round of the prerequisite for which the dependent last ran
     sqlite_with_rowid=False,
 )
-Index("edge_of_dependent", edge.c.dependent_id)
+Index("edge_of_dependent", edge.c.dependent_id, edge.c.prerequisite_id)
 
 task_mutex = Table(
     "task_mutex",

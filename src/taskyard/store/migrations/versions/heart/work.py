@@ -246,7 +246,7 @@ def _edge() -> None:
         sa.ForeignKeyConstraint(["dependent_id"], ["task.id"], name="edge_dependent_id_fk"),
         sqlite_with_rowid=False,
     )
-    op.create_index("edge_of_dependent", "edge", ["dependent_id"])
+    op.create_index("edge_of_dependent", "edge", ["dependent_id", "prerequisite_id"])
 
 
 def _output_chunk() -> None:
