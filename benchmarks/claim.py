@@ -6,12 +6,12 @@ how many tasks wait, nor how many queues there are that a bot does not serve.
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median, quantiles
 from typing import Final
 
 from benchmarks.form import Case, main
-from benchmarks.stores import Yard, leases_of, sqlite
+from benchmarks.stores import DATABASES, Open, Yard, leases_of
 
 CLAIMS: Final = 400
 QUEUES: Final = 5_000
@@ -19,32 +19,43 @@ SERVED: Final = 16
 
 
 def measure(quick: bool) -> list[Case]:
-    """Measure claims."""
+    """Measure both databases."""
     sizes = (100, 1_000, 2_000) if quick else (1_000, 100_000, 1_000_000)
-    spans = {size: waiting(size) for size in sizes}
-    one, many = queues(1, 1), queues(*((200, 16) if quick else (QUEUES, SERVED)))
-    cases = [case for size, span in spans.items() for case in _cases(f"{size:,} waiting", span)]
+    count = 200 if quick else QUEUES
     return [
-        *cases,
-        Case("p50, most waiting against least", _p50(spans[sizes[-1]]) / _p50(spans[sizes[0]]), "times", "lower", 2),
-        Case("p99, most waiting against least", _p99(spans[sizes[-1]]) / _p99(spans[sizes[0]]), "times", "lower", 2),
-        *_cases("one queue", one),
-        *_cases("5,000 queues, 16 served", many),
-        Case("p50, many queues against one", _p50(many) / _p50(one), "times", "lower", 2),
+        case
+        for name, database in DATABASES.items()
+        for case in (*_with_more_waiting(name, database, sizes), *_with_more_queues(name, database, count))
     ]
 
 
-def waiting(count: int) -> list[float]:
+def _with_more_waiting(name: str, database: Open, sizes: Sequence[int]) -> Iterator[Case]:
+    spans = [waiting(database, size) for size in sizes]
+    for size, span in zip(sizes, spans, strict=True):
+        yield from _cases(f"{name}, {size:,} waiting", span)
+    least, most = spans[0], spans[-1]
+    yield Case(f"{name}, p50, most waiting against least", _p50(most) / _p50(least), "times", "lower", 2)
+    yield Case(f"{name}, p99, most waiting against least", _p99(most) / _p99(least), "times", "lower", 2)
+
+
+def _with_more_queues(name: str, database: Open, count: int) -> Iterator[Case]:
+    one, many = queues(database, 1, 1), queues(database, count, SERVED)
+    yield from _cases(f"{name}, one queue", one)
+    yield from _cases(f"{name}, {count:,} queues, {SERVED} served", many)
+    yield Case(f"{name}, p50, many queues against one", _p50(many) / _p50(one), "times", "lower", 2)
+
+
+def waiting(database: Open, count: int) -> list[float]:
     """Measure claims while `count` tasks wait in one queue."""
-    with sqlite() as store:
+    with database() as store:
         yard = Yard(store)
         yard.submit({"tasks": {f"t{number}": _task() for number in range(count)}})
         return _claims(yard, min(CLAIMS, count // 2))
 
 
-def queues(count: int, served: int) -> list[float]:
+def queues(database: Open, count: int, served: int) -> list[float]:
     """Measure claims while `count` queues have tasks, of which a bot serves `served`."""
-    with sqlite() as store:
+    with database() as store:
         yard = Yard(store)
         tasks = {}
         for number in range(max(count, CLAIMS)):

@@ -7,11 +7,14 @@ write transaction of all: a renewal waits that long at worst. The floor is the c
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Final
 
+import psycopg
+
 from benchmarks.form import Case, main
-from benchmarks.stores import SESSION, leases_of, sqlite
+from benchmarks.stores import DATABASES, SESSION, Open, leases_of, running
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
@@ -28,34 +31,38 @@ _COMMAND: Final = {"payload": {"command": ["true"]}}
 
 
 def measure(quick: bool) -> list[Case]:
-    """Measure every move."""
+    """Measure both databases."""
+    return [case for name, database in DATABASES.items() for case in _longest_of_each(name, database, quick)]
+
+
+def _longest_of_each(name: str, database: Open, quick: bool) -> Iterator[Case]:
+    floor = _commit_ms(database)
+    for move, act in _moves(quick):
+        longest = _longest(database, act)
+        yield Case(f"{name}, longest of: {move}", longest, "ms", "lower", MUST_MS, floor=floor)
+
+
+def _moves(quick: bool) -> list[tuple[str, Callable[[Engine], object]]]:
     size = 2_000 if quick else 100_000
     few = 1_000 if quick else 20_000
-    moves: list[tuple[str, Callable[[Engine], object]]] = [
+    held = 400 if quick else 4_000
+    return [
         (f"submit {size:,} tasks", lambda engine: _submitted(engine, _chain_free(size))),
         (f"cancel a graph of {size:,}", lambda engine: _cancel_graph(engine, size)),
         (f"cancel a task and the {size:,} behind it", lambda engine: _cancel_subtree(engine, size)),
         (f"rerun {few:,} that failed", lambda engine: _rerun(engine, few)),
         (f"end a task that {few:,} wait for", lambda engine: _fan_out(engine, few)),
         (f"end {few:,} that one cleanup waits for, and it", lambda engine: _fan_in(engine, few)),
-        ("restart a bot that has 4,000 tasks", lambda engine: _restart(engine, 400 if quick else 4_000)),
+        (f"restart a bot that has {held:,} tasks", lambda engine: _restart(engine, held)),
     ]
-    floor = _commit_ms()
-    longest = {name: _longest(move) for name, move in moves}
-    return [Case(f"longest of: {name}", took, "ms", "lower", MUST_MS, floor=floor) for name, took in longest.items()]
 
 
-def _longest(move: Callable[[Engine], object]) -> float:
-    with sqlite() as store:
-        engine = Engine(store)
-        engine.start()
+def _longest(database: Open, move: Callable[[Engine], object]) -> float:
+    with database() as store, running(store, ticks=True) as engine:
         engine.hello(Hello("bot0", SESSION, canonical({"id": "bot0", "pool": "default"}), 10_000))
         move(engine)
         _keep_promises(engine, store)
-        longest = float(engine.longest_ms)
-        engine.ticker.stop()
-        engine.loop.stop()
-        return longest
+        return float(engine.longest_ms)
 
 
 def _keep_promises(engine: Engine, store: Store) -> None:
@@ -145,17 +152,22 @@ def _labels(engine: Engine, graph: int) -> dict[str, int]:
         return txn.tasks.with_labels(graph, ["first"])
 
 
-def _commit_ms() -> float:
-    with sqlite() as store:
-        connection = sqlite3.connect(store.url.removeprefix("sqlite:///"), isolation_level=None)
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("CREATE TABLE bare (id INTEGER PRIMARY KEY)")
+def _commit_ms(database: Open) -> float:
+    with database() as store, closing(_connect(store.url)) as connection:
+        connection.execute("CREATE TABLE bare (number INTEGER DEFAULT 0)")
         began = time.perf_counter()
-        for number in range(100):
-            connection.execute("INSERT INTO bare VALUES (?)", (number,))
-        spent = time.perf_counter() - began
-        connection.close()
-        return spent * 10  # a hundred of them, in milliseconds
+        for _ in range(100):
+            connection.execute("INSERT INTO bare DEFAULT VALUES")
+        return (time.perf_counter() - began) * 10  # a hundred of them, in milliseconds
+
+
+def _connect(url: str) -> "sqlite3.Connection | psycopg.Connection":
+    """A connection without the store, on which every statement is a durable transaction."""
+    if not url.startswith("sqlite:"):
+        return psycopg.connect(url, autocommit=True)
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
 
 
 if __name__ == "__main__":

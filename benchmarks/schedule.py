@@ -1,4 +1,4 @@
-"""What `schedule()` costs on SQLite: the first pass over everything that is pending, and a pass after one release.
+"""What `schedule()` costs: the first pass over everything that is pending, and a pass after one release.
 
 A third of the pending tasks contend for mutexes, at most one per key can go; the others wait in a pool that is soon
 full. So a pass has to look at all of them once, and a release lets exactly one task go, however many are pending.
@@ -6,22 +6,19 @@ The floor of a release is the bare commits that it needs, measured in the same r
 """
 
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter, time_ns
 from typing import TypeVar
 
 from benchmarks.form import Case, main
-from benchmarks.stores import Beside
+from benchmarks.stores import DATABASES, Beside, Open, running
 from taskyard.core import ids
 from taskyard.core.graph.document import Graph
 from taskyard.core.graph.validate import validate
 from taskyard.core.matching import canonical
 from taskyard.core.words import Millis, Signal
-from taskyard.engine.engine import Engine
 from taskyard.lifecycle.admit import Admission
 from taskyard.lifecycle.births import Brood
 from taskyard.lifecycle.commands import Hello, Poll, Report
@@ -32,8 +29,7 @@ from taskyard.lifecycle.polling import Polled, poll
 from taskyard.lifecycle.pools import set_pool
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.submit import Submission, Submitted, submit
-from taskyard.store import migration
-from taskyard.store.opening import open_store
+from taskyard.store.opening import Store
 
 Answer = TypeVar("Answer")
 
@@ -48,56 +44,54 @@ BOT = "b1"
 
 
 def measure(quick: bool) -> Sequence[Case]:
+    """Measure both databases."""
+    pending, must = (6_000, None) if quick else (100_000, 5.0)
+    return [
+        case
+        for name, database in DATABASES.items()
+        for case in (*_passes(name, database, pending, must), _beside(name, database, pending))
+    ]
+
+
+def _passes(name: str, database: Open, pending: int, must: float | None) -> Iterator[Case]:
     """Measure the first pass, then single releases."""
-    pending = 6_000 if quick else 100_000
-    with tempfile.TemporaryDirectory() as folder:
-        yard = _Yard(Path(folder) / "taskyard.db", pending)
+    with database() as store:
+        yard = _Yard(store, pending)
         first = _seconds(yard.schedule_all)
         leases = yard.claim(KEYS)
         releases = [_seconds(partial(yard.release, lease)) for lease in leases[:RELEASES]]
         floor = 3 * median(_seconds(yard.commit) for _ in range(RELEASES))
-        yard.close()
-    must = None if quick else 5.0
-    return [
-        Case(f"first pass over {pending:,} pending", first, "s", "lower", must=must),
-        Case(
-            f"release one and schedule, {pending:,} pending, p50",
-            median(releases) * 1e3,
-            "ms",
-            "lower",
-            must=50.0,
-            goal=5.0,
-            floor=floor * 1e3,
-        ),
-        Case("release one and schedule, the slowest", max(releases) * 1e3, "ms", "lower"),
-        Case(f"renew and claim beside a pass over {pending:,}, p99", _beside(pending), "ms", "lower", must=150.0),
-    ]
+    yield Case(f"{name}, first pass over {pending:,} pending", first, "s", "lower", must=must)
+    yield Case(
+        f"{name}, release one and schedule, {pending:,} pending, p50",
+        median(releases) * 1e3,
+        "ms",
+        "lower",
+        must=50.0,
+        goal=5.0,
+        floor=floor * 1e3,
+    )
+    yield Case(f"{name}, release one and schedule, the slowest", max(releases) * 1e3, "ms", "lower")
 
 
-def _beside(pending: int) -> float:
+def _beside(name: str, database: Open, pending: int) -> Case:
     """Measure how long a bot waits while somebody else's pass looks at everything."""
-    with tempfile.TemporaryDirectory() as folder:
-        yard = _Yard(Path(folder) / "taskyard.db", pending)
+    with database() as store:
+        _Yard(store, pending)
         bot = Beside()
-        engine = Engine(yard.store, events=False, ticks=False)
-        engine.start()
-        bot.start(engine)
-        while engine.schedule().more:
-            pass
-        p99 = bot.stop()
-        engine.ticker.stop()
-        engine.loop.stop()
-        yard.close()
-    return p99
+        with running(store, events=False) as engine:
+            bot.start(engine)
+            while engine.schedule().more:
+                pass
+            p99 = bot.stop()
+    return Case(f"{name}, renew and claim beside a pass over {pending:,}, p99", p99, "ms", "lower", must=150.0)
 
 
 class _Yard:
     """A store with everything pending, one bot, and `schedule()`."""
 
-    def __init__(self, path: Path, pending: int) -> None:
-        url = f"sqlite:///{path}"
-        migration.upgrade(url)
-        self.store = open_store(url)
+    def __init__(self, store: Store, pending: int) -> None:
+        self.store = store
         self._registry = Registry()
         self._polls = 0
         self._admission = Admission(self._do, self.store.read, _now, "benchmark")
@@ -130,9 +124,6 @@ class _Yard:
         with self.store.write() as txn:
             txn.passes.set_order("none", greedy=True)
             txn.passes.set_order("none", greedy=False)
-
-    def close(self) -> None:
-        self.store.close()
 
     def _poll(self, one: Poll) -> Polled:
         answer = self._do(lambda corridor: poll(corridor, [one]))[0]

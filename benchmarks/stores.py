@@ -6,14 +6,15 @@ The engine's own writer carries everything out, in this thread: what is measured
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from statistics import quantiles
+from typing import Final
 
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
-from taskyard.engine.clock import SystemClock
+from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.rooms import Command, carry_out
@@ -37,18 +38,32 @@ def sqlite() -> Iterator[Store]:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'yard.db'}"
         migration.upgrade(url)
-        store = open_store(url)
-        yield store
-        store.close()
+        with closing(open_store(url)) as store:
+            yield store
 
 
 @contextmanager
 def postgres() -> Iterator[Store]:
     """A store in a server of its own."""
-    with Postgres() as server:
-        store = open_store(server.fresh())
+    with Postgres() as server, closing(open_store(server.fresh())) as store:
         yield store
-        store.close()
+
+
+Open = Callable[[], AbstractContextManager[Store]]
+#: What there is to measure, in this order: PostgreSQL takes longer.
+DATABASES: Final[Mapping[str, Open]] = {"sqlite": sqlite, "postgres": postgres}
+
+
+@contextmanager
+def running(store: Store, clock: Clock | None = None, *, events: bool = True, ticks: bool = False) -> Iterator[Engine]:
+    """An engine at work, which leaves the store open when it ends."""
+    engine = Engine(store, clock, events=events, ticks=ticks)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.ticker.stop()
+        engine.loop.stop()
 
 
 class Yard:
@@ -62,14 +77,11 @@ class Yard:
 
     def submit(self, document: object) -> int:
         """Submit a graph and see it open; give its id."""
-        engine = Engine(self.store, self.clock, ticks=False)
-        engine.start()
-        answer = engine.submit(document)
-        assert isinstance(answer, Submitted), answer
-        while self._promised():
-            time.sleep(0.01)
-        engine.ticker.stop()
-        engine.loop.stop()
+        with running(self.store, self.clock) as engine:
+            answer = engine.submit(document)
+            assert isinstance(answer, Submitted), answer
+            while self._promised():
+                time.sleep(0.01)
         return answer.graph
 
     def _promised(self) -> bool:

@@ -52,7 +52,7 @@ def test_requirements_are_pinned_with_hashes_and_without_addresses() -> None:
 
 
 @pytest.mark.parametrize("benchmark", names())
-def test_a_benchmark_still_works_and_keeps_the_form(benchmark: str) -> None:
+def test_a_benchmark_still_works_keeps_the_form_and_measures_both_databases(benchmark: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{benchmark}", "--quick", "--json"],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
@@ -66,3 +66,5 @@ def test_a_benchmark_still_works_and_keeps_the_form(benchmark: str) -> None:
         assert case["better"] in {"higher", "lower"}
         assert isinstance(case["value"], float | int)
         assert case["peer"] is None or set(case["peer"]) == {"name", "value"}
+    if "benchmarks.stores" in (ROOT / "benchmarks" / f"{benchmark}.py").read_text(encoding="utf-8"):
+        assert {case["case"].partition(", ")[0] for case in last["cases"]} == {"sqlite", "postgres"}
