@@ -331,8 +331,8 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
 
 
 def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None:
-    happened = fact(NOW, spelled("a", "b", "c"), 2, 'bot \N{SNOWMAN} "', "r")
-    turned = fact(NOW, spelled(None, "running", None), None, None, None)
+    happened = fact(str(NOW), spelled("a", "b", "c"), 2, 'bot \N{SNOWMAN} "', "r")
+    turned = fact(str(NOW), spelled(None, "running", None), None, None, None)
     events = [EventRow(7, number, 1, NOW, "a", "b", "c", 2, 'bot \N{SNOWMAN} "', "r") for number in (1, 2)]
     with store.write() as txn:
         txn.events.add([(1, 0, {7: [happened, happened], 1: [turned]}), (3, 5, {}), (2, 1, {9: [happened]})])

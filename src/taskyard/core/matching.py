@@ -146,6 +146,8 @@ def deal(waiting: Iterable[Turn], wishes: Iterable[tuple[str, int]]) -> list[lis
 
 
 def _dealt(left: deque[Turn], bot: str, count: int) -> list[int]:
+    if count == 1 and left and left[0][3] != bot:
+        return [left.popleft()[2]]
     dealt: list[int] = []
     passed: list[Turn] = []
     while left and len(dealt) < count:

@@ -26,7 +26,7 @@ class Left:
     stirs: bool = False  # a pass of admission has something to look at
     promises: bool = False  # notes are open
     own: bool = False  # something is queued that the server runs itself
-    due_ms: Millis | None = None  # when the clock first has something to say about a task that it looked at
+    due_ms: Millis | None = None  # when the clock first has something to say about a task that it wrote
 
 
 class Passage(Corridor):
@@ -39,7 +39,7 @@ class Passage(Corridor):
     def left(self) -> Left:
         """Tell what there is to do now."""
         promised, own, due = self.promised, False, _NEVER
-        for task in self._looked.values():
+        for task in self.written:
             if task.due_ms is not None and task.due_ms < due:
                 due = task.due_ms
             if task.telling:

@@ -62,7 +62,7 @@ class Corridor:
         self.ready: list[tuple[TaskRecord, Signal]] = []
         self.stirred: list[int | None] = []
         self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
-        self._looked: dict[int, TaskRecord] = {}
+        self.written: list[TaskRecord] = []  # whoever moved or changed, each time that this was written
         self._sheet = Sheet()
         self._sums: dict[int, _Sum] = {}
         self._graphs: dict[int, GraphRecord] = {}
@@ -74,9 +74,7 @@ class Corridor:
 
     def look(self, ids: Collection[int]) -> dict[int, TaskRecord]:
         """Give the tasks with these ids; nobody else moves them before this transaction ends."""
-        found = self.txn.tasks.recall(ids)
-        self._looked.update(found)
-        return found
+        return self.txn.tasks.recall(ids)
 
     def known(self, id: int) -> TaskRecord | None:
         """Give a task if this transaction knows it: it may know better than the database by now."""
@@ -128,7 +126,7 @@ class Corridor:
             self._carry(wave)
             wave = self._next()
         if not self.deferring:
-            self._sheet.write(self.txn, self.now)
+            self.written += self._sheet.write(self.txn, self.now)
 
     def fresh(self, queues: Collection[int]) -> list[TaskRecord]:
         """Name the tasks that this transaction put into queues and has not written yet."""
@@ -172,7 +170,7 @@ class Corridor:
 
     def close(self) -> None:
         """Write what the moves made of their graphs, and the events."""
-        self._sheet.write(self.txn, self.now)
+        self.written += self._sheet.write(self.txn, self.now)
         self.txn.passes.stir(self.stirred)
         graphs = self.txn.graphs.look(sorted(self._sums))
         dealing.check_rounds(self)
@@ -183,7 +181,7 @@ class Corridor:
 
     def _carry(self, moves: Sequence[Move]) -> None:
         """Carry out the moves themselves, and note what follows from each."""
-        sheet, now = self._sheet, self.now
+        sheet, now, at = self._sheet, self.now, str(self.now)
         for move in moves:
             task, life, taker = move.task, move.life, move.taker
             source, bot, reason = task.life.state, task.bot, move.reason.text
@@ -203,7 +201,7 @@ class Corridor:
                 task.lease_until_ms = taker.until_ms
                 sheet.begin(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now
-            added.facts[task.id].append(fact(now, way.spelled, life.attempt, bot, reason))
+            added.facts[task.id].append(fact(at, way.spelled, life.attempt, bot, reason))
             if task.handles or not way.is_over:
                 self._follow(move, source, way)
             sheet.move(task, source, way.shape)
@@ -284,4 +282,4 @@ def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:
 
 
 def _turned(source: GraphState | None, target: GraphState, now: Millis) -> str:
-    return fact(now, spelled(source and source.text, target.text, None), None, None, None)
+    return fact(str(now), spelled(source and source.text, target.text, None), None, None, None)

@@ -66,17 +66,21 @@ class Sheet:
         """Name the tasks that stand in a queue, and of which the database does not know it yet."""
         return [task for task, _, _ in self._moved.values() if task.life.state in QUEUED and task.stored not in QUEUED]
 
-    def write(self, txn: Txn, now: Millis) -> None:
-        """Write everything, and be empty again."""
-        if self._moved:
+    def write(self, txn: Txn, now: Millis) -> list[TaskRecord]:
+        """Write everything, and be empty again; name those that moved or changed."""
+        moved, changed = self._moved, self._changed
+        if moved:
             self._write_moves(txn, now)
-        changed = [task for id, task in self._changed.items() if id not in self._moved]
-        txn.tasks.keep(changed)
-        written = self._moved.keys() | self._changed.keys()
-        txn.tasks.recount([task for id, task in self._recounted.items() if id not in written])
+        written = [task for task, _, _ in moved.values()]
+        if changed:
+            kept = [task for id, task in changed.items() if id not in moved]
+            txn.tasks.keep(kept)
+            written += kept
+        txn.tasks.recount([task for id, task in self._recounted.items() if id not in moved and id not in changed])
         txn.attempts.begin(self._begun)
         txn.attempts.end(self._ended)
         self._clear()
+        return written
 
     def _write_moves(self, txn: Txn, now: Millis) -> None:
         by_shape: dict[Shape, list[tuple[TaskRecord, State]]] = defaultdict(list)

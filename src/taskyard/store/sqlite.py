@@ -23,7 +23,7 @@ from taskyard.store.txn import Txn
 
 #: How long a transaction waits for somebody outside, such as a backup, that has locked the file.
 BUSY_MS: Final = 5_000
-#: How many rows are inserted by one call: most of what calls cost is saved, and few batches are smaller.
+#: How many rows are written by one call: most of what calls cost is saved, and few batches are smaller.
 TOGETHER: Final = 32
 #: Statements kept compiled; every statement there is, and room for more.
 _KEPT = 512
@@ -122,12 +122,8 @@ class SqliteSession:
     def each(self, name: str, rows: Sequence[Row]) -> None:
         if not rows:
             return
-        statement = _TEXTS[name]
         try:
-            if statement.many and len(rows) >= TOGETHER:
-                self._insert(statement, rows)
-            else:
-                self._connection.executemany(statement.text, rows)
+            self._carry_out(_TEXTS[name], rows)
         except sqlite3.Error as error:
             raise _fault(error) from error
 
@@ -135,20 +131,21 @@ class SqliteSession:
         if not rows:
             return
         try:
-            changed = self._connection.executemany(_TEXTS[name].text, rows).rowcount
+            changed = self._carry_out(_TEXTS[name], rows)
         except sqlite3.Error as error:
             raise _fault(error) from error
         if changed != len(rows):
             raise Busy(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
 
-    def _insert(self, statement: "_Text", rows: Sequence[Row]) -> None:
-        """Insert many rows with each call: most of what an insert costs is the call."""
-        whole = len(rows) - len(rows) % TOGETHER
+    def _carry_out(self, statement: "_Text", rows: Sequence[Row]) -> int:
+        """Carry out a statement for many rows with each call, since much of what it costs is the call."""
+        whole, changed = len(rows) - len(rows) % TOGETHER if statement.many else 0, 0
         for first in range(0, whole, TOGETHER):
             values = list(chain.from_iterable(rows[first : first + TOGETHER]))
-            self._connection.execute(statement.many, values)
+            changed += self._connection.execute(statement.many, values).rowcount
         if whole < len(rows):
-            self._connection.executemany(statement.text, rows[whole:])
+            changed += self._connection.executemany(statement.text, rows[whole:]).rowcount
+        return changed
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -166,7 +163,7 @@ class _Text:
     text: str
     lists: tuple[int, ...]
     single: str
-    many: str  # the same for many rows at once, where it only inserts; else empty
+    many: str  # the same for many rows at once, or empty
 
 
 def _bound(name: str, values: tuple[Any, ...]) -> tuple[str, Sequence[object]]:

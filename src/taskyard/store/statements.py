@@ -6,10 +6,10 @@ a sentence:
     -- each carry(id: int, source: text, target: text): take tasks along an arrow, if they are still at its source.
     UPDATE task SET was = state, state = :target WHERE id = :id AND state = :source;
 
-`each` marks a statement that is carried out for every row it is given. SQLite runs it row by row, which costs
-microseconds; PostgreSQL gets it as one statement over arrays, which costs one round trip. A list stands as
-`IN (:ids)`. Where one text cannot serve both, the name carries the database: `candidates@sqlite`. Nothing else is
-translated, and nothing here runs anything.
+`each` marks a statement that is carried out for every row it is given, each for another row of the table. SQLite runs
+it row by row, or for some dozen rows at once; PostgreSQL gets it as one statement over arrays, in one round trip. A
+list stands as `IN (:ids)`. Where one text cannot serve both, the name carries the database: `candidates@sqlite`.
+Nothing else is translated, and nothing here runs anything.
 """
 
 import re
@@ -77,13 +77,18 @@ def for_sqlite(statement: Statement, single: bool = False) -> str:
 
 
 def for_sqlite_many(statement: Statement, count: int) -> str:
-    """Translate a statement that only inserts its parameters so that it takes `count` rows; any other to nothing."""
+    """Translate a statement that updates, or only inserts its parameters, to take `count` rows; others to nothing."""
     names = [name for name, _ in statement.parameters]
-    plain = f"VALUES ({', '.join(f':{name}' for name in names)})"
-    if not (statement.each and statement.text.startswith("INSERT") and statement.text.endswith(plain)):
-        return ""
     row = f"({', '.join('?' for _ in names)})"
-    return statement.text.replace(plain, f"VALUES {', '.join([row] * count)}")
+    values = f"VALUES {', '.join([row] * count)}"
+    plain = f"VALUES ({', '.join(f':{name}' for name in names)})"
+    if not statement.each:
+        return ""
+    if statement.text.startswith("UPDATE"):
+        places = {name: place for place, name in enumerate(names, 1)}
+        text = _PARAMETER.sub(lambda found: f"r.column{places[found[1]]}", statement.text)
+        return text.replace("WHERE", f"FROM ({values}) r WHERE", 1)
+    return statement.text.replace(plain, values) if statement.text.endswith(plain) else ""
 
 
 def for_postgres(statement: Statement) -> str:

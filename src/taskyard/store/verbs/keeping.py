@@ -44,10 +44,10 @@ def event_rows(row: Row) -> list[EventRow]:
     return [EventRow(subject, number, graph, *fact) for number, fact in enumerate(told, last - len(told) + 1)]
 
 
-def fact(at_ms: int, moved: str, attempt: int | None, bot: str | None, reason: str | None) -> str:
+def fact(at: str, moved: str, attempt: int | None, bot: str | None, reason: str | None) -> str:
     """Write down what happened: when, from where to where by which signal (`spelled`), which attempt, who, and why."""
     who = "null" if bot is None else _quoted(bot)
-    return f"[{at_ms},{moved},{attempt or 'null'},{who},{_quoted(reason)}]"
+    return f"[{at},{moved},{attempt or 'null'},{who},{_quoted(reason)}]"
 
 
 def spelled(source: _Name, target: str, signal: _Name) -> str:
