@@ -102,9 +102,9 @@ INSERT INTO edge (prerequisite_id, dependent_id, on_end)
     UNION ALL SELECT (i - 2) * 16 + {base}, i * 16 + {base}, 'success' FROM n WHERE i > 2;
 INSERT INTO attempt (task_id, number, bot_id, session, poll_id, claimed_ms, ended_ms, signal, reason)
     SELECT i * 16 + {base}, 1, 'bot', 's', 'p', 0, 1, 'succeed', 'done' FROM n;
-INSERT INTO event (subject_id, number, graph_id, facts)
-    SELECT n.i * 16 + {base}, n.i * 4 + 2 * k.i, {base},
-           '[[0,"pending","waiting","admit",1,"bot","under_way"],[0,"waiting","running","claim",1,"bot","under_way"]]'
+INSERT INTO event (subject_id, number, graph_id, at_ms, facts)
+    SELECT n.i * 16 + {base}, n.i * 4 + 2 * k.i, {base}, 0,
+           '[["pending","waiting","admit",1,"bot","under_way"],["waiting","running","claim",1,"bot","under_way"]]'
       FROM n JOIN n k ON k.i <= 2;
 COMMIT;
 """

@@ -80,8 +80,8 @@ def test_a_wake_up_that_was_lost_is_found_and_made_up_for(scene: Scene) -> None:
     scene.sql(
         """UPDATE task SET was = 'blocked', state = 'unscheduled', reason = 'prerequisite', moved_ms = 0
             WHERE id = {after};
-           INSERT INTO event (subject_id, number, graph_id, facts)
-           VALUES ({after}, {next}, {now}, '[[0, "blocked", "unscheduled", "mend", null, null, "prerequisite"]]');
+           INSERT INTO event (subject_id, number, graph_id, at_ms, facts)
+           VALUES ({after}, {next}, {now}, 0, '[["blocked", "unscheduled", "mend", null, null, "prerequisite"]]');
            UPDATE graph SET events = {next} WHERE id = {now}""",
         next=number,
     )
@@ -125,8 +125,8 @@ def test_a_repair_is_audited_and_tells_others_what_is_so(scene: Scene) -> None:
     yard, graph = scene.yard, scene.labels.graph
     scene.sql(
         """UPDATE graph SET state = 'finished', events = events + 1 WHERE id = {graph};
-           INSERT INTO event (subject_id, number, graph_id, facts)
-           VALUES ({graph}, {next}, {graph}, '[[0, "running", "finished", null, null, null, null]]')""",
+           INSERT INTO event (subject_id, number, graph_id, at_ms, facts)
+           VALUES ({graph}, {next}, {graph}, 0, '[["running", "finished", null, null, null, null]]')""",
         next=yard.graph(graph).events + 1,
     )
     care.repair(yard.do, found(yard), "ann")

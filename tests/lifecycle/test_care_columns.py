@@ -310,6 +310,7 @@ EXEMPT: dict[str, str] = {
     "graph.id": "A key is what a row is known by: with another one it is another row.",
     "queue.id": "Tasks refer to it, and its dimensions are compared with it instead.",
     "task_definition.digest": "It is of what was submitted, which is not kept where something was put in its place.",
+    "event.at_ms": "When something happened is the truth that rows follow from.",
     "graph_definition.*": "What was said about a graph is the truth, and its digest is of a document that is not kept.",
     "attempt.session": "Only the bot and this row know in which session it was.",
     "attempt.poll_id": "Only the bot and this row know by which poll it was.",

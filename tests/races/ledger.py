@@ -227,7 +227,7 @@ def _facts(row: dict[str, Any]) -> list[Fact]:
     facts = json.loads(row["facts"])
     return [
         Fact(row["subject_id"], number, row["graph_id"], source, target, signal, attempt, bot)
-        for number, (_, source, target, signal, attempt, bot, _) in enumerate(facts, row["number"] - len(facts) + 1)
+        for number, (source, target, signal, attempt, bot, _) in enumerate(facts, row["number"] - len(facts) + 1)
     ]
 
 

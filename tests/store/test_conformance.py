@@ -202,7 +202,7 @@ def test_an_empty_set_asks_and_changes_nothing(store: Store) -> None:
         txn.passes.stir([])
         txn.passes.drop_stirs([])
         txn.passes.drop_holds([])
-        txn.events.add([])
+        txn.events.add(NOW, [])
 
 
 def test_what_is_larger_than_any_buffer_is_written_and_read(store: Store) -> None:

@@ -128,7 +128,7 @@ def fill(url: str) -> None:
         txn.tasks.add_mutexes([(id, f"k{id % 9}", None) for id in many])
         txn.edges.add([(id, other, "success") for id in many[:100] for other in many[100:130]])
         txn.attempts.begin([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
-        txn.events.add([(id, 0, {id: [fact(str(NOW), spelled(None, "a", None), None, None, None)]}) for id in many])
+        txn.events.add(NOW, [(id, 0, {id: [fact(spelled(None, "a", None), None, None, None)]}) for id in many])
         txn.notes.add([("tell", id, id, "a", "b", "", "") for id in many])
         txn.passes.stir(many)
         txn.events.add_answers([(f"k{id}", "", "", NOW) for id in many])

@@ -167,7 +167,7 @@ def test_a_key_that_is_in_use_is_taken(store: Store, table: str) -> None:
             case "dimensions":
                 txn.queues.add([(6, 2, 5, "any", "", "x")], 1)
             case _:
-                txn.events.add([(1, 0, {1: ["[]"]})])
+                txn.events.add(NOW, [(1, 0, {1: ["[]"]})])
 
     with store.write() as txn:
         add_graph(txn)
@@ -331,12 +331,12 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
 
 
 def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None:
-    happened = fact(str(NOW), spelled("a", "b", "c"), 2, 'bot \N{SNOWMAN} "', "r")
-    turned = fact(str(NOW), spelled(None, "running", None), None, None, None)
+    happened = fact(spelled("a", "b", "c"), 2, 'bot \N{SNOWMAN} "', "r")
+    turned = fact(spelled(None, "running", None), None, None, None)
     events = [EventRow(7, number, 1, NOW, "a", "b", "c", 2, 'bot \N{SNOWMAN} "', "r") for number in (1, 2)]
     with store.write() as txn:
-        txn.events.add([(1, 0, {7: [happened, happened], 1: [turned]}), (3, 5, {}), (2, 1, {9: [happened]})])
-        txn.events.add([(1, 3, {7: [happened]})])
+        txn.events.add(NOW, [(1, 0, {7: [happened, happened], 1: [turned]}), (3, 5, {}), (2, 1, {9: [happened]})])
+        txn.events.add(NOW, [(1, 3, {7: [happened]})])
         assert txn.events.of(7, 0, 1) == events
         assert txn.events.of(7, 1, 1) == events[1:]
         assert [event.number for event in txn.events.of(7, 0, 9)] == [1, 2, 4]

@@ -180,8 +180,8 @@ def _write_graph(corridor: Corridor, graph: GraphRecord, totals: Totals) -> None
     events, moved_ms = totals.events, totals.moved_ms
     if totals.turned is not None and totals.turned != totals.state:
         # Others were told something that was not so.
-        turned = fact(str(corridor.now), spelled(totals.turned, totals.state, None), None, None, None)
-        corridor.txn.events.add([(graph.id, events, {graph.id: [turned]})])
+        turned = fact(spelled(totals.turned, totals.state, None), None, None, None)
+        corridor.txn.events.add(corridor.now, [(graph.id, events, {graph.id: [turned]})])
         events, moved_ms = events + 1, corridor.now
     counts = (totals.active, totals.behind, totals.unhandled, events, totals.told, totals.extensions)
     row = (graph.id, totals.state, *counts, totals.created_ms, moved_ms, totals.canceled_ms, totals.loader)

@@ -140,7 +140,7 @@ class Corridor:
 
     def born(self, graph: int) -> None:
         """Note that a graph was born."""
-        self._sum(graph).facts[graph].append(_turned(None, GraphState.RUNNING, self.now))
+        self._sum(graph).facts[graph].append(_turned(None, GraphState.RUNNING))
 
     def change(self, task: TaskRecord) -> None:
         """Note that something about a task changed though it did not move; `send` or `close` writes it."""
@@ -175,13 +175,13 @@ class Corridor:
         graphs = self.txn.graphs.look(sorted(self._sums))
         dealing.check_rounds(self)
         self.txn.graphs.turn([self._turn(graph, self._sums[graph.id]) for graph in graphs])
-        self.txn.events.add([(graph.id, graph.events, self._sums[graph.id].facts) for graph in graphs])
+        self.txn.events.add(self.now, [(graph.id, graph.events, self._sums[graph.id].facts) for graph in graphs])
 
     # How it is done.
 
     def _carry(self, moves: Sequence[Move]) -> None:
         """Carry out the moves themselves, and note what follows from each."""
-        sheet, now, at = self._sheet, self.now, str(self.now)
+        sheet, now = self._sheet, self.now
         for move in moves:
             task, life, taker = move.task, move.life, move.taker
             source, bot, reason = task.life.state, task.bot, move.reason.text
@@ -201,7 +201,7 @@ class Corridor:
                 task.lease_until_ms = taker.until_ms
                 sheet.begin(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now
-            added.facts[task.id].append(fact(at, way.spelled, life.attempt, bot, reason))
+            added.facts[task.id].append(fact(way.spelled, life.attempt, bot, reason))
             if task.handles or not way.is_over:
                 self._follow(move, source, way)
             sheet.move(task, source, way.shape)
@@ -271,7 +271,7 @@ class Corridor:
         if state is not graph.state:
             if not changeable(graph.state):
                 raise Busy("the graph ended meanwhile")
-            added.facts[graph.id].append(_turned(graph.state, state, self.now))
+            added.facts[graph.id].append(_turned(graph.state, state))
         events = graph.events + sum(map(len, added.facts.values()))
         return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now)
 
@@ -281,5 +281,5 @@ def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:
     return (task.id, life.attempt, taker.bot, session, poll, task.fence, life.round, life.slice_index, now)
 
 
-def _turned(source: GraphState | None, target: GraphState, now: Millis) -> str:
-    return fact(str(now), spelled(source and source.text, target.text, None), None, None, None)
+def _turned(source: GraphState | None, target: GraphState) -> str:
+    return fact(spelled(source and source.text, target.text, None), None, None, None)

@@ -63,7 +63,7 @@ SELECT task_id, number, bot_id, fence, round, slice_index, claimed_ms, ended_ms,
  WHERE task_id IN (:ids) AND (task_id, number) > (:task_id, :number) ORDER BY task_id, number LIMIT :count;
 
 -- survey_events(ids: ints, subject_id: int, number: int, count: int): what happened to tasks and graphs, in pages.
-SELECT subject_id, number, graph_id, facts FROM event
+SELECT subject_id, number, graph_id, at_ms, facts FROM event
  WHERE subject_id IN (:ids) AND (subject_id, number) > (:subject_id, :number)
  ORDER BY subject_id, number LIMIT :count;
 

@@ -1,12 +1,13 @@
--- each add_events(graph_id: int, number: int, subject_id: int, facts: text): note what happened.
-INSERT INTO event (graph_id, number, subject_id, facts) VALUES (:graph_id, :number, :subject_id, :facts);
+-- each add_events(graph_id: int, number: int, subject_id: int, at_ms: int, facts: text): note what happened.
+INSERT INTO event (graph_id, number, subject_id, at_ms, facts)
+VALUES (:graph_id, :number, :subject_id, :at_ms, :facts);
 
 -- events_of(subject_id: int, after: int, count: int): what happened to a task or a graph, in order.
-SELECT subject_id, number, graph_id, facts FROM event
+SELECT subject_id, number, graph_id, at_ms, facts FROM event
  WHERE subject_id = :subject_id AND number > :after ORDER BY number LIMIT :count;
 
 -- untold(count: int): what nobody outside was told yet, in order per graph.
-SELECT e.subject_id, e.number, e.graph_id, e.facts FROM graph g JOIN event e ON e.graph_id = g.id AND e.number > g.told
+SELECT e.subject_id, e.number, e.graph_id, e.at_ms, e.facts FROM graph g JOIN event e ON e.graph_id = g.id AND e.number > g.told
  WHERE g.events > g.told ORDER BY e.graph_id, e.number LIMIT :count;
 
 -- each tell(graph_id: int, number: int): others were told what happened to graphs, up to an event.

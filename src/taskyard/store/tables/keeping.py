@@ -62,7 +62,8 @@ event = Table(
     key("graph_id"),
     key("number"),  # of the last of them, counted by the graph; the others stand just before it
     Column("subject_id", whole(), nullable=False),  # the task, or the graph itself
-    # Of one transaction, in order: at, source, target, signal, attempt, bot, reason, each a JSON array within another.
+    moment("at_ms", nullable=False),
+    # Of one transaction, in order: source, target, signal, attempt, bot, reason, each a JSON array within another.
     words("facts"),
     sqlite_with_rowid=False,
 )

@@ -33,21 +33,21 @@ _NAMES_KEPT: Final = 10_000
 _Name = str | None
 #: A graph, how many events it had before, and the facts about each subject, in order.
 Happened: TypeAlias = tuple[int, int, Mapping[int, Sequence[str]]]
-_Fact = tuple[int, _Name, str, _Name, int | None, _Name, _Name]
+_Fact = tuple[_Name, str, _Name, int | None, _Name, _Name]
 _FACTS = msgspec.json.Decoder(list[_Fact])
 
 
 def event_rows(row: Row) -> list[EventRow]:
     """Read a row of `event`: the facts of one transaction about one subject."""
-    subject, last, graph, facts = row
+    subject, last, graph, at_ms, facts = row
     told = _FACTS.decode(facts)
-    return [EventRow(subject, number, graph, *fact) for number, fact in enumerate(told, last - len(told) + 1)]
+    return [EventRow(subject, number, graph, at_ms, *fact) for number, fact in enumerate(told, last - len(told) + 1)]
 
 
-def fact(at: str, moved: str, attempt: int | None, bot: str | None, reason: str | None) -> str:
-    """Write down what happened: when, from where to where by which signal (`spelled`), which attempt, who, and why."""
+def fact(moved: str, attempt: int | None, bot: str | None, reason: str | None) -> str:
+    """Write down what happened: from where to where by which signal (`spelled`), which attempt, who, and why."""
     who = "null" if bot is None else _quoted(bot)
-    return f"[{at},{moved},{attempt or 'null'},{who},{_quoted(reason)}]"
+    return f"[{moved},{attempt or 'null'},{who},{_quoted(reason)}]"
 
 
 def spelled(source: _Name, target: str, signal: _Name) -> str:
@@ -87,14 +87,14 @@ class Events:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, happened: Sequence[Happened]) -> None:
-        """Note what happened; it has to be told outside."""
+    def add(self, at: Millis, happened: Sequence[Happened]) -> None:
+        """Note what happened just now; it has to be told outside."""
         events: list[Row] = []
         for graph, before, facts in happened:
             number = before
             for subject, told in facts.items():
                 number += len(told)
-                events.append((graph, number, subject, f"[{','.join(told)}]"))
+                events.append((graph, number, subject, at, f"[{','.join(told)}]"))
         self._session.each("add_events", events)
 
     def of(self, subject: int, after: int, count: int) -> list[EventRow]:

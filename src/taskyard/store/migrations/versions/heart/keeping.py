@@ -53,6 +53,7 @@ def _event() -> None:
         sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("number", WHOLE, autoincrement=False, nullable=False),
         sa.Column("subject_id", WHOLE, nullable=False),
+        sa.Column("at_ms", WHOLE, nullable=False),
         sa.Column("facts", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("graph_id", "number", name="event_pk"),
         sqlite_with_rowid=False,
