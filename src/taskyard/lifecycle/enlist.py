@@ -52,9 +52,11 @@ def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequenc
 def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[Caller | Refusal]:
     """Take note that bots were heard of; refuse those that speak for a session that is over."""
     bots = corridor.txn.bots.greet({poll.bot for poll in polls})
-    greeted = [_greeted(bots.get(poll.bot), poll) for poll in polls]
+    greeted: list[Caller | Refusal] = []
     heard: dict[str, str] = {}
-    for poll, bot in zip(polls, greeted, strict=True):
+    for poll in polls:
+        bot = _greeted(bots.get(poll.bot), poll)
+        greeted.append(bot)
         if isinstance(bot, Caller):
             known = heard.get(poll.bot, bot.polls)
             heard[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known

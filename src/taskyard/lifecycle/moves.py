@@ -181,16 +181,17 @@ class Corridor:
 
     def _carry(self, moves: Sequence[Move]) -> None:
         """Carry out the moves themselves, and note what follows from each."""
-        sheet, now = self._sheet, self.now
+        sheet, sums, now = self._sheet, self._sums, self.now
         for move in moves:
             task, life, taker = move.task, move.life, move.taker
             source, bot, reason = task.life.state, task.bot, move.reason.text
             way = WAYS[source, move.signal, life.state]
-            added = self._sums.get(task.graph) or self._sum(task.graph)
-            added.active += way.active
-            added.behind += way.behind
-            if way.fails:
-                self._count_failure(move, added)
+            added = sums.get(task.graph) or self._sum(task.graph)
+            if way.counts:
+                added.active += way.active
+                added.behind += way.behind
+                if way.fails:
+                    self._count_failure(move, added)
             if way.leased < 0:
                 sheet.end((task.id, life.attempt, now, move.signal.text, reason, move.exit_code))
                 task.bot = task.lease_until_ms = None

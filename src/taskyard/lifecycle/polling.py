@@ -33,7 +33,7 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     # What a result releases and a wish takes is written once, as one way from where it was to where it runs.
     corridor.deferring = True
     reports = resolve(corridor, [(one.bot, report) for _, one, _ in heard for report in one.reports])
-    renewals = renew(corridor, [(one.bot, renewal) for _, one, _ in heard for renewal in one.renewals])
+    renewals = renew(corridor, [(one.bot, renewal) for _, one, _ in heard if one.renewals for renewal in one.renewals])
     leases = claim(corridor, [wish_of(one, bot) for _, one, bot in heard])
     corridor.deferring = False
     answers: list[Polled | Refusal] = [bot if isinstance(bot, Refusal) else _NOTHING for bot in greeted]

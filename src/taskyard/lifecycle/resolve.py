@@ -26,20 +26,16 @@ _MOVE: Final = Outcome.MOVE
 def resolve(corridor: Corridor, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
     """End attempts as their bots say; each report comes with the bot that sent it."""
     tasks = corridor.look({report.task for _, report in reports})
-    outcomes: dict[int, Done | Refusal] = {}
-    left = list(enumerate(reports))
-    while left:  # the same task twice in one batch is judged twice, one after the other
-        moves: dict[int, Move] = {}
-        later = []
-        for place, (bot, report) in left:
-            if report.task in moves:
-                later.append((place, (bot, report)))
-            else:
-                outcomes[place] = _judge(corridor, tasks.get(report.task), bot, report, moves)
-        corridor.send(list(moves.values()))
-        left = later
+    outcomes: list[Done | Refusal] = []
+    moves: dict[int, Move] = {}
+    for bot, report in reports:
+        if report.task in moves:  # the same task again is judged by where the first word has led it
+            corridor.send(list(moves.values()))
+            moves = {}
+        outcomes.append(_judge(corridor, tasks.get(report.task), bot, report, moves))
+    corridor.send(list(moves.values()))
     _keep_results(corridor, reports, outcomes)
-    return [outcomes[place] for place in range(len(reports))]
+    return outcomes
 
 
 def _judge(
@@ -88,11 +84,11 @@ def _move(task: TaskRecord, report: Report, ruling: Ruling) -> Move:
 
 
 def _keep_results(
-    corridor: Corridor, reports: Sequence[tuple[str, Report]], outcomes: dict[int, Done | Refusal]
+    corridor: Corridor, reports: Sequence[tuple[str, Report]], outcomes: Sequence[Done | Refusal]
 ) -> None:
-    rows = []
-    for place, (_, report) in enumerate(reports):
-        outcome = outcomes[place]
-        if report.result is not None and isinstance(outcome, Done) and not outcome.echo:
-            rows.append((report.task, report.attempt, report.result))
+    rows = [
+        (report.task, report.attempt, report.result)
+        for (_, report), outcome in zip(reports, outcomes, strict=True)
+        if report.result is not None and isinstance(outcome, Done) and not outcome.echo
+    ]
     corridor.txn.attempts.add_results(rows)

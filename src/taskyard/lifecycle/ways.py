@@ -5,7 +5,6 @@ spelled. A task's life is four moves at least, so none of that is worked out aga
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from taskyard.core.graph.gate import LISTENING
@@ -32,6 +31,7 @@ class Way:
     active: int  # how the graph's counts change
     behind: int
     leased: int  # +1: an attempt begins, -1: one ends
+    counts: bool  # what the graph counts changes by it
     fails: bool  # an end of it is a failure, so somebody may have to deal with it
     tells: bool  # dependents have to hear of it
     listens: bool  # it leads to where prerequisites are waited for
@@ -43,13 +43,15 @@ class Way:
 
 def _way(source: State, signal: Signal, target: State) -> Way:
     follows = effects(source, target)
+    fails = source in UNSUCCESSFUL or target in UNSUCCESSFUL
     tells, listens, stirs = follows.tell is not None, target in LISTENING, bool(follows.pending or follows.holding)
     return Way(
         Shape.ANY if target in UNSUCCESSFUL else _SHAPES.get(signal, Shape.ANY),
         follows.active,
         follows.behind,
         follows.leased,
-        fails=source in UNSUCCESSFUL or target in UNSUCCESSFUL,
+        counts=fails or follows.active != 0 or follows.behind != 0,
+        fails=fails,
         tells=tells,
         listens=listens,
         judged=follows.judged,
@@ -60,11 +62,9 @@ def _way(source: State, signal: Signal, target: State) -> Way:
 
 
 #: Every way there is, by source, signal and target.
-WAYS: Final[Mapping[tuple[State, Signal, State], Way]] = MappingProxyType(
-    {
-        (arrow.source, arrow.signal, end): _way(arrow.source, arrow.signal, end)
-        for arrow in ARROWS
-        for end in (arrow.target, arrow.again)
-        if end is not None
-    }
-)
+WAYS: Final[Mapping[tuple[State, Signal, State], Way]] = {
+    (arrow.source, arrow.signal, end): _way(arrow.source, arrow.signal, end)
+    for arrow in ARROWS
+    for end in (arrow.target, arrow.again)
+    if end is not None
+}

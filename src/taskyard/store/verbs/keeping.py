@@ -46,13 +46,20 @@ def event_rows(row: Row) -> list[EventRow]:
 
 def fact(moved: str, attempt: int | None, bot: str | None, reason: str | None) -> str:
     """Write down what happened: from where to where by which signal (`spelled`), which attempt, who, and why."""
-    who = "null" if bot is None else _quoted(bot)
-    return f"[{moved},{attempt or 'null'},{who},{_quoted(reason)}]"
+    if bot is None:
+        return _nobodys(moved, attempt, reason)
+    return f"[{moved},{attempt or 'null'},{_quoted(bot)},{_quoted(reason)}]"
 
 
 def spelled(source: _Name, target: str, signal: _Name) -> str:
     """Spell from where to where a move led, and by which signal."""
     return ",".join(msgspec.json.encode(word).decode() for word in (source, target, signal))
+
+
+@lru_cache(maxsize=_NAMES_KEPT)
+def _nobodys(moved: str, attempt: int | None, reason: str | None) -> str:
+    """Write down what no bot had a part in: it is the same for many tasks."""
+    return f"[{moved},{attempt or 'null'},null,{_quoted(reason)}]"
 
 
 @lru_cache(maxsize=_NAMES_KEPT)

@@ -57,10 +57,12 @@ class Tasks:
     def recall(self, ids: Collection[int]) -> dict[int, TaskRecord]:
         """Give tasks as this transaction has made them; whoever is not known by heart is looked at."""
         known = self._memory.tasks
-        unknown = [id for id in ids if id not in known]
-        for task in self.look(unknown):
-            known[task.id] = task
-        return {id: known[id] for id in ids if id in known}
+        found = {id: known[id] for id in ids if id in known}
+        if len(found) < len(ids):
+            for task in self.look([id for id in ids if id not in known]):
+                known[task.id] = task
+            found = {id: known[id] for id in ids if id in known}
+        return found
 
     def known(self, id: int) -> TaskRecord | None:
         """Give a task if it is known by heart: it may not be written yet."""
@@ -72,8 +74,7 @@ class Tasks:
         The `shape` says which columns changed.
         """
         name, spelled = _SHAPED[shape]
-        rows = [spelled(task, source) for task, source in moved]
-        self._session.every(name, rows)
+        self._session.every(name, [spelled(task, source) for task, source in moved])
         for task, _ in moved:
             task.stored = task.life.state
 
