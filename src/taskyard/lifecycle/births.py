@@ -153,13 +153,18 @@ class _Promises:
         self._known: dict[object, tuple[Rules, str]] = {}
 
     def of(self, task: Task) -> tuple[Rules, str]:
-        waits = tuple((one.expires_ms, one.wait_for_capacity) for one in task.slices)
-        shape = (task.reruns, task.retries, waits, task.deadline, task.not_before)
+        shape = (task.reruns, task.retries, task.deadline, task.not_before, *_waits(task.slices))
         found = self._known.get(shape)
         if found is None:
             rules = budget.rules_of(task, self._submitted)
             found = self._known[shape] = (rules, rules_text(rules))
         return found
+
+
+def _waits(slices: Sequence[Slice]) -> Row:
+    if len(slices) == 1:
+        return slices[0].expires_ms, slices[0].wait_for_capacity
+    return tuple((one.expires_ms, one.wait_for_capacity) for one in slices)
 
 
 def _row(

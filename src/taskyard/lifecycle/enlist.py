@@ -21,7 +21,7 @@ from taskyard.store.verbs.fleet import BotRecord, dimensions_text
 #: How many polls and sessions of a bot are remembered. A few can be under way; a copy that comes later is news.
 KEPT_MAX: Final = 8
 #: How many attempts are ended as lost in one transaction.
-LOST_MAX: Final = 500
+LOST_MAX: Final = 200
 
 
 def hello(corridor: Corridor, hellos: Sequence[Hello]) -> list[Refusal | None]:

@@ -6,7 +6,6 @@ picks; inside a matrix, `where: {os: {$matrix: os}}` pairs equal with equal.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from taskyard.core.graph.allowance import Allowance
 from taskyard.core.graph.document import Edge
@@ -97,7 +96,7 @@ class Resolver:
         distinct = set(wants)
         if len(distinct) == len(wants) and own not in distinct and self.labels.plain.keys() >= distinct:
             self.left.edges -= len(wants)
-            return tuple([self.known[label] for label in cast("Sequence[str]", wants)])
+            return tuple([self.known[label] for label in wants])  # type: ignore[index]
         return self._edges(wants, own, choice, at)
 
     def _edges(self, wants: Wants, own: str, choice: Choice, at: Path) -> tuple[Edge, ...]:

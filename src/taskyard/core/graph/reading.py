@@ -22,7 +22,7 @@ from taskyard.core.graph.matrix import Choice, fill, refuse_inside_texts, refuse
 from taskyard.core.graph.payload import SERVER_KINDS, payloads
 from taskyard.core.graph.routing import room_bytes
 from taskyard.core.graph.shape import cycle_text, cycles
-from taskyard.core.graph.slices import TaskFields, take_slices
+from taskyard.core.graph.slices import take_slices
 from taskyard.core.graph.subs import refuse_subs
 from taskyard.core.graph.times import deadline_fault
 from taskyard.core.words import Kind, Millis
@@ -131,7 +131,8 @@ class _NodeReader:
         at = (*self.place.at, "tasks", label)
         found = NODE.read(value, at, self.faults)
         found.pop("matrix", None)
-        node = _Node(at, found.pop("task", None), cast("Wants", found.pop("requires", ())), found)
+        # Its table has seen to the types; to say so by a call takes longer than to look.
+        node = _Node(at, found.pop("task", None), found.pop("requires", ()), found)  # type: ignore[arg-type]
         for own, choice in self._combinations(label, node):
             before = self.faults.noted
             task = self._task(own, choice, node)
@@ -176,7 +177,7 @@ class _NodeReader:
         parts = TASK.read(raw, at, self.faults)
         if not isinstance(raw, dict):
             return {"slices": ()}
-        parts["slices"] = slices = take_slices(cast("TaskFields", parts), at, self.faults)
+        parts["slices"] = slices = take_slices(parts, at, self.faults)  # type: ignore[arg-type]
         if not slices or slices[0].kind in SERVER_KINDS:
             parts["weight"] = 0
             self._read_inner(raw, choice, at)

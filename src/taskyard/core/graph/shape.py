@@ -18,6 +18,8 @@ Requires = Mapping[str, tuple[Edge, ...]]
 
 def cycles(requires: Requires) -> Iterator[tuple[str, ...]]:
     """Yield cycles that share no task until none is left or enough are shown; each from its first label."""
+    if _is_in_order(requires):
+        return
     unmet, dependents = _edges(requires)
     _release(unmet, dependents, [label for label in requires if not unmet[label]])
     place = {label: index for index, label in enumerate(requires)} if unmet else {}
@@ -37,6 +39,17 @@ def cycle_text(cycle: tuple[str, ...]) -> str:
     if hidden > 1:
         names[_HEAD:-_TAIL] = [f"({hidden} more)"]
     return " -> ".join(names)
+
+
+def _is_in_order(requires: Requires) -> bool:
+    """Tell whether every task comes after all that it requires, as in most documents: then there is no cycle."""
+    seen = set[str]()
+    for label, edges in requires.items():
+        for edge in edges:
+            if edge.task not in seen and edge.task in requires:
+                return False
+        seen.add(label)
+    return True
 
 
 def _edges(requires: Requires) -> tuple[dict[str, int], dict[str, list[str]]]:
