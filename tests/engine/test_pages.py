@@ -17,6 +17,7 @@ from taskyard.engine.troubles import Failed
 from taskyard.lifecycle.births import ROWS_PER_TASK, Brood, weight_of
 from taskyard.lifecycle.pools import set_limit
 from taskyard.lifecycle.submit import Submitted
+from taskyard.store.sessions import Gone
 from taskyard.store.verbs import work
 from tests.crash.smaller import PLACES
 from tests.engine.counted import Counted
@@ -79,13 +80,38 @@ def test_mutexes_and_limits_count_like_edges(rig: Rig) -> None:
     assert counted.each("add_tasks") == [4, 4, 2]
 
 
-def test_a_task_that_weighs_more_than_a_page_has_one_for_itself(rig: Rig) -> None:
+def test_a_task_that_weighs_more_than_a_page_has_several(rig: Rig) -> None:
     counted = Counted.under(rig)
     labels = rig.submit(graph(**wide_nodes(3 * ROWS), last=noop(*wide_nodes(3 * ROWS)), after=noop("last")))
-    assert [one["add_tasks"] for one in counted.written if one["add_edges"]] == [1, 1]
-    assert max(counted.each("add_edges")) == 3 * ROWS
+    assert [(one["add_tasks"], one["add_edges"]) for one in counted.written if one["add_edges"]] == [
+        (1, ROWS), (0, ROWS), (0, ROWS), (1, 1),
+    ]  # fmt: skip
     rig.settle()
     assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
+
+
+def test_the_edges_of_a_task_are_there_once_whichever_page_nobody_heard_of(rig: Rig) -> None:
+    # Two edges lead to all but the first, so a page ends between the two.
+    both = [each for number in range(ROWS) for each in (f"n{number}", {"task": f"n{number}", "on": "failure"})]
+    del both[1]
+    nodes = {f"n{number}": noop() for number in range(ROWS)}
+    heavy = {"requires": both, "task": {"payload": {"noop": True}}}
+    for number in range(8):
+        rig.store.after = [*[None] * number, Gone("the line was cut")]
+        labels = rig.submit(graph(**nodes, last=heavy))
+        rig.store.after.clear()
+        with rig.store.read() as txn:
+            found = txn.edges.into([labels["last"]])
+            (task,) = txn.tasks.look([labels["last"]])
+        assert (len(found), task.edges.count) == (len(both), len(both))
+
+
+def test_an_extension_has_a_page_for_a_task_that_weighs_more(rig: Rig) -> None:
+    labels = rig.submit(graph(**wide_nodes(3 * ROWS)))
+    counted = Counted.under(rig)
+    document = graph(last=noop(*wide_nodes(3 * ROWS)))
+    assert rig.engine.extend(labels.text, document) == Submitted(labels.graph)
+    assert counted.each("add_edges") == [3 * ROWS]
 
 
 def test_an_extension_is_cut_by_its_edges_too(rig: Rig) -> None:

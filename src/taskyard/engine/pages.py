@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import Millis
+from taskyard.core.words import Millis, On
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.loop import Loop, answer_of
@@ -126,7 +126,9 @@ class Pages:
     def _rows(self, one: Submission | Extension, begun: Loading) -> Iterator[Rows]:
         for page in one.brood.pages(PAGE_MAX):
             hidden = isinstance(one, Extension)
-            yield one.brood.rows(page, begun.queues, self._clock.now(), hidden=hidden)
+            rows = one.brood.rows(page, begun.queues, self._clock.now(), hidden=hidden)
+            # What the edges of an extension know is counted as they come, so those of a task come at once.
+            yield from [rows] if hidden else rows.parts(PAGE_MAX)
 
 
 def _begin(passage: Passage, named: Named) -> Loading | Submitted | Refusal:
@@ -192,8 +194,12 @@ def _show_life(passage: Passage, one: Extension, at: Millis) -> bool:
 
 def _is_inserted(passage: Passage, graph: int, rows: Rows) -> bool:
     """Tell whether a page is there already: its commit happened, and nobody heard of it."""
-    found = passage.txn.tasks.look([rows.tasks[0][0]])
-    return bool(found) and found[0].graph == graph
+    if rows.tasks:
+        found = passage.txn.tasks.look([rows.tasks[0][0]])
+        return bool(found) and found[0].graph == graph
+    prerequisite, dependent, on = rows.edges[0]
+    edges = passage.txn.edges.page(prerequisite, dependent, len(On))
+    return any(edge.dependent == dependent and edge.on == on for edge in edges)
 
 
 def _loader(passage: Passage, one: Submission) -> str | None:

@@ -67,6 +67,14 @@ class Rows:
     mutexes: list[Row] = field(default_factory=list)
     limits: list[Row] = field(default_factory=list)
 
+    def parts(self, most: int) -> "Iterator[Rows]":
+        """Cut off the edges beyond a page of that weight: a task can have more of them than a page."""
+        edges, room = self.edges, most * ROWS_PER_TASK
+        self.edges = edges[:room]
+        yield self
+        for first in range(room, len(edges), room):
+            yield Rows(edges=edges[first : first + room])
+
 
 @dataclass(frozen=True)
 class Brood:
@@ -97,7 +105,7 @@ class Brood:
         return {one.dimensions for task in self.tasks for one in task.slices if one.kind not in SERVER_KINDS}
 
     def pages(self, most: int) -> Iterator[slice]:
-        """Cut them into pages of at most that weight. Only a task that weighs more has a page that does too."""
+        """Cut them into pages of at most that weight. A task that weighs more has one for itself."""
         beside, first = self._beside, 0
         while first < len(beside):
             count = fitting(beside[first : first + most], most)
