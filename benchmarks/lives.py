@@ -3,43 +3,64 @@
 A command is a bot's poll: it reports one result and wants one task. Commands that share a commit share its cost; so do
 the results of one bot, when it reports several at once. The floor is what the same database does with bare updates of
 one column, as many to a commit: transitions a second, without a rule, an event or an attempt.
+
+Every figure is the best of some runs: whatever else the machine does can only make one slower.
 """
 
 import sqlite3
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 from benchmarks.form import Case, main
-from benchmarks.stores import Yard, layered, leases_of, postgres, sqlite
+from benchmarks.stores import Open, Yard, layered, leases_of, postgres, sqlite
 from taskyard.store.opening import Store
 
 if TYPE_CHECKING:
     from taskyard.lifecycle.outcomes import Lease
 
+P = ParamSpec("P")
 #: How many tasks are finished already in the store that has many.
 FINISHED: Final = 1_000_000
-Open = Callable[[], AbstractContextManager[Store]]
+RUNS: Final = 3
 
 
 def measure(quick: bool) -> list[Case]:
     """Measure both databases."""
     few, many = (200, 1_000) if quick else (3_000, 40_000)
-    alone = lives(sqlite, bots=1, each=1, count=few)
-    together = lives(sqlite, bots=64, each=1, count=many)
-    packed = lives(sqlite, bots=1, each=64, count=many)
-    old = lives(sqlite, bots=64, each=1, count=many, finished=FINISHED // (1_000 if quick else 1))
-    floor = transitions(64, many)
+    best = _Best(1 if quick else RUNS)
+    alone = best.of(lives, sqlite, 1, 1, few)
+    together = best.of(lives, sqlite, 64, 1, many)
+    packed = best.of(lives, sqlite, 1, 64, many)
+    old = best.of(lives, sqlite, 64, 1, many, FINISHED // (1_000 if quick else 1))
+    floor = best.of(transitions, 64, many)
     return [
-        Case("sqlite, 1 command per commit", alone, "lives/s", "higher", 1_500, floor=transitions(1, few)),
+        Case("sqlite, 1 command per commit", alone, "lives/s", "higher", 1_500, floor=best.of(transitions, 1, few)),
         Case("sqlite, 64 commands per commit", together, "lives/s", "higher", 20_000, 50_000, floor),
         Case("sqlite, 64 results of one bot per commit", packed, "lives/s", "higher", floor=floor),
         Case("sqlite, 64, slower with 1 000 000 finished", together / old, "times", "lower", 1.3),
-        Case("postgres, 1 command per commit", lives(postgres, 1, 1, few // 2), "lives/s", "higher"),
-        Case("postgres, 64 commands per commit", lives(postgres, 64, 1, many // 4), "lives/s", "higher", 6_000, 15_000),
+        Case("postgres, 1 command per commit", best.of(lives, postgres, 1, 1, few // 2), "lives/s", "higher"),
+        Case(
+            "postgres, 64 commands per commit",
+            best.of(lives, postgres, 64, 1, many // 4),
+            "lives/s",
+            "higher",
+            6_000,
+            15_000,
+        ),
     ]
+
+
+class _Best:
+    """Measures the same thing several times."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+
+    def of(self, measured: Callable[P, float], *args: P.args, **kwargs: P.kwargs) -> float:
+        """Give the highest figure."""
+        return max(measured(*args, **kwargs) for _ in range(self._runs))
 
 
 def lives(database: Open, bots: int, each: int, count: int, finished: int = 0) -> float:

@@ -3,6 +3,9 @@
 Each graph is submitted in a process of its own, so that its peak of memory is its own. It is read from its text,
 checked, and stored; two edges a task. While it is, a bot polls and renews every few milliseconds: the slowest of that
 is what a user of a busy server would feel. The memory of a PostgreSQL server is not counted.
+
+What takes seconds is done several times, and the best of them counts: whatever else the machine does can only make one
+slower.
 """
 
 import json
@@ -11,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from statistics import median
 from typing import Final
 
 from benchmarks.form import Case, main
@@ -21,6 +25,9 @@ from taskyard.wire import json_text
 
 WIDTH: Final = 1_000
 BESIDE: Final = 200_000
+RUNS: Final = 3
+#: Larger graphs take minutes: they are submitted once.
+AT_ONCE: Final = 200_000
 #: The must and the goal in seconds, where there are any.
 BARS: Final = {("sqlite", 100_000): (4.0, 1.5)}
 
@@ -36,11 +43,12 @@ def _alone(name: str, sizes: tuple[int, int, int]) -> Iterator[Case]:
     """Measure graphs of several sizes, each in a process of its own."""
     taken = []
     for size in sizes:
-        seconds, megabytes, _ = _elsewhere(name, "alone", size)
+        runs = [_elsewhere(name, "alone", size) for _ in range(RUNS if size < AT_ONCE else 1)]
+        seconds, megabytes, _ = min(runs)
         must, goal = BARS.get((name, size), (None, None))
         yield Case(f"{name}, {size:,} tasks", seconds, "s", "lower", must, goal)
         yield Case(f"{name}, {size:,} tasks, peak of memory", megabytes, "MB", "lower")
-        taken.append(seconds / size)
+        taken.append(median(run[0] for run in runs) / size)
     yield Case(f"{name}, seconds a task, largest against middle", taken[2] / taken[1], "times", "lower", 1.3)
 
 

@@ -58,6 +58,11 @@ def test_a_task_that_says_everything_comes_back() -> None:
     assert decoded(encoded(task)) == task
 
 
+def test_equal_rules_are_one_text() -> None:
+    texts = {rules_text(Rules(1, slices=(Patience(int(ms)),))) for ms in ("86400000", "86400000")}
+    assert len(texts) == 1
+
+
 def test_rules_come_back() -> None:
     for rules in (Rules(), Rules(reruns=2), Rules(2, 5, 1.5, (3,), 0, (Patience(5, False),), Millis(7), Millis(6))):
         assert rules_of_text(rules_text(rules)) == rules

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.words import Millis, State
+from taskyard.core.graph.verdict import Tally
+from taskyard.core.words import GraphState, Millis, State
 from taskyard.store import memory
 from taskyard.store.opening import Store, open_store
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
+from taskyard.store.verbs.passes import PoolRow
 from tests.store.by_heart import check_memory
 from tests.store.rows import NOW, add_graph, add_tasks
 
@@ -151,3 +153,54 @@ def test_no_more_is_known_than_fits(sqlite: Store, monkeypatch: pytest.MonkeyPat
         assert len(txn.tasks.recall([1, 2, 3])) == 3
     with sqlite.write() as txn:
         assert txn.tasks.known(1) is None
+
+
+def test_a_graph_is_known_as_it_was_turned(store: Store) -> None:
+    with store.write() as txn:
+        assert txn.graphs.recall(1).events == 0
+        txn.graphs.turn([(1, "blocked", 1, 2, 3, 4, NOW)])
+        known = txn.graphs.recall(1)
+        assert (known.state, known.tally, known.events) == (GraphState.BLOCKED, Tally(1, 2, 3), 4)
+    with store.write() as txn:
+        assert txn.graphs.hold([1]) == [known] == txn.graphs.peek([1])
+
+
+@pytest.mark.parametrize("verb", ["cancel", "set_loader", "set_created", "count_extension"])
+def test_whatever_is_said_about_a_graph_is_read_anew(store: Store, verb: str) -> None:
+    with store.write() as txn:
+        before = txn.graphs.recall(1)
+        match verb:
+            case "set_loader":
+                txn.graphs.set_loader(1, "somebody")
+            case "count_extension":
+                txn.graphs.count_extension(1, 7)
+            case _:
+                getattr(txn.graphs, verb)(1, Millis(NOW + 7))
+        assert txn.graphs.recall(1) != before
+        assert [txn.graphs.recall(1)] == txn.graphs.peek([1]) == txn.graphs.hold([1])
+
+
+def test_who_mends_what_is_stored_goes_by_it(sqlite: Store) -> None:
+    with sqlite.write() as txn:
+        known = txn.graphs.recall(1)
+    with sqlite.write() as txn:
+        txn.memory.distrust()
+        assert txn.graphs.recall(1) == known
+        mended = (1, "running", 0, 0, 0, 9, 0, 0, NOW, NOW, None, None)
+        txn.care.mend_graphs([mended])
+        assert txn.graphs.hold([1])[0].events == 9
+    with sqlite.write() as txn:
+        assert txn.memory.graphs == {}
+
+
+def test_pools_and_queues_are_read_when_there_is_something_new(store: Store) -> None:
+    with store.write() as txn:
+        assert txn.passes.relied_on_pools() == []
+        txn.passes.set_pool("p", 3, from_bots=False)
+        assert txn.passes.relied_on_pools() == [PoolRow("p", 3, False)]
+        newest = txn.queues.after(-1)[-1].number if txn.queues.after(-1) else 0
+        assert txn.queues.after(newest) == []
+        txn.queues.add([(77, newest + 1, 5, "any", "", '[["os",["x"]]]')], newest + 1)
+        assert [queue.id for queue in txn.queues.after(newest)] == [77]
+        assert txn.queues.after(newest + 1) == []
+        assert [queue.id for queue in txn.queues.after(newest)] == [77]

@@ -206,6 +206,8 @@ def _plain(value: object) -> Json:
             return sorted(str(each) for each in value)
         case Mapping():
             return {str(name): _plain(each) for name, each in value.items()}
+        case Mutex():
+            return {"key": value.key, "party": value.party}
     assert is_dataclass(value), f"{value!r} has no JSON form here"
     return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
 

@@ -1,8 +1,7 @@
 """Values: small records that never change once they are made, cheap enough for dozens of them in every task's life.
 
-They are compared and hashed by what they hold; written down, they say only what differs from their defaults. The
-machinery is msgspec's, which makes one in a fraction of the time that a frozen dataclass takes; nothing else of it is
-used in the core.
+They are compared and hashed by what they hold. The machinery is msgspec's, which makes one in a fraction of the time
+that a frozen dataclass takes; nothing else of it is used in the core.
 """
 
 from typing import TypeVar, cast, dataclass_transform
@@ -17,12 +16,25 @@ _ANEW = ("__annotations__", "__dict__", "__weakref__")
 @dataclass_transform(frozen_default=True)
 def value(cls: type[T]) -> type[T]:
     """Make a class a value. It has no base class; a default is immutable."""
+    return _made(cls, terse=False)
+
+
+@dataclass_transform(frozen_default=True)
+def terse_value(cls: type[T]) -> type[T]:
+    """Make a class a value that leaves out, where it is written down, what it was not given.
+
+    What was given and is equal to a default may be written or not: two texts can mean the same.
+    """
+    return _made(cls, terse=True)
+
+
+def _made(cls: type[T], terse: bool) -> type[T]:
     kinds = cls.__annotations__
     fields = [(name, kind, *((cls.__dict__[name],) if name in cls.__dict__ else ())) for name, kind in kinds.items()]
     rest = {name: one for name, one in cls.__dict__.items() if name not in kinds and name not in _ANEW}
     # Values hold no way back to themselves, so the collector of cycles need not look at them.
     made = msgspec.defstruct(
-        cls.__name__, fields, namespace=rest, module=cls.__module__, frozen=True, gc=False, omit_defaults=True
+        cls.__name__, fields, namespace=rest, module=cls.__module__, frozen=True, gc=False, omit_defaults=terse
     )
     made.__qualname__ = cls.__qualname__
     return cast("type[T]", made)

@@ -83,7 +83,7 @@ class Corridor:
     def graph(self, id: int) -> GraphRecord:
         """Give a graph as it was when this transaction first asked."""
         if id not in self._graphs:
-            self._graphs.update({graph.id: graph for graph in self.txn.graphs.peek([id])})
+            self._graphs[id] = self.txn.graphs.recall(id)
         return self._graphs[id]
 
     def canceled(self, graph: int) -> bool:
@@ -172,7 +172,7 @@ class Corridor:
         """Write what the moves made of their graphs, and the events."""
         self.written += self._sheet.write(self.txn, self.now)
         self.txn.passes.stir(self.stirred)
-        graphs = self.txn.graphs.look(sorted(self._sums))
+        graphs = self.txn.graphs.hold(sorted(self._sums))
         dealing.check_rounds(self)
         self.txn.graphs.turn([self._turn(graph, self._sums[graph.id]) for graph in graphs])
         self.txn.events.add(self.now, [(graph.id, graph.events, self._sums[graph.id].facts) for graph in graphs])

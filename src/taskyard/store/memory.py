@@ -1,4 +1,4 @@
-"""What a writer knows by heart: tasks and bots as it last read or wrote them.
+"""What a writer knows by heart: graphs, tasks, bots, pools and queues as it last read or wrote them.
 
 Within one transaction nobody else can change what was looked at, so it is read once. A database with a single writer
 keeps the memory from one transaction to the next, which saves most of the reading; it is forgotten whenever a
@@ -8,31 +8,39 @@ transaction is undone, somebody else has written, or something was written that 
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from taskyard.store.records import Caller, TaskRecord
+    from taskyard.store.records import Caller, GraphRecord, TaskRecord
+    from taskyard.store.verbs.passes import PoolRow
 
-#: How many tasks and bots are known by heart: more than a large fleet has in its hands. About ten megabytes.
+#: How many graphs, tasks and bots are known by heart: more than a large fleet has in its hands. About ten megabytes.
 KEPT_MAX: Final = 16_000
 
 
 class Memory:
-    """Tasks and bots by their ids."""
+    """Graphs, tasks and bots by their ids; every pool; and the number of the newest queue."""
 
-    __slots__ = ("_stale", "bots", "tasks")
+    __slots__ = ("_lasts", "_stale", "bots", "graphs", "newest_queue", "pools", "tasks")
 
-    def __init__(self) -> None:
-        self.tasks: dict[int, TaskRecord] = {}
-        self.bots: dict[str, Caller] = {}
-        self._stale = False
+    def __init__(self, lasts: bool = False) -> None:
+        self._lasts = lasts  # from one transaction to the next
+        self.forget()
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether all of it is so, and nobody has to be kept from changing it: nobody else writes."""
+        return self._lasts and not self._stale
 
     def begin(self) -> None:
         """Another transaction begins; what is known may be forgotten only now, for in one it is known once."""
-        if self._stale or len(self.tasks) + len(self.bots) > KEPT_MAX:
+        if self._stale or len(self.graphs) + len(self.tasks) + len(self.bots) > KEPT_MAX:
             self.forget()
 
     def forget(self) -> None:
         """Know nothing."""
-        self.tasks.clear()
-        self.bots.clear()
+        self.graphs: dict[int, GraphRecord] = {}
+        self.tasks: dict[int, TaskRecord] = {}
+        self.bots: dict[str, Caller] = {}
+        self.pools: list[PoolRow] | None = None
+        self.newest_queue: int | None = None
         self._stale = False
 
     def distrust(self) -> None:

@@ -41,7 +41,7 @@ class SqliteStore:
         self._writer = _connect(path)
         self._writer.execute("PRAGMA synchronous = FULL")
         self._writer.execute("PRAGMA foreign_keys = ON")
-        self._memory = Memory()
+        self._memory = Memory(lasts=True)
         self._version = -1  # of the database, as others have written it
         self._idle: deque[sqlite3.Connection] = deque()  # readers that nobody uses just now
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from taskyard.core.graph.limits import EXPIRES_MS, PRIORITY, RETRIES, WEIGHT
 from taskyard.core.matching import Dimensions
-from taskyard.core.values import value
+from taskyard.core.values import terse_value
 from taskyard.core.words import Disconnect, Impossible, Join, Kind, Millis, On
 
 #: What a task runs: JSON-like, keyed by the fields of `FIELDS["payload"]`.
@@ -17,7 +17,7 @@ Payload = Mapping[str, object]
 Pairs = tuple[tuple[str, str], ...]
 
 
-@value
+@terse_value
 class Edge:
     """What a task requires: a prerequisite's label and the end that meets the edge."""
 
@@ -25,7 +25,7 @@ class Edge:
     on: On = On.SUCCESS
 
 
-@value
+@terse_value
 class Reruns:
     """How often a task that failed is tried again, after what pause, and for which exit codes (none: for any)."""
 
@@ -35,7 +35,7 @@ class Reruns:
     exit_codes: tuple[int, ...] = ()
 
 
-@value
+@terse_value
 class Mutex:
     """An exclusion key and the party it may be shared with; no party means alone."""
 
@@ -43,7 +43,7 @@ class Mutex:
     party: str | None = None
 
 
-@value
+@terse_value
 class When:
     """A time as the document gave it: a moment, or a span that counts from the submission."""
 
@@ -55,7 +55,7 @@ class When:
         return Millis(self.ms if self.fixed else submitted + self.ms)
 
 
-@value
+@terse_value
 class Slice:
     """One way to run a task: what a bot must have, how long to wait for it, and what it then runs."""
 
@@ -66,7 +66,7 @@ class Slice:
     wait_for_capacity: bool = True
 
 
-@value
+@terse_value
 class Task:
     """One task of a graph; a matrix has been taken apart into one task for each combination."""
 
@@ -91,7 +91,7 @@ class Task:
     node: str = ""  # the label in the document, where a matrix made several tasks of it
 
 
-@value
+@terse_value
 class Graph:
     """Tasks and edges submitted together, by label, in the order of the document."""
 

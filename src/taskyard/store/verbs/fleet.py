@@ -144,14 +144,19 @@ class Bots:
 class Queues:
     """What the table `queue` can be asked and told."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_memory", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, memory: Memory) -> None:
         self._session = session
+        self._memory = memory
 
     def after(self, number: int) -> list[QueueRow]:
-        """Read the queues that came after a number."""
-        return [_queue(row) for row in self._session.rows("queues_after", number)]
+        """Read the queues that came after a number, if there can be any."""
+        if number == self._memory.newest_queue:
+            return []
+        found = [_queue(row) for row in self._session.rows("queues_after", number)]
+        self._memory.newest_queue = found[-1].number if found else number
+        return found
 
     def with_dimensions(self, texts: Collection[str]) -> dict[str, int]:
         """Find queues by their dimensions as text."""
@@ -167,6 +172,7 @@ class Queues:
 
     def add(self, rows: Sequence[Row], total: int) -> None:
         """Insert queues, `total` of them from now on: id, number, hash, root, pool, dimensions."""
+        self._memory.newest_queue = None
         self._session.each("add_queues", rows)
         self._session.run("count_queues", total)
 

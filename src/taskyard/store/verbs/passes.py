@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from taskyard.core.graph.document import Mutex
 from taskyard.core.values import value
 from taskyard.core.words import Millis, Reason, State
+from taskyard.store.memory import Memory
 from taskyard.store.sessions import Row, Session
 
 _STATES = {state.value: state for state in State}
@@ -58,10 +59,11 @@ class HoldRow:
 class Passes:
     """What the tables of admission can be asked and told."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_memory", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, memory: Memory) -> None:
         self._session = session
+        self._memory = memory
 
     def stir(self, tasks: Iterable[int | None]) -> None:
         """Note what the next pass has to look at; None means at all bots and pools."""
@@ -122,14 +124,17 @@ class Passes:
         return [PoolRow(row[0], row[1], row[2] == 1) for row in self._session.rows("pools")]
 
     def relied_on_pools(self) -> list[PoolRow]:
-        """Read every pool that is described; nobody describes one otherwise before this transaction ends."""
-        self._session.rows("rely_on_pools")
-        return self.pools()
+        """Give every pool that is described; nobody describes one otherwise before this transaction ends."""
+        if self._memory.pools is None:
+            self._session.rows("rely_on_pools")
+            self._memory.pools = self.pools()
+        return self._memory.pools
 
     def set_pool(self, name: str, capacity: int | None, from_bots: bool) -> None:
         """Describe a pool, once nobody relies any more on what it was."""
         self._session.rows("change_pools")
         self._session.run("set_pool", name, capacity, int(from_bots))
+        self._memory.pools = None
 
     def uncontending(self, pool: str, states: Iterable[State], count: int) -> list[int]:
         """Name tasks of a pool that no pass looks at yet."""

@@ -6,9 +6,10 @@ from enum import IntEnum, auto
 from itertools import accumulate
 from typing import Final
 
+from taskyard.core.graph.verdict import Tally
 from taskyard.core.machine import FINAL
-from taskyard.core.values import value
-from taskyard.core.words import Millis, On, State
+from taskyard.core.values import replace, value
+from taskyard.core.words import GraphState, Millis, On, State
 from taskyard.store.memory import Memory
 from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
 from taskyard.store.sessions import Row, Session
@@ -168,11 +169,26 @@ class Tasks:
 class Graphs:
     """What the table `graph` and the one beside it can be asked and told."""
 
-    __slots__ = ("_session", "_tasks")
+    __slots__ = ("_memory", "_session", "_tasks")
 
-    def __init__(self, session: Session, tasks: Tasks) -> None:
+    def __init__(self, session: Session, memory: Memory, tasks: Tasks) -> None:
         self._session = session
+        self._memory = memory
         self._tasks = tasks
+
+    def recall(self, id: int) -> GraphRecord:
+        """Give a graph as it was when this transaction first asked, or as the only writer knows it."""
+        known = self._memory.graphs.get(id)
+        if known is None:
+            (known,) = self.peek([id])
+            self._memory.graphs[id] = known
+        return known
+
+    def hold(self, ids: Collection[int]) -> list[GraphRecord]:
+        """Give graphs as they are now, in the order of their ids; nobody else changes them before this ends."""
+        if not self._memory.is_sure:
+            return self.look(ids)
+        return [self.recall(id) for id in sorted(ids)]
 
     def look(self, ids: Collection[int]) -> list[GraphRecord]:
         """Read graphs, in the order of their ids; nobody else changes them before this transaction ends."""
@@ -185,6 +201,12 @@ class Graphs:
     def turn(self, rows: Sequence[Row]) -> None:
         """Write what the moves of their tasks made of graphs: id, state, active, behind, unhandled, events, moved."""
         self._session.each("turn_graphs", rows)
+        graphs = self._memory.graphs
+        for id, state, active, behind, unhandled, events, _ in rows:
+            known = graphs.get(id)
+            if known is not None:
+                tally = Tally(active, behind, unhandled)
+                graphs[id] = replace(known, state=GraphState(state), tally=tally, events=events)
 
     def add(self, id: int, state: str, now: Millis, loader: str) -> bool:
         """Insert an empty graph that `loader` loads; tell whether it is new."""
@@ -202,17 +224,21 @@ class Graphs:
     def set_loader(self, id: int, loader: str | None) -> None:
         """Say who loads a graph; nobody once it is whole."""
         self._session.run("set_loader", id, loader)
+        self._memory.graphs.pop(id, None)
 
     def set_created(self, id: int, now: Millis) -> None:
         """Say when a graph became whole."""
         self._session.run("set_created", id, now)
+        self._memory.graphs.pop(id, None)
 
     def count_extension(self, id: int, extensions: int) -> None:
         """Say how often a graph was extended."""
         self._session.run("count_extension", id, extensions)
+        self._memory.graphs.pop(id, None)
 
     def cancel(self, id: int, now: Millis) -> bool:
         """Keep the fact that a graph is canceled; tell whether it is news."""
+        self._memory.graphs.pop(id, None)
         return self._session.run("set_canceled", id, now) == 1
 
     def loading(self, before: Millis, count: int) -> list[tuple[int, str]]:
@@ -229,6 +255,7 @@ class Graphs:
         if gone:
             self._session.run("drop_graph_definition", id)
             self._session.run("drop_graph", id)
+            self._memory.graphs.pop(id, None)
         return gone
 
 
