@@ -264,10 +264,10 @@ def deadline_due(state: State, deadline_ms: Millis | None, now: Millis) -> bool:
 
 def lease_until(now: Millis, lease_ms: int, deadline_ms: Millis | None) -> Millis | None:
     """Say until when a task may be leased or renewed now; None when its deadline allows nothing."""
-    if past(deadline_ms, now):
-        return None
     until = Millis(now + lease_ms)
-    return until if deadline_ms is None else min(until, deadline_ms)
+    if deadline_ms is None:
+        return until
+    return None if past(deadline_ms, now) else min(until, deadline_ms)
 
 
 def lapsed(until: Millis, now: Millis) -> bool:

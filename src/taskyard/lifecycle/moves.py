@@ -193,17 +193,17 @@ class Corridor:
                 if way.fails:
                     self._count_failure(move, added)
             if way.leased < 0:
-                sheet.end((task.id, life.attempt, now, move.signal.text, reason, move.exit_code))
+                sheet.ended.append((task.id, life.attempt, now, move.signal.text, reason, move.exit_code))
                 task.bot = task.lease_until_ms = None
             elif taker is not None:
                 added.started = True
                 bot = task.bot = taker.bot
                 task.fence, task.not_by = budget.fence_after(task.fence, now), None
                 task.lease_until_ms = taker.until_ms
-                sheet.begin(_attempt(task, life, taker, now))
+                sheet.begun.append(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now
             added.facts[task.id].append(fact(way.spelled, life.attempt, bot, reason))
-            if task.handles or not way.is_over:
+            if not way.is_over or task.handles or task.contends:
                 self._follow(move, source, way)
             sheet.move(task, source, way.shape)
 

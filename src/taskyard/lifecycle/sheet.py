@@ -6,15 +6,17 @@ what many tasks went through is written by one statement, so the cost of a trans
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskyard.core.budget import due_at
 from taskyard.core.machine import QUEUED
 from taskyard.core.words import Millis, State
 from taskyard.store.records import TaskRecord
-from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.work import Shape
+
+if TYPE_CHECKING:
+    from taskyard.store.sessions import Row
 
 #: What one shape after another comes to; any other pair comes to anything.
 _TOGETHER: Final[Mapping[tuple[Shape, Shape], Shape]] = {
@@ -36,8 +38,8 @@ class Sheet:
         self._moved: dict[int, tuple[TaskRecord, State, Shape]] = {}
         self._changed: dict[int, TaskRecord] = {}
         self._recounted: dict[int, TaskRecord] = {}
-        self._begun: list[Row] = []
-        self._ended: list[Row] = []
+        self.begun: list[Row] = []  # attempts
+        self.ended: list[Row] = []
 
     def move(self, task: TaskRecord, source: State, shape: Shape) -> None:
         """A task came from `source` to where it is, by a move that can change the columns of `shape`."""
@@ -54,14 +56,6 @@ class Sheet:
         """The edges of tasks know something else."""
         self._recounted.update(tasks)
 
-    def begin(self, attempt: Row) -> None:
-        """An attempt began."""
-        self._begun.append(attempt)
-
-    def end(self, attempt: Row) -> None:
-        """An attempt ended."""
-        self._ended.append(attempt)
-
     def fresh(self) -> list[TaskRecord]:
         """Name the tasks that stand in a queue, and of which the database does not know it yet."""
         return [task for task, _, _ in self._moved.values() if task.life.state in QUEUED and task.stored not in QUEUED]
@@ -77,8 +71,8 @@ class Sheet:
             txn.tasks.keep(kept)
             written += kept
         txn.tasks.recount([task for id, task in self._recounted.items() if id not in moved and id not in changed])
-        txn.attempts.begin(self._begun)
-        txn.attempts.end(self._ended)
+        txn.attempts.begin(self.begun)
+        txn.attempts.end(self.ended)
         self._clear()
         return written
 

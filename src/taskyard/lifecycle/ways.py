@@ -37,7 +37,7 @@ class Way:
     listens: bool  # it leads to where prerequisites are waited for
     judged: bool  # the admission guard has to judge it
     stirs: bool  # a pass of admission has to hear of it
-    is_over: bool  # nothing follows from it, whoever takes it
+    is_over: bool  # nothing follows from it but what a pass has to hear
     spelled: str  # source, target and signal, as an event tells them
 
 
@@ -56,7 +56,7 @@ def _way(source: State, signal: Signal, target: State) -> Way:
         listens=listens,
         judged=follows.judged,
         stirs=stirs,
-        is_over=not (tells or listens or follows.judged or stirs),
+        is_over=not (tells or listens or follows.judged),
         spelled=spelled(source.text, target.text, signal.text),
     )
 
