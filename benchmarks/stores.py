@@ -28,6 +28,7 @@ from taskyard.store.opening import Store, open_store
 from tests.postgres import Postgres
 
 SESSION = "s"
+_SUCCEED = Signal.SUCCEED
 #: Between two polls of a bot that never rests.
 PAUSE_S = 0.005
 
@@ -102,7 +103,7 @@ class Yard:
     def poll(self, bot: str, leases: Sequence[Lease] = (), want: int = 0) -> Poll:
         """What a bot says that has ended some tasks and wants others."""
         self._polls += 1
-        ended = tuple(Report(one.task, one.attempt, one.fence, Signal.SUCCEED) for one in leases)
+        ended = tuple([Report(one.task, one.attempt, one.fence, _SUCCEED) for one in leases])
         return Poll(bot, SESSION, str(self._polls), ended, want=want)
 
 

@@ -8,6 +8,7 @@ Databases are real and each test has its own; only their first making is shared.
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,12 @@ SLOW = [HealthCheck.too_slow]
 settings.register_profile("here", deadline=None, suppress_health_check=SLOW)
 settings.register_profile("ci", deadline=None, suppress_health_check=SLOW, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+def pytest_configure() -> None:
+    """Let programs that tests start be interrupted, even if whoever started the tests is not, as in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
