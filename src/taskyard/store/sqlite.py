@@ -18,13 +18,13 @@ import msgspec
 
 from taskyard.store.memory import Memory
 from taskyard.store.sessions import Busy, Gone, Row, Taken
-from taskyard.store.statements import SQLITE, for_sqlite, for_sqlite_many, statements
+from taskyard.store.statements import SQLITE, Statement, for_sqlite, for_sqlite_many, statements
 from taskyard.store.txn import Txn
 
 #: How long a transaction waits for somebody outside, such as a backup, that has locked the file.
 BUSY_MS: Final = 5_000
 #: How many rows are written by one call: most of what calls cost is saved, and few batches are smaller.
-TOGETHER: Final = 32
+TOGETHER: Final = (64, 16)
 #: Statements kept compiled; every statement there is, and room for more.
 _KEPT = 512
 
@@ -139,12 +139,14 @@ class SqliteSession:
 
     def _carry_out(self, statement: "_Text", rows: Sequence[Row]) -> int:
         """Carry out a statement for many rows with each call, since much of what it costs is the call."""
-        whole, changed = len(rows) - len(rows) % TOGETHER if statement.many else 0, 0
-        for first in range(0, whole, TOGETHER):
-            values = list(chain.from_iterable(rows[first : first + TOGETHER]))
-            changed += self._connection.execute(statement.many, values).rowcount
-        if whole < len(rows):
-            changed += self._connection.executemany(statement.text, rows[whole:]).rowcount
+        done = changed = 0
+        for count, text in statement.many:
+            while len(rows) - done >= count:
+                values = list(chain.from_iterable(rows[done : done + count]))
+                changed += self._connection.execute(text, values).rowcount
+                done += count
+        if done < len(rows):
+            changed += self._connection.executemany(statement.text, rows[done:]).rowcount
         return changed
 
 
@@ -163,7 +165,7 @@ class _Text:
     text: str
     lists: tuple[int, ...]
     single: str
-    many: str  # the same for many rows at once, or empty
+    many: tuple[tuple[int, str], ...]  # the same for so many rows at once, the most first
 
 
 def _bound(name: str, values: tuple[Any, ...]) -> tuple[str, Sequence[object]]:
@@ -191,7 +193,12 @@ def _fault(error: sqlite3.Error) -> Exception:
     return error
 
 
+def _many(statement: Statement) -> tuple[tuple[int, str], ...]:
+    texts = ((count, for_sqlite_many(statement, count)) for count in TOGETHER)
+    return tuple((count, text) for count, text in texts if text)
+
+
 _TEXTS = {
-    name: _Text(for_sqlite(one), one.lists, for_sqlite(one, single=True), for_sqlite_many(one, TOGETHER))
+    name: _Text(for_sqlite(one), one.lists, for_sqlite(one, single=True), _many(one))
     for name, one in statements(SQLITE).items()
 }
