@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,18 +21,20 @@ S = State
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    store = open_store(database_url)
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1, 2, 3)
-    yield store
-    check_memory(store)
-    store.close()
+    with filled(database_url) as store:
+        yield store
 
 
 @pytest.fixture
 def sqlite(sqlite_url: str) -> Iterator[Store]:
-    store = open_store(sqlite_url)
+    with filled(sqlite_url) as store:
+        yield store
+
+
+@contextmanager
+def filled(url: str) -> Iterator[Store]:
+    """A store with a graph, three tasks and a bot; in the end it knows nothing that is not so."""
+    store = open_store(url)
     with store.write() as txn:
         add_graph(txn)
         add_tasks(txn, 1, 2, 3)

@@ -104,6 +104,27 @@ def test_carry_refuses_a_task_that_moved_meanwhile_and_nothing_of_the_batch_stay
         assert [task.state for task in txn.tasks.look([1, 2])] == [S.UNSCHEDULED, S.PENDING]
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 63, 64, 65, 80, 145])
+def test_carry_writes_every_task_however_many_and_all_or_none(store: Store, count: int) -> None:
+    ids = list(range(1, count + 1))
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, *ids)
+        tasks = txn.tasks.look(ids)
+        for task in tasks:
+            task.life, task.reason, task.moved_ms = task.life.at(S.PENDING), f"r{task.id}", LATER + task.id
+        txn.tasks.carry([(task, S.UNSCHEDULED) for task in tasks])
+    with store.read() as txn:
+        assert txn.tasks.look(ids) == tasks
+    for task in tasks:
+        task.life = task.life.at(S.WAITING)
+    tasks[-1].stored = S.UNSCHEDULED  # it is not there any more
+    with pytest.raises(Busy), store.write() as txn:
+        txn.tasks.carry([(task, S.PENDING) for task in tasks])
+    with store.read() as txn:
+        assert {task.state for task in txn.tasks.look(ids)} == {S.PENDING}
+
+
 def test_keep_writes_what_changed_without_a_move_and_refuses_who_moved(store: Store) -> None:
     with store.write() as txn:
         add_graph(txn)
