@@ -111,6 +111,7 @@ def test_carry_writes_every_task_however_many_and_all_or_none(store: Store, coun
         add_graph(txn)
         add_tasks(txn, *ids)
         tasks = txn.tasks.look(ids)
+        assert [task.id for task in tasks] == ids
         for task in tasks:
             task.life, task.reason, task.moved_ms = task.life.at(S.PENDING), f"r{task.id}", LATER + task.id
         txn.tasks.carry([(task, S.UNSCHEDULED) for task in tasks])
