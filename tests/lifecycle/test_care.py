@@ -81,7 +81,7 @@ def test_a_wake_up_that_was_lost_is_found_and_made_up_for(scene: Scene) -> None:
         """UPDATE task SET was = 'blocked', state = 'unscheduled', reason = 'prerequisite', moved_ms = 0
             WHERE id = {after};
            INSERT INTO event (subject_id, number, graph_id, at_ms, facts)
-           VALUES ({after}, {next}, {now}, 0, '[["blocked", "unscheduled", "mend", null, null, "prerequisite"]]');
+           VALUES ({after}, {next}, {now}, 0, '[["bMu", null, null, "prerequisite"]]');
            UPDATE graph SET events = {next} WHERE id = {now}""",
         next=number,
     )
@@ -126,7 +126,7 @@ def test_a_repair_is_audited_and_tells_others_what_is_so(scene: Scene) -> None:
     scene.sql(
         """UPDATE graph SET state = 'finished', events = events + 1 WHERE id = {graph};
            INSERT INTO event (subject_id, number, graph_id, at_ms, facts)
-           VALUES ({graph}, {next}, {graph}, 0, '[["running", "finished", null, null, null, null]]')""",
+           VALUES ({graph}, {next}, {graph}, 0, '[["r-d"]]')""",
         next=yard.graph(graph).events + 1,
     )
     care.repair(yard.do, found(yard), "ann")

@@ -260,12 +260,12 @@ LEFT: dict[str, list[Spoil]] = {
     ],
     "event.facts": [
         (
-            """UPDATE event SET facts = REPLACE(facts, '"waiting"', '"skipped"')
+            """UPDATE event SET facts = REPLACE(facts, '"wCr"', '"kCr"')
                 WHERE subject_id = {long} AND number = {claim}""",
             {("event", "event {claim}")},
         ),
         (
-            """UPDATE event SET facts = REPLACE(facts, '"claim"', '"reuse"')
+            """UPDATE event SET facts = REPLACE(facts, '"wCr"', '"wUr"')
                 WHERE subject_id = {long} AND number = {claim}""",
             {("event", "event {claim}")},
         ),
@@ -274,7 +274,12 @@ LEFT: dict[str, list[Spoil]] = {
             {("event", "event {claim}"), ("task", "state")},
         ),
         (
-            """UPDATE event SET facts = REPLACE(facts, '"running"', '"blocked"')
+            """UPDATE event SET facts = REPLACE(facts, '"wCr"', '"w!r"')
+                WHERE subject_id = {long} AND number = {claim}""",
+            {("event", "event {claim}"), ("task", "state")},
+        ),
+        (
+            """UPDATE event SET facts = REPLACE(facts, '"--r"', '"--b"')
                 WHERE subject_id = {over} AND number = {birth}""",
             {("graph", "event {turn}")},
         ),

@@ -22,6 +22,39 @@ ENDED = BAD | {"successful", "skipped"}
 MEETS = {"success": {"successful"}, "failure": BAD, "always": BAD | {"successful"}}
 #: What may end an attempt, and what each costs.
 ENDS = {"succeed", "fail", "lose", "deadline"}
+#: What the letters of a move stand for.
+STATES = {
+    "u": "unscheduled",
+    "b": "blocked",
+    "p": "pending",
+    "w": "waiting",
+    "r": "running",
+    "t": "stopping",
+    "s": "successful",
+    "f": "failed",
+    "e": "error",
+    "c": "canceled",
+    "k": "skipped",
+    "d": "finished",
+}
+SIGNALS = {
+    "R": "release",
+    "B": "block",
+    "D": "doom",
+    "S": "skip",
+    "M": "mend",
+    "U": "reuse",
+    "A": "admit",
+    "N": "unadmit",
+    "C": "claim",
+    "Y": "succeed",
+    "F": "fail",
+    "L": "lose",
+    "X": "expire",
+    "Z": "deadline",
+    "K": "cancel",
+    "G": "rerun",
+}
 RETRIES = 2
 
 
@@ -224,11 +257,15 @@ def _go_together(holders: list[tuple[int, str | None]]) -> bool:
 
 
 def _facts(row: dict[str, Any]) -> list[Fact]:
-    facts = json.loads(row["facts"])
+    facts = [(*fact, None, None)[:3] for fact in json.loads(row["facts"])]
     return [
-        Fact(row["subject_id"], number, row["graph_id"], source, target, signal, attempt, bot)
-        for number, (source, target, signal, attempt, bot, _) in enumerate(facts, row["number"] - len(facts) + 1)
+        Fact(row["subject_id"], number, row["graph_id"], *_move(move), attempt, bot)
+        for number, (move, attempt, bot) in enumerate(facts, row["number"] - len(facts) + 1)
     ]
+
+
+def _move(letters: str) -> tuple[str | None, str, str | None]:
+    return STATES.get(letters[0]), STATES[letters[2]], SIGNALS.get(letters[1])
 
 
 class _Tables:

@@ -14,7 +14,7 @@ from taskyard.store import schema, verbs
 from taskyard.store.opening import open_store
 from taskyard.store.postgres import _OPTIONS
 from taskyard.store.statements import POSTGRES, SQLITE, Statement, for_postgres, for_sqlite, lockless, statements
-from taskyard.store.verbs.keeping import fact, spelled
+from taskyard.store.verbs.facts import spelled, written
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
 
 FOLDER = Path(verbs.__file__).parents[1]
@@ -128,7 +128,7 @@ def fill(url: str) -> None:
         txn.tasks.add_mutexes([(id, f"k{id % 9}", None) for id in many])
         txn.edges.add([(id, other, "success") for id in many[:100] for other in many[100:130]])
         txn.attempts.begin([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
-        txn.events.add(NOW, [(id, 0, {id: [fact(spelled(None, "a", None), None, None, None)]}) for id in many])
+        txn.events.add(NOW, [(id, 0, {id: [written(spelled(None, "running", None), None, None, None)]}) for id in many])
         txn.notes.add([("tell", id, id, "a", "b", "", "") for id in many])
         txn.passes.stir(many)
         txn.events.add_answers([(f"k{id}", "", "", NOW) for id in many])

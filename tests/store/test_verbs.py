@@ -12,8 +12,9 @@ from taskyard.store.opening import Store, open_store
 from taskyard.store.records import Caller
 from taskyard.store.sessions import Busy, Taken
 from taskyard.store.txn import Txn
+from taskyard.store.verbs.facts import spelled, written
 from taskyard.store.verbs.fleet import dimensions_text
-from taskyard.store.verbs.keeping import EventRow, Service, fact, spelled
+from taskyard.store.verbs.keeping import EventRow, Service
 from taskyard.store.verbs.passes import HoldRow, PassLock, PoolRow
 from taskyard.store.verbs.work import AttemptRow, EdgeRow, InEdge, Shape
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move
@@ -353,9 +354,11 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
 
 
 def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None:
-    happened = fact(spelled("a", "b", "c"), 2, 'bot \N{SNOWMAN} "', "r")
-    turned = fact(spelled(None, "running", None), None, None, None)
-    events = [EventRow(7, number, 1, NOW, "a", "b", "c", 2, 'bot \N{SNOWMAN} "', "r") for number in (1, 2)]
+    happened = written(spelled("waiting", "running", "claim"), 2, 'bot \N{SNOWMAN} "', "r")
+    turned = written(spelled(None, "running", None), None, None, None)
+    events = [
+        EventRow(7, number, 1, NOW, "waiting", "running", "claim", 2, 'bot \N{SNOWMAN} "', "r") for number in (1, 2)
+    ]
     with store.write() as txn:
         txn.events.add(NOW, [(1, 0, {7: [happened, happened], 1: [turned]}), (3, 5, {}), (2, 1, {9: [happened]})])
         txn.events.add(NOW, [(1, 3, {7: [happened]})])

@@ -24,7 +24,8 @@ from taskyard.lifecycle.tries import attempt_findings
 from taskyard.store.records import GraphRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.care import TaskRow
-from taskyard.store.verbs.keeping import Service, fact, spelled
+from taskyard.store.verbs.facts import spelled, written
+from taskyard.store.verbs.keeping import Service
 
 #: Whoever has more to find mends these first and asks again.
 FINDINGS_MAX: Final = 10_000
@@ -180,7 +181,7 @@ def _write_graph(corridor: Corridor, graph: GraphRecord, totals: Totals) -> None
     events, moved_ms = totals.events, totals.moved_ms
     if totals.turned is not None and totals.turned != totals.state:
         # Others were told something that was not so.
-        turned = fact(spelled(totals.turned, totals.state, None), None, None, None)
+        turned = written(spelled(totals.turned, totals.state, None), None, None, None)
         corridor.txn.events.add(corridor.now, [(graph.id, events, {graph.id: [turned]})])
         events, moved_ms = events + 1, corridor.now
     counts = (totals.active, totals.behind, totals.unhandled, events, totals.told, totals.extensions)

@@ -28,7 +28,7 @@ from taskyard.lifecycle.ways import WAYS, Way
 from taskyard.store.records import GraphRecord, TaskRecord
 from taskyard.store.sessions import Busy, Row
 from taskyard.store.txn import Txn
-from taskyard.store.verbs.keeping import fact, spelled
+from taskyard.store.verbs.facts import spelled, written
 
 #: How many edges are told in one transaction; what is beyond is left as a note. It keeps a transaction under 100 ms.
 TOLD_MAX: Final = 1_000
@@ -202,7 +202,7 @@ class Corridor:
                 task.lease_until_ms = taker.until_ms
                 sheet.begun.append(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now
-            added.facts[task.id].append(fact(way.spelled, life.attempt, bot, reason))
+            added.facts[task.id].append(written(way.spelled, life.attempt, bot, reason))
             if not way.is_over or task.handles or task.contends:
                 self._follow(move, source, way)
             sheet.move(task, source, way.shape)
@@ -283,4 +283,4 @@ def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:
 
 
 def _turned(source: GraphState | None, target: GraphState) -> str:
-    return fact(spelled(source and source.text, target.text, None), None, None, None)
+    return written(spelled(source and source.text, target.text, None), None, None, None)

@@ -11,7 +11,7 @@ from taskyard.core.graph.gate import LISTENING
 from taskyard.core.machine import ARROWS, UNSUCCESSFUL, effects
 from taskyard.core.values import value
 from taskyard.core.words import Signal, State
-from taskyard.store.verbs.keeping import spelled
+from taskyard.store.verbs.facts import spelled
 from taskyard.store.verbs.work import Shape
 
 #: Which columns of a task a signal can change; every other signal can change any.

@@ -63,7 +63,7 @@ event = Table(
     key("number"),  # of the last of them, counted by the graph; the others stand just before it
     Column("subject_id", whole(), nullable=False),  # the task, or the graph itself
     moment("at_ms", nullable=False),
-    # Of one transaction, in order: source, target, signal, attempt, bot, reason, each a JSON array within another.
+    # Of one transaction, in order: see `store/verbs/facts.py`.
     words("facts"),
     sqlite_with_rowid=False,
 )

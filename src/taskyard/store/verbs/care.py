@@ -7,20 +7,17 @@ compares the two is `lifecycle/care.py`.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from taskyard.core.words import On, State
 from taskyard.store.records import GraphRecord, graph_record
 from taskyard.store.sessions import Row, Session
+from taskyard.store.verbs.facts import UNREADABLE, Unreadable
 from taskyard.store.verbs.fleet import QueueRow, dimensions_of_text
 from taskyard.store.verbs.keeping import EventRow, event_rows
 
 _STATES = {state.value: state for state in State}
 _ONS = {on.value: on for on in On}
-#: Where an event leads that nobody can read.
-UNREADABLE: Final = "unreadable"
 
 
 class TaskRow(NamedTuple):
@@ -317,5 +314,5 @@ class Care:
 def _events(row: Row) -> list[EventRow]:
     try:
         return event_rows(row)
-    except msgspec.MsgspecError:
+    except Unreadable:
         return [EventRow(row[0], row[1], row[2], 0, None, UNREADABLE, None, None, None, None)]

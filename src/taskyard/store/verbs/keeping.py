@@ -1,15 +1,13 @@
 """Verbs about what is kept: events, audit, answers, notes, and since when the service is up."""
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
-from typing import Final, TypeAlias
-
-import msgspec
+from typing import TypeAlias
 
 from taskyard.core.values import value
 from taskyard.core.words import Millis
 from taskyard.store.records import Note, notes_of
 from taskyard.store.sessions import Row, Session
+from taskyard.store.verbs import facts
 
 
 @value
@@ -28,43 +26,15 @@ class EventRow:
     reason: str | None
 
 
-#: There are some thousand bots and some dozen reasons.
-_NAMES_KEPT: Final = 10_000
-_Name = str | None
 #: A graph, how many events it had before, and the facts about each subject, in order.
 Happened: TypeAlias = tuple[int, int, Mapping[int, Sequence[str]]]
-_Fact = tuple[_Name, str, _Name, int | None, _Name, _Name]
-_FACTS = msgspec.json.Decoder(list[_Fact])
 
 
 def event_rows(row: Row) -> list[EventRow]:
     """Read a row of `event`: the facts of one transaction about one subject."""
-    subject, last, graph, at_ms, facts = row
-    told = _FACTS.decode(facts)
-    return [EventRow(subject, number, graph, at_ms, *fact) for number, fact in enumerate(told, last - len(told) + 1)]
-
-
-def fact(moved: str, attempt: int | None, bot: str | None, reason: str | None) -> str:
-    """Write down what happened: from where to where by which signal (`spelled`), which attempt, who, and why."""
-    if bot is None:
-        return _nobodys(moved, attempt, reason)
-    return f"[{moved},{attempt or 'null'},{_quoted(bot)},{_quoted(reason)}]"
-
-
-def spelled(source: _Name, target: str, signal: _Name) -> str:
-    """Spell from where to where a move led, and by which signal."""
-    return ",".join(msgspec.json.encode(word).decode() for word in (source, target, signal))
-
-
-@lru_cache(maxsize=_NAMES_KEPT)
-def _nobodys(moved: str, attempt: int | None, reason: str | None) -> str:
-    """Write down what no bot had a part in: it is the same for many tasks."""
-    return f"[{moved},{attempt or 'null'},null,{_quoted(reason)}]"
-
-
-@lru_cache(maxsize=_NAMES_KEPT)
-def _quoted(name: _Name) -> str:
-    return msgspec.json.encode(name).decode()
+    subject, last, graph, at_ms, written = row
+    told = facts.read(written)
+    return [EventRow(subject, number, graph, at_ms, *one) for number, one in enumerate(told, last - len(told) + 1)]
 
 
 @value
@@ -97,9 +67,9 @@ class Events:
     def add(self, at: Millis, happened: Sequence[Happened]) -> None:
         """Note what happened just now; it has to be told outside."""
         events: list[Row] = []
-        for graph, before, facts in happened:
+        for graph, before, subjects in happened:
             number = before
-            for subject, told in facts.items():
+            for subject, told in subjects.items():
                 number += len(told)
                 events.append((graph, number, subject, at, f"[{','.join(told)}]"))
         self._session.each("add_events", events)

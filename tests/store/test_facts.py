@@ -1,0 +1,43 @@
+"""Facts can be read as they were written, and the letters in them mean today what they meant yesterday."""
+
+import pytest
+
+from taskyard.core.words import GraphState, Signal, State
+from taskyard.store.verbs.facts import SIGNAL_LETTERS, STATE_LETTERS, UNREADABLE, Unreadable, read, spelled, written
+
+
+def test_every_state_and_every_signal_has_a_letter_of_its_own() -> None:
+    assert set(STATE_LETTERS) == {None, UNREADABLE, *(str(word) for word in (*State, *GraphState))}
+    assert set(SIGNAL_LETTERS) == {None, *(str(word) for word in Signal)}
+    assert len(set(STATE_LETTERS.values())) == len(STATE_LETTERS)
+    assert len(set(SIGNAL_LETTERS.values())) == len(SIGNAL_LETTERS)
+
+
+def test_a_letter_that_is_in_databases_keeps_its_meaning() -> None:
+    assert ("".join(STATE_LETTERS.values()), "".join(SIGNAL_LETTERS.values())) == (
+        "-ubpwrtsfeckd?",
+        "-RBDSMUANCYFLXZKG",
+    )
+
+
+@pytest.mark.parametrize("attempt", [None, 3])
+@pytest.mark.parametrize("bot", [None, 'a "bot"'])
+@pytest.mark.parametrize("reason", [None, "exit_code"])
+def test_a_fact_is_read_as_it_was_written(attempt: int | None, bot: str | None, reason: str | None) -> None:
+    move = spelled("running", "failed", "fail")
+    row = f"[{written(move, attempt, bot, reason)},{written(spelled(None, 'running', None), None, None, None)}]"
+
+    assert read(row) == [
+        ("running", "failed", "fail", attempt, bot, reason),
+        (None, "running", None, None, None, None),
+    ]
+
+
+def test_what_nobody_had_a_part_in_is_written_as_its_move_alone() -> None:
+    assert written(spelled("waiting", "running", "claim"), 0, None, None) == '["wCr"]'
+
+
+@pytest.mark.parametrize("row", ["nonsense", "[[]]", '[["w!r"]]', '[["-C-"]]', '[["wCr", "one"]]'])
+def test_what_no_one_wrote_is_not_read(row: str) -> None:
+    with pytest.raises(Unreadable):
+        read(row)
