@@ -20,9 +20,9 @@ from taskyard.core.graph.validate import Validation, validate
 from taskyard.core.ids import Key
 from taskyard.core.words import Kind, Millis
 from taskyard.engine.keys import Minted
-from taskyard.engine.stillness import stillness
 from taskyard.lifecycle.births import Brood, weight_of
 from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.stillness import stillness
 from taskyard.lifecycle.submit import PAGE_MAX
 
 #: What a document may ask for and nobody runs yet: it would wait for ever.

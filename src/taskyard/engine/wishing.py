@@ -9,13 +9,13 @@ from typing import Final, TypeAlias
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.loop import Loop
 from taskyard.engine.passage import Passage
-from taskyard.engine.stillness import stillness
 from taskyard.engine.troubles import Unavailable, outages
 from taskyard.lifecycle import cancel, rerun
 from taskyard.lifecycle.answers import keyed
 from taskyard.lifecycle.commands import Cancel, Rerun
 from taskyard.lifecycle.outcomes import Asked, Done, Far, Refusal
 from taskyard.lifecycle.reach import Found
+from taskyard.lifecycle.stillness import stillness
 from taskyard.store.opening import Store
 
 Wished: TypeAlias = Done | Asked | Refusal

@@ -12,6 +12,7 @@ from taskyard.engine.failpoints import Boundary, Side, point
 from taskyard.engine.passage import Left, Passage
 from taskyard.engine.troubles import Unavailable
 from taskyard.lifecycle.queues import Registry
+from taskyard.lifecycle.stillness import stillness
 from taskyard.store.opening import Store
 from taskyard.store.sessions import Busy, Gone
 
@@ -60,7 +61,7 @@ class Writer:
     def _try(self, act: Act[Answer], boundary: Boundary) -> Answer:
         began = self._clock.now()
         try:
-            with self._store.write() as txn:
+            with stillness(), self._store.write() as txn:
                 passage = Passage(txn, self._clock.now(), self._registry)
                 answer = act(passage)
                 passage.close()

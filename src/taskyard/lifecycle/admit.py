@@ -15,8 +15,8 @@ everything again, and none would come to an end.
 """
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, Protocol, TypeVar
@@ -26,6 +26,7 @@ from taskyard.lifecycle.agenda import PAGE_MAX, Carried, Page, carry_out, enter
 from taskyard.lifecycle.contest import JUDGED_MAX, Contest
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.queues import Registry
+from taskyard.lifecycle.stillness import stillness
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.passes import PassLock
 
@@ -206,7 +207,7 @@ class Admission:
 
     def _begin(self, grip: "_Grip") -> Contest:
         now = self._now()
-        with _uncollected(), self._read() as txn:
+        with stillness(), self._read() as txn:
             return Contest.begin(txn, Registry(), now, grip.keep)
 
     def _stride(self, grip: "_Grip", contest: Contest, call: "_Call") -> bool:
@@ -214,7 +215,7 @@ class Admission:
         if contest.unentered:
             self._enter(grip, contest)
         elif contest.reading:
-            with _uncollected(), self._read() as txn:
+            with stillness(), self._read() as txn:
                 contest.read_on(txn)
         elif contest.thinking:
             if len(contest.agenda.admit) >= self._bounds.page_max:
@@ -242,25 +243,10 @@ class Admission:
 
     def _think(self, contest: Contest, call: "_Call") -> None:
         fresh = contest.fresh
-        with _uncollected() if fresh else nullcontext():
+        with stillness() if fresh else nullcontext():  # benchmarks/schedule.py, "first pass": a third of its time
             call.judged += contest.think(self._now(), self._bounds.judged_max)
         if fresh and not contest.fresh and len(contest) >= MANY:
             gc.collect()  # it is due anyway, takes 100 ms, and must not come while a page is written
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Search for no garbage: what is read stays, so to search it while it grows takes a third of the time for nothing.
-
-    benchmarks/schedule.py, "first pass".
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 class _Grip:

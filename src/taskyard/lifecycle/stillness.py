@@ -1,4 +1,8 @@
-"""Keeping the garbage collector still while many objects are made that all stay: it would look at them in vain."""
+"""Keeping the garbage collector still: while a transaction is open, and while many objects are made that all stay.
+
+Beside a graph of 100 000 tasks a collection takes 50 ms and more, half of what a transaction may take; and at objects
+that were only just made and stay, it would look in vain.
+"""
 
 import gc
 from collections.abc import Iterator
