@@ -1,0 +1,268 @@
+"""What the server tells people and their programs, as JSON. Moments are milliseconds since 1970 in UTC.
+
+Plain dataclasses: the server describes them in its OpenAPI document, the client reads answers into them. The names of
+the task-graph scheduler (`nameMapping`, `rerunsAllowed`, `resolution`, ...) stand beside ours where it has its own.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with a request: what, and where in it."""
+
+    message: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a request was refused (RFC 9457). `code` is for programs; every fault is listed."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    faults: list[Fault] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A graph was stored, or had been before; tasks were added, or had been."""
+
+    graph_id: str
+    echo: bool
+    nameMapping: dict[str, str]  # noqa: N815 - label -> task id, as the task-graph scheduler calls it
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """A graph in outline."""
+
+    id: str
+    name: str
+    state: str  # running, blocked, finished, canceled
+    settled: bool  # nothing in it can move without a person
+    created_ms: int
+    moved_ms: int
+    canceled_ms: int | None
+    active: int
+    behind: int
+    unhandled: int
+    routing: str
+    description: str
+    tags: dict[str, str]
+    schedulerId: str  # noqa: N815
+    counts: dict[str, int] = field(default_factory=dict)  # how many tasks are in each state
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What a task requires."""
+
+    task: str
+    label: str
+    on: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """How a task ended, as the task-graph scheduler tells it."""
+
+    failed: bool
+    resultUrl: str | None = None  # noqa: N815
+    logsUrl: str | None = None  # noqa: N815
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task."""
+
+    id: str
+    graph_id: str
+    label: str
+    state: str
+    reason: str
+    kind: str
+    attempt: int
+    created_ms: int
+    moved_ms: int
+    priority: int
+    bot: str | None
+    slice_index: int
+    routing: str  # the whole routing key
+    rerunsAllowed: int  # noqa: N815
+    rerunsLeft: int  # noqa: N815
+    retries_left: int
+    deadline_ms: int | None
+    not_before_ms: int | None
+    resolution: Resolution | None
+    exit_code: int | None = None
+    progress: str | None = None
+    requires: list[Edge] = field(default_factory=list)  # only where one task is asked for
+    dependents: list[str] = field(default_factory=list)  # task ids, and `task-graph`
+    definition: Any = None  # what was submitted, checked and complete
+    result: Any = None  # what the last attempt published
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What an attempt took."""
+
+    queued_ms: int | None = None
+    prepared_ms: int | None = None
+    ran_ms: int | None = None
+    uploaded_ms: int | None = None
+    cpu_s: float | None = None
+    memory_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One execution of a task by one bot."""
+
+    number: int
+    bot: str
+    round: int
+    slice_index: int
+    claimed_ms: int
+    ended_ms: int | None
+    signal: str | None
+    reason: str | None
+    exit_code: int | None
+    output_bytes: int
+    truncated: bool
+    result: Any = None
+    stats: Stats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wished:
+    """What a cancel or a rerun did."""
+
+    subject: str
+    moved: int
+    promised: bool  # the others follow, page by page
+    echo: bool  # there was nothing left to do
+
+
+@dataclass(frozen=True, slots=True)
+class BotView:
+    """A bot as it was last heard of."""
+
+    id: str
+    pool: str
+    dimensions: dict[str, list[str]]
+    slots: int
+    busy: int
+    alive: bool
+    first_seen_ms: int
+    last_seen_ms: int
+    quarantined: str | None
+    maintenance: str | None
+    draining: bool
+    terminated: bool
+    tasks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class BotEventView:
+    """Something that happened to a bot."""
+
+    id: str
+    at_ms: int
+    kind: str
+    task: str | None
+    attempt: int | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool: how much it may run at once, and who is in it."""
+
+    name: str
+    capacity: int | None  # None: as much as its bots take
+    from_bots: bool
+    bots: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenView:
+    """A token, without its secret."""
+
+    id: str
+    kind: str  # user, bot, enrolment
+    name: str
+    scopes: list[str]
+    pool: str | None
+    created_ms: int
+    expires_ms: int | None
+    revoked_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that was just made. Its secret is told this once."""
+
+    token: str
+    view: TokenView
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """A page of graphs; `next` asks for the page behind it."""
+
+    items: list[GraphView]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """A page of tasks."""
+
+    items: list[TaskView]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bots:
+    """A page of bots."""
+
+    items: list[BotView]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BotEvents:
+    """A page of what happened to a bot, the newest first."""
+
+    items: list[BotEventView]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Every pool."""
+
+    items: list[PoolView]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A page of tokens."""
+
+    items: list[TokenView]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Every attempt of a task."""
+
+    items: list[AttemptView]
