@@ -301,6 +301,9 @@ LEFT: dict[str, list[Spoil]] = {
     "attempt_stats.attempt": [
         ("INSERT INTO attempt_stats (task_id, attempt) VALUES ({long}, 9)", {("attempt_stats", "attempt")})
     ],
+    "progress.attempt": [
+        ("INSERT INTO progress (task_id, attempt, at_ms) VALUES ({long}, 9, 0)", {("progress", "attempt")})
+    ],
     "output_chunk.attempt": [
         (
             "INSERT INTO output_chunk (task_id, attempt, number, start, body) VALUES ({long}, 9, 1, 0, '')",
@@ -320,8 +323,12 @@ EXEMPT: dict[str, str] = {
     "attempt.session": "Only the bot and this row know in which session it was.",
     "attempt.poll_id": "Only the bot and this row know by which poll it was.",
     "result.*": "What an attempt published is the truth.",
-    "attempt_stats.*": "What was measured is the truth, and no engine writes it yet.",
-    "output_chunk.*": "What was printed is the truth, and no engine writes it yet.",
+    "attempt_stats.*": "What was measured is the truth.",
+    "output_chunk.*": "What was printed is the truth.",
+    "progress.*": "What an attempt said of itself is the truth.",
+    "token.*": "What a person gave out is the truth.",
+    "graph_pool.*": "It says who may see a graph, and nothing moves by it.",
+    "seal.*": "A key follows from nothing.",
     "audit.*": "What people asked for is the truth.",
     "answer.*": "What was answered is the truth, and is forgotten after a day.",
     "note.*": "A promise is the truth, and the counts of its graph and its task follow from it.",

@@ -29,6 +29,7 @@ PROPERTIES = {
 }  # fmt: skip
 #: Tables of what the texts on these two systems do not have: AWX's admission, and how the house is kept.
 OTHERS = {
+    "token", "graph_pool", "seal", "progress",
     "task_mutex", "task_limit", "pool", "named_limit", "greedy_key", "hold", "pass_lock", "stir", "note",
     "service", "event", "audit", "answer",
 }  # fmt: skip

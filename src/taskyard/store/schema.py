@@ -5,7 +5,7 @@ declares and migrates the tables; no query goes through it. `docs/entities.md` m
 Swarming to them.
 """
 
-from taskyard.store.tables import fleet, keeping, work
+from taskyard.store.tables import access, fleet, keeping, work
 from taskyard.store.tables.columns import metadata
 
-__all__ = ["fleet", "keeping", "metadata", "work"]
+__all__ = ["access", "fleet", "keeping", "metadata", "work"]

@@ -111,6 +111,8 @@ UNION ALL SELECT 'attempt_stats', s.task_id, s.attempt FROM attempt_stats s
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = s.task_id AND a.number = s.attempt)
 UNION ALL SELECT 'output_chunk', c.task_id, c.attempt FROM output_chunk c
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = c.task_id AND a.number = c.attempt)
+UNION ALL SELECT 'progress', p.task_id, p.attempt FROM progress p
+ WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = p.task_id AND a.number = p.attempt)
  LIMIT :count;
 
 -- each mend_tasks(id: int, graph_id: int, was: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, handles: int, excludes: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, hidden: int, telling: int, contends: int, queue_id: int, bot_id: text, not_by: text, fence: int, lease_until_ms: int, due_ms: int): write what was counted afresh about tasks, where they still are.

@@ -173,8 +173,8 @@ task_limit = Table(
     sqlite_with_rowid=False,
 )
 
-# Attempts and what they left. An attempt has no foreign key: whoever begins one has locked its task, and the check
-# costs as much as the row.
+# Attempts and what they left. These have no foreign keys: whoever writes them has locked the task, and the check costs
+# as much as the row.
 
 attempt = Table(
     "attempt",
@@ -198,17 +198,17 @@ attempt = Table(
 result = Table(
     "result",
     metadata,
-    key("task_id", ForeignKey("task.id")),
+    key("task_id"),
     key("attempt"),
     words("body"),
+    sqlite_with_rowid=False,
 )
 
 attempt_stats = Table(
     "attempt_stats",
     metadata,
-    key("task_id", ForeignKey("task.id")),
+    key("task_id"),
     key("attempt"),
-    moment("queued_ms"),
     moment("prepared_ms"),
     moment("ran_ms"),
     moment("uploaded_ms"),
@@ -216,14 +216,28 @@ attempt_stats = Table(
     Column("memory_bytes", whole(), nullable=True),
     Column("read_bytes", whole(), nullable=True),
     Column("written_bytes", whole(), nullable=True),
+    count("truncated"),  # 1: it printed more than was kept
+    sqlite_with_rowid=False,
 )
 
 output_chunk = Table(
     "output_chunk",
     metadata,
-    key("task_id", ForeignKey("task.id")),
+    key("task_id"),
     key("attempt"),
     key("number"),
     count("start"),
     Column("body", LargeBinary(), nullable=False),
+)
+
+#: What attempts say of themselves while they run, and what they leave to those after them.
+progress = Table(
+    "progress",
+    metadata,
+    key("task_id"),
+    key("attempt"),
+    moment("at_ms", nullable=False),
+    words("body", nullable=True),
+    Column("checkpoint", LargeBinary(), nullable=True),
+    sqlite_with_rowid=False,
 )

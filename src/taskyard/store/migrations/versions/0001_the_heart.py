@@ -1,6 +1,6 @@
 """Version 1, the heart: graphs, tasks, edges, attempts, queues, bots, and what keeps the house."""
 
-from taskyard.store.migrations.versions.heart import fleet, keeping, rows, work
+from taskyard.store.migrations.versions.heart import access, fleet, keeping, rows, work
 
 revision = "0001"
 down_revision = None
@@ -11,4 +11,5 @@ def upgrade() -> None:
     fleet.create()
     work.create()
     keeping.create()
+    access.create()
     rows.insert()

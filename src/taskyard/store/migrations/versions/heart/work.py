@@ -11,13 +11,14 @@ from taskyard.store.migrations.versions.heart.whole import WHOLE
 def create() -> None:
     """Make them, each after those it refers to."""
     _attempt()
+    _attempt_stats()
     _graph()
+    _output_chunk()
+    _progress()
+    _result()
     _graph_definition()
     _task()
-    _attempt_stats()
     _edge()
-    _output_chunk()
-    _result()
     _task_definition()
     _task_limit()
     _task_mutex()
@@ -40,6 +41,24 @@ def _attempt() -> None:
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("exit_code", WHOLE, nullable=True),
         sa.PrimaryKeyConstraint("task_id", "number", name="attempt_pk"),
+        sqlite_with_rowid=False,
+    )
+
+
+def _attempt_stats() -> None:
+    op.create_table(
+        "attempt_stats",
+        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("prepared_ms", WHOLE, nullable=True),
+        sa.Column("ran_ms", WHOLE, nullable=True),
+        sa.Column("uploaded_ms", WHOLE, nullable=True),
+        sa.Column("cpu_s", sa.Float(), nullable=True),
+        sa.Column("memory_bytes", WHOLE, nullable=True),
+        sa.Column("read_bytes", WHOLE, nullable=True),
+        sa.Column("written_bytes", WHOLE, nullable=True),
+        sa.Column("truncated", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("task_id", "attempt", name="attempt_stats_pk"),
         sqlite_with_rowid=False,
     )
 
@@ -78,6 +97,42 @@ def _graph() -> None:
         ["id"],
         sqlite_where=sa.text("events > told"),
         postgresql_where=sa.text("events > told"),
+    )
+
+
+def _output_chunk() -> None:
+    op.create_table(
+        "output_chunk",
+        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("start", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("task_id", "attempt", "number", name="output_chunk_pk"),
+    )
+
+
+def _progress() -> None:
+    op.create_table(
+        "progress",
+        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("body", sa.Text(), nullable=True),
+        sa.Column("checkpoint", sa.LargeBinary(), nullable=True),
+        sa.PrimaryKeyConstraint("task_id", "attempt", name="progress_pk"),
+        sqlite_with_rowid=False,
+    )
+
+
+def _result() -> None:
+    op.create_table(
+        "result",
+        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("task_id", "attempt", name="result_pk"),
+        sqlite_with_rowid=False,
     )
 
 
@@ -216,24 +271,6 @@ def _task_rules() -> list[sa.Constraint]:
     ]
 
 
-def _attempt_stats() -> None:
-    op.create_table(
-        "attempt_stats",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("queued_ms", WHOLE, nullable=True),
-        sa.Column("prepared_ms", WHOLE, nullable=True),
-        sa.Column("ran_ms", WHOLE, nullable=True),
-        sa.Column("uploaded_ms", WHOLE, nullable=True),
-        sa.Column("cpu_s", sa.Float(), nullable=True),
-        sa.Column("memory_bytes", WHOLE, nullable=True),
-        sa.Column("read_bytes", WHOLE, nullable=True),
-        sa.Column("written_bytes", WHOLE, nullable=True),
-        sa.PrimaryKeyConstraint("task_id", "attempt", name="attempt_stats_pk"),
-        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="attempt_stats_task_id_fk"),
-    )
-
-
 def _edge() -> None:
     op.create_table(
         "edge",
@@ -247,30 +284,6 @@ def _edge() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index("edge_of_dependent", "edge", ["dependent_id", "prerequisite_id"])
-
-
-def _output_chunk() -> None:
-    op.create_table(
-        "output_chunk",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("start", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("task_id", "attempt", "number", name="output_chunk_pk"),
-        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="output_chunk_task_id_fk"),
-    )
-
-
-def _result() -> None:
-    op.create_table(
-        "result",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("task_id", "attempt", name="result_pk"),
-        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="result_task_id_fk"),
-    )
 
 
 def _task_definition() -> None:
