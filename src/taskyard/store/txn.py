@@ -2,7 +2,7 @@
 
 from taskyard.store.memory import Memory
 from taskyard.store.sessions import Session
-from taskyard.store.verbs import Attempts, Bots, Care, Edges, Events, Graphs, Notes, Passes, Queues, Tasks
+from taskyard.store.verbs import Attempts, Bots, Care, Edges, Events, Graphs, Notes, Passes, Queues, Tasks, Traces
 
 
 class Txn:
@@ -10,6 +10,7 @@ class Txn:
 
     __slots__ = (
         "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues", "tasks",
+        "traces",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -24,3 +25,4 @@ class Txn:
         self.bots = Bots(session, self.memory)
         self.passes = Passes(session, self.memory)
         self.care = Care(session)
+        self.traces = Traces(session)

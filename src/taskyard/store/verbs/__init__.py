@@ -4,6 +4,7 @@ from taskyard.store.verbs.care import Care
 from taskyard.store.verbs.fleet import Bots, Queues
 from taskyard.store.verbs.keeping import Events, Notes
 from taskyard.store.verbs.passes import Passes
+from taskyard.store.verbs.traces import Traces
 from taskyard.store.verbs.work import Attempts, Edges, Graphs, Tasks
 
-__all__ = ["Attempts", "Bots", "Care", "Edges", "Events", "Graphs", "Notes", "Passes", "Queues", "Tasks"]
+__all__ = ["Attempts", "Bots", "Care", "Edges", "Events", "Graphs", "Notes", "Passes", "Queues", "Tasks", "Traces"]
