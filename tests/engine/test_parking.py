@@ -147,13 +147,13 @@ def test_a_sweep_serves_those_who_wait_with_what_another_server_made_ready(rig: 
     rig.hello()
     labels = rig.submit(graph(a=task()))
     (lease,) = rig.claim()
+    rig.settle()
     asked = wait(rig)
     # As another server would: the task is lost and waits again, and no transaction of ours has put it there.
     parking = rig.engine._writer.parking
     parked, parking._parked = parking._parked, {}
     rig.end(lease, Signal.LOSE)
     parking._parked = parked
-    rig.settle()
     assert not asked.done()
     rig.clock.later(10_000)
     rig.settle()

@@ -164,7 +164,7 @@ class BotRoutes:
             brief.label,
             msgspec.Raw(brief.payload),
             self._admission.run_token(lease.task, lease.attempt, lease.fence),
-            None if brief.inputs is None or apart else msgspec.Raw(brief.inputs.encode()),
+            wire.NOTHING if brief.inputs is None or apart else msgspec.Raw(brief.inputs.encode()),
             apart,
             brief.checkpoint,
             None if brief.deadline_ms is None else max(0, brief.deadline_ms - now),
@@ -197,7 +197,7 @@ def _report(one: wire.Report) -> commands.Report:
         _SIGNALS[one.signal],
         None if one.reason is None else _REASONS[one.reason],
         one.exit_code,
-        None if one.result is None else bytes(one.result).decode(),
+        bytes(one.result).decode() or None,
         _stats(one),
     )
 
