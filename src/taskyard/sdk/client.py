@@ -25,6 +25,10 @@ WAIT_SECONDS: Final = 86_400.0
 #: The first look follows at once, the others at growing distances.
 LOOK_SECONDS: Final = 0.05
 LOOK_SECONDS_MAX: Final = 2.0
+#: More pages of names than the largest graph has.
+NAMES_PAGES_MAX: Final = 100_000
+
+_OF_A_TASK: Final = ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_TASK_ID", "TASKYARD_GRAPH_ID")
 
 
 class Client:
@@ -33,17 +37,19 @@ class Client:
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
         """Take the address and the token, or find them in TASKYARD_URL and TASKYARD_TOKEN."""
         address = url or os.environ.get("TASKYARD_URL") or URL
-        self._task: str | None = None
+        self.own_task: str | None = None  # of the client of a running task
+        self.own_graph: str | None = None
         self._asking = Asking(address, token or os.environ.get("TASKYARD_TOKEN") or "", timeout_s)
 
     @classmethod
     def from_environment(cls) -> Self:
         """Give the client of a running task: its bot put the address, the token and the task's id around it."""
-        missing = [name for name in ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_TASK") if not os.environ.get(name)]
+        missing = [name for name in _OF_A_TASK if not os.environ.get(name)]
         if missing:
             raise Unset(f"{', '.join(missing)} not set: this is no task that a bot runs")
         client = cls()
-        client._task = os.environ["TASKYARD_TASK"]
+        client.own_task = os.environ["TASKYARD_TASK_ID"]
+        client.own_graph = os.environ["TASKYARD_GRAPH_ID"]
         return client
 
     @property
@@ -91,7 +97,15 @@ class Client:
 
     def names(self, graph: str) -> dict[str, str]:
         """Give the id of each task of a graph, by label."""
-        return self._asking.get(f"/graphs/{segment(graph)}/names", dict[str, str])
+        names: dict[str, str] = {}
+        cursor: str | None = None
+        for _ in range(NAMES_PAGES_MAX):
+            page = self._asking.get(f"/graphs/{segment(graph)}/names", api.Names, {"cursor": cursor})
+            names |= page.nameMapping
+            cursor = page.next
+            if cursor is None:
+                break
+        return names
 
     def tasks(
         self, graph: str, *, state: str | None = None, label: str | None = None, limit: int | None = None
@@ -130,9 +144,9 @@ class Client:
         """Tell of every execution of a task."""
         return self._asking.get(f"/tasks/{segment(task)}/attempts", api.Attempts).items
 
-    def story(self, task: str) -> dict[str, Any]:
+    def story(self, task: str) -> api.StoryView:
         """Tell everything that happened to a task."""
-        return self._asking.get(f"/tasks/{segment(task)}/story", dict[str, Any])
+        return self._asking.get(f"/tasks/{segment(task)}/story", api.StoryView)
 
     def output(self, task: str, *, attempt: int | None = None, start: int = 0, end: int | None = None) -> bytes:
         """Give what an attempt printed, the last one's unless told; of it, from `start` up to `end`."""
@@ -174,7 +188,7 @@ class Client:
         self._asking.put_raw(f"{self._own(task)}/checkpoint", body)
 
     def _own(self, task: str | None) -> str:
-        named = task or self._task
+        named = task or self.own_task
         if named is None:
             raise Unset("name a task: only the client of a running task has one of its own")
         return f"/tasks/{segment(named)}"
@@ -205,9 +219,9 @@ class Client:
         """Change what a bot may do: `quarantined` and `maintenance` (a message, or None), `draining`, `terminated`."""
         return self._asking.patch(f"/bots/{segment(name)}", settings, api.BotView)
 
-    def dimensions(self) -> dict[str, Any]:
+    def dimensions(self) -> api.DimensionAggregation:
         """Give every dimension that bots have, with its values."""
-        return self._asking.get("/dimensions", dict[str, Any])
+        return self._asking.get("/dimensions", api.DimensionAggregation)
 
     def pools(self) -> list[api.PoolView]:
         """Give every pool."""
