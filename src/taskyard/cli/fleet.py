@@ -73,7 +73,8 @@ def bots(
 ) -> int:
     """List the bots: where they are, what they can, what they do."""
     with connected(server) as client:
-        found = client.bots(pool=pool, state=state, dimensions=dimension or (), limit=limit)
+        wanted = [one.replace("=", ":", 1) for one in dimension or ()]
+        found = client.bots(pool=pool, state=state, dimensions=wanted, limit=limit)
         return forms.give_all(found, output, _BOT_COLUMNS, lambda one: one.id)
 
 

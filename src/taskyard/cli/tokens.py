@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
-from taskyard.cli import forms, reports, spans
+from taskyard.cli import forms, reports, spans, text
 from taskyard.cli.exits import Exit
 from taskyard.cli.session import HERE, Server, connected
 
@@ -61,9 +61,9 @@ class Wish:
 
 def create(*, wish: Wish, output: forms.Form = "name", server: Server = HERE) -> int:
     """Make a token. Its secret goes to stdout, this once."""
-    expires_ms = None if wish.expires is None else spans.seconds_of(wish.expires) * 1000
+    span_ms = None if wish.expires is None else spans.seconds_of(wish.expires) * 1000
     with connected(server) as client:
-        made = client.new_token(wish.kind, wish.name, pool=wish.pool, scopes=wish.scope or (), expires_ms=expires_ms)
+        made = client.new_token(wish.kind, wish.name, pool=wish.pool, scopes=wish.scope or (), expires_in_ms=span_ms)
         lines = [made.token, *forms.table([[title, forms.cell(value(made.view))] for title, value in _COLUMNS])]
         return forms.give_one(asdict(made), output, lambda: lines, made.token)
 
@@ -79,6 +79,6 @@ def revoke(
 ) -> int:
     """End a token at once."""
     with connected(server) as client:
-        client.revoke_token(id)
-    reports.talk("revoked")
+        revoked = client.revoke_token(id)
+    reports.talk(f"token {text.harmless(revoked.id)} ({text.harmless(revoked.name)}) is revoked")
     return Exit.OK

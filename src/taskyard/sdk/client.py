@@ -155,7 +155,7 @@ class Client:
 
     def follow(self, task: str, *, attempt: int | None = None, start: int = 0) -> Iterator[bytes]:
         """Give what an attempt prints as it comes, until it ends; a lost connection loses nothing."""
-        return follow(self._asking, f"/tasks/{segment(task)}/output", attempt, start)
+        return follow(self._asking, f"/tasks/{segment(task)}", attempt, start)
 
     def cancel_task(self, task: str, *, subtree: bool = False) -> api.Wished:
         """End a task, or a task and everything behind it."""
@@ -181,7 +181,7 @@ class Client:
 
     def publish_progress(self, text: str, task: str | None = None) -> None:
         """Say how far the task is."""
-        self._asking.put(f"{self._own(task)}/progress", {"progress": text}, object)
+        self._asking.put_raw(f"{self._own(task)}/progress", text.encode(), "text/plain; charset=utf-8")
 
     def publish_checkpoint(self, body: bytes, task: str | None = None) -> None:
         """Leave something for the next attempt, should there be one."""
@@ -203,7 +203,7 @@ class Client:
         dimensions: Sequence[str] = (),
         limit: int | None = None,
     ) -> Iterator[api.BotView]:
-        """Give bots, page by page as they are taken; a dimension is written `key=value`."""
+        """Give bots, page by page as they are taken; a dimension is written `key:value`."""
         query: Query = {"pool": pool, "state": state, "dimension": list(dimensions) or None}
         return self._asking.pages("/bots", query, api.Bots, limit)
 
@@ -241,10 +241,10 @@ class Client:
         *,
         pool: str | None = None,
         scopes: Sequence[str] = (),
-        expires_ms: int | None = None,
+        expires_in_ms: int | None = None,
     ) -> api.NewToken:
-        """Make a token; its secret is in the answer and nowhere else. `expires_ms` is a span from now."""
-        wish = {"kind": kind, "name": name, "pool": pool, "scopes": list(scopes), "expires_ms": expires_ms}
+        """Make a token, for a `user`, a `bot` or for `enrolment`; its secret is in the answer and nowhere else."""
+        wish = {"kind": kind, "name": name, "pool": pool, "scopes": list(scopes), "expires_in_ms": expires_in_ms}
         told = {field: value for field, value in wish.items() if value not in (None, [])}
         # Its answer cannot be told twice, so it is not asked for twice.
         return self._asking.post("/tokens", told, api.NewToken, repeatable=False)
@@ -253,9 +253,9 @@ class Client:
         """Give tokens without their secrets, page by page as they are taken."""
         return self._asking.pages("/tokens", {}, api.Tokens, limit)
 
-    def revoke_token(self, token: str) -> None:
+    def revoke_token(self, token: str) -> api.TokenView:
         """End a token, by its id, at once."""
-        self._asking.delete(f"/tokens/{segment(token)}")
+        return self._asking.delete(f"/tokens/{segment(token)}", api.TokenView)
 
     def enrol(self, name: str) -> api.NewToken:
         """Get a token for a bot of this name; the client's own token is one for enrolment."""

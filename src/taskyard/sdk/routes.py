@@ -11,8 +11,8 @@ from taskyard.wire.api import Problem
 
 #: Where every route begins.
 ROOT: Final = "/api/v1"
-#: How many things one page brings unless fewer are wanted.
-PAGE_MAX: Final = 500
+#: How many things one page brings unless fewer are wanted: as many as a server gives.
+PAGE_MAX: Final = 200
 
 Shape = TypeVar("Shape")
 Item_co = TypeVar("Item_co", covariant=True)
@@ -54,7 +54,7 @@ class Asking:
         return self._ask(Request("GET", ROOT + path + _written(query))).body
 
     def stream(self, path: str, query: Query) -> Iterator[bytes]:
-        """Read bytes as they come, the first time empty once the server has answered."""
+        """Read bytes as they come; the first are none, and say that the server has answered."""
         for part in self._transport.stream(Request("GET", ROOT + path + _written(query))):
             if isinstance(part, Answer):
                 self._accept(part)
@@ -84,18 +84,18 @@ class Asking:
         """Say how something should be: that may be said twice."""
         return self._read(self._change("PUT", path, body), shape)
 
-    def put_raw(self, path: str, body: bytes) -> None:
+    def put_raw(self, path: str, body: bytes, kind: str = "application/octet-stream") -> None:
         """Leave bytes somewhere."""
-        headers = {"content-type": "application/octet-stream"}
+        headers = {"content-type": kind}
         self._ask(Request("PUT", ROOT + path, body, headers))
 
     def patch(self, path: str, body: object, shape: type[Shape]) -> Shape:
         """Say how parts of something should be: that may be said twice."""
         return self._read(self._change("PATCH", path, body), shape)
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, shape: type[Shape]) -> Shape:
         """End something: that may be said twice."""
-        self._ask(Request("DELETE", ROOT + path))
+        return self._read(self._ask(Request("DELETE", ROOT + path)), shape)
 
     def _change(
         self,

@@ -1,7 +1,7 @@
 """Requests over HTTP, one thread at a time on each connection, and again where that is safe.
 
-Connections are kept and shared by all threads of a program. A request that the server put off (429, 503) is repeated;
-one that was cut off only if it may be: reading, and whatever the server knows again by its key. Redirects are not
+Connections are kept and shared by all threads of a program. A request that the server put off is repeated; one
+that was cut off only if it may be: reading, and whatever the server knows again by its key. Redirects are not
 followed and proxies not used: a token goes to the server that was named, and nowhere else. What an answer means is not
 judged here.
 """
@@ -9,7 +9,7 @@ judged here.
 import random
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -34,7 +34,6 @@ IDLE_MAX: Final = 8
 #: How much of a stream is asked for at once.
 CHUNK_BYTES: Final = 65_536
 
-_PUT_OFF: Final = (429, 503)
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -79,7 +78,7 @@ class Transport:
                     raise Unreachable(self.url, cut.why) from cut
                 time.sleep(_pause(number))
                 continue
-            if answer.status not in _PUT_OFF:
+            if not _is_put_off(answer, request):
                 return answer
             time.sleep(_asked_pause(answer) or _pause(number))
         try:
@@ -93,7 +92,7 @@ class Transport:
         An answer that is no success comes with its body, and ends the stream. `Unreachable` says that it was cut.
         """
         # A stream ends with its connection: nothing of it may be left over for the next request.
-        with closing(self._connect()) as connection:
+        with closing(self._connection()) as connection:
             try:
                 response = self._send(connection, request)
                 if response.status >= 300:
@@ -113,16 +112,26 @@ class Transport:
             connection.close()
 
     def _once(self, request: Request) -> Answer:
-        with self._lock:
-            connection = self._idle.pop() if self._idle else None
+        # A server closes what was idle for long: only a new connection tells whether it is there. What may not be asked
+        # twice gets a new one at once.
+        connection = self._idle_one() if request.repeatable else None
         if connection is not None:
-            try:
+            with suppress(_Cut):
                 return self._talk(connection, request)
-            except _Cut as cut:
-                # A server closes what was idle for long. Only a new connection tells whether it is there.
-                if not (request.repeatable or cut.unsent):
-                    raise
-        return self._talk(self._connect(), request)
+        return self._talk(self._connected(), request)
+
+    def _idle_one(self) -> "HTTPConnection | None":
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _connected(self) -> "HTTPConnection":
+        connection = self._connection()
+        try:
+            connection.connect()
+        except OSError as trouble:
+            connection.close()
+            raise _Cut(_reason(trouble), unsent=True) from trouble
+        return connection
 
     def _talk(self, connection: "HTTPConnection", request: Request) -> Answer:
         """Make one request on one connection, and keep the connection if the answer is whole."""
@@ -130,9 +139,8 @@ class Transport:
             response = self._send(connection, request)
             answer = _answer(response, self.url)
         except _troubles() as trouble:
-            unsent = connection.sock is None
             connection.close()
-            raise _Cut(_reason(trouble), unsent) from trouble
+            raise _Cut(_reason(trouble)) from trouble
         except BaseException:
             connection.close()
             raise
@@ -151,7 +159,7 @@ class Transport:
                 return
         connection.close()
 
-    def _connect(self) -> "HTTPConnection":
+    def _connection(self) -> "HTTPConnection":
         from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - it costs time to load
 
         if self._scheme == "https":
@@ -162,7 +170,7 @@ class Transport:
 class _Cut(Exception):
     """A request was cut off; `unsent` says that nothing of it can have arrived."""
 
-    def __init__(self, why: str, unsent: bool) -> None:
+    def __init__(self, why: str, *, unsent: bool = False) -> None:
         super().__init__(why)
         self.why = why
         self.unsent = unsent
@@ -209,6 +217,13 @@ def _pause(number: int) -> float:
     """Wait a chosen part of a growing span: clients that were cut off together do not come back together."""
     longest = min(WAIT_SECONDS * 2 ** (number - 1), WAIT_SECONDS_MAX)
     return random.uniform(longest / 2, longest)  # noqa: S311 - chance against crowds, not against thieves
+
+
+def _is_put_off(answer: Answer, request: Request) -> bool:
+    """Tell whether to ask again later: 429 says that nothing was done; others that it may be, or cannot be done yet."""
+    return answer.status == 429 or (
+        request.repeatable and (answer.status == 503 or (answer.status == 409 and "retry-after" in answer.headers))
+    )
 
 
 def _asked_pause(answer: Answer) -> float | None:
