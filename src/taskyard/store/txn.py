@@ -2,14 +2,28 @@
 
 from taskyard.store.memory import Memory
 from taskyard.store.sessions import Session
-from taskyard.store.verbs import Attempts, Bots, Care, Edges, Events, Graphs, Notes, Passes, Queues, Tasks
+from taskyard.store.verbs import (
+    Access,
+    Attempts,
+    Bots,
+    Care,
+    Edges,
+    Events,
+    Graphs,
+    Notes,
+    Passes,
+    Queues,
+    Reading,
+    Tasks,
+)
 
 
 class Txn:
     """One open transaction of either database."""
 
     __slots__ = (
-        "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues", "tasks",
+        "access", "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues",
+        "reading", "tasks",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -24,3 +38,5 @@ class Txn:
         self.bots = Bots(session, self.memory)
         self.passes = Passes(session, self.memory)
         self.care = Care(session)
+        self.access = Access(session)
+        self.reading = Reading(session)
