@@ -17,6 +17,8 @@ from taskyard.wire.bots import CHECKPOINT_MAX, PROGRESS_MAX, Lease
 
 #: What a task may publish.
 RESULT_MAX: Final = 262_144
+#: All attempts without inputs share one file that says so.
+NO_INPUTS: Final = "no-inputs.json"
 _WRITTEN: Final = ("result", "inputs", "checkpoint", "progress", "script", "output")
 
 
@@ -26,6 +28,7 @@ class Room:
     def __init__(self, work: Path, run: int) -> None:
         self._stem = str(work / str(run))
         self.folder = self._stem
+        self._inputs = str(work / NO_INPUTS)
         self._seen: dict[str, tuple[int, int]] = {}  # which writing of a file was told already
         self.complaints: list[str] = []
 
@@ -37,7 +40,8 @@ class Room:
         """Make the folder and put in place what the attempt is given."""
         os.mkdir(self.folder, 0o700)
         if inputs is not None:
-            _write(self.file("inputs"), inputs)
+            self._inputs = self.file("inputs")
+            _write(self._inputs, inputs)
         if lease.checkpoint is not None:
             _write(self.file("checkpoint"), lease.checkpoint)
             self._is_new("checkpoint")
@@ -46,7 +50,12 @@ class Room:
 
     def env(self) -> dict[str, str]:
         """Tell the attempt where its files are."""
-        return {f"TASKYARD_{name.upper()}": self.file(name) for name in ("result", "inputs", "checkpoint", "progress")}
+        return {
+            "TASKYARD_INPUTS": self._inputs,
+            "TASKYARD_RESULT": self.file("result"),
+            "TASKYARD_CHECKPOINT": self.file("checkpoint"),
+            "TASKYARD_PROGRESS": self.file("progress"),
+        }
 
     def result(self) -> msgspec.Raw | None:
         """Read what the attempt published; Unfit when it is no result."""

@@ -29,17 +29,18 @@ class Surroundings:
     """Writes the environment of each attempt of one bot."""
 
     def __init__(self, config: BotConfig) -> None:
-        self._own = {"TASKYARD_URL": config.url, "TASKYARD_BOT": config.marker}
+        self._url = {"TASKYARD_URL": config.url}
         self._passed_on = passed_on()
+        self._marker = config.marker
 
     @property
-    def basis(self) -> dict[str, str]:
-        """What every process of this bot has, whatever it runs."""
-        return {**self._passed_on, **self._own}
+    def of_runner(self) -> dict[str, str]:
+        """What the runner has, and so every warm worker; the runner marks with it whatever it starts."""
+        return {**self._passed_on, **self._url, "TASKYARD_BOT": self._marker}
 
-    def of(self, lease: Lease, run: int, files: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    def of(self, lease: Lease, files: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
         """Write the whole environment of an attempt: the payload cannot take the place of what the bot says."""
-        return {**self._passed_on, **given, **self._own, **files, **identity(lease), "TASKYARD_RUN": str(run)}
+        return {**self._passed_on, **given, **self._url, **files, **identity(lease)}
 
 
 def identity(lease: Lease) -> dict[str, str]:
