@@ -103,7 +103,8 @@ class Gone(_Frame, frozen=True):
 
     worker: int
     exit_code: int | None
-    why: str | None = None
+    why: str | None = None  # dismissed, lease_over, not_started
+    said: bytes = b""  # the last that it printed, and could not tell itself
 
 
 ToRunner = Start | Hold | Stop | Hire | Dismiss
