@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 #: How often it is looked whether a child has ended.
@@ -12,17 +13,19 @@ LOOK_SECONDS: Final = 0.05
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def start(arguments: Sequence[str], env: Mapping[str, str], *, read: bool = False) -> subprocess.Popen[bytes]:
-    """Start this program again, with other arguments; with `read`, its stdout can be read here."""
-    return subprocess.Popen(  # noqa: S603 - it is this program, and no shell
-        [sys.executable, "-m", "taskyard", *arguments],
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if read else subprocess.DEVNULL,
-        # A Ctrl-C is for the parent, which ends its children in their order.
-        start_new_session=True,
-        preexec_fn=_tie(),  # noqa: PLW1509 - the parent has one thread
-    )
+def start(arguments: Sequence[str], env: Mapping[str, str], log: Path, *, read: bool) -> subprocess.Popen[bytes]:
+    """Start this program again, with other arguments; what it says goes to a log, or with `read` its stdout to here."""
+    with log.open("ab") as said:
+        return subprocess.Popen(  # noqa: S603 - it is this program, and no shell
+            [sys.executable, "-m", "taskyard", *arguments],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if read else said,
+            stderr=said,
+            # A Ctrl-C is for the parent, which ends its children in their order.
+            start_new_session=True,
+            preexec_fn=_tie(),  # noqa: PLW1509 - the parent has one thread
+        )
 
 
 def stop(children: Sequence[subprocess.Popen[bytes]], within_s: float, hurry: Callable[[], bool]) -> bool:

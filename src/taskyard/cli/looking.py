@@ -53,8 +53,9 @@ _GRAPH_COLUMNS: Final[list[forms.Column]] = [
     ("id", lambda one: one.id),
     ("name", lambda one: one.name),
     ("state", lambda one: one.state),
-    ("done", lambda one: "/".join(map(str, standing.done(one)))),
-    ("failed", standing.failed),
+    ("active", lambda one: one.active),
+    ("behind", lambda one: one.behind),
+    ("failed", lambda one: one.unhandled),
     ("age", lambda one: forms.age(one.created_ms)),
 ]
 _TASK_COLUMNS: Final[list[forms.Column]] = [

@@ -38,11 +38,14 @@ READY_SECONDS_MAX: Final = 300.0
 #: How long bots may take to end what they run, and the server to answer what it has accepted.
 DRAIN_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 20.0
-#: A bot that ends by itself is started again, so often and after so long.
-RESTARTS_MAX: Final = 20
+#: A bot that ends by itself is started again, after so long, and so often in a row: not if it lived for some time.
 RESTART_SECONDS: Final = 1.0
+RESTARTS_MAX: Final = 20
+STEADY_SECONDS: Final = 60.0
 #: The first line of a server is short.
 LINE_BYTES_MAX: Final = 65_536
+#: How much of its log is repeated when it does not start.
+LOG_BYTES_SHOWN: Final = 16_384
 
 
 def up(
@@ -85,8 +88,10 @@ class _Yard:
     port: int
     asked: int = 0  # how often somebody asked it to end
     url: str = ""
+    said: int = 0  # how long the server's log was before it was started
     running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
-    restarts: int = 0
+    since: dict[int, float] = field(default_factory=dict)
+    restarts: int = 0  # in a row
 
     def live(self) -> int:
         """Start, look after everything, and end."""
@@ -109,7 +114,9 @@ class _Yard:
 
     def _start_server(self) -> subprocess.Popen[bytes]:
         place = ["--host", "127.0.0.1", "--port", str(self.port), "--data", str(self.folder)]
-        return children.start(["serve", *place, "--admin-token", str(self._token), "-o", "json"], os.environ, read=True)
+        arguments = ["serve", *place, "--admin-token", str(self._token), "-o", "json"]
+        self.said = self._log.stat().st_size if self._log.exists() else 0
+        return children.start(arguments, os.environ, self._log, read=True)
 
     def _open(self, server: subprocess.Popen[bytes]) -> None:
         """Wait for the server, start the bots, and tell where everything is."""
@@ -136,8 +143,17 @@ class _Yard:
                     break
                 said += piece
         if not said.endswith(b"\n"):
+            self._repeat_log()
             raise Ended(Exit.OK if self.asked else Exit.ERROR)
         return str(json.loads(said)["url"])
+
+    def _repeat_log(self) -> None:
+        """Say why the server did not start: what it said is in its log."""
+        with self._log.open("rb") as log:
+            log.seek(self.said)
+            for line in text.last_lines(log.read(LOG_BYTES_SHOWN).decode(errors="replace")):
+                if not line.startswith("{"):  # what is logged about requests, perhaps by another server
+                    reports.talk(line)
 
     def _bot_token(self, token: str) -> str:
         """Give the token of the bots; made once, and kept."""
@@ -149,17 +165,19 @@ class _Yard:
         return _read(file)
 
     def _start_bot(self, number: int, token: str) -> subprocess.Popen[bytes]:
+        self.since[number] = time.monotonic()
         name = f"{socket.gethostname()}-{number + 1}"
         state = self.folder / "bots" / str(number + 1)
         arguments = ["bot", "--name", name, "--slots", str(self.slots), "--state", str(state)]
         # A token on a command line can be seen by everybody on the machine.
-        return children.start(arguments, os.environ | {"TASKYARD_URL": self.url, "TASKYARD_TOKEN": token})
+        env = os.environ | {"TASKYARD_URL": self.url, "TASKYARD_TOKEN": token}
+        return children.start(arguments, env, self.folder / f"bot-{number + 1}.log", read=False)
 
     def _look_after_bots(self) -> None:
         """Start again what ended by itself."""
         for number, bot in self.running.items():
             if bot.poll() is not None and not self.asked:
-                self.restarts += 1
+                self.restarts = 1 if time.monotonic() > self.since[number] + STEADY_SECONDS else self.restarts + 1
                 reports.talk(f"bot {number + 1} ended with code {bot.returncode} and is started again")
                 time.sleep(RESTART_SECONDS)
                 self.running[number] = self._start_bot(number, _read(self.folder / "bot.token"))
@@ -182,6 +200,10 @@ class _Yard:
     @property
     def _token(self) -> Path:
         return self.folder / "admin.token"
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "server.log"
 
 
 def _read(file: Path) -> str:
