@@ -89,13 +89,14 @@ class Inline:
         from taskyard.engine.engine import Engine  # noqa: PLC0415
         from taskyard.server import bootstrap, serving, settings  # noqa: PLC0415
 
-        with _told(), Engine.open(wish.database) as engine:
+        with _told():
             settings.check_binding(wish.host, wish.authentication)
-            first = bootstrap.prepare(engine)
-            if wish.admin_token is not None:
-                _keep_admin_token(engine, wish.admin_token, first)
-            said = settings.Settings(authentication=wish.authentication)
-            serving.run(engine, said, wish.host, wish.port, lambda url: ready(url, first))
+            with Engine.open(wish.database) as engine:
+                first = bootstrap.prepare(engine)
+                if wish.admin_token is not None:
+                    _keep_admin_token(engine, wish.admin_token, first)
+                said = settings.Settings(authentication=wish.authentication)
+                serving.run(engine, said, wish.host, wish.port, lambda url: ready(url, first))
 
     def bot(self, wish: "Botting") -> int:
         from taskyard.bot.agent import run  # noqa: PLC0415
