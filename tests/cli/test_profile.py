@@ -66,8 +66,8 @@ def test_a_profile_that_a_person_wrote_is_not_overwritten(home: Path) -> None:
 
 
 def test_folders_are_where_the_specification_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert profile.data_folder() == home / ".local/share/taskyard"
+    assert profile.yard_folder() == home / ".local/share/taskyard"
     monkeypatch.setenv("XDG_DATA_HOME", "not/absolute")
-    assert profile.data_folder() == home / ".local/share/taskyard"
+    assert profile.yard_folder() == home / ".local/share/taskyard"
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "elsewhere"))
-    assert profile.data_folder() == home / "elsewhere" / "taskyard"
+    assert profile.yard_folder() == home / "elsewhere" / "taskyard"

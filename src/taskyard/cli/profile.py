@@ -52,7 +52,7 @@ def path() -> Path:
     return _folder("XDG_CONFIG_HOME", ".config") / "profile.toml"
 
 
-def data_folder() -> Path:
+def yard_folder() -> Path:
     """Say where `taskyard up` keeps its database unless told."""
     return _folder("XDG_DATA_HOME", ".local/share")
 

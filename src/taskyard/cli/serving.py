@@ -110,7 +110,7 @@ def bot_command(work: Work) -> Callable[..., int]:
     ) -> int:
         """Run tasks for a server until a signal ends it; what runs then is ended first."""
         named = name or socket.gethostname()
-        folder = state or profile.data_folder() / "bots" / named.replace("/", "_")
+        folder = state or profile.yard_folder() / "bots" / named.replace("/", "_")
         target = profile.find(server.url, server.token)
         count = slots or os.cpu_count() or 1
         wish = Botting(target.url, target.token or "", named, count, folder, dimensions_of(dimension or []), once)

@@ -34,6 +34,7 @@ _COLUMNS: Final[list[forms.Column]] = [
 def app() -> App:
     """Make `token` with what is below it."""
     made = App(name="token", help="Make, list and revoke tokens.", help_epilogue=EXAMPLES)
+    made.default(tokens)
     made.command(create, name="create", help_epilogue=EXAMPLES)
     made.command(tokens, name="list", help_epilogue=EXAMPLES)
     made.command(revoke, name="revoke", help_epilogue=EXAMPLES)

@@ -69,7 +69,7 @@ def up(
     The address and a token are printed and kept in your profile, so that the
     other commands find them. Ctrl-C ends the bots first; a second one hurries.
     """
-    folder = (data or profile.data_folder()).absolute()
+    folder = (data or profile.yard_folder()).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
