@@ -154,8 +154,13 @@ def task(*requires: str, **said: object) -> dict[str, object]:
     }
 
 
-def graph(name: str = "", **nodes: object) -> dict[str, object]:
+def graph(name: str = "", /, **nodes: object) -> dict[str, object]:
     return {"tasks": nodes} | ({"name": name} if name else {})
+
+
+def wide(tasks: int, **others: object) -> dict[str, object]:
+    """A graph of tasks that wait for nobody, and some others."""
+    return {"tasks": {f"t{number}": task() for number in range(tasks)} | others}
 
 
 def fresh(word: str = "g") -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -30,6 +30,8 @@ from taskyard.server.settings import Settings
 from taskyard.wire import api
 
 _LOG = log("taskyard.server")
+#: Everything that has routes.
+PARTS: Final = (graphs, requests, tasks, output, fleet, access, health)
 
 
 class People(FastAPI):
@@ -81,7 +83,7 @@ def people_of(desk: Desk | None) -> People:
         exception_handlers=ANSWERS,
     )
     app.state.desk = desk
-    for part in (graphs, requests, tasks, output, fleet, access, health):
+    for part in PARTS:
         app.include_router(part.routes)
     return app
 

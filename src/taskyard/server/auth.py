@@ -6,6 +6,7 @@ token that another server revoked is soon worth nothing; one that this server re
 
 import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,10 +57,11 @@ class _Known:
 class Auth:
     """Knows who shows which token."""
 
-    def __init__(self, engine: Engine, seal: Seal, on: bool = True) -> None:
+    def __init__(self, engine: Engine, seal: Seal, on: bool = True, tick: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine
         self._seal = seal
         self.on = on
+        self._tick = tick
         self._known: dict[bytes, _Known] = {}
 
     def caller(self, text: str | None) -> Caller | Denial:
@@ -88,7 +90,7 @@ class Auth:
         if not self.on:
             return None if text.startswith(RUN) else ANYONE
         known = self._known.get(_key(text))
-        if known is None or known.until < time.monotonic() or not tokens.is_good(known.row, self._engine.clock.now()):
+        if known is None or known.until < self._tick() or not tokens.is_good(known.row, self._engine.clock.now()):
             return None
         return known.caller
 
@@ -109,7 +111,7 @@ class Auth:
         caller = Caller(_actor(row), row.kind, tokens.rights(row), row.id, row.pool)
         if len(self._known) >= REMEMBERED_MAX:
             self._known = {}
-        self._known[_key(text)] = _Known(row, caller, time.monotonic() + BELIEVED_S)
+        self._known[_key(text)] = _Known(row, caller, self._tick() + BELIEVED_S)
         return caller
 
     def _running(self, text: str) -> Caller | Denial:

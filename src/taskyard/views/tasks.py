@@ -51,21 +51,15 @@ def tasks(txn: Txn, graph: int, after: int, wanted: tuple[str, str], count: int)
     """Name tasks of a graph beyond an id, in a state or with a label if these are given; say where to go on."""
     state, label = wanted
     if label:
-        named = txn.tasks.with_labels(graph, [label])
-        found = [record.id for record in txn.tasks.look(list(named.values())) if not record.hidden]
-        found = [id for id in found if id > after and (not state or _state(txn, id) == state)]
-        return found, None
-    found = txn.reading.tasks(graph, after, state, count + 1)
-    return found[:count], found[count - 1] if len(found) > count else None
+        found = txn.tasks.look(list(txn.tasks.with_labels(graph, [label]).values()))
+        return [one.id for one in found if not one.hidden and one.id > after and state in ("", one.state.text)], None
+    ids = txn.reading.tasks(graph, after, state, count + 1)
+    return ids[:count], ids[count - 1] if len(ids) > count else None
 
 
 def shown(txn: Txn, ids: Sequence[int], url: str) -> list[TaskView]:
     """Show tasks in outline."""
     return _views(txn, txn.tasks.look(ids), url)
-
-
-def _state(txn: Txn, id: int) -> str:
-    return txn.tasks.look([id])[0].state.text
 
 
 def _requires(txn: Txn, id: int) -> list[Edge]:

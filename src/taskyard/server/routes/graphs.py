@@ -12,7 +12,7 @@ from taskyard.core.ids import text_of
 from taskyard.core.words import GraphState, State
 from taskyard.engine.wishing import Wished
 from taskyard.lifecycle.commands import Cancel, Rerun
-from taskyard.lifecycle.outcomes import Asked
+from taskyard.lifecycle.outcomes import Asked, Refusal
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server import bodies, cursors
 from taskyard.server.callers import Caller
