@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -34,8 +35,8 @@ class Asked:
 class Wayward:
     """The server: give it answers, then ask it; it tells what it was asked."""
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.replies: deque[Reply] = deque()
         self.asked: list[Asked] = []
         self.connections = 0
@@ -97,12 +98,20 @@ class _Speaker(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class _Quiet(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of connections that end early: that is what this server is for."""
+
+
 @contextmanager
-def wayward() -> Iterator[Wayward]:
+def wayward(tls: ssl.SSLContext | None = None) -> Iterator[Wayward]:
     """Run one on a free port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Speaker)
+    server = _Quiet(("127.0.0.1", 0), _Speaker)
     server.daemon_threads = True
-    state = Wayward(server.server_address[1])
+    port = server.server_address[1]
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    state = Wayward(f"https://localhost:{port}" if tls else f"http://127.0.0.1:{port}")
     server.RequestHandlerClass = type("Speaker", (_Speaker,), {"state": state})
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

@@ -107,7 +107,9 @@ class Connection:
                     lambda: _Line(loop), self._address.host, self._address.port, ssl=self._tls
                 )
         except (OSError, TimeoutError) as error:
-            raise Unreachable(f"{self._address.authority} does not answer: {error or 'no connection in time'}") from error
+            raise Unreachable(
+                f"{self._address.authority} does not answer: {error or 'no connection in time'}"
+            ) from error
         self._line = protocol
         return protocol
 

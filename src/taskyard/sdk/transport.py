@@ -61,12 +61,12 @@ class Transport:
     """The way to one server. Any thread may use it."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
+        self._idle: list[HTTPConnection] = []
+        self._lock = Lock()
         self.url = url.rstrip("/")
         self._scheme, self._host, self._port, self._prefix = _parts(self.url)
         self._headers = dict(headers)
         self._timeout_s = timeout_s
-        self._idle: list[HTTPConnection] = []
-        self._lock = Lock()
 
     def ask(self, request: Request) -> Answer:
         """Ask until there is an answer; raise `Unreachable` when nobody gives one."""
@@ -110,6 +110,10 @@ class Transport:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def __del__(self) -> None:
+        # Many a short program makes a client and never closes it: nobody has to hear of that.
+        self.close()
 
     def _once(self, request: Request) -> Answer:
         # A server closes what was idle for long: only a new connection tells whether it is there. What may not be asked
