@@ -49,9 +49,9 @@ def at_home(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def yard(folder: Path, *options: str) -> Iterator[Yard]:
+def yard(folder: Path, *options: str, port: str = "0") -> Iterator[Yard]:
     """Serve from a folder until the end."""
-    with started(["serve", "--port", "0", "--data", str(folder), "-o", "json", *options], folder) as program:
+    with started(["serve", "--port", port, "--data", str(folder), "-o", "json", *options], folder) as program:
         assert program.stdout is not None
         said = json.loads(read_until(program.stdout.fileno(), "\n", program))
         yield Yard(folder, said["url"], said["token"] or "", program)

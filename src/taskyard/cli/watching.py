@@ -5,8 +5,8 @@ size. All of it goes to stderr, made harmless.
 """
 
 import sys
-import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from taskyard.cli import gauge, reports, standing, text, views
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from taskyard.sdk.client import Client
     from taskyard.wire.api import GraphView, TaskView
 
-#: How often the server is asked: soon at first, then as often as an eye can use it.
-LOOK_SECONDS: Final = 0.1
-LOOK_SECONDS_MAX: Final = 1.0
+#: How many running tasks are named: the drawing must fit on a terminal of 24 lines.
+RUNNING_MAX: Final = 12
 #: How many failures are told with what they printed; the others are counted.
 FAILURES_MAX: Final = 20
 #: How much of a failure's output is asked for: the last lines are in it.
@@ -29,17 +28,25 @@ TAIL_BYTES: Final = 8_192
 
 def watch(client: "Client", graph: str, timeout_s: float) -> "GraphView":
     """Show a graph until it is settled; say so and end when that takes too long."""
-    until = time.monotonic() + timeout_s
     told = _Failures(client, graph)
-    with _gauge() as shown:
-        for seen in _looks(client, graph, until):
-            for line in told.new_in(seen):
-                shown.say(line)
-            shown.show(seen, lambda: [task.label for task in client.tasks(graph, state="running", limit=12)])
-    if not seen.settled:
-        reports.say_error(f"graph {graph} was not settled in time and goes on; `taskyard show {graph}` looks at it")
-        raise Ended(Exit.TIMED_OUT)
+    try:
+        with _gauge() as shown:
+            for seen in client.watch(graph, timeout_s):
+                _show(client, seen, told, shown)
+    except TimeoutError as late:
+        reports.say_error(f"{late}; it goes on, and `taskyard show {graph}` looks at it")
+        raise Ended(Exit.TIMED_OUT) from late
     return seen
+
+
+def _show(client: "Client", seen: "GraphView", told: "_Failures", shown: gauge.Gauge) -> None:
+    from taskyard.sdk.errors import Overloaded, Unreachable  # noqa: PLC0415
+
+    # A server that is away just now is asked for the details with the next look.
+    with suppress(Overloaded, Unreachable):
+        for line in told.new_in(seen):
+            shown.say(line)
+        shown.show(seen, lambda: [task.label for task in client.tasks(seen.id, state="running", limit=RUNNING_MAX)])
 
 
 def verdict(client: "Client", seen: "GraphView") -> Exit:
@@ -48,19 +55,6 @@ def verdict(client: "Client", seen: "GraphView") -> Exit:
         return Exit.OK
     failed = [task for state in standing.FAILED for task in client.tasks(seen.id, state=state, limit=FAILURES_MAX)]
     return Exit.NO_BOT if failed and all(task.reason == "no_bot" for task in failed) else Exit.FAILED
-
-
-def _looks(client: "Client", graph: str, until: float) -> "Iterator[GraphView]":
-    """Look at a graph again and again, the last time when it is settled or the time is over."""
-    pause = LOOK_SECONDS
-    while True:
-        seen = client.graph(graph)
-        yield seen
-        left = until - time.monotonic()
-        if seen.settled or left <= 0:
-            return
-        time.sleep(min(pause, left))
-        pause = min(pause * 1.3, LOOK_SECONDS_MAX)
 
 
 def _gauge() -> gauge.Gauge:

@@ -6,7 +6,7 @@ and decides nothing.
 """
 
 import os
-import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from taskyard.sdk.errors import Unset
 from taskyard.sdk.following import follow
 from taskyard.sdk.routes import Asking, Query, segment
+from taskyard.sdk.waiting import looks
 from taskyard.wire import api
 
 #: Where a server is that was started by `taskyard up` and told nothing else.
@@ -22,9 +23,6 @@ URL: Final = "http://127.0.0.1:8420"
 TIMEOUT_SECONDS: Final = 60.0
 #: How long a wait lasts unless told.
 WAIT_SECONDS: Final = 86_400.0
-#: The first look follows at once, the others at growing distances.
-LOOK_SECONDS: Final = 0.05
-LOOK_SECONDS_MAX: Final = 2.0
 #: More pages of names than the largest graph has.
 NAMES_PAGES_MAX: Final = 100_000
 
@@ -122,17 +120,16 @@ class Client:
         """Try again all that failed in a graph."""
         return self._asking.post(f"/graphs/{segment(graph)}/rerun", None, api.Wished)
 
+    def watch(self, graph: str, timeout_s: float = WAIT_SECONDS) -> Iterator[api.GraphView]:
+        """Give a graph as it is seen from time to time, the last time when it is settled.
+
+        A server that is away for some minutes is waited for. `TimeoutError` says that it took too long.
+        """
+        return looks(self._asking, f"/graphs/{segment(graph)}", timeout_s)
+
     def wait(self, graph: str, timeout_s: float = WAIT_SECONDS) -> api.GraphView:
         """Wait until nothing in a graph can move without a person; raise `TimeoutError` if that takes too long."""
-        until = time.monotonic() + timeout_s
-        pause = LOOK_SECONDS
-        while not (seen := self.graph(graph)).settled:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"graph {graph} is {seen.state} and was not settled within {timeout_s:g} s")
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.5, LOOK_SECONDS_MAX)
-        return seen
+        return deque(self.watch(graph, timeout_s), maxlen=1)[0]
 
     # Tasks.
 
