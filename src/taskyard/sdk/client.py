@@ -79,9 +79,12 @@ class Client:
         """Have a single task stored and run: a graph of one."""
         return self._asking.post("/requests", request, api.Submitted, key=key)
 
-    def extend(self, graph: str, tasks: Mapping[str, Any], *, key: str = "") -> api.Submitted:
-        """Add tasks, by label, to a graph."""
-        return self._asking.post(f"/graphs/{segment(graph)}/tasks", {"tasks": tasks}, api.Submitted, key=key)
+    def extend(self, graph: str | None, tasks: Mapping[str, Any]) -> api.Submitted:
+        """Add tasks, by label, to a graph; with None, a running task adds them to its own."""
+        named = graph or self.own_graph
+        if named is None:
+            raise Unset("name a graph: only the client of a running task has one of its own")
+        return self._asking.post(f"/graphs/{segment(named)}/tasks", {"tasks": tasks}, api.Submitted)
 
     def graphs(
         self, *, state: str | None = None, name: str | None = None, limit: int | None = None
