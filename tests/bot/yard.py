@@ -62,6 +62,8 @@ class Yard:
     def add(self, payload: dict[str, Any], **more: Any) -> str:
         """Put a task in the line, and give its id."""
         task = f"{next(self.numbers):032x}"
+        if "inputs" in more:
+            more["inputs"] = msgspec.Raw(msgspec.json.encode(more["inputs"]))
         fields = {"attempt": 1, "fence": 7, "lease_ms": self.lease_ms, "graph": "g" * 32, "label": "it", **more}
         lease = Lease(task=task, payload=msgspec.Raw(msgspec.json.encode(payload)), token=f"word-{task}", **fields)
         with self.changed:

@@ -43,7 +43,7 @@ class Bench:
         self._changed = changed
         surroundings = Surroundings(config)
         self._programs = Programs(state.work, surroundings, desk, tell)
-        self._crew = Crew(state.work, config.url, appetite, tell, self)
+        self._crew = Crew(state.work, appetite, tell, self)
         self._paused = False
         self._waiting: deque[Held] = deque()  # programs without a slot
         self._fetching: set[asyncio.Task[None]] = set()
@@ -177,8 +177,7 @@ class Bench:
             self._fetching.add(task)
             task.add_done_callback(self._fetching.discard)
             return
-        if held.lease.inputs is not None:
-            held.inputs = bytes(held.lease.inputs)
+        held.inputs = bytes(held.lease.inputs) or None
         self._line_up(held)
 
     async def _fetch(self, held: Held) -> None:
