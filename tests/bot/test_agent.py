@@ -169,9 +169,9 @@ def test_functions_are_called_in_warm_workers(yard: Yard, tmp_path: Path) -> Non
     calls = [
         yard.add({"python": "os:getpid"}),
         yard.add({"python": "operator:add", "args": [1, 2]}),
-        yard.add({"python": "tests.bot.functions:talk", "args": {"text": "hello"}}),
-        yard.add({"python": "tests.bot.functions:inputs"}, inputs={"a": 1}),
-        yard.add({"python": "tests.bot.functions:environment", "env": {"OWN": "1"}}),
+        yard.add({"python": "tests.bot.agent_functions:talk", "args": {"text": "hello"}}),
+        yard.add({"python": "tests.bot.agent_functions:inputs"}, inputs={"a": 1}),
+        yard.add({"python": "tests.bot.agent_functions:environment", "env": {"OWN": "1"}}),
         yard.add({"python": "os:getpid"}),
     ]
     with bot(yard, tmp_path, slots=1):
@@ -184,7 +184,7 @@ def test_functions_are_called_in_warm_workers(yard: Yard, tmp_path: Path) -> Non
 
 
 def test_what_a_function_raises_is_its_output(yard: Yard, tmp_path: Path) -> None:
-    task, missing = yard.add({"python": "tests.bot.functions:fail"}), yard.add({"python": "no_such_module:f"})
+    task, missing = yard.add({"python": "tests.bot.agent_functions:fail"}), yard.add({"python": "no_such_module:f"})
     with bot(yard, tmp_path):
         reports = [yard.report(one) for one in (task, missing)]
     assert [(one.signal, one.reason, one.exit_code) for one in reports] == [("fail", "exit_code", 1)] * 2
@@ -193,9 +193,9 @@ def test_what_a_function_raises_is_its_output(yard: Yard, tmp_path: Path) -> Non
 
 
 def test_a_worker_that_dies_fails_its_call_and_no_other(yard: Yard, tmp_path: Path) -> None:
-    before = [yard.add({"python": "tests.bot.functions:nothing"}) for _ in range(10)]
-    dying = yard.add({"python": "tests.bot.functions:die"})
-    after = [yard.add({"python": "tests.bot.functions:nothing"}) for _ in range(10)]
+    before = [yard.add({"python": "tests.bot.agent_functions:nothing"}) for _ in range(10)]
+    dying = yard.add({"python": "tests.bot.agent_functions:die"})
+    after = [yard.add({"python": "tests.bot.agent_functions:nothing"}) for _ in range(10)]
     with bot(yard, tmp_path, slots=1):
         ends = {task: yard.report(task) for task in (*before, dying, *after)}
     assert {one.signal for task, one in ends.items() if task != dying} == {"succeed"}
@@ -205,6 +205,6 @@ def test_a_worker_that_dies_fails_its_call_and_no_other(yard: Yard, tmp_path: Pa
 
 def test_a_call_that_takes_too_long_is_ended(yard: Yard, tmp_path: Path) -> None:
     task = yard.add({"python": "time:sleep", "args": [60], "timeout": "1s"})
-    after = yard.add({"python": "tests.bot.functions:nothing"})
+    after = yard.add({"python": "tests.bot.agent_functions:nothing"})
     with bot(yard, tmp_path, slots=1):
         assert (yard.report(task).reason, yard.report(after).signal) == ("timed_out", "succeed")

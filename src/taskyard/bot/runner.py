@@ -21,6 +21,7 @@ from typing import Final
 from taskyard.bot import frames, outputs
 from taskyard.bot.frames import Dismiss, Ended, Gone, Hire, Hired, Hold, Printed, Start, Started, Stop, ToRunner
 from taskyard.bot.line import Line
+from taskyard.bot.papers import Papers
 from taskyard.bot.processes import Exit, NotStarted, Spawner, has_ended, reaped, signal_group
 from taskyard.bot.strays import BOT_MARK, UNKNOWN, Strays, marks
 from taskyard.bot.wakes import Wakes
@@ -150,8 +151,8 @@ class Runner:
             self._due = min(self._due, run.watch.due())
 
     def _hire(self, frame: Hire) -> None:
-        worker = Worker(frame.worker, time.monotonic())
         try:
+            worker = Worker(frame.worker, Papers(), time.monotonic())
             theirs = self._begin(worker)
         except (NotStarted, OSError):
             self._line.say(Gone(frame.worker, None, "not_started"))
@@ -162,18 +163,22 @@ class Runner:
 
     def _begin(self, worker: Worker) -> socket.socket:
         """Start a worker; give the agent's end of the socket to it."""
-        worker.output = outputs.fresh()
+        papers = worker.papers
         theirs, own = socket.socketpair()
         with own:
             own.set_inheritable(True)
-            argv = [sys.executable, "-m", "taskyard.bot.worker", "--fd", str(own.fileno()), *self._worker_options]
+            os.set_inheritable(papers.journal, True)
+            ends = ["--fd", str(own.fileno()), "--journal", str(papers.journal)]
+            argv = [sys.executable, "-m", "taskyard.bot.worker", *ends, *self._worker_options]
             environment = os.environ | marks(self._marker, worker.name)
             try:
-                worker.pid = self._spawner.spawn(argv, environment, "", worker.output)
+                worker.pid = self._spawner.spawn(argv, environment, "", papers.output)
             except NotStarted:
                 theirs.close()
-                os.close(worker.output)
+                papers.close()
                 raise
+        # Nothing else may have it: it would see, or break, what this worker says.
+        os.set_inheritable(papers.journal, False)
         return theirs
 
     def _dismiss(self, frame: Dismiss) -> None:
@@ -295,7 +300,7 @@ class Runner:
         assert ward.exit is not None, "only what has ended is buried"
         if isinstance(ward, Run):
             self._tell_end(ward, ward.exit, "some of its processes cannot be ended" if ward.name in left else "")
-        else:
+        elif isinstance(ward, Worker):
             self._tell_gone(ward, ward.exit)
         return True
 
@@ -322,12 +327,11 @@ class Runner:
             )
         )
 
-    def _tell_gone(self, worker: Ward, how: Exit) -> None:
+    def _tell_gone(self, worker: Worker, how: Exit) -> None:
         del self._workers[worker.number]
-        assert worker.output is not None, "a worker's output is kept until it is gone"
-        said = outputs.taken(worker.output)
-        os.close(worker.output)
-        self._line.say(Gone(worker.number, how.code, worker.watch.why, said))
+        run, told = worker.papers.read()
+        worker.papers.close()
+        self._line.say(Gone(worker.number, how.code, worker.watch.why, run, told))
 
 
 def main() -> None:

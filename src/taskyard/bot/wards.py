@@ -7,6 +7,7 @@ from math import inf
 from typing import Final
 
 from taskyard.bot.frames import Start
+from taskyard.bot.papers import Papers
 from taskyard.bot.processes import Exit
 from taskyard.bot.watch import Watch
 
@@ -54,7 +55,8 @@ class Run(Ward):
 class Worker(Ward):
     """A warm worker."""
 
-    __slots__ = ()
+    __slots__ = ("papers",)
 
-    def __init__(self, number: int, now: float) -> None:
+    def __init__(self, number: int, papers: Papers, now: float) -> None:
         super().__init__(number, f"worker-{number}", Watch(now), now)
+        self.papers = papers
