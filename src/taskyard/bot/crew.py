@@ -14,6 +14,7 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
+from taskyard.bot import worker_frames
 from taskyard.bot.desk import Held, failed, lost
 from taskyard.bot.environment import identity
 from taskyard.bot.frames import Dismiss, Gone, Hire, Hold, ToRunner
@@ -219,7 +220,7 @@ class Crew:
             args=function.args if bytes(function.args) else NO_ARGUMENTS,
             env={**function.env, **room.env(), **identity(lease)},
             cwd=function.cwd or "",
-            inputs=NOTHING if held.inputs is None else msgspec.Raw(held.inputs),
+            inputs=worker_frames.NOTHING if held.inputs is None else msgspec.Raw(held.inputs),
             checkpoint=lease.checkpoint,
         )
 
@@ -252,7 +253,7 @@ class Crew:
             self._remember(held)
             if frame.exit_code != 0:
                 return failed(held, "exit_code", frame.exit_code, stats)
-        result = frame.result if isinstance(frame, Returned) else NOTHING
+        result = frame.result if isinstance(frame, Returned) and bytes(frame.result) else NOTHING
         if frame.took.ran_s < WRITING_SECONDS and held.inputs is None and lease.checkpoint is None:
             held.room = None  # there is nothing to clear
         return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, result, stats)
