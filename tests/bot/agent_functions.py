@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 from taskyard.bot import current
@@ -34,3 +35,9 @@ def fail() -> None:
 def die() -> None:
     """Take the worker along."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang(file: str) -> None:
+    """Say who hangs, and do not come back."""
+    Path(file).write_text(f"{os.getpid()}\n")
+    signal.pause()

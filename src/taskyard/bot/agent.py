@@ -81,6 +81,7 @@ class Agent:
         )
         self._runner: RunnerLink | None = None
         self._runners = 0
+        self._busy = asyncio.Event()  # there is something in hand
         self._broken = asyncio.Event()  # this life cannot go on
         self._mending: asyncio.Task[None] | None = None
 
@@ -109,6 +110,7 @@ class Agent:
         if self._config.once:
             self._dialogue.wishing = False
         self._bench.take(leases, sent)
+        self._busy.set()
 
     def heed(self, consequences: Consequences) -> None:
         """Hold, stop or give up attempts."""
@@ -224,12 +226,22 @@ class Agent:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_SECONDS if self._desk.held else IDLE_TICK_SECONDS)
+            if self._desk.held:
+                await asyncio.sleep(TICK_SECONDS)
+            else:
+                await self._some_work()
             if self._desk.held:
                 self._bench.tick(time.monotonic())
                 self._dialogue.nudge()
             if self._introduction.has_changed():
                 self._again.set()
+
+    async def _some_work(self) -> None:
+        """Wait for work, but not for ever."""
+        self._busy.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_TICK_SECONDS):
+                await self._busy.wait()
 
     async def _look_anew(self) -> None:
         while True:
