@@ -62,9 +62,7 @@ def test_a_result_goes_out_while_a_wish_is_parked(yard: Yard, tmp_path: Path) ->
         ("sleep 60", ("fail", "timed_out", -15)),
     ],
 )
-def test_an_end_says_what_it_was(
-    yard: Yard, tmp_path: Path, script: str, outcome: tuple[str, str, int]
-) -> None:
+def test_an_end_says_what_it_was(yard: Yard, tmp_path: Path, script: str, outcome: tuple[str, str, int]) -> None:
     task = yard.add({"script": script, "timeout": "1s"})
     with bot(yard, tmp_path):
         report = yard.report(task)
@@ -142,7 +140,9 @@ def test_what_is_no_result_fails_the_attempt(yard: Yard, tmp_path: Path, script:
 
 
 def test_a_checkpoint_reaches_the_attempt_and_leaves_it(yard: Yard, tmp_path: Path) -> None:
-    task = yard.add({"script": 'cat "$TASKYARD_CHECKPOINT"; echo two > "$TASKYARD_CHECKPOINT"; exit 1'}, checkpoint=b"one\n")
+    task = yard.add(
+        {"script": 'cat "$TASKYARD_CHECKPOINT"; echo two > "$TASKYARD_CHECKPOINT"; exit 1'}, checkpoint=b"one\n"
+    )
     with bot(yard, tmp_path):
         assert yard.report(task).signal == "fail"
     assert (yard.printed[task], yard.checkpoints[task]) == (b"one\n", b"two\n")

@@ -196,7 +196,9 @@ def test_a_server_that_forgot_the_session_is_told_hello_again(yard: Yard, tmp_pa
 
 
 def test_a_runner_that_is_killed_loses_what_it_ran_and_is_replaced(yard: Yard, tmp_path: Path) -> None:
-    task = yard.add(waiting_for(tmp_path / "never", f"echo $PPID > {tmp_path / 'runner'}; echo $$ > {tmp_path / 'pid'}"))
+    task = yard.add(
+        waiting_for(tmp_path / "never", f"echo $PPID > {tmp_path / 'runner'}; echo $$ > {tmp_path / 'pid'}")
+    )
     with bot(yard, tmp_path / "state") as one:
         runner, pid = pid_in(tmp_path / "runner"), pid_in(tmp_path / "pid")
         os.kill(runner, signal.SIGKILL)

@@ -206,7 +206,7 @@ class Bot:
         env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "HIDDEN": "not for tasks"}
         argument = base64.b64encode(msgspec.json.encode(fields)).decode()
         # A file, for a pipe would be held open by whatever outlives the bot.
-        self._said = tempfile.TemporaryFile()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
         self.program = subprocess.Popen(
             [sys.executable, "-m", "tests.bot.a_bot", argument], env=env, cwd=ROOT, stderr=self._said
         )

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 import msgspec
 
@@ -71,7 +71,8 @@ class Crew:
 
     def line_up(self, held: Held) -> None:
         """Take a call."""
-        self._appetite.meet(cast("Function", held.work).name)
+        assert isinstance(held.work, Function), "programs have another line"
+        self._appetite.meet(held.work.name)
         self._line.append(held)
 
     def work(self, free: int) -> None:
@@ -156,11 +157,7 @@ class Crew:
         for body in Intake().bodies(gone.told) if gone.told else ():
             self._hear(worker, body)
         del self._workers[gone.worker]
-        culprit = worker.handed.pop(gone.run, None) if gone.run is not None else None
-        if culprit is not None:
-            self._floor.ended(culprit, self._verdict(worker, culprit, gone))
-        elif not worker.useful and not worker.dismissed:
-            self._vain += 1
+        self._blame(worker, gone)
         if worker.dismissed == "lose" or gone.why == "lease_over":
             for held in worker.handed.values():
                 self._floor.ended(held, lost(held))
@@ -168,6 +165,13 @@ class Crew:
             self._line.extendleft(reversed(worker.handed.values()))
         if self._vain >= VAIN_HIRES_MAX:
             self._give_up()
+
+    def _blame(self, worker: WarmWorker, gone: Gone) -> None:
+        culprit = worker.handed.pop(gone.run, None) if gone.run is not None else None
+        if culprit is not None:
+            self._floor.ended(culprit, self._verdict(worker, culprit, gone))
+        elif not worker.useful and not worker.dismissed:
+            self._vain += 1
 
     # Handing out.
 
@@ -210,7 +214,8 @@ class Crew:
         worker.pipe.send(b"".join(frames))
 
     def _call(self, held: Held) -> Call:
-        function, lease = cast("Function", held.work), held.lease
+        function, lease = held.work, held.lease
+        assert isinstance(function, Function), "programs have another line"
         held.room = room = Room(self._work, held.run)
         if held.inputs is not None or lease.checkpoint is not None:
             room.furnish(lease, held.inputs)
