@@ -21,6 +21,26 @@ from taskyard.bot.intake import Intake
 #: A slow machine is no fault; a wait that takes this long is.
 DEADLINE_S = 60.0
 FAR = 1_000_000.0
+WITHOUT = "import os; del os.{}; from taskyard.bot.runner import main; main()"
+
+#: Leaves a process in a session of its own that has nothing to do with this one any more, and names it.
+DAEMON = """
+import os, sys, time
+gone, held = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    daemon = os.fork()
+    if daemon == 0 and "quiet" in sys.argv:
+        os.execve("/bin/sleep", ["sleep", "1000"], {})
+    if daemon == 0:
+        os.close(held)
+        time.sleep(1000)
+    print(daemon, flush=True)
+    os._exit(0)
+os.close(held)
+os.read(gone, 1)
+os.wait()
+"""
 
 
 class TestedRunner:
@@ -28,12 +48,14 @@ class TestedRunner:
 
     __test__ = False
 
-    def __init__(self, *options: str, python: tuple[str, ...] = (sys.executable,)) -> None:
+    def __init__(self, *options: str, without: str = "") -> None:
+        """Start it; `without` names something of `os` that its system is not to have."""
         self.marker = f"test-{uuid4().hex}"
+        program = ["-c", WITHOUT.format(without)] if without else ["-m", "taskyard.bot.runner"]
         self.end, other = socket.socketpair()
         with other:
             self.process = subprocess.Popen(
-                [*python, "-m", "taskyard.bot.runner", "--fd", str(other.fileno()), *options],
+                [sys.executable, *program, "--fd", str(other.fileno()), *options],
                 pass_fds=[other.fileno()],
                 env={**os.environ, "TASKYARD_BOT": self.marker},
             )
@@ -65,7 +87,7 @@ class TestedRunner:
         deadline = time.monotonic() + DEADLINE_S
         while not enough():
             left = deadline - time.monotonic()
-            assert left > 0, f"waited in vain; heard {self.said[-5:]}"
+            assert left > 0, f"waited in vain; heard {[type(one).__name__ for one in self.said[-9:]]}"
             if select.select([self.end], [], [], left)[0]:
                 body, descriptors, _, _ = socket.recv_fds(self.end, 131_072, 16)
                 assert body, "the runner is gone"

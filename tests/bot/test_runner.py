@@ -8,29 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.frames import Ended, Hold, Stop
-from tests.bot.running import FAR, TestedRunner, let_pass, lives, python, wait_for_end, wait_until_stopped
+from taskyard.bot.frames import Dismiss, Ended, Gone, Hire, Hold, Stop
+from tests.bot.running import DAEMON, FAR, TestedRunner, let_pass, lives, python, wait_for_end, wait_until_stopped
 
 #: Says that it is there, and lets no polite signal end it.
 STUBBORN = "trap '' TERM; echo here; while :; do sleep 1000; done"
-#: Leaves a process in a session of its own that has nothing to do with this one any more, and names it.
-DAEMON = """
-import os, sys, time
-gone, held = os.pipe()
-if os.fork() == 0:
-    os.setsid()
-    daemon = os.fork()
-    if daemon == 0 and "quiet" in sys.argv:
-        os.execve("/bin/sleep", ["sleep", "1000"], {})
-    if daemon == 0:
-        os.close(held)
-        time.sleep(1000)
-    print(daemon, flush=True)
-    os._exit(0)
-os.close(held)
-os.read(gone, 1)
-os.wait()
-"""
 
 
 @pytest.fixture
@@ -197,24 +179,6 @@ def test_background_processes_end_with_their_run_and_cannot_hold_its_pipe(runner
     assert not lives(int(runner.printed(1)))
 
 
-@pytest.mark.parametrize("kind", ["plain", "quiet"])
-def test_a_daemon_that_left_its_session_ends_with_its_run(runner: TestedRunner, kind: str) -> None:
-    runner.start(1, *python(DAEMON, kind))
-    assert outcome(runner.ended(1)) == (0, None)
-    assert not lives(int(runner.printed(1)))
-
-
-def test_the_daemon_of_a_run_that_goes_on_is_left_alone(runner: TestedRunner) -> None:
-    runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"))
-    daemon = int(runner.hear_print(1, b"on").split()[0])
-    runner.start(2, "/bin/true")
-    runner.ended(2)
-    assert lives(daemon)
-    runner.tell(Stop(1))
-    runner.ended(1)
-    assert not lives(daemon)
-
-
 def test_the_end_of_an_agent_is_the_end_of_its_runs(runner: TestedRunner) -> None:
     runner.start(1, "/bin/sh", "-c", STUBBORN, grace_s=FAR, timeout_s=FAR)
     runner.start(2, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"))
@@ -260,6 +224,22 @@ def test_what_ended_by_itself_while_the_runner_was_stopped_was_ended_by_nobody(r
     let_pass(until)
     os.kill(runner.process.pid, signal.SIGCONT)
     assert outcome(runner.ended(1)) == (6, None)
+
+
+@pytest.mark.parametrize("without", ["posix_spawn", "waitid", "memfd_create", "pidfd_open"])
+def test_a_system_that_lacks_something_runs_all_the_same(without: str) -> None:
+    with TestedRunner(without=without) as runner:
+        runner.start(1, "sh", "-c", "sleep 1000 & echo $!; exit 4")
+        runner.start(2, "no-such-program")
+        runner.start(3, "sleep", "1000", until=time.monotonic() + 0.2)
+        runner.start(4, "sleep", "1000", timeout_s=0.2, grace_s=FAR)
+        ends = [outcome(runner.ended(run)) for run in (1, 2, 3, 4)]
+        assert ends == [(4, None), (127, "not_started"), (-9, "lease_over"), (-15, "timed_out")]
+        assert not lives(int(runner.printed(1)))
+        runner.tell(Hire(1))
+        runner.hired(1)
+        runner.tell(Dismiss(1))
+        assert runner.gone(1) == Gone(1, -9, "dismissed")
 
 
 def test_signals_to_the_whole_bot_do_not_end_the_runner(runner: TestedRunner) -> None:

@@ -182,6 +182,10 @@ def test_much_output_comes_complete_and_in_order(worker: TestedWorker) -> None:
     assert worker.said(1) == b"".join(b"%09d\n" % line for line in range(500_000))
 
 
+def test_a_result_larger_than_what_is_kept_before_it_is_sent_comes_whole(worker: TestedWorker) -> None:
+    assert worker.call("large", 3_000_000, result_max=4_000_000) == "x" * 3_000_000
+
+
 def test_output_and_earlier_answers_come_while_a_call_still_runs(worker: TestedWorker, tmp_path: Path) -> None:
     worker.send(called(1, "nothing"), called(2, "talk_and_wait", str(tmp_path / "go")))
     worker.hear(lambda: worker.said(2) == b"here\n")

@@ -39,12 +39,13 @@ class Ward:
 class Run(Ward):
     """One attempt of a task."""
 
-    __slots__ = ("ended", "keep")
+    __slots__ = ("ended", "heard", "keep")
 
     def __init__(self, start: Start, now: float) -> None:
         watch = Watch(now, start.until, start.timeout_s, start.silence_s, start.grace_s)
         super().__init__(start.run, str(start.run), watch, now)
         self.keep = start.keep
+        self.heard = False  # it is listened to
         self.ended = now
 
     def end(self, how: Exit, now: float) -> None:
