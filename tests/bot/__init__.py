@@ -1,1 +1,1 @@
-"""Bots: what they run, and what they say of it."""
+"""Tests of what runs on machines."""

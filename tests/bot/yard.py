@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,6 +63,8 @@ class Yard:
     def add(self, payload: dict[str, Any], **more: Any) -> str:
         """Put a task in the line, and give its id."""
         task = f"{next(self.numbers):032x}"
+        if "inputs" in more:
+            more["inputs"] = msgspec.Raw(msgspec.json.encode(more["inputs"]))
         fields = {"attempt": 1, "fence": 7, "lease_ms": self.lease_ms, "graph": "g" * 32, "label": "it", **more}
         lease = Lease(task=task, payload=msgspec.Raw(msgspec.json.encode(payload)), token=f"word-{task}", **fields)
         with self.changed:
@@ -165,7 +168,8 @@ class Yard:
         while not self.line and time.monotonic() < deadline and poll.want and not self._is_draining(poll.bot):
             await asyncio.sleep(0.001)
         with self.changed:
-            leases, self.line[:] = self.line[: poll.want], self.line[poll.want :]
+            want = 0 if self._is_draining(poll.bot) else poll.want
+            leases, self.line[:] = self.line[:want], self.line[want:]
             if poll.want:
                 self.given[poll.poll] = leases
             self.changed.notify_all()
@@ -201,8 +205,10 @@ class Bot:
         fields = {"url": yard.url, "token": TOKEN, "name": "b1", "slots": 2, "state": str(state), **more}
         env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "HIDDEN": "not for tasks"}
         argument = base64.b64encode(msgspec.json.encode(fields)).decode()
+        # A file, for a pipe would be held open by whatever outlives the bot.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
         self.program = subprocess.Popen(
-            [sys.executable, "-m", "tests.bot.a_bot", argument], env=env, cwd=ROOT, stderr=subprocess.PIPE
+            [sys.executable, "-m", "tests.bot.a_bot", argument], env=env, cwd=ROOT, stderr=self._said
         )
 
     def end(self, by: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
@@ -212,8 +218,20 @@ class Bot:
 
     def ended(self) -> tuple[int, str]:
         """Wait for its end."""
-        _, said = self.program.communicate(timeout=DEADLINE_SECONDS)
-        return self.program.returncode, said.decode()
+        return self.program.wait(DEADLINE_SECONDS), self.said()
+
+    def said(self) -> str:
+        """Give what it said."""
+        self._said.seek(0)
+        return self._said.read().decode()
+
+    def close(self) -> None:
+        """Leave nothing of it behind."""
+        if self.program.poll() is None:
+            self.program.kill()
+            self.program.wait()
+        sys.stderr.write(self.said())
+        self._said.close()
 
 
 @contextmanager
@@ -223,7 +241,4 @@ def bot(yard: Yard, state: Path, **more: Any) -> Iterator[Bot]:
     try:
         yield one
     finally:
-        if one.program.poll() is None:
-            one.program.kill()
-        if one.program.stderr is not None and not one.program.stderr.closed:
-            sys.stderr.write(one.program.communicate()[1].decode())
+        one.close()

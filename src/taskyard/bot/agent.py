@@ -11,13 +11,14 @@ import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 from taskyard.bot import remains
 from taskyard.bot.bench import Bench
 from taskyard.bot.config import BotConfig
 from taskyard.bot.desk import Desk
 from taskyard.bot.dialogue import Dialogue
+from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import ToRunner
 from taskyard.bot.introduction import Introduction
 from taskyard.bot.link import Away, Link, Stranger, TurnedAway
@@ -26,7 +27,6 @@ from taskyard.bot.patience import answered
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.runner_link import RunnerLink
 from taskyard.bot.state import InUse, State
-from taskyard.bot.environment import Surroundings
 from taskyard.wire.bots import Goodbye, Lease
 
 #: How often a busy bot looks at its clock, and an idle one.
@@ -58,7 +58,7 @@ async def serve(
     try:
         state = State(config.state)
     except InUse as error:
-        _LOG.error("%s", error)  # noqa: TRY400 - it is a sentence for a person, not a bug
+        _LOG.error("%s", error)
         return 1
     try:
         agent = Agent(config, state, (stop, kill or asyncio.Event(), again or asyncio.Event()))
@@ -70,7 +70,9 @@ async def serve(
 class Agent:
     """One life of a bot."""
 
-    def __init__(self, config: BotConfig, state: State, told: tuple[asyncio.Event, asyncio.Event, asyncio.Event]) -> None:
+    def __init__(
+        self, config: BotConfig, state: State, told: tuple[asyncio.Event, asyncio.Event, asyncio.Event]
+    ) -> None:
         self._config, self._state = config, state
         self._stop, self._kill, self._again = told
         self._introduction = Introduction(config, secrets.token_hex(8))
@@ -81,6 +83,7 @@ class Agent:
         )
         self._runner: RunnerLink | None = None
         self._runners = 0
+        self._busy = asyncio.Event()  # there is something in hand
         self._broken = asyncio.Event()  # this life cannot go on
         self._mending: asyncio.Task[None] | None = None
 
@@ -94,7 +97,7 @@ class Agent:
         try:
             return await self._session()
         except TurnedAway as error:
-            _LOG.error("%s", error)  # noqa: TRY400 - it is a sentence for a person, not a bug
+            _LOG.error("%s", error)
             return error.exit_code
         finally:
             for task in aside:
@@ -109,6 +112,7 @@ class Agent:
         if self._config.once:
             self._dialogue.wishing = False
         self._bench.take(leases, sent)
+        self._busy.set()
 
     def heed(self, consequences: Consequences) -> None:
         """Hold, stop or give up attempts."""
@@ -117,7 +121,7 @@ class Agent:
     # The course of a life.
 
     async def _session(self) -> int:
-        begun = await self._unless_told(answered(lambda: self._introduction.hello_once()))
+        begun = await self._unless_told(answered(self._introduction.hello_once))
         if not begun:
             return 0
         _LOG.info("%s is at work, with %d slots", self._config.name, self._config.slots)
@@ -224,12 +228,22 @@ class Agent:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_SECONDS if self._desk.held else IDLE_TICK_SECONDS)
+            if self._desk.held:
+                await asyncio.sleep(TICK_SECONDS)
+            else:
+                await self._some_work()
             if self._desk.held:
                 self._bench.tick(time.monotonic())
                 self._dialogue.nudge()
             if self._introduction.has_changed():
                 self._again.set()
+
+    async def _some_work(self) -> None:
+        """Wait for work, but not for ever."""
+        self._busy.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_TICK_SECONDS):
+                await self._busy.wait()
 
     async def _look_anew(self) -> None:
         while True:
@@ -240,7 +254,7 @@ class Agent:
     async def _unless_told(self, what: Awaitable[object], *also: asyncio.Event) -> bool:
         """Wait for something; False when the bot is told to end before."""
         told = also or (self._stop, self._kill)
-        task = asyncio.ensure_future(what)
+        task: asyncio.Future[object] = asyncio.ensure_future(what)
         await self._first(_ended(task), *(event.wait() for event in told))
         if task.done():
             task.result()
@@ -252,7 +266,10 @@ class Agent:
         """Wait for whatever comes first; a talk that broke is raised."""
         tasks = [asyncio.ensure_future(one) for one in ones]
         try:
-            await asyncio.wait([*tasks, self._dialogue.broken], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                cast("list[asyncio.Future[object]]", [*tasks, self._dialogue.broken]),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
         finally:
             for task in tasks:
                 task.cancel()

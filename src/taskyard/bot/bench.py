@@ -13,6 +13,7 @@ from collections.abc import Callable
 from taskyard.bot.config import BotConfig
 from taskyard.bot.crew import Crew
 from taskyard.bot.desk import Desk, Held, failed, lost
+from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, ToAgent, ToRunner
 from taskyard.bot.inputs import InputsMissing, fetch_inputs
 from taskyard.bot.kinds import Function, Program, Unfit, work_of
@@ -20,7 +21,6 @@ from taskyard.bot.parcel import Consequences
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.programs import NOT_RUNNABLE, Programs
 from taskyard.bot.state import State
-from taskyard.bot.environment import Surroundings
 from taskyard.wire.bots import Lease, Report
 
 
@@ -43,7 +43,7 @@ class Bench:
         self._changed = changed
         surroundings = Surroundings(config)
         self._programs = Programs(state.work, surroundings, desk, tell)
-        self._crew = Crew(state.work, config.url, appetite, tell, self)
+        self._crew = Crew(state.work, appetite, tell, self)
         self._paused = False
         self._waiting: deque[Held] = deque()  # programs without a slot
         self._fetching: set[asyncio.Task[None]] = set()
@@ -59,7 +59,9 @@ class Bench:
 
     def heed(self, consequences: Consequences) -> None:
         """Hold, stop or give up attempts."""
-        runs = {one.run: one.until for one in consequences.held_longer if one.run in self._programs.running and one.strict}
+        runs = {
+            one.run: one.until for one in consequences.held_longer if one.run in self._programs.running and one.strict
+        }
         if runs:
             self._tell(Hold(runs=runs))
         if consequences.held_longer:
@@ -177,8 +179,7 @@ class Bench:
             self._fetching.add(task)
             task.add_done_callback(self._fetching.discard)
             return
-        if held.lease.inputs is not None:
-            held.inputs = bytes(held.lease.inputs)
+        held.inputs = bytes(held.lease.inputs) or None
         self._line_up(held)
 
     async def _fetch(self, held: Held) -> None:
@@ -208,5 +209,3 @@ class Bench:
         found = self._programs.end(frame)
         if found is not None:
             self.ended(*found)
-
-

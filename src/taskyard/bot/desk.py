@@ -35,6 +35,7 @@ class Held:
     room: Room | None = None
     spool: Spool | None = None
     loud_since: float | None = None  # when it printed what was not sent yet
+    said: int = 0  # how much of what a call printed was heard
     began: float | None = None
     prepared_ms: int | None = None
     report: Report | None = None  # it has ended, and this is to be told
@@ -149,7 +150,7 @@ def lost(held: Held) -> Report:
 def failed(held: Held, reason: str | None, exit_code: int | None = None, stats: Stats | None = None) -> Report:
     """Say that an attempt failed."""
     lease = held.lease
-    return Report(lease.task, lease.attempt, lease.fence, "fail", reason, exit_code, None, stats)  # type: ignore[arg-type]
+    return Report(lease.task, lease.attempt, lease.fence, "fail", reason, exit_code, stats=stats)  # type: ignore[arg-type]
 
 
 def _renew_at(sent: float, lease_ms: int) -> float:

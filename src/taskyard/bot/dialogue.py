@@ -15,8 +15,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from taskyard.bot.desk import Desk
 from taskyard.bot.config import BotConfig
+from taskyard.bot.desk import Desk
 from taskyard.bot.link import Away, Link, Reply, Stranger
 from taskyard.bot.parcel import Consequences, Parcel, pack, settle
 from taskyard.bot.patience import answered

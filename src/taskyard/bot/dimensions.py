@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 Dimensions = dict[str, list[str]]
 
 #: A file of dimensions that is larger than this is another file.
@@ -31,7 +29,7 @@ def detected() -> Dimensions:
         "arch": [platform.machine()],
         "cpu": _cpu(),
         "cores": [str(usable_cores())],
-        "memory_gb": [str(max(1, round(psutil.virtual_memory().total / _GIB)))],
+        "memory_gb": _memory_gb(),
         "python": [f"{sys.version_info.major}.{sys.version_info.minor}"],
         "hostname": [socket.gethostname()],
         "gpu": _gpus(),
@@ -75,13 +73,19 @@ def usable_cores() -> int:
 
 
 def _os_version() -> list[str]:
-    if sys.platform == "linux":
-        try:
-            release = platform.freedesktop_os_release()
-        except OSError:
-            return [platform.release()]
-        return [f"{release.get('ID', 'linux')}-{release['VERSION_ID']}"] if "VERSION_ID" in release else [release["ID"]]
-    return [platform.mac_ver()[0] or platform.release()]
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:  # another kind of system, or a Linux that does not say
+        return [platform.mac_ver()[0] or platform.release()]
+    return ["-".join(release[part] for part in ("ID", "VERSION_ID") if release.get(part))]
+
+
+def _memory_gb() -> list[str]:
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return []
+    return [str(max(1, round(total / _GIB)))]
 
 
 def _cpu() -> list[str]:

@@ -11,12 +11,13 @@ from taskyard.bot.config import BotConfig
 from taskyard.wire.bots import Lease
 
 #: What programs need to find their way on a machine.
-PASSED_ON: Final = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP TERM PWD LD_LIBRARY_PATH PYTHONPATH VIRTUAL_ENV "
-    "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy "
-    "SYSTEMROOT SYSTEMDRIVE WINDIR PATHEXT COMSPEC USERPROFILE APPDATA LOCALAPPDATA PROGRAMDATA "
-    "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES XDG_RUNTIME_DIR SSH_AUTH_SOCK".split()
-)
+PASSED_ON: Final = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "TERM",
+    "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT",
+    "SYSTEMDRIVE", "WINDIR", "PATHEXT", "COMSPEC", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA",
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR",
+})  # fmt: skip
 
 
 def passed_on(own: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -104,7 +104,8 @@ class Gone(_Frame, frozen=True):
     worker: int
     exit_code: int | None
     why: str | None = None  # dismissed, lease_over, not_started
-    said: bytes = b""  # the last that it printed, and could not tell itself
+    run: int | None = None  # the call that it had in hand
+    told: bytes = b""  # frames that it had ready, and did not come to send; some of them may have come already
 
 
 ToRunner = Start | Hold | Stop | Hire | Dismiss

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from taskyard.bot.spans import span_s
+from taskyard.wire.bots import NOTHING
 
 #: A script stops at its first failing line; what goes on after a failure is what nobody looks at.
 SHELL: Final = ("/bin/sh", "-e")
@@ -49,7 +50,7 @@ class Function:
     """A function to call with JSON arguments."""
 
     name: str  # module:function
-    args: msgspec.Raw | None
+    args: msgspec.Raw  # a list or an object; empty if none were given
     env: dict[str, str]
     cwd: str | None
     limits: Limits
@@ -61,9 +62,9 @@ class _Payload(msgspec.Struct):
     command: list[str] | None = None
     script: str | None = None
     python: str | None = None
-    args: msgspec.Raw | None = None
+    args: msgspec.Raw = NOTHING
     env: dict[str, str] = {}
-    secrets: msgspec.Raw | None = None
+    secrets: dict[str, str] = {}
     cwd: str | None = None
     timeout: str | None = None
     io_timeout: str | None = None
@@ -81,7 +82,7 @@ def work_of(payload: msgspec.Raw) -> Program | Function:
         limits = _limits(read)
     except (msgspec.MsgspecError, ValueError) as error:
         raise Unfit(f"this bot cannot read the payload: {error}") from error
-    if read.secrets is not None and bytes(read.secrets) not in (b"{}", b"null"):
+    if read.secrets:
         raise Unfit("this bot cannot fill in secrets yet")
     if read.python is not None:
         return Function(read.python, read.args, read.env, read.cwd, limits)

@@ -21,6 +21,8 @@ class Line:
         end.setblocking(False)
         self.open = True
         self.backlog = 0  # bytes that the agent has not taken yet
+        self.urgent = False  # some of them should go out now
+        self.blocked = False  # the agent took less than it was sent
         self._end = end
         self._intake = Intake()
         self._said: deque[tuple[bytes, socket.socket | None]] = deque()
@@ -41,7 +43,7 @@ class Line:
             return []
         return self._intake.bodies(chunk)
 
-    def say(self, frame: ToAgent, gift: socket.socket | None = None) -> None:
+    def say(self, frame: ToAgent, gift: socket.socket | None = None, *, urgent: bool = True) -> None:
         """Say it with the next `flush`; a gift is the agent's from then on."""
         if not self.open:
             _close(gift)
@@ -49,14 +51,16 @@ class Line:
         body = packed(frame)
         self._said.append((body, gift))
         self.backlog += len(body)
+        self.urgent = self.urgent or urgent
 
     def flush(self) -> None:
         """Send as much as the agent takes now."""
+        self.urgent = self.blocked = False
         try:
             while self._said:
                 self._send()
         except BlockingIOError:
-            pass
+            self.blocked = True
         except OSError:
             self.close()
 
@@ -66,7 +70,7 @@ class Line:
         for _, gift in self._said:
             _close(gift)
         self._said.clear()
-        self.backlog = 0
+        self.backlog, self.blocked = 0, False
 
     def _send(self) -> None:
         body, gift = self._next()

@@ -65,7 +65,7 @@ def settle(desk: Desk, parcel: Parcel, polled: Polled, sent: float) -> Consequen
     refused = {(one.task, one.attempt) for one in polled.refused}
     for held in parcel.reported:
         desk.drop(held)
-    taken_away = [held for key in refused if (held := desk.held.get(key)) is not None]
+    taken_away = [desk.held[key] for key in refused if key in desk.held]
     for held in taken_away:
         _give_up(desk, held)
     longer, stop = _settle_renewals(desk, polled, sent)

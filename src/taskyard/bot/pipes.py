@@ -10,10 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.bot.frames import FRAME_MAX, LENGTH
+from taskyard.bot.intake import READ_MAX, Intake
 
-#: Larger buffers make the memory of each read anew; this was measured as the best size.
-READ_BYTES: Final = 131_072
 #: How many sockets one message may bring.
 SOCKETS_MAX: Final = 8
 
@@ -35,7 +33,7 @@ class Pipe:
         self._hear = hear
         self._lost = lost
         self._open = True
-        self._in = bytearray()
+        self._intake = Intake()
         self._out = bytearray()
         loop.add_reader(end.fileno(), self._read)
 
@@ -69,7 +67,7 @@ class Pipe:
     def _read(self) -> bool:
         """Read once; False when there was nothing."""
         try:
-            chunk, descriptors, _, _ = socket.recv_fds(self._end, READ_BYTES, SOCKETS_MAX)
+            chunk, descriptors, _, _ = socket.recv_fds(self._end, READ_MAX, SOCKETS_MAX)
         except BlockingIOError:
             return False
         except OSError:
@@ -78,22 +76,9 @@ class Pipe:
         if not chunk:
             self._end_of_it()
             return False
-        self._in += chunk
-        self._hear_whole_frames()
-        return True
-
-    def _hear_whole_frames(self) -> None:
-        start, held = 0, self._in
-        while len(held) - start >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(held, start)
-            assert size <= FRAME_MAX, "a frame has a bound"
-            stop = start + LENGTH.size + size
-            if stop > len(held):
-                break
-            body = bytes(held[start + LENGTH.size : stop])
-            start = stop
+        for body in self._intake.bodies(chunk):
             self._hear(body)
-        del held[:start]
+        return True
 
     def _write(self) -> None:
         del self._out[: self._sent(self._out)]

@@ -65,7 +65,7 @@ class Appetite:
 
     @property
     def low(self) -> int:
-        """How few are left in hand when it is time to report and ask for more: then the next come before the last end."""
+        """How few are left in hand when it is time to tell and ask: the next should come before the last end."""
         target = self.in_hand
         return max(target // 4, self._slots) if target > self._slots else self._slots - 1
 

@@ -48,11 +48,13 @@ class Exit:
 
 
 class Spawner:
-    """Starts processes; keeps the folder to come back to and the nothing that they read from."""
+    """Starts processes; keeps the folder to come back to. From now on there is nothing to read, here and for them."""
 
     def __init__(self) -> None:
         self._home = os.open(".", os.O_RDONLY)
-        self._nothing = os.open(os.devnull, os.O_RDONLY)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
 
     def spawn(self, argv: list[str], env: Mapping[str, str], cwd: str, output: int) -> int:
         """Start a program that prints to `output`, and give its number, which is its session's and group's, too."""
@@ -63,7 +65,7 @@ class Spawner:
         if cwd:
             _enter(cwd)
         try:
-            return (_by_posix_spawn if _HAS_POSIX_SPAWN else _by_popen)(argv, env, self._nothing, output)
+            return (_by_posix_spawn if _HAS_POSIX_SPAWN else _by_popen)(argv, env, output)
         except FileNotFoundError as error:
             raise NotStarted(NOT_FOUND, f"cannot start {argv[0]!r}: there is no such program") from error
         except (OSError, ValueError) as error:
@@ -89,7 +91,10 @@ def reaped(leaders: Container[int]) -> Iterator[tuple[int, Exit]]:
         # Till it is reaped, its number is given to nobody else.
         if pid in leaders:
             signal_group(pid, signal.SIGKILL)
-        found, status, usage = os.wait4(pid, os.WNOHANG)
+        try:
+            found, status, usage = os.wait4(pid, os.WNOHANG)
+        except ChildProcessError:
+            return
         if not found:
             return
         if pid < 0 and found in leaders:
@@ -139,13 +144,12 @@ def _enter(cwd: str) -> None:
         raise NotStarted(NOT_RUNNABLE, f"cannot run in the folder {cwd!r}: {reason}") from error
 
 
-def _by_posix_spawn(argv: list[str], env: Mapping[str, str], nothing: int, output: int) -> int:
+def _by_posix_spawn(argv: list[str], env: Mapping[str, str], output: int) -> int:
     return os.posix_spawn(
         _program(argv[0], env),
         argv,
         env,
         file_actions=[
-            (os.POSIX_SPAWN_DUP2, nothing, 0),
             (os.POSIX_SPAWN_DUP2, output, 1),
             (os.POSIX_SPAWN_DUP2, output, 2),
         ],
@@ -155,20 +159,25 @@ def _by_posix_spawn(argv: list[str], env: Mapping[str, str], nothing: int, outpu
     )
 
 
-def _by_popen(argv: list[str], env: Mapping[str, str], nothing: int, output: int) -> int:
+def _by_popen(argv: list[str], env: Mapping[str, str], output: int) -> int:
     started = subprocess.Popen(  # noqa: S603 - to run what the agent says is the purpose
         argv,
         executable=_program(argv[0], env),
         env=env,
-        stdin=nothing,
         stdout=output,
         stderr=output,
         start_new_session=True,
         close_fds=False,
+        preexec_fn=_expect_signals,  # noqa: PLW1509 - there is no other thread
     )
     # It is reaped with its figures by `reaped`; an object that thinks it still runs would reap it first.
     started.returncode = 0
     return started.pid
+
+
+def _expect_signals() -> None:
+    for one in _EXPECTED:
+        signal.signal(one, signal.SIG_DFL)
 
 
 def _program(name: str, env: Mapping[str, str]) -> str:

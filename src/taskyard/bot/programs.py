@@ -12,11 +12,11 @@ from typing import Final, cast
 import msgspec
 
 from taskyard.bot.desk import Desk, Held, failed, lost
+from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Start, Stop, ToRunner
 from taskyard.bot.kinds import Program, Unfit
 from taskyard.bot.room import Room
 from taskyard.bot.spool import Spool
-from taskyard.bot.environment import Surroundings
 from taskyard.wire.bots import Report, Stats
 
 #: What a shell answers for a command that is there and cannot be run.

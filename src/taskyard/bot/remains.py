@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from taskyard.bot.strays import BOT_MARK
 
@@ -44,7 +44,7 @@ def _marked(marker: str) -> Iterator[psutil.Process]:
 def _has_mark(one: psutil.Process, marker: str) -> bool:
     # Whoever has just ended, or is another user's, says nothing of its environment.
     with suppress(psutil.Error, OSError):
-        return one.environ().get(BOT_MARK) == marker
+        return bool(one.environ().get(BOT_MARK) == marker)
     return False
 
 

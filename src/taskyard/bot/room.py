@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from taskyard.bot.kinds import Unfit
-from taskyard.wire.bots import CHECKPOINT_MAX, PROGRESS_MAX, Lease
+from taskyard.wire.bots import CHECKPOINT_MAX, NOTHING, PROGRESS_MAX, Lease
 
 #: What a task may publish.
 RESULT_MAX: Final = 262_144
@@ -57,11 +57,11 @@ class Room:
             "TASKYARD_PROGRESS": self.file("progress"),
         }
 
-    def result(self) -> msgspec.Raw | None:
-        """Read what the attempt published; Unfit when it is no result."""
+    def result(self) -> msgspec.Raw:
+        """Read what the attempt published, or `NOTHING`; Unfit when it is no result."""
         body = _read(self.file("result"), RESULT_MAX + 1)
         if not body:
-            return None
+            return NOTHING
         if len(body) > RESULT_MAX:
             raise Unfit(f"the result is larger than {RESULT_MAX} bytes; publish where it is instead")
         try:

@@ -9,7 +9,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -49,18 +49,25 @@ class Strays:
         self._suspects: dict[int, set[str]] = {}
         self._listing = _listing() if adopt_orphans() else None
 
-    def kill(self, leaders: Mapping[int, str], live: Collection[str]) -> set[str]:
-        """Kill what belongs to nobody that lives; give the owners of whom something may still be there.
+    def adopted(self, leaders: Container[int]) -> list[int]:
+        """Give the children that are no leaders: each was left by somebody."""
+        if self._listing is None:
+            return []
+        listed = os.pread(self._listing, _LISTING_MAX, 0)
+        # A listing that fills the buffer may end in the middle of a number.
+        whole = listed if len(listed) < _LISTING_MAX else listed.rpartition(b" ")[0]
+        return [pid for text in whole.split() if (pid := int(text)) not in leaders]
 
-        `leaders` names the owner of every session that was started, those that are being buried included.
+    def kill(self, adopted: list[int], sessions: Mapping[int, str], live: Collection[str]) -> set[str]:
+        """Kill those that belong to nobody who lives; give the owners of whom something may still be there.
+
+        `sessions` names the owner of every session that was started, those that are being buried included.
         """
-        adopted = [pid for pid in self._children() if leaders.get(pid) not in live]
-        if self._suspects:
-            self._suspects = {pid: self._suspects[pid] for pid in adopted if pid in self._suspects}
-        return {owner for pid in adopted if (owner := self._killed(pid, leaders, live)) is not None}
+        self._suspects = {pid: self._suspects[pid] for pid in adopted if pid in self._suspects}
+        return {owner for pid in adopted if (owner := self._killed(pid, sessions, live)) is not None}
 
-    def _killed(self, pid: int, leaders: Mapping[int, str], live: Collection[str]) -> str | None:
-        owner = self._owner(pid, leaders)
+    def _killed(self, pid: int, sessions: Mapping[int, str], live: Collection[str]) -> str | None:
+        owner = self._owner(pid, sessions)
         if owner == UNKNOWN:
             suspects = self._suspects.setdefault(pid, set(live))
             if not suspects.isdisjoint(live):
@@ -72,9 +79,9 @@ class Strays:
             os.kill(pid, signal.SIGKILL)
         return owner
 
-    def _owner(self, pid: int, leaders: Mapping[int, str]) -> str:
+    def _owner(self, pid: int, sessions: Mapping[int, str]) -> str:
         with suppress(ProcessLookupError):
-            owner = leaders.get(os.getsid(pid))
+            owner = sessions.get(os.getsid(pid))
             if owner is not None:
                 return owner
         with suppress(OSError):
@@ -82,14 +89,6 @@ class Strays:
                 if entry.startswith(self._mark):
                     return entry[len(self._mark) :].decode(errors="replace")
         return UNKNOWN
-
-    def _children(self) -> list[int]:
-        if self._listing is None:
-            return []
-        listed = os.pread(self._listing, _LISTING_MAX, 0)
-        # A listing that fills the buffer may end in the middle of a number.
-        whole = listed if len(listed) < _LISTING_MAX else listed.rpartition(b" ")[0]
-        return [int(pid) for pid in whole.split()]
 
 
 def _listing() -> int | None:

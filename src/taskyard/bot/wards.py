@@ -7,6 +7,7 @@ from math import inf
 from typing import Final
 
 from taskyard.bot.frames import Start
+from taskyard.bot.papers import Papers
 from taskyard.bot.processes import Exit
 from taskyard.bot.watch import Watch
 
@@ -38,12 +39,13 @@ class Ward:
 class Run(Ward):
     """One attempt of a task."""
 
-    __slots__ = ("ended", "keep")
+    __slots__ = ("ended", "heard", "keep")
 
     def __init__(self, start: Start, now: float) -> None:
         watch = Watch(now, start.until, start.timeout_s, start.silence_s, start.grace_s)
         super().__init__(start.run, str(start.run), watch, now)
         self.keep = start.keep
+        self.heard = False  # it is listened to
         self.ended = now
 
     def end(self, how: Exit, now: float) -> None:
@@ -54,7 +56,8 @@ class Run(Ward):
 class Worker(Ward):
     """A warm worker."""
 
-    __slots__ = ()
+    __slots__ = ("papers",)
 
-    def __init__(self, number: int, now: float) -> None:
+    def __init__(self, number: int, papers: Papers, now: float) -> None:
         super().__init__(number, f"worker-{number}", Watch(now), now)
+        self.papers = papers

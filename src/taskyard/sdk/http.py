@@ -108,7 +108,7 @@ class Connection:
                 )
         except (OSError, TimeoutError) as error:
             raise Unreachable(
-                f"{self._address.authority} does not answer: {error or 'no connection in time'}"
+                f"{self._address.authority} does not answer: {str(error) or 'no connection in time'}"
             ) from error
         self._line = protocol
         return protocol
@@ -138,7 +138,8 @@ class _Line(asyncio.Protocol):
         """Send a request and wait for its answer; a time-out ends the connection, for the answer may come later."""
         if self._transport is None:
             raise _Stale("the connection was closed")
-        self._waiting = waiting = self._loop.create_future()
+        waiting: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting = waiting
         self._heard = False
         self._transport.write(request)
         timer = self._loop.call_later(timeout_s, self._fail, "no answer in time")
@@ -163,7 +164,8 @@ class _Line(asyncio.Protocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:  # noqa: D102
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
         if self._waiting is None:
             self.hang_up()  # nobody asked
             return
@@ -181,15 +183,18 @@ class _Line(asyncio.Protocol):
 
     # What the parser says.
 
-    def on_message_begin(self) -> None:  # noqa: D102
+    def on_message_begin(self) -> None:
+        """An answer begins."""
         self._headers, self._headers_size, self._body, self._size = {}, 0, [], 0
 
-    def on_header(self, name: bytes, value: bytes) -> None:  # noqa: D102
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header."""
         self._headers_size += len(name) + len(value)
         self._bounded(self._headers_size, HEADERS_MAX)
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
-    def on_body(self, body: bytes) -> None:  # noqa: D102
+    def on_body(self, body: bytes) -> None:
+        """Note a part of the body."""
         self._size += len(body)
         self._bounded(self._size, BODY_MAX)
         self._body.append(body)
