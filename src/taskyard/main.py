@@ -5,17 +5,20 @@ Nothing is imported before it is needed, so that `taskyard --version` and a Tab 
 
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from taskyard.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from taskyard.cli.work import Botting, Serving
     from taskyard.core.graph import Fault as GraphFault
     from taskyard.core.graph import Graph
+    from taskyard.engine.engine import Engine
     from taskyard.wire.checkup import Checkup
     from taskyard.wire.faults import Fault
     from taskyard.wire.progress import Outcome, Progress
@@ -60,7 +63,7 @@ def _version() -> str:
 
 
 class Inline:
-    """The work of the commands, done in this process."""
+    """The work of the commands, done in this process: whatever they cannot ask a server for."""
 
     def plan(self, text: bytes, name: str) -> "InlinePlan":
         from taskyard.core.graph import validate  # noqa: PLC0415
@@ -81,6 +84,37 @@ class Inline:
         # Whatever goes wrong is told once, in a line; what the floors below log on the way would only repeat it.
         logging.getLogger().addHandler(logging.NullHandler())
         return visit.mend(database) if repair else visit.look(database)
+
+    def serve(self, wish: "Serving", ready: "Callable[[str, str | None], None]") -> None:
+        from taskyard.engine.engine import Engine  # noqa: PLC0415
+        from taskyard.server import bootstrap, serving, settings  # noqa: PLC0415
+
+        with _told():
+            settings.check_binding(wish.host, wish.authentication)
+            with Engine.open(wish.database) as engine:
+                first = bootstrap.prepare(engine)
+                if wish.admin_token is not None:
+                    _keep_admin_token(engine, wish.admin_token, first)
+                said = settings.Settings(authentication=wish.authentication)
+                serving.run(engine, said, wish.host, wish.port, lambda url: ready(url, first))
+
+    def bot(self, wish: "Botting") -> int:
+        from taskyard.bot.agent import run  # noqa: PLC0415
+        from taskyard.bot.config import BotConfig  # noqa: PLC0415
+
+        with _told():
+            wish.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return run(
+                BotConfig(
+                    url=wish.url,
+                    token=wish.token,
+                    name=wish.name,
+                    slots=wish.slots,
+                    state=wish.state,
+                    dimensions=wish.dimensions,
+                    once=wish.once,
+                )
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +156,48 @@ def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFau
         lines = find_lines(text, {fault.path for fault in of_graph})
         placed = (Fault(fault.message, fault.path, lines.get(fault.path)) for fault in of_graph)
         raise RefusedDocument([*of_text, *placed])
+
+
+@contextmanager
+def _told() -> "Iterator[None]":
+    """Turn what keeps a server or a bot from starting into a line for whoever started it."""
+    from taskyard.cli.work import Unserved  # noqa: PLC0415
+
+    try:
+        yield
+    except _expected() as fault:
+        raise Unserved(str(fault)) from fault
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """Name what says by itself what is wrong. It is asked only when something is."""
+    from taskyard.engine.troubles import Trouble  # noqa: PLC0415
+    from taskyard.server.settings import Exposed  # noqa: PLC0415
+    from taskyard.store.migration import TooNew, TooOld  # noqa: PLC0415
+    from taskyard.store.sessions import Busy, Gone  # noqa: PLC0415
+
+    return (Trouble, TooNew, TooOld, Busy, Gone, Exposed, OSError)
+
+
+def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:
+    """See that a file has a token for everything. Who can open the database may do everything anyway."""
+    from taskyard.cli.profile import write_secret  # noqa: PLC0415
+
+    if first is not None or not file.exists():
+        write_secret(file, f"{first or _another_admin_token(engine)}\n")
+
+
+def _another_admin_token(engine: "Engine") -> str:
+    from taskyard.engine.passage import Passage  # noqa: PLC0415
+    from taskyard.server import tokens  # noqa: PLC0415
+    from taskyard.server.scopes import ADMIN  # noqa: PLC0415
+
+    text, row = tokens.made(tokens.Wish(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
+
+    def act(passage: Passage) -> None:
+        # It may be carried out again, should nobody know whether it was.
+        if not passage.txn.access.find([row.id]):
+            passage.txn.access.add(tokens.columns([row]))
+
+    engine.transact(act)
+    return text

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from taskyard.cli.app import build
 from taskyard.cli.exits import Exit
@@ -112,11 +113,18 @@ def test_every_python_example_in_the_docs_runs(example: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def commands_of(app: App) -> list[str]:
+    return [one for one in app if not one.startswith("-")]
+
+
 def test_every_command_option_and_exit_code_is_in_the_page_of_commands() -> None:
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
     app = build(Inline(), lambda: "")
-    for command in [one for one in app if not one.startswith("-")]:
+    for command in commands_of(app):
         assert f"## `taskyard {command} " in page
-        options = [one for argument in app[command].assemble_argument_collection() for one in argument.names]
+        below = commands_of(app[command])
+        assert [one for one in below if f"`taskyard {command} {one}" not in page] == []
+        arguments = [app[command], *(app[command][one] for one in below)]
+        options = [name for one in arguments for found in one.assemble_argument_collection() for name in found.names]
         assert [one for one in options if one.startswith("-") and f"`{one}" not in page] == []
     assert [code for code in Exit if not re.search(rf"^\| {code.value} \| .+ \|$", page, re.MULTILINE)] == []

@@ -57,6 +57,12 @@ def say_faults(name: str, faults: Iterable[Fault]) -> None:
         talk(f"  {text.harmless(_place(name, fault))}: {text.harmless(fault.message)}")
 
 
+def list_faults(faults: Iterable[tuple[str, str]]) -> None:
+    """List what a server found wrong, each with its place."""
+    for path, message in faults:
+        talk(f"  {text.harmless(path)}: {text.harmless(message)}" if path else f"  {text.harmless(message)}")
+
+
 def say_error(message: str) -> None:
     """Say why something could not be done."""
     talk(f"taskyard: {text.harmless(message)}")

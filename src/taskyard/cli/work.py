@@ -1,6 +1,7 @@
 """The work behind the commands, as the commands see it; the composition root brings the real thing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +26,34 @@ class Plan(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How a server is wanted."""
+
+    host: str
+    port: int  # 0: any that is free
+    database: str
+    authentication: bool
+    admin_token: Path | None  # a file that has a token for everything, or is going to have one
+
+
+@dataclass(frozen=True, slots=True)
+class Botting:
+    """How a bot is wanted."""
+
+    url: str
+    token: str = field(repr=False)
+    name: str
+    slots: int
+    state: Path
+    dimensions: Mapping[str, list[str]]
+    once: bool
+
+
+class Unserved(Exception):
+    """A server or a bot that cannot be; the text says why, and what helps."""
+
+
 class Work(Protocol):
     """What the commands can have done for them."""
 
@@ -37,4 +66,15 @@ class Work(Protocol):
 
         Raise `Unchecked` when it cannot be looked at. `database` is an address, or the path of a file.
         """
+        ...
+
+    def serve(self, wish: Serving, ready: Callable[[str, str | None], None]) -> None:
+        """Serve until a signal ends it; tell `ready` the address, and the first token if there was none before.
+
+        Raise `Unserved` when that cannot be.
+        """
+        ...
+
+    def bot(self, wish: Botting) -> int:
+        """Be a bot until a signal ends it, and give its exit code; raise `Unserved` when that cannot be."""
         ...

@@ -2,15 +2,29 @@
 
 from taskyard.store.memory import Memory
 from taskyard.store.sessions import Session
-from taskyard.store.verbs import Attempts, Bots, Care, Edges, Events, Graphs, Notes, Passes, Queues, Tasks, Traces
+from taskyard.store.verbs import (
+    Access,
+    Attempts,
+    Bots,
+    Care,
+    Edges,
+    Events,
+    Graphs,
+    Notes,
+    Passes,
+    Queues,
+    Reading,
+    Tasks,
+    Traces,
+)
 
 
 class Txn:
     """One open transaction of either database."""
 
     __slots__ = (
-        "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues", "tasks",
-        "traces",
+        "access", "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues",
+        "reading", "tasks", "traces",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -26,3 +40,5 @@ class Txn:
         self.passes = Passes(session, self.memory)
         self.care = Care(session)
         self.traces = Traces(session)
+        self.access = Access(session)
+        self.reading = Reading(session)

@@ -266,3 +266,49 @@ class Attempts:
     """Every attempt of a task."""
 
     items: list[AttemptView]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A page of labels, each with the id of its task; `next` asks for the page behind it."""
+
+    nameMapping: dict[str, str]  # noqa: N815
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoryItem:
+    """Something that happened to a task (a `signal`), or that a person asked for (an `action`)."""
+
+    at_ms: int
+    signal: str | None = None
+    source: str | None = None
+    target: str | None = None
+    reason: str | None = None
+    attempt: int | None = None
+    bot: str | None = None
+    actor: str | None = None
+    action: str | None = None
+    about: str | None = None  # task or graph
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoryView:
+    """Everything that happened to a task, the oldest first."""
+
+    task: str
+    graph_id: str
+    label: str
+    created_ms: int
+    state: str
+    whole: bool  # whether all of it is told
+    items: list[StoryItem]
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionAggregation:
+    """Which values of which dimensions there are among the bots."""
+
+    dimensions: dict[str, list[str]]
+    bots: int

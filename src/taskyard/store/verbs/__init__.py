@@ -1,10 +1,15 @@
 """The verbs of the store, by what they are about. Each takes and returns sets, and decides nothing."""
 
+from taskyard.store.verbs.access import Access
 from taskyard.store.verbs.care import Care
 from taskyard.store.verbs.fleet import Bots, Queues
 from taskyard.store.verbs.keeping import Events, Notes
 from taskyard.store.verbs.passes import Passes
+from taskyard.store.verbs.reading import Reading
 from taskyard.store.verbs.traces import Traces
 from taskyard.store.verbs.work import Attempts, Edges, Graphs, Tasks
 
-__all__ = ["Attempts", "Bots", "Care", "Edges", "Events", "Graphs", "Notes", "Passes", "Queues", "Tasks", "Traces"]
+__all__ = [
+    "Access", "Attempts", "Bots", "Care", "Edges", "Events", "Graphs", "Notes", "Passes", "Queues", "Reading", "Tasks",
+    "Traces",
+]  # fmt: skip

@@ -1,0 +1,304 @@
+"""A bot's agent: says who is there, takes work, sees it done and reported, and leaves nothing behind.
+
+It is put together here; what to say when is in `dialogue.py`, what runs where in `bench.py`. It starts no task itself:
+if it is killed, the runner ends everything, and the next life of the bot makes sure of that before it takes more.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+
+from taskyard.bot import remains
+from taskyard.bot.bench import Bench
+from taskyard.bot.config import BotConfig
+from taskyard.bot.desk import Desk
+from taskyard.bot.dialogue import Dialogue
+from taskyard.bot.environment import Surroundings
+from taskyard.bot.frames import ToRunner
+from taskyard.bot.introduction import Introduction
+from taskyard.bot.link import Away, Link, Stranger, TurnedAway
+from taskyard.bot.parcel import Consequences
+from taskyard.bot.patience import answered
+from taskyard.bot.prefetch import Appetite
+from taskyard.bot.runner_link import RunnerLink
+from taskyard.bot.state import InUse, State
+from taskyard.wire.bots import Goodbye, Lease
+
+#: How often a busy bot looks at its clock, and an idle one.
+TICK_SECONDS: Final = 0.05
+IDLE_TICK_SECONDS: Final = 1.0
+#: A wish that is parked when the bot wants to end is awaited for so long: the server answers it once it has heard.
+PARKED_SECONDS_MAX: Final = 2.0
+#: How long a bot that was told to end at once tries to say so.
+LAST_WORDS_SECONDS_MAX: Final = 5.0
+#: A runner that dies so often in one life will not live.
+RUNNERS_MAX: Final = 10
+
+_LOG = logging.getLogger("taskyard.bot")
+
+
+def run(config: BotConfig) -> int:
+    """Be a bot until told to end: the first signal lets what runs come to its end, the second does not."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_with_signals(config))
+
+
+async def serve(
+    config: BotConfig,
+    stop: asyncio.Event,
+    kill: asyncio.Event | None = None,
+    again: asyncio.Event | None = None,
+) -> int:
+    """Be a bot until `stop`; `kill` ends what runs, and at `again` the bot looks anew at what it is."""
+    try:
+        state = State(config.state)
+    except InUse as error:
+        _LOG.error("%s", error)
+        return 1
+    try:
+        agent = Agent(config, state, (stop, kill or asyncio.Event(), again or asyncio.Event()))
+        return await agent.live()
+    finally:
+        state.close()
+
+
+class Agent:
+    """One life of a bot."""
+
+    def __init__(
+        self, config: BotConfig, state: State, told: tuple[asyncio.Event, asyncio.Event, asyncio.Event]
+    ) -> None:
+        self._config, self._state = config, state
+        self._stop, self._kill, self._again = told
+        self._introduction = Introduction(config, secrets.token_hex(8))
+        self._desk, self._appetite = Desk(), Appetite(config.slots)
+        self._bench = Bench(config, state, self._desk, self._appetite, self._tell_runner, self._changed)
+        self._dialogue = Dialogue(
+            config, self._introduction.session, self._desk, self._appetite, self, self._introduction.hello
+        )
+        self._runner: RunnerLink | None = None
+        self._runners = 0
+        self._busy = asyncio.Event()  # there is something in hand
+        self._broken = asyncio.Event()  # this life cannot go on
+        self._mending: asyncio.Task[None] | None = None
+
+    async def live(self) -> int:
+        """Live, and say with which code the program should end."""
+        # Only when nothing of the last life is left may its attempts be given again, which hello does.
+        await asyncio.to_thread(remains.clear, self._config.marker)
+        self._state.sweep()
+        self._start_runner()
+        aside = [asyncio.ensure_future(one) for one in (self._tick(), self._look_anew())]
+        try:
+            return await self._session()
+        except TurnedAway as error:
+            _LOG.error("%s", error)
+            return error.exit_code
+        finally:
+            for task in aside:
+                task.cancel()
+            await asyncio.gather(*aside, return_exceptions=True)
+            await self._end()
+
+    # What the server says, by way of the dialogue.
+
+    def take(self, leases: list[Lease], sent: float) -> None:
+        """Run these; a bot that was to take one batch has it now."""
+        if self._config.once:
+            self._dialogue.wishing = False
+        self._bench.take(leases, sent)
+        self._busy.set()
+
+    def heed(self, consequences: Consequences) -> None:
+        """Hold, stop or give up attempts."""
+        self._bench.heed(consequences)
+
+    # The course of a life.
+
+    async def _session(self) -> int:
+        begun = await self._unless_told(answered(self._introduction.hello_once))
+        if not begun:
+            return 0
+        _LOG.info("%s is at work, with %d slots", self._config.name, self._config.slots)
+        self._dialogue.nudge()
+        await self._first(self._stop.wait(), self._kill.wait(), self._batch_done(), self._broken.wait())
+        if self._stop.is_set() and not self._kill.is_set():
+            await self._drain()
+        if self._kill.is_set():
+            await self._kill_all()
+        await self._say_goodbye()
+        return 1 if self._broken.is_set() else 0
+
+    async def _drain(self) -> None:
+        """Take nothing more, and let everything come to its end."""
+        _LOG.info("ending: %d tasks are awaited; another signal ends them", self._desk.unfinished)
+        self._dialogue.wishing = False
+        self._introduction.draining = True
+        if await self._unless_told(answered(self._introduction.hello_once), self._kill):
+            await self._first(self._all_told(), self._kill.wait(), self._broken.wait())
+
+    async def _kill_all(self) -> None:
+        """End everything now, and try to say so."""
+        self._dialogue.wishing = False
+        self._bench.kill_all()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS_MAX):
+                await self._first(self._all_told(), self._broken.wait())
+
+    async def _batch_done(self) -> None:
+        """Come back when the one batch of a bot that takes one is done; else never."""
+        if not self._config.once:
+            await asyncio.Event().wait()
+        while self._dialogue.wishing:
+            await asyncio.sleep(0.02)
+        await self._all_told()
+
+    async def _all_told(self) -> None:
+        """Wait until nothing is in hand and nothing can come any more."""
+        quiet_since = None
+        while quiet_since is None or time.monotonic() - quiet_since < PARKED_SECONDS_MAX:
+            self._dialogue.nudge()
+            if self._desk.held:
+                quiet_since = None
+            elif self._dialogue.quiet:
+                return
+            else:
+                quiet_since = quiet_since or time.monotonic()
+            await asyncio.sleep(0.01)
+
+    async def _say_goodbye(self) -> None:
+        link = Link(self._config)
+        try:
+            await link.goodbye(Goodbye(self._config.name, self._introduction.session))
+        except (Away, Stranger, TurnedAway) as error:
+            _LOG.warning("could not say goodbye: %s", error)
+        finally:
+            link.close()
+
+    async def _end(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        await self._dialogue.close()
+        self._bench.abandon()
+        if self._mending is not None:
+            self._mending.cancel()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            self._bench.kill_all()
+            await runner.close()
+        await asyncio.to_thread(remains.clear, self._config.marker)
+
+    # The runner.
+
+    def _start_runner(self) -> None:
+        self._runners += 1
+        env = Surroundings(self._config).of_runner
+        self._runner = RunnerLink(env, self._bench.hear, self._runner_lost)
+
+    def _tell_runner(self, frame: ToRunner) -> None:
+        if self._runner is not None:
+            self._runner.tell(frame)
+
+    def _runner_lost(self) -> None:
+        if self._runner is not None:
+            self._bench.pause()
+            self._mending = asyncio.ensure_future(self._mend(self._runner))
+
+    async def _mend(self, gone: RunnerLink) -> None:
+        """Clear what a dead runner left, and go on with another."""
+        _LOG.warning("the runner has died; what it ran is lost")
+        await gone.close()
+        await asyncio.to_thread(remains.clear, self._config.marker)
+        self._bench.lose_all()
+        if self._runners >= RUNNERS_MAX:
+            _LOG.error("the runner has died %d times; this bot ends", self._runners)
+            self._broken.set()
+            return
+        self._start_runner()
+        self._bench.resume()
+
+    # What time brings.
+
+    def _changed(self) -> None:
+        self._dialogue.nudge()
+
+    async def _tick(self) -> None:
+        while True:
+            if self._desk.held:
+                await asyncio.sleep(TICK_SECONDS)
+            else:
+                await self._some_work()
+            if self._desk.held:
+                self._bench.tick(time.monotonic())
+                self._dialogue.nudge()
+            if self._introduction.has_changed():
+                self._again.set()
+
+    async def _some_work(self) -> None:
+        """Wait for work, but not for ever."""
+        self._busy.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_TICK_SECONDS):
+                await self._busy.wait()
+
+    async def _look_anew(self) -> None:
+        while True:
+            await self._again.wait()
+            self._again.clear()
+            await answered(self._introduction.hello_once)
+
+    async def _unless_told(self, what: Awaitable[object], *also: asyncio.Event) -> bool:
+        """Wait for something; False when the bot is told to end before."""
+        told = also or (self._stop, self._kill)
+        task: asyncio.Future[object] = asyncio.ensure_future(what)
+        await self._first(_ended(task), *(event.wait() for event in told))
+        if task.done():
+            task.result()
+            return True
+        task.cancel()
+        return False
+
+    async def _first(self, *ones: Awaitable[object]) -> None:
+        """Wait for whatever comes first; a talk that broke is raised."""
+        tasks = [asyncio.ensure_future(one) for one in ones]
+        try:
+            await asyncio.wait(
+                cast("list[asyncio.Future[object]]", [*tasks, self._dialogue.broken]),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if self._dialogue.broken.done():
+            self._dialogue.broken.result()
+
+
+async def _ended(task: "asyncio.Future[object]") -> None:
+    await asyncio.wait([task])
+
+
+async def _with_signals(config: BotConfig) -> int:
+    stop, kill, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def told() -> None:
+        (kill if stop.is_set() else stop).set()
+
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, told)
+    loop.add_signal_handler(signal.SIGHUP, again.set)
+    return await serve(config, stop, kill, again)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Choose the faster loop where it is there."""
+    try:
+        import uvloop  # noqa: PLC0415 - it is not there on every system
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,211 @@
+"""Runs what is in hand, at most so many at a time as there are slots: programs by the runner, functions in workers.
+
+It is where the server's wishes and the runner's news meet; who talks with the server is told by `changed` that there is
+something to tell. It has no connection of its own, but for inputs that are too large to come along.
+"""
+
+import asyncio
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+
+from taskyard.bot.config import BotConfig
+from taskyard.bot.crew import Crew
+from taskyard.bot.desk import Desk, Held, failed, lost
+from taskyard.bot.environment import Surroundings
+from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, ToAgent, ToRunner
+from taskyard.bot.inputs import InputsMissing, fetch_inputs
+from taskyard.bot.kinds import Function, Program, Unfit, work_of
+from taskyard.bot.parcel import Consequences
+from taskyard.bot.prefetch import Appetite
+from taskyard.bot.programs import NOT_RUNNABLE, Programs
+from taskyard.bot.state import State
+from taskyard.wire.bots import Lease, Report
+
+
+class Bench:
+    """The slots, and the line before them."""
+
+    def __init__(
+        self,
+        config: BotConfig,
+        state: State,
+        desk: Desk,
+        appetite: Appetite,
+        tell: Callable[[ToRunner], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._desk = desk
+        self._appetite = appetite
+        self._tell = tell
+        self._changed = changed
+        surroundings = Surroundings(config)
+        self._programs = Programs(state.work, surroundings, desk, tell)
+        self._crew = Crew(state.work, appetite, tell, self)
+        self._paused = False
+        self._waiting: deque[Held] = deque()  # programs without a slot
+        self._fetching: set[asyncio.Task[None]] = set()
+
+    # What the server says.
+
+    def take(self, leases: list[Lease], sent: float) -> None:
+        """Run these, as slots become free."""
+        for lease in leases:
+            if (lease.task, lease.attempt) not in self._desk.held:
+                self._receive(self._desk.take(lease, sent))
+        self.fill()
+
+    def heed(self, consequences: Consequences) -> None:
+        """Hold, stop or give up attempts."""
+        runs = {
+            one.run: one.until for one in consequences.held_longer if one.run in self._programs.running and one.strict
+        }
+        if runs:
+            self._tell(Hold(runs=runs))
+        if consequences.held_longer:
+            self._crew.hold()
+        for held in (*consequences.stop, *consequences.taken_away):
+            self.stop(held, "stop")
+
+    def stop(self, held: Held, why: str) -> None:
+        """End an attempt: `stop` because a person wants it, `lose` because this bot ends."""
+        held.stopping = held.stopping or why
+        if held.report is not None:
+            return
+        if held.run in self._programs.running:
+            self._programs.stop(held)
+        elif held in self._waiting:
+            self._waiting.remove(held)
+            self.ended(held, lost(held) if why == "lose" else failed(held, None))
+        elif isinstance(held.work, Function):
+            self._crew.stop(held, why)
+
+    # What the runner says.
+
+    def hear(self, frame: ToAgent, end: socket.socket | None) -> None:
+        """Do what follows from it."""
+        match frame:
+            case Printed(run, body):
+                held = self._programs.running.get(run)
+                if held is not None:
+                    self.print(held, body)
+            case Ended():
+                self._end_program(frame)
+            case Hired(worker, _):
+                assert end is not None, "a worker comes with a socket"
+                self._crew.welcome(worker, end)
+            case Gone():
+                self._crew.bury(frame)
+        self.fill()
+
+    def pause(self) -> None:
+        """Start nothing: there is no runner."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """There is a runner again."""
+        self._paused = False
+        self.fill()
+
+    def lose_all(self) -> None:
+        """The runner is gone, and with it everything that ran."""
+        for held in list(self._programs.running.values()):
+            self.ended(held, lost(held))
+        self._programs.running.clear()
+        self._crew.lose_all()
+
+    # What time brings.
+
+    def tick(self, now: float) -> None:
+        """End what has gone on for too long, where the runner does not."""
+        self._crew.tick(now)
+        for held in [one for one in self._waiting if one.strict and now >= one.until]:
+            self._waiting.remove(held)
+            self.ended(held, lost(held))
+
+    def kill_all(self) -> None:
+        """End everything at once, without grace, and lose it."""
+        for held in self._desk:
+            held.stopping = held.stopping or "lose"
+        for held in list(self._waiting):
+            self.stop(held, "lose")
+        if self._programs.running:
+            # A lease that is over ends a run without any grace.
+            self._tell(Hold(runs=dict.fromkeys(self._programs.running, time.monotonic())))
+        self._crew.kill_all()
+
+    def abandon(self) -> None:
+        """Stop waiting for inputs: this bot ends."""
+        for task in self._fetching:
+            task.cancel()
+
+    # What attempts do.
+
+    def print(self, held: Held, body: str | bytes) -> None:
+        """Note what one printed; while it runs, its output goes out with the next request, or soon by itself."""
+        self._programs.print(held, body)
+
+    def ended(self, held: Held, report: Report) -> None:
+        """Note how one ended."""
+        self._desk.end(held, report)
+        self._changed()
+
+    def fill(self) -> None:
+        """Start what there is a slot for."""
+        if self._paused:
+            return
+        while self._waiting and self._free > 0:
+            held = self._waiting.popleft()
+            report = self._programs.start(held)
+            if report is not None:
+                self.ended(held, report)
+        self._crew.work(self._free)
+
+    @property
+    def _free(self) -> int:
+        return self._config.slots - len(self._programs.running) - self._crew.busy
+
+    def _receive(self, held: Held) -> None:
+        """Find out what to do for an attempt, and put it in line."""
+        try:
+            held.work = work_of(held.lease.payload)
+        except Unfit as error:
+            self._refuse(held, str(error))
+            return
+        if held.lease.inputs_apart:
+            task = asyncio.get_running_loop().create_task(self._fetch(held))
+            self._fetching.add(task)
+            task.add_done_callback(self._fetching.discard)
+            return
+        held.inputs = bytes(held.lease.inputs) or None
+        self._line_up(held)
+
+    async def _fetch(self, held: Held) -> None:
+        try:
+            held.inputs = await fetch_inputs(self._config.url, held.lease.task, held.lease.token)
+        except InputsMissing as error:
+            self._refuse(held, str(error))
+            return
+        if held.stopping or not held.ours:
+            self.ended(held, lost(held) if held.stopping == "lose" else failed(held, None))
+            return
+        self._line_up(held)
+        self.fill()
+
+    def _line_up(self, held: Held) -> None:
+        if isinstance(held.work, Program):
+            self._waiting.append(held)
+        else:
+            self._crew.line_up(held)
+
+    def _refuse(self, held: Held, why: str) -> None:
+        self.print(held, f"taskyard: {why}\n")
+        self.ended(held, failed(held, "exit_code", NOT_RUNNABLE))
+
+    def _end_program(self, frame: Ended) -> None:
+        self._appetite.process_took(frame.ran_s)
+        found = self._programs.end(frame)
+        if found is not None:
+            self.ended(*found)

@@ -1,0 +1,24 @@
+"""How a bot is set up: by whoever starts it, once. Nothing here is read from anywhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class BotConfig:
+    """Where the server is, who the bot is, how much it runs at once, and where it keeps what it must not forget."""
+
+    url: str
+    token: str = field(repr=False)
+    name: str
+    slots: int
+    state: Path  # a folder of its own: two bots never share one
+    dimensions: Mapping[str, list[str]] = field(default_factory=dict)  # given ones win over detected ones
+    dimensions_file: Path | None = None  # lines of `key=value`; a change of it takes effect at once
+    once: bool = False  # take one batch, and end when it is done
+
+    @property
+    def marker(self) -> str:
+        """What everything that this bot starts carries in its surroundings, over all its lives."""
+        return f"{self.state.resolve()}#{self.name}"

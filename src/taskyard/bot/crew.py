@@ -1,0 +1,314 @@
+"""Warm workers and the calls that wait for them: hired when the first call comes, kept, and handed a little at a time.
+
+A worker that dies takes only the call with it that it was making; those behind it were not begun, and another worker
+makes them. Calls have their time-outs from here, and workers their last moment from the runner.
+"""
+
+import asyncio
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from taskyard.bot import worker_frames
+from taskyard.bot.desk import Held, failed, lost
+from taskyard.bot.environment import identity
+from taskyard.bot.frames import Dismiss, Gone, Hire, Hold, ToRunner
+from taskyard.bot.intake import Intake
+from taskyard.bot.kinds import Function
+from taskyard.bot.pipes import Pipe
+from taskyard.bot.prefetch import Appetite
+from taskyard.bot.room import Room
+from taskyard.bot.warm import WarmWorker
+from taskyard.bot.worker_frames import Call, Leaving, Raised, Returned, Said, Took, packed, read_told
+from taskyard.wire.bots import NOTHING, Report, Stats
+
+#: What a call costs beside the function itself.
+CALL_SECONDS: Final = 0.000_02
+#: A worker whose call goes on for longer than this gets no more behind it.
+SLOW_SECONDS: Final = 0.01
+#: So many workers in a row that end before they answer anything mean that none will.
+VAIN_HIRES_MAX: Final = 5
+NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
+#: A call that took less than this has written no file.
+WRITING_SECONDS: Final = 0.000_02
+
+
+class Floor(Protocol):
+    """Where attempts are known."""
+
+    def print(self, held: Held, body: str | bytes) -> None:
+        """Note what one printed."""
+
+    def ended(self, held: Held, report: Report) -> None:
+        """Note how one ended."""
+
+    def fill(self) -> None:
+        """Start what there is a slot for."""
+
+
+class Crew:
+    """All warm workers of a bot."""
+
+    def __init__(self, work: Path, appetite: Appetite, tell: Callable[[ToRunner], None], floor: Floor) -> None:
+        self._work = work
+        self._appetite = appetite
+        self._tell = tell
+        self._floor = floor
+        self._line: deque[Held] = deque()
+        self._workers: dict[int, WarmWorker] = {}
+        self._hired = 0
+        self._vain = 0
+
+    @property
+    def busy(self) -> int:
+        """How many slots are taken."""
+        return sum(worker.busy for worker in self._workers.values())
+
+    def line_up(self, held: Held) -> None:
+        """Take a call."""
+        assert isinstance(held.work, Function), "programs have another line"
+        self._appetite.meet(held.work.name)
+        self._line.append(held)
+
+    def work(self, free: int) -> None:
+        """Hand out what waits, with so many slots free."""
+        while self._line:
+            idle = [worker for worker in self._workers.values() if worker.usable and not worker.handed]
+            if free > 0 and idle:
+                self._hand(idle[-1], -(-len(self._line) // min(free, len(idle))))
+                free -= 1
+                continue
+            if free > 0:
+                self._hire(min(free, len(self._line)))
+                free = 0
+            if not self._top_up():
+                return
+
+    def stop(self, held: Held, why: str) -> None:
+        """End a call: one that is not begun ends at once, one that is under way takes its worker with it."""
+        if held in self._line:
+            self._line.remove(held)
+            self._floor.ended(held, lost(held) if why == "lose" else failed(held, None))
+        else:
+            self.tick(time.monotonic())
+
+    def hold(self) -> None:
+        """Leases were renewed: tell the runner what follows for workers."""
+        now = time.monotonic()
+        moments = {worker.number: worker.lifetime() for worker in self._workers.values() if worker.news(now)}
+        if moments:
+            self._tell(Hold(workers=moments))
+            for number, moment in moments.items():
+                self._workers[number].told = moment
+
+    def tick(self, now: float) -> None:
+        """End what takes too long, and keep the runner's knowledge fresh."""
+        for worker in self._workers.values():
+            why = "" if worker.dismissed else worker.overdue(now)
+            if why:
+                self._dismiss(worker, why)
+            elif worker.handed and now - worker.since > SLOW_SECONDS:
+                self._appetite.call_took(now - worker.since)
+        for held in [one for one in self._line if one.strict and now >= one.until]:
+            self._line.remove(held)
+            self._floor.ended(held, lost(held))
+        self.hold()
+
+    def kill_all(self) -> None:
+        """End every worker, and lose what it has."""
+        while self._line:
+            held = self._line.popleft()
+            self._floor.ended(held, lost(held))
+        for worker in self._workers.values():
+            self._dismiss(worker, "lose")
+
+    def lose_all(self) -> None:
+        """The runner is gone, and with it every worker. What is in line was not begun."""
+        for worker in self._workers.values():
+            if worker.pipe is not None:
+                worker.pipe.close()
+            for held in worker.handed.values():
+                self._floor.ended(held, lost(held))
+        self._workers.clear()
+
+    def welcome(self, number: int, end: socket.socket) -> None:
+        """A worker is there."""
+        worker = self._workers.get(number)
+        if worker is None:
+            end.close()
+            return
+        loop = asyncio.get_running_loop()
+        worker.pipe = Pipe(loop, end, lambda body: self._hear(worker, body), lambda: self._hang_up(worker))
+
+    def bury(self, gone: Gone) -> None:
+        """A worker has ended: hear what it still had to say, blame the call that it was making, give back the rest."""
+        worker = self._workers.get(gone.worker)
+        if worker is None:
+            return
+        worker.leaving = True
+        if worker.pipe is not None:
+            worker.pipe.drain()
+            worker.pipe.close()
+        for body in Intake().bodies(gone.told) if gone.told else ():
+            self._hear(worker, body)
+        del self._workers[gone.worker]
+        self._blame(worker, gone)
+        if worker.dismissed == "lose" or gone.why == "lease_over":
+            for held in worker.handed.values():
+                self._floor.ended(held, lost(held))
+        else:
+            self._line.extendleft(reversed(worker.handed.values()))
+        if self._vain >= VAIN_HIRES_MAX:
+            self._give_up()
+
+    def _blame(self, worker: WarmWorker, gone: Gone) -> None:
+        culprit = worker.handed.pop(gone.run, None) if gone.run is not None else None
+        if culprit is not None:
+            self._floor.ended(culprit, self._verdict(worker, culprit, gone))
+        elif not worker.useful and not worker.dismissed:
+            self._vain += 1
+
+    # Handing out.
+
+    def _hire(self, wanted: int) -> None:
+        hiring = sum(worker.hiring for worker in self._workers.values())
+        for _ in range(wanted - hiring):
+            self._hired += 1
+            self._workers[self._hired] = WarmWorker(self._hired)
+            self._tell(Hire(self._hired))
+
+    def _top_up(self) -> bool:
+        """Hand more to a worker that is about to have nothing left."""
+        handful, now = self._appetite.handful, time.monotonic()
+        for worker in self._workers.values():
+            if worker.usable and 0 < len(worker.handed) <= handful // 4 and now - worker.since < SLOW_SECONDS:
+                self._hand(worker, handful)
+                return True
+        return False
+
+    def _hand(self, worker: WarmWorker, share: int) -> None:
+        now = time.monotonic()
+        if not worker.handed:
+            worker.since = now
+        frames = []
+        for _ in range(min(self._appetite.handful, share, len(self._line))):
+            held = self._line.popleft()
+            held.began = now
+            held.prepared_ms = round((now - held.taken) * 1000)
+            try:
+                frames.append(packed(self._call(held)))
+            except OSError as error:
+                self._floor.print(held, f"taskyard: {error}\n")
+                self._floor.ended(held, failed(held, "exit_code", 126))
+                continue
+            worker.handed[held.run] = held
+        if worker.news(now):
+            # Before the calls: a worker is never at work for a lease of which the runner knows nothing.
+            self.hold()
+        assert worker.pipe is not None, "only those who are there are handed something"
+        worker.pipe.send(b"".join(frames))
+
+    def _call(self, held: Held) -> Call:
+        function, lease = held.work, held.lease
+        assert isinstance(function, Function), "programs have another line"
+        held.room = room = Room(self._work, held.run)
+        if held.inputs is not None or lease.checkpoint is not None:
+            room.furnish(lease, held.inputs)
+        return Call(
+            run=held.run,
+            function=function.name,
+            args=function.args if bytes(function.args) else NO_ARGUMENTS,
+            env={**function.env, **room.env(), **identity(lease)},
+            cwd=function.cwd or "",
+            inputs=worker_frames.NOTHING if held.inputs is None else msgspec.Raw(held.inputs),
+            checkpoint=lease.checkpoint,
+        )
+
+    # Hearing.
+
+    def _hear(self, worker: WarmWorker, body: bytes) -> None:
+        frame = read_told(body)
+        if isinstance(frame, Leaving):
+            worker.leaving = True
+            return
+        held = worker.handed.get(frame.run)
+        if held is None:
+            return  # it was heard before
+        if isinstance(frame, Said):
+            worker.heard = time.monotonic()
+            self._floor.print(held, frame.body[max(0, held.said - frame.start) :])
+            held.said = max(held.said, frame.start + len(frame.body))
+            return
+        del worker.handed[frame.run]
+        worker.since, worker.useful, self._vain = time.monotonic(), True, 0
+        self._appetite.call_took(frame.took.ran_s + CALL_SECONDS)
+        self._floor.ended(held, self._answer(held, frame))
+        if self._line or not worker.handed:
+            self._floor.fill()
+
+    def _answer(self, held: Held, frame: Returned | Raised) -> Report:
+        lease, stats = held.lease, _stats(held, frame.took)
+        if isinstance(frame, Raised):
+            self._floor.print(held, frame.traceback_text)
+            self._remember(held)
+            if frame.exit_code != 0:
+                return failed(held, "exit_code", frame.exit_code, stats)
+        result = frame.result if isinstance(frame, Returned) and bytes(frame.result) else NOTHING
+        if frame.took.ran_s < WRITING_SECONDS and held.inputs is None and lease.checkpoint is None:
+            held.room = None  # there is nothing to clear
+        return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, result, stats)
+
+    def _hang_up(self, worker: WarmWorker) -> None:
+        """It is about to be gone; the runner says so when nothing of it is left."""
+        worker.leaving = True
+
+    def _verdict(self, worker: WarmWorker, held: Held, gone: Gone) -> Report:
+        self._remember(held)
+        if worker.dismissed == "lose" or gone.why == "lease_over":
+            return lost(held)
+        if worker.dismissed:
+            if worker.blamed != held.run:
+                return lost(held)  # it had only just begun when another was to be ended
+            reason = worker.dismissed if worker.dismissed in ("timed_out", "silent") else "signaled"
+            return failed(held, reason, gone.exit_code)
+        code = gone.exit_code
+        self._floor.print(held, f"taskyard: the worker that made this call has ended: {_how(code)}\n")
+        return failed(held, "signaled" if code is not None and code < 0 else "exit_code", code)
+
+    def _remember(self, held: Held) -> None:
+        checkpoint = held.room.new_checkpoint() if held.room is not None else None
+        if checkpoint is not None:
+            held.memories.append(checkpoint)
+
+    def _dismiss(self, worker: WarmWorker, why: str) -> None:
+        if not worker.dismissed:
+            held = worker.under_way
+            worker.dismissed, worker.blamed = why, held.run if held is not None else None
+            self._tell(Dismiss(worker.number))
+
+    def _give_up(self) -> None:
+        self._vain = 0
+        while self._line:
+            held = self._line.popleft()
+            self._floor.print(held, "taskyard: no warm worker can be started on this bot\n")
+            self._floor.ended(held, failed(held, "exit_code", 126))
+
+
+def _stats(held: Held, took: Took) -> Stats:
+    return Stats(
+        prepared_ms=held.prepared_ms,
+        ran_ms=round(took.ran_s * 1000),
+        cpu_s=took.cpu_s,
+        memory_bytes=took.memory_bytes,
+    )
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "nobody knows how"
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"

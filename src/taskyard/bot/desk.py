@@ -1,0 +1,157 @@
+"""What a bot has in hand: every attempt from its lease until the server has its report.
+
+It says what has to be told, and when; it tells nobody, starts nothing and has no clock.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from taskyard.bot.kinds import Function, Program
+from taskyard.bot.room import Room
+from taskyard.bot.spool import Spool
+from taskyard.wire.bots import Lease, Report, Stats
+
+#: Which part of a lease's span passes before it is renewed: two more tries are left, then.
+RENEW_PART: Final = 1 / 3
+#: Output of what still runs waits so long for a request that goes out anyway.
+OUTPUT_SECONDS: Final = 0.5
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One attempt in hand."""
+
+    lease: Lease
+    run: int  # its number on this bot, never used again
+    taken: float  # when the request was sent that brought it
+    until: float  # when nothing of it may run any more, unless it is renewed
+    renew_at: float
+    work: Program | Function | None = None
+    inputs: bytes | None = None
+    room: Room | None = None
+    spool: Spool | None = None
+    loud_since: float | None = None  # when it printed what was not sent yet
+    said: int = 0  # how much of what a call printed was heard
+    began: float | None = None
+    prepared_ms: int | None = None
+    report: Report | None = None  # it has ended, and this is to be told
+    sending: bool = False  # a request is under way that speaks of it
+    stopping: str = ""  # it was told to end, and why
+    ours: bool = True  # False: the server has taken it away, and wants to hear no more
+    memories: list[bytes] = field(default_factory=list)  # a last checkpoint, until it was told
+
+    @property
+    def key(self) -> Key:
+        """Its name between bot and server."""
+        return self.lease.task, self.lease.attempt
+
+    @property
+    def strict(self) -> bool:
+        """Whether it must not outlive its lease."""
+        return self.lease.disconnect == "strict"
+
+    @property
+    def deadline(self) -> float:
+        """When nothing of it may run any more, whatever is renewed."""
+        return math.inf if self.lease.deadline_ms is None else self.taken + self.lease.deadline_ms / 1000
+
+
+class Desk:
+    """All attempts in hand."""
+
+    def __init__(self) -> None:
+        self.held: dict[Key, Held] = {}
+        self.finished: dict[Key, Held] = {}  # ended, and to be told
+        self.loud: dict[Key, Held] = {}  # with output to be sent
+        self._runs = 0
+        self._renew_at = math.inf
+
+    @property
+    def unfinished(self) -> int:
+        """How many have not ended."""
+        return len(self.held) - len(self.finished)
+
+    def __iter__(self) -> Iterator[Held]:
+        """Give all that are in hand; the desk may change meanwhile."""
+        return iter(list(self.held.values()))
+
+    def take(self, lease: Lease, sent: float) -> Held:
+        """Take an attempt in hand. Its span counts from when the request was sent that brought it."""
+        self._runs += 1
+        held = Held(lease, self._runs, sent, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms))
+        self.held[held.key] = held
+        self._renew_at = min(self._renew_at, held.renew_at)
+        return held
+
+    def renewed(self, held: Held, sent: float, lease_ms: int) -> None:
+        """Let it go on."""
+        held.until = max(held.until, sent + lease_ms / 1000)
+        held.renew_at = _renew_at(sent, lease_ms)
+        self._renew_at = min(self._renew_at, held.renew_at)
+
+    def printed(self, held: Held, spool: Spool, body: bytes, now: float) -> None:
+        """Note what it printed."""
+        held.spool = spool
+        spool.add(body)
+        if spool.pending:
+            held.loud_since = held.loud_since or now
+            self.loud[held.key] = held
+
+    def end(self, held: Held, report: Report) -> None:
+        """Note how it ended; nobody wants to know it if it is not ours any more."""
+        assert held.report is None, "an attempt ends once"
+        held.report = report
+        if held.ours:
+            self.finished[held.key] = held
+        else:
+            self.drop(held)
+
+    def drop(self, held: Held) -> None:
+        """Forget it."""
+        for kept in (self.held, self.finished, self.loud):
+            if kept.get(held.key) is held:
+                del kept[held.key]
+        if held.spool is not None:
+            held.spool.close()
+        if held.room is not None:
+            held.room.clear()
+
+    def due(self, now: float) -> list[Held]:
+        """Give what has to be renewed, and what will have to be soon: one request does for all."""
+        if now < self._renew_at:
+            return []
+        running = [one for one in self.held.values() if one.report is None and one.ours and not one.sending]
+        due = [one for one in running if one.renew_at <= now + (one.until - one.renew_at) / 4]
+        self._renew_at = min((one.renew_at for one in running if one not in due), default=math.inf)
+        return due
+
+    def is_due(self, now: float) -> bool:
+        """Whether something has to be renewed now."""
+        return now >= self._renew_at
+
+    def look_again(self) -> None:
+        """Look for what is due at the next occasion: something that was to be renewed may not have been."""
+        self._renew_at = min((one.renew_at for one in self.held.values() if one.report is None), default=math.inf)
+
+    def is_loud(self, now: float) -> bool:
+        """Whether output has waited long enough."""
+        return any(now - (one.loud_since or now) >= OUTPUT_SECONDS for one in self.loud.values() if not one.sending)
+
+
+def lost(held: Held) -> Report:
+    """Say that an attempt ended without a result and through no fault of its own."""
+    return Report(held.lease.task, held.lease.attempt, held.lease.fence, "lose")
+
+
+def failed(held: Held, reason: str | None, exit_code: int | None = None, stats: Stats | None = None) -> Report:
+    """Say that an attempt failed."""
+    lease = held.lease
+    return Report(lease.task, lease.attempt, lease.fence, "fail", reason, exit_code, stats=stats)  # type: ignore[arg-type]
+
+
+def _renew_at(sent: float, lease_ms: int) -> float:
+    return sent + lease_ms / 1000 * RENEW_PART

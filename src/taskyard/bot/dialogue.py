@@ -1,0 +1,182 @@
+"""What a bot and its server say to each other, and when: as little as often as possible, and nothing late.
+
+There are two connections. A wish for work may be parked on the first; what has to be told meanwhile goes over the
+second. When nothing is parked, what is told and the next wish are one request: a chain of tasks is one request a hop.
+A request that has something to tell never waits for work, so that its answer is here at once. No request is ever taken
+back; one without an answer is repeated, word for word, until it has one.
+"""
+
+import asyncio
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from taskyard.bot.config import BotConfig
+from taskyard.bot.desk import Desk
+from taskyard.bot.link import Away, Link, Reply, Stranger
+from taskyard.bot.parcel import Consequences, Parcel, pack, settle
+from taskyard.bot.patience import answered
+from taskyard.bot.prefetch import Appetite
+from taskyard.wire.bots import WAIT_MAX_MS, Lease, Poll
+
+#: While short tasks run, their ends are awaited for a moment before a wish is parked: most often they come first.
+LINGER_SECONDS: Final = 0.003
+#: Reports of a busy bot are collected, but never for longer than this.
+COLLECT_SECONDS: Final = 0.005
+#: A request that has no answer by then does not hold back what else is to be told.
+SLOW_SECONDS: Final = 1.0
+
+
+class Ears(Protocol):
+    """Who does what the server says."""
+
+    def take(self, leases: list[Lease], sent: float) -> None:
+        """Run these."""
+
+    def heed(self, consequences: Consequences) -> None:
+        """Hold, stop or give up attempts."""
+
+
+class Dialogue:
+    """The talk of one session. `broken` is what ends it: a refusal that no patience mends."""
+
+    def __init__(
+        self,
+        config: BotConfig,
+        session: str,
+        desk: Desk,
+        appetite: Appetite,
+        ears: Ears,
+        hello: Callable[[Link], Awaitable[object]],
+    ) -> None:
+        self.wishing = True  # False: no more work is asked for
+        self.wait_ms = WAIT_MAX_MS
+        self._loop = asyncio.get_running_loop()
+        self.broken: asyncio.Future[None] = self._loop.create_future()
+        self._config, self._session = config, session
+        self._desk, self._appetite = desk, appetite
+        self._ears, self._hello = ears, hello
+        self._links = (Link(config), Link(config))
+        self._under_way: list[asyncio.Task[None] | None] = [None, None]
+        self._parked = False
+        self._asked_at = 0.0  # when the first connection was last used
+        self._polls = 0
+        self._word = secrets.token_hex(4)  # polls of one session never have a name twice
+        self._encoder = msgspec.json.Encoder()
+        self._turn_is_near = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._linger_until = 0.0
+        self._collect_until = math.inf
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way that could bring or lose anything."""
+        return self._under_way == [None, None]
+
+    def nudge(self) -> None:
+        """Something has happened; what that means for the talk is thought about soon, once for all that happens now."""
+        if not self._turn_is_near:
+            self._turn_is_near = True
+            self._loop.call_soon(self._turn)
+
+    async def close(self) -> None:
+        """Say and ask nothing more."""
+        self.wishing = False
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [task for task in self._under_way if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for link in self._links:
+            link.close()
+
+    def _turn(self) -> None:
+        self._turn_is_near = False
+        if self.broken.done():
+            return
+        now = time.monotonic()
+        if self._under_way[0] is None:
+            self._ask_or_tell(now)
+        elif self._under_way[1] is None and (self._parked or now - self._asked_at > SLOW_SECONDS):
+            self._tell_beside(now)
+
+    def _ask_or_tell(self, now: float) -> None:
+        in_hand = self._desk.unfinished
+        if self._must_tell(now) or (self._desk.finished and self._is_ripe(in_hand, now)):
+            parcel = pack(self._desk, now)
+            if parcel:
+                want = max(0, self._appetite.in_hand - in_hand) if self.wishing else 0
+                self._send(0, parcel, want, 0, now)
+                return
+        if self.wishing and in_hand < self._config.slots:
+            if in_hand == 0 or not self._appetite.short or now >= self._linger_until:
+                self._appetite.forget()  # the line was found empty
+                self._send(0, Parcel(), self._config.slots - in_hand, self.wait_ms, now)
+            else:
+                self._come_back(self._linger_until, now)
+
+    def _tell_beside(self, now: float) -> None:
+        if self._desk.finished or self._must_tell(now):
+            parcel = pack(self._desk, now)
+            if parcel:
+                self._send(1, parcel, 0, 0, now)
+
+    def _must_tell(self, now: float) -> bool:
+        return self._desk.is_due(now) or self._desk.is_loud(now)
+
+    def _is_ripe(self, in_hand: int, now: float) -> bool:
+        """Whether reports should go out: little is left to do, or they have waited long enough."""
+        if in_hand <= self._appetite.low or not self.wishing or now >= self._collect_until:
+            return True
+        if self._collect_until == math.inf:
+            self._collect_until = now + COLLECT_SECONDS
+        self._come_back(self._collect_until, now)
+        return False
+
+    def _come_back(self, moment: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0.0, moment - now), self._turn)
+
+    def _send(self, which: int, parcel: Parcel, want: int, wait_ms: int, now: float) -> None:
+        self._polls += 1
+        name = f"{self._word}-{self._polls}" if want else ""
+        says = (parcel.reports, parcel.renewals, parcel.outputs)
+        poll = Poll(self._config.name, self._session, name, want, wait_ms, *says)
+        if which == 0:
+            self._parked, self._asked_at = wait_ms > 0, now
+        self._collect_until = math.inf
+        task = self._loop.create_task(self._exchange(which, parcel, self._encoder.encode(poll), wait_ms))
+        task.add_done_callback(self._look_at)
+        self._under_way[which] = task
+
+    async def _exchange(self, which: int, parcel: Parcel, body: bytes, wait_ms: int) -> None:
+        link = self._links[which]
+        reply = await answered(lambda: self._ask(link, body, wait_ms))
+        self._under_way[which] = None
+        consequences = settle(self._desk, parcel, reply.polled, reply.sent)
+        if consequences:
+            self._ears.heed(consequences)
+        self._linger_until = time.monotonic() + LINGER_SECONDS
+        if reply.polled.leases:
+            self._ears.take(reply.polled.leases, reply.sent)
+        self.nudge()
+
+    async def _ask(self, link: Link, body: bytes, wait_ms: int) -> Reply:
+        try:
+            return await link.poll(body, wait_ms)
+        except Stranger as error:
+            await self._hello(link)
+            raise Away(f"this bot had to introduce itself again: {error}") from error
+
+    def _look_at(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled() or self.broken.done():
+            return
+        error = task.exception()
+        if error is not None:
+            self.broken.set_exception(error)

@@ -1,0 +1,77 @@
+"""How a bot introduces itself: who it is, what its machine is like, and whether it takes work.
+
+It can be said again at any time, with the same session, when something about the bot has changed.
+"""
+
+import logging
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from taskyard.bot import dimensions
+from taskyard.bot.config import BotConfig
+from taskyard.bot.link import Link
+from taskyard.wire.bots import Hello, Welcome
+
+_LOG = logging.getLogger("taskyard.bot")
+
+
+class Introduction:
+    """What one session says of itself."""
+
+    def __init__(self, config: BotConfig, session: str) -> None:
+        self.session = session
+        self.draining = False
+        self._config = config
+        self._read = _stamp(config.dimensions_file)
+        self._from_file: dimensions.Dimensions = {}
+
+    async def hello(self, link: Link) -> Welcome:
+        """Say it over a connection."""
+        hello = Hello(
+            bot=self._config.name,
+            session=self.session,
+            dimensions=self._dimensions(),
+            slots=self._config.slots,
+            draining=self.draining,
+            version=_version(),
+        )
+        return await link.hello(hello)
+
+    async def hello_once(self) -> Welcome:
+        """Say it over a connection of its own."""
+        link = Link(self._config)
+        try:
+            return await self.hello(link)
+        finally:
+            link.close()
+
+    def has_changed(self) -> bool:
+        """Whether the file of dimensions is another than when it was last read."""
+        return _stamp(self._config.dimensions_file) != self._read
+
+    def _dimensions(self) -> dimensions.Dimensions:
+        file = self._config.dimensions_file
+        self._read = _stamp(file)
+        if file is not None:
+            try:
+                self._from_file = dimensions.read_file(file)
+            except (OSError, ValueError) as error:
+                _LOG.warning("the file of dimensions stays as it was read before: %s", error)
+        return dimensions.together(dimensions.detected(), self._from_file, self._config.dimensions)
+
+
+def _stamp(file: Path | None) -> tuple[int, int] | None:
+    if file is None:
+        return None
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _version() -> str:
+    try:
+        return version("taskyard")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,88 @@
+"""How much work a bot should have in hand: about ten milliseconds of it, and never less than one task a slot.
+
+An average that was learnt on short tasks would hoard long ones, so it is forgotten whenever the line was found empty,
+when a function is met that was not met since, and when one task took much longer than the ones before. It only counts;
+it has no clock.
+"""
+
+from typing import Final
+
+#: How much work should be in hand: a few times what an exchange with the server takes.
+AHEAD_SECONDS: Final = 0.010
+#: However short tasks are, no more than this is in hand or asked for at once: others want work, too.
+IN_HAND_MAX: Final = 64
+#: Processes that are shorter than this may have one more each waiting for their slot.
+SHORT_PROCESS_SECONDS: Final = 0.005
+PROCESSES_PER_SLOT: Final = 2
+#: How much of the average the last task is. Two or three tasks of another kind change it.
+LAST_WEIGHT: Final = 0.25
+#: A task that took this many times the average begins a new one.
+SURPRISE: Final = 4.0
+#: Nothing below this is a surprise: the machine itself is that uneven.
+SURPRISE_SECONDS: Final = 0.002
+#: How much one hand-over to a worker should hold.
+HANDFUL_SECONDS: Final = 0.002
+
+
+class Appetite:
+    """What is known about the length of tasks, and what follows from it."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._call_s: float | None = None  # average of calls; None: nothing is known
+        self._process_s: float | None = None
+        self._functions: set[str] = set()
+
+    def forget(self) -> None:
+        """Begin anew: there was nothing left to do, and what comes next may be of any kind."""
+        self._call_s = self._process_s = None
+        self._functions.clear()
+
+    def meet(self, function: str) -> None:
+        """Note that a function will be called; a new one may take any time."""
+        if function not in self._functions:
+            self._functions.add(function)
+            self._call_s = None
+
+    def call_took(self, seconds: float) -> None:
+        """Learn from a call that has ended, or that already goes on for so long."""
+        self._call_s = _learnt(self._call_s, seconds)
+
+    def process_took(self, seconds: float) -> None:
+        """Learn from a process that has ended."""
+        self._process_s = _learnt(self._process_s, seconds)
+
+    @property
+    def in_hand(self) -> int:
+        """How many tasks to have in hand."""
+        if self._process_s is not None:
+            short = self._process_s < SHORT_PROCESS_SECONDS and (self._call_s or 0.0) < SHORT_PROCESS_SECONDS
+            return self._slots * (PROCESSES_PER_SLOT if short else 1)
+        if self._call_s is None:
+            return self._slots
+        ahead = int(AHEAD_SECONDS * self._slots / max(self._call_s, 1e-6))
+        return max(self._slots, min(ahead, IN_HAND_MAX))
+
+    @property
+    def low(self) -> int:
+        """How few are left in hand when it is time to tell and ask: the next should come before the last end."""
+        target = self.in_hand
+        return max(target // 4, self._slots) if target > self._slots else self._slots - 1
+
+    @property
+    def short(self) -> bool:
+        """Whether what runs is likely to end in a moment; not known is taken for yes."""
+        return max(self._call_s or 0.0, self._process_s or 0.0) < SHORT_PROCESS_SECONDS
+
+    @property
+    def handful(self) -> int:
+        """How many calls to hand to a worker at once."""
+        if self._call_s is None:
+            return 1
+        return max(1, min(int(HANDFUL_SECONDS / max(self._call_s, 1e-6)), IN_HAND_MAX))
+
+
+def _learnt(average: float | None, seconds: float) -> float:
+    if average is None or seconds > max(SURPRISE * average, SURPRISE_SECONDS):
+        return seconds
+    return average + LAST_WEIGHT * (seconds - average)

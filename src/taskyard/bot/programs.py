@@ -1,0 +1,143 @@
+"""Attempts that are programs: their place is made ready, the runner is told to start them, and their end is read.
+
+It starts no process itself.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from taskyard.bot.desk import Desk, Held, failed, lost
+from taskyard.bot.environment import Surroundings
+from taskyard.bot.frames import Ended, Start, Stop, ToRunner
+from taskyard.bot.kinds import Program, Unfit
+from taskyard.bot.room import Room
+from taskyard.bot.spool import Spool
+from taskyard.wire.bots import Report, Stats
+
+#: What a shell answers for a command that is there and cannot be run.
+NOT_RUNNABLE: Final = 126
+#: An attempt that may outlive its lease is held for so long: what ends it is its time-out, or the server's word.
+FOR_EVER_SECONDS: Final = 10 * 365 * 86_400.0
+
+
+class Programs:
+    """What runs as a program now; `ended` is called for each that ends."""
+
+    def __init__(self, work: Path, surroundings: Surroundings, desk: Desk, tell: Callable[[ToRunner], None]) -> None:
+        self.running: dict[int, Held] = {}
+        self._work = work
+        self._surroundings = surroundings
+        self._desk = desk
+        self._tell = tell
+
+    def start(self, held: Held) -> Report | None:
+        """Start one, or say how it failed at that."""
+        program, now = cast("Program", held.work), time.monotonic()
+        timeout_s = min(program.limits.timeout_s, held.deadline - now)
+        if timeout_s <= 0:
+            return failed(held, "timed_out")
+        held.room = room = Room(self._work, held.run)
+        try:
+            room.furnish(held.lease, held.inputs, program.script)
+            cwd = _folder(program, room)
+        except OSError as error:
+            self.print(held, f"taskyard: {error}\n")
+            return failed(held, "exit_code", NOT_RUNNABLE)
+        held.began = time.monotonic()
+        held.prepared_ms = round((held.began - held.taken) * 1000)
+        self.running[held.run] = held
+        self._tell(
+            Start(
+                run=held.run,
+                argv=list(program.argv) if program.script is None else [*program.argv, room.file("script")],
+                env=self._surroundings.of(held.lease, room.env(), program.env),
+                cwd=cwd,
+                until=held.until if held.strict else held.began + FOR_EVER_SECONDS,
+                timeout_s=timeout_s,
+                silence_s=program.limits.silence_s,
+                grace_s=program.limits.grace_s,
+                keep=not held.strict,
+            )
+        )
+        return None
+
+    def stop(self, held: Held) -> None:
+        """End one; it has the time that its payload gives it for that."""
+        self._tell(Stop(held.run))
+
+    def print(self, held: Held, text: str | bytes) -> None:
+        """Add to what an attempt printed."""
+        body = text if isinstance(text, bytes) else text.encode(errors="replace")
+        spool = held.spool or Spool(self._work / f"{held.run}.output")
+        self._desk.printed(held, spool, body, time.monotonic())
+
+    def end(self, frame: Ended) -> tuple[Held, Report] | None:
+        """Read how one ended."""
+        held = self.running.pop(frame.run, None)
+        if held is None:
+            return None
+        if frame.note:
+            self.print(held, f"taskyard: {frame.note}\n")
+        report = self._verdict(held, frame)
+        if held.room is not None:
+            self._last_words(held, held.room)
+        return held, _cut(report, held)
+
+    def _verdict(self, held: Held, frame: Ended) -> Report:
+        stats = _stats(held, frame)
+        if frame.why == "lease_over" or held.stopping == "lose":
+            return lost(held)
+        if frame.why in ("timed_out", "silent"):
+            return failed(held, frame.why, frame.exit_code, stats)
+        if frame.exit_code is None or frame.exit_code != 0 or frame.why is not None:
+            reason = "signaled" if (frame.exit_code or 0) < 0 else "exit_code"
+            return failed(held, reason, frame.exit_code, stats)
+        return self._success(held, stats)
+
+    def _success(self, held: Held, stats: Stats) -> Report:
+        assert held.room is not None, "a program has a room"
+        lease = held.lease
+        try:
+            result = held.room.result()
+        except Unfit as error:
+            self.print(held, f"taskyard: {error}\n")
+            return failed(held, None, 0, stats)
+        return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, result, stats)
+
+    def _last_words(self, held: Held, room: Room) -> None:
+        """Take what it wrote for its next attempt, and say what could not be kept of it."""
+        checkpoint = room.new_checkpoint()
+        if checkpoint is not None:
+            held.memories.append(checkpoint)
+        for complaint in room.complaints:
+            self.print(held, f"taskyard: {complaint}\n")
+
+
+def _folder(program: Program, room: Room) -> str:
+    if program.cwd is None:
+        return room.folder
+    if not os.path.isdir(program.cwd):
+        raise NotADirectoryError(f"cwd: there is no folder {program.cwd}")
+    return program.cwd
+
+
+def _stats(held: Held, frame: Ended) -> Stats:
+    return Stats(
+        prepared_ms=held.prepared_ms,
+        ran_ms=round(frame.ran_s * 1000),
+        cpu_s=frame.cpu_s,
+        memory_bytes=frame.memory_bytes,
+        read_bytes=frame.read_bytes,
+        written_bytes=frame.written_bytes,
+    )
+
+
+def _cut(report: Report, held: Held) -> Report:
+    """Say so if not all of the output was kept."""
+    truncated = held.spool is not None and held.spool.truncated
+    return msgspec.structs.replace(report, truncated=True) if truncated else report

@@ -1,0 +1,381 @@
+"""The runner: starts what the agent says, reads what it prints, and sees to it that it ends when it has to.
+
+It is the dead-man's switch. A run that nobody holds any longer is killed by the runner alone, and so is everything when
+the agent is gone, except for runs that may go on without it. An end is told once nothing of a run is left.
+
+One thread and one `select`: whatever it does, it comes back to the clock within a moment. It ignores the signals that
+end programs, since it always ends with its agent. It decides nothing about tasks, and never speaks with a server.
+"""
+
+import argparse
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from math import inf
+from typing import Final
+
+from taskyard.bot import frames, outputs
+from taskyard.bot.frames import Dismiss, Ended, Gone, Hire, Hired, Hold, Printed, Start, Started, Stop, ToRunner
+from taskyard.bot.line import Line
+from taskyard.bot.papers import Papers
+from taskyard.bot.processes import Exit, NotStarted, Spawner, has_ended, reaped, signal_group
+from taskyard.bot.strays import BOT_MARK, UNKNOWN, Strays, marks
+from taskyard.bot.wakes import Wakes
+from taskyard.bot.wards import Run, Ward, Worker
+
+#: How much may wait for the agent before runs are no longer read, and how little before they are again.
+BACKLOG_MAX: Final = 1_048_576
+BACKLOG_LOW: Final = 262_144
+#: How long the word that a run started waits for others to go with, and a run until it is listened to. Most runs that
+#: end sooner print little: that is read at their end, and it saves a fifth of what the runner does for them.
+FRESH_SECONDS: Final = 0.001
+#: How often a burial is looked at, beside whenever something ends.
+BURIAL_LOOK_SECONDS: Final = 0.02
+
+_NOBODY: Final[AbstractSet[str]] = frozenset()
+
+
+class Runner:
+    """All runs and workers of one agent."""
+
+    def __init__(self, end: socket.socket, marker: str, worker_options: Sequence[str] = ()) -> None:
+        self._marker = marker
+        self._worker_options = worker_options
+        self._line = Line(end)
+        self._spawner = Spawner()
+        self._strays = Strays(marker)
+        self._alone = False
+        self._runs: dict[int, Run] = {}
+        self._workers: dict[int, Worker] = {}
+        self._leaders: dict[int, Ward] = {}  # those that live, by process
+        self._burials: list[Ward] = []
+        self._deaf = False
+        self._blocked = False  # something waits until the agent can take it
+        self._wakes = Wakes()
+        self._fresh: list[Run] = []  # those that nobody listens to yet
+        self._fresh_until = inf
+        self._due = inf  # no ward has to be judged before
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._line, selectors.EVENT_READ, self._hear)
+        self._selector.register(self._wakes, selectors.EVENT_READ, self._wake)
+
+    def serve(self) -> None:
+        """Run until the agent is gone and nothing is left."""
+        try:
+            while not self._alone or self._leaders or self._burials:
+                self._turn()
+        finally:
+            # Nothing is left behind by a bug here, either.
+            for pid in self._leaders:
+                signal_group(pid, signal.SIGKILL)
+
+    def _turn(self) -> None:
+        ready = self._selector.select(self._patience())
+        # The clock comes first. This process may have been stopped for long, and what the agent said before that is
+        # no reason to let something live on past its moment.
+        now = time.monotonic()
+        if now >= self._due:
+            self._judge(now)
+        for key, _ in ready:
+            if isinstance(key.data, Run):
+                self._read(key.data)
+            else:
+                key.data()
+        if self._burials:
+            self._bury()
+        if self._fresh and now >= self._fresh_until:
+            self._settle_in()
+        if self._line.urgent or self._line.blocked:
+            self._line.flush()
+        self._mind_the_agent()
+
+    def _patience(self) -> float | None:
+        due = min(self._due, self._fresh_until) if self._fresh else self._due
+        if self._burials:
+            due = min(due, time.monotonic() + BURIAL_LOOK_SECONDS)
+        return None if due == inf else max(0.0, due - time.monotonic())
+
+    # What the agent says.
+
+    def _hear(self) -> None:
+        for body in self._line.heard():
+            self._do(frames.read_for_runner(body))
+
+    def _do(self, frame: ToRunner) -> None:
+        match frame:
+            case Start():
+                self._start(frame)
+            case Hold():
+                self._hold(frame)
+            case Stop():
+                self._stop(frame)
+            case Hire():
+                self._hire(frame)
+            case Dismiss():
+                self._dismiss(frame)
+
+    def _start(self, frame: Start) -> None:
+        run = Run(frame, time.monotonic())
+        try:
+            source, sink = os.pipe()
+        except OSError as error:
+            self._line.say(Ended(frame.run, 126, "not_started", f"no pipe for its output: {error.strerror}"))
+            return
+        try:
+            environment = frame.env | marks(self._marker, run.name)
+            run.pid = self._spawner.spawn(frame.argv, environment, frame.cwd, sink)
+        except NotStarted as error:
+            os.close(source)
+            self._line.say(Ended(frame.run, error.exit_code, "not_started", error.note))
+            return
+        finally:
+            os.close(sink)
+        os.set_blocking(source, False)
+        run.output = source
+        self._runs[run.number] = run
+        self._look_after(run)
+        if not self._fresh:
+            self._fresh_until = run.began + FRESH_SECONDS
+        self._fresh.append(run)
+        self._line.say(Started(run.number, run.pid), urgent=False)
+
+    def _look_after(self, ward: Ward) -> None:
+        self._leaders[ward.pid] = ward
+        self._due = min(self._due, ward.watch.due())
+
+    def _hold(self, frame: Hold) -> None:
+        for number, until in frame.runs.items():
+            self._move_on(self._runs.get(number), until)
+        for number, moment in frame.workers.items():
+            self._move_on(self._workers.get(number), inf if moment is None else moment)
+
+    def _move_on(self, ward: Ward | None, until: float) -> None:
+        if ward is not None:
+            ward.watch.until = until
+            self._due = min(self._due, until)
+
+    def _stop(self, frame: Stop) -> None:
+        run = self._runs.get(frame.run)
+        if run is not None and run.exit is None:
+            self._send(run, run.watch.ask("stopped", time.monotonic()))
+            self._due = min(self._due, run.watch.due())
+
+    def _hire(self, frame: Hire) -> None:
+        try:
+            worker = Worker(frame.worker, Papers(), time.monotonic())
+            theirs = self._begin(worker)
+        except (NotStarted, OSError):
+            self._line.say(Gone(frame.worker, None, "not_started"))
+            return
+        self._workers[worker.number] = worker
+        self._look_after(worker)
+        self._line.say(Hired(worker.number, worker.pid), theirs)
+
+    def _begin(self, worker: Worker) -> socket.socket:
+        """Start a worker; give the agent's end of the socket to it."""
+        papers = worker.papers
+        theirs, own = socket.socketpair()
+        with own:
+            own.set_inheritable(True)
+            os.set_inheritable(papers.journal, True)
+            ends = ["--fd", str(own.fileno()), "--journal", str(papers.journal)]
+            argv = [sys.executable, "-m", "taskyard.bot.worker", *ends, *self._worker_options]
+            environment = os.environ | marks(self._marker, worker.name)
+            try:
+                worker.pid = self._spawner.spawn(argv, environment, "", papers.output)
+            except NotStarted:
+                theirs.close()
+                papers.close()
+                raise
+        # Nothing else may have it: it would see, or break, what this worker says.
+        os.set_inheritable(papers.journal, False)
+        return theirs
+
+    def _dismiss(self, frame: Dismiss) -> None:
+        worker = self._workers.get(frame.worker)
+        if worker is not None and worker.exit is None:
+            self._send(worker, worker.watch.kill("dismissed"))
+
+    # What time and the agent's end bring.
+
+    def _judge(self, now: float) -> None:
+        for ward in self._leaders.values():
+            # What has ended by itself, and only was not looked at yet, was not ended by anybody.
+            if now >= ward.watch.due() and not has_ended(ward.pid):
+                self._send(ward, ward.watch.judge(now))
+        self._due = min((ward.watch.due() for ward in self._leaders.values()), default=inf)
+        if self._due <= now:
+            # Only those that have ended are still due, and their end is about to be seen.
+            self._due = now + BURIAL_LOOK_SECONDS
+
+    def _send(self, ward: Ward, by: signal.Signals | None) -> None:
+        if by is not None:
+            signal_group(ward.pid, by)
+
+    def _mind_the_agent(self) -> None:
+        if not self._line.open and not self._alone:
+            self._go_on_alone()
+        if self._line.blocked is not self._blocked and not self._alone:
+            self._blocked = self._line.blocked
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._blocked else 0)
+            self._selector.modify(self._line, events, self._hear)
+        if self._line.backlog > BACKLOG_MAX and not self._deaf:
+            self._deafen()
+        elif self._line.backlog < BACKLOG_LOW and self._deaf:
+            self._listen_again()
+
+    def _go_on_alone(self) -> None:
+        """The agent is gone: only what may go on without it does, and that to its own time-out."""
+        self._alone = True
+        self._selector.unregister(self._line)
+        for ward in self._leaders.values():
+            if isinstance(ward, Run) and ward.keep:
+                ward.watch.until = inf
+            else:
+                self._send(ward, ward.watch.kill("lease_over"))
+
+    # What runs print.
+
+    def _settle_in(self) -> None:
+        """Listen to the runs that have been there for a moment, and say that they are."""
+        fresh, self._fresh = self._fresh, []
+        for run in fresh:
+            self._listen(run)
+        self._line.urgent = True
+
+    def _listen(self, run: Run) -> None:
+        if self._deaf:
+            run.watch.deafen()
+        elif run.output is not None and not run.heard:
+            self._selector.register(run.output, selectors.EVENT_READ, run)
+            run.heard = True
+
+    def _deafen(self) -> None:
+        """Leave what runs print in their pipes until the agent takes what it was told: nothing gets lost."""
+        self._deaf = True
+        for run in self._runs.values():
+            run.watch.deafen()
+            self._ignore(run)
+
+    def _listen_again(self) -> None:
+        self._deaf = False
+        now = time.monotonic()
+        for run in self._runs.values():
+            run.watch.heard(now)
+            self._due = min(self._due, run.watch.due())
+            self._listen(run)
+
+    def _read(self, run: Run) -> bool:
+        """Tell one piece of what a run printed; say whether there may be more."""
+        if run.output is None:
+            return False
+        try:
+            body = outputs.read(run.output)
+        except BlockingIOError:
+            return False
+        if not body:
+            self._stop_reading(run)
+            return False
+        run.watch.heard(time.monotonic())
+        self._line.say(Printed(run.number, body))
+        return True
+
+    def _stop_reading(self, run: Run) -> None:
+        if run.output is None:
+            return
+        self._ignore(run)
+        os.close(run.output)
+        run.output = None
+
+    def _ignore(self, run: Run) -> None:
+        if run.heard and run.output is not None:
+            self._selector.unregister(run.output)
+            run.heard = False
+
+    # How things end.
+
+    def _wake(self) -> None:
+        self._wakes.drain()
+        now = time.monotonic()
+        for pid, how in reaped(self._leaders):
+            ward = self._leaders.pop(pid, None)
+            if ward is not None:
+                ward.end(how, now)
+                self._burials.append(ward)
+
+    def _bury(self) -> None:
+        """Tell the end of those of whom nothing is left; kill what is."""
+        adopted = self._strays.adopted(self._leaders)
+        left = self._kill_strays(adopted) if adopted else _NOBODY
+        now = time.monotonic()
+        self._burials = [ward for ward in self._burials if not self._buried(ward, left, now)]
+
+    def _kill_strays(self, adopted: list[int]) -> AbstractSet[str]:
+        live = {ward.name for ward in self._leaders.values()}
+        sessions = {ward.pid: ward.name for ward in [*self._burials, *self._leaders.values()]}
+        return self._strays.kill(adopted, sessions, live)
+
+    def _buried(self, ward: Ward, left: AbstractSet[str], now: float) -> bool:
+        if isinstance(ward, Run):
+            self._read_rest(ward)
+        unfinished = ward.name in left or UNKNOWN in left or (isinstance(ward, Run) and ward.output is not None)
+        if unfinished and now < ward.buried_by:
+            return False
+        assert ward.exit is not None, "only what has ended is buried"
+        if isinstance(ward, Run):
+            self._tell_end(ward, ward.exit, "some of its processes cannot be ended" if ward.name in left else "")
+        elif isinstance(ward, Worker):
+            self._tell_gone(ward, ward.exit)
+        return True
+
+    def _read_rest(self, run: Run) -> None:
+        """Read what is in the pipe, though the agent may be behind: it is not more than a pipe can hold."""
+        for _ in range(outputs.REST_PIECES_MAX):
+            if not self._read(run):
+                break
+
+    def _tell_end(self, run: Run, how: Exit, note: str) -> None:
+        self._stop_reading(run)
+        del self._runs[run.number]
+        self._line.say(
+            Ended(
+                run.number,
+                how.code,
+                run.watch.why,
+                note,
+                ran_s=run.ended - run.began,
+                cpu_s=how.cpu_s,
+                memory_bytes=how.memory_bytes,
+                read_bytes=how.read_bytes,
+                written_bytes=how.written_bytes,
+            )
+        )
+
+    def _tell_gone(self, worker: Worker, how: Exit) -> None:
+        del self._workers[worker.number]
+        run, told = worker.papers.read()
+        worker.papers.close()
+        self._line.say(Gone(worker.number, how.code, worker.watch.why, run, told))
+
+
+def main() -> None:
+    """Serve the agent at the other end of an inherited socket."""
+    options = argparse.ArgumentParser(prog="python -m taskyard.bot.runner", description=__doc__)
+    options.add_argument("--fd", type=int, required=True, help="this end of the socket to the agent")
+    options.add_argument("--worker-memory-max", type=int, help="bytes of memory at which a warm worker is replaced")
+    given = options.parse_args()
+    # A terminal or a service sends these to agent and runner alike; what becomes of the runs is for the agent to say.
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, signal.SIG_IGN)
+    limit = [] if given.worker_memory_max is None else ["--memory-max", str(given.worker_memory_max)]
+    os.set_inheritable(given.fd, False)
+    Runner(socket.socket(fileno=given.fd), os.environ.get(BOT_MARK) or str(os.getpid()), limit).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The agent's side of its runner: starts it, speaks with it, and knows when it is gone.
+
+The runner is a process of its own, so that it lives on for the moment that it needs to end everything when the agent
+is killed. It is given nothing but a socket and the surroundings of what it starts.
+"""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from taskyard.bot.frames import Hired, ToAgent, ToRunner, packed, read_for_agent
+from taskyard.bot.pipes import Pipe
+
+#: How long a runner may take to end everything and itself once the agent hangs up.
+END_SECONDS_MAX: Final = 10.0
+
+Hear = Callable[[ToAgent, socket.socket | None], None]
+
+
+class RunnerLink:
+    """A runner, from its start to its end."""
+
+    def __init__(self, env: dict[str, str], hear: Hear, lost: Callable[[], None]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # In a session of its own: what a terminal sends to the agent is not for the runner.
+            self._program = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-m", "taskyard.bot.runner", "--fd", str(theirs.fileno())],
+                env=env,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._tell_agent = hear
+        self._pipe = Pipe(asyncio.get_running_loop(), ours, self._hear, lost)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._program.pid
+
+    def tell(self, *frames: ToRunner) -> None:
+        """Say something; it is dropped when the runner is gone, and `lost` was or will be called."""
+        self._pipe.send(b"".join(packed(frame) for frame in frames))
+
+    async def close(self) -> int:
+        """Hang up and wait until the runner has ended; then nothing of what it started is left."""
+        self._pipe.close()
+        try:
+            return await asyncio.to_thread(self._program.wait, END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._program.kill()
+            return await asyncio.to_thread(self._program.wait)
+
+    def _hear(self, body: bytes) -> None:
+        frame = read_for_agent(body)
+        # Its socket comes with the first byte of the frame that speaks of it, so it is here by now.
+        end = self._pipe.sockets.popleft() if isinstance(frame, Hired) else None
+        self._tell_agent(frame, end)

@@ -1,0 +1,78 @@
+"""One warm worker as the agent sees it: what was handed to it, what it is about to be told, and how long it may live.
+
+Calls are carried out in the order in which they were handed over; the first that is not answered is under way.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from taskyard.bot.desk import Held
+from taskyard.bot.kinds import Function
+from taskyard.bot.pipes import Pipe
+
+#: The runner is told anew how long a worker may live when less than this is left of what it was told: a worker that
+#: makes thousands of calls a second would else have it told as often.
+NEAR_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class WarmWorker:
+    """A worker; without a pipe it is still being hired."""
+
+    number: int
+    pipe: Pipe | None = None
+    handed: dict[int, Held] = field(default_factory=dict)
+    since: float = 0.0  # when the call that is under way began, or printed for the last time
+    heard: float = 0.0
+    told: float | None = None  # how long it may live, as the runner knows it
+    dismissed: str = ""  # why it was told to go: timed_out, silent, stop, lose
+    blamed: int | None = None  # the call because of which
+    leaving: bool = False
+    useful: bool = False  # it has answered a call
+
+    @property
+    def hiring(self) -> bool:
+        """Whether it is not there yet."""
+        return self.pipe is None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it takes a slot."""
+        return bool(self.handed) or self.pipe is None
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls may be handed to it."""
+        return self.pipe is not None and not self.leaving and not self.dismissed
+
+    @property
+    def under_way(self) -> Held | None:
+        """The call that it makes now."""
+        return next(iter(self.handed.values()), None)
+
+    def lifetime(self) -> float | None:
+        """When it must be dead, for the sake of what it has in hand; None if it need not be."""
+        return min((one.until for one in self.handed.values() if one.strict), default=None)
+
+    def news(self, now: float) -> bool:
+        """Whether the runner has to be told another moment than it knows."""
+        wanted = self.lifetime()
+        if wanted == self.told:
+            return False
+        if self.told is None or (wanted is not None and wanted < self.told):
+            return True
+        return self.told - now < NEAR_SECONDS
+
+    def overdue(self, now: float) -> str:
+        """Why the call that is under way has to be ended now: timed_out, silent, stop or lose; empty if it has not."""
+        held = self.under_way
+        if held is None or not isinstance(held.work, Function):
+            return ""
+        if held.stopping:
+            return held.stopping
+        limits = held.work.limits
+        if now >= min(self.since + limits.timeout_s, held.deadline):
+            return "timed_out"
+        if limits.silence_s is not None and now >= max(self.since, self.heard) + limits.silence_s:
+            return "silent"
+        return ""

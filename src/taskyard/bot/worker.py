@@ -1,0 +1,175 @@
+"""A warm worker: calls functions that an agent names, one after another, in a process that is there already.
+
+Everything that a call prints, at the level of the system and so by programs that it starts, too, goes to a file that
+this process tells from. When a call leaves something behind that could touch the next one, the worker says so and ends;
+calls that it had not begun were not begun. It runs no commands, and knows nothing of tasks beyond what a call says.
+"""
+
+import argparse
+import os
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from taskyard.bot import calls, current, outputs
+from taskyard.bot.intake import READ_MAX, Intake
+from taskyard.bot.journal import NOBODY, Journal
+from taskyard.bot.meters import Meters
+from taskyard.bot.strays import die_with_parent
+from taskyard.bot.surroundings import Surroundings
+from taskyard.bot.worker_frames import Call, Leaving, Raised, Returned, Said, Told, packed, read_call
+
+#: Answers wait for each other this long, so that a stream of small calls makes few messages.
+FLUSH_SECONDS: Final = 0.001
+#: How often a call that takes long is looked at for what it printed; answers before it wait no longer, either.
+LOOK_SECONDS: Final = 0.05
+MEMORY_MAX: Final = 1_073_741_824
+
+
+class Teller:
+    """Sends answers and output in order. A thread of its own does so while a call takes its time."""
+
+    def __init__(self, end: socket.socket, journal: Journal, output: int) -> None:
+        self._end = end
+        self._journal = journal
+        self._output = output
+        self._lock = threading.Lock()
+        self._busy = threading.Event()
+        self._flushed_at = time.perf_counter()
+        threading.Thread(target=self._look_after_long_calls, name="taskyard-teller", daemon=True).start()
+
+    def begin(self, run: int) -> None:
+        """A call begins."""
+        self._journal.take(run)
+        if not self._busy.is_set():
+            self._busy.set()
+
+    def finish(self, answer: Told) -> None:
+        """A call ended: tell the rest of what it printed, then the answer."""
+        with self._lock:
+            if self._tell_output():
+                os.ftruncate(self._output, 0)
+            self._keep(packed(answer))
+            self._journal.take(NOBODY)
+            if time.perf_counter() - self._flushed_at > FLUSH_SECONDS:
+                self._flush()
+
+    def rest(self) -> None:
+        """Nothing is in hand: send what is kept."""
+        self._busy.clear()
+        with self._lock:
+            self._flush()
+
+    def leave(self, reason: str) -> None:
+        """Say that this is the end."""
+        with self._lock:
+            self._keep(packed(Leaving(reason)))
+            self._flush()
+
+    def _tell_output(self) -> int:
+        """Tell what the call in hand printed since; give how much it printed in all."""
+        size = os.lseek(self._output, 0, os.SEEK_END)
+        if not size:
+            return 0
+        run, told = self._journal.in_hand()
+        while told < size and (body := os.pread(self._output, READ_MAX, told)):
+            self._keep(packed(Said(run, told, body)))
+            told += len(body)
+            self._journal.take(run, told)
+        outputs.forget(self._output, told)
+        return size
+
+    def _keep(self, frame: bytes) -> None:
+        if self._journal.add(frame):
+            return
+        self._flush()
+        if not self._journal.add(frame):
+            self._end.sendall(frame)
+
+    def _flush(self) -> None:
+        self._flushed_at = time.perf_counter()
+        waiting = self._journal.waiting()
+        if waiting:
+            self._end.sendall(waiting)
+            self._journal.sent()
+
+    def _look_after_long_calls(self) -> None:
+        with suppress(OSError):
+            while self._busy.wait():
+                time.sleep(LOOK_SECONDS)
+                with self._lock:
+                    if self._journal.in_hand()[0] != NOBODY:
+                        self._tell_output()
+                    self._flush()
+
+
+class Worker:
+    """Makes the calls that come."""
+
+    def __init__(self, end: socket.socket, journal: Journal, memory_max: int) -> None:
+        output = os.dup(sys.stdout.fileno())
+        self._end = end
+        self._surroundings = Surroundings(output, memory_max)
+        self._teller = Teller(end, journal, output)
+        self._meters = Meters()
+
+    def serve(self) -> str | None:
+        """Work until the agent is gone, or the worker has to go: then say why."""
+        intake = Intake()
+        while chunk := self._end.recv(READ_MAX):
+            for body in intake.bodies(chunk):
+                reason = self._answer(read_call(body))
+                if reason is not None:
+                    self._teller.leave(reason)
+                    return reason
+            self._teller.rest()
+        return None
+
+    def _answer(self, call: Call) -> str | None:
+        """Make one call; say why there cannot be another, if so."""
+        self._teller.begin(call.run)
+        began = time.perf_counter()
+        answer = self._made(call, began)
+        if self._surroundings.is_elsewhere():
+            os._exit(0)
+        self._surroundings.leave()
+        reason = self._surroundings.spoiled()
+        if reason is None and self._meters.fresh:
+            reason = self._surroundings.filled(self._meters.peak_bytes)
+        self._teller.finish(answer)
+        return reason
+
+    def _made(self, call: Call, began: float) -> Returned | Raised:
+        try:
+            self._surroundings.enter(call.env, call.cwd)
+            current.begin(call)
+            result = calls.outcome(call)
+        except BaseException as error:  # noqa: BLE001 - whatever a call raises is its answer
+            text, exit_code = calls.failure(error)
+            return Raised(call.run, self._meters.read(began), text, exit_code)
+        return Returned(call.run, self._meters.read(began), result)
+
+
+def main() -> NoReturn:
+    """Serve the agent at the other end of an inherited socket."""
+    options = argparse.ArgumentParser(prog="python -m taskyard.bot.worker", description=__doc__)
+    options.add_argument("--fd", type=int, required=True, help="this end of the socket to the agent")
+    options.add_argument("--journal", type=int, help="a file that is shared with the runner")
+    options.add_argument("--memory-max", type=int, default=MEMORY_MAX, help="bytes at which the worker ends")
+    given = options.parse_args()
+    die_with_parent()
+    for file in {given.fd, given.journal} - {None}:
+        os.set_inheritable(file, False)
+    # What is printed is told while a call still runs, and is there when it ends the process.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    with suppress(ConnectionError):
+        Worker(socket.socket(fileno=given.fd), Journal(given.journal), given.memory_max).serve()
+    # Threads that a call left must not keep the process.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Programs of ours that run below another: they end when it ends, however it ends, and never hear its terminal."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+#: How often it is looked whether a child has ended.
+LOOK_SECONDS: Final = 0.05
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def start(arguments: Sequence[str], env: Mapping[str, str], log: Path, *, read: bool) -> subprocess.Popen[bytes]:
+    """Start this program again, with other arguments; what it says goes to a log, or with `read` its stdout to here."""
+    with log.open("ab") as said:
+        return subprocess.Popen(  # noqa: S603 - it is this program, and no shell
+            [sys.executable, "-m", "taskyard", *arguments],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if read else said,
+            stderr=said,
+            # A Ctrl-C is for the parent, which ends its children in their order.
+            start_new_session=True,
+            preexec_fn=_tie(),  # noqa: PLW1509 - the parent has one thread
+        )
+
+
+def stop(children: Sequence[subprocess.Popen[bytes]], within_s: float, hurry: Callable[[], bool]) -> bool:
+    """Ask children to end, wait for them, and kill what is left; say whether all of them ended by themselves."""
+    for child in children:
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+    until = time.monotonic() + within_s
+    while any(child.poll() is None for child in children):
+        if time.monotonic() > until or hurry():
+            break
+        time.sleep(LOOK_SECONDS)
+    late = [child for child in children if child.poll() is None]
+    for child in late:
+        child.kill()
+        child.wait()
+    return not late
+
+
+def _tie() -> Callable[[], None] | None:
+    """Make what ties a child's life to its parent's, where the system can do that."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes  # noqa: PLC0415 - only who has children needs it
+
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

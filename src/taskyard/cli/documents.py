@@ -1,0 +1,39 @@
+"""Graph documents as they are given on a command line: a file, or standard input. What is in them is not judged."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+#: Reading stops here: the longest document that is read, and one byte to see that it is longer.
+READ_BYTES_MAX: Final = 10 * 1024 * 1024 + 1
+
+
+def read(file: str) -> bytes:
+    """Read the text of a document, as far as one is read; raise `OSError`."""
+    if file == "-":
+        return sys.stdin.buffer.read(READ_BYTES_MAX)
+    with Path(file).open("rb") as document:
+        return document.read(READ_BYTES_MAX)
+
+
+def name_of(file: str) -> str:
+    """Name a document in a message."""
+    return "<stdin>" if file == "-" else file
+
+
+def _refuse_option(_: object, file: str) -> None:
+    """Let `-` pass as a file and nothing else that looks like an option."""
+    if file.startswith("-") and file != "-":
+        raise ValueError("There is no such option.")
+
+
+File = Annotated[
+    str,
+    Parameter(
+        allow_leading_hyphen=True,
+        validator=_refuse_option,
+        help="The graph document, YAML or JSON; `-` reads standard input.",
+    ),
+]

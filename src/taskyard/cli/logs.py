@@ -1,0 +1,71 @@
+"""The command `logs`: what a task printed. A pipe gets every byte; a terminal gets text that it does not obey."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from taskyard.cli import reports, text
+from taskyard.cli.exits import Exit
+from taskyard.cli.looking import TaskId
+from taskyard.cli.session import HERE, Server, connected
+
+EXAMPLES: Final = """\
+Examples:
+
+    taskyard logs 00c0ffee12345678               what its last attempt printed
+    taskyard logs -f 00c0ffee12345678            and what it still prints
+    taskyard logs --attempt 1 00c0ffee12345678 > first.log
+"""
+
+#: A line that does not end is shown in pieces of this length.
+LINE_BYTES_MAX: Final = 8_192
+
+
+def logs(
+    task: TaskId,
+    /,
+    *,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", help="Go on until it ends.")] = False,
+    attempt: Annotated[
+        int | None, Parameter(validator=Number(gte=1), help="Which attempt; the last unless told.")
+    ] = None,
+    server: Server = HERE,
+) -> int:
+    """Print what a task printed.
+
+    A pipe or a file gets every byte as it was. On a terminal, what would act
+    on it is left out.
+    """
+    with connected(server) as client:
+        pieces = client.follow(task, attempt=attempt) if follow else iter([client.output(task, attempt=attempt)])
+        write = _show if sys.stdout.isatty() else _pass_on
+        return Exit.OK if reports.delivered(lambda: write(pieces)) else Exit.ERROR
+
+
+def _pass_on(pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+
+def _show(pieces: Iterable[bytes]) -> None:
+    for line in lines_of(pieces):
+        # A lone carriage return starts the line again: a terminal would show only what came last.
+        reports.answer(text.harmless(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]))
+        sys.stdout.flush()
+
+
+def lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut what comes in pieces into lines of a bounded length."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+        while len(rest) > LINE_BYTES_MAX:
+            yield rest[:LINE_BYTES_MAX]
+            rest = rest[LINE_BYTES_MAX:]
+    if rest:
+        yield rest

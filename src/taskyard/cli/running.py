@@ -1,0 +1,100 @@
+"""The command `taskyard run`: a graph to its end, on this machine."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from taskyard.cli import documents, reports, views
+from taskyard.cli.exits import Exit
+from taskyard.cli.work import Plan, Work
+from taskyard.wire.faults import RefusedDocument
+from taskyard.wire.progress import GraphState
+
+#: More processes than any one machine runs well.
+JOBS_MAX: Final = 1_000
+
+EXAMPLES: Final = """\
+Examples:
+
+    taskyard run examples/release.yaml    run a graph and watch it
+    taskyard run --jobs 4 nightly.yaml    at most four tasks at a time
+    taskyard run -o json nightly.yaml     the outcome, for a program
+    taskyard run --logs out nightly.yaml  keep everything that tasks print
+    generate-graph | taskyard run -       a graph from standard input
+"""
+
+_EXITS = {GraphState.FINISHED: Exit.OK, GraphState.CANCELED: Exit.INTERRUPTED}
+
+
+def command(work: Work) -> Callable[..., int]:
+    """Make the command around the work it has done for it."""
+
+    def run(
+        file: documents.File,
+        /,
+        *,
+        jobs: Annotated[
+            int | None,
+            Parameter(
+                name=["--jobs", "-j"],
+                validator=Number(gte=1, lte=JOBS_MAX),
+                help="How many tasks may run at a time; one for each processor unless told.",
+            ),
+        ] = None,
+        output: Annotated[
+            Literal["text", "json"],
+            Parameter(name=["--output", "-o"], help="How the outcome is printed on stdout."),
+        ] = "text",
+        logs: Annotated[
+            Path | None,
+            Parameter(
+                help="A folder for everything that tasks print, a file for each attempt; made if it is not there."
+            ),
+        ] = None,
+    ) -> int:
+        """Run a graph of tasks to its end, on this machine.
+
+        Each task starts in a fresh folder, or in its `cwd`, counted from here.
+        Progress is shown on stderr, the outcome on stdout.
+        Ctrl-C asks what runs to end; a second one kills it.
+        """
+        plan = _plan(work, file)
+        if plan is None or not _made(logs):
+            return Exit.USAGE
+        return _run(plan, jobs or os.cpu_count() or 1, output, logs)
+
+    return run
+
+
+def _plan(work: Work, file: str) -> Plan | None:
+    name = documents.name_of(file)
+    try:
+        return work.plan(documents.read(file), name)
+    except RefusedDocument as refused:
+        reports.say_faults(name, refused.faults)
+    except OSError as error:
+        reports.say_error(f"cannot read {name}: {error.strerror}")
+    return None
+
+
+def _made(folder: Path | None) -> bool:
+    """Make the folder for logs, if one is wanted."""
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reports.say_error(f"cannot keep logs in {folder}: {error.strerror}")
+        return False
+    return True
+
+
+def _run(plan: Plan, jobs: int, output: str, logs: Path | None) -> Exit:
+    with views.choose(plan, jobs) as view:
+        outcome = plan.run(jobs, view.show, logs)
+    give = reports.give_json if output == "json" else reports.give_summary
+    ended = _EXITS.get(outcome.state, Exit.FAILED)
+    return ended if reports.delivered(lambda: give(outcome)) else ended or Exit.ERROR

@@ -1,0 +1,158 @@
+"""The commands that stay: `serve`, a server, and `bot`, which runs tasks for one."""
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from taskyard.cli import profile, reports, text
+from taskyard.cli.exits import Exit
+from taskyard.cli.session import HERE, Server
+from taskyard.cli.work import Botting, Serving, Unserved, Work
+
+SERVE_EXAMPLES: Final = """\
+Examples:
+
+    taskyard serve                                  taskyard.db, in this folder
+    taskyard serve --database postgresql://db/yard  a database that servers share
+    taskyard serve --host 0.0.0.0 --port 80         for other machines
+    taskyard serve --admin-token admin.token        keep a token in a file
+
+The first start prints a token with which all others are made.
+"""
+BOT_EXAMPLES: Final = """\
+Examples:
+
+    TASKYARD_TOKEN=ty_bot_... taskyard bot --url http://yard:8420
+    taskyard bot --slots 4 --dimension gpu=h100 --dimension site=attic
+    taskyard bot --once     run what is there to run, and end
+"""
+SLOTS_MAX: Final = 1_000
+
+Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535), help="Where to listen; 0 takes any free port.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server listens, and where it keeps things."""
+
+    host: Annotated[str, Parameter(help="The address to listen on.")] = "127.0.0.1"
+    port: Port = 8420
+    database: Annotated[
+        str | None, Parameter(help="sqlite:///FILE or postgresql://...; taskyard.db in the data folder unless told.")
+    ] = None
+    data: Annotated[Path, Parameter(help="The folder of the database file; here unless told.")] = Path()
+
+
+HERE_AND_NOW: Final = Place()
+
+
+def serve_command(work: Work) -> Callable[..., int]:
+    """Make `serve` around the work it has done for it."""
+
+    def serve(
+        *,
+        place: Place = HERE_AND_NOW,
+        auth: Annotated[
+            bool, Parameter(negative="--no-auth", help="Ask for tokens; without, only this machine can connect.")
+        ] = True,
+        admin_token: Annotated[
+            Path | None, Parameter(help="A file for a token that may do everything; made if it is not there.")
+        ] = None,
+        output: Annotated[
+            Literal["text", "json"], Parameter(name=["--output", "-o"], help="How the address is printed on stdout.")
+        ] = "text",
+    ) -> int:
+        """Serve graphs and bots until a signal ends it."""
+        database = place.database or f"sqlite:///{place.data / 'taskyard.db'}"
+        wish = Serving(place.host, place.port, database, auth, admin_token)
+        try:
+            work.serve(wish, _ready(output))
+        except Unserved as refusal:
+            reports.say_error(f"cannot serve: {refusal}")
+            return Exit.ERROR
+        return Exit.OK
+
+    return serve
+
+
+def bot_command(work: Work) -> Callable[..., int]:
+    """Make `bot` around the work it has done for it."""
+
+    def bot(
+        *,
+        name: Annotated[str | None, Parameter(help="Its name, its own; the machine's unless told.")] = None,
+        slots: Annotated[
+            int | None,
+            Parameter(
+                validator=Number(gte=1, lte=SLOTS_MAX),
+                help="How many tasks at a time; one for each processor unless told.",
+            ),
+        ] = None,
+        dimension: Annotated[
+            list[str] | None,
+            Parameter(
+                negative="", validator=_check_dimensions, help="What it is or has, as key=value; as often as needed."
+            ),
+        ] = None,
+        state: Annotated[
+            Path | None, Parameter(help="A folder of its own, for what it must not forget over a restart.")
+        ] = None,
+        once: Annotated[bool, Parameter(negative="", help="Run what is there to run, and end.")] = False,
+        server: Server = HERE,
+    ) -> int:
+        """Run tasks for a server until a signal ends it; what runs then is ended first."""
+        named = name or socket.gethostname()
+        folder = state or profile.yard_folder() / "bots" / named.replace("/", "_")
+        target = profile.find(server.url, server.token)
+        count = slots or os.cpu_count() or 1
+        wish = Botting(target.url, target.token or "", named, count, folder, dimensions_of(dimension or []), once)
+        try:
+            return work.bot(wish)
+        except Unserved as refusal:
+            reports.say_error(f"cannot be a bot: {refusal}")
+            return Exit.ERROR
+
+    return bot
+
+
+def dimensions_of(written: list[str]) -> dict[str, list[str]]:
+    """Read dimensions: `key=value`; a key that is given again has more than one value."""
+    found: dict[str, list[str]] = {}
+    for one in written:
+        key, is_there, value = one.partition("=")
+        if not (key and is_there and value):
+            raise ValueError(f"{one!r} is no dimension: it looks like gpu=h100.")
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def _check_dimensions(_: object, written: list[str] | None) -> None:
+    dimensions_of(written or [])
+
+
+def _ready(output: str) -> Callable[[str, str | None], None]:
+    """Make what tells that a server is there: its address, and the first token if it was just made."""
+
+    def tell(url: str, token: str | None) -> None:
+        if output == "json":
+            reports.delivered(lambda: reports.answer(json.dumps({"url": url, "token": token})))
+            return
+        reports.delivered(lambda: _give(url, token))
+        reports.talk("serving; Ctrl-C ends it")
+
+    return tell
+
+
+def _give(url: str, token: str | None) -> None:
+    """Print lines that a shell can take as they are."""
+    reports.answer(f"TASKYARD_URL={text.harmless(url)}")
+    if token is not None:
+        reports.answer(f"TASKYARD_TOKEN={text.harmless(token)}")

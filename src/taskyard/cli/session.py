@@ -1,0 +1,82 @@
+"""How a command speaks with a server: which one, and what is said and returned when it does not go well."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Group, Parameter
+
+from taskyard.cli import profile, reports
+from taskyard.cli.exits import Ended, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from taskyard.sdk.client import Client
+    from taskyard.sdk.errors import ClientError
+
+_GROUP: Final = Group("Server", sort_key=9)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Which server, and with which token."""
+
+    url: Annotated[
+        str | None,
+        Parameter(group=_GROUP, help="The server's address; else TASKYARD_URL, the profile, http://127.0.0.1:8420."),
+    ] = None
+    token: Annotated[
+        str | None,
+        Parameter(group=_GROUP, help="The token; else TASKYARD_TOKEN or the profile, which other users cannot see."),
+    ] = None
+
+
+HERE: Final = Server()
+
+
+@contextmanager
+def connected(server: Server) -> "Iterator[Client]":
+    """Give a client; say what goes wrong, and end the command with the code for it."""
+    from taskyard.sdk.client import Client  # noqa: PLC0415 - it costs time to load
+    from taskyard.sdk.errors import ClientError  # noqa: PLC0415
+
+    target = profile.find(server.url, server.token)
+    try:
+        with Client(target.url, target.token) as client:
+            yield client
+    except ClientError as error:
+        _say(error)
+        raise Ended(_code(error)) from error
+
+
+def _say(error: "ClientError") -> None:
+    from taskyard.sdk.errors import Refused, Unauthorised  # noqa: PLC0415
+
+    reports.say_error(str(error))
+    if isinstance(error, Refused):
+        reports.list_faults([(fault.path, fault.message) for fault in error.faults])
+    if isinstance(error, Unauthorised):
+        reports.talk("  a token comes from --token, TASKYARD_TOKEN or the profile that `taskyard up` writes")
+
+
+def _code(error: "ClientError") -> Exit:
+    from taskyard.sdk.errors import Forbidden, NotFound, Refused, Unauthorised  # noqa: PLC0415
+
+    if isinstance(error, Unauthorised | Forbidden):
+        return Exit.DENIED
+    if isinstance(error, NotFound):
+        return Exit.MISSING
+    # What was asked is wrong in itself: it has to be mended, as a command line has.
+    return Exit.USAGE if isinstance(error, Refused) and error.problem.status in (400, 413, 422) else Exit.ERROR
+
+
+def either(first: "Callable[[], int]", second: "Callable[[], int]") -> int:
+    """Take an id for what `first` knows, or else for what `second` does: graphs and tasks have ids of one form."""
+    from taskyard.sdk.errors import NotFound  # noqa: PLC0415
+
+    try:
+        return first()
+    except NotFound:
+        return second()

@@ -1,0 +1,35 @@
+"""Where a graph or a task on a server stands, in a line for people. All text of tasks is made harmless here."""
+
+from typing import TYPE_CHECKING, Final
+
+from taskyard.cli import forms, text
+
+if TYPE_CHECKING:
+    from taskyard.wire.api import GraphView, TaskView
+
+#: States that a task comes to rest in, and those of them that are a failure.
+RESTING: Final = frozenset({"successful", "failed", "error", "canceled", "skipped", "blocked"})
+FAILED: Final = ("failed", "error")
+
+
+def headline(seen: "GraphView") -> str:
+    """Say where a graph stands."""
+    return f"{text.harmless(seen.name or seen.id)}: {text.harmless(seen.state)}: {forms.counted(seen.counts)}"
+
+
+def done(seen: "GraphView") -> tuple[int, int]:
+    """How many tasks of a graph have come to rest, and how many there are."""
+    return sum(count for state, count in seen.counts.items() if state in RESTING), sum(seen.counts.values())
+
+
+def failed(seen: "GraphView") -> int:
+    """How many tasks of a graph failed."""
+    return sum(seen.counts.get(state, 0) for state in FAILED)
+
+
+def failure(task: "TaskView") -> str:
+    """Tell of a failed task."""
+    code = f" {task.exit_code}" if task.exit_code is not None else ""
+    tries = f", attempt {task.attempt}" if task.attempt > 1 else ""
+    reason = text.harmless(f"{task.reason}{code}{tries}")
+    return f"{text.harmless(task.state):<11} {text.harmless(task.label)} ({reason}; {text.harmless(task.id)})"

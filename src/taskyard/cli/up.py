@@ -1,0 +1,220 @@
+"""The command `up`: a server and bots on this machine, in one go, with everything in one folder.
+
+It starts them as programs of their own and looks after them. When it is told to end, the bots end first, while there is
+still a server to report to. It speaks to the server as everybody does.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from taskyard.cli import children, profile, reports, text
+from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.serving import SLOTS_MAX, Port
+from taskyard.cli.session import Server, connected
+
+EXAMPLES: Final = """\
+Examples:
+
+    taskyard up                      a server and one bot, here
+    taskyard up --bots 2 --slots 4   two bots, each with four tasks at a time
+    taskyard up --data ./yard        keep everything in this folder
+
+Then, elsewhere: taskyard submit --wait nightly.yaml
+"""
+BOTS_MAX: Final = 100
+#: How long the server may take to be there: it may have to bring a large database to a new version.
+READY_SECONDS_MAX: Final = 300.0
+#: How long bots may take to end what they run, and the server to answer what it has accepted.
+DRAIN_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 20.0
+#: A bot that ends by itself is started again, after so long, and so often in a row: not if it lived for some time.
+RESTART_SECONDS: Final = 1.0
+RESTARTS_MAX: Final = 20
+STEADY_SECONDS: Final = 60.0
+#: The first line of a server is short.
+LINE_BYTES_MAX: Final = 65_536
+#: How much of its log is repeated when it does not start.
+LOG_BYTES_SHOWN: Final = 16_384
+
+
+def up(
+    *,
+    data: Annotated[
+        Path | None,
+        Parameter(help="The folder for everything; unless told, taskyard in XDG_DATA_HOME or ~/.local/share."),
+    ] = None,
+    bots: Annotated[int, Parameter(validator=Number(gte=0, lte=BOTS_MAX), help="How many bots.")] = 1,
+    slots: Annotated[
+        int | None,
+        Parameter(
+            validator=Number(gte=1, lte=SLOTS_MAX),
+            help="How many tasks each bot runs at a time; one for each processor unless told.",
+        ),
+    ] = None,
+    port: Port = 8420,
+) -> int:
+    """Start a server and bots on this machine, and look after them until a signal ends it.
+
+    The address and a token are printed and kept in your profile, so that the
+    other commands find them. Ctrl-C ends the bots first; a second one hurries.
+    """
+    folder = (data or profile.yard_folder()).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        reports.say_error(f"cannot keep anything in {folder}: {error.strerror}")
+        return Exit.ERROR
+    return _Yard(folder, bots, slots or os.cpu_count() or 1, port).live()
+
+
+@dataclass(slots=True)
+class _Yard:
+    """A server with its bots."""
+
+    folder: Path
+    bots: int
+    slots: int
+    port: int
+    asked: int = 0  # how often somebody asked it to end
+    url: str = ""
+    said: int = 0  # how long the server's log was before it was started
+    running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    since: dict[int, float] = field(default_factory=dict)
+    restarts: int = 0  # in a row
+
+    def live(self) -> int:
+        """Start, look after everything, and end."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+        server = self._start_server()
+        try:
+            self._open(server)
+            while not self.asked and server.poll() is None and self.restarts <= RESTARTS_MAX:
+                time.sleep(children.LOOK_SECONDS)
+                self._look_after_bots()
+            return self._verdict(server)
+        except Ended as ended:
+            return ended.code
+        finally:
+            self._stop(server)
+
+    def _ask(self, *_: object) -> None:
+        self.asked += 1
+
+    def _start_server(self) -> subprocess.Popen[bytes]:
+        place = ["--host", "127.0.0.1", "--port", str(self.port), "--data", str(self.folder)]
+        arguments = ["serve", *place, "--admin-token", str(self._token), "-o", "json"]
+        self.said = self._log.stat().st_size if self._log.exists() else 0
+        return children.start(arguments, os.environ, self._log, read=True)
+
+    def _open(self, server: subprocess.Popen[bytes]) -> None:
+        """Wait for the server, start the bots, and tell where everything is."""
+        self.url = self._address(server)
+        token = _read(self._token)
+        bot_token = self._bot_token(token)
+        for number in range(self.bots):
+            self.running[number] = self._start_bot(number, bot_token)
+        kept = profile.keep(self.url, token)
+        reports.delivered(lambda: _give(self.url, token))
+        reports.talk(f"everything is in {text.harmless(str(self.folder))}; Ctrl-C ends it")
+        if not kept:
+            reports.talk(f"the profile {profile.path()} names another server: set the two variables above to use this")
+
+    def _address(self, server: subprocess.Popen[bytes]) -> str:
+        """Read the server's first line, unless it ends before, having said why."""
+        assert server.stdout is not None, "it was started to be read"
+        until = time.monotonic() + READY_SECONDS_MAX
+        said = b""
+        while not said.endswith(b"\n") and not self.asked and time.monotonic() < until and len(said) < LINE_BYTES_MAX:
+            if select.select([server.stdout], [], [], children.LOOK_SECONDS)[0]:
+                piece = os.read(server.stdout.fileno(), LINE_BYTES_MAX)
+                if not piece:
+                    break
+                said += piece
+        if not said.endswith(b"\n"):
+            self._repeat_log()
+            raise Ended(Exit.OK if self.asked else Exit.ERROR)
+        return str(json.loads(said)["url"])
+
+    def _repeat_log(self) -> None:
+        """Say why the server did not start: what it said is in its log."""
+        with self._log.open("rb") as log:
+            log.seek(self.said)
+            for line in text.last_lines(log.read(LOG_BYTES_SHOWN).decode(errors="replace")):
+                if not line.startswith("{"):  # what is logged about requests, perhaps by another server
+                    reports.talk(line)
+
+    def _bot_token(self, token: str) -> str:
+        """Give the token of the bots; made once, and kept."""
+        file = self.folder / "bot.token"
+        if not file.exists():
+            with connected(Server(self.url, token)) as client:
+                made = client.new_token("bot", "bots of this machine", pool="default")
+            profile.write_secret(file, f"{made.token}\n")
+        return _read(file)
+
+    def _start_bot(self, number: int, token: str) -> subprocess.Popen[bytes]:
+        self.since[number] = time.monotonic()
+        name = f"{socket.gethostname()}-{number + 1}"
+        state = self.folder / "bots" / str(number + 1)
+        arguments = ["bot", "--name", name, "--slots", str(self.slots), "--state", str(state)]
+        # A token on a command line can be seen by everybody on the machine.
+        env = os.environ | {"TASKYARD_URL": self.url, "TASKYARD_TOKEN": token}
+        return children.start(arguments, env, self.folder / f"bot-{number + 1}.log", read=False)
+
+    def _look_after_bots(self) -> None:
+        """Start again what ended by itself."""
+        for number, bot in self.running.items():
+            if bot.poll() is not None and not self.asked:
+                self.restarts = 1 if time.monotonic() > self.since[number] + STEADY_SECONDS else self.restarts + 1
+                reports.talk(f"bot {number + 1} ended with code {bot.returncode} and is started again")
+                time.sleep(RESTART_SECONDS)
+                self.running[number] = self._start_bot(number, _read(self.folder / "bot.token"))
+
+    def _verdict(self, server: subprocess.Popen[bytes]) -> Exit:
+        if self.asked:
+            return Exit.OK
+        what = "the server ended" if server.poll() is not None else "the bots do not stay"
+        reports.say_error(f"{what}, so everything ends")
+        return Exit.ERROR
+
+    def _stop(self, server: subprocess.Popen[bytes]) -> None:
+        """End the bots while there is a server to report to, then the server."""
+        if self.running:
+            reports.talk("the bots end what they run; a second Ctrl-C hurries")
+        heard = self.asked
+        children.stop(list(self.running.values()), DRAIN_SECONDS_MAX, lambda: self.asked > heard)
+        children.stop([server], STOP_SECONDS_MAX, lambda: self.asked > heard + 1)
+
+    @property
+    def _token(self) -> Path:
+        return self.folder / "admin.token"
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "server.log"
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        reports.say_error(f"cannot read {file}: {error.strerror}")
+        raise Ended(Exit.ERROR) from error
+
+
+def _give(url: str, token: str) -> None:
+    """Print lines that a shell can take as they are."""
+    reports.answer(f"TASKYARD_URL={text.harmless(url)}")
+    reports.answer(f"TASKYARD_TOKEN={text.harmless(token)}")

@@ -1,0 +1,96 @@
+"""Watching a graph on a server until it is settled: how far it is, what runs, and every failure as it comes.
+
+It asks the server for counts, and for tasks only where these have changed: watching costs the same for a graph of any
+size. All of it goes to stderr, made harmless.
+"""
+
+import sys
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from taskyard.cli import gauge, reports, standing, text, views
+from taskyard.cli.exits import Ended, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from taskyard.sdk.client import Client
+    from taskyard.wire.api import GraphView, TaskView
+
+#: How many running tasks are named: the drawing must fit on a terminal of 24 lines.
+RUNNING_MAX: Final = 12
+#: How many failures are told with what they printed; the others are counted.
+FAILURES_MAX: Final = 20
+#: How much of a failure's output is asked for: the last lines are in it.
+TAIL_BYTES: Final = 8_192
+
+
+def watch(client: "Client", graph: str, timeout_s: float) -> "GraphView":
+    """Show a graph until it is settled; say so and end when that takes too long."""
+    told = _Failures(client, graph)
+    try:
+        with _gauge() as shown:
+            for seen in client.watch(graph, timeout_s):
+                _show(client, seen, told, shown)
+    except TimeoutError as late:
+        reports.say_error(f"{late}; it goes on, and `taskyard show {graph}` looks at it")
+        raise Ended(Exit.TIMED_OUT) from late
+    return seen
+
+
+def _show(client: "Client", seen: "GraphView", told: "_Failures", shown: gauge.Gauge) -> None:
+    from taskyard.sdk.errors import Overloaded, Unreachable  # noqa: PLC0415
+
+    # A server that is away just now is asked for the details with the next look.
+    with suppress(Overloaded, Unreachable):
+        for line in told.new_in(seen):
+            shown.say(line)
+        shown.show(seen, lambda: [task.label for task in client.tasks(seen.id, state="running", limit=RUNNING_MAX)])
+
+
+def verdict(client: "Client", seen: "GraphView") -> Exit:
+    """Say with an exit code how a settled graph ended."""
+    if seen.state == "finished":
+        return Exit.OK
+    failed = [task for state in standing.FAILED for task in client.tasks(seen.id, state=state, limit=FAILURES_MAX)]
+    return Exit.NO_BOT if failed and all(task.reason == "no_bot" for task in failed) else Exit.FAILED
+
+
+def _gauge() -> gauge.Gauge:
+    return gauge.LiveGauge() if views.can_draw(sys.stderr) else gauge.PlainGauge()
+
+
+class _Failures:
+    """Tells each failure once, with the last that it printed."""
+
+    def __init__(self, client: "Client", graph: str) -> None:
+        self._client = client
+        self._graph = graph
+        self._counts: Counter[str] = Counter()
+        self._told: set[tuple[str, int]] = set()
+
+    def new_in(self, seen: "GraphView") -> "Iterator[str]":
+        counts = Counter({state: seen.counts.get(state, 0) for state in standing.FAILED})
+        for state in standing.FAILED:
+            if counts[state] != self._counts[state]:
+                for task in self._client.tasks(self._graph, state=state, limit=FAILURES_MAX):
+                    yield from self._tell(task)
+        self._counts = counts
+
+    def _tell(self, task: "TaskView") -> "Iterator[str]":
+        if (task.id, task.attempt) in self._told or len(self._told) >= FAILURES_MAX:
+            return
+        self._told.add((task.id, task.attempt))
+        yield standing.failure(task)
+        if task.attempt:
+            yield from (f"  | {line}" for line in tail(self._client, task.id, task.attempt))
+
+
+def tail(client: "Client", task: str, attempt: int) -> list[str]:
+    """Give the last lines that an attempt printed."""
+    size = next((one.output_bytes for one in client.attempts(task) if one.number == attempt), 0)
+    if not size:
+        return []
+    body = client.output(task, attempt=attempt, start=max(0, size - TAIL_BYTES))
+    return text.last_lines(body.decode(errors="replace"))

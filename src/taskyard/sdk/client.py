@@ -1,0 +1,262 @@
+"""The client: everything that people and their programs can ask a server for, one method for each.
+
+Answers are the shapes of `wire/api.py`; refusals are the errors of `sdk/errors.py`. A change carries a key of its own,
+so that it is safe to repeat it when its answer was lost. Any thread may use a client. It keeps nothing about graphs,
+and decides nothing.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from taskyard.sdk.errors import Unset
+from taskyard.sdk.following import follow
+from taskyard.sdk.routes import Asking, Query, segment
+from taskyard.sdk.waiting import looks
+from taskyard.wire import api
+
+#: Where a server is that was started by `taskyard up` and told nothing else.
+URL: Final = "http://127.0.0.1:8420"
+#: How long the server may be silent; storing the largest graph takes it less.
+TIMEOUT_SECONDS: Final = 60.0
+#: How long a wait lasts unless told.
+WAIT_SECONDS: Final = 86_400.0
+#: More pages of names than the largest graph has.
+NAMES_PAGES_MAX: Final = 100_000
+
+_OF_A_TASK: Final = ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_TASK_ID", "TASKYARD_GRAPH_ID")
+
+
+class Client:
+    """One server, spoken to with one token."""
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
+        """Take the address and the token, or find them in TASKYARD_URL and TASKYARD_TOKEN."""
+        address = url or os.environ.get("TASKYARD_URL") or URL
+        self.own_task: str | None = None  # of the client of a running task
+        self.own_graph: str | None = None
+        self._asking = Asking(address, token or os.environ.get("TASKYARD_TOKEN") or "", timeout_s)
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Give the client of a running task: its bot put the address, the token and the task's id around it."""
+        missing = [name for name in _OF_A_TASK if not os.environ.get(name)]
+        if missing:
+            raise Unset(f"{', '.join(missing)} not set: this is no task that a bot runs")
+        client = cls()
+        client.own_task = os.environ["TASKYARD_TASK_ID"]
+        client.own_graph = os.environ["TASKYARD_GRAPH_ID"]
+        return client
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._asking.url
+
+    def close(self) -> None:
+        """Hang up."""
+        self._asking.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Graphs.
+
+    def submit(self, document: Mapping[str, Any], *, graph_id: str | None = None, key: str = "") -> api.Submitted:
+        """Have a graph stored and run. Repeated with the same id or key, it is an echo."""
+        if graph_id is not None:
+            return self._asking.put(f"/graphs/{segment(graph_id)}", document, api.Submitted)
+        return self._asking.post("/graphs", document, api.Submitted, key=key)
+
+    def request(self, request: Mapping[str, Any], *, key: str = "") -> api.Submitted:
+        """Have a single task stored and run: a graph of one."""
+        return self._asking.post("/requests", request, api.Submitted, key=key)
+
+    def extend(self, graph: str | None, tasks: Mapping[str, Any]) -> api.Submitted:
+        """Add tasks, by label, to a graph; with None, a running task adds them to its own."""
+        named = graph or self.own_graph
+        if named is None:
+            raise Unset("name a graph: only the client of a running task has one of its own")
+        return self._asking.post(f"/graphs/{segment(named)}/tasks", {"tasks": tasks}, api.Submitted)
+
+    def graphs(
+        self, *, state: str | None = None, name: str | None = None, limit: int | None = None
+    ) -> Iterator[api.GraphView]:
+        """Give graphs, the newest first, page by page as they are taken."""
+        return self._asking.pages("/graphs", {"state": state, "name": name}, api.Graphs, limit)
+
+    def graph(self, graph: str) -> api.GraphView:
+        """Tell where a graph stands."""
+        return self._asking.get(f"/graphs/{segment(graph)}", api.GraphView)
+
+    def names(self, graph: str) -> dict[str, str]:
+        """Give the id of each task of a graph, by label."""
+        names: dict[str, str] = {}
+        cursor: str | None = None
+        for _ in range(NAMES_PAGES_MAX):
+            page = self._asking.get(f"/graphs/{segment(graph)}/names", api.Names, {"cursor": cursor})
+            names |= page.nameMapping
+            cursor = page.next
+            if cursor is None:
+                break
+        return names
+
+    def tasks(
+        self, graph: str, *, state: str | None = None, label: str | None = None, limit: int | None = None
+    ) -> Iterator[api.TaskView]:
+        """Give the tasks of a graph, page by page as they are taken."""
+        query: Query = {"state": state, "label": label}
+        return self._asking.pages(f"/graphs/{segment(graph)}/tasks", query, api.Tasks, limit)
+
+    def cancel_graph(self, graph: str) -> api.Wished:
+        """End everything in a graph."""
+        return self._asking.post(f"/graphs/{segment(graph)}/cancel", None, api.Wished)
+
+    def rerun_graph(self, graph: str) -> api.Wished:
+        """Try again all that failed in a graph."""
+        return self._asking.post(f"/graphs/{segment(graph)}/rerun", None, api.Wished)
+
+    def watch(self, graph: str, timeout_s: float = WAIT_SECONDS) -> Iterator[api.GraphView]:
+        """Give a graph as it is seen from time to time, the last time when it is settled.
+
+        A server that is away for some minutes is waited for. `TimeoutError` says that it took too long.
+        """
+        return looks(self._asking, f"/graphs/{segment(graph)}", timeout_s)
+
+    def wait(self, graph: str, timeout_s: float = WAIT_SECONDS) -> api.GraphView:
+        """Wait until nothing in a graph can move without a person; raise `TimeoutError` if that takes too long."""
+        return deque(self.watch(graph, timeout_s), maxlen=1)[0]
+
+    # Tasks.
+
+    def task(self, task: str) -> api.TaskView:
+        """Tell everything about a task: its definition, its edges, what it published."""
+        return self._asking.get(f"/tasks/{segment(task)}", api.TaskView)
+
+    def attempts(self, task: str) -> list[api.AttemptView]:
+        """Tell of every execution of a task."""
+        return self._asking.get(f"/tasks/{segment(task)}/attempts", api.Attempts).items
+
+    def story(self, task: str) -> api.StoryView:
+        """Tell everything that happened to a task."""
+        return self._asking.get(f"/tasks/{segment(task)}/story", api.StoryView)
+
+    def output(self, task: str, *, attempt: int | None = None, start: int = 0, end: int | None = None) -> bytes:
+        """Give what an attempt printed, the last one's unless told; of it, from `start` up to `end`."""
+        query: Query = {"attempt": attempt, "start": start or None, "end": end}
+        return self._asking.raw(f"/tasks/{segment(task)}/output", query)
+
+    def follow(self, task: str, *, attempt: int | None = None, start: int = 0) -> Iterator[bytes]:
+        """Give what an attempt prints as it comes, until it ends; a lost connection loses nothing."""
+        return follow(self._asking, f"/tasks/{segment(task)}", attempt, start)
+
+    def cancel_task(self, task: str, *, subtree: bool = False) -> api.Wished:
+        """End a task, or a task and everything behind it."""
+        return self._asking.post(f"/tasks/{segment(task)}/cancel", {"subtree": subtree}, api.Wished)
+
+    def rerun_task(self, task: str) -> api.Wished:
+        """Try a task again."""
+        return self._asking.post(f"/tasks/{segment(task)}/rerun", None, api.Wished)
+
+    # What a running task says and asks; who has no task of its own names one.
+
+    def inputs(self, task: str | None = None) -> dict[str, Any]:
+        """Give what the prerequisites of a task published, by label."""
+        return self._asking.get(f"{self._own(task)}/inputs", dict[str, Any])
+
+    def result(self, task: str | None = None) -> Any:
+        """Give what a task published."""
+        return self._asking.get(f"{self._own(task)}/result", object)
+
+    def publish_result(self, value: object, task: str | None = None) -> None:
+        """Publish a result, JSON, for whoever depends on the task."""
+        self._asking.put(f"{self._own(task)}/result", value, object)
+
+    def publish_progress(self, text: str, task: str | None = None) -> None:
+        """Say how far the task is."""
+        self._asking.put_raw(f"{self._own(task)}/progress", text.encode(), "text/plain; charset=utf-8")
+
+    def publish_checkpoint(self, body: bytes, task: str | None = None) -> None:
+        """Leave something for the next attempt, should there be one."""
+        self._asking.put_raw(f"{self._own(task)}/checkpoint", body)
+
+    def _own(self, task: str | None) -> str:
+        named = task or self.own_task
+        if named is None:
+            raise Unset("name a task: only the client of a running task has one of its own")
+        return f"/tasks/{segment(named)}"
+
+    # Bots and pools.
+
+    def bots(
+        self,
+        *,
+        pool: str | None = None,
+        state: str | None = None,
+        dimensions: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> Iterator[api.BotView]:
+        """Give bots, page by page as they are taken; a dimension is written `key:value`."""
+        query: Query = {"pool": pool, "state": state, "dimension": list(dimensions) or None}
+        return self._asking.pages("/bots", query, api.Bots, limit)
+
+    def bot(self, name: str) -> api.BotView:
+        """Tell what is known of a bot."""
+        return self._asking.get(f"/bots/{segment(name)}", api.BotView)
+
+    def bot_events(self, name: str, *, limit: int | None = None) -> Iterator[api.BotEventView]:
+        """Give what happened to a bot, the newest first."""
+        return self._asking.pages(f"/bots/{segment(name)}/events", {}, api.BotEvents, limit)
+
+    def set_bot(self, name: str, **settings: str | bool | None) -> api.BotView:
+        """Change what a bot may do: `quarantined` and `maintenance` (a message, or None), `draining`, `terminated`."""
+        return self._asking.patch(f"/bots/{segment(name)}", settings, api.BotView)
+
+    def dimensions(self) -> api.DimensionAggregation:
+        """Give every dimension that bots have, with its values."""
+        return self._asking.get("/dimensions", api.DimensionAggregation)
+
+    def pools(self) -> list[api.PoolView]:
+        """Give every pool."""
+        return self._asking.get("/pools", api.Pools).items
+
+    def set_pool(self, name: str, *, capacity: int | None = None, from_bots: bool = False) -> api.PoolView:
+        """Make a pool, or change how much it may run at once."""
+        wish = {"capacity": capacity, "from_bots": from_bots}
+        return self._asking.put(f"/pools/{segment(name)}", wish, api.PoolView)
+
+    # Tokens.
+
+    def new_token(
+        self,
+        kind: str,
+        name: str,
+        *,
+        pool: str | None = None,
+        scopes: Sequence[str] = (),
+        expires_in_ms: int | None = None,
+    ) -> api.NewToken:
+        """Make a token, for a `user`, a `bot` or for `enrolment`; its secret is in the answer and nowhere else."""
+        wish = {"kind": kind, "name": name, "pool": pool, "scopes": list(scopes), "expires_in_ms": expires_in_ms}
+        told = {field: value for field, value in wish.items() if value not in (None, [])}
+        # Its answer cannot be told twice, so it is not asked for twice.
+        return self._asking.post("/tokens", told, api.NewToken, repeatable=False)
+
+    def tokens(self, *, limit: int | None = None) -> Iterator[api.TokenView]:
+        """Give tokens without their secrets, page by page as they are taken."""
+        return self._asking.pages("/tokens", {}, api.Tokens, limit)
+
+    def revoke_token(self, token: str) -> api.TokenView:
+        """End a token, by its id, at once."""
+        return self._asking.delete(f"/tokens/{segment(token)}", api.TokenView)
+
+    def enrol(self, name: str) -> api.NewToken:
+        """Get a token for a bot of this name; the client's own token is one for enrolment."""
+        return self._asking.post("/enrol", {"name": name}, api.NewToken, repeatable=False)

@@ -1,0 +1,153 @@
+"""How a route is asked and its answer read: JSON in and out, pages one after the other, refusals as errors."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import quote, urlencode
+
+from taskyard.sdk.errors import Unreadable, Unset, refusal
+from taskyard.sdk.transport import Answer, Request, Transport
+from taskyard.wire.api import Problem
+
+#: Where every route begins.
+ROOT: Final = "/api/v1"
+#: How many things one page brings unless fewer are wanted: as many as a server gives.
+PAGE_MAX: Final = 200
+
+Shape = TypeVar("Shape")
+Item_co = TypeVar("Item_co", covariant=True)
+Query = Mapping[str, str | int | bool | list[str] | None]
+
+
+class Page(Protocol[Item_co]):
+    """Some things, and how to ask for those behind them."""
+
+    @property
+    def items(self) -> Sequence[Item_co]: ...
+
+    @property
+    def next(self) -> str | None: ...
+
+
+class Asking:
+    """Asks the routes of one server, with one token."""
+
+    def __init__(self, url: str, token: str, timeout_s: float) -> None:
+        if not (token.isascii() and token.isprintable()) or " " in token:
+            raise Unset("the token has characters that no token has")
+        headers = {"accept": "application/json", "user-agent": "taskyard"}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        self._transport = Transport(url, headers, timeout_s)
+        self.url = self._transport.url
+
+    def close(self) -> None:
+        """Hang up."""
+        self._transport.close()
+
+    def get(self, path: str, shape: type[Shape], query: Query | None = None) -> Shape:
+        """Read something."""
+        return self._read(self._ask(Request("GET", ROOT + path + _written(query))), shape)
+
+    def raw(self, path: str, query: Query) -> bytes:
+        """Read bytes."""
+        return self._ask(Request("GET", ROOT + path + _written(query))).body
+
+    def stream(self, path: str, query: Query) -> Iterator[bytes]:
+        """Read bytes as they come; the first are none, and say that the server has answered."""
+        for part in self._transport.stream(Request("GET", ROOT + path + _written(query))):
+            if isinstance(part, Answer):
+                self._accept(part)
+                yield b""
+            else:
+                yield part
+
+    def pages(self, path: str, query: Query, shape: "type[Page[Item_co]]", limit: int | None) -> Iterator[Item_co]:
+        """Read page after page, as far as they are taken, up to `limit` things."""
+        cursor: str | None = None
+        left = limit
+        while left is None or left > 0:
+            size = PAGE_MAX if left is None else min(left, PAGE_MAX)
+            page = self.get(path, shape, {**query, "cursor": cursor, "limit": size})
+            yield from page.items
+            left = None if left is None else left - len(page.items)
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def post(self, path: str, body: object, shape: type[Shape], *, key: str = "", repeatable: bool = True) -> Shape:
+        """Ask for a change. Its key makes it the same change each time it is asked for."""
+        headers = {"idempotency-key": key or os.urandom(16).hex()}
+        return self._read(self._change("POST", path, body, headers, repeatable), shape)
+
+    def put(self, path: str, body: object, shape: type[Shape]) -> Shape:
+        """Say how something should be: that may be said twice."""
+        return self._read(self._change("PUT", path, body), shape)
+
+    def put_raw(self, path: str, body: bytes, kind: str = "application/octet-stream") -> None:
+        """Leave bytes somewhere."""
+        headers = {"content-type": kind}
+        self._ask(Request("PUT", ROOT + path, body, headers))
+
+    def patch(self, path: str, body: object, shape: type[Shape]) -> Shape:
+        """Say how parts of something should be: that may be said twice."""
+        return self._read(self._change("PATCH", path, body), shape)
+
+    def delete(self, path: str, shape: type[Shape]) -> Shape:
+        """End something: that may be said twice."""
+        return self._read(self._ask(Request("DELETE", ROOT + path)), shape)
+
+    def _change(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = True,
+    ) -> Answer:
+        import msgspec  # noqa: PLC0415 - it costs time to load
+
+        written = b"{}" if body is None and method == "POST" else msgspec.json.encode(body)
+        told = {"content-type": "application/json", **(headers or {})}
+        return self._ask(Request(method, ROOT + path, written, told, repeatable))
+
+    def _ask(self, request: Request) -> Answer:
+        return self._accept(self._transport.ask(request))
+
+    def _accept(self, answer: Answer) -> Answer:
+        """Give an answer on, or raise what it says."""
+        if 200 <= answer.status < 300:
+            return answer
+        raise refusal(self._problem(answer))
+
+    def _problem(self, answer: Answer) -> Problem:
+        import msgspec  # noqa: PLC0415
+
+        try:
+            return msgspec.json.decode(answer.body, type=Problem)
+        except msgspec.MsgspecError as error:
+            raise Unreadable(self.url, f"status {answer.status} without a problem document") from error
+
+    def _read(self, answer: Answer, shape: type[Shape]) -> Shape:
+        import msgspec  # noqa: PLC0415
+
+        if not answer.body and shape is object:
+            return shape()
+        try:
+            return msgspec.json.decode(answer.body, type=shape)
+        except msgspec.MsgspecError as error:
+            raise Unreadable(self.url, str(error)) from error
+
+
+def segment(name: str) -> str:
+    """Write a name as one part of a path, whatever is in it."""
+    return quote(name, safe="")
+
+
+def _written(query: Query | None) -> str:
+    told: dict[str, Any] = {name: _spelled(value) for name, value in (query or {}).items() if value is not None}
+    return f"?{urlencode(told, doseq=True)}" if told else ""
+
+
+def _spelled(value: str | int | bool | list[str] | None) -> object:
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,37 @@
+"""Looking at a graph again and again until it is settled, also while its server is away for some time."""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from taskyard.sdk.errors import Overloaded, Unreachable
+from taskyard.sdk.routes import Asking
+from taskyard.wire.api import GraphView
+
+#: The second look follows soon, the others at growing distances.
+LOOK_SECONDS: Final = 0.05
+LOOK_SECONDS_MAX: Final = 2.0
+#: For how long nobody may answer: a server that is started again, or moves, is back within that.
+AWAY_SECONDS_MAX: Final = 300.0
+
+
+def looks(asking: Asking, path: str, timeout_s: float) -> Iterator[GraphView]:
+    """Give a graph as it is seen, the last time when it is settled; raise `TimeoutError` if that takes too long."""
+    until = time.monotonic() + timeout_s
+    heard = time.monotonic()
+    pause = LOOK_SECONDS
+    while True:
+        try:
+            seen = asking.get(path, GraphView)
+        except (Unreachable, Overloaded):
+            if time.monotonic() > min(until, heard + AWAY_SECONDS_MAX):
+                raise
+        else:
+            heard = time.monotonic()
+            yield seen
+            if seen.settled:
+                return
+            if heard >= until:
+                raise TimeoutError(f"graph {seen.id} is {seen.state} and was not settled within {timeout_s:g} s")
+        time.sleep(max(0.0, min(pause, until - time.monotonic())))
+        pause = min(pause * 1.5, LOOK_SECONDS_MAX)

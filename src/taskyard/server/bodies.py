@@ -1,0 +1,93 @@
+"""What a request brings: read no further than it may go, and parsed as strictly as any document.
+
+What is large is parsed by a thread, so that nobody else waits for it.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from taskyard.server.problems import Refused, invalid, refused
+from taskyard.wire import api
+from taskyard.wire.faults import UnreadableDocument
+from taskyard.wire.reading import DOCUMENT_BYTES_MAX, read_document
+
+#: What is said beside a document: a wish, a setting, a token.
+SMALL_MAX: Final = 65_536
+#: Texts up to this size are parsed at once: it takes less than handing them to a thread.
+AT_ONCE_MAX: Final = 16_384
+#: How long somebody may take to send a body.
+SENT_MAX_S: Final = 60
+_YAML: Final = ("application/yaml", "application/x-yaml", "text/yaml")
+
+
+async def raw(request: Request, most: int) -> bytes:
+    """Read a body of at most so many bytes."""
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and (len(said) > 12 or int(said) > most):
+        raise _too_large(most)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(SENT_MAX_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > most:
+                    raise _too_large(most)
+    except TimeoutError:
+        raise refused(408, "too_slow", f"the body did not come within {SENT_MAX_S} seconds") from None
+    return bytes(body)
+
+
+async def document(request: Request, most: int = DOCUMENT_BYTES_MAX) -> object:
+    """Read a body as JSON, or as YAML if its content type says so."""
+    body = await raw(request, most)
+    name = "body.yaml" if _is_yaml(request) else "body.json"
+    if len(body) <= AT_ONCE_MAX:
+        return parsed(body, name)
+    return await asyncio.to_thread(parsed, body, name)
+
+
+async def fields(request: Request, *, optional: bool = False) -> dict[str, Any]:
+    """Read a small JSON object; where the body is optional, none is an empty one."""
+    body = await raw(request, SMALL_MAX)
+    if optional and not body.strip():
+        return {}
+    found = parsed(body, "body.json")
+    if not isinstance(found, dict):
+        raise invalid("the body must be an object")
+    return found
+
+
+def parsed(body: bytes, name: str) -> object:
+    """Parse a body, or say everything that is wrong with it."""
+    try:
+        return read_document(body, name)
+    except UnreadableDocument as fault:
+        faults = [api.Fault(one.message, _place(one.line, one.column)) for one in fault.faults]
+        raise invalid("the body cannot be read", faults) from None
+    except RecursionError:
+        raise invalid("the body is nested too deeply") from None
+
+
+def _place(line: int | None, column: int | None) -> str:
+    return "" if line is None else f"line {line}" if column is None else f"line {line}, column {column}"
+
+
+def _is_yaml(request: Request) -> bool:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() in _YAML
+
+
+def _too_large(most: int) -> Refused:
+    return refused(413, "too_large", f"the body is larger than {most} bytes")
+
+
+def plain_text(body: bytes) -> str:
+    """Read text that every database can keep."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise invalid("the body is not UTF-8") from None
+    if "\0" in text:
+        raise invalid("the body has a NUL character")
+    return text

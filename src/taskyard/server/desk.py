@@ -1,0 +1,178 @@
+"""What all routes share: the engine, who asks, and the way to a look at the store. One for each app."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Final, TypeVar
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from taskyard.core import ids
+from taskyard.core.ids import Key
+from taskyard.engine.engine import Engine
+from taskyard.engine.face import AsyncEngine
+from taskyard.engine.troubles import outages
+from taskyard.lifecycle.outcomes import Refusal
+from taskyard.server.auth import Auth, Denial
+from taskyard.server.callers import Caller
+from taskyard.server.denials import Denials
+from taskyard.server.meters import Meters
+from taskyard.server.problems import Refused, of_refusal, refused, unknown
+from taskyard.server.seals import Seal
+from taskyard.server.settings import Settings
+from taskyard.store.records import TaskRecord
+from taskyard.store.txn import Txn
+from taskyard.views import tasks as task_views
+
+Answer = TypeVar("Answer")
+NOBODY: Final = frozenset[str]()
+
+
+class Desk:
+    """What all routes share."""
+
+    def __init__(self, engine: Engine, settings: Settings, seal: Seal) -> None:
+        self.engine = engine
+        self.face = AsyncEngine(engine)
+        self.settings = settings
+        self.seal = seal
+        self.auth = Auth(engine, seal, settings.authentication)
+        self.meters = Meters(engine)
+        self.denials = Denials(engine)
+        self.followers = 0
+        self.closing = asyncio.Event()  # set when the server stops: whoever waits is answered
+        self.at_close: list[Callable[[], None]] = []
+
+    def close(self) -> None:
+        """Answer whoever waits; the server is about to stop."""
+        self.closing.set()
+        for act in self.at_close:
+            act()
+
+    # Looks at the store, by a thread.
+
+    async def read(self, look: Callable[[Txn], Answer]) -> Answer:
+        """Take a consistent look at the store."""
+
+        def act() -> Answer:
+            with outages(), self.engine.store.read() as txn:
+                return look(txn)
+
+        return await asyncio.to_thread(act)
+
+    async def of_graph(
+        self, caller: Caller, right: str, graph_id: str, view: Callable[[Txn, Key], Answer | None]
+    ) -> Answer:
+        """Look at a graph, for somebody who has a right in it."""
+        key = key_of(graph_id, "graph")
+
+        def look(txn: Txn) -> Answer | Denial | None:
+            if txn.reading.graph(key) is None:
+                return None
+            return lacking(txn, caller, right, key) or view(txn, key)
+
+        found = await self.read(look)
+        if isinstance(found, Denial):
+            raise self.deny(found, f"{right} graph {graph_id}")
+        if found is None:
+            raise unknown("graph", graph_id)
+        return found
+
+    async def of_task(
+        self, caller: Caller, right: str, task_id: str, view: Callable[[Txn, TaskRecord], Answer | None]
+    ) -> Answer:
+        """Look at a task, for somebody who has a right in its graph."""
+        key = key_of(task_id, "task")
+
+        def look(txn: Txn) -> Answer | Denial | None:
+            record = task_views.find(txn, key)
+            if record is None:
+                return None
+            return lacking(txn, caller, right, record.graph) or view(txn, record)
+
+        found = await self.read(look)
+        if isinstance(found, Denial):
+            raise self.deny(found, f"{right} task {task_id}")
+        if found is None:
+            raise unknown("task", task_id)
+        return found
+
+    # Who may.
+
+    def deny(self, denial: Denial, what: str) -> Refused:
+        """Note a denial, and say why."""
+        self.denials.note(denial.actor, f"{denial.status} {denial.code}: {what}")
+        headers = {"WWW-Authenticate": "Bearer"} if denial.status == 401 else {}
+        return refused(denial.status, denial.code, denial.text, headers=headers)
+
+    def need(self, caller: Caller, right: str, pools: frozenset[str], what: str) -> None:
+        """Refuse somebody who does not have a right in all of some pools."""
+        if lacks := caller.lacks_pools(right, pools):
+            raise self.deny(missing(caller, " and ".join(lacks)), what)
+
+    def need_admin(self, caller: Caller, what: str) -> None:
+        """Refuse somebody who is not an admin of everything."""
+        if not caller.rights.admin or caller.run is not None:
+            raise self.deny(missing(caller, "admin"), what)
+
+    def readable(self, caller: Caller, right: str, what: str) -> frozenset[str] | None:
+        """Give the pools in which somebody has a right, None for all; refuse who has it in none."""
+        if caller.run is not None or not caller.rights.anywhere(right):
+            raise self.deny(missing(caller, f"pool:*:{right}"), what)
+        return caller.rights.pools_with(right)
+
+
+def missing(caller: Caller, scope: str) -> Denial:
+    """Say which scope somebody lacks."""
+    return Denial(403, "forbidden", f"this needs the scope {scope}", caller.actor)
+
+
+def lacking(txn: Txn, caller: Caller, right: str, graph: int) -> Denial | None:
+    """Say what somebody lacks for a right in a graph."""
+    scope = caller.lacks(right, graph, txn.access.pools_of([graph]).get(graph, NOBODY))
+    return None if scope is None else missing(caller, scope)
+
+
+def key_of(text: str, what: str) -> Key:
+    """Read the id of something that should be there; what is no id is the id of nothing."""
+    try:
+        return ids.key_of(text)
+    except ValueError:
+        raise unknown(what, text) from None
+
+
+def done(answer: Answer | Refusal) -> Answer:
+    """Give an answer, or refuse as the engine did."""
+    if isinstance(answer, Refusal):
+        raise of_refusal(answer)
+    return answer
+
+
+# What routes ask for.
+
+
+async def desk_of(request: Request) -> Desk:
+    """Give the desk of the app."""
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+async def caller_of(request: Request, desk: Annotated[Desk, Depends(desk_of)]) -> Caller:
+    """Say who asks, or refuse."""
+    text = token_of(request)
+    found: Caller | Denial | None = desk.auth.caller(None) if text is None else desk.auth.remembered(text)
+    if found is None:
+        found = await asyncio.to_thread(desk.auth.caller, text)
+    if isinstance(found, Denial):
+        raise desk.deny(found, f"{request.method} {request.url.path}")
+    return found
+
+
+def token_of(request: Request) -> str | None:
+    """Read the token that a request shows."""
+    kind, _, text = request.headers.get("authorization", "").partition(" ")
+    return text.strip() if kind.lower() == "bearer" and text.strip() else None
+
+
+TheDesk = Annotated[Desk, Depends(desk_of)]
+TheCaller = Annotated[Caller, Depends(caller_of)]

@@ -1,0 +1,79 @@
+"""What the server counts about itself, for Prometheus: a registry of its own for each app."""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+
+from taskyard.core.words import State
+from taskyard.engine.engine import Engine
+from taskyard.engine.troubles import Unavailable, outages
+
+#: How long a count of all tasks is told again, and how many times longer than it took: counting is never more than a
+#: twentieth of what the database does.
+COUNTED_S: Final = 5.0
+COUNTED_SHARE: Final = 20
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Meters:
+    """Counts requests, and asks the engine for the rest."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._registry = CollectorRegistry()
+        labels = ("method", "route")
+        self._requests = Counter("taskyard_requests", "Requests.", (*labels, "status"), registry=self._registry)
+        self._seconds = Histogram(
+            "taskyard_request_seconds", "How long requests took.", labels, registry=self._registry, buckets=_BUCKETS
+        )
+        self._registry.register(_OfEngine(engine))
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def text(self) -> bytes:
+        """Tell all of it, as Prometheus reads it. It looks at the store."""
+        return generate_latest(self._registry)
+
+
+class _OfEngine:
+    """What the engine knows."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._counts: dict[str, int] = {}
+        self._until = 0.0
+
+    def collect(self) -> Iterator[Metric]:
+        engine = self._engine
+        tasks = GaugeMetricFamily("taskyard_tasks", "Tasks by state.", labels=["state"])
+        for state, count in self._tasks().items():
+            tasks.add_metric([state], count)
+        yield tasks
+        yield CounterMetricFamily("taskyard_commits", "Transactions.", engine.commits)
+        yield GaugeMetricFamily("taskyard_queue_length", "Commands that wait to be carried out.", engine.loop.waiting)
+        yield GaugeMetricFamily(
+            "taskyard_longest_transaction_seconds", "The longest transaction so far.", engine.longest_ms / 1000
+        )
+
+    def describe(self) -> list[Metric]:
+        """Name nothing before it is asked for: else the registry would ask the store at once."""
+        return []
+
+    def _tasks(self) -> dict[str, int]:
+        now = time.monotonic()
+        if now >= self._until:
+            try:
+                with outages(), self._engine.store.read() as txn:
+                    found = txn.reading.totals()
+            except Unavailable:
+                return self._counts
+            self._counts = {state.text: found.get(state.text, 0) for state in State}
+            took = time.monotonic() - now
+            self._until = now + max(COUNTED_S, took * COUNTED_SHARE)
+        return self._counts

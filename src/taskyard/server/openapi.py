@@ -1,0 +1,60 @@
+"""The OpenAPI document: what FastAPI finds out about the routes, and the problems they answer, which it cannot know."""
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+
+from taskyard.server.problems import MEDIA_TYPE
+from taskyard.wire.api import Problem
+
+_ABOUT: Final = "Runs graphs of tasks on a fleet of machines. Moments are milliseconds since 1970 in UTC."
+_REF: Final = "#/components/schemas/{model}"
+_PROBLEM: Final = {"content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(model="Problem")}}}}
+#: What a route may answer beside what it says itself, and when.
+_EVERYWHERE: Final = {"500": "A bug of the server; nothing was done.", "503": "The database cannot be used just now."}
+_API: Final = {
+    "400": "Something is wrong with the request; every fault is listed.",
+    "401": "There is no token, or no good one.",
+    "403": "A scope is missing; it is named.",
+    "429": "Too much is under way; come again.",
+}
+_OF_ONE: Final = {"404": "It is not there."}
+_OF_BODY: Final = {"408": "The body came too slowly.", "413": "The body is too large."}
+_OF_CHANGE: Final = {"409": "What exists says otherwise, or is not whole yet."}
+_OF_OUTPUT: Final = {"416": "There is nothing in that range."}
+
+
+def described(app: FastAPI, version: str) -> dict[str, Any]:
+    """Describe an app."""
+    found = get_openapi(title="Taskyard", version=version, routes=app.routes, description=_ABOUT)
+    schemas = found.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    problem = TypeAdapter(Problem).json_schema(ref_template=_REF)
+    schemas.update(problem.pop("$defs", {}), Problem=problem)
+    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in found["paths"].items():
+        for method, operation in operations.items():
+            _complete(path, method, operation)
+    return found
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    """Add the problems that a route may answer with."""
+    is_api = path.startswith("/api/")
+    operation["responses"].pop("422", None)
+    parts = [
+        _EVERYWHERE,
+        _API if is_api else {},
+        _OF_ONE if "{" in path else {},
+        _OF_BODY if "requestBody" in operation else {},
+        _OF_CHANGE if method != "get" else {},
+        _OF_OUTPUT if path.endswith("/output") else {},
+    ]
+    for part in parts:
+        for status, description in part.items():
+            operation["responses"][status] = {"description": description, **_PROBLEM}
+    if is_api:
+        operation["security"] = [{"token": []}]

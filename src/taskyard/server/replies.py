@@ -1,0 +1,64 @@
+"""Answers as they go out, and the parameters that many routes share."""
+
+import hashlib
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import Depends, Header, Query
+from starlette.responses import Response
+
+from taskyard.core.graph.limits import NAME_MAX
+from taskyard.core.graph.readers import name_fault
+from taskyard.server.callers import Caller
+from taskyard.server.cursors import CURSOR_MAX
+from taskyard.server.problems import wrong
+
+#: How many items a page has at most, and if nobody says.
+PAGE_MAX: Final = 200
+PAGE: Final = 50
+#: How many labels a page of names has at most.
+NAMES_MAX: Final = 10_000
+JSON: Final = "application/json"
+
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="How many at most.")]
+Cursor = Annotated[str | None, Query(max_length=CURSOR_MAX, description="`next` of the page before.")]
+
+
+class Page:
+    """Which page of a list is asked for."""
+
+    def __init__(self, cursor: Cursor = None, limit: Limit = PAGE) -> None:
+        self.cursor = cursor
+        self.limit = limit
+
+
+ThePage = Annotated[Page, Depends(Page)]
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        max_length=NAME_MAX,
+        description="Whoever repeats a request with its key gets the first answer again.",
+    ),
+]
+
+
+def reply(value: object, status: int = 200) -> Response:
+    """Answer with a value."""
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+def own_key(caller: Caller, key: str) -> str:
+    """Make a key the caller's own: others may use the same word for something else."""
+    if not key:
+        return ""
+    if fault := name_fault(key):
+        raise wrong(fault, "Idempotency-Key")
+    return hashlib.sha256(f"{caller.id or caller.actor}\0{key}".encode()).hexdigest()
+
+
+def body(description: str, schema: dict[str, Any], required: bool = True, yaml: bool = False) -> dict[str, Any]:
+    """Describe what a route takes, for its OpenAPI document."""
+    kinds = (JSON, "application/yaml") if yaml else (JSON,)
+    content = {kind: {"schema": schema} for kind in kinds}
+    return {"requestBody": {"description": description, "required": required, "content": content}}

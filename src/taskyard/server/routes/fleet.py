@@ -1,0 +1,171 @@
+"""Routes of bots and pools: who is there, how they stand, what an admin says about them."""
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from taskyard.core.fleet import Condition
+from taskyard.core.graph.limits import DIMENSION_VALUE_MAX, NAME_MAX
+from taskyard.core.graph.readers import name_fault
+from taskyard.core.ids import DIMENSION_AGGREGATION_KEY
+from taskyard.engine.bounds import NUMBER_MAX
+from taskyard.engine.passage import Passage
+from taskyard.lifecycle import diary
+from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.server import bodies, cursors
+from taskyard.server.callers import Caller
+from taskyard.server.desk import Desk, TheCaller, TheDesk, done
+from taskyard.server.fields import Fields
+from taskyard.server.problems import unknown, wrong
+from taskyard.server.replies import ThePage, body, reply
+from taskyard.server.routes.graphs import clean, pair
+from taskyard.server.scopes import ADMIN, READ
+from taskyard.store.verbs.reading import FIRST_NAME
+from taskyard.views import bots as views
+from taskyard.wire import api
+
+routes = APIRouter(prefix="/api/v1", tags=["fleet"])
+_OR_NULL = {"type": ["string", "null"]}
+_SETTINGS = body(
+    "What an admin says about a bot; what is left out stays as it is.",
+    {
+        "type": "object",
+        "properties": {
+            "quarantined": _OR_NULL,
+            "maintenance": _OR_NULL,
+            "draining": {"type": "boolean"},
+            "terminated": {"type": "boolean"},
+        },
+    },
+)
+_POOL = body(
+    "How much a pool may run at once.",
+    {
+        "type": "object",
+        "properties": {"capacity": {"type": ["integer", "null"]}, "from_bots": {"type": "boolean"}},
+    },
+    required=False,
+)
+
+
+@routes.get("/bots", response_model=api.Bots)
+async def list_bots(
+    desk: TheDesk,
+    caller: TheCaller,
+    page: ThePage,
+    pool: Annotated[str, Query(max_length=DIMENSION_VALUE_MAX)] = "",
+    state: Condition | None = None,
+    dimension: Annotated[list[str] | None, Query(max_length=16, description="key:value; all have to fit.")] = None,
+) -> Response:
+    """List bots. A page may be short and still have a `next`."""
+    pools = desk.readable(caller, READ, "list bots")
+    if clean(pool, "pool"):
+        pools = frozenset({pool}) if pools is None else pools & {pool}
+    wanted = views.WantedBots(pools, state, tuple(pair(one, "dimension") for one in dimension or ()))
+    after, now = cursors.name(page.cursor, FIRST_NAME), desk.engine.clock.now()
+    found, last = await desk.read(lambda txn: views.bots(txn, wanted, after, page.limit, now))
+    return reply(api.Bots(found, cursors.written(last)))
+
+
+@routes.get("/bots/{bot_id}", response_model=api.BotView)
+async def show_bot(bot_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Show a bot, with the tasks it has."""
+    return reply(await _bot(desk, caller, READ, bot_id))
+
+
+@routes.get("/bots/{bot_id}/events", response_model=api.BotEvents)
+async def list_bot_events(bot_id: str, desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
+    """List what happened to a bot, the newest first."""
+    await _bot(desk, caller, READ, bot_id)
+    after = cursors.name(page.cursor, FIRST_NAME)
+    found, last = await desk.read(lambda txn: views.events(txn, bot_id, after, page.limit))
+    return reply(api.BotEvents(found, cursors.written(last)))
+
+
+@routes.patch("/bots/{bot_id}", response_model=api.BotView, openapi_extra=_SETTINGS)
+async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Say something about a bot: quarantine, maintenance, drain, terminate. Needs `admin` of its pool."""
+    said = Fields(await bodies.fields(request))
+    settings: dict[str, Any] = {name: said.text(name, None) for name in ("quarantined", "maintenance")}
+    settings |= {name: said.flag(name, False) for name in ("draining", "terminated")}
+    said.close()
+    await _bot(desk, caller, ADMIN, bot_id)
+    news = {name: value for name, value in settings.items() if said.has(name)}
+    await asyncio.to_thread(desk.engine.transact, lambda passage: _set(passage, bot_id, news, caller.actor))
+    return reply(await _bot(desk, caller, ADMIN, bot_id))
+
+
+@routes.get("/dimensions", response_model=api.DimensionAggregation)
+async def list_dimensions(desk: TheDesk, caller: TheCaller) -> Response:
+    """List which values of which dimensions there are among the bots."""
+    desk.readable(caller, READ, "list dimensions")
+    found, kept = await desk.read(
+        lambda txn: (views.aggregation(txn), txn.reading.aggregation(DIMENSION_AGGREGATION_KEY))
+    )
+    text = msgspec.json.encode(found).decode()
+    if text != kept:
+        await asyncio.to_thread(desk.engine.transact, lambda passage: _keep(passage, text))
+    return reply(found)
+
+
+@routes.get("/pools", response_model=api.Pools)
+async def list_pools(desk: TheDesk, caller: TheCaller) -> Response:
+    """List pools."""
+    mine, now = desk.readable(caller, READ, "list pools"), desk.engine.clock.now()
+    found = await desk.read(lambda txn: views.pools(txn, now))
+    return reply(api.Pools([pool for pool in found if mine is None or pool.name in mine]))
+
+
+@routes.put("/pools/{name}", response_model=api.PoolView, openapi_extra=_POOL)
+async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Make a pool, or say how much it may run at once. Needs `admin` of it."""
+    said = Fields(await bodies.fields(request, optional=True))
+    capacity = said.number("capacity", None, 0, NUMBER_MAX)
+    from_bots = said.flag("from_bots", False)
+    said.close()
+    if fault := name_fault(name, NAME_MAX):
+        raise wrong(fault, "name")
+    desk.need(caller, ADMIN, frozenset({name}), f"set pool {name}")
+    done(await desk.face.set_pool(name, capacity, from_bots=from_bots, actor=caller.actor))
+    now = desk.engine.clock.now()
+    found = await desk.read(lambda txn: views.pools(txn, now))
+    return reply(next(pool for pool in found if pool.name == name))
+
+
+async def _bot(desk: Desk, caller: Caller, right: str, bot_id: str) -> api.BotView:
+    """Look at a bot, for somebody who has a right in its pool."""
+    if name_fault(bot_id):
+        raise unknown("bot", bot_id)
+    now = desk.engine.clock.now()
+    found = await desk.read(lambda txn: views.bot(txn, bot_id, now))
+    if found is None:
+        desk.readable(caller, right, f"{right} bot {bot_id}")
+        raise unknown("bot", bot_id)
+    desk.need(caller, right, frozenset({found.pool}), f"{right} bot {bot_id}")
+    return found
+
+
+def _set(passage: Passage, bot: str, news: dict[str, Any], actor: str) -> None:
+    """Keep what an admin says about a bot; the next pass looks at all bots again."""
+    before = dict(zip(("quarantined", "maintenance", "draining", "terminated"), _said(passage, bot), strict=True))
+    after = before | news
+    if after == before:
+        return
+    row = (bot, after["quarantined"], after["maintenance"], int(after["draining"]), int(after["terminated"]))
+    passage.txn.bots.set_settings([row])
+    note = ", ".join(f"{name}: {value}" for name, value in news.items())
+    diary.note(passage, [bot], "settings", note)
+    passage.audit(actor, "set_bot", NO_SUBJECT, f"{bot}: {note}")
+    passage.stirred.append(None)
+
+
+def _said(passage: Passage, bot: str) -> tuple[str | None, str | None, bool, bool]:
+    return passage.txn.reading.bot_settings(bot)
+
+
+def _keep(passage: Passage, text: str) -> None:
+    passage.txn.reading.set_aggregation(DIMENSION_AGGREGATION_KEY, text)

@@ -1,0 +1,171 @@
+"""Routes of graphs: submit, extend, list, look at, cancel, rerun."""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from taskyard.core.ids import Key as TaskKey
+from taskyard.core.ids import text_of
+from taskyard.core.words import GraphState, State
+from taskyard.engine.wishing import Wished
+from taskyard.lifecycle.commands import Cancel, Rerun
+from taskyard.lifecycle.outcomes import Asked, Refusal
+from taskyard.lifecycle.submit import Submitted
+from taskyard.server import bodies, cursors
+from taskyard.server.callers import Caller
+from taskyard.server.desk import Desk, TheCaller, TheDesk, done
+from taskyard.server.problems import of_refusal, wrong
+from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
+from taskyard.server.scopes import CANCEL, READ, SUBMIT
+from taskyard.server.wanted_pools import pools_named
+from taskyard.store.verbs.reading import FIRST, Wanted
+from taskyard.views import graphs as views
+from taskyard.views import tasks as task_views
+from taskyard.wire import api
+
+routes = APIRouter(prefix="/api/v1", tags=["graphs"])
+DOCUMENT: Final[dict[str, Any]] = {"type": "object", "description": "A graph document.", "required": ["tasks"]}
+_TAKEN = body("A graph document, as JSON or YAML.", DOCUMENT, yaml=True)
+_MADE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": api.Submitted, "description": "It had been stored before."}
+}
+
+
+@routes.post("/graphs", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
+async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+    """Store a graph. Needs `submit` in every pool that its tasks name."""
+    return await submit(desk, caller, await bodies.document(request), key=own_key(caller, key))
+
+
+@routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
+async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Store a graph under an id of the caller's choice; the same again is an echo."""
+    return await submit(desk, caller, await bodies.document(request), graph_id=graph_id)
+
+
+@routes.post("/graphs/{graph_id}/tasks", response_model=api.Submitted, openapi_extra=_TAKEN)
+async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
+    await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
+    document = await bodies.document(request)
+    desk.need(caller, SUBMIT, pools_named(document), f"extend graph {graph_id}")
+    return await _submitted(desk, done(await desk.face.extend(graph_id, document, actor=caller.actor)), 200)
+
+
+@routes.get("/graphs", response_model=api.Graphs)
+async def list_graphs(
+    desk: TheDesk,
+    caller: TheCaller,
+    page: ThePage,
+    state: GraphState | None = None,
+    name: Annotated[str, Query(max_length=255)] = "",
+    tag: Annotated[list[str] | None, Query(max_length=16, description="key:value; all of them have to fit.")] = None,
+) -> Response:
+    """List graphs, the newest first. A page may be short and still have a `next`."""
+    pools = desk.readable(caller, READ, "list graphs")
+    wanted = Wanted("" if state is None else state.text, clean(name, "name"), pools)
+    tags, after = dict(pair(one, "tag") for one in tag or ()), cursors.key(page.cursor, FIRST)
+    found, last = await desk.read(lambda txn: views.graphs(txn, wanted, tags, after, page.limit))
+    return reply(api.Graphs(found, cursors.written(last)))
+
+
+@routes.get("/graphs/{graph_id}", response_model=api.GraphView)
+async def show_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Show a graph, with how many of its tasks are in each state."""
+    return reply(await desk.of_graph(caller, READ, graph_id, views.graph))
+
+
+@routes.get("/graphs/{graph_id}/tasks", response_model=api.Tasks)
+async def list_tasks(
+    graph_id: str,
+    desk: TheDesk,
+    caller: TheCaller,
+    page: ThePage,
+    state: State | None = None,
+    label: Annotated[str, Query(max_length=255)] = "",
+) -> Response:
+    """List the tasks of a graph, in the order of its document."""
+    wanted, after = ("" if state is None else state.text, clean(label, "label")), cursors.key(page.cursor, FIRST)
+
+    def look(txn: Any, graph: int) -> api.Tasks:
+        found, last = task_views.tasks(txn, graph, after, wanted, page.limit)
+        return api.Tasks(task_views.shown(txn, found, desk.settings.public_url), cursors.written(last))
+
+    return reply(await desk.of_graph(caller, READ, graph_id, look))
+
+
+@routes.get("/graphs/{graph_id}/names", response_model=api.Names)
+async def list_names(
+    graph_id: str,
+    desk: TheDesk,
+    caller: TheCaller,
+    cursor: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=NAMES_MAX)] = NAMES_MAX,
+) -> Response:
+    """Give the ids of a graph's tasks by label."""
+    after = cursors.key(cursor, FIRST)
+    found, last = await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.names(txn, key, after, limit))
+    return reply(api.Names(found, cursors.written(last)))
+
+
+@routes.post("/graphs/{graph_id}/cancel", response_model=api.Wished)
+async def cancel_graph(graph_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+    """End everything in a graph. Needs `cancel`."""
+    graph = await desk.of_graph(caller, CANCEL, graph_id, lambda _, key: key)
+    wish = Cancel(graph=graph, actor=caller.actor, key=own_key(caller, key))
+    return wished(await desk.face.cancel(wish))
+
+
+@routes.post("/graphs/{graph_id}/rerun", response_model=api.Wished)
+async def rerun_graph(graph_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+    """Try everything again that failed, with what it blocked. Needs `submit`."""
+    graph = await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
+    wish = Rerun(graph=graph, actor=caller.actor, key=own_key(caller, key))
+    return wished(await desk.face.rerun(wish))
+
+
+# What other routes use, too.
+
+
+async def submit(
+    desk: Desk, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
+) -> Response:
+    """Store a graph for somebody, and answer."""
+    pools = await asyncio.to_thread(pools_named, document)
+    desk.need(caller, SUBMIT, pools, "submit a graph")
+    made = await desk.face.submit(document, graph_id=graph_id, key=key, actor=caller.actor)
+    return await _submitted(desk, done(made), 201)
+
+
+def wished(outcome: Wished) -> Response:
+    """Answer what a wish did."""
+    if isinstance(outcome, Refusal):
+        raise of_refusal(outcome)
+    if isinstance(outcome, Asked):
+        subject = text_of(TaskKey(outcome.subject))
+        return reply(api.Wished(subject, outcome.moved, outcome.promised, outcome.echo))
+    return reply(api.Wished(text_of(TaskKey(outcome.task)), int(not outcome.echo), False, outcome.echo))
+
+
+def pair(text: str, what: str) -> tuple[str, str]:
+    """Read `key:value`."""
+    key, colon, value = clean(text, what).partition(":")
+    if not colon:
+        raise wrong("must be key:value", what)
+    return key, value
+
+
+def clean(text: str, what: str) -> str:
+    """Refuse what no database could look for."""
+    if "\0" in text:
+        raise wrong("has a NUL character", what)
+    return text
+
+
+async def _submitted(desk: Desk, made: Submitted, status: int) -> Response:
+    names = await desk.read(lambda txn: views.all_names(txn, made.graph))
+    answer = api.Submitted(text_of(TaskKey(made.graph)), made.echo, names)
+    return reply(answer, 200 if made.echo else status)

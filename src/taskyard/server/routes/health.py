@@ -1,0 +1,42 @@
+"""Routes for whoever watches the server: does it live, can it work, and how much does it do. They need no token."""
+
+import asyncio
+from typing import Final
+
+from fastapi import APIRouter
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.responses import Response
+
+from taskyard.engine.troubles import Unavailable
+from taskyard.server.desk import TheDesk
+from taskyard.server.problems import RETRY_OUTAGE_S, refused
+
+routes = APIRouter(tags=["health"])
+#: How long the database may take to answer.
+READY_MAX_S: Final = 2.0
+_TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
+_OK: Final = {200: {"description": "It does.", "content": _TEXT}}
+
+
+@routes.get("/healthz", response_class=Response, responses=_OK)  # type: ignore[arg-type]
+async def healthz() -> Response:
+    """Tell that the process lives."""
+    return Response("ok\n", media_type="text/plain")
+
+
+@routes.get("/readyz", response_class=Response, responses=_OK)  # type: ignore[arg-type]
+async def readyz(desk: TheDesk) -> Response:
+    """Tell whether the database answers."""
+    try:
+        async with asyncio.timeout(READY_MAX_S):
+            await desk.read(lambda txn: txn.notes.service())
+    except (TimeoutError, Unavailable):
+        retry = {"Retry-After": str(RETRY_OUTAGE_S)}
+        raise refused(503, "unavailable", "the database does not answer", headers=retry) from None
+    return Response("ok\n", media_type="text/plain")
+
+
+@routes.get("/metrics", response_class=Response, responses=_OK)  # type: ignore[arg-type]
+async def metrics(desk: TheDesk) -> Response:
+    """Tell what the server counts, as Prometheus reads it."""
+    return Response(await asyncio.to_thread(desk.meters.text), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,157 @@
+"""The output of attempts: bytes, all of them or a range, at once or as they come. They are shown as they are."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from taskyard.server import ranges
+from taskyard.server.desk import Desk, TheCaller, TheDesk
+from taskyard.server.problems import RETRY_CROWD_S, Refused, refused, unknown, wrong
+from taskyard.server.ranges import Span
+from taskyard.server.scopes import READ
+from taskyard.store.records import TaskRecord
+from taskyard.store.txn import Txn
+from taskyard.views import attempts as views
+from taskyard.views import tasks as task_views
+
+routes = APIRouter(prefix="/api/v1", tags=["tasks"])
+#: How often an output that somebody follows is looked at, and for how long somebody may follow.
+FOLLOW_PAUSE_S: Final = 0.25
+FOLLOW_MAX_S: Final = 3_600
+#: Further than any output goes.
+OFFSET_MAX: Final = 2**62
+_PLAIN: Final = "text/plain; charset=utf-8"
+_BODY: Final = {"content": {"text/plain": {"schema": {"type": "string", "format": "binary"}}}}
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The output.", **_BODY},
+    206: {"description": "The range of it that `Range` asked for.", **_BODY},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which output is asked for."""
+
+    attempt: int | None
+    span: Span
+    follow: bool
+
+
+async def asked_of(
+    attempt: Annotated[int | None, Query(ge=1, le=2**53, description="The last one, if none is named.")] = None,
+    follow: Annotated[bool, Query(description="Go on until the attempt ends.")] = False,
+    start: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The first byte.")] = 0,
+    end: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The byte behind the last.")] = OFFSET_MAX,
+) -> Asked:
+    """Read which output is asked for."""
+    if end < start:
+        raise wrong("must not be before start", "end")
+    return Asked(attempt, Span(start, end), follow)
+
+
+TheAsked = Annotated[Asked, Depends(asked_of)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Printed:
+    """An attempt, how much it has printed, and whether it may print more."""
+
+    task: int
+    attempt: int
+    size: int
+    going: bool
+
+
+@routes.get("/tasks/{task_id}/output", responses=_ANSWERS, response_class=Response)
+async def show_output(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, asked: TheAsked) -> Response:
+    """Give what an attempt printed."""
+    attempt, span = asked.attempt, asked.span
+    printed = await desk.of_task(caller, READ, task_id, lambda txn, one: _printed(txn, one, attempt))
+    if attempt is not None and printed.attempt != attempt:
+        raise unknown(f"attempt {attempt} of task", task_id)
+    if asked.follow:
+        return _following(desk, printed, span)
+    return _at_once(desk, printed, span, request.headers.get("range"))
+
+
+def _at_once(desk: Desk, printed: _Printed, span: Span, header: str | None) -> Response:
+    size = printed.size
+    ranged = ranges.asked(header, size)
+    if ranged is not None and ranged.start >= ranged.until:
+        raise _out_of_range(size)
+    span = ranged or Span(min(span.start, size), max(min(span.start, size), min(span.until, size)))
+    headers = {**_headers(printed), "Content-Length": str(span.until - span.start), "Accept-Ranges": "bytes"}
+    if ranged is not None:
+        headers["Content-Range"] = f"bytes {span.start}-{span.until - 1}/{size}"
+    return StreamingResponse(_pieces(desk, printed, span), 206 if ranged else 200, headers, _PLAIN)
+
+
+def _following(desk: Desk, printed: _Printed, span: Span) -> Response:
+    if desk.followers >= desk.settings.followers_max:
+        retry = {"Retry-After": str(RETRY_CROWD_S)}
+        raise refused(429, "overloaded", f"{desk.followers} outputs are followed already", headers=retry)
+    return StreamingResponse(_followed(desk, printed, span), 200, _headers(printed), _PLAIN)
+
+
+async def _pieces(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[bytes]:
+    at = span.start
+    while at < span.until and (piece := await _piece(desk, printed, at, span.until)):
+        yield piece
+        at += len(piece)
+
+
+async def _followed(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[bytes]:
+    """Give what is there, and what comes, until the attempt has ended and all of it was given."""
+    desk.followers += 1
+    at = span.start
+    try:
+        async with asyncio.timeout(FOLLOW_MAX_S):
+            while at < span.until and not desk.closing.is_set():
+                # First whether it goes on, then what there is: what an attempt prints last comes before its end.
+                going = await desk.read(lambda txn: _is_going(txn, printed))
+                while piece := await _piece(desk, printed, at, span.until):
+                    yield piece
+                    at += len(piece)
+                if not going:
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(desk.closing.wait(), FOLLOW_PAUSE_S)
+    except TimeoutError:
+        return
+    finally:
+        desk.followers -= 1
+
+
+async def _piece(desk: Desk, printed: _Printed, start: int, until: int) -> bytes:
+    return await desk.read(lambda txn: views.piece(txn, printed.task, printed.attempt, start, until))
+
+
+def _printed(txn: Txn, record: TaskRecord, attempt: int | None) -> _Printed:
+    number = record.life.attempt if attempt is None or attempt > record.life.attempt else attempt
+    return _Printed(record.id, number, views.size(txn, record.id, number), views.under_way(record, number))
+
+
+def _is_going(txn: Txn, printed: _Printed) -> bool:
+    record = task_views.find(txn, printed.task)
+    return record is not None and views.under_way(record, printed.attempt)
+
+
+def _headers(printed: _Printed) -> dict[str, str]:
+    """Keep a browser from taking for a page what a task printed."""
+    name = f"{printed.task:016x}-{printed.attempt}.log"
+    return {
+        "X-Content-Type-Options": "nosniff",
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "X-Taskyard-Attempt": str(printed.attempt),
+    }
+
+
+def _out_of_range(size: int) -> Refused:
+    return refused(416, "out_of_range", f"there are {size} bytes", headers={"Content-Range": f"bytes */{size}"})

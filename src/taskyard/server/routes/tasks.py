@@ -1,0 +1,145 @@
+"""Routes of tasks: look at one, its attempts and its story; cancel it, rerun it; what it is given and what it says."""
+
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from taskyard.core.ids import Key as TaskKey
+from taskyard.core.ids import text_of
+from taskyard.lifecycle.commands import Cancel, Publish, Rerun
+from taskyard.server import bodies
+from taskyard.server.auth import Denial
+from taskyard.server.callers import Caller
+from taskyard.server.desk import Desk, TheCaller, TheDesk, done, key_of
+from taskyard.server.fields import Fields
+from taskyard.server.problems import unknown
+from taskyard.server.replies import JSON, Key, body, own_key, reply
+from taskyard.server.routes.graphs import wished
+from taskyard.server.scopes import CANCEL, READ, SUBMIT
+from taskyard.server.seals import RunToken
+from taskyard.views import attempts as attempt_views
+from taskyard.views import tasks as views
+from taskyard.views.story import story
+from taskyard.views.told import told
+from taskyard.wire import api
+from taskyard.wire.bots import CHECKPOINT_MAX, PROGRESS_MAX
+
+routes = APIRouter(prefix="/api/v1", tags=["tasks"])
+#: What a task publishes, in bytes of JSON.
+RESULT_BYTES_MAX: Final = 262_144
+_SUBTREE = body(
+    "Whether everything behind the task ends with it.",
+    {"type": "object", "properties": {"subtree": {"type": "boolean"}}},
+    required=False,
+)
+_ANY: Final[dict[str, Any]] = {}
+_RESULT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "What it published.", "content": {JSON: {"schema": _ANY}}}
+}
+_TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
+_BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@routes.get("/tasks/{task_id}", response_model=api.TaskView)
+async def show_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Show a task: its edges, its definition, its result."""
+    url = desk.settings.public_url
+    return reply(await desk.of_task(caller, READ, task_id, lambda txn, one: views.task(txn, one.id, url)))
+
+
+@routes.get("/tasks/{task_id}/attempts", response_model=api.Attempts)
+async def list_attempts(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """List every attempt of a task."""
+    found = await desk.of_task(caller, READ, task_id, lambda txn, one: attempt_views.attempts(txn, one.id))
+    return reply(api.Attempts(found))
+
+
+@routes.get("/tasks/{task_id}/story", response_model=api.StoryView)
+async def tell_story(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Tell everything that happened to a task."""
+    return reply(await desk.of_task(caller, READ, task_id, lambda txn, one: told(story(txn, one.id))))
+
+
+@routes.post("/tasks/{task_id}/cancel", response_model=api.Wished, openapi_extra=_SUBTREE)
+async def cancel_task(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+    """End a task, or a task with everything behind it. Needs `cancel`."""
+    said = Fields(await bodies.fields(request, optional=True))
+    subtree = said.flag("subtree", False)
+    said.close()
+    task = await desk.of_task(caller, CANCEL, task_id, lambda _, one: one.id)
+    wish = Cancel(task=task, subtree=subtree, actor=caller.actor, key=own_key(caller, key))
+    return wished(await desk.face.cancel(wish))
+
+
+@routes.post("/tasks/{task_id}/rerun", response_model=api.Wished)
+async def rerun_task(task_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+    """Try a task again that failed. Needs `submit`."""
+    task = await desk.of_task(caller, SUBMIT, task_id, lambda _, one: one.id)
+    return wished(await desk.face.rerun(Rerun(task=task, actor=caller.actor, key=own_key(caller, key))))
+
+
+@routes.get("/tasks/{task_id}/inputs", response_model=dict[str, Any])
+async def show_inputs(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Give what the prerequisites of a task published, by label."""
+    return reply(await desk.of_task(caller, READ, task_id, lambda txn, one: attempt_views.inputs(txn, one.id)))
+
+
+@routes.get("/tasks/{task_id}/result", responses=_RESULT)
+async def show_result(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Give what the last attempt of a task published."""
+    found = await desk.of_task(caller, READ, task_id, lambda txn, one: attempt_views.result(txn, one.id) or b"")
+    if not found:
+        raise unknown("result of task", task_id)
+    return Response(found, media_type=JSON)
+
+
+# What a running task says of itself.
+
+
+@routes.put("/tasks/{task_id}/result", status_code=204, openapi_extra=body("Any JSON.", _ANY))
+async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Publish the result of the attempt that is under way. Needs the task's own token."""
+    run = _own(desk, caller, task_id)
+    text = await bodies.raw(request, RESULT_BYTES_MAX)
+    value = bodies.parsed(text, "result.json")
+    return await _publish(desk, run, result=msgspec.json.encode(value).decode())
+
+
+@routes.put(
+    "/tasks/{task_id}/progress",
+    status_code=204,
+    openapi_extra={"requestBody": {"required": True, "content": _TEXT, "description": "A few words."}},
+)
+async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Say how far the attempt has come that is under way. Needs the task's own token."""
+    run = _own(desk, caller, task_id)
+    said = await bodies.raw(request, PROGRESS_MAX)
+    return await _publish(desk, run, progress=bodies.plain_text(said))
+
+
+@routes.put(
+    "/tasks/{task_id}/checkpoint",
+    status_code=204,
+    openapi_extra={"requestBody": {"required": True, "content": _BYTES, "description": "Any bytes."}},
+)
+async def put_checkpoint(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Keep something for the next attempt. Needs the task's own token."""
+    run = _own(desk, caller, task_id)
+    return await _publish(desk, run, checkpoint=await bodies.raw(request, CHECKPOINT_MAX))
+
+
+def _own(desk: Desk, caller: Caller, task_id: str) -> RunToken:
+    """Give the attempt that asks, if it is one of this task."""
+    task = key_of(task_id, "task")
+    if caller.run is None or caller.run.token.task != task:
+        text = f"this needs the token of the running task {text_of(TaskKey(task))} itself"
+        raise desk.deny(Denial(403, "forbidden", text, caller.actor), f"publish for task {task_id}")
+    return caller.run.token
+
+
+async def _publish(desk: Desk, run: RunToken, **said: Any) -> Response:
+    done(await desk.face.publish(Publish(run.task, run.attempt, run.fence, **said)))
+    return Response(status_code=204)

@@ -1,0 +1,139 @@
+"""Serving: the app on a port, until somebody wants it to stop. Whoever waits is answered first.
+
+`run` is for a process of its own; a `Server` runs in a thread, for `taskyard up` and for tests.
+"""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from types import TracebackType
+from typing import Final, Self
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from taskyard.engine.engine import Engine
+from taskyard.server import logs
+from taskyard.server.app import App, build
+from taskyard.server.bot_door import bot_routes
+from taskyard.server.desk import Desk
+from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding
+
+#: How many connections may wait to be taken up.
+BACKLOG: Final = 2_048
+#: How long a server in a thread may take to start.
+START_MAX_S: Final = 30
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn that says when it is ready, answers whoever waits before it stops, and then simply returns."""
+
+    def __init__(self, app: App, ready: Callable[[], None]) -> None:
+        self._desk = app.desk
+        self._ready = ready
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                loop="auto",  # uvloop where there is one
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=STOP_MAX_S,
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._desk.close()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # Uvicorn sends itself the signal again once it has stopped; here the process goes on to stop its engine.
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+def run(
+    engine: Engine,
+    settings: Settings,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+    bots: Callable[[Desk], ASGIApp] = bot_routes,
+) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` is told the address. Returns when everybody was answered."""
+    check_binding(host, settings.authentication)
+    logs.configure()
+    listener = listen(host, port)
+    _Uvicorn(build(engine, settings, bots), lambda: ready(url_of(listener))).run([listener])
+
+
+class Server:
+    """A server in a thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        bots: Callable[[Desk], ASGIApp] = bot_routes,
+    ) -> None:
+        check_binding(host, settings.authentication)
+        self.app = build(engine, settings, bots)
+        self._listener = listen(host, port)
+        self.url = url_of(self._listener)
+        self.port: int = self._listener.getsockname()[1]
+        self._started = Event()
+        self._uvicorn = _Uvicorn(self.app, self._started.set)
+        self._thread = Thread(target=self._uvicorn.run, args=([self._listener],), name="taskyard-server", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve; it does when this returns."""
+        self._thread.start()
+        if not self._started.wait(START_MAX_S):
+            raise TimeoutError(f"the server did not start within {START_MAX_S} seconds")
+
+    def stop(self) -> None:
+        """Answer whoever waits, and end."""
+        self._uvicorn.should_exit = True
+        self._thread.join(STOP_MAX_S + 5)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take a port; 0 takes any that is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host.strip("[]"), port))
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Say where a listener is found."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,144 @@
+"""A single request as Swarming takes it: a graph of one task. What it says is written as a graph document.
+
+Nothing is left out in silence: a field that has no counterpart yet is refused as one that is not supported.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from taskyard.core.graph.faults import Faults
+from taskyard.server.problems import invalid
+from taskyard.wire import api
+
+#: What the one task is called.
+LABEL: Final = "request"
+PREFIX: Final = f"tasks.{LABEL}."
+#: How fields of a request and of its properties are called in a document; spans are seconds.
+_REQUEST: Final = {"name", "task", "priority", "tags", "properties", "expiration_secs", "task_slices", "user"}
+_SLICE: Final = {"properties", "expiration_secs", "wait_for_capacity"}
+_PROPERTIES: Final = {
+    "command", "dimensions", "env", "execution_timeout_secs", "grace_period_secs", "idempotent",
+    "io_timeout_secs", "outputs", "relative_cwd",
+}  # fmt: skip
+_SPANS: Final = {"execution_timeout_secs": "timeout", "io_timeout_secs": "io_timeout", "grace_period_secs": "grace"}
+
+
+def as_document(said: object) -> dict[str, Any]:
+    """Write a request as a graph of one."""
+    if not isinstance(said, dict):
+        raise invalid("the body must be an object")
+    faults = Faults()
+    _unsupported(said, _REQUEST, (), faults)
+    task = _own_task(said, faults) if "task" in said else _task(said, faults)
+    if listed := faults.listed():
+        raise invalid(f"the request has {len(listed)} faults", [api.Fault(one.message, one.path) for one in listed])
+    graph: dict[str, Any] = {"tasks": {LABEL: {"task": task}}}
+    return graph | ({"name": said["name"]} if "name" in said else {})
+
+
+def path_in_request(path: str) -> str:
+    """Say where in a request a fault of its document is."""
+    return path.removeprefix(PREFIX)
+
+
+def _own_task(said: Mapping[str, Any], faults: Faults) -> object:
+    for name in sorted(said.keys() & (_REQUEST - {"name", "task"})):
+        faults.add((name,), "is said twice: `task` says it already")
+    return said["task"]
+
+
+def _task(said: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
+    task: dict[str, Any] = {}
+    if "priority" in said:
+        task["priority"] = said["priority"]
+    if "tags" in said:
+        task["tags"] = _pairs_of_texts(said["tags"], ("tags",), faults)
+    if "task_slices" not in said:
+        one = {name: said[name] for name in ("properties", "expiration_secs") if name in said}
+        return task | _slice(one, (), faults, task)
+    slices = said["task_slices"]
+    if not isinstance(slices, list) or not slices:
+        faults.wrong(("task_slices",), "a list of slices", slices)
+        return task
+    return task | {"slices": [_slice(one, ("task_slices", at), faults, task) for at, one in enumerate(slices)]}
+
+
+def _slice(said: object, at: tuple[str | int, ...], faults: Faults, task: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        faults.wrong(at, "an object", said)
+        return {}
+    _unsupported(said, _SLICE, at, faults)
+    properties, at_properties = said.get("properties"), (*at, "properties")
+    if not isinstance(properties, dict):
+        faults.wrong(at_properties, "an object", properties)
+        return {}
+    _unsupported(properties, _PROPERTIES, at_properties, faults)
+    found: dict[str, Any] = {"payload": _payload(properties, at_properties, faults)}
+    if "dimensions" in properties:
+        found["dimensions"] = _pairs(properties["dimensions"], (*at_properties, "dimensions"), faults)
+    if "expiration_secs" in said:
+        found["expires"] = _span(said["expiration_secs"], (*at, "expiration_secs"), faults)
+    if "wait_for_capacity" in said:
+        found["wait_for_capacity"] = said["wait_for_capacity"]
+    if "idempotent" in properties:
+        task["idempotent"] = properties["idempotent"]
+    return found
+
+
+def _payload(properties: Mapping[str, Any], at: tuple[str | int, ...], faults: Faults) -> dict[str, Any]:
+    payload: dict[str, Any] = {"command": properties.get("command")}
+    for name, ours in _SPANS.items():
+        if name in properties:
+            payload[ours] = _span(properties[name], (*at, name), faults)
+    if "env" in properties:
+        payload["env"] = _pairs(properties["env"], (*at, "env"), faults)
+    if "outputs" in properties:
+        payload["outputs"] = properties["outputs"]
+    if "relative_cwd" in properties:
+        payload["cwd"] = properties["relative_cwd"]
+    return payload
+
+
+def _span(said: object, at: tuple[str | int, ...], faults: Faults) -> str:
+    text = str(said) if isinstance(said, str) and said.isascii() else said
+    if isinstance(text, str) and text.isdecimal() and len(text) <= 9:
+        text = int(text)
+    if type(text) is not int or not 0 <= text <= 10**9:
+        faults.wrong(at, "a number of seconds", said)
+        return "1s"
+    return f"{text}s"
+
+
+def _pairs(said: object, at: tuple[str | int, ...], faults: Faults) -> dict[str, Any]:
+    """Read `[{key, value}, ...]`, or an object; a key that stands twice has several values."""
+    if isinstance(said, dict):
+        return said
+    found: dict[str, Any] = {}
+    for place, one in enumerate(said if isinstance(said, list) else [said]):
+        if not isinstance(one, dict) or set(one) != {"key", "value"} or not isinstance(one["key"], str):
+            faults.wrong((*at, place), "an object of key and value", one)
+        elif one["key"] in found:
+            before = found[one["key"]]
+            found[one["key"]] = [*(before if isinstance(before, list) else [before]), one["value"]]
+        else:
+            found[one["key"]] = one["value"]
+    return found
+
+
+def _pairs_of_texts(said: object, at: tuple[str | int, ...], faults: Faults) -> object:
+    """Read `["key:value", ...]`, or an object."""
+    if not isinstance(said, list):
+        return said
+    found: dict[str, str] = {}
+    for place, one in enumerate(said):
+        key, colon, value = one.partition(":") if isinstance(one, str) else ("", "", "")
+        if not colon:
+            faults.wrong((*at, place), "a text key:value", one)
+        found[key] = value
+    return found
+
+
+def _unsupported(said: Mapping[str, Any], known: set[str], at: tuple[str | int, ...], faults: Faults) -> None:
+    for name in said:
+        if name not in known:
+            faults.add((*at, name), f"not supported yet{faults.meant(name, known)}")

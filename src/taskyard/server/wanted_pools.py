@@ -1,0 +1,54 @@
+"""In which pools the tasks of a document may run, as far as one can tell before it is checked.
+
+It errs on the side of more: a pool that only a matrix tells counts as every pool. A document that is no good may name
+anything here; it is refused later, for what is wrong with it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from taskyard.core.matching import POOL
+from taskyard.server.scopes import ALL, DEFAULT_POOL
+
+
+def pools_named(document: object) -> frozenset[str]:
+    """Name every pool in which a task of a document may run."""
+    nodes = _part(document, "tasks")
+    return frozenset(pool for node in nodes.values() for pool in _of_task(_value(node, "task")))
+
+
+def _of_task(task: object) -> Iterator[str]:
+    slices = _value(task, "slices")
+    if isinstance(slices, list) and slices:
+        for one in slices:
+            yield from _of_dimensions(_value(one, "dimensions"))
+        if _value(task, "dimensions") is None:
+            return
+    elif isinstance(slices, dict):
+        yield ALL
+    yield from _of_dimensions(_value(task, "dimensions"))
+
+
+def _of_dimensions(dimensions: object) -> Iterator[str]:
+    pool = _value(dimensions, POOL)
+    if pool is None:
+        # Without a pool it is for the default one, unless a mark stands for whatever it may be.
+        yield ALL if _is_marked(dimensions) else DEFAULT_POOL
+    for one in pool if isinstance(pool, list) else [pool]:
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            yield ALL
+
+
+def _is_marked(value: object) -> bool:
+    return isinstance(value, dict) and any(key.startswith("$") for key in value)
+
+
+def _value(whole: object, name: str) -> Any:
+    return whole.get(name) if isinstance(whole, dict) else None
+
+
+def _part(whole: object, name: str) -> dict[str, Any]:
+    found = _value(whole, name)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,81 @@
+-- A graph of which no pool is known may be seen by everybody who may see any.
+-- read_graphs(after: int, state: text, name: text, all_pools: int, pools: texts, count: int): whole graphs beyond an id, the newest first.
+SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms, g.canceled_ms,
+       d.scheduler_id, d.name, d.routing, d.description, d.tags
+  FROM graph g JOIN graph_definition d ON d.id = g.id
+ WHERE g.id > :after AND g.loader IS NULL AND (:state = '' OR g.state = :state) AND (:name = '' OR d.name = :name)
+   AND (:all_pools = 1 OR NOT EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = g.id)
+        OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = g.id AND p.pool IN (:pools)))
+ ORDER BY g.id LIMIT :count;
+
+-- read_graph(id: int): a graph, if it is whole.
+SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms, g.canceled_ms,
+       d.scheduler_id, d.name, d.routing, d.description, d.tags
+  FROM graph g JOIN graph_definition d ON d.id = g.id WHERE g.id = :id AND g.loader IS NULL;
+
+-- read_counts(graph_id: int): how many tasks of a graph are in each state.
+SELECT state, COUNT(*) FROM task WHERE graph_id = :graph_id AND hidden = 0 GROUP BY state;
+
+-- read_totals(): how many tasks there are in each state.
+SELECT state, COUNT(*) FROM task GROUP BY state;
+
+-- read_tasks(graph_id: int, after: int, state: text, count: int): tasks of a graph beyond an id, in pages.
+SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND hidden = 0 AND (:state = '' OR state = :state)
+ ORDER BY id LIMIT :count;
+
+-- read_names(graph_id: int, after: int, count: int): the labels of the tasks of a graph beyond an id, in pages.
+SELECT d.label, t.id FROM task t JOIN task_definition d ON d.id = t.id
+ WHERE t.graph_id = :graph_id AND t.id > :after AND t.hidden = 0 ORDER BY t.id LIMIT :count;
+
+-- read_last(ids: ints): how the last attempts of tasks ended, and what they say of themselves.
+SELECT t.id, a.exit_code, p.body FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
+  LEFT JOIN progress p ON p.task_id = t.id AND p.attempt = t.attempt WHERE t.id IN (:ids);
+
+-- read_attempts(task_id: int): every attempt of a task, with what it took.
+SELECT a.number, a.bot_id, a.round, a.slice_index, a.claimed_ms, a.ended_ms, a.signal, a.reason, a.exit_code,
+       s.truncated, s.prepared_ms, s.ran_ms, s.uploaded_ms, s.cpu_s, s.memory_bytes, s.read_bytes, s.written_bytes
+  FROM attempt a LEFT JOIN attempt_stats s ON s.task_id = a.task_id AND s.attempt = a.number
+ WHERE a.task_id = :task_id ORDER BY a.number;
+
+-- read_results(task_id: int): what the attempts of a task published.
+SELECT attempt, body FROM result WHERE task_id = :task_id ORDER BY attempt;
+
+-- read_last_results(ids: ints): what the last attempts of tasks published.
+SELECT t.id, r.body FROM task t JOIN result r ON r.task_id = t.id AND r.attempt = t.attempt WHERE t.id IN (:ids);
+
+-- read_sizes(task_id: int): how much output of each attempt of a task there is.
+SELECT attempt, MAX(start + length(body)) FROM output_chunk WHERE task_id = :task_id GROUP BY attempt;
+
+-- read_output(task_id: int, attempt: int, start: int, until: int, count: int): the pieces of output that have something of a range.
+SELECT start, body FROM output_chunk
+ WHERE task_id = :task_id AND attempt = :attempt AND start < :until AND start + length(body) > :start
+ ORDER BY number LIMIT :count;
+
+-- read_bots(after: text, count: int): bots beyond an id, in pages.
+SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
+       COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END,
+       CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END, d.dimensions,
+       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id)
+  FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
+ WHERE b.id > :after ORDER BY b.id LIMIT :count;
+
+-- read_bot(id: text): one bot.
+SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
+       COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END,
+       CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END, d.dimensions,
+       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id)
+  FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
+ WHERE b.id = :id;
+
+-- read_bot_settings(bot_id: text): what an admin said about a bot.
+SELECT quarantined, maintenance, draining, terminated FROM bot_settings WHERE bot_id = :bot_id;
+
+-- read_bot_events(bot_id: text, after: text, count: int): what happened to a bot, the newest first, beyond an event.
+SELECT id, at_ms, kind, task_id, attempt, note FROM bot_event WHERE bot_id = :bot_id AND id > :after ORDER BY id LIMIT :count;
+
+-- read_aggregation(id: text): which dimensions the bots had when they were last put together.
+SELECT dimensions FROM dimension_aggregation WHERE id = :id;
+
+-- set_aggregation(id: text, dimensions: text): keep which dimensions the bots have.
+INSERT INTO dimension_aggregation (id, dimensions) VALUES (:id, :dimensions)
+ON CONFLICT (id) DO UPDATE SET dimensions = excluded.dimensions;

@@ -1,0 +1,72 @@
+"""Verbs about who may do what: tokens, the pools of graphs, and the seal. Whether somebody may is decided elsewhere."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from taskyard.core.values import value
+from taskyard.core.words import Millis
+from taskyard.store.sessions import Row, Session
+
+#: Later than any moment, and after any id.
+END: Final = (2**63 - 1, "")
+
+
+@value
+class TokenRow:
+    """A token as it is stored: without its secret."""
+
+    id: str
+    kind: str
+    name: str
+    digest: str
+    scopes: str  # a JSON array
+    pool: str | None
+    created_ms: int
+    expires_ms: int | None
+    revoked_ms: int | None
+
+
+class Access:
+    """What the tables `token`, `graph_pool` and `seal` can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def seal(self) -> bytes | None:
+        """Read the key of the seal; None before the first start."""
+        found = self._session.rows("seal")
+        return bytes(found[0][0]) if found else None
+
+    def add_seal(self, body: bytes) -> None:
+        """Keep a key, if there is none."""
+        self._session.run("add_seal", body)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Insert tokens: id, kind, name, digest, scopes, pool, created, expires."""
+        self._session.each("add_tokens", rows)
+
+    def find(self, ids: Collection[str]) -> dict[str, TokenRow]:
+        """Read tokens by their ids."""
+        return {row[0]: TokenRow(*row) for row in self._session.rows("find_tokens", ids)} if ids else {}
+
+    def page(self, before: tuple[int, str], count: int) -> list[TokenRow]:
+        """Read tokens that come after one of them, the newest first."""
+        return [TokenRow(*row) for row in self._session.rows("page_tokens", *before, count)]
+
+    def revoke(self, id: str, now: Millis) -> bool:
+        """Make a token good for nothing; tell whether that is news."""
+        return self._session.run("revoke_token", id, now) == 1
+
+    def add_pools(self, rows: Sequence[tuple[int, str]]) -> None:
+        """Write in which pools the tasks of graphs may run: graph, pool."""
+        self._session.each("add_graph_pools", rows)
+
+    def pools_of(self, graphs: Collection[int]) -> dict[int, frozenset[str]]:
+        """Read in which pools the tasks of graphs may run; graphs of which nothing is known are left out."""
+        found: dict[int, set[str]] = defaultdict(set)
+        for graph, pool in self._session.rows("pools_of", graphs) if graphs else ():
+            found[graph].add(pool)
+        return {graph: frozenset(pools) for graph, pools in found.items()}

@@ -1,0 +1,147 @@
+"""Verbs for whoever only reads: lists in pages, and what attempts left. Rows come as the database gives them.
+
+Nothing here is needed to decide anything, so nothing here is locked or known by heart.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from taskyard.core.values import value
+from taskyard.store.sessions import Row, Session
+
+#: Before every key, and before every bot's.
+FIRST: Final = -1
+FIRST_NAME: Final = ""
+
+
+@value
+class GraphRow:
+    """A graph in outline, with what was said about it."""
+
+    id: int
+    state: str
+    active: int
+    behind: int
+    unhandled: int
+    created_ms: int
+    moved_ms: int
+    canceled_ms: int | None
+    scheduler_id: str
+    name: str
+    routing: str
+    description: str
+    tags: str
+
+
+@value
+class BotRow:
+    """A bot as it stands: its own word and that of an admin together."""
+
+    id: str
+    slots: int
+    first_seen_ms: int
+    last_seen_ms: int
+    quarantined: str | None
+    maintenance: str | None
+    draining: int
+    terminated: int
+    dimensions: str
+    busy: int
+
+
+@value
+class Wanted:
+    """Which graphs are asked for; an empty word asks for any, and no list of pools for those of all."""
+
+    state: str = ""
+    name: str = ""
+    pools: frozenset[str] | None = None
+
+
+class Reading:
+    """What the tables can be asked by who only reads."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def graphs(self, wanted: Wanted, after: int, count: int) -> list[GraphRow]:
+        """Read whole graphs beyond an id, the newest first."""
+        pools = sorted(wanted.pools or ())
+        every = int(wanted.pools is None)
+        rows = self._session.rows("read_graphs", after, wanted.state, wanted.name, every, pools, count)
+        return [GraphRow(*row) for row in rows]
+
+    def graph(self, id: int) -> GraphRow | None:
+        """Read a graph, if it is whole."""
+        found = self._session.rows("read_graph", id)
+        return GraphRow(*found[0]) if found else None
+
+    def counts(self, graph: int) -> dict[str, int]:
+        """Count the tasks of a graph by state."""
+        return {row[0]: row[1] for row in self._session.rows("read_counts", graph)}
+
+    def totals(self) -> dict[str, int]:
+        """Count all tasks by state."""
+        return {row[0]: row[1] for row in self._session.rows("read_totals")}
+
+    def tasks(self, graph: int, after: int, state: str, count: int) -> list[int]:
+        """Name tasks of a graph beyond an id; an empty state asks for any."""
+        return [row[0] for row in self._session.rows("read_tasks", graph, after, state, count)]
+
+    def names(self, graph: int, after: int, count: int) -> list[tuple[str, int]]:
+        """Read labels and ids of tasks of a graph beyond an id."""
+        return [(row[0], row[1]) for row in self._session.rows("read_names", graph, after, count)]
+
+    def last(self, tasks: Collection[int]) -> dict[int, tuple[int | None, str | None]]:
+        """Read the exit code and the progress of the last attempts of tasks."""
+        return {row[0]: (row[1], row[2]) for row in self._session.rows("read_last", tasks)} if tasks else {}
+
+    def attempts(self, task: int) -> list[Row]:
+        """Read every attempt of a task, and behind it whether its output was cut and what it took."""
+        return self._session.rows("read_attempts", task)
+
+    def results(self, task: int) -> dict[int, str]:
+        """Read what the attempts of a task published."""
+        return {row[0]: row[1] for row in self._session.rows("read_results", task)}
+
+    def last_results(self, tasks: Collection[int]) -> dict[int, str]:
+        """Read what the last attempts of tasks published."""
+        return {row[0]: row[1] for row in self._session.rows("read_last_results", tasks)} if tasks else {}
+
+    def sizes(self, task: int) -> dict[int, int]:
+        """Read how many bytes of output of each attempt of a task there are."""
+        return {row[0]: row[1] for row in self._session.rows("read_sizes", task)}
+
+    def output(self, task: int, attempt: int, start: int, until: int, count: int) -> list[tuple[int, bytes]]:
+        """Read at most `count` pieces of output that have something of a range: where each begins, and what it is."""
+        rows = self._session.rows("read_output", task, attempt, start, until, count)
+        return [(row[0], bytes(row[1])) for row in rows]
+
+    def bots(self, after: str, count: int) -> list[BotRow]:
+        """Read bots beyond an id."""
+        return [BotRow(*row) for row in self._session.rows("read_bots", after, count)]
+
+    def bot(self, id: str) -> BotRow | None:
+        """Read one bot."""
+        found = self._session.rows("read_bot", id)
+        return BotRow(*found[0]) if found else None
+
+    def bot_settings(self, id: str) -> tuple[str | None, str | None, bool, bool]:
+        """Read what an admin said about a bot: quarantined, maintenance, draining, terminated."""
+        found = self._session.rows("read_bot_settings", id)
+        return (found[0][0], found[0][1], found[0][2] == 1, found[0][3] == 1) if found else (None, None, False, False)
+
+    def bot_events(self, id: str, after: str, count: int) -> list[Row]:
+        """Read what happened to a bot, the newest first: id, at, kind, task, attempt, note."""
+        return self._session.rows("read_bot_events", id, after, count)
+
+    def aggregation(self, id: str) -> str | None:
+        """Read which dimensions the bots had when they were last put together."""
+        found = self._session.rows("read_aggregation", id)
+        return str(found[0][0]) if found else None
+
+    def set_aggregation(self, id: str, dimensions: str) -> None:
+        """Keep which dimensions the bots have."""
+        self._session.run("set_aggregation", id, dimensions)

@@ -1,0 +1,143 @@
+"""Bots and pools for people: how each stands, what happened to it, and which dimensions there are. Nothing writes."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from taskyard.core.fleet import BotFacts, Condition, alive, stands
+from taskyard.core.ids import Key, text_of
+from taskyard.core.matching import POOL, Dimensions
+from taskyard.core.values import value
+from taskyard.core.words import BotId, Millis
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.fleet import dimensions_of_text
+from taskyard.store.verbs.reading import FIRST_NAME, BotRow
+from taskyard.wire.api import BotEventView, BotView, DimensionAggregation, PoolView
+
+#: How many bots are read at once, and how many are looked at for one page.
+PAGE_MAX: Final = 500
+LOOKED_MAX: Final = 5_000
+#: How many tasks of a bot are named.
+TASKS_MAX: Final = 1_000
+
+
+@value
+class WantedBots:
+    """Which bots are asked for; what is left empty asks for any."""
+
+    pools: frozenset[str] | None = None  # of one of these
+    condition: Condition | None = None
+    dimensions: tuple[tuple[str, str], ...] = ()  # all of these
+
+
+def bots(txn: Txn, wanted: WantedBots, after: str, count: int, now: Millis) -> tuple[list[BotView], str | None]:
+    """Show bots beyond an id, and say where to go on; None at the end."""
+    found: list[BotView] = []
+    looked = 0
+    for row in _rows(txn, after):
+        if len(found) == count or looked == LOOKED_MAX:
+            return found, after
+        after, looked = row.id, looked + 1
+        if _is_wanted(row, wanted, now):
+            found.append(_view(row, now))
+    return found, None
+
+
+def bot(txn: Txn, id: str, now: Millis) -> BotView | None:
+    """Show one bot, with the tasks it has."""
+    row = txn.reading.bot(id)
+    if row is None:
+        return None
+    return _view(row, now, [text_of(Key(task)) for task, _ in txn.tasks.leased_by([id], TASKS_MAX)])
+
+
+def events(txn: Txn, id: str, after: str, count: int) -> tuple[list[BotEventView], str | None]:
+    """Show what happened to a bot, the newest first, beyond an event; say where to go on."""
+    rows = txn.reading.bot_events(id, after, count + 1)
+    views = [BotEventView(row[0], row[1], row[2], _id(row[3]), row[4], row[5]) for row in rows[:count]]
+    return views, rows[count - 1][0] if len(rows) > count else None
+
+
+def aggregation(txn: Txn) -> DimensionAggregation:
+    """Put together which values of which dimensions the bots have that have not said goodbye."""
+    found: dict[str, set[str]] = defaultdict(set)
+    count = 0
+    for row in _rows(txn, FIRST_NAME):
+        if not row.terminated:
+            count += 1
+            for key, values in dimensions_of_text(row.dimensions):
+                found[key].update(values)
+    return DimensionAggregation({key: sorted(found[key]) for key in sorted(found)}, count)
+
+
+def pools(txn: Txn, now: Millis) -> list[PoolView]:
+    """Show every pool that somebody described, with its live bots."""
+    count: Counter[str] = Counter()
+    slots: Counter[str] = Counter()
+    for row in _rows(txn, FIRST_NAME):
+        facts = _facts(row)
+        for pool in _pools(facts.dimensions) if alive(facts, now) else ():
+            count[pool] += 1
+            slots[pool] += row.slots
+    described = sorted(txn.passes.pools(), key=lambda one: one.name)
+    return [PoolView(one.name, one.capacity, one.from_bots, count[one.name], slots[one.name]) for one in described]
+
+
+def _rows(txn: Txn, after: str) -> Iterator[BotRow]:
+    """Read bots page by page, as far as somebody wants them."""
+    while rows := txn.reading.bots(after, PAGE_MAX):
+        yield from rows
+        if len(rows) < PAGE_MAX:
+            return
+        after = rows[-1].id
+
+
+def _is_wanted(row: BotRow, wanted: WantedBots, now: Millis) -> bool:
+    facts = _facts(row)
+    has = {(key, value) for key, values in facts.dimensions for value in values}
+    return (
+        (wanted.pools is None or not wanted.pools.isdisjoint(_pools(facts.dimensions)))
+        and (wanted.condition is None or stands(facts, [wanted.condition], now))
+        and has.issuperset(wanted.dimensions)
+    )
+
+
+def _facts(row: BotRow) -> BotFacts:
+    return BotFacts(
+        BotId(row.id),
+        dimensions_of_text(row.dimensions),
+        Millis(row.last_seen_ms),
+        row.slots,
+        row.busy,
+        row.quarantined,
+        row.maintenance,
+        row.draining == 1,
+        row.terminated == 1,
+    )
+
+
+def _pools(dimensions: Dimensions) -> tuple[str, ...]:
+    return dict(dimensions).get(POOL, ())
+
+
+def _view(row: BotRow, now: Millis, tasks: list[str] | None = None) -> BotView:
+    facts = _facts(row)
+    return BotView(
+        id=row.id,
+        pool=next(iter(_pools(facts.dimensions)), ""),
+        dimensions={key: list(values) for key, values in facts.dimensions},
+        slots=row.slots,
+        busy=row.busy,
+        alive=alive(facts, now),
+        first_seen_ms=row.first_seen_ms,
+        last_seen_ms=row.last_seen_ms,
+        quarantined=row.quarantined,
+        maintenance=row.maintenance,
+        draining=facts.draining,
+        terminated=facts.terminated,
+        tasks=tasks or [],
+    )
+
+
+def _id(key: int | None) -> str | None:
+    return None if key is None else text_of(Key(key))

@@ -1,0 +1,86 @@
+"""Graphs for people: one of them with its counts, or a page of them, the newest first. Nothing here writes.
+
+A page is found by looking at so many graphs and no more: it may be shorter than was asked for, or empty, and still
+say where the next one begins. Only a page that does not is the last.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from taskyard.core.graph.routing import routing_key
+from taskyard.core.graph.verdict import Tally, settled
+from taskyard.core.ids import Key, text_of
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.reading import FIRST, GraphRow, Wanted
+from taskyard.wire.api import GraphView
+
+#: How many graphs are looked at for one page.
+LOOKED_MAX: Final = 5_000
+#: How many labels an answer to a submission names; of a larger graph they are asked for in pages.
+NAMES_MAX: Final = 10_000
+
+_TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
+
+
+def graph(txn: Txn, id: int) -> GraphView | None:
+    """Show one graph, with how many of its tasks are in each state; None if there is none, or it is not whole."""
+    row = txn.reading.graph(id)
+    return None if row is None else replace(_view(row), counts=txn.reading.counts(id))
+
+
+def graphs(
+    txn: Txn, wanted: Wanted, tags: Mapping[str, str], after: int, count: int
+) -> tuple[list[GraphView], int | None]:
+    """Show graphs beyond an id, and say where to go on; None at the end."""
+    if not tags:
+        rows = txn.reading.graphs(wanted, after, count + 1)
+        return [_view(row) for row in rows[:count]], rows[count - 1].id if len(rows) > count else None
+    rows = txn.reading.graphs(wanted, after, LOOKED_MAX)
+    found = [(row.id, view) for row, view in zip(rows, map(_view, rows), strict=True) if _has(view, tags)]
+    views = [view for _, view in found[:count]]
+    if len(found) > count:
+        return views, found[count - 1][0]
+    return views, rows[-1].id if len(rows) == LOOKED_MAX else None
+
+
+def names(txn: Txn, graph: int, after: int, count: int) -> tuple[dict[str, str], int | None]:
+    """Give the ids of the tasks of a graph by label, beyond an id, and say where to go on."""
+    found = txn.reading.names(graph, after, count + 1)
+    return _named(found[:count]), found[count - 1][1] if len(found) > count else None
+
+
+def all_names(txn: Txn, graph: int) -> dict[str, str]:
+    """Give the ids of all tasks of a graph by label; none of them, if they are too many for one answer."""
+    found = txn.reading.names(graph, FIRST, NAMES_MAX + 1)
+    return _named(found) if len(found) <= NAMES_MAX else {}
+
+
+def _named(found: Iterable[tuple[str, int]]) -> dict[str, str]:
+    return {label: text_of(Key(id)) for label, id in found}
+
+
+def _has(view: GraphView, tags: Mapping[str, str]) -> bool:
+    return all(view.tags.get(key) == value for key, value in tags.items())
+
+
+def _view(row: GraphRow) -> GraphView:
+    id = text_of(Key(row.id))
+    return GraphView(
+        id=id,
+        name=row.name,
+        state=row.state,
+        settled=settled(Tally(row.active, row.behind, row.unhandled)),
+        created_ms=row.created_ms,
+        moved_ms=row.moved_ms,
+        canceled_ms=row.canceled_ms,
+        active=row.active,
+        behind=row.behind,
+        unhandled=row.unhandled,
+        routing=routing_key(row.scheduler_id, id, row.routing, ""),
+        description=row.description,
+        tags=dict(_TAGS.decode(row.tags)),
+        schedulerId=row.scheduler_id,
+    )

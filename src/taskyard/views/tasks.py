@@ -1,0 +1,121 @@
+"""Tasks for people: a page of a graph's, or one with its edges, its definition and its result. Nothing here writes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from taskyard.core.graph.routing import routing_key
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import ENDED, UNSUCCESSFUL
+from taskyard.lifecycle.definitions import decoded
+from taskyard.store.records import TaskRecord
+from taskyard.store.sessions import Row
+from taskyard.store.txn import Txn
+from taskyard.wire.api import Edge, Resolution, TaskView
+
+#: How many edges of a task are told, in each direction.
+EDGES_MAX: Final = 10_000
+#: The graph is a dependent of each of its tasks, as the task-graph scheduler tells it.
+GRAPH: Final = "task-graph"
+
+
+def find(txn: Txn, id: int) -> TaskRecord | None:
+    """Read a task, if it is there for people: not while it, or its graph, is being loaded."""
+    found = txn.tasks.look([id])
+    if not found or found[0].hidden or txn.reading.graph(found[0].graph) is None:
+        return None
+    return found[0]
+
+
+def task(txn: Txn, id: int, url: str) -> TaskView | None:
+    """Show one task with everything about it; `url` is where the server is found."""
+    record = find(txn, id)
+    if record is None:
+        return None
+    (view,) = _views(txn, [record], url)
+    definition = txn.tasks.definitions([id])[id][1]
+    result = txn.reading.last_results([id]).get(id)
+    dependents = [text_of(Key(edge.dependent)) for edge in txn.edges.page(id, -1, EDGES_MAX)]
+    return replace(
+        view,
+        requires=_requires(txn, id),
+        dependents=[*dict.fromkeys(dependents), GRAPH],
+        definition=msgspec.Raw(definition.encode()),
+        result=None if result is None else msgspec.Raw(result.encode()),
+    )
+
+
+def tasks(txn: Txn, graph: int, after: int, wanted: tuple[str, str], count: int) -> tuple[list[int], int | None]:
+    """Name tasks of a graph beyond an id, in a state or with a label if these are given; say where to go on."""
+    state, label = wanted
+    if label:
+        found = txn.tasks.look(list(txn.tasks.with_labels(graph, [label]).values()))
+        return [one.id for one in found if not one.hidden and one.id > after and state in ("", one.state.text)], None
+    ids = txn.reading.tasks(graph, after, state, count + 1)
+    return ids[:count], ids[count - 1] if len(ids) > count else None
+
+
+def shown(txn: Txn, ids: Sequence[int], url: str) -> list[TaskView]:
+    """Show tasks in outline."""
+    return _views(txn, txn.tasks.look(ids), url)
+
+
+def _requires(txn: Txn, id: int) -> list[Edge]:
+    edges = txn.edges.page_into(id, -1, EDGES_MAX)
+    labels = txn.tasks.definitions([edge.prerequisite for edge in edges])
+    return [Edge(text_of(Key(edge.prerequisite)), labels[edge.prerequisite][0], edge.on.text) for edge in edges]
+
+
+def _views(txn: Txn, records: Sequence[TaskRecord], url: str) -> list[TaskView]:
+    ids = [record.id for record in records]
+    definitions, last = txn.tasks.definitions(ids), txn.reading.last(ids)
+    graphs = {graph: txn.graphs.definition(graph) for graph in {record.graph for record in records}}
+    views = []
+    for record in records:
+        label, definition = definitions[record.id]
+        key = _routing(record, graphs[record.graph], decoded(definition).routing)
+        exit_code, progress = last.get(record.id, (None, None))
+        views.append(replace(_view(record, label, key, url), exit_code=exit_code, progress=progress))
+    return views
+
+
+def _routing(record: TaskRecord, said: Row | None, routing: str) -> str:
+    assert said is not None, "a graph that is whole has its definition"
+    return routing_key(said[0], text_of(Key(record.graph)), said[2], routing)
+
+
+def _view(record: TaskRecord, label: str, routing: str, url: str) -> TaskView:
+    life, rules = record.life, record.rules
+    return TaskView(
+        id=text_of(Key(record.id)),
+        graph_id=text_of(Key(record.graph)),
+        label=label,
+        state=record.state.text,
+        reason=record.reason,
+        kind=record.kind,
+        attempt=life.attempt,
+        created_ms=record.created_ms,
+        moved_ms=record.moved_ms,
+        priority=record.priority,
+        bot=record.bot,
+        slice_index=life.slice_index,
+        routing=routing,
+        rerunsAllowed=rules.reruns,
+        rerunsLeft=max(0, rules.reruns - life.reruns_used),
+        retries_left=max(0, rules.retries - life.retries_used),
+        deadline_ms=rules.deadline_ms,
+        not_before_ms=life.not_before_ms,
+        resolution=_resolution(record, url),
+    )
+
+
+def _resolution(record: TaskRecord, url: str) -> Resolution | None:
+    if record.state not in ENDED:
+        return None
+    failed = record.state in UNSUCCESSFUL
+    if not record.life.attempt:
+        return Resolution(failed)
+    at = f"{url}/api/v1/tasks/{text_of(Key(record.id))}"
+    return Resolution(failed, f"{at}/result", f"{at}/output")

@@ -1,0 +1,19 @@
+"""A bot as a program, set up by one argument; what the command line does for people."""
+
+import base64
+import logging
+import sys
+from pathlib import Path
+
+import msgspec
+
+from taskyard.bot.agent import run
+from taskyard.bot.config import BotConfig
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    fields = msgspec.json.decode(base64.b64decode(sys.argv[1]))
+    for name in ("state", "dimensions_file"):
+        if name in fields:
+            fields[name] = Path(fields[name])
+    raise SystemExit(run(BotConfig(**fields)))

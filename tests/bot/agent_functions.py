@@ -1,0 +1,43 @@
+"""Functions that tests have called in warm workers."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from taskyard.bot import current
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def talk(text: str) -> None:
+    """Print something."""
+    print(text)  # noqa: T201
+
+
+def inputs() -> dict[str, Any]:
+    """Give the inputs back."""
+    return current.inputs()
+
+
+def environment() -> list[str]:
+    """Say who the call is."""
+    return [os.environ[name] for name in ("TASKYARD_TASK_ID", "TASKYARD_TOKEN", "OWN")]
+
+
+def fail() -> None:
+    """Fail."""
+    raise ValueError("as it was told")
+
+
+def die() -> None:
+    """Take the worker along."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang(file: str) -> None:
+    """Say who hangs, and do not come back."""
+    Path(file).write_text(f"{os.getpid()}\n")
+    signal.pause()

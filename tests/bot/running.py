@@ -1,0 +1,169 @@
+"""A runner of its own for a test: the agent's end of the socket, and what comes over it. Every wait has a deadline."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+from taskyard.bot import frames
+from taskyard.bot.frames import Ended, Gone, Hired, Printed, Start, Started, ToAgent, ToRunner
+from taskyard.bot.intake import Intake
+
+#: A slow machine is no fault; a wait that takes this long is.
+DEADLINE_S = 60.0
+FAR = 1_000_000.0
+WITHOUT = "import os; del os.{}; from taskyard.bot.runner import main; main()"
+
+#: Leaves a process in a session of its own that has nothing to do with this one any more, and names it.
+DAEMON = """
+import os, sys, time
+gone, held = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    daemon = os.fork()
+    if daemon == 0 and "quiet" in sys.argv:
+        os.execve("/bin/sleep", ["sleep", "1000"], {})
+    if daemon == 0:
+        os.close(held)
+        time.sleep(1000)
+    print(daemon, flush=True)
+    os._exit(0)
+os.close(held)
+os.read(gone, 1)
+os.wait()
+"""
+
+
+class TestedRunner:
+    """A runner in a process, and all that it said so far."""
+
+    __test__ = False
+
+    def __init__(self, *options: str, without: str = "") -> None:
+        """Start it; `without` names something of `os` that its system is not to have."""
+        self.marker = f"test-{uuid4().hex}"
+        program = ["-c", WITHOUT.format(without)] if without else ["-m", "taskyard.bot.runner"]
+        self.end, other = socket.socketpair()
+        with other:
+            self.process = subprocess.Popen(
+                [sys.executable, *program, "--fd", str(other.fileno()), *options],
+                pass_fds=[other.fileno()],
+                env={**os.environ, "TASKYARD_BOT": self.marker},
+            )
+        self.said: list[ToAgent] = []
+        self.gifts: list[socket.socket] = []
+        self._intake = Intake()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.end.close()
+        for gift in self.gifts:
+            gift.close()
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGCONT)
+        self.process.wait(DEADLINE_S)
+
+    def tell(self, *said: ToRunner) -> None:
+        self.end.sendall(b"".join(frames.packed(one) for one in said))
+
+    def start(self, run: int, *argv: str, **more: object) -> None:
+        """Start something, by default for as long as it likes."""
+        wanted = {"env": dict(os.environ), "cwd": "/", "until": time.monotonic() + FAR, **more}
+        self.tell(Start(run=run, argv=list(argv), **wanted))  # type: ignore[arg-type]
+
+    def hear(self, enough: Callable[[], bool]) -> None:
+        """Listen until it is enough."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not enough():
+            left = deadline - time.monotonic()
+            assert left > 0, f"waited in vain; heard {[type(one).__name__ for one in self.said[-9:]]}"
+            if select.select([self.end], [], [], left)[0]:
+                body, descriptors, _, _ = socket.recv_fds(self.end, 131_072, 16)
+                assert body, "the runner is gone"
+                self.gifts += [socket.socket(fileno=one) for one in descriptors]
+                self.said += [frames.read_for_agent(one) for one in self._intake.bodies(body)]
+
+    def ended(self, run: int) -> Ended:
+        """Wait for the end of a run."""
+        self.hear(lambda: any(isinstance(one, Ended) and one.run == run for one in self.said))
+        return next(one for one in self.said if isinstance(one, Ended) and one.run == run)
+
+    def started(self, run: int) -> int:
+        """Wait for the start of a run, and give its process."""
+        self.hear(lambda: any(isinstance(one, Started) and one.run == run for one in self.said))
+        return next(one.pid for one in self.said if isinstance(one, Started) and one.run == run)
+
+    def printed(self, run: int) -> bytes:
+        """What a run printed so far."""
+        return b"".join(one.body for one in self.said if isinstance(one, Printed) and one.run == run)
+
+    def hear_print(self, run: int, wanted: bytes) -> bytes:
+        """Wait until a run has printed something, and give all that it did."""
+        self.hear(lambda: wanted in self.printed(run))
+        return self.printed(run)
+
+    def hired(self, worker: int) -> tuple[int, socket.socket]:
+        """Wait for a worker; give its process and the socket to it."""
+        self.hear(lambda: any(isinstance(one, Hired) and one.worker == worker for one in self.said))
+        hired = [one for one in self.said if isinstance(one, Hired)]
+        place = next(place for place, one in enumerate(hired) if one.worker == worker)
+        return hired[place].pid, self.gifts[place]
+
+    def gone(self, worker: int) -> Gone:
+        """Wait for the end of a worker."""
+        self.hear(lambda: any(isinstance(one, Gone) and one.worker == worker for one in self.said))
+        return next(one for one in self.said if isinstance(one, Gone) and one.worker == worker)
+
+
+def state(pid: int) -> str:
+    """Give the letter for what a process does."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def lives(pid: int) -> bool:
+    """Say whether a process is there and runs; one that has ended and waits to be reaped does not."""
+    try:
+        return state(pid) not in {"Z", "X"}
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Wait until a signal has stopped a process; the system tells that to nobody but its parent."""
+    deadline = time.monotonic() + DEADLINE_S
+    while state(pid) != "T":
+        assert time.monotonic() < deadline, f"{pid} runs on"
+        os.sched_yield()
+
+
+def let_pass(moment: float) -> None:
+    """Let time pass that is itself what a test is about: nothing happens at its end that could be awaited instead."""
+    time.sleep(max(0.0, moment - time.monotonic()))
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process, whoever's it is, has ended."""
+    try:
+        held = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([held], [], [], DEADLINE_S)[0], f"{pid} lives"
+    finally:
+        os.close(held)
+
+
+def python(source: str, *arguments: str) -> list[str]:
+    """Give the command that runs a piece of Python without anything of the site."""
+    return [sys.executable, "-I", "-S", "-c", source, *arguments]

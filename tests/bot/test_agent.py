@@ -1,0 +1,210 @@
+"""An agent takes work from a server, has it run, and tells all of it: with real processes, over real HTTP."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bot.yard import TOKEN, Yard, bot, served
+
+
+@pytest.fixture
+def yard() -> Iterator[Yard]:
+    with served(Yard()) as one:
+        yield one
+
+
+def sh(text: str) -> dict[str, list[str]]:
+    return {"command": ["/bin/sh", "-c", text]}
+
+
+def test_a_command_runs_and_is_reported_with_its_output(yard: Yard, tmp_path: Path) -> None:
+    task = yard.add(sh("echo out; echo err >&2"))
+    with bot(yard, tmp_path / "state") as one:
+        report = yard.report(task)
+        assert one.end() == (0, "b1 is at work, with 2 slots\nending: 0 tasks are awaited; another signal ends them\n")
+    assert (report.signal, report.reason, report.exit_code, report.attempt, report.fence) == ("succeed", None, 0, 1, 7)
+    assert report.stats is not None
+    assert report.stats.ran_ms is not None
+    assert yard.printed[task] == b"out\nerr\n"
+    assert [one.draining for one in yard.hellos] == [False, True]
+    assert len(yard.goodbyes) == 1
+    assert not list((tmp_path / "state").glob("work/*")), "nothing is left of it"
+
+
+def test_what_has_ended_and_the_next_wish_are_one_request(yard: Yard, tmp_path: Path) -> None:
+    tasks = [yard.add({"command": ["true"]}) for _ in range(4)]
+    with bot(yard, tmp_path, slots=1):
+        for task in tasks:
+            yard.report(task)
+    telling = [poll for poll in yard.polls if poll.reports]
+    assert all(poll.want > 0 and poll.wait_ms == 0 for poll in telling), "who tells something asks as well, and at once"
+    assert len({poll.poll for poll in yard.polls}) == len(yard.polls), "every wish has a name of its own"
+
+
+def test_a_result_goes_out_while_a_wish_is_parked(yard: Yard, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    long = yard.add(sh(f"while [ ! -e {gate} ]; do sleep 0.02; done"))
+    with bot(yard, tmp_path / "state", slots=2):
+        yard.until(lambda: [poll.want for poll in yard.polls][-1:] == [1], "a wish for the other slot")
+        gate.touch()
+        assert yard.report(long).signal == "succeed"
+    telling = [poll for poll in yard.polls if poll.reports]
+    assert [poll.want for poll in telling] == [0]
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome"),
+    [
+        ("exit 3", ("fail", "exit_code", 3)),
+        ("kill -TERM $$", ("fail", "signaled", -15)),
+        ("sleep 60", ("fail", "timed_out", -15)),
+    ],
+)
+def test_an_end_says_what_it_was(yard: Yard, tmp_path: Path, script: str, outcome: tuple[str, str, int]) -> None:
+    task = yard.add({"script": script, "timeout": "1s"})
+    with bot(yard, tmp_path):
+        report = yard.report(task)
+    assert (report.signal, report.reason, report.exit_code) == outcome
+
+
+def test_silence_is_an_end_of_its_own(yard: Yard, tmp_path: Path) -> None:
+    task = yard.add({"script": "echo begun; sleep 60", "io_timeout": "200ms"})
+    with bot(yard, tmp_path):
+        assert yard.report(task).reason == "silent"
+    assert yard.printed[task] == b"begun\n"
+
+
+def test_a_script_stops_at_its_first_failing_line_in_a_fresh_folder(yard: Yard, tmp_path: Path) -> None:
+    task = yard.add({"script": "ls -A; touch left; false; echo never"})
+    other = yard.add({"script": "ls -A"})
+    with bot(yard, tmp_path, slots=1):
+        assert (yard.report(task).signal, yard.report(other).signal) == ("fail", "succeed")
+    assert (yard.printed.get(task), yard.printed.get(other)) == (None, None)
+
+
+def test_what_is_not_there_fails_with_a_sentence(yard: Yard, tmp_path: Path) -> None:
+    program, folder = yard.add({"command": ["/no/such"]}), yard.add({"command": ["true"], "cwd": "/no/folder"})
+    with bot(yard, tmp_path):
+        assert (yard.report(program).exit_code, yard.report(folder).exit_code) == (127, 126)
+    assert b"/no/such" in yard.printed[program]
+    assert yard.printed[folder] == b"taskyard: cwd: there is no folder /no/folder\n"
+
+
+def test_a_kind_that_a_bot_cannot_run_fails_with_a_sentence(yard: Yard, tmp_path: Path) -> None:
+    task = yard.add({"ansible": "site.yml"})
+    with bot(yard, tmp_path):
+        assert yard.report(task).signal == "fail"
+    assert yard.printed[task] == b"taskyard: this bot runs command, script and python; it cannot run ansible\n"
+
+
+def test_a_task_knows_who_it_is_and_never_the_bots_token(yard: Yard, tmp_path: Path) -> None:
+    task = yard.add({"command": ["env"], "env": {"OWN": "1", "TASKYARD_TOKEN": "forged"}})
+    with bot(yard, tmp_path):
+        yard.report(task)
+    env = dict(line.partition("=")[::2] for line in yard.printed[task].decode().splitlines())
+    ours = {"TASKYARD_URL": yard.url, "TASKYARD_TOKEN": f"word-{task}", "TASKYARD_TASK_ID": task, "OWN": "1"}
+    assert {name: env[name] for name in ours} == ours
+    assert (env["TASKYARD_GRAPH_ID"], env["TASKYARD_LABEL"], env["TASKYARD_ATTEMPT"]) == ("g" * 32, "it", "1")
+    assert TOKEN not in yard.printed[task].decode()
+    assert "HIDDEN" not in env
+
+
+def test_a_result_is_published_and_inputs_are_found(yard: Yard, tmp_path: Path) -> None:
+    copy = 'cat "$TASKYARD_INPUTS" > "$TASKYARD_RESULT"'
+    along = yard.add({"script": copy}, inputs={"a": 1})
+    apart = yard.add({"script": copy}, inputs_apart=True)
+    none = yard.add({"script": copy})
+    yard.inputs[apart] = b'{"b": [2]}'
+    with bot(yard, tmp_path):
+        results = [json.loads(bytes(yard.report(task).result)) for task in (along, apart, none)]
+    assert results == [{"a": 1}, {"b": [2]}, {}]
+    asked = [headers["authorization"] for path, headers in yard.requests if path.endswith("/inputs")]
+    assert asked == [f"Bearer word-{apart}"]
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        ('echo "{" > "$TASKYARD_RESULT"', b"taskyard: the result is no JSON"),
+        ('head -c 262145 /dev/zero > "$TASKYARD_RESULT"', b"taskyard: the result is larger than 262144 bytes"),
+    ],
+)
+def test_what_is_no_result_fails_the_attempt(yard: Yard, tmp_path: Path, script: str, complaint: bytes) -> None:
+    task = yard.add({"script": script})
+    with bot(yard, tmp_path):
+        report = yard.report(task)
+    assert (report.signal, bytes(report.result)) == ("fail", b"")
+    assert yard.printed[task].splitlines()[-1].startswith(complaint)
+
+
+def test_a_checkpoint_reaches_the_attempt_and_leaves_it(yard: Yard, tmp_path: Path) -> None:
+    task = yard.add(
+        {"script": 'cat "$TASKYARD_CHECKPOINT"; echo two > "$TASKYARD_CHECKPOINT"; exit 1'}, checkpoint=b"one\n"
+    )
+    with bot(yard, tmp_path):
+        assert yard.report(task).signal == "fail"
+    assert (yard.printed[task], yard.checkpoints[task]) == (b"one\n", b"two\n")
+
+
+def test_long_output_comes_whole_and_in_order(yard: Yard, tmp_path: Path) -> None:
+    task = yard.add({"command": ["seq", "1", "700000"]})
+    with bot(yard, tmp_path):
+        assert yard.report(task).truncated is False
+    assert yard.printed[task] == "".join(f"{number}\n" for number in range(1, 700_001)).encode()
+
+
+def test_output_of_what_runs_is_told_meanwhile(yard: Yard, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    task = yard.add(sh(f"echo begun; while [ ! -e {gate} ]; do sleep 0.02; done; echo done"))
+    with bot(yard, tmp_path / "state", slots=1):
+        yard.until(lambda: yard.printed.get(task) == b"begun\n", "output before the end")
+        gate.touch()
+        yard.report(task)
+    assert yard.printed[task] == b"begun\ndone\n"
+
+
+def test_functions_are_called_in_warm_workers(yard: Yard, tmp_path: Path) -> None:
+    calls = [
+        yard.add({"python": "os:getpid"}),
+        yard.add({"python": "operator:add", "args": [1, 2]}),
+        yard.add({"python": "tests.bot.agent_functions:talk", "args": {"text": "hello"}}),
+        yard.add({"python": "tests.bot.agent_functions:inputs"}, inputs={"a": 1}),
+        yard.add({"python": "tests.bot.agent_functions:environment", "env": {"OWN": "1"}}),
+        yard.add({"python": "os:getpid"}),
+    ]
+    with bot(yard, tmp_path, slots=1):
+        first, total, _, inputs, environment, last = [
+            json.loads(bytes(yard.report(task).result) or b"null") for task in calls
+        ]
+    assert first == last, "one worker makes all of them"
+    assert (total, inputs, environment) == (3, {"a": 1}, [calls[4], "word-" + calls[4], "1"])
+    assert yard.printed == {calls[2]: b"hello\n"}
+
+
+def test_what_a_function_raises_is_its_output(yard: Yard, tmp_path: Path) -> None:
+    task, missing = yard.add({"python": "tests.bot.agent_functions:fail"}), yard.add({"python": "no_such_module:f"})
+    with bot(yard, tmp_path):
+        reports = [yard.report(one) for one in (task, missing)]
+    assert [(one.signal, one.reason, one.exit_code) for one in reports] == [("fail", "exit_code", 1)] * 2
+    assert yard.printed[task].endswith(b"ValueError: as it was told\n")
+    assert b"no_such_module" in yard.printed[missing]
+
+
+def test_a_worker_that_dies_fails_its_call_and_no_other(yard: Yard, tmp_path: Path) -> None:
+    before = [yard.add({"python": "tests.bot.agent_functions:nothing"}) for _ in range(10)]
+    dying = yard.add({"python": "tests.bot.agent_functions:die"})
+    after = [yard.add({"python": "tests.bot.agent_functions:nothing"}) for _ in range(10)]
+    with bot(yard, tmp_path, slots=1):
+        ends = {task: yard.report(task) for task in (*before, dying, *after)}
+    assert {one.signal for task, one in ends.items() if task != dying} == {"succeed"}
+    assert (ends[dying].signal, ends[dying].reason, ends[dying].exit_code) == ("fail", "signaled", -9)
+    assert yard.printed == {dying: b"taskyard: the worker that made this call has ended: by signal 9\n"}
+
+
+def test_a_call_that_takes_too_long_is_ended(yard: Yard, tmp_path: Path) -> None:
+    task = yard.add({"python": "time:sleep", "args": [60], "timeout": "1s"})
+    after = yard.add({"python": "tests.bot.agent_functions:nothing"})
+    with bot(yard, tmp_path, slots=1):
+        assert (yard.report(task).reason, yard.report(after).signal) == ("timed_out", "succeed")

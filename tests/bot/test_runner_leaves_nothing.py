@@ -1,0 +1,156 @@
+"""Whatever dies and however it left its session, nothing of a run survives; and nothing else is touched."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from taskyard.bot import remains
+from taskyard.bot.frames import Stop
+from tests.bot.running import DAEMON, DEADLINE_S, FAR, TestedRunner, lives, python, wait_for_end
+
+#: An agent that starts a run with a daemon, one that goes on and a worker, names all processes, and is killed then.
+AGENT = """
+import sys, threading
+from taskyard.bot.frames import Hire
+from tests.bot.running import DAEMON, FAR, TestedRunner, python
+runner = TestedRunner()
+runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
+runner.start(2, "/bin/sh", "-c", "trap '' TERM; echo here; sleep 1000; sleep 1000", grace_s=FAR)
+runner.tell(Hire(1))
+daemon = int(runner.hear_print(1, b"on").split()[0])
+runner.hear_print(2, b"here")
+print(runner.process.pid, runner.started(1), daemon, runner.started(2), runner.hired(1)[0], flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def runner() -> Iterator[TestedRunner]:
+    with TestedRunner() as made:
+        yield made
+
+
+def outcome(runner: TestedRunner, run: int) -> tuple[int | None, str | None]:
+    ended = runner.ended(run)
+    return ended.exit_code, ended.why
+
+
+@pytest.mark.parametrize("kind", ["plain", "quiet"])
+def test_a_daemon_that_left_its_session_ends_with_its_run(runner: TestedRunner, kind: str) -> None:
+    runner.start(1, *python(DAEMON, kind))
+    assert outcome(runner, 1) == (0, None)
+    assert not lives(int(runner.printed(1)))
+
+
+def test_the_daemon_of_a_run_that_goes_on_is_left_alone(runner: TestedRunner) -> None:
+    runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"))
+    daemon = int(runner.hear_print(1, b"on").split()[0])
+    runner.start(2, "/bin/true")
+    runner.ended(2)
+    assert lives(daemon)
+    runner.tell(Stop(1))
+    runner.ended(1)
+    assert not lives(daemon)
+
+
+def test_a_daemon_that_nobody_can_tell_apart_ends_with_the_last_run_that_may_have_left_it(runner: TestedRunner) -> None:
+    runner.start(1, "sleep", "1000")
+    runner.started(1)
+    runner.start(2, *python(DAEMON, "quiet"))
+    assert outcome(runner, 2) == (0, None)
+    daemon = int(runner.printed(2))
+    runner.start(3, "sleep", "1000")
+    runner.started(3)
+    assert lives(daemon)
+    runner.tell(Stop(1))
+    runner.ended(1)
+    assert not lives(daemon)
+
+
+def test_a_daemon_that_starts_others_is_cleared_to_the_last(runner: TestedRunner) -> None:
+    chain = """
+import os, sys, time
+for depth in range(5):
+    if os.fork():
+        break
+    os.setsid()
+    print(os.getpid(), flush=True)
+if depth == 0:
+    os.read(0, 1)
+    time.sleep(0.3)
+    sys.exit(3)
+time.sleep(1000)
+"""
+    runner.start(1, *python(chain))
+    assert outcome(runner, 1) == (3, None)
+    assert [pid for pid in map(int, runner.printed(1).split()) if lives(pid)] == []
+
+
+def test_an_agent_that_is_killed_takes_everything_with_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", AGENT], stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        pids = [int(pid) for pid in agent.stdout.readline().split()]
+        assert len(pids) == 5
+        assert all(lives(pid) for pid in pids)
+        agent.kill()
+    for pid in pids:
+        wait_for_end(pid)
+
+
+def test_what_a_killed_runner_left_can_be_cleared(runner: TestedRunner) -> None:
+    runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
+    daemon, pid = int(runner.hear_print(1, b"on").split()[0]), runner.started(1)
+    runner.process.kill()
+    runner.process.wait(DEADLINE_S)
+    assert sorted(remains.clear(runner.marker)) == sorted([daemon, pid])
+    assert not lives(daemon)
+    assert not lives(pid)
+    assert remains.clear(runner.marker) == []
+
+
+def test_nothing_but_what_has_the_mark_is_cleared() -> None:
+    marker = f"test-{uuid4().hex}"
+    marks: list[dict[str, str]] = [
+        {"TASKYARD_BOT": marker},
+        {"TASKYARD_BOT": f"{marker}1"},
+        {"OTHER": f"TASKYARD_BOT={marker}"},
+        {},
+        {"TASKYARD_BOT": marker},
+    ]
+    sleepers = [subprocess.Popen(["/bin/sleep", "1000"], env=env) for env in marks]
+    try:
+        assert remains.clear(marker, spare=[sleepers[4].pid]) == [sleepers[0].pid]
+        assert [lives(one.pid) for one in sleepers] == [False, True, True, True, True]
+    finally:
+        for one in sleepers:
+            one.kill()
+            one.wait()
+
+
+def test_a_marked_process_that_clears_spares_itself_and_those_above_it() -> None:
+    marker = f"test-{uuid4().hex}"
+    clear = f"from taskyard.bot import remains; print(remains.clear({marker!r}))"
+    env = {**os.environ, "TASKYARD_BOT": marker}
+    with subprocess.Popen(["/bin/sleep", "1000"], env=env) as other:
+        script = 'echo begin; "$0" -c "$1"; echo end'
+        done = subprocess.run(
+            ["/bin/sh", "-c", script, sys.executable, clear], env=env, capture_output=True, text=True, check=True
+        )
+        assert other.wait(DEADLINE_S) == -signal.SIGKILL
+    assert done.stdout == f"begin\n[{other.pid}]\nend\n"
+
+
+def test_a_folder_that_is_gone_does_not_hold_the_runner(runner: TestedRunner, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    runner.start(1, "/bin/sh", "-c", f"rmdir {own}; exit 2", cwd=str(own))
+    assert outcome(runner, 1) == (2, None)
+    runner.start(2, "/bin/true", until=time.monotonic() + FAR)
+    assert outcome(runner, 2) == (0, None)

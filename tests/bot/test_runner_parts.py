@@ -1,0 +1,85 @@
+"""The runner's parts that need no process: moments, and frames that come in pieces."""
+
+import signal
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskyard.bot.frames import FRAME_MAX, LENGTH
+from taskyard.bot.intake import Intake
+from taskyard.bot.journal import NOBODY, Journal
+from taskyard.bot.watch import Watch
+
+KILL, TERM = signal.SIGKILL, signal.SIGTERM
+
+
+def judged(watch: Watch, *moments: float) -> list[tuple[float, signal.Signals]]:
+    return [(moment, by) for moment in moments if (by := watch.judge(moment)) is not None]
+
+
+def test_a_lease_that_is_over_comes_before_any_grace() -> None:
+    watch = Watch(0.0, until=5.0, timeout_s=4.0, grace_s=10.0)
+    assert judged(watch, 3.9, 4.0, 4.9, 5.0, 6.0) == [(4.0, TERM), (5.0, KILL)]
+    assert watch.why == "timed_out"
+    assert watch.due() == inf
+
+
+@pytest.mark.parametrize(
+    ("watch", "signals", "why"),
+    [
+        (Watch(0.0, until=2.0), [(2.0, KILL)], "lease_over"),
+        (Watch(0.0, timeout_s=2.0), [(2.0, KILL)], "timed_out"),
+        (Watch(0.0, timeout_s=2.0, grace_s=1.0), [(2.0, TERM), (3.0, KILL)], "timed_out"),
+        (Watch(0.0, silence_s=2.0, grace_s=1.0), [(2.0, TERM), (3.0, KILL)], "silent"),
+        (Watch(0.0, timeout_s=2.0, silence_s=2.0), [(2.0, KILL)], "timed_out"),
+        (Watch(0.0), [], None),
+    ],
+)
+def test_each_moment_has_its_signal(watch: Watch, signals: list[tuple[float, signal.Signals]], why: str | None) -> None:
+    assert judged(watch, 1.0, 2.0, 2.5, 3.0, 4.0) == signals
+    assert watch.why == why
+
+
+def test_silence_counts_from_the_last_word_and_only_while_somebody_listens() -> None:
+    watch = Watch(0.0, silence_s=2.0)
+    watch.heard(3.0)
+    assert watch.due() == 5.0
+    watch.deafen()
+    assert judged(watch, 100.0) == []
+    watch.heard(100.0)
+    assert judged(watch, 101.0, 102.0) == [(102.0, KILL)]
+
+
+def test_being_told_twice_is_being_told_once() -> None:
+    watch = Watch(0.0, grace_s=3.0)
+    assert [watch.ask("stopped", 1.0), watch.ask("stopped", 2.0)] == [TERM, None]
+    assert watch.due() == 4.0
+
+
+@given(st.lists(st.binary(max_size=40)), st.lists(st.integers(1, 30), min_size=1))
+def test_frames_are_whole_however_they_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(LENGTH.pack(len(body)) + body for body in bodies)
+    intake, found, start, turn = Intake(), [], 0, 0
+    while start < len(stream):
+        end = start + cuts[turn % len(cuts)]
+        found += intake.bodies(stream[start:end])
+        start, turn = end, turn + 1
+    assert found == bodies
+
+
+def test_a_frame_that_is_too_large_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="larger than any frame"):
+        Intake().bodies(LENGTH.pack(FRAME_MAX + 1))
+
+
+def test_a_journal_has_what_was_not_sent() -> None:
+    journal = Journal(None)
+    journal.take(NOBODY)
+    assert [journal.add(b"one"), journal.add(b"two"), journal.add(b"x" * Journal.size())] == [True, True, False]
+    assert bytes(journal.waiting()) == b"onetwo"
+    journal.sent()
+    assert bytes(journal.waiting()) == b""
+    journal.take(7, 30)
+    assert journal.in_hand() == (7, 30)

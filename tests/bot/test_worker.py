@@ -1,0 +1,307 @@
+"""Calls in warm workers: results, failures, output, and that no call touches the next one."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from taskyard.bot import worker_frames
+from taskyard.bot.frames import Dismiss, Gone, Hire, Hold
+from taskyard.bot.intake import Intake
+from taskyard.bot.worker_frames import Call, Leaving, Raised, Returned, Said, Told
+from tests.bot.running import DEADLINE_S, TestedRunner, lives, wait_for_end
+
+HERE = "tests.bot.functions"
+
+
+class TestedWorker:
+    """A worker that a runner hired, and all that it told so far."""
+
+    __test__ = False
+
+    def __init__(self, runner: TestedRunner, number: int = 1) -> None:
+        runner.tell(Hire(number))
+        self.pid, self.end = runner.hired(number)
+        self.end.settimeout(DEADLINE_S)
+        self.told: list[Told] = []
+        self._intake = Intake()
+
+    def send(self, *calls: Call) -> None:
+        self.end.sendall(b"".join(worker_frames.packed(one) for one in calls))
+
+    def hear(self, enough: Callable[[], bool]) -> None:
+        while not enough():
+            try:
+                body = self.end.recv(131_072)
+            except ConnectionResetError:  # it left without having read all calls
+                body = b""
+            if not body:
+                return
+            self.take(body, self._intake)
+
+    def take(self, body: bytes, intake: Intake) -> None:
+        self.told += [worker_frames.read_told(one) for one in intake.bodies(body)]
+
+    def answers(self) -> list[Returned | Raised]:
+        return [one for one in self.told if isinstance(one, Returned | Raised)]
+
+    def answer(self, run: int) -> Returned | Raised:
+        self.hear(lambda: any(one.run == run for one in self.answers()))
+        return next(one for one in self.answers() if one.run == run)
+
+    def call(self, function: str, *args: Any, **more: Any) -> Any:
+        """Call a function and give its result."""
+        answer = self.ask(function, *args, **more)
+        assert isinstance(answer, Returned), answer
+        return msgspec.json.decode(answer.result) if answer.result else None
+
+    def ask(self, function: str, *args: Any, **more: Any) -> Returned | Raised:
+        run = len(self.answers()) + 1000
+        self.send(called(run, function, *args, **more))
+        return self.answer(run)
+
+    def said(self, run: int) -> bytes:
+        whole = bytearray()
+        for one in self.told:
+            if isinstance(one, Said) and one.run == run:
+                whole[one.start : one.start + len(one.body)] = one.body
+        return bytes(whole)
+
+    def leaving(self) -> str:
+        """Wait for the end, and give its reason."""
+        self.hear(lambda: False)
+        return "; ".join(one.reason for one in self.told if isinstance(one, Leaving))
+
+
+def called(run: int, function: str, *args: Any, **more: Any) -> Call:
+    name = function if ":" in function else f"{HERE}:{function}"
+    return Call(run, name, **{"args": msgspec.Raw(msgspec.json.encode(args)), **more})
+
+
+@pytest.fixture
+def runner() -> Iterator[TestedRunner]:
+    with TestedRunner("--worker-memory-max", "200000000") as made:
+        yield made
+
+
+@pytest.fixture
+def worker(runner: TestedRunner) -> TestedWorker:
+    return TestedWorker(runner)
+
+
+def test_results_come_back_as_json(worker: TestedWorker) -> None:
+    assert worker.call("add", 2, 3) == 5
+    assert worker.call("add", args=msgspec.Raw(b'{"first": 4}')) == 5
+    assert worker.call("nothing") is None
+    assert worker.call("Counter.three") == 3
+    assert worker.call("ATTRIBUTE", 1) == 2
+    assert worker.call("later", 21) == 42
+    assert worker.call("math:hypot", 3, 4) == 5.0
+
+
+def test_many_calls_are_answered_in_their_order(worker: TestedWorker) -> None:
+    worker.send(*(called(run, "add", run, run) for run in range(5000)))
+    worker.answer(4999)
+    assert [one.run for one in worker.answers()] == list(range(5000))
+    assert all(isinstance(one, Returned) and bytes(one.result) == b"%d" % (one.run * 2) for one in worker.answers())
+
+
+def test_an_exception_comes_with_the_callers_part_of_its_traceback(worker: TestedWorker) -> None:
+    for function, args in (("fail", ["no luck"]), ("later_not", [])):
+        answer = worker.ask(function, *args)
+        assert isinstance(answer, Raised)
+        first, second, *_ = answer.traceback_text.splitlines()
+        assert first == "Traceback (most recent call last):"
+        assert "tests/bot/functions.py" in second
+        assert "taskyard/bot" not in answer.traceback_text
+        assert answer.traceback_text.splitlines()[-1] in {"ValueError: no luck", "ValueError: later"}
+    assert worker.call("add", 1) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (called(1, "no.such:thing"), "there is no module 'no' for 'no.such:thing'"),
+        (called(1, "tests.bot.none:thing"), "there is no module 'tests.bot.none' for 'tests.bot.none:thing'"),
+        (called(1, "missing"), "the module 'tests.bot.functions' has no 'missing'"),
+        (called(1, "NUMBER"), "'tests.bot.functions:NUMBER' is no function: it is of type int"),
+        (called(1, f"{HERE}:"), "'tests.bot.functions:' names no function: write it as module:function"),
+        (called(1, "add", args=msgspec.Raw(b"3")), "the arguments are neither a list nor an object"),
+        (
+            called(1, "Counter"),
+            "the function returned what is no JSON: Encoding objects of type Counter is unsupported",
+        ),
+        (
+            called(1, "large", 100, result_max=50),
+            "the function returned 102 bytes of JSON, and a result has at most 50",
+        ),
+        (called(1, "add"), "TypeError: add() missing 1 required positional argument: 'first'"),
+        (called(1, "leave", 3), "the function called sys.exit with 3"),
+        (called(1, "leave", "why not"), "the function called sys.exit with 1: why not"),
+        (called(1, "nothing", cwd="/no/such"), "FileNotFoundError: [Errno 2] No such file or directory: '/no/such'"),
+    ],
+    ids=lambda one: one.function if isinstance(one, Call) else "",
+)
+def test_what_cannot_be_called_or_is_no_result_says_so(worker: TestedWorker, call: Call, text: str) -> None:
+    worker.send(call, called(2, "add", 1))
+    answer = worker.answer(1)
+    assert isinstance(answer, Raised)
+    assert answer.traceback_text.splitlines()[-1] == text
+    assert answer.exit_code == (3 if text.endswith("with 3") else 1)
+    assert isinstance(worker.answer(2), Returned)
+
+
+def test_a_module_that_lacks_another_shows_where(worker: TestedWorker) -> None:
+    answer = worker.ask("tests.bot.broken:anything")
+    assert isinstance(answer, Raised)
+    assert "tests/bot/broken.py" in answer.traceback_text
+    assert "No module named 'no_such_module_anywhere'" in answer.traceback_text
+
+
+def test_everything_that_a_call_prints_is_told_before_its_answer(worker: TestedWorker) -> None:
+    worker.send(called(1, "talk"), called(2, "nothing"), called(3, "talk"))
+    worker.answer(3)
+    assert [worker.said(run) for run in (1, 2, 3)] == [
+        b"one\ntwo\nthree\nfour\nfive",
+        b"",
+        b"one\ntwo\nthree\nfour\nfive",
+    ]
+    order = [type(one).__name__ for one in worker.told if not (isinstance(one, Said) and one.start)]
+    assert order == ["Said", "Returned", "Returned", "Said", "Returned"]
+
+
+def test_much_output_comes_complete_and_in_order(worker: TestedWorker) -> None:
+    worker.send(called(1, "talk_much", 500_000))
+    worker.answer(1)
+    assert worker.said(1) == b"".join(b"%09d\n" % line for line in range(500_000))
+
+
+def test_a_result_larger_than_what_is_kept_before_it_is_sent_comes_whole(worker: TestedWorker) -> None:
+    assert worker.call("large", 3_000_000, result_max=4_000_000) == "x" * 3_000_000
+
+
+def test_output_and_earlier_answers_come_while_a_call_still_runs(worker: TestedWorker, tmp_path: Path) -> None:
+    worker.send(called(1, "nothing"), called(2, "talk_and_wait", str(tmp_path / "go")))
+    worker.hear(lambda: worker.said(2) == b"here\n")
+    assert isinstance(worker.answer(1), Returned)
+    (tmp_path / "go").touch()
+    assert isinstance(worker.answer(2), Returned)
+
+
+def test_a_call_that_ends_the_worker_takes_no_answer_and_no_last_words_with_it(
+    runner: TestedRunner, worker: TestedWorker
+) -> None:
+    worker.send(called(1, "talk"), called(2, "add", 1), called(3, "vanish"), called(4, "nothing"))
+    worker.hear(lambda: False)
+    gone = runner.gone(1)
+    assert (gone.exit_code, gone.why, gone.run) == (9, None, 3)
+    worker.take(gone.told, Intake())
+    assert {one.run for one in worker.answers()} == {1, 2}
+    assert worker.said(3) == b"last words\n"
+
+
+def test_folder_and_environment_are_put_back_for_the_next_call(worker: TestedWorker, tmp_path: Path) -> None:
+    before = worker.call("surroundings", "PATH", "WANDERED", "OWN")
+    worker.send(called(1, "wander"), called(2, "usurp"))
+    worker.answer(2)
+    own = worker.call("surroundings", "OWN", "PATH", cwd=str(tmp_path), env={"OWN": "Ω", "PATH": "/bin"})
+    assert own == [str(tmp_path), "Ω", "/bin"]
+    assert (
+        worker.call("surroundings", "PATH", "WANDERED", "OWN")
+        == before
+        == [os.getcwd(), os.environ["PATH"], None, None]
+    )
+    worker.send(called(3, "talk"))
+    worker.answer(3)
+    assert worker.said(3).startswith(b"one\n")
+
+
+def test_a_call_can_ask_for_the_inputs_and_the_checkpoint_of_its_task(worker: TestedWorker) -> None:
+    assert worker.call("given", inputs=msgspec.Raw(b'{"build": [1, 2]}'), checkpoint=b"half") == [
+        {"build": [1, 2]},
+        "half",
+    ]
+    assert worker.call("given") == [{}, None]
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "reason"),
+    [
+        ("leak", [300_000_000], "more than 200000000 bytes of memory are in use after a call"),
+        ("leave_thread", [], "a call left a thread behind"),
+        ("leave_process", [], "a call left a process behind"),
+        ("close_output", [], "a call closed the output"),
+    ],
+)
+def test_a_worker_in_which_a_call_left_something_makes_no_other_call(
+    runner: TestedRunner, worker: TestedWorker, function: str, args: list[Any], reason: str
+) -> None:
+    worker.send(called(1, function, *args), called(2, "nothing"))
+    assert worker.leaving() == reason
+    assert [(type(one), one.run) for one in worker.answers()] == [(Returned, 1)]
+    gone = runner.gone(1)
+    assert (gone.exit_code, gone.why, gone.run, gone.told) == (0, None, None, b"")
+
+
+def test_a_process_that_a_call_left_ends_with_the_worker(runner: TestedRunner, worker: TestedWorker) -> None:
+    left = worker.call("leave_process")
+    runner.gone(1)
+    assert not lives(left)
+
+
+def test_ended_processes_and_copies_of_a_worker_are_no_harm(worker: TestedWorker) -> None:
+    assert worker.call("leave_ended_process") is None
+    assert worker.call("return_twice") == worker.pid
+    assert worker.call("add", 1) == 2
+    assert [one.run for one in worker.answers()] == [1000, 1001, 1002]
+
+
+def test_what_a_call_took_comes_with_its_answer(worker: TestedWorker) -> None:
+    took = worker.ask("burn", 0.2).took
+    assert took.ran_s >= 0.2
+    assert took.cpu_s >= 0.2
+    assert took.memory_bytes > 1_000_000
+
+
+def test_a_dismissed_worker_is_gone_at_once(runner: TestedRunner, worker: TestedWorker, tmp_path: Path) -> None:
+    worker.send(called(7, "talk_and_wait", str(tmp_path / "never")))
+    worker.hear(lambda: worker.said(7) == b"here\n")
+    runner.tell(Dismiss(1))
+    gone = runner.gone(1)
+    assert (gone.exit_code, gone.why, gone.run) == (-signal.SIGKILL, "dismissed", 7)
+
+
+def test_a_worker_whose_call_is_not_held_is_killed_and_an_idle_one_lives_on(
+    runner: TestedRunner, tmp_path: Path
+) -> None:
+    held, idle = TestedWorker(runner, 1), TestedWorker(runner, 2)
+    held.send(called(7, "talk_and_wait", str(tmp_path / "never")))
+    held.hear(lambda: held.said(7) == b"here\n")
+    runner.tell(Hold(workers={1: time.monotonic() + 0.2, 2: None}))
+    gone = runner.gone(1)
+    assert (gone.exit_code, gone.why, gone.run) == (-signal.SIGKILL, "lease_over", 7)
+    assert idle.call("add", 1) == 2
+
+
+@pytest.mark.parametrize("who", ["agent", "runner"])
+def test_a_worker_ends_with_its_agent_and_with_its_runner(runner: TestedRunner, tmp_path: Path, who: str) -> None:
+    worker = TestedWorker(runner)
+    worker.send(called(7, "talk_and_wait", str(tmp_path / "never")))
+    worker.hear(lambda: worker.said(7) == b"here\n")
+    if who == "agent":
+        runner.end.close()
+    else:
+        runner.process.kill()
+    wait_for_end(worker.pid)
+
+
+def test_a_worker_ends_when_nobody_can_call_it_any_more(runner: TestedRunner, worker: TestedWorker) -> None:
+    worker.call("nothing")
+    worker.end.shutdown(socket.SHUT_RDWR)
+    assert runner.gone(1) == Gone(1, 0)

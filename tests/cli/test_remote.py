@@ -1,0 +1,181 @@
+"""The commands that ask a server, against a real one."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.yard import Yard, yard
+
+NOOP = {"task": {"payload": {"noop": True}}}
+WORK = {"task": {"payload": {"command": ["true"]}}}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    with yard(tmp_path_factory.mktemp("yard")) as one:
+        yield one
+
+
+def graph(name: str, **tasks: object) -> str:
+    return json.dumps({"name": name, "tasks": tasks})
+
+
+def submitted(place: Yard, name: str, **tasks: object) -> str:
+    return place.told("submit", "-", document=graph(name, **tasks))
+
+
+def test_a_submitted_graph_is_known_by_the_id_that_was_printed(place: Yard) -> None:
+    id = submitted(place, "known", a=WORK, b={**WORK, "requires": ["a"]})
+    assert len(id) == 16
+    assert id in place.told("graphs", "--name", "known", "-o", "name").split()
+    shown = json.loads(place.told("show", id, "-o", "json"))
+    assert (shown["name"], shown["state"], sum(shown["counts"].values()), shown["failed"]) == (
+        "known",
+        "running",
+        2,
+        [],
+    )
+
+
+def test_a_graph_in_yaml_is_taken_from_a_file(place: Yard) -> None:
+    (place.folder / "g.yaml").write_text("name: from-yaml\ntasks:\n  a: {task: {payload: {command: ['true']}}}\n")
+    said = json.loads(place.told("submit", "g.yaml", "-o", "json"))
+    assert (list(said["nameMapping"]), said["echo"]) == (["a"], False)
+
+
+def test_a_key_makes_a_repeat_the_same_graph(place: Yard) -> None:
+    document = graph("keyed", a=WORK)
+    first, again = (place.told("submit", "--key", "k-1", "-", document=document) for _ in range(2))
+    assert first == again
+
+
+def test_every_fault_of_a_document_is_told_with_its_line_and_2(place: Yard) -> None:
+    document = (
+        "name: bad\ntasks:\n  a:\n    requires: [nobody]\n    task: {payload: {command: ['true']}}\n  b: {task: 7}\n"
+    )
+    (place.folder / "bad.yaml").write_text(document)
+    done = place.run("submit", "bad.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "bad.yaml cannot be run: 2 faults" in done.stderr
+    assert "bad.yaml:4: tasks.a.requires[0]" in done.stderr
+    assert "bad.yaml:6: tasks.b.task" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("[1, 2]", "an object with `tasks`"), ("a: [", "bad.yaml cannot be run: 1 fault"), ("", "empty")]
+)
+def test_what_is_no_document_is_refused_before_it_is_sent(text: str, told: str, place: Yard) -> None:
+    (place.folder / "bad.yaml").write_text(text)
+    done = place.run("submit", "bad.yaml", TASKYARD_URL="http://127.0.0.1:1")
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_a_wait_shows_the_end_and_its_exit_code_is_the_outcome(place: Yard) -> None:
+    done = place.run(
+        "submit", "--wait", "-o", "table", "-", document=graph("ends", a=NOOP, b={**NOOP, "requires": ["a"]})
+    )
+    assert (done.returncode, done.stdout) == (0, "ends: finished: 2 successful\n")
+    assert "Ctrl-C ends the waiting" in done.stderr
+
+
+def test_a_wait_that_is_over_too_early_says_so_with_124(place: Yard) -> None:
+    done = place.run("submit", "--wait", "--timeout", "0", "-", document=graph("stays", a=WORK))
+    assert (done.returncode, done.stdout) == (124, "")
+    assert "was not settled within 0 s; it goes on" in done.stderr
+
+
+def test_what_no_bot_can_run_ends_with_6(place: Yard) -> None:
+    nobody = {"dimensions": {"gpu": "none-has-it"}, "wait_for_capacity": False, "payload": {"command": ["true"]}}
+    done = place.run("submit", "--wait", "-", document=graph("nobody", a={"task": {"slices": [nobody]}}))
+    assert done.returncode == 6, done.stderr
+    assert "error       a (no_bot" in done.stderr
+
+
+def test_a_graph_grows_and_is_canceled(place: Yard) -> None:
+    id = submitted(place, "grows", a=WORK)
+    assert place.told("extend", id, "-", document=graph("", b={**WORK, "requires": ["a"]})) == id
+    assert place.told("tasks", id, "-o", "name").count("\n") == 1
+    done = place.run("cancel", id)
+    assert (done.returncode, done.stdout) == (0, f"{id}\n")
+    assert json.loads(place.told("show", id, "-o", "json"))["counts"] == {"canceled": 2}
+    assert "nothing left to do" in place.run("cancel", id).stderr
+
+
+def test_a_task_is_canceled_with_all_behind_it_and_run_again(place: Yard) -> None:
+    id = submitted(place, "subtree", a=WORK, b={**WORK, "requires": ["a"]}, c=WORK)
+    a = place.told("tasks", id, "--label", "a", "-o", "name")
+    place.told("cancel", "--subtree", a)
+    states = {
+        task["label"]: task["state"] for task in map(json.loads, place.told("tasks", id, "-o", "jsonl").split("\n"))
+    }
+    assert (states["a"], states["b"]) == ("canceled", "canceled")
+    assert states["c"] != "canceled"
+    assert place.told("rerun", a) == a
+    assert json.loads(place.told("show", a, "-o", "json"))["state"] in ("pending", "waiting")
+
+
+def test_a_story_tells_who_asked_for_what(place: Yard) -> None:
+    task = place.told("tasks", submitted(place, "told", a=WORK), "-o", "name")
+    place.told("cancel", task)
+    story = place.told("story", task)
+    assert "a is submitted" in story
+    assert "asks: cancel (task)" in story
+    assert "-> canceled by cancel" in story
+
+
+def test_pools_are_made_and_listed(place: Yard) -> None:
+    assert "capacity  8" in place.told("pools", "set", "lab", "--capacity", "8").lower()
+    pools = {pool["name"]: pool["capacity"] for pool in json.loads(place.told("pools", "-o", "json"))}
+    assert pools == {"default": None, "lab": 8}
+
+
+def test_a_token_may_do_what_its_scopes_say_until_it_is_revoked(place: Yard) -> None:
+    made = json.loads(
+        place.told("token", "create", "--name", "reader", "--scope", "pool:*:read", "--expires", "1h", "-o", "json")
+    )
+    assert place.run("graphs", TASKYARD_TOKEN=made["token"]).returncode == 0
+    denied = place.run("submit", "-", document=graph("denied", a=WORK), TASKYARD_TOKEN=made["token"])
+    assert (denied.returncode, denied.stdout) == (4, "")
+    assert made["view"]["id"] in place.told("token", "list", "-o", "name").split()
+    place.told("token", "revoke", made["view"]["id"])
+    revoked = place.run("graphs", TASKYARD_TOKEN=made["token"])
+    assert revoked.returncode == 4
+    assert made["token"] not in place.told("token", "list", "-o", "json")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["show"], ["tasks"], ["logs"], ["story"], ["cancel"], ["rerun"], ["token", "revoke"], ["bots", "set", "--drain"]],
+)
+def test_what_is_not_there_is_told_with_5(arguments: list[str], place: Yard) -> None:
+    done = place.run(*arguments, "0000000000000001")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "0000000000000001" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["sumbit", "x"], 'Did you mean "submit"?'),
+        (["submit", "-", "--timeout", "soon"], "no span of time"),
+        (["bots", "set", "rack4"], "say what the bot should do"),
+        (["token", "create"], "--name"),
+        (["bot", "--dimension", "gpu"], "no dimension"),
+        (["serve", "--port", "70000"], "65535"),
+        (["graphs", "-o", "xml"], "-o"),
+    ],
+)
+def test_a_wrong_command_line_is_told_with_2(arguments: list[str], told: str, place: Yard) -> None:
+    done = place.run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_nobody_there_is_told_with_1_and_what_helps(tmp_path: Path, place: Yard) -> None:
+    done = place.run("graphs", TASKYARD_URL="http://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot reach http://127.0.0.1:1" in done.stderr
+    assert "taskyard up" in done.stderr

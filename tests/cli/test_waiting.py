@@ -1,0 +1,80 @@
+"""Waiting for a graph on a server: what a terminal sees, and how a wait is ended."""
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import PROGRAM
+from tests.cli.waiting import DEADLINE_SECONDS, read_until
+from tests.cli.yard import Yard, yard
+
+STAYS = {"name": "[bold]graph[/bold]", "tasks": {"a": {"task": {"payload": {"command": ["true"]}}}}}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    with yard(tmp_path_factory.mktemp("yard")) as one:
+        yield one
+
+
+@contextmanager
+def waiting(place: Yard, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Wait for a graph that no bot takes, on a terminal; give the program and the person's side."""
+    (place.folder / "stays.json").write_text(json.dumps(STAYS))
+    person, program_side = pty.openpty()
+    fcntl.ioctl(program_side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [str(PROGRAM), "submit", "--wait", "stays.json", *arguments]
+    env = place.env | {"TERM": "xterm-256color"}
+    with subprocess.Popen(
+        command, cwd=place.folder, env=env, stdin=program_side, stdout=program_side, stderr=program_side
+    ) as program:
+        os.close(program_side)
+        try:
+            yield program, person
+        finally:
+            program.kill()
+            os.close(person)
+
+
+def test_a_terminal_sees_a_bar_until_somebody_cancels_the_graph(place: Yard) -> None:
+    with waiting(place) as (program, person):
+        seen = read_until(person, "0/1", program)
+        with place.client as client:
+            newest = next(iter(client.graphs()))
+            client.cancel_graph(newest.id)
+        assert newest.id in read_until(person, newest.id, program)
+        assert program.wait(DEADLINE_SECONDS) == 3
+    assert "━" in seen
+    assert "[bold]graph[/bold]" in seen
+
+
+def test_who_interrupts_a_wait_leaves_the_graph_alone(place: Yard) -> None:
+    with waiting(place) as (program, person):
+        read_until(person, "0/1", program)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(DEADLINE_SECONDS) == 130
+    with place.client as client:
+        assert next(iter(client.graphs())).state == "running"
+
+
+def test_a_wait_outlives_a_server_that_is_started_again(tmp_path: Path) -> None:
+    with yard(tmp_path) as first:
+        port = first.url.rpartition(":")[2]
+        with waiting(first) as (program, person):
+            read_until(person, "0/1", program)
+            first.program.send_signal(signal.SIGTERM)
+            assert first.program.wait(DEADLINE_SECONDS) == 0
+            with yard(tmp_path, port=port):
+                with first.client as client:
+                    client.cancel_graph(next(iter(client.graphs())).id)
+                assert program.wait(DEADLINE_SECONDS) == 3

@@ -1,0 +1,20 @@
+"""A server for the tests of one file, and one for each test that wants its own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.yard import Yard
+
+
+@pytest.fixture
+def yard(sqlite_url: str) -> Iterator[Yard]:
+    with Yard(sqlite_url) as made:
+        yield made
+
+
+@pytest.fixture
+def either(database_url: str) -> Iterator[Yard]:
+    """On each of the two databases."""
+    with Yard(database_url) as made:
+        yield made

@@ -1,0 +1,322 @@
+"""Who may do what: a table written by hand, and how tokens come, go and are sealed."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from taskyard.core.words import Signal
+from taskyard.server.auth import BELIEVED_S, Auth, BotGrant, Denial
+from taskyard.server.callers import Caller
+from taskyard.server.seals import RunToken, Seal
+from taskyard.server.settings import Settings
+from tests.server.yard import Yard, graph, task
+
+#: What each of these may do to a graph in the pool `lab` and its task, and beyond. 0 stands for "it is allowed".
+WHO = ("nobody", "stranger", "reader", "submitter", "canceler", "elsewhere", "pool admin", "admin", "bot", "newcomer")
+MATRIX = """
+GET    /graphs                401 401   0 403 403   0   0   0 403 403
+POST   /graphs                401 401 403   0 403 403   0   0 403 403
+PUT    /graphs/{put}          401 401 403   0 403 403   0   0 403 403
+POST   /requests              401 401 403   0 403 403   0   0 403 403
+GET    /graphs/{graph}        401 401   0 403 403 403   0   0 403 403
+GET    /graphs/{graph}/tasks  401 401   0 403 403 403   0   0 403 403
+GET    /graphs/{graph}/names  401 401   0 403 403 403   0   0 403 403
+POST   /graphs/{graph}/tasks  401 401 403   0 403 403   0   0 403 403
+POST   /graphs/{graph}/rerun  401 401 403   0 403 403   0   0 403 403
+GET    /tasks/{task}          401 401   0 403 403 403   0   0 403 403
+GET    /tasks/{task}/attempts 401 401   0 403 403 403   0   0 403 403
+GET    /tasks/{task}/output   401 401   0 403 403 403   0   0 403 403
+GET    /tasks/{task}/story    401 401   0 403 403 403   0   0 403 403
+GET    /tasks/{task}/inputs   401 401   0 403 403 403   0   0 403 403
+PUT    /tasks/{task}/result   401 401 403 403 403 403 403 403 403 403
+PUT    /tasks/{task}/progress 401 401 403 403 403 403 403 403 403 403
+PUT    /tasks/{task}/checkpoint 401 401 403 403 403 403 403 403 403 403
+GET    /bots                  401 401   0 403 403   0   0   0 403 403
+GET    /bots/b1               401 401   0 403 403 403   0   0 403 403
+GET    /bots/b1/events        401 401   0 403 403 403   0   0 403 403
+PATCH  /bots/b1               401 401 403 403 403 403   0   0 403 403
+GET    /dimensions            401 401   0 403 403   0   0   0 403 403
+GET    /pools                 401 401   0 403 403   0   0   0 403 403
+PUT    /pools/lab             401 401 403 403 403 403   0   0 403 403
+GET    /tokens                401 401 403 403 403 403 403   0 403 403
+POST   /tokens                401 401 403 403 403 403 403   0 403 403
+DELETE /tokens/unknown        401 401 403 403 403 403 403   0 403 403
+POST   /enrol                 401 401 403 403 403 403 403 403 403   0
+POST   /tasks/{task}/rerun    401 401 403   0 403 403   0   0 403 403
+POST   /tasks/{task}/cancel   401 401 403 403   0 403   0   0 403 403
+POST   /graphs/{graph}/cancel 401 401 403 403   0 403   0   0 403 403
+"""
+ROWS = [line.split() for line in MATRIX.strip().splitlines()]
+NONSENSE = "nonsense"
+LAB = graph(a=task(dimensions={"pool": "lab"}))
+BODIES: dict[str, Any] = {
+    "POST /graphs": LAB,
+    "PUT /graphs/{put}": LAB,
+    "POST /requests": {"name": "one", "task": LAB["tasks"]["a"]["task"]},  # type: ignore[index]
+    "POST /graphs/{graph}/tasks": {"tasks": {"b": task("a", dimensions={"pool": "lab"})}},
+    "PATCH /bots/b1": {"draining": True},
+    "POST /tokens": {"name": "another"},
+}
+
+
+@pytest.fixture
+def tokens(yard: Yard) -> dict[str, str | None]:
+    return {
+        "nobody": None,
+        "stranger": "ty_user_" + "a" * 22 + "_" + "b" * 43,
+        "reader": yard.token("pool:lab:read"),
+        "submitter": yard.token("pool:lab:submit"),
+        "canceler": yard.token("pool:lab:cancel"),
+        "elsewhere": yard.token("pool:other:admin"),
+        "pool admin": yard.token("pool:lab:admin"),
+        "admin": yard.admin,
+        "bot": yard.token(kind="bot", pool="lab"),
+        "newcomer": yard.token(kind="enrolment", pool="lab"),
+    }
+
+
+def put_into_lab(yard: Yard, graph: int) -> None:
+    yard.engine.transact(lambda passage: passage.txn.access.add_pools([(graph, "lab")]))
+
+
+def test_everybody_may_do_what_the_table_says_and_nothing_else(yard: Yard, tokens: dict[str, str | None]) -> None:
+    assert list(tokens) == list(WHO)
+    yard.hello(pool="lab")
+    said = []
+    for method, path, *wanted in ROWS:
+        for who, status in zip(WHO, wanted, strict=True):
+            made = yard.submit(LAB)
+            key = int(made.id, 16)
+            put_into_lab(yard, key)
+            there = path.format(graph=made.id, task=made.tasks["a"], put=f"{key - 16 * 7:016x}")
+            body = BODIES.get(f"{method} {path}")
+            answer = yard.ask(method, f"/api/v1{there}", body, token=tokens[who])
+            got = answer.status if answer.status in {401, 403} else 0
+            if got != int(status) or answer.status >= 500:
+                said.append((method, path, who, answer.status, answer.body))
+    assert said == []
+
+
+def test_what_is_missing_is_named_and_a_challenge_is_sent(yard: Yard) -> None:
+    reader = yard.token("pool:lab:read")
+    answer = yard.ask("POST", "/api/v1/graphs", LAB, token=reader)
+    assert (answer.status, answer.json["code"]) == (403, "forbidden")
+    assert "pool:lab:submit" in answer.json["detail"]
+    nobody = yard.ask("GET", "/api/v1/graphs", token=None)
+    assert (nobody.status, nobody.headers["www-authenticate"]) == (401, "Bearer")
+    assert nobody.headers["content-type"] == "application/problem+json"
+
+
+def test_submitting_needs_a_right_in_every_pool_that_is_named(yard: Yard) -> None:
+    lab = yard.token("pool:lab:submit")
+    mixed = [
+        graph(a=task(dimensions={"pool": "lab"}), b=task(dimensions={"pool": "other"})),
+        graph(a={"task": {"payload": {"noop": True}}}),
+        graph(a=task(dimensions={"pool": ["other"]})),
+        graph(
+            a={
+                "matrix": {"where": ["lab", "other"]},
+                "task": {"payload": {"command": ["true"]}, "dimensions": {"pool": {"$matrix": "where"}}},
+            }
+        ),
+        graph(
+            a={
+                "task": {
+                    "payload": {"command": ["true"]},
+                    "slices": [{"dimensions": {"pool": "lab"}}, {"dimensions": {"pool": "other"}}],
+                }
+            }
+        ),
+    ]
+    assert [yard.ask("POST", "/api/v1/graphs", one, token=lab).status for one in mixed] == [403] * len(mixed)
+    everywhere = yard.token("pool:*:submit")
+    assert [yard.ask("POST", "/api/v1/graphs", one, token=everywhere).status for one in mixed] == [201] * len(mixed)
+
+
+def test_lists_show_only_what_one_may_see(either: Yard) -> None:
+    mine, theirs = (either.submit(LAB).id for _ in range(2))
+    rows = [(int(mine, 16), "lab"), (int(theirs, 16), "other")]
+    either.engine.transact(lambda passage: passage.txn.access.add_pools(rows))
+    either.hello("b1", "lab")
+    either.hello("b2", "other")
+    reader = either.token("pool:lab:read")
+    assert [one["id"] for one in either.get("/api/v1/graphs", token=reader)["items"]] == [mine]
+    assert [one["id"] for one in either.get("/api/v1/bots", token=reader)["items"]] == ["b1"]
+    assert either.get("/api/v1/bots?pool=other", token=reader)["items"] == []
+    assert either.get("/api/v1/pools", token=reader)["items"] == []
+
+
+# Tokens.
+
+
+def test_a_token_is_told_once_and_listed_without_its_secret(either: Yard) -> None:
+    answer = either.ask(
+        "POST", "/api/v1/tokens", {"name": "ann", "scopes": ["pool:default:read"], "expires_in_ms": 60_000}
+    )
+    text, view = answer.json["token"], answer.json["view"]
+    assert (answer.status, view["kind"], view["name"], view["scopes"]) == (201, "user", "ann", ["pool:default:read"])
+    assert view["expires_ms"] == view["created_ms"] + 60_000
+    listed = either.ask("GET", "/api/v1/tokens")
+    assert view in listed.json["items"]
+    assert text.rpartition("_")[2].encode() not in listed.body
+    with either.engine.store.read() as txn:
+        assert text.rpartition("_")[2] not in txn.access.find([view["id"]])[view["id"]].digest
+
+
+def test_tokens_are_listed_page_by_page(either: Yard) -> None:
+    for _ in range(4):
+        either.token("pool:a:read")
+    seen: list[str] = []
+    cursor = ""
+    for _ in range(10):
+        page = either.get(f"/api/v1/tokens?limit=2{cursor}")
+        seen += [one["id"] for one in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert len(seen) == len(set(seen)) == 5
+
+
+def test_a_revoked_token_is_worth_nothing_at_once(yard: Yard) -> None:
+    token = yard.token("pool:default:read")
+    yard.get("/api/v1/graphs", token=token)
+    answer = yard.ask("DELETE", f"/api/v1/tokens/{token.split('_')[2]}")
+    assert (answer.status, answer.json["revoked_ms"] is not None) == (200, True)
+    assert yard.ask("GET", "/api/v1/graphs", token=token).status == 401
+    assert yard.ask("DELETE", "/api/v1/tokens/nope").status == 404
+
+
+def test_a_token_that_is_over_is_worth_nothing(yard: Yard) -> None:
+    token = yard.token("pool:default:read", expires_in_ms=1)
+    yard.engine.clock.pause(5)
+    assert yard.ask("GET", "/api/v1/graphs", token=token).status == 401
+
+
+def test_a_token_with_another_secret_or_kind_is_none(yard: Yard) -> None:
+    token = yard.token("pool:default:read")
+    changed = token[:-1] + ("a" if token[-1] != "a" else "b")
+    for bad in (changed, token.replace("ty_user_", "ty_bot_"), f"{token}x", "x", "ty_run_1", "ä", "x" * 5_000):
+        assert yard.ask("GET", "/api/v1/graphs", token=bad.encode().decode("latin-1")).status == 401
+    for header in ("Basic abc", "Bearer", "Bearer  "):
+        assert yard.ask("GET", "/api/v1/graphs", token=None, headers={"Authorization": header}).status == 401
+
+
+def test_every_fault_of_a_wish_for_a_token_is_told(yard: Yard) -> None:
+    wish = {"kind": "odd", "scopes": ["all", "pool:a:fly", "pool::read"], "expires_in_ms": 0, "nam": "x"}
+    answer = yard.ask("POST", "/api/v1/tokens", wish)
+    assert answer.status == 400
+    assert sorted(answer.paths) == ["expires_in_ms", "kind", "nam", "name", "scopes[0]", "scopes[1]", "scopes[2]"]
+    assert yard.ask("POST", "/api/v1/tokens", {"name": "b", "kind": "bot", "scopes": ["admin"]}).paths == ["scopes"]
+
+
+def test_a_newcomer_becomes_a_bot_in_the_pool_of_its_token(yard: Yard) -> None:
+    newcomer = yard.token(kind="enrolment", pool="lab")
+    answer = yard.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer)
+    assert (answer.status, answer.json["view"]["kind"], answer.json["view"]["pool"]) == (201, "bot", "lab")
+    grant = yard.server.app.desk.auth.bot(answer.json["token"])
+    assert isinstance(grant, BotGrant)
+    assert grant.pool == "lab"
+    assert isinstance(yard.server.app.desk.auth.bot(newcomer), Denial)
+    assert isinstance(yard.server.app.desk.auth.bot(yard.admin), Denial)
+
+
+# Tokens of running tasks.
+
+
+def test_a_seal_knows_itself_and_nothing_else() -> None:
+    seal, other = Seal(bytes(32)), Seal(b"x" * 32)
+    text = seal.token(0x1234567890ABCDE8, 3, 7)
+    assert text.startswith("ty_run_1234567890abcde8_3_7_")
+    assert seal.read(text) == RunToken(0x1234567890ABCDE8, 3, 7)
+    assert other.read(text) is None
+    for place, letter in product(range(0, len(text), 3), "0f"):
+        changed = text[:place] + letter + text[place + 1 :]
+        assert changed == text or seal.read(changed) is None
+    assert seal.read(text + "\n") is None
+    assert seal.read("") is None
+
+
+def test_the_token_of_a_running_task_is_for_its_own_graph_and_ends_with_the_attempt(either: Yard) -> None:
+    made, other = either.submit(graph(a=task())), either.submit(graph(a=task()))
+    either.hello()
+    leases = {lease.task: lease for lease in either.claim()}
+    mine = either.run_token(leases[made.key("a")])
+    assert either.get(f"/api/v1/graphs/{made.id}", token=mine)["id"] == made.id
+    assert either.get(f"/api/v1/tasks/{made.tasks['a']}/inputs", token=mine) == {}
+    grown = either.ask("POST", f"/api/v1/graphs/{made.id}/tasks", {"tasks": {"b": task("a")}}, token=mine)
+    assert grown.status == 200
+    assert either.ask("POST", "/api/v1/graphs", graph(child=task()), token=mine).status == 201
+    elsewhere = graph(child=task(dimensions={"pool": "lab"}))
+    assert either.ask("POST", "/api/v1/graphs", elsewhere, token=mine).status == 403
+    for method, path in [
+        ("GET", f"/graphs/{other.id}"),
+        ("GET", f"/tasks/{other.tasks['a']}"),
+        ("POST", f"/graphs/{made.id}/cancel"),
+        ("GET", "/graphs"),
+        ("GET", "/tokens"),
+        ("GET", "/bots"),
+    ]:
+        assert either.ask(method, f"/api/v1{path}", token=mine).status == 403, path
+    either.end(leases[made.key("a")])
+    assert either.ask("GET", f"/api/v1/graphs/{made.id}", token=mine).status == 401
+
+
+def test_the_token_of_a_lost_attempt_is_worth_nothing_though_another_runs(yard: Yard) -> None:
+    made = yard.submit(graph(a={**task(), "reruns": 1}))
+    yard.hello()
+    (first,) = yard.claim()
+    yard.end(first, Signal.FAIL)
+    (second,) = yard.claim()
+    path = f"/api/v1/graphs/{made.id}"
+    assert yard.ask("GET", path, token=yard.run_token(first)).status == 401
+    assert yard.ask("GET", path, token=yard.run_token(second)).status == 200
+
+
+# Denials and the audit.
+
+
+def test_denials_leave_lines_and_a_flood_of_them_only_a_count(yard: Yard) -> None:
+    for _ in range(60):
+        assert yard.ask("GET", "/api/v1/graphs", token=NONSENSE).status == 401
+    yard.engine.transact(lambda _: None)
+    with yard.engine.store.read() as txn:
+        denied = [row for row in txn.events.audits_of(0, 1_000) if row.action == "denied"]
+    assert 20 <= len(denied) < 60
+    assert denied[0].note == "401 bad_token: GET /api/v1/graphs"
+
+
+def test_every_mutation_leaves_a_line_with_its_actor(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.ask("POST", f"/api/v1/graphs/{made.id}/cancel")
+    yard.ask("PUT", "/api/v1/pools/lab", {"capacity": 3})
+    yard.hello()
+    yard.ask("PATCH", "/api/v1/bots/b1", {"draining": True})
+    with yard.engine.store.read() as txn:
+        rows = [*txn.events.audits_of(int(made.id, 16), 100), *txn.events.audits_of(0, 100)]
+    said = {row.action for row in rows if row.actor.startswith("admin (")}
+    assert {"submit", "cancel", "set_pool", "set_bot"} <= said
+
+
+# Without authentication.
+
+
+def test_without_authentication_everybody_may_and_running_tasks_still_have_their_own(sqlite_url: str) -> None:
+    with Yard(sqlite_url, Settings(authentication=False)) as yard:
+        made = yard.submit(graph(a=task()), token=None)
+        assert yard.ask("GET", "/api/v1/tokens", token=None).status == 200
+        assert yard.server.app.desk.auth.bot(None) == BotGrant("default", "anyone")
+        yard.hello()
+        (lease,) = yard.claim()
+        assert yard.ask("GET", f"/api/v1/graphs/{made.id}", token=yard.run_token(lease)).status == 200
+        assert yard.ask("GET", f"/api/v1/graphs/{made.id}", token=f"ty_run_{NONSENSE}").status == 401
+
+
+def test_what_another_server_revoked_is_believed_for_some_seconds_only(yard: Yard) -> None:
+    token = yard.token("pool:default:read")
+    moments = iter([0.0, BELIEVED_S, BELIEVED_S + 1])
+    auth = Auth(yard.engine, yard.seal, tick=lambda: next(moments))
+    assert isinstance(auth.caller(token), Caller)
+    yard.engine.transact(lambda passage: passage.txn.access.revoke(token.split("_")[2], passage.now))
+    assert isinstance(auth.caller(token), Caller)
+    assert isinstance(auth.caller(token), Denial)

@@ -1,0 +1,196 @@
+"""Routes of graphs: what is stored, listed, shown, ended and tried again."""
+
+from typing import Any
+
+import pytest
+
+from taskyard.core.words import Signal
+from tests.server.yard import Yard, fresh, graph, task, wide
+
+UNKNOWN = "7ffffffffffffff8"
+
+
+def test_a_graph_is_submitted_and_shown(either: Yard) -> None:
+    made = either.submit(
+        {"name": "nightly", "routing": "night", "tags": {"team": "core"}, "tasks": {"a": task(), "b": task("a")}}
+    )
+    shown = either.get(f"/api/v1/graphs/{made.id}")
+    moments = {shown.pop("created_ms"), shown.pop("moved_ms")}
+    assert all(isinstance(one, int) for one in moments)
+    assert shown == {
+        "id": made.id,
+        "name": "nightly",
+        "state": "running",
+        "settled": False,
+        "canceled_ms": None,
+        "active": 1,
+        "behind": 1,
+        "unhandled": 0,
+        "routing": f"taskyard.{made.id}.night._",
+        "description": "",
+        "tags": {"team": "core"},
+        "schedulerId": "taskyard",
+        "counts": {"waiting": 1, "unscheduled": 1},
+    }
+
+
+def test_yaml_is_a_graph_too(yard: Yard) -> None:
+    text = b"name: written by hand\ntasks:\n  a:\n    task: {payload: {noop: true}}\n"
+    answer = yard.ask("POST", "/api/v1/graphs", text, headers={"Content-Type": "application/yaml; charset=utf-8"})
+    assert (answer.status, list(answer.json["nameMapping"])) == (201, ["a"])
+    assert yard.ask("POST", "/api/v1/graphs", text).status == 400
+
+
+def test_the_same_key_and_body_is_an_echo_and_another_body_a_conflict(either: Yard) -> None:
+    document, key = graph(a=task()), {"Idempotency-Key": "night 1"}
+    first = either.ask("POST", "/api/v1/graphs", document, headers=key)
+    again = either.ask("POST", "/api/v1/graphs", document, headers=key)
+    assert (first.status, first.json["echo"]) == (201, False)
+    assert (again.status, again.json) == (200, first.json | {"echo": True})
+    other = either.ask("POST", "/api/v1/graphs", graph(b=task()), headers=key)
+    assert (other.status, other.json["code"]) == (409, "conflict")
+
+
+def test_a_key_is_the_callers_own(yard: Yard) -> None:
+    document, key = graph(a=task()), {"Idempotency-Key": "night 1"}
+    tokens = [yard.token("pool:default:submit") for _ in range(2)]
+    made = {yard.submit(document, headers=key, token=one).id for one in tokens}
+    assert len(made) == 2
+
+
+def test_a_key_that_is_too_long_is_a_fault(yard: Yard) -> None:
+    answer = yard.ask("POST", "/api/v1/graphs", graph(a=task()), headers={"Idempotency-Key": "k" * 256})
+    assert (answer.status, answer.paths) == (400, ["Idempotency-Key"])
+
+
+def test_a_graph_can_be_put_under_an_id_of_ones_choice(yard: Yard) -> None:
+    path = "/api/v1/graphs/1234567890abcde8"
+    made, again = (yard.ask("PUT", path, graph(a=task())) for _ in range(2))
+    assert (made.status, made.json["graph_id"], again.status) == (201, "1234567890abcde8", 200)
+    assert yard.ask("PUT", path, graph(b=task())).status == 409
+    wrong = yard.ask("PUT", "/api/v1/graphs/mine", graph(a=task()))
+    assert (wrong.status, wrong.paths) == (400, ["graph_id"])
+
+
+def test_every_fault_of_a_document_is_listed_with_its_path(yard: Yard) -> None:
+    nodes = {"a": task("c"), "b": {"task": {"payload": {"command": []}}, "rerun": 1}}
+    answer = yard.ask("POST", "/api/v1/graphs", {"tasks": nodes, "nam": "x"})
+    assert answer.status == 400
+    assert set(answer.paths) >= {"nam", "tasks.a.requires[0]", "tasks.b.rerun", "tasks.b.task.payload.command"}
+    assert yard.get("/api/v1/graphs")["items"] == []
+
+
+def test_what_nobody_runs_yet_is_refused(yard: Yard) -> None:
+    answer = yard.ask("POST", "/api/v1/graphs", graph(a={"task": {"payload": {"approval": "ok?"}}}))
+    assert answer.status == 400
+    assert "not supported yet" in answer.body.decode()
+
+
+def test_a_graph_is_extended_and_the_same_again_is_an_echo(either: Yard) -> None:
+    made = either.submit(graph(a=task()))
+    path = f"/api/v1/graphs/{made.id}/tasks"
+    first, again = (either.ask("POST", path, {"tasks": {"b": task("a")}}) for _ in range(2))
+    assert (first.status, first.json["echo"], sorted(first.json["nameMapping"])) == (200, False, ["a", "b"])
+    assert (again.status, again.json) == (200, first.json | {"echo": True})
+    wrong = either.ask("POST", path, {"tasks": {"c": task("d")}})
+    assert (wrong.status, wrong.paths) == (400, ["tasks.c.requires[0]"])
+    assert either.ask("POST", f"/api/v1/graphs/{UNKNOWN}/tasks", {"tasks": {}}).status == 404
+
+
+def test_a_canceled_graph_takes_nothing_more(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    ended = yard.ask("POST", f"/api/v1/graphs/{made.id}/cancel")
+    assert (ended.status, ended.json) == (200, {"subject": made.id, "moved": 1, "promised": False, "echo": False})
+    assert yard.ask("POST", f"/api/v1/graphs/{made.id}/cancel").json["echo"] is True
+    assert yard.get(f"/api/v1/graphs/{made.id}")["state"] == "canceled"
+    assert yard.ask("POST", f"/api/v1/graphs/{made.id}/tasks", graph(b=task())).status == 409
+
+
+def test_a_rerun_tries_everything_that_failed(yard: Yard) -> None:
+    made = yard.submit(graph(a=task(), b=task("a")))
+    yard.hello()
+    (lease,) = yard.claim()
+    yard.end(lease, Signal.FAIL)
+    assert yard.get(f"/api/v1/graphs/{made.id}")["state"] == "blocked"
+    answer = yard.ask("POST", f"/api/v1/graphs/{made.id}/rerun")
+    assert (answer.status, answer.json["moved"]) == (200, 1)
+    assert yard.get(f"/api/v1/graphs/{made.id}")["state"] == "running"
+
+
+def walk(yard: Yard, path: str, between: Any = lambda: None) -> list[Any]:
+    """Every item of a list, page by page."""
+    items: list[Any] = []
+    mark, cursor = "&" if "?" in path else "?", ""
+    for _ in range(100):
+        page = yard.get(f"{path}{mark}limit=2{cursor}")
+        items += page["items"]
+        if page["next"] is None:
+            return items
+        cursor = f"&cursor={page['next']}"
+        between()
+    raise AssertionError("the list never ends")
+
+
+def test_graphs_are_listed_the_newest_first_and_each_once_while_others_come(either: Yard) -> None:
+    made = [either.submit(graph(fresh(), a=task())).id for _ in range(7)]
+    walked = [one["id"] for one in walk(either, "/api/v1/graphs", lambda: either.submit(graph(b=task())))]
+    assert walked == made[::-1]
+
+
+def test_graphs_are_found_by_state_name_and_tag(either: Yard) -> None:
+    named = either.submit({"name": "one", "tags": {"team": "a", "kind": "x"}, "tasks": {"a": task()}}).id
+    other = either.submit({"name": "two", "tags": {"team": "a"}, "tasks": {"a": task()}}).id
+    either.ask("POST", f"/api/v1/graphs/{other}/cancel")
+
+    def found(query: str) -> list[str]:
+        return [one["id"] for one in walk(either, f"/api/v1/graphs?{query}")]
+
+    assert found("state=running") == [named]
+    assert found("name=two") == [other]
+    assert found("tag=team:a") == [other, named]
+    assert found("tag=team:a&tag=kind:x") == [named]
+    assert found("tag=team:b") == []
+    assert either.ask("GET", "/api/v1/graphs?name=a%00").status == 400
+
+
+def test_tasks_are_listed_in_the_order_of_the_document(either: Yard) -> None:
+    made = either.submit(wide(5, last=task("t0")))
+    path = f"/api/v1/graphs/{made.id}/tasks"
+    assert [one["label"] for one in walk(either, path)] == ["t0", "t1", "t2", "t3", "t4", "last"]
+    assert [one["label"] for one in walk(either, f"{path}?state=unscheduled")] == ["last"]
+    assert [one["label"] for one in walk(either, f"{path}?label=t3")] == ["t3"]
+    assert walk(either, f"{path}?label=t3&state=failed") == []
+
+
+def test_names_are_told_page_by_page(yard: Yard) -> None:
+    made = yard.submit(wide(5))
+    first = yard.get(f"/api/v1/graphs/{made.id}/names?limit=3")
+    rest = yard.get(f"/api/v1/graphs/{made.id}/names?limit=3&cursor={first['next']}")
+    assert first["nameMapping"] | rest["nameMapping"] == made.tasks
+    assert rest["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        ("limit=0", "limit"),
+        ("limit=201", "limit"),
+        (f"limit={'9' * 5000}", "limit"),
+        ("limit=x", "limit"),
+        ("state=odd", "state"),
+        ("cursor=!!!", "cursor"),
+        ("cursor=AAAA", "cursor"),
+        ("cursor=WzFlOTld", "cursor"),
+        ("cursor=%C3%A4", "cursor"),
+        (f"cursor={'a' * 2000}", "cursor"),
+        ("tag=x", "tag"),
+        ("name=" + "n" * 300, "name"),
+    ],
+)
+def test_wrong_parameters_are_faults(yard: Yard, query: str, path: str) -> None:
+    answer = yard.ask("GET", f"/api/v1/graphs?{query}")
+    assert (answer.status, answer.paths) == (400, [path])
+
+
+def test_every_wrong_parameter_is_told(yard: Yard) -> None:
+    assert sorted(yard.ask("GET", "/api/v1/graphs?limit=0&state=odd").paths) == ["limit", "state"]

@@ -1,0 +1,144 @@
+"""Whatever strangers send, the answer is a problem that says why; never a page, never a 5xx."""
+
+import json
+import socket
+
+import pytest
+
+from taskyard.wire.scalars import DOCUMENT_BYTES_MAX
+from tests.server.yard import Yard, wide
+
+DEEP = b"[" * 5_000 + b"]" * 5_000
+BODIES = {
+    "nothing": b"",
+    "blanks": b"  \n ",
+    "not JSON": b"{",
+    "not UTF-8": b'{"tasks": "\xff\xfe"}',
+    "NUL": b'{"tasks": {"a\\u0000": {}}}',
+    "raw NUL": b'{"tasks\x00": 1}',
+    "half a surrogate": b'{"tasks": {"\\ud800": {}}}',
+    "twice": b'{"tasks": {}, "tasks": {}}',
+    "infinite": b'{"tasks": NaN, "name": Infinity, "x": 1e999}',
+    "huge number": b'{"tasks": ' + b"9" * 10_000 + b"}",
+    "deep": DEEP,
+    "deep object": b'{"a":' * 3_000 + b"1" + b"}" * 3_000,
+    "a list": b"[]",
+    "a text": b'"tasks"',
+    "null": b"null",
+    "byte order mark": b"\xef\xbb\xbf{",
+    "UTF-16": '{"tasks": {}}'.encode("utf-16"),
+}
+ROUTES = [
+    ("POST", "/api/v1/graphs"),
+    ("PUT", "/api/v1/graphs/1234567890abcde8"),
+    ("POST", "/api/v1/requests"),
+    ("POST", "/api/v1/tokens"),
+    ("PUT", "/api/v1/pools/lab"),
+    ("PATCH", "/api/v1/bots/b1"),
+]
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/yaml"])
+def test_whatever_a_body_is_it_is_refused_with_a_problem(yard: Yard, kind: str) -> None:
+    said = []
+    for (method, path), (name, body) in ((route, one) for route in ROUTES for one in BODIES.items()):
+        answer = yard.ask(method, path, body, headers={"Content-Type": kind})
+        is_problem = answer.headers["content-type"] == "application/problem+json"
+        empty_is_fine = path.endswith("/lab") and not body.strip()
+        if not empty_is_fine and not (400 <= answer.status < 500 and is_problem and answer.json["detail"]):
+            said.append((method, path, name, answer.status, answer.body[:200]))
+    assert said == []
+
+
+def test_a_body_that_is_too_large_is_refused_unread(yard: Yard) -> None:
+    line = yard.line()
+    line.putrequest("POST", "/api/v1/graphs")
+    line.putheader("Authorization", f"Bearer {yard.admin}")
+    line.putheader("Content-Length", str(DOCUMENT_BYTES_MAX + 1))
+    line.endheaders()
+    assert line.getresponse().status == 413
+    line.close()
+
+
+def test_a_body_of_unknown_length_is_read_no_further_than_it_may_go(yard: Yard) -> None:
+    with socket.create_connection(("127.0.0.1", yard.server.port), 60) as raw:
+        head = f"POST /api/v1/tokens HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {yard.admin}\r\n"
+        raw.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+        piece = b"8000\r\n" + b" " * 0x8000 + b"\r\n"
+        raw.sendall(piece * 3)
+        assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_large_document_is_taken(yard: Yard) -> None:
+    made = yard.submit(wide(3_000))
+    assert len(made.tasks) == 3_000
+    assert yard.get(f"/api/v1/graphs/{made.id}")["active"] > 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/nope",
+        "/api/v1",
+        "/api/v1/graphs/",
+        "/api/v1/graphs//",
+        "/api/v1/graphs/%00",
+        "/api/v1/graphs/%ff%fe",
+        "/api/v1/graphs/..%2f..%2fetc",
+        "/api/v1/graphs/" + "a" * 10_000,
+        "/api/v1/graphs/%F0%9F%92%A9",
+        "/api/v1/bots/%00",
+        "/api/v1/bots/a%00b",
+        "/api/v1/bots/a%00b/events",
+        "/api/v1/bots/%ED%A0%80",
+        "/api/v1/bots/" + "b" * 5_000,
+        "/docs",
+        "/redoc",
+    ],
+)
+def test_what_is_not_there_is_not_found(either: Yard, path: str) -> None:
+    answer = either.ask("GET", path)
+    assert (answer.status, answer.json["code"]) == (404, "not_found")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_wrong_method_is_told(yard: Yard) -> None:
+    for method, path in [("DELETE", "/api/v1/graphs"), ("POST", "/healthz"), ("PUT", "/api/v1/tokens")]:
+        answer = yard.ask(method, path)
+        assert (answer.status, answer.json["code"]) == (405, "wrong_method")
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_odd_words_in_places_that_reach_the_database_are_faults_or_find_nothing(either: Yard) -> None:
+    for query in (
+        "/graphs?name=%00", "/graphs?tag=a:%00", "/bots?pool=%00", "/bots?dimension=a:%00", "/bots?dimension=x",
+        "/graphs?cursor=WyJhXHUwMDAwIl0", "/bots?cursor=WyJhXHUwMDAwIl0", "/bots?cursor=WzFd", "/bots?state=odd",
+        "/tokens?cursor=WzFd", "/tokens?cursor=WzkyMjMzNzIwMzY4NTQ3NzU4MDgsImEiXQ",
+        "/graphs?cursor=WzkyMjMzNzIwMzY4NTQ3NzU4MDhd",
+    ):  # fmt: skip
+        answer = either.ask("GET", f"/api/v1{query}")
+        assert answer.status == 400, query
+        assert answer.paths
+    for fine in ("/graphs?name=%F0%9F%92%A9", "/graphs?name=%ff", "/bots?pool='--", "/graphs?state="):
+        assert either.ask("GET", f"/api/v1{fine}").status in {200, 400}
+    wrong = either.ask("PUT", "/api/v1/pools/a%00b", {})
+    assert (wrong.status, wrong.paths) == (400, ["name"])
+    assert either.ask("DELETE", "/api/v1/tokens/a%00b").status == 404
+
+
+def test_settings_of_a_bot_are_checked(yard: Yard) -> None:
+    yard.hello()
+    answer = yard.ask("PATCH", "/api/v1/bots/b1", {"quarantined": 1, "draining": "yes", "maintenance": "", "x": 1})
+    assert (answer.status, sorted(answer.paths)) == (400, ["draining", "maintenance", "quarantined", "x"])
+    assert yard.ask("PATCH", "/api/v1/bots/b1", {"quarantined": "x" * 40_000}).status == 400
+    assert yard.ask("PUT", "/api/v1/pools/lab", {"capacity": -1, "from_bots": 1}).status == 400
+    assert yard.ask("PUT", "/api/v1/pools/lab", {"capacity": 1, "from_bots": True}).status == 400
+    assert yard.ask("PUT", "/api/v1/pools/lab", {"capacity": 2**63}).status == 400
+
+
+def test_the_answer_to_a_hostile_document_stays_small(yard: Yard) -> None:
+    answer = yard.ask("POST", "/api/v1/graphs", {"x" * 9_000 + str(number): 1 for number in range(900)})
+    assert answer.status == 400
+    assert len(answer.body) < 400_000
+    assert json.loads(answer.body)["faults"]

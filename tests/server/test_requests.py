@@ -1,0 +1,86 @@
+"""Single requests: ours, and Swarming's."""
+
+from typing import Any
+
+import pytest
+
+from taskyard.core.graph import validate
+from taskyard.server import single
+from tests.server.yard import Yard
+
+SWARMING: dict[str, Any] = {
+    "name": "one of Swarming's",
+    "priority": 30,
+    "tags": ["team:core", "url:http://a"],
+    "task_slices": [
+        {
+            "expiration_secs": "600",
+            "wait_for_capacity": True,
+            "properties": {
+                "command": ["python", "run.py"],
+                "dimensions": [
+                    {"key": "pool", "value": "default"},
+                    {"key": "os", "value": "Linux"},
+                    {"key": "os", "value": "Debian"},
+                ],
+                "env": [{"key": "A", "value": "b"}],
+                "execution_timeout_secs": 3600,
+                "io_timeout_secs": "60",
+                "grace_period_secs": 30,
+                "idempotent": True,
+                "outputs": ["out.txt"],
+            },
+        },
+        {"expiration_secs": 60, "properties": {"command": ["true"], "dimensions": {"pool": "default"}}},
+    ],
+}
+
+
+def test_a_request_is_a_graph_of_one(yard: Yard) -> None:
+    body = {"name": "one", "task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}}}
+    answer = yard.ask("POST", "/api/v1/requests", body, headers={"Idempotency-Key": "k"})
+    assert (answer.status, list(answer.json["nameMapping"])) == (201, ["request"])
+    assert yard.get(f"/api/v1/graphs/{answer.json['graph_id']}")["name"] == "one"
+    assert yard.ask("POST", "/api/v1/requests", body, headers={"Idempotency-Key": "k"}).status == 200
+
+
+def test_a_request_of_swarming_keeps_all_it_says(yard: Yard) -> None:
+    found = validate(single.as_document(SWARMING))
+    assert found.faults == ()
+    assert found.graph is not None
+    task = found.graph.tasks["request"]
+    assert (task.priority, task.idempotent, task.tags) == (30, True, (("team", "core"), ("url", "http://a")))
+    first, second = task.slices
+    assert first.dimensions == (("os", ("Debian", "Linux")), ("pool", ("default",)))
+    assert (first.expires_ms, first.wait_for_capacity, second.expires_ms) == (600_000, True, 60_000)
+    assert dict(first.payload)["env"] is not None
+    assert yard.ask("POST", "/api/v1/requests", SWARMING).status == 201
+
+
+def test_properties_may_stand_without_slices(yard: Yard) -> None:
+    body = {"name": "x", "expiration_secs": 60, "properties": {"command": ["true"], "dimensions": {"pool": "default"}}}
+    assert yard.ask("POST", "/api/v1/requests", body).status == 201
+
+
+def test_faults_are_told_where_they_stand_in_the_request(yard: Yard) -> None:
+    answer = yard.ask("POST", "/api/v1/requests", {"name": "x", "task": {"payload": {"command": []}, "odd": 1}})
+    assert (answer.status, sorted(answer.paths)) == (400, ["task.odd", "task.payload.command"])
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"service_account": "x"}, "service_account"),
+        ({"task_slices": []}, "task_slices"),
+        ({"task_slices": [1]}, "task_slices[0]"),
+        ({"task_slices": [{"properties": {"cipd_input": {}}}]}, "task_slices[0].properties.cipd_input"),
+        ({"task_slices": [{"properties": {"env": [1]}}]}, "task_slices[0].properties.env[0]"),
+        ({"task_slices": [{"properties": {}, "expiration_secs": "x"}]}, "task_slices[0].expiration_secs"),
+        ({"tags": ["x"]}, "tags[0]"),
+        ({"task": {}}, "priority"),
+    ],
+)
+def test_what_is_not_supported_is_refused_and_not_ignored(yard: Yard, change: dict[str, Any], path: str) -> None:
+    answer = yard.ask("POST", "/api/v1/requests", SWARMING | change)
+    assert answer.status == 400
+    assert path in answer.paths

@@ -1,0 +1,228 @@
+"""Routes of tasks: what is shown of one, what it printed, what it was given; ending it and trying it again."""
+
+import threading
+
+import pytest
+
+from taskyard.core.words import Signal
+from taskyard.engine.engine import Engine
+from tests.server.yard import Yard, graph, task
+
+UNKNOWN = "7ffffffffffffff8"
+
+
+def printed(yard: Yard, task_id: int, attempt: int, *pieces: bytes) -> None:
+    """Play a bot that printed something, past the verbs that bots use."""
+    from tests.server.printing import add_chunks  # noqa: PLC0415
+
+    add_chunks(yard.engine.store.url, task_id, attempt, *pieces)
+
+
+def test_a_task_is_shown_with_the_names_of_the_task_graph_scheduler(either: Yard) -> None:
+    made = either.submit(graph(a=task(), b={**task("a"), "reruns": 2}, c=task("b")))
+    shown = either.get(f"/api/v1/tasks/{made.tasks['b']}")
+    for moment in ("created_ms", "moved_ms"):
+        assert isinstance(shown.pop(moment), int)
+    definition = shown.pop("definition")
+    assert definition["slices"][0]["payload"] == {"command": ["true"]}
+    assert shown == {
+        "id": made.tasks["b"],
+        "graph_id": made.id,
+        "label": "b",
+        "state": "unscheduled",
+        "reason": "prerequisite",
+        "kind": "command",
+        "attempt": 0,
+        "priority": 100,
+        "bot": None,
+        "slice_index": 0,
+        "routing": f"taskyard.{made.id}._._",
+        "rerunsAllowed": 2,
+        "rerunsLeft": 2,
+        "retries_left": 2,
+        "deadline_ms": None,
+        "not_before_ms": None,
+        "resolution": None,
+        "exit_code": None,
+        "progress": None,
+        "requires": [{"task": made.tasks["a"], "label": "a", "on": "success"}],
+        "dependents": [made.tasks["c"], "task-graph"],
+        "result": None,
+    }
+
+
+def test_a_task_that_ended_has_a_resolution_a_result_and_an_attempt(either: Yard) -> None:
+    made = either.submit(graph(a=task(), b=task("a")))
+    either.hello()
+    (lease,) = either.claim()
+    either.end(lease, result='{"built": [1, 2]}')
+    path = f"/api/v1/tasks/{made.tasks['a']}"
+    shown = either.get(path)
+    at = f"http://yard{path}"
+    assert shown["resolution"] == {"failed": False, "resultUrl": f"{at}/result", "logsUrl": f"{at}/output"}
+    assert (shown["exit_code"], shown["result"]) == (0, {"built": [1, 2]})
+    assert either.get(f"{path}/result") == {"built": [1, 2]}
+    (attempt,) = either.get(f"{path}/attempts")["items"]
+    assert (attempt["number"], attempt["bot"], attempt["signal"], attempt["result"]) == (
+        1, "b1", "succeed", {"built": [1, 2]},
+    )  # fmt: skip
+    assert either.get(f"/api/v1/tasks/{made.tasks['b']}/inputs") == {"a": {"built": [1, 2]}}
+    assert either.ask("GET", f"/api/v1/tasks/{made.tasks['b']}/result").status == 404
+
+
+def test_a_story_tells_what_happened_and_who_asked(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel")
+    told = yard.get(f"/api/v1/tasks/{made.tasks['a']}/story")
+    assert (told["task"], told["label"], told["state"], told["whole"]) == (made.tasks["a"], "a", "canceled", True)
+    assert [one["signal"] for one in told["items"] if one["signal"]] == ["release", "admit", "cancel"]
+    (asked,) = [one for one in told["items"] if one["about"] == "task"]
+    assert asked["action"] == "cancel"
+    assert asked["actor"].startswith("admin (")
+
+
+def test_a_task_is_canceled_with_everything_behind_it(yard: Yard) -> None:
+    made = yard.submit(graph(a=task(), b=task("a"), c=task()))
+    answer = yard.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel", {"subtree": True})
+    assert (answer.status, answer.json["moved"]) == (200, 2)
+    assert yard.get(f"/api/v1/graphs/{made.id}")["counts"] == {"canceled": 2, "waiting": 1}
+    again = yard.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/rerun")
+    assert (again.status, again.json["subject"]) == (200, made.tasks["a"])
+    wrong = yard.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel", {"subtree": 1, "subtre": True})
+    assert (wrong.status, sorted(wrong.paths)) == (400, ["subtre", "subtree"])
+
+
+def test_a_rerun_of_what_succeeded_is_a_conflict(yard: Yard) -> None:
+    made = yard.submit(graph(a=task(), b=task()))
+    yard.hello()
+    lease = next(one for one in yard.claim() if one.task == made.key("a"))
+    yard.end(lease)
+    answer = yard.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/rerun")
+    assert (answer.status, answer.json["code"]) == (409, "conflict")
+
+
+def test_a_wish_repeated_with_its_key_is_answered_as_before(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    path, key = f"/api/v1/tasks/{made.tasks['a']}/cancel", {"Idempotency-Key": "k"}
+    first, again = (yard.ask("POST", path, headers=key) for _ in range(2))
+    assert first.json == again.json
+    assert yard.ask("POST", f"/api/v1/graphs/{made.id}/cancel", headers=key).status == 409
+
+
+@pytest.mark.parametrize("part", ["", "/attempts", "/output", "/story", "/inputs", "/result"])
+def test_a_task_that_is_not_there_is_not_found(yard: Yard, part: str) -> None:
+    for id in (UNKNOWN, "x", "a%00b", "%ff%fe", "7" * 4000):
+        answer = yard.ask("GET", f"/api/v1/tasks/{id}{part}")
+        assert (answer.status, answer.json["code"]) == (404, "not_found")
+
+
+# Output.
+
+
+def test_output_is_read_whole_by_offsets_and_by_ranges(either: Yard) -> None:
+    made = either.submit(graph(a=task()))
+    either.hello()
+    (lease,) = either.claim()
+    printed(either, lease.task, 1, b"hello ", b"\xff<b>", b"world")
+    path = f"/api/v1/tasks/{made.tasks['a']}/output"
+    whole = either.ask("GET", path)
+    assert (whole.status, whole.body) == (200, b"hello \xff<b>world")
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert whole.headers["content-disposition"] == f'attachment; filename="{made.tasks["a"]}-1.log"'
+    assert either.ask("GET", f"{path}?start=4&end=8").body == b"o \xff<"
+    assert either.ask("GET", f"{path}?start=99").body == b""
+    for asked, body, place in [
+        ("bytes=0-4", b"hello", "bytes 0-4/15"),
+        ("bytes=10-", b"world", "bytes 10-14/15"),
+        ("bytes=-5", b"world", "bytes 10-14/15"),
+        ("bytes=5-999", b" \xff<b>world", "bytes 5-14/15"),
+    ]:
+        part = either.ask("GET", path, headers={"Range": asked})
+        assert (part.status, part.body, part.headers["content-range"]) == (206, body, place)
+    for odd in ("bytes=a-b", "lines=1-2", "bytes=3-1", "bytes=-"):
+        assert either.ask("GET", path, headers={"Range": odd}).status == 200
+    beyond = either.ask("GET", path, headers={"Range": "bytes=15-"})
+    assert (beyond.status, beyond.headers["content-range"]) == (416, "bytes */15")
+    assert either.ask("GET", f"{path}?attempt=2").status == 404
+    assert either.ask("GET", f"{path}?start=5&end=2").paths == ["end"]
+    assert either.ask("GET", f"{path}?attempt=0&start=-1").paths == ["attempt", "start"]
+    assert either.get(f"/api/v1/tasks/{made.tasks['a']}/attempts")["items"][0]["output_bytes"] == 15
+
+
+def test_output_is_followed_until_the_attempt_ends(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.hello()
+    (lease,) = yard.claim()
+    printed(yard, lease.task, 1, b"first ")
+    line = yard.line()
+    line.request(
+        "GET", f"/api/v1/tasks/{made.tasks['a']}/output?follow=true", headers={"Authorization": f"Bearer {yard.admin}"}
+    )
+    got = line.getresponse()
+    assert got.read(6) == b"first "
+    printed(yard, lease.task, 1, b"last")
+    assert got.read(4) == b"last"
+    yard.end(lease)
+    assert got.read() == b""
+    line.close()
+
+
+def test_a_stop_ends_whoever_follows(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.hello()
+    (lease,) = yard.claim()
+    printed(yard, lease.task, 1, b"x")
+    line = yard.line()
+    line.request(
+        "GET", f"/api/v1/tasks/{made.tasks['a']}/output?follow=true", headers={"Authorization": f"Bearer {yard.admin}"}
+    )
+    got = line.getresponse()
+    assert got.read(1) == b"x"
+    stopping = threading.Thread(target=yard.server.stop)
+    stopping.start()
+    assert got.read() == b""
+    stopping.join(60)
+    assert not stopping.is_alive()
+    line.close()
+
+
+# What a running task says of itself.
+
+
+def test_only_the_task_itself_publishes(yard: Yard) -> None:
+    made = yard.submit(graph(a=task(), b=task()))
+    yard.hello()
+    leases = {lease.task: lease for lease in yard.claim()}
+    other = yard.run_token(leases[made.key("b")])
+    for part in ("result", "progress", "checkpoint"):
+        path = f"/api/v1/tasks/{made.tasks['a']}/{part}"
+        assert yard.ask("PUT", path, b"1").status == 403
+        assert yard.ask("PUT", path, b"1", token=other).status == 403
+        assert yard.ask("PUT", path, b"1", token=None).status == 401
+
+
+@pytest.mark.skipif(not hasattr(Engine, "publish"), reason="the engine keeps nothing of it yet")
+def test_a_running_task_publishes_its_result_and_its_progress(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.hello()
+    (lease,) = yard.claim()
+    mine, path = yard.run_token(lease), f"/api/v1/tasks/{made.tasks['a']}"
+    assert yard.ask("PUT", f"{path}/result", {"n": 1}, token=mine).status == 204
+    assert yard.ask("PUT", f"{path}/progress", b"half way", token=mine).status == 204
+    assert yard.ask("PUT", f"{path}/checkpoint", b"\x00\xff", token=mine).status == 204
+    assert yard.get(path)["progress"] == "half way"
+    yard.end(lease, Signal.SUCCEED)
+    assert yard.get(f"{path}/result") == {"n": 1}
+
+
+def test_what_a_running_task_says_has_bounds(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.hello()
+    (lease,) = yard.claim()
+    mine, path = yard.run_token(lease), f"/api/v1/tasks/{made.tasks['a']}"
+    assert yard.ask("PUT", f"{path}/result", b"{", token=mine).status == 400
+    assert yard.ask("PUT", f"{path}/result", b'"' + b"x" * 300_000 + b'"', token=mine).status == 413
+    assert yard.ask("PUT", f"{path}/progress", b"\xff", token=mine).status == 400
+    assert yard.ask("PUT", f"{path}/progress", b"x" * 5_000, token=mine).status == 413
+    assert yard.ask("PUT", f"{path}/checkpoint", b"x" * 70_000, token=mine).status == 413

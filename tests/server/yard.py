@@ -1,0 +1,168 @@
+"""A server to talk to: a real engine on a real database, a real port, and bots played by the test."""
+
+import http.client
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from taskyard.core.ids import key_of
+from taskyard.core.matching import canonical
+from taskyard.core.words import Signal
+from taskyard.engine.engine import Engine
+from taskyard.lifecycle.commands import Hello, Poll, Report
+from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.polling import Polled
+from taskyard.server.bootstrap import prepare, seal_of
+from taskyard.server.serving import Server
+from taskyard.server.settings import Settings
+
+SOON_S = 60
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def paths(self) -> list[str]:
+        """Where a problem finds faults."""
+        assert self.headers["content-type"] == "application/problem+json", self.body
+        return [fault["path"] for fault in self.json["faults"]]
+
+
+class Yard:
+    """A server, the token of its admin, and a way to ask it."""
+
+    def __init__(self, url: str, settings: Settings | None = None) -> None:
+        self.engine = Engine.open(url)
+        self.engine.start()
+        made = prepare(self.engine)
+        assert made is not None
+        self.admin = made
+        self.server = Server(self.engine, settings or Settings(public_url="http://yard"))
+        self.server.start()
+        self.seal = seal_of(self.engine)
+        self._polls = count(1)
+
+    def close(self) -> None:
+        self.server.stop()
+        self.engine.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str | None = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send a request; without a token that of the admin is shown, with None none."""
+        shown = self.admin if token == "" else token
+        sent = {} if shown is None else {"Authorization": f"Bearer {shown}"}
+        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if raw is not None:
+            sent["Content-Type"] = "application/json"
+        line = self.line()
+        try:
+            line.request(method, path, raw, {**sent, **(headers or {})})
+            got = line.getresponse()
+            return Answer(got.status, {key.lower(): value for key, value in got.getheaders()}, got.read())
+        finally:
+            line.close()
+
+    def line(self) -> http.client.HTTPConnection:
+        """Open a connection."""
+        return http.client.HTTPConnection(urlsplit(self.server.url).netloc, timeout=SOON_S)
+
+    def get(self, path: str, **said: Any) -> Any:
+        """Ask for something that is there."""
+        answer = self.ask("GET", path, **said)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def submit(self, document: object, **said: Any) -> "Made":
+        """Store a graph."""
+        answer = self.ask("POST", "/api/v1/graphs", document, **said)
+        assert answer.status == 201, answer.body
+        return Made(answer.json["graph_id"], answer.json["nameMapping"])
+
+    def token(self, *scopes: str, kind: str = "user", **said: object) -> str:
+        """Make a token."""
+        given = {"scopes": list(scopes)} if scopes else {}
+        answer = self.ask("POST", "/api/v1/tokens", {"kind": kind, "name": f"{kind} of a test", **given, **said})
+        assert answer.status == 201, answer.body
+        return str(answer.json["token"])
+
+    # A fleet.
+
+    def hello(self, bot: str = "b1", pool: str = "default", **dimensions: str) -> None:
+        has = canonical({"id": bot, "pool": pool, **dimensions})
+        assert self.engine.hello(Hello(bot, "s1", has, 8)) is None
+
+    def claim(self, bot: str = "b1", want: int = 8) -> list[Lease]:
+        answer = self.engine.poll(Poll(bot, "s1", f"p{next(self._polls)}", want=want))
+        assert isinstance(answer, Polled), answer
+        return list(answer.leases)
+
+    def end(self, lease: Lease, signal: Signal = Signal.SUCCEED, result: str | None = None, bot: str = "b1") -> None:
+        report = Report(lease.task, lease.attempt, lease.fence, signal, result=result, exit_code=0)
+        answer = self.engine.poll(Poll(bot, "s1", reports=(report,)))
+        assert isinstance(answer, Polled), answer
+
+    def run_token(self, lease: Lease) -> str:
+        return self.seal.token(lease.task, lease.attempt, lease.fence)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A graph that was stored."""
+
+    id: str
+    tasks: Mapping[str, str]
+
+    def key(self, label: str) -> int:
+        return key_of(self.tasks[label])
+
+
+def task(*requires: str, **said: object) -> dict[str, object]:
+    """One node of a document, for the default pool."""
+    return {
+        "requires": list(requires),
+        "task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}} | said,
+    }
+
+
+def graph(name: str = "", /, **nodes: object) -> dict[str, object]:
+    return {"tasks": nodes} | ({"name": name} if name else {})
+
+
+def wide(tasks: int, **others: object) -> dict[str, object]:
+    """A graph of tasks that wait for nobody, and some others."""
+    return {"tasks": {f"t{number}": task() for number in range(tasks)} | others}
+
+
+def fresh(word: str = "g") -> str:
+    """A name that nobody has."""
+    return f"{word} {uuid.uuid4().hex[:12]}"
