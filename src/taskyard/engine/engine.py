@@ -5,7 +5,7 @@ refusal is an outcome, and only what is nobody's fault is raised.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -75,6 +75,9 @@ class Engine:
             store.read() as txn,
         ):  # a database that is away is asked by the first beat
             self.clock.follow(txn.notes.clock)
+        #: Are told, by the thread that writes, which graphs came into another state or to rest. A hint: another server
+        #: may have done it, and then nobody is told.
+        self.listeners: list[Callable[[Collection[int]], None]] = []
         self._custody: Custody | None = None
         self._writer = Writer(store, self.clock, self._hear)
         self.loop = Loop(self._writer)
@@ -266,6 +269,9 @@ class Engine:
 
     def _hear(self, left: Left) -> None:
         self.ticker.hear(left)
+        if left.turned:
+            for listener in self.listeners:
+                listener(left.turned)
 
 
 def _answered(answer: object) -> "Future[Any]":

@@ -26,6 +26,7 @@ class Left:
     stirs: bool = False  # a pass of admission has something to look at
     promises: bool = False  # notes are open
     own: bool = False  # something is queued that the server runs itself
+    turned: tuple[int, ...] = ()  # graphs that came into another state, or to rest
     due_ms: Millis | None = None  # when the clock first has something to say about a task that it wrote
 
 
@@ -47,4 +48,5 @@ class Passage(Corridor):
                 promised = True
             if task.queue == SERVER_QUEUE and task.life.state in _QUEUED:
                 own = True
-        return Left(bool(self.stirred), promised, own, None if due is _NEVER else due)
+        turned = tuple(self.turned)
+        return Left(bool(self.stirred), promised, own, turned, None if due is _NEVER else due)

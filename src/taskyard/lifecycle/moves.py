@@ -16,7 +16,7 @@ from taskyard.core import budget, fleet
 from taskyard.core.budget import Life
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import LISTENING, gate, signals
-from taskyard.core.graph.verdict import Handlers, Tally, changeable, unhandled, verdict
+from taskyard.core.graph.verdict import Handlers, Tally, changeable, settled, unhandled, verdict
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, Millis, Signal, State
@@ -63,6 +63,7 @@ class Corridor:
         self.stirred: list[int | None] = []
         self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
         self.queued: list[int] = []  # a queue for each task that came into one
+        self.turned: list[int] = []  # graphs that came into another state, or to rest, or to move again
         self.written: list[TaskRecord] = []  # whoever moved or changed, each time that this was written
         self._sheet = Sheet()
         self._sums: dict[int, _Sum] = {}
@@ -272,6 +273,8 @@ class Corridor:
         had = graph.tally
         tally = Tally(had.active + added.active, had.behind + added.behind, had.unhandled + added.unhandled)
         state = verdict(tally, graph.canceled_ms is not None)
+        if state is not graph.state or settled(tally) != settled(had):
+            self.turned.append(graph.id)
         if state is not graph.state:
             if not changeable(graph.state):
                 raise Busy("the graph ended meanwhile")

@@ -132,7 +132,7 @@ class Client:
 
     def wait(self, graph: str, timeout_s: float = WAIT_SECONDS) -> api.GraphView:
         """Wait until nothing in a graph can move without a person; raise `TimeoutError` if that takes too long."""
-        return deque(self.watch(graph, timeout_s), maxlen=1)[0]
+        return deque(looks(self._asking, f"/graphs/{segment(graph)}", timeout_s, patient=True), maxlen=1)[0]
 
     # Tasks.
 

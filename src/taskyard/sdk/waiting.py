@@ -6,7 +6,7 @@ from typing import Final
 
 from taskyard.sdk.errors import Overloaded, Unreachable
 from taskyard.sdk.routes import Asking
-from taskyard.wire.api import GraphView
+from taskyard.wire.api import WAIT_MAX_MS, GraphView
 
 #: The second look follows soon, the others at growing distances.
 LOOK_SECONDS: Final = 0.05
@@ -15,14 +15,18 @@ LOOK_SECONDS_MAX: Final = 2.0
 AWAY_SECONDS_MAX: Final = 300.0
 
 
-def looks(asking: Asking, path: str, timeout_s: float) -> Iterator[GraphView]:
-    """Give a graph as it is seen, the last time when it is settled; raise `TimeoutError` if that takes too long."""
+def looks(asking: Asking, path: str, timeout_s: float, patient: bool = False) -> Iterator[GraphView]:
+    """Give a graph as it is seen, the last time when it is settled; raise `TimeoutError` if that takes too long.
+
+    Whoever is `patient` sees it only then, and hears of it at once.
+    """
     until = time.monotonic() + timeout_s
     heard = time.monotonic()
     pause = LOOK_SECONDS
     while True:
         try:
-            seen = asking.get(path, GraphView)
+            left_ms = int(max(0.0, until - time.monotonic()) * 1000)
+            seen = asking.get(path, GraphView, {"wait_ms": min(WAIT_MAX_MS, left_ms) if patient else None})
         except (Unreachable, Overloaded):
             if time.monotonic() > min(until, heard + AWAY_SECONDS_MAX):
                 raise
@@ -33,5 +37,7 @@ def looks(asking: Asking, path: str, timeout_s: float) -> Iterator[GraphView]:
                 return
             if heard >= until:
                 raise TimeoutError(f"graph {seen.id} is {seen.state} and was not settled within {timeout_s:g} s")
+            if patient:
+                continue  # the server has waited already
         time.sleep(max(0.0, min(pause, until - time.monotonic())))
         pause = min(pause * 1.5, LOOK_SECONDS_MAX)

@@ -18,11 +18,14 @@ from taskyard.server.callers import Caller
 from taskyard.server.denials import Denials
 from taskyard.server.meters import Meters
 from taskyard.server.problems import Refused, of_refusal, refused, unknown
+from taskyard.server.scopes import READ
 from taskyard.server.seals import Seal
 from taskyard.server.settings import Settings
+from taskyard.server.watchers import Watchers
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.views import tasks as task_views
+from taskyard.views.graphs import is_settled
 
 Answer = TypeVar("Answer")
 NOBODY: Final = frozenset[str]()
@@ -39,9 +42,10 @@ class Desk:
         self.auth = Auth(engine, seal, settings.authentication)
         self.meters = Meters(engine)
         self.denials = Denials(engine)
+        self.watchers = Watchers(engine)
         self.followers = 0
         self.closing = asyncio.Event()  # set when the server stops: whoever waits is answered
-        self.at_close: list[Callable[[], None]] = []
+        self.at_close: list[Callable[[], None]] = [self.watchers.close]
 
     def close(self) -> None:
         """Answer whoever waits; the server is about to stop."""
@@ -77,6 +81,14 @@ class Desk:
         if found is None:
             raise unknown("graph", graph_id)
         return found
+
+    async def settled(self, caller: Caller, graph_id: str, span_s: float) -> None:
+        """Wait until a graph is settled, for so long, or until the server stops."""
+
+        async def look() -> bool:
+            return self.closing.is_set() or await self.of_graph(caller, READ, graph_id, is_settled)
+
+        await self.watchers.until(key_of(graph_id, "graph"), look, bool, span_s)
 
     async def of_task(
         self, caller: Caller, right: str, task_id: str, view: Callable[[Txn, TaskRecord], Answer | None]

@@ -31,6 +31,12 @@ def graph(txn: Txn, id: int) -> GraphView | None:
     return None if row is None else replace(_view(row), counts=txn.reading.counts(id))
 
 
+def is_settled(txn: Txn, id: int) -> bool | None:
+    """Tell whether nothing in a graph can move without a person; it costs the same for a graph of any size."""
+    row = txn.reading.graph(id)
+    return None if row is None else _view(row).settled
+
+
 def graphs(
     txn: Txn, wanted: Wanted, tags: Mapping[str, str], after: int, count: int
 ) -> tuple[list[GraphView], int | None]:

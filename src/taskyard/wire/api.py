@@ -5,7 +5,10 @@ the task-graph scheduler (`nameMapping`, `rerunsAllowed`, `resolution`, ...) sta
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+#: How long a look at a graph may wait for it to be settled.
+WAIT_MAX_MS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)

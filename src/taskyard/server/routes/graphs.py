@@ -25,6 +25,7 @@ from taskyard.store.verbs.reading import FIRST, Wanted
 from taskyard.views import graphs as views
 from taskyard.views import tasks as task_views
 from taskyard.wire import api
+from taskyard.wire.api import WAIT_MAX_MS
 
 routes = APIRouter(prefix="/api/v1", tags=["graphs"])
 DOCUMENT: Final[dict[str, Any]] = {"type": "object", "description": "A graph document.", "required": ["tasks"]}
@@ -73,8 +74,15 @@ async def list_graphs(
 
 
 @routes.get("/graphs/{graph_id}", response_model=api.GraphView)
-async def show_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response:
-    """Show a graph, with how many of its tasks are in each state."""
+async def show_graph(
+    graph_id: str,
+    desk: TheDesk,
+    caller: TheCaller,
+    wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS)] = 0,
+) -> Response:
+    """Show a graph, with how many of its tasks are in each state; if asked to, once it is settled or time is over."""
+    if wait_ms:
+        await desk.settled(caller, graph_id, wait_ms / 1000)
     return reply(await desk.of_graph(caller, READ, graph_id, views.graph))
 
 

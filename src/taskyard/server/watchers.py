@@ -1,0 +1,62 @@
+"""Who waits for a graph: each is woken when something about it has turned, and looks for itself.
+
+A wake-up is a hint. Another server may turn a graph, so whoever waits looks now and then anyway.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from taskyard.engine.engine import Engine
+
+#: How often one looks without being woken.
+LOOK_S: Final = 1.0
+
+Seen = TypeVar("Seen")
+
+
+class Watchers:
+    """Those who wait, by graph. The engine wakes them from its own thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[int, set[asyncio.Event]] = {}
+        engine.listeners.append(self._hear)
+
+    async def until(
+        self, graph: int, look: Callable[[], Awaitable[Seen]], settled: Callable[[Seen], bool], span_s: float
+    ) -> Seen:
+        """Look at a graph until it is settled, or for that long; give what was seen last."""
+        self._loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+        self._waiting.setdefault(graph, set()).add(woken)
+        try:
+            ends = self._loop.time() + span_s
+            seen = await look()
+            while not settled(seen) and (left := ends - self._loop.time()) > 0:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), min(left, LOOK_S))
+                woken.clear()
+                seen = await look()
+            return seen
+        finally:
+            self._waiting[graph].discard(woken)
+            if not self._waiting[graph]:
+                del self._waiting[graph]
+
+    def close(self) -> None:
+        """Wake everybody: the server stops."""
+        for events in self._waiting.values():
+            for event in events:
+                event.set()
+
+    def _hear(self, graphs: Collection[int]) -> None:
+        if self._loop is not None and self._waiting:
+            with suppress(RuntimeError):  # the loop has closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._wake, tuple(graphs))
+
+    def _wake(self, graphs: Collection[int]) -> None:
+        for graph in graphs:
+            for event in self._waiting.get(graph, ()):
+                event.set()
