@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
 from math import inf
 from typing import Final
 
@@ -179,21 +180,20 @@ class Runner:
     def _begin(self, worker: Worker) -> socket.socket:
         """Start a worker; give the agent's end of the socket to it."""
         papers = worker.papers
-        theirs, own = socket.socketpair()
-        with own:
-            own.set_inheritable(True)
-            os.set_inheritable(papers.journal, True)
-            ends = ["--fd", str(own.fileno()), "--journal", str(papers.journal)]
-            argv = [sys.executable, "-m", "taskyard.bot.worker", *ends, *self._worker_options]
-            environment = os.environ | marks(self._marker, worker.name)
-            try:
+        with ExitStack() as undo:
+            undo.callback(papers.close)
+            theirs, own = socket.socketpair()
+            undo.callback(theirs.close)
+            with own:
+                own.set_inheritable(True)
+                os.set_inheritable(papers.journal, True)
+                ends = ["--fd", str(own.fileno()), "--journal", str(papers.journal)]
+                argv = [sys.executable, "-m", "taskyard.bot.worker", *ends, *self._worker_options]
+                environment = os.environ | marks(self._marker, worker.name)
                 worker.pid = self._spawner.spawn(argv, environment, "", papers.output)
-            except NotStarted:
-                theirs.close()
-                papers.close()
-                raise
-        # Nothing else may have it: it would see, or break, what this worker says.
-        os.set_inheritable(papers.journal, False)
+            # Nothing else may have it: it would see, or break, what this worker says.
+            os.set_inheritable(papers.journal, False)
+            undo.pop_all()
         return theirs
 
     def _dismiss(self, frame: Dismiss) -> None:
