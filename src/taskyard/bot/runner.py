@@ -32,7 +32,7 @@ from taskyard.bot.wards import Run, Ward, Worker
 #: How much may wait for the agent before runs are no longer read, and how little before they are again.
 BACKLOG_MAX: Final = 1_048_576
 BACKLOG_LOW: Final = 262_144
-#: How long the word that a run started waits for others to go with, and a run until it is listened to. What shorter runs
+#: How long the word that a run started waits for others to go with, and a run until it is listened to. What short runs
 #: print is read at their end, and the agent is woken once for them instead of twice.
 FRESH_SECONDS: Final = 0.001
 #: How often a burial is looked at, beside whenever something ends.
