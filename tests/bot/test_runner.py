@@ -129,14 +129,24 @@ def test_a_program_that_is_not_there_or_cannot_run_says_so(runner: TestedRunner,
     runner.start(3, str(plain))
     runner.start(4, "/bin/true", cwd=str(tmp_path / "nowhere"))
     runner.start(5)
-    ends = [runner.ended(run) for run in range(1, 6)]
-    assert [(one.exit_code, one.why) for one in ends] == [(code, "not_started") for code in (127, 127, 126, 126, 126)]
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/shell\n")
+    script.chmod(0o700)
+    runner.start(6, str(script))
+    runner.start(7, "/bin/true", env={"A=B": "C"})
+    runner.start(8, "/bin/true", "nul\0")
+    ends = [runner.ended(run) for run in range(1, 9)]
+    codes = (127, 127, 126, 126, 126, 127, 126, 126)
+    assert [(one.exit_code, one.why) for one in ends] == [(code, "not_started") for code in codes]
     assert [one.note for one in ends] == [
         "cannot start '/no/such/program': there is no such program",
         "cannot start 'no-such-program': there is no such program",
         f"cannot start '{plain}': Permission denied",
         f"cannot run in the folder '{tmp_path / 'nowhere'}': No such file or directory",
         "there is no command",
+        f"cannot start '{script}': what it is written for is not there",
+        "cannot start '/bin/true': illegal environment variable name",
+        "cannot start '/bin/true': embedded null byte",
     ]
 
 

@@ -42,6 +42,25 @@ def outcome(runner: TestedRunner, run: int) -> tuple[int | None, str | None]:
     return ended.exit_code, ended.why
 
 
+def test_jobs_with_groups_of_their_own_end_with_their_run(runner: TestedRunner) -> None:
+    job = """
+import os, sys, time
+ready, held = os.pipe()
+job = os.fork()
+if job == 0:
+    os.setpgid(0, 0)
+    os.close(held)
+    time.sleep(1000)
+os.close(held)
+os.read(ready, 1)
+print(job)
+sys.exit(4)
+"""
+    runner.start(1, *python(job))
+    assert outcome(runner, 1) == (4, None)
+    assert not lives(int(runner.printed(1)))
+
+
 @pytest.mark.parametrize("kind", ["plain", "quiet"])
 def test_a_daemon_that_left_its_session_ends_with_its_run(runner: TestedRunner, kind: str) -> None:
     runner.start(1, *python(DAEMON, kind))

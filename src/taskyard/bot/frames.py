@@ -104,7 +104,7 @@ class Gone(_Frame, frozen=True):
     worker: int
     exit_code: int | None
     why: str | None = None  # dismissed, lease_over, not_started
-    run: int | None = None  # the call that it had in hand
+    run: int | None = None  # the call that it had in hand, unless its answer came
     told: bytes = b""  # frames that it had ready, and did not come to send; some of them may have come already
 
 

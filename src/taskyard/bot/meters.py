@@ -8,6 +8,7 @@ import resource
 import time
 from typing import Final
 
+from taskyard.bot.processes import MEMORY_UNIT_BYTES
 from taskyard.bot.worker_frames import Took
 
 #: No process starts and no large memory is filled in this time.
@@ -40,5 +41,5 @@ class Meters:
         own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
         spent_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
-        self._looked_at, self.peak_bytes = now, own.ru_maxrss * 1024
+        self._looked_at, self.peak_bytes = now, own.ru_maxrss * MEMORY_UNIT_BYTES
         return spent_s

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ _EXPECTED: Final = [
     for one in signal.Signals
     if one.name in {"SIGPIPE", "SIGXFSZ", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGCHLD"}
 ]
-#: Blocks are counted in this size, whatever the disk's are.
+#: Blocks are counted in this size, whatever the disk's are; and memory in this one.
 _BLOCK_BYTES: Final = 512
+MEMORY_UNIT_BYTES: Final = 1 if sys.platform == "darwin" else 1024
 
 
 class NotStarted(Exception):
@@ -65,9 +67,10 @@ class Spawner:
         if cwd:
             _enter(cwd)
         try:
-            return (_by_posix_spawn if _HAS_POSIX_SPAWN else _by_popen)(argv, env, output)
+            return _started(_program(argv[0], env), argv, env, output)
         except FileNotFoundError as error:
-            raise NotStarted(NOT_FOUND, f"cannot start {argv[0]!r}: there is no such program") from error
+            missing = "what it is written for is not there" if os.path.exists(argv[0]) else "there is no such program"
+            raise NotStarted(NOT_FOUND, f"cannot start {argv[0]!r}: {missing}") from error
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise NotStarted(NOT_RUNNABLE, f"cannot start {argv[0]!r}: {reason}") from error
@@ -104,7 +107,7 @@ def reaped(leaders: Container[int]) -> Iterator[tuple[int, Exit]]:
             Exit(
                 os.waitstatus_to_exitcode(status),
                 usage.ru_utime + usage.ru_stime,
-                usage.ru_maxrss * 1024,
+                usage.ru_maxrss * MEMORY_UNIT_BYTES,
                 usage.ru_inblock * _BLOCK_BYTES,
                 usage.ru_oublock * _BLOCK_BYTES,
             ),
@@ -121,7 +124,6 @@ def has_ended(pid: int) -> bool:
 
 
 _HAS_WAITID: Final = hasattr(os, "waitid")
-#: Without it, a session would need a copy of this process that calls for one.
 _HAS_POSIX_SPAWN: Final = hasattr(os, "posix_spawn") and hasattr(os, "POSIX_SPAWN_DUP2")
 
 
@@ -144,25 +146,28 @@ def _enter(cwd: str) -> None:
         raise NotStarted(NOT_RUNNABLE, f"cannot run in the folder {cwd!r}: {reason}") from error
 
 
-def _by_posix_spawn(argv: list[str], env: Mapping[str, str], output: int) -> int:
-    return os.posix_spawn(
-        _program(argv[0], env),
-        argv,
-        env,
-        file_actions=[
-            (os.POSIX_SPAWN_DUP2, output, 1),
-            (os.POSIX_SPAWN_DUP2, output, 2),
-        ],
-        setsid=True,
-        setsigmask=(),
-        setsigdef=_EXPECTED,
-    )
+def _started(program: str, argv: list[str], env: Mapping[str, str], output: int) -> int:
+    if not _HAS_POSIX_SPAWN:
+        return _copied(program, argv, env, output)
+    try:
+        return os.posix_spawn(
+            program,
+            argv,
+            env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_EXPECTED,
+        )
+    except NotImplementedError:  # the system has it, but not with sessions
+        return _copied(program, argv, env, output)
 
 
-def _by_popen(argv: list[str], env: Mapping[str, str], output: int) -> int:
+def _copied(program: str, argv: list[str], env: Mapping[str, str], output: int) -> int:
+    """Start a program in a copy of this process, which is slower."""
     started = subprocess.Popen(  # noqa: S603 - to run what the agent says is the purpose
         argv,
-        executable=_program(argv[0], env),
+        executable=program,
         env=env,
         stdout=output,
         stderr=output,

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
 from math import inf
 from typing import Final
 
@@ -31,8 +32,8 @@ from taskyard.bot.wards import Run, Ward, Worker
 #: How much may wait for the agent before runs are no longer read, and how little before they are again.
 BACKLOG_MAX: Final = 1_048_576
 BACKLOG_LOW: Final = 262_144
-#: How long the word that a run started waits for others to go with, and a run until it is listened to. Most runs that
-#: end sooner print little: that is read at their end, and it saves a fifth of what the runner does for them.
+#: How long the word that a run started waits for others to go with, and a run until it is listened to. What short runs
+#: print is read at their end, and the agent is woken once for them instead of twice.
 FRESH_SECONDS: Final = 0.001
 #: How often a burial is looked at, beside whenever something ends.
 BURIAL_LOOK_SECONDS: Final = 0.02
@@ -179,21 +180,20 @@ class Runner:
     def _begin(self, worker: Worker) -> socket.socket:
         """Start a worker; give the agent's end of the socket to it."""
         papers = worker.papers
-        theirs, own = socket.socketpair()
-        with own:
-            own.set_inheritable(True)
-            os.set_inheritable(papers.journal, True)
-            ends = ["--fd", str(own.fileno()), "--journal", str(papers.journal)]
-            argv = [sys.executable, "-m", "taskyard.bot.worker", *ends, *self._worker_options]
-            environment = os.environ | marks(self._marker, worker.name)
-            try:
+        with ExitStack() as undo:
+            undo.callback(papers.close)
+            theirs, own = socket.socketpair()
+            undo.callback(theirs.close)
+            with own:
+                own.set_inheritable(True)
+                os.set_inheritable(papers.journal, True)
+                ends = ["--fd", str(own.fileno()), "--journal", str(papers.journal)]
+                argv = [sys.executable, "-m", "taskyard.bot.worker", *ends, *self._worker_options]
+                environment = os.environ | marks(self._marker, worker.name)
                 worker.pid = self._spawner.spawn(argv, environment, "", papers.output)
-            except NotStarted:
-                theirs.close()
-                papers.close()
-                raise
-        # Nothing else may have it: it would see, or break, what this worker says.
-        os.set_inheritable(papers.journal, False)
+            # Nothing else may have it: it would see, or break, what this worker says.
+            os.set_inheritable(papers.journal, False)
+            undo.pop_all()
         return theirs
 
     def _dismiss(self, frame: Dismiss) -> None:

@@ -75,8 +75,13 @@ class Strays:
         elif owner in live:
             return None
         # It is a child that is not reaped, so that its number is nobody else's.
-        with suppress(ProcessLookupError, PermissionError):
+        try:
             os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return owner
+        except PermissionError:
+            # It became another user's. Nobody but its owner waits for it, and not for ever.
+            return owner or None
         return owner
 
     def _owner(self, pid: int, sessions: Mapping[int, str]) -> str:
