@@ -20,6 +20,7 @@ from taskyard.bot.kinds import Function, Program, Unfit, work_of
 from taskyard.bot.parcel import Consequences
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.programs import NOT_RUNNABLE, Programs
+from taskyard.bot.room import Rooms
 from taskyard.bot.state import State
 from taskyard.wire.bots import Lease, Report
 
@@ -41,9 +42,9 @@ class Bench:
         self._appetite = appetite
         self._tell = tell
         self._changed = changed
-        surroundings = Surroundings(config)
-        self._programs = Programs(state.work, surroundings, desk, tell)
-        self._crew = Crew(state.work, appetite, tell, self)
+        self._rooms = Rooms(state.work)
+        self._programs = Programs(state.work, self._rooms, Surroundings(config), desk, tell)
+        self._crew = Crew(self._rooms, appetite, tell, self)
         self._paused = False
         self._waiting: deque[Held] = deque()  # programs without a slot
         self._fetching: set[asyncio.Task[None]] = set()
@@ -149,6 +150,9 @@ class Bench:
 
     def ended(self, held: Held, report: Report) -> None:
         """Note how one ended."""
+        if held.room is not None:
+            self._rooms.give_back(held.room, held.untouched)
+            held.room = None
         self._desk.end(held, report)
         self._changed()
 

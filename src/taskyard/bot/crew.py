@@ -9,7 +9,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -22,7 +21,7 @@ from taskyard.bot.intake import Intake
 from taskyard.bot.kinds import Function
 from taskyard.bot.pipes import Pipe
 from taskyard.bot.prefetch import Appetite
-from taskyard.bot.room import Room
+from taskyard.bot.room import Rooms
 from taskyard.bot.warm import WarmWorker
 from taskyard.bot.worker_frames import Call, Leaving, Raised, Returned, Said, Took, packed, read_told
 from taskyard.wire.bots import NOTHING, Report, Stats
@@ -54,8 +53,8 @@ class Floor(Protocol):
 class Crew:
     """All warm workers of a bot."""
 
-    def __init__(self, work: Path, appetite: Appetite, tell: Callable[[ToRunner], None], floor: Floor) -> None:
-        self._work = work
+    def __init__(self, rooms: Rooms, appetite: Appetite, tell: Callable[[ToRunner], None], floor: Floor) -> None:
+        self._rooms = rooms
         self._appetite = appetite
         self._tell = tell
         self._floor = floor
@@ -216,9 +215,8 @@ class Crew:
     def _call(self, held: Held) -> Call:
         function, lease = held.work, held.lease
         assert isinstance(function, Function), "programs have another line"
-        held.room = room = Room(self._work, held.run)
-        if held.inputs is not None or lease.checkpoint is not None:
-            room.furnish(lease, held.inputs)
+        held.room = room = self._rooms.take()
+        room.furnish(lease, held.inputs)
         return Call(
             run=held.run,
             function=function.name,
@@ -259,8 +257,7 @@ class Crew:
             if frame.exit_code != 0:
                 return failed(held, "exit_code", frame.exit_code, stats)
         result = frame.result if isinstance(frame, Returned) and bytes(frame.result) else NOTHING
-        if frame.took.ran_s < WRITING_SECONDS and held.inputs is None and lease.checkpoint is None:
-            held.room = None  # there is nothing to clear
+        held.untouched = frame.took.ran_s < WRITING_SECONDS and held.inputs is None and lease.checkpoint is None
         return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, result, stats)
 
     def _hang_up(self, worker: WarmWorker) -> None:

@@ -33,6 +33,7 @@ class Held:
     work: Program | Function | None = None
     inputs: bytes | None = None
     room: Room | None = None
+    untouched: bool = False  # nothing can have been written in that room
     spool: Spool | None = None
     loud_since: float | None = None  # when it printed what was not sent yet
     said: int = 0  # how much of what a call printed was heard
@@ -117,8 +118,6 @@ class Desk:
                 del kept[held.key]
         if held.spool is not None:
             held.spool.close()
-        if held.room is not None:
-            held.room.clear()
 
     def due(self, now: float) -> list[Held]:
         """Give what has to be renewed, and what will have to be soon: one request does for all."""

@@ -15,9 +15,9 @@ from taskyard.bot.desk import Desk, Held, failed, lost
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Start, Stop, ToRunner
 from taskyard.bot.kinds import Program, Unfit
-from taskyard.bot.room import Room
+from taskyard.bot.room import Room, Rooms
 from taskyard.bot.spool import Spool
-from taskyard.wire.bots import Report, Stats
+from taskyard.wire.bots import NOTHING, Report, Stats
 
 #: What a shell answers for a command that is there and cannot be run.
 NOT_RUNNABLE: Final = 126
@@ -28,9 +28,12 @@ FOR_EVER_SECONDS: Final = 10 * 365 * 86_400.0
 class Programs:
     """What runs as a program now; `ended` is called for each that ends."""
 
-    def __init__(self, work: Path, surroundings: Surroundings, desk: Desk, tell: Callable[[ToRunner], None]) -> None:
+    def __init__(
+        self, work: Path, rooms: Rooms, surroundings: Surroundings, desk: Desk, tell: Callable[[ToRunner], None]
+    ) -> None:
         self.running: dict[int, Held] = {}
         self._work = work
+        self._rooms = rooms
         self._surroundings = surroundings
         self._desk = desk
         self._tell = tell
@@ -41,8 +44,8 @@ class Programs:
         timeout_s = min(program.limits.timeout_s, held.deadline - now)
         if timeout_s <= 0:
             return failed(held, "timed_out")
-        held.room = room = Room(self._work, held.run)
         try:
+            held.room = room = self._rooms.take()
             room.furnish(held.lease, held.inputs, program.script)
             cwd = _folder(program, room)
         except OSError as error:
@@ -84,7 +87,7 @@ class Programs:
         if frame.note:
             self.print(held, f"taskyard: {frame.note}\n")
         report = self._verdict(held, frame)
-        if held.room is not None:
+        if held.room is not None and not held.room.is_silent():
             self._last_words(held, held.room)
         return held, _cut(report, held)
 
@@ -103,7 +106,7 @@ class Programs:
         assert held.room is not None, "a program has a room"
         lease = held.lease
         try:
-            result = held.room.result()
+            result = NOTHING if held.room.is_silent() else held.room.result()
         except Unfit as error:
             self.print(held, f"taskyard: {error}\n")
             return failed(held, None, 0, stats)

@@ -1,12 +1,15 @@
-"""The place of one attempt: a fresh folder to run in, and beside it the files by which task and bot speak.
+"""The place of one attempt: a fresh folder to run in, and beside it one for the files by which task and bot speak.
 
 A task reads its inputs and the checkpoint of the attempt before, and may write its result, progress and checkpoint, at
-paths that its surroundings name. What it writes is bounded here and believed nowhere. All of it is removed at the end.
+paths that its surroundings name. What it writes is bounded here and believed nowhere.
+
+Places are used again. To remove a folder and make another takes a file system over a millisecond, several times what a
+short program takes; to see that one is as it was made takes a hundredth of that. One that is not is never used again.
 """
 
+import asyncio
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,29 +22,63 @@ from taskyard.wire.bots import CHECKPOINT_MAX, NOTHING, PROGRESS_MAX, Lease
 RESULT_MAX: Final = 262_144
 #: All attempts without inputs share one file that says so.
 NO_INPUTS: Final = "no-inputs.json"
-_WRITTEN: Final = ("result", "inputs", "checkpoint", "progress", "script", "output")
+#: A place that an attempt filled with more than this is removed in the background.
+_CLEARED_MAX: Final = 8
+
+
+class Rooms:
+    """Places that are ready, and more when these are taken."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = str(work)
+        self._ready: list[Room] = []
+        self._made = 0
+
+    def take(self) -> "Room":
+        """Give a place that is as if nobody had been there."""
+        if self._ready:
+            return self._ready.pop()
+        self._made += 1
+        return Room(self._work, self._made)
+
+    def give_back(self, room: "Room", untouched: bool = False) -> None:
+        """Take a place back, with whatever is in it; `untouched` is for who knows that nothing is."""
+        if untouched or room.is_clear():
+            room.rest()
+            self._ready.append(room)
+        else:
+            asyncio.get_running_loop().run_in_executor(None, room.remove)
 
 
 class Room:
-    """The folder and the files of one run."""
+    """The folder of one attempt, and its files."""
 
-    def __init__(self, work: Path, run: int) -> None:
-        self._stem = str(work / str(run))
-        self.folder = self._stem
-        self._inputs = str(work / NO_INPUTS)
-        self._seen: dict[str, tuple[int, int]] = {}  # which writing of a file was told already
+    def __init__(self, work: str, number: int) -> None:
+        self._place = f"{work}/{number}"
+        self.folder = f"{self._place}/folder"
+        self._talk = f"{self._place}/talk"
         self.complaints: list[str] = []
+        self._seen: dict[str, tuple[int, int]] = {}  # which writing of a file was told already
+        for path in (self._place, self.folder, self._talk):
+            os.mkdir(path, 0o700)
+        self._made = self._look()
+        self._env = {
+            "TASKYARD_INPUTS": f"{work}/{NO_INPUTS}",
+            "TASKYARD_RESULT": self.file("result"),
+            "TASKYARD_CHECKPOINT": self.file("checkpoint"),
+            "TASKYARD_PROGRESS": self.file("progress"),
+        }
+        self._inputs = False
 
     def file(self, name: str) -> str:
-        """Name the file for `result`, `inputs`, `checkpoint`, `progress`, `script` or `output`."""
-        return f"{self._stem}.{name}"
+        """Name the file for `result`, `inputs`, `checkpoint`, `progress` or `script`."""
+        return f"{self._talk}/{name}"
 
     def furnish(self, lease: Lease, inputs: bytes | None, script: str | None = None) -> None:
-        """Make the folder and put in place what the attempt is given."""
-        os.mkdir(self.folder, 0o700)
+        """Put in place what the attempt is given."""
         if inputs is not None:
-            self._inputs = self.file("inputs")
-            _write(self._inputs, inputs)
+            self._inputs = True
+            _write(self.file("inputs"), inputs)
         if lease.checkpoint is not None:
             _write(self.file("checkpoint"), lease.checkpoint)
             self._is_new("checkpoint")
@@ -50,12 +87,11 @@ class Room:
 
     def env(self) -> dict[str, str]:
         """Tell the attempt where its files are."""
-        return {
-            "TASKYARD_INPUTS": self._inputs,
-            "TASKYARD_RESULT": self.file("result"),
-            "TASKYARD_CHECKPOINT": self.file("checkpoint"),
-            "TASKYARD_PROGRESS": self.file("progress"),
-        }
+        return {**self._env, "TASKYARD_INPUTS": self.file("inputs")} if self._inputs else self._env
+
+    def is_silent(self) -> bool:
+        """Whether there is no file at all, given or written."""
+        return not os.listdir(self._talk)
 
     def result(self) -> msgspec.Raw:
         """Read what the attempt published, or `NOTHING`; Unfit when it is no result."""
@@ -87,17 +123,29 @@ class Room:
         body = _read(self.file("progress"), PROGRESS_MAX)
         return None if body is None else body.decode(errors="ignore").strip()
 
-    def clear(self) -> None:
-        """Remove all of it."""
+    def is_clear(self) -> bool:
+        """Make it as it was made, if that is little work; False if it is not."""
         try:
-            os.rmdir(self.folder)  # most attempts leave nothing in it
-        except FileNotFoundError:
-            pass
+            if self._look() != self._made or os.listdir(self.folder):
+                return False
+            for name in os.listdir(self._talk)[:_CLEARED_MAX]:
+                os.unlink(f"{self._talk}/{name}")
+            return not os.listdir(self._talk)
         except OSError:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        for name in _WRITTEN:
-            with suppress(OSError):
-                os.unlink(self.file(name))
+            return False
+
+    def rest(self) -> None:
+        """Forget who was there."""
+        self.complaints, self._seen, self._inputs = [], {}, False
+
+    def remove(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _look(self) -> list[tuple[int, int, int]]:
+        """See what would be another folder in the place of ours, or one that not everybody may use alike."""
+        found = [os.lstat(path) for path in (self.folder, self._talk)]
+        return [(one.st_ino, one.st_mode, one.st_uid) for one in found]
 
     def _is_new(self, name: str) -> bool:
         try:

@@ -1,0 +1,50 @@
+"""How much a bot has in hand follows from how long tasks take, and is forgotten as soon as that may have changed."""
+
+from taskyard.bot.prefetch import Appetite
+
+NO_OP, LONG = 0.000_03, 0.02
+
+
+def fed(slots: int = 2) -> Appetite:
+    appetite = Appetite(slots)
+    appetite.meet("m:noop")
+    for _ in range(10):
+        appetite.call_took(NO_OP)
+    return appetite
+
+
+def test_what_is_not_known_is_taken_one_a_slot() -> None:
+    appetite = Appetite(2)
+    assert (appetite.in_hand, appetite.low, appetite.handful, appetite.short) == (2, 1, 1, True)
+
+
+def test_short_calls_are_taken_many_at_a_time_and_never_more_than_the_bound() -> None:
+    appetite = fed()
+    assert (appetite.in_hand, appetite.low, appetite.handful) == (64, 16, 64)
+
+
+def test_long_calls_are_taken_one_a_slot() -> None:
+    appetite = Appetite(2)
+    appetite.call_took(LONG)
+    assert (appetite.in_hand, appetite.handful, appetite.short) == (2, 1, False)
+
+
+def test_one_long_call_among_short_ones_ends_the_hoarding() -> None:
+    appetite = fed()
+    appetite.call_took(LONG)
+    assert appetite.in_hand == 2
+
+
+def test_a_new_function_and_an_empty_line_end_it_as_well() -> None:
+    met, idle = fed(), fed()
+    met.meet("m:other")
+    idle.forget()
+    assert (met.in_hand, idle.in_hand) == (2, 2)
+
+
+def test_short_processes_wait_one_behind_each_slot_and_long_ones_do_not() -> None:
+    appetite = Appetite(2)
+    appetite.process_took(0.001)
+    assert (appetite.in_hand, appetite.low) == (4, 2)
+    appetite.process_took(1.0)
+    assert (appetite.in_hand, appetite.low) == (2, 1)
