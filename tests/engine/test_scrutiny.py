@@ -4,7 +4,7 @@ Both databases are asked, since each has its own things that it cannot keep.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -15,21 +15,24 @@ from hypothesis import strategies as st
 from taskyard.core.graph.limits import DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.matching import canonical
 from taskyard.core.words import Reason, Signal, State
-from taskyard.engine import scrutiny
-from taskyard.engine.face import AsyncEngine
-from taskyard.engine.scrutiny import (
+from taskyard.engine import glance, scrutiny
+from taskyard.engine.bounds import (
     BOT_DIMENSION_VALUES_MAX,
     BOT_DIMENSIONS_MAX,
+    CHECKPOINT_MAX,
     EXIT_CODE_MAX,
     EXIT_CODE_MIN,
     NUMBER_MAX,
+    PIECE_MAX,
     POLL_WORDS_MAX,
+    PROGRESS_MAX,
     RESULT_MAX,
     RESULTS_MAX,
     SLOTS_MAX,
     WHY_MAX,
 )
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Renewal, Report, Rerun
+from taskyard.engine.face import AsyncEngine
+from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Output, Poll, Publish, Renewal, Report, Rerun, Stats
 from taskyard.lifecycle.outcomes import Asked, Code, Done, Lease, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
@@ -78,11 +81,21 @@ def reporting(**changed: object) -> Ask:
 
 
 def renewing(**changed: object) -> Ask:
-    def ask(yard: Yard) -> object:
-        lease: dict[str, Any] = {"task": yard.lease.task, "attempt": yard.lease.attempt, "fence": yard.lease.fence}
-        return yard.rig.engine.poll(polled(renewals=(Renewal(**{**lease, **changed}),)))
+    return lambda yard: yard.rig.engine.poll(polled(renewals=(Renewal(**leased(yard, changed)),)))
 
-    return ask
+
+def printing(**changed: object) -> Ask:
+    said = {"start": 0, "body": b"", **changed}
+    return lambda yard: yard.rig.engine.poll(polled(outputs=(Output(**leased(yard, said)),)))
+
+
+def publishing(**changed: object) -> Ask:
+    return lambda yard: yard.rig.engine.publish(Publish(**leased(yard, changed)))
+
+
+def leased(yard: Yard, changed: Mapping[str, Any]) -> dict[str, Any]:
+    lease = {"task": yard.lease.task, "attempt": yard.lease.attempt, "fence": yard.lease.fence}
+    return {**lease, **changed}
 
 
 def polled(**changed: object) -> Poll:
@@ -143,8 +156,27 @@ def single_faults() -> Iterator[Case]:
     subject = {"task": NO_NUMBERS[:3] + NO_NUMBERS[4:], "graph": NO_NUMBERS[:3] + NO_NUMBERS[4:]}
     why = [*NO_TEXTS, "x" * (WHY_MAX + 1)]
     yield from fields_of(reporting, "reports[0].", attempt | ends)
-    yield from fields_of(renewing, "renewals[0].", attempt)
+    says: dict[str, list[Any]] = {
+        "progress": [*NO_TEXTS, "x" * (PROGRESS_MAX + 1)],
+        "checkpoint": ["x", 1, b"x" * (CHECKPOINT_MAX + 1)],
+    }
+    yield from fields_of(reporting, "reports[0].", {"stats": [1, "x", {}]})
+    for name, value in (
+        ("ran_ms", -1),
+        ("cpu_s", 1),
+        ("cpu_s", float("nan")),
+        ("memory_bytes", True),
+        ("truncated", 1),
+    ):
+        spoiled: dict[str, Any] = {name: value}
+        yield f"stats {name} {value!r}", reporting(stats=Stats(**spoiled)), (f"reports[0].stats.{name}",)
+    yield from fields_of(renewing, "renewals[0].", attempt | says)
+    yield from fields_of(
+        printing, "outputs[0].", attempt | {"start": NO_NUMBERS, "body": ["x", b"x" * (PIECE_MAX + 1)]}
+    )
+    yield from fields_of(publishing, "", attempt | says | {"result": ends["result"]})
     yield from fields_of(polling, "", bot | {"poll": NO_NAMES, "want": NO_NUMBERS})
+    yield from fields_of(polling, "", {"waits": [None, 1], "briefed": [None, "no"], "outputs": [None, [], 1]})
     yield from fields_of(greeting, "", bot | {"slots": [0, SLOTS_MAX + 1, *NO_NUMBERS]})
     yield from fields_of(greeting, "", {"quarantined": why, "maintenance": why, "draining": [None, 1, "no"]})
     yield from fields_of(leaving, "", bot)
@@ -405,7 +437,7 @@ def test_any_words_beside_any_document_are_answered(
 @example(Poll("b1", "s1", "p1", (Report(1, 1, 1, Signal.FAIL, Reason.SILENT, -9, "{}"),), (Renewal(1, 1, 1),), 1))
 @example(Poll("b1", "s1", renewals=(Report(1, 1, 1, Signal.FAIL),)))  # type: ignore[arg-type]
 def test_a_glance_never_passes_what_a_look_would_not(command: Poll) -> None:
-    passed = scrutiny._is_plain(command)
+    passed = glance.is_plain(command)
     found = scrutiny._refusal(Poll, command)
     assert (found is None) if passed else (scrutiny.poll(command) == found)
 

@@ -14,6 +14,7 @@ from taskyard.core.words import Millis
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.pages import LOAD_MAX_MS, Transact
+from taskyard.engine.parking import Parking
 from taskyard.engine.passage import Passage
 from taskyard.engine.portions import ROWS_MAX, Portions
 from taskyard.engine.troubles import Trouble, outages
@@ -45,11 +46,14 @@ class Chore(Enum):
 class Chores:
     """What one engine does by itself."""
 
-    def __init__(self, transact: Transact, store: Store, clock: Clock, schedule: Callable[[], Passed]) -> None:
+    def __init__(
+        self, transact: Transact, store: Store, clock: Clock, schedule: Callable[[], Passed], parking: Parking
+    ) -> None:
         self._transact = transact
         self._store = store
         self._clock = clock
         self._schedule = schedule
+        self._parking = parking
         self._parked: set[int] = set()
         self._after = 0  # the last note that was taken up
         self._kept = 0  # how many were, since the first
@@ -88,6 +92,8 @@ class Chores:
         self._pages(Boundary.FORGET, lambda passage: promises.drop_stale_loads(passage, stale, ROWS_MAX))
         old = Millis(now - ANSWERS_KEPT_MS)
         self._pages(Boundary.FORGET, lambda passage: passage.txn.events.forget_answers(old, ROWS_MAX))
+        if self._parking:  # another server may have made work ready for polls that wait at this one
+            self._safely(Boundary.OTHER, _serve_all)
 
     def next_due(self) -> Millis | None:
         """Say when the clock next has something to say about a task that was not set aside."""
@@ -141,3 +147,7 @@ class Chores:
         except Trouble as trouble:
             _LOG.warning("%s is left for the next sweep: %s", boundary, trouble)
             return False
+
+
+def _serve_all(passage: Passage) -> None:
+    passage.serves_all = True

@@ -33,11 +33,12 @@ from taskyard.engine.wishing import Wished, Wishing
 from taskyard.engine.writer import Act, Writer
 from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
+from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Publish, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Far, Refusal
 from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.publish import publish
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
 from taskyard.store.txn import Txn
@@ -82,7 +83,8 @@ class Engine:
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
         self.wishing = Wishing(self.loop, store)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
-        self.ticker = Ticker(Chores(self.transact, store, self.clock, self.schedule), self.clock, events, ticks)
+        chores = Chores(self.transact, store, self.clock, self.schedule, self._writer.parking)
+        self.ticker = Ticker(chores, self.clock, events, ticks)
 
     @classmethod
     def open(cls, url: str, clock: Clock | None = None, *, scheduler_id: str = "taskyard") -> Self:
@@ -203,6 +205,11 @@ class Engine:
         refusal = scrutiny.request(actor=actor)
         return refusal or care.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
+    def publish(self, command: Publish) -> Refusal | None:
+        """Keep what a running task says of itself: its result, its progress, what its next attempt should get."""
+        refusal = scrutiny.publish(command)
+        return refusal or self.transact(lambda passage: publish(passage, command))
+
     # What bots say.
 
     def hello(self, command: Hello) -> Refusal | None:
@@ -219,6 +226,10 @@ class Engine:
         """End a bot's session."""
         answer: Refusal | None = answer_of(self.ask(Goodbye, command))
         return answer
+
+    def leave(self, poll: "Future[Any]") -> None:
+        """Have a poll answered that was asked to wait and has waited for long enough."""
+        self.loop.leave(poll)
 
     def ask(self, kind: type, command: Command) -> "Future[Any]":
         """Have a command of a kind carried out together with others. One that has faults is answered at once."""

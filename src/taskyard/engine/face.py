@@ -11,7 +11,7 @@ from taskyard.engine.failpoints import Boundary
 from taskyard.engine.wishing import Wished
 from taskyard.engine.writer import Act
 from taskyard.lifecycle.admit import Passed
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
+from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Publish, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.outcomes import Far, Refusal
 from taskyard.lifecycle.polling import Polled
@@ -73,6 +73,10 @@ class AsyncEngine:
     async def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended."""
         return await asyncio.to_thread(self._engine.repair, findings, actor)
+
+    async def publish(self, command: Publish) -> Refusal | None:
+        """Keep what a running task says of itself."""
+        return await asyncio.to_thread(self._engine.publish, command)
 
     async def hello(self, command: Hello) -> Refusal | None:
         """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""

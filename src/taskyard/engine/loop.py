@@ -22,6 +22,8 @@ from taskyard.engine.rooms import Command, carry_out, weight
 from taskyard.engine.troubles import Failed, Overloaded, Trouble, Unavailable
 from taskyard.engine.writer import Act, Answer, Lost, Writer
 from taskyard.lifecycle.admit import Replaced
+from taskyard.lifecycle.commands import Poll
+from taskyard.lifecycle.polling import Polled
 from taskyard.store.sessions import Taken
 
 #: How many commands may wait. At a thousand a second they are answered within ten seconds, or the caller hears at once.
@@ -49,6 +51,7 @@ class _Work:
     act: Act[Any] | None = None
     boundary: Boundary = Boundary.BATCH
     weight: int = 0  # about how many tasks the command touches
+    leaver: "Future[Any] | None" = None  # a poll that waits no longer
     future: "Future[Any]" = field(default_factory=Future)
 
 
@@ -102,6 +105,12 @@ class Loop:
         assert current_thread() is not self._thread, "the writer would wait for itself"
         return self._put(_Work(act=act, boundary=boundary))
 
+    def leave(self, future: "Future[Any]") -> None:
+        """Have a poll answered that may still wait for work."""
+        with self._door:
+            if not self._closed:
+                self._arrived.put(_Work(leaver=future))
+
     @property
     def waiting(self) -> int:
         """Say how much waits."""
@@ -140,6 +149,9 @@ class Loop:
             work = self._arrived.get()
             if work is None:
                 self._ending = True
+                self._writer.parking.clear()
+            elif work.leaver is not None:
+                self._writer.parking.leave(work.leaver)
             elif work.future.set_running_or_notify_cancel():
                 (self._commands if work.act is None else self._acts).append(work)
                 idle = False
@@ -177,7 +189,17 @@ class Loop:
         else:
             self._learn(batch)
             for work, answer in zip(batch, answers, strict=True):
-                work.future.set_result(answer)
+                self._answer(work, answer)
+
+    def _answer(self, work: _Work, answer: Any) -> None:
+        """Answer, or let a poll wait that wants something and has nothing else to hear."""
+        poll, parking = work.command, self._writer.parking
+        waits = isinstance(poll, Poll) and poll.waits and not self._ending and _is_hungry(poll, answer)
+        # A poll that was heard before and waits no longer was answered: whoever sent this copy has moved on.
+        if isinstance(poll, Poll) and waits and (not answer.repeated or parking.holds(poll)):
+            parking.park(poll, work.future)
+        else:
+            work.future.set_result(answer)
 
     def _one_by_one(self, batch: Sequence[_Work]) -> None:
         gone: Unavailable | None = None
@@ -207,8 +229,14 @@ class Loop:
             failed.__cause__ = fault
             work.future.set_exception(failed)
             return failed
-        work.future.set_result(answer)
+        self._answer(work, answer)
         return None
+
+
+def _is_hungry(poll: Poll, answer: object) -> bool:
+    """Tell whether a poll was all wish, and got nothing."""
+    said = poll.reports or poll.renewals or poll.outputs
+    return poll.want > 0 and not said and isinstance(answer, Polled) and not answer.leases
 
 
 def answer_of(future: "Future[Any]") -> Any:

@@ -35,6 +35,7 @@ class Passage(Corridor):
     def __init__(self, txn: Txn, now: Millis, registry: Registry) -> None:
         super().__init__(txn, now, registry)
         self.promised = False  # somebody knows that notes were left
+        self.serves_all = False  # polls that wait get whatever is in their queues
 
     def left(self) -> Left:
         """Tell what there is to do now."""

@@ -19,6 +19,9 @@ from taskyard.lifecycle.polling import poll
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.submit import PAGE_MAX, Extension, extend
 
+#: How many bytes of output are written in the time that a task takes.
+BYTES_PER_TASK: Final = 4_096
+
 Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Named | Extension
 _Room: TypeAlias = Callable[[Passage, Sequence[Any]], Sequence[object] | None]
 
@@ -41,7 +44,8 @@ def carry_out(passage: Passage, commands: Sequence[Command]) -> list[Any]:
 def weight(command: Command) -> int:
     """Say about how many tasks a command touches."""
     if isinstance(command, Poll):
-        return 1 + len(command.reports) + len(command.renewals) + max(0, min(command.want, WANT_MAX))
+        printed = sum(len(one.body) for one in command.outputs) // BYTES_PER_TASK if command.outputs else 0
+        return 1 + len(command.reports) + len(command.renewals) + max(0, min(command.want, WANT_MAX)) + printed
     if isinstance(command, Named):
         return 1 + command.submission.brood.weight
     if isinstance(command, Extension):

@@ -13,42 +13,37 @@ from taskyard.core.budget import WORDS_ON_AN_ATTEMPT
 from taskyard.core.graph.dimensions import KEY
 from taskyard.core.graph.faults import Faults, Path, quoted, shown
 from taskyard.core.graph.fields import Reader
-from taskyard.core.graph.limits import DESCRIPTION_MAX, DIMENSION_KEY_MAX, DIMENSION_VALUE_MAX, NAME_MAX
+from taskyard.core.graph.limits import DIMENSION_KEY_MAX, DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.graph.readers import name_fault
 from taskyard.core.matching import ID, OR, POOL, canonical
 from taskyard.core.words import Reason, Signal, Word
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Renewal, Report, Rerun
+from taskyard.engine.bounds import (
+    BOT_DIMENSION_VALUES_MAX,
+    BOT_DIMENSIONS_MAX,
+    CHECKPOINT_MAX,
+    EXIT_CODE_MAX,
+    EXIT_CODE_MIN,
+    NUMBER_MAX,
+    OUTPUTS_MAX,
+    PIECE_MAX,
+    POLL_WORDS_MAX,
+    PROGRESS_MAX,
+    REASONS_OF_BOTS,
+    RESULT_MAX,
+    RESULTS_MAX,
+    SLOTS_MAX,
+    WHY_MAX,
+)
+from taskyard.engine.glance import is_plain
+from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Output, Poll, Publish, Renewal, Report, Rerun, Stats
 from taskyard.lifecycle.outcomes import Code, Refusal
-
-#: The largest number that both databases keep.
-NUMBER_MAX: Final = 2**63 - 1
-#: What any system says about the end of a process: a signal as a negative number, or 32 bits without a sign.
-EXIT_CODE_MIN: Final = -(2**31)
-EXIT_CODE_MAX: Final = 2**32 - 1
-#: What one poll may report, and what it may renew: a transaction takes twice that many tasks. A bot with more to say
-#: polls again.
-POLL_WORDS_MAX: Final = 1_000
-#: What an attempt publishes, in characters: facts for whoever comes after it. More belongs in an output.
-RESULT_MAX: Final = 65_536
-#: All results of one poll together: written in well under 100 ms.
-RESULTS_MAX: Final = 4_194_304
-#: A pool may count its capacity from the slots of its bots, and weights go up to this.
-SLOTS_MAX: Final = 1_000_000
-#: Why a bot is unfit or away; a traceback fits.
-WHY_MAX: Final = DESCRIPTION_MAX
-#: What a bot may have: more keys and values than a slice may ask for, since it serves many kinds of them.
-BOT_DIMENSIONS_MAX: Final = 128
-BOT_DIMENSION_VALUES_MAX: Final = 128
-
-#: Why a bot may say that an attempt ended badly; all other reasons are for the server to give.
-REASONS_OF_BOTS: Final = frozenset({Reason.EXIT_CODE, Reason.SIGNALED, Reason.TIMED_OUT, Reason.SILENT})
 
 _Table: TypeAlias = Mapping[str, Reader]
 
 
 def poll(command: Poll) -> Refusal | None:
     """Say what is wrong with a poll. Bots poll all the time, so a good one is only glanced at."""
-    return None if _is_plain(command) else _refusal(Poll, command)
+    return None if is_plain(command) else _refusal(Poll, command)
 
 
 def hello(command: Hello) -> Refusal | None:
@@ -69,6 +64,11 @@ def cancel(command: Cancel) -> Refusal | None:
 def rerun(command: Rerun) -> Refusal | None:
     """Say what is wrong with a rerun."""
     return _refusal(Rerun, command, _subject)
+
+
+def publish(command: Publish) -> Refusal | None:
+    """Say what is wrong with what a task publishes."""
+    return _refusal(Publish, command)
 
 
 def submission(graph_id: str | None, key: str, actor: str) -> Refusal | None:
@@ -186,6 +186,29 @@ def _results(reports: Reader) -> Reader:
     return Reader(reports.takes, read)
 
 
+def _bodies(outputs: Reader) -> Reader:
+    """Read pieces of output that are not too much together."""
+
+    def read(value: Any, at: Path, faults: Faults) -> None:
+        before = faults.noted
+        outputs.read(value, at, faults)
+        if faults.noted == before and (size := sum(len(one.body) for one in value)) > OUTPUTS_MAX:
+            faults.add(at, f"have {size} bytes together; at most {OUTPUTS_MAX} in one poll")
+
+    return Reader(outputs.takes, read)
+
+
+def _bytes(most: int) -> Reader:
+    return _exactly(bytes, f"at most {most} bytes", lambda value: len(value) <= most)
+
+
+def _one(kind: type, table: _Table) -> Reader:
+    def read(value: object, at: Path, faults: Faults) -> None:
+        _read(kind, table, value, at, faults)
+
+    return Reader(f"a {kind.__name__}", read)
+
+
 def _dimensions() -> Reader:
     takes = "dimensions in canonical form, with the bot's own id and a pool"
 
@@ -228,13 +251,31 @@ def _read_dimension(key: str, values: tuple[str, ...], at: Path, faults: Faults)
 
 _KEY_OF_TASK: Final = _number(0, NUMBER_MAX)
 _ATTEMPT: Final[_Table] = {"task": _KEY_OF_TASK, "attempt": _number(1, NUMBER_MAX), "fence": _number(0, NUMBER_MAX)}
+_AMOUNT: Final = _or_none(_number(0, NUMBER_MAX))
+_STATS: Final[_Table] = {
+    "prepared_ms": _AMOUNT,
+    "ran_ms": _AMOUNT,
+    "uploaded_ms": _AMOUNT,
+    "cpu_s": _or_none(_exactly(float, "a number of seconds", lambda value: 0 <= value <= NUMBER_MAX)),
+    "memory_bytes": _AMOUNT,
+    "read_bytes": _AMOUNT,
+    "written_bytes": _AMOUNT,
+    "truncated": _exactly(bool, "True or False"),
+}
 _REPORT: Final[_Table] = {
     **_ATTEMPT,
     "signal": _one_of(Signal, WORDS_ON_AN_ATTEMPT),
     "reason": _or_none(_one_of(Reason, REASONS_OF_BOTS)),
     "exit_code": _or_none(_number(EXIT_CODE_MIN, EXIT_CODE_MAX)),
     "result": _or_none(_text(RESULT_MAX)),
+    "stats": _or_none(_one(Stats, _STATS)),
 }
+_RENEWAL: Final[_Table] = {
+    **_ATTEMPT,
+    "progress": _or_none(_text(PROGRESS_MAX)),
+    "checkpoint": _or_none(_bytes(CHECKPOINT_MAX)),
+}
+_OUTPUT: Final[_Table] = {**_ATTEMPT, "start": _number(0, NUMBER_MAX), "body": _bytes(PIECE_MAX)}
 _BOT: Final[_Table] = {"bot": _name(), "session": _name()}
 _WISH: Final[_Table] = {"task": _or_none(_KEY_OF_TASK), "graph": _or_none(_KEY_OF_TASK)}
 #: What comes beside a document, or beside anything that a person asks for.
@@ -268,12 +309,18 @@ FIELDS: Final[Mapping[type, _Table]] = {
         **_BOT,
         "poll": _name(empty=True),
         "reports": _results(_tuple_of(Report, _REPORT, POLL_WORDS_MAX)),
-        "renewals": _tuple_of(Renewal, _ATTEMPT, POLL_WORDS_MAX),
+        "renewals": _tuple_of(Renewal, _RENEWAL, POLL_WORDS_MAX),
         "want": _number(0, NUMBER_MAX),
+        "outputs": _bodies(_tuple_of(Output, _OUTPUT, POLL_WORDS_MAX)),
+        "waits": _exactly(bool, "True or False"),
+        "briefed": _exactly(bool, "True or False"),
     },
     Report: _REPORT,
-    Renewal: _ATTEMPT,
+    Stats: _STATS,
+    Renewal: _RENEWAL,
+    Output: _OUTPUT,
     Goodbye: _BOT,
+    Publish: {**_RENEWAL, "result": _or_none(_text(RESULT_MAX))},
     Cancel: {**_WISH, "subtree": _exactly(bool, "True or False"), **_PERSON},
     Rerun: {**_WISH, **_PERSON},
 }
@@ -284,6 +331,7 @@ CHECKS: Final[Mapping[type, Callable[[Any], Refusal | None]]] = {
     Goodbye: goodbye,
     Cancel: cancel,
     Rerun: rerun,
+    Publish: publish,
 }
 
 
@@ -343,70 +391,3 @@ def _can_be_written(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-# The glance: true only of what the tables above find no fault with, and of nearly every poll there is.
-
-
-def _is_plain(one: Poll) -> bool:
-    return (
-        type(one) is Poll
-        and _is_plain_name(one.bot)
-        and _is_plain_name(one.session)
-        and (_is_plain_name(one.poll) or one.poll == "")
-        and type(one.want) is int
-        and 0 <= one.want <= NUMBER_MAX
-        and type(one.reports) is tuple
-        and type(one.renewals) is tuple
-        and len(one.reports) <= POLL_WORDS_MAX
-        and len(one.renewals) <= POLL_WORDS_MAX
-        and _are_plain_reports(one.reports)
-        and all(map(_is_plain_renewal, one.renewals))
-    )
-
-
-def _is_plain_name(name: object) -> bool:
-    return (
-        type(name) is str
-        and 0 < len(name) <= NAME_MAX
-        and name.isascii()
-        and name.isprintable()
-        and name[0] != " "
-        and name[-1] != " "
-    )
-
-
-def _are_plain_reports(reports: tuple[Report, ...]) -> bool:
-    return all(map(_is_plain_report, reports)) and (
-        len(reports) * RESULT_MAX <= RESULTS_MAX or sum(len(one.result or "") for one in reports) <= RESULTS_MAX
-    )
-
-
-def _is_plain_report(one: Report) -> bool:
-    return (
-        type(one) is Report
-        and _is_plain_lease(one.task, one.attempt, one.fence)
-        and (one.signal is Signal.SUCCEED or one.signal is Signal.FAIL)
-        and (one.reason is None or (type(one.reason) is Reason and one.reason in REASONS_OF_BOTS))
-        and (one.exit_code is None or (type(one.exit_code) is int and EXIT_CODE_MIN <= one.exit_code <= EXIT_CODE_MAX))
-        and (one.result is None or _is_plain_text(one.result))
-    )
-
-
-def _is_plain_renewal(one: Renewal) -> bool:
-    return type(one) is Renewal and _is_plain_lease(one.task, one.attempt, one.fence)
-
-
-def _is_plain_lease(task: object, attempt: object, fence: object) -> bool:
-    return (
-        type(task) is int
-        and type(attempt) is int
-        and type(fence) is int
-        and 0 <= task <= NUMBER_MAX
-        and 1 <= attempt <= NUMBER_MAX
-        and 0 <= fence <= NUMBER_MAX
-    )
-
-
-def _is_plain_text(text: object) -> bool:
-    return type(text) is str and 1 <= len(text) <= RESULT_MAX and text.isascii() and "\0" not in text

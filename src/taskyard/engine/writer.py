@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary, Side, point
+from taskyard.engine.parking import Parking
 from taskyard.engine.passage import Left, Passage
 from taskyard.engine.troubles import Unavailable
 from taskyard.lifecycle.queues import Registry
@@ -40,6 +41,7 @@ class Writer:
         self._clock = clock
         self._after = after  # is told what each commit leaves to do
         self._registry = Registry()
+        self.parking = Parking()
         self.commits = 0
         self.last_ms = 0  # how long the last transaction took, from its beginning to its end
         self.longest_ms = 0  # and the longest so far
@@ -64,10 +66,12 @@ class Writer:
             with stillness(), self._store.write() as txn:
                 passage = Passage(txn, self._clock.now(), self._registry)
                 answer = act(passage)
+                served = self.parking.serve(passage, passage.serves_all)
                 passage.close()
                 point(boundary, Side.BEFORE)
             self._registry.settle()
             self.commits += 1
+            self.parking.settle(served)
             point(boundary, Side.AFTER)
         except BaseException:
             self._registry.undo()

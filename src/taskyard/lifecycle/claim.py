@@ -36,6 +36,7 @@ class Wish:
     poll: Poll
     bot: Caller
     count: int
+    parked: bool = False  # it has waited, and was given nothing before
 
 
 def wish_of(poll: Poll, bot: Caller) -> Wish:
@@ -58,7 +59,7 @@ def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]
 
 def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple[Lease, ...]]:
     """Find the polls that were answered already, and what their bots still have of it."""
-    repeats = [place for place, wish in enumerate(wishes) if _is_repeated(wish)]
+    repeats = [place for place, wish in enumerate(wishes) if is_repeated(wish)]
     if not repeats:
         return {}
     held: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -69,9 +70,10 @@ def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple
     return {place: leases.get((wishes[place].poll.bot, wishes[place].poll.poll), ()) for place in repeats}
 
 
-def _is_repeated(wish: Wish) -> bool:
+def is_repeated(wish: Wish) -> bool:
+    """Tell whether a poll was heard before."""
     poll, known = wish.poll.poll, wish.bot.polls
-    return bool(poll) and poll in known and poll in known.split("\n")
+    return bool(poll) and not wish.parked and poll in known and poll in known.split("\n")
 
 
 def _has(bot: str, task: TaskRecord) -> bool:

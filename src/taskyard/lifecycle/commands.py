@@ -14,6 +14,20 @@ Choose: TypeAlias = Callable[[Iterable[int]], Collection[int]]
 
 
 @value
+class Stats:
+    """What an attempt took: milliseconds for each phase, seconds of processor, bytes."""
+
+    prepared_ms: int | None = None
+    ran_ms: int | None = None
+    uploaded_ms: int | None = None
+    cpu_s: float | None = None
+    memory_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    truncated: bool = False  # it printed more than is kept
+
+
+@value
 class Report:
     """A bot's word on how an attempt ended."""
 
@@ -24,15 +38,29 @@ class Report:
     reason: Reason | None = None  # where the signal does not say it all: timed out, signaled, silent
     exit_code: int | None = None
     result: str | None = None  # what the attempt published, as JSON
+    stats: Stats | None = None
 
 
 @value
 class Renewal:
-    """A bot's word that it is still at an attempt."""
+    """A bot's word that it is still at an attempt, and what the attempt says of itself, where that is new."""
 
     task: int
     attempt: int
     fence: int
+    progress: str | None = None
+    checkpoint: bytes | None = None
+
+
+@value
+class Output:
+    """A piece of what an attempt printed, and where in all of it it begins."""
+
+    task: int
+    attempt: int
+    fence: int
+    start: int
+    body: bytes
 
 
 @value
@@ -45,6 +73,9 @@ class Poll:
     reports: tuple[Report, ...] = ()
     renewals: tuple[Renewal, ...] = ()
     want: int = 0
+    outputs: tuple[Output, ...] = ()
+    waits: bool = False  # if there is nothing for it, it is answered once there is
+    briefed: bool = False  # leases come with what is to be run
 
 
 @value
@@ -66,6 +97,18 @@ class Goodbye:
 
     bot: str
     session: str
+
+
+@value
+class Publish:
+    """A running task says something of itself; what is None stays as it was."""
+
+    task: int
+    attempt: int
+    fence: int
+    result: str | None = None  # JSON
+    progress: str | None = None
+    checkpoint: bytes | None = None
 
 
 @value

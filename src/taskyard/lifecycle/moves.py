@@ -62,6 +62,7 @@ class Corridor:
         self.ready: list[tuple[TaskRecord, Signal]] = []
         self.stirred: list[int | None] = []
         self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
+        self.queued: list[int] = []  # a queue for each task that came into one
         self.written: list[TaskRecord] = []  # whoever moved or changed, each time that this was written
         self._sheet = Sheet()
         self._sums: dict[int, _Sum] = {}
@@ -203,6 +204,8 @@ class Corridor:
                 sheet.begun.append(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now
             added.facts[task.id].append(written(way.spelled, life.attempt, bot, reason))
+            if way.queues:
+                self.queued.append(task.queue)
             if not way.is_over or task.handles or task.contends:
                 self._follow(move, source, way)
             sheet.move(task, source, way.shape)

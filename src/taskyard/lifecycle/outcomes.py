@@ -53,6 +53,19 @@ class Far:
 
 
 @value
+class Brief:
+    """What a bot has to know in order to run a task. Texts are JSON."""
+
+    graph: int
+    label: str
+    payload: bytes
+    disconnect: str
+    deadline_ms: Millis | None = None
+    inputs: str | None = None  # label -> result of each prerequisite that published one
+    checkpoint: bytes | None = None
+
+
+@value
 class Lease:
     """A bot's right to run one attempt until a moment."""
 
@@ -61,6 +74,16 @@ class Lease:
     fence: int
     until_ms: Millis
     slice_index: int = 0
+    brief: Brief | None = None
+
+
+@value
+class Kept:
+    """How much of what an attempt printed is kept: the next piece begins there."""
+
+    task: int
+    attempt: int
+    size: int
 
 
 @value

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import Final
 
 from taskyard.core.values import value
-from taskyard.lifecycle.claim import claim, wish_of
+from taskyard.lifecycle.briefing import brief
+from taskyard.lifecycle.claim import claim, is_repeated, wish_of
 from taskyard.lifecycle.commands import Poll
 from taskyard.lifecycle.enlist import greet
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Done, Lease, Refusal, Renewed
+from taskyard.lifecycle.outcomes import Done, Kept, Lease, Refusal, Renewed
+from taskyard.lifecycle.printing import keep, note
 from taskyard.lifecycle.renew import renew
 from taskyard.lifecycle.resolve import resolve
 from taskyard.store.records import Caller
@@ -21,9 +24,12 @@ class Polled:
     reports: tuple[Done | Refusal, ...]
     renewals: tuple[Renewed | Refusal, ...]
     leases: tuple[Lease, ...]
+    outputs: tuple[Kept | Refusal, ...] = ()
+    repeated: bool = False  # it was heard before
 
 
-_NOTHING = Polled((), (), ())
+#: What a poll gets for which there is nothing.
+NOTHING: Final = Polled((), (), ())
 
 
 def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
@@ -32,14 +38,30 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     heard = [(place, polls[place], bot) for place, bot in enumerate(greeted) if isinstance(bot, Caller)]
     # What a result releases and a wish takes is written once, as one way from where it was to where it runs.
     corridor.deferring = True
+    kept = keep(corridor, [(one.bot, output) for _, one, _ in heard if one.outputs for output in one.outputs])
     reports = resolve(corridor, [(one.bot, report) for _, one, _ in heard for report in one.reports])
-    renewals = renew(corridor, [(one.bot, renewal) for _, one, _ in heard if one.renewals for renewal in one.renewals])
-    leases = claim(corridor, [wish_of(one, bot) for _, one, bot in heard])
+    going_on = [(one.bot, renewal) for _, one, _ in heard if one.renewals for renewal in one.renewals]
+    note(corridor, going_on)
+    renewals = renew(corridor, going_on)
+    wishes = [wish_of(one, bot) for _, one, bot in heard]
+    leases = _briefed(corridor, heard, claim(corridor, wishes))
     corridor.deferring = False
-    answers: list[Polled | Refusal] = [bot if isinstance(bot, Refusal) else _NOTHING for bot in greeted]
-    told, renewed = iter(reports), iter(renewals)
-    for (place, one, _), given in zip(heard, leases, strict=True):
+    answers: list[Polled | Refusal] = [bot if isinstance(bot, Refusal) else NOTHING for bot in greeted]
+    told, renewed, printed = iter(reports), iter(renewals), iter(kept)
+    for (place, one, _), given, wish in zip(heard, leases, wishes, strict=True):
         ended = tuple(islice(told, len(one.reports))) if one.reports else ()
         going = tuple(islice(renewed, len(one.renewals))) if one.renewals else ()
-        answers[place] = Polled(ended, going, given)
+        stored = tuple(islice(printed, len(one.outputs))) if one.outputs else ()
+        answers[place] = Polled(ended, going, given, stored, not given and is_repeated(wish))
     return answers
+
+
+def _briefed(
+    corridor: Corridor, heard: Sequence[tuple[int, Poll, Caller]], leases: Sequence[tuple[Lease, ...]]
+) -> Sequence[tuple[Lease, ...]]:
+    """Say what is to be run, where that is wanted."""
+    wanted = [lease for (_, one, _), given in zip(heard, leases, strict=True) if one.briefed for lease in given]
+    if not wanted:
+        return leases
+    told = {lease.task: lease for lease in brief(corridor, wanted)}
+    return [tuple(told.get(lease.task, lease) for lease in given) for given in leases]

@@ -12,11 +12,12 @@ from taskyard.core.budget import Ruling
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import LEASED, REASONS, Outcome
 from taskyard.core.words import Signal
-from taskyard.lifecycle.commands import Report
+from taskyard.lifecycle.commands import Report, Stats
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Done, Refusal
 from taskyard.store.records import TaskRecord
+from taskyard.store.sessions import Row
 
 #: The words of every life, by names of their own: a word is slow to get at through its class.
 _LOSE: Final = Signal.LOSE
@@ -92,3 +93,14 @@ def _keep_results(
         if report.result is not None and isinstance(outcome, Done) and not outcome.echo
     ]
     corridor.txn.attempts.add_results(rows)
+    took = [
+        (report.task, report.attempt, *_took(report.stats))
+        for (_, report), outcome in zip(reports, outcomes, strict=True)
+        if report.stats is not None and isinstance(outcome, Done) and not outcome.echo
+    ]
+    corridor.txn.traces.add_stats(took)
+
+
+def _took(stats: Stats) -> Row:
+    phases = (stats.prepared_ms, stats.ran_ms, stats.uploaded_ms)
+    return (*phases, stats.cpu_s, stats.memory_bytes, stats.read_bytes, stats.written_bytes, int(stats.truncated))

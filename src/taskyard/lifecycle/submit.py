@@ -88,6 +88,7 @@ def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
     if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader):
         return _exists(corridor, one)
     txn.graphs.define(brood.graph_id, one.definition)
+    txn.graphs.add_pools(brood.graph_id, brood.pools)
     return Loading(brood.graph_id, queues.ensure(txn, brood.dimensions))
 
 
@@ -142,6 +143,7 @@ def begin_extension(corridor: Corridor, one: Extension) -> Loading | Changed | R
     assert begun is not None
     corridor.txn.notes.advance(begun.id, corridor.now)  # since when it is being loaded
     corridor.txn.graphs.count_extension(graph.id, graph.extensions + 1)
+    corridor.txn.graphs.add_pools(graph.id, one.brood.pools)
     corridor.count(graph.id, active=1)
     return Loading(graph.id, queues.ensure(corridor.txn, one.brood.dimensions))
 
@@ -221,6 +223,7 @@ def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal
     ids = [one.brood.ids[task.label] for task in one.brood.tasks]
     _learn_edges(corridor, ids)
     corridor.txn.graphs.count_extension(graph.id, graph.extensions + 1)
+    corridor.txn.graphs.add_pools(graph.id, one.brood.pools)
     corridor.count(graph.id, behind=len(ids))
     corridor.audit(one.actor, "extend", graph.id, f"{len(ids)} tasks")
     corridor.ask(corridor.look(ids).values())

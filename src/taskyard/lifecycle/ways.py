@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskyard.core.graph.gate import LISTENING
-from taskyard.core.machine import ARROWS, UNSUCCESSFUL, effects
+from taskyard.core.machine import ARROWS, HOLDING, LEASED, UNSUCCESSFUL, effects
 from taskyard.core.values import value
 from taskyard.core.words import Signal, State
 from taskyard.store.verbs.facts import spelled
@@ -23,6 +23,10 @@ _SHAPES: Final[Mapping[Signal, Shape]] = {
 }
 
 
+#: In a queue.
+_QUEUED: Final = HOLDING - LEASED
+
+
 @value
 class Way:
     """One arrow, to its target or again."""
@@ -35,6 +39,7 @@ class Way:
     fails: bool  # an end of it is a failure, so somebody may have to deal with it
     tells: bool  # dependents have to hear of it
     listens: bool  # it leads to where prerequisites are waited for
+    queues: bool  # it leads into a queue
     judged: bool  # the admission guard has to judge it
     stirs: bool  # a pass of admission has to hear of it
     is_over: bool  # nothing follows from it but what a pass has to hear
@@ -54,6 +59,7 @@ def _way(source: State, signal: Signal, target: State) -> Way:
         fails=fails,
         tells=tells,
         listens=listens,
+        queues=target in _QUEUED,
         judged=follows.judged,
         stirs=stirs,
         is_over=not (tells or listens or follows.judged),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from taskyard.server.callers import Caller
 from taskyard.server.denials import Denials
 from taskyard.server.meters import Meters
 from taskyard.server.problems import Refused, of_refusal, refused, unknown
+from taskyard.server.scopes import DEFAULT_POOL
 from taskyard.server.seals import Seal
 from taskyard.server.settings import Settings
 from taskyard.store.records import TaskRecord
@@ -25,7 +26,6 @@ from taskyard.store.txn import Txn
 from taskyard.views import tasks as task_views
 
 Answer = TypeVar("Answer")
-NOBODY: Final = frozenset[str]()
 
 
 class Desk:
@@ -129,8 +129,13 @@ def missing(caller: Caller, scope: str) -> Denial:
 
 def lacking(txn: Txn, caller: Caller, right: str, graph: int) -> Denial | None:
     """Say what somebody lacks for a right in a graph."""
-    scope = caller.lacks(right, graph, txn.access.pools_of([graph]).get(graph, NOBODY))
+    scope = caller.lacks(right, graph, pools_of(txn, graph))
     return None if scope is None else missing(caller, scope)
+
+
+def pools_of(txn: Txn, graph: int) -> frozenset[str]:
+    """Name the pools of a graph; what may run anywhere counts as of the default one."""
+    return frozenset(pool or DEFAULT_POOL for pool in txn.access.pools_of([graph]).get(graph, ()))
 
 
 def key_of(text: str, what: str) -> Key:
@@ -170,8 +175,14 @@ async def caller_of(request: Request, desk: Annotated[Desk, Depends(desk_of)]) -
 
 def token_of(request: Request) -> str | None:
     """Read the token that a request shows."""
-    kind, _, text = request.headers.get("authorization", "").partition(" ")
-    return text.strip() if kind.lower() == "bearer" and text.strip() else None
+    return bearer(request.headers.get("authorization", ""))
+
+
+def bearer(authorization: str) -> str | None:
+    """Read the token out of what a request shows."""
+    kind, _, text = authorization.partition(" ")
+    text = text.strip()
+    return text if text and kind.lower() == "bearer" else None
 
 
 TheDesk = Annotated[Desk, Depends(desk_of)]

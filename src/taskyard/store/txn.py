@@ -15,6 +15,7 @@ from taskyard.store.verbs import (
     Queues,
     Reading,
     Tasks,
+    Traces,
 )
 
 
@@ -23,7 +24,7 @@ class Txn:
 
     __slots__ = (
         "access", "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues",
-        "reading", "tasks",
+        "reading", "tasks", "traces",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -38,5 +39,6 @@ class Txn:
         self.bots = Bots(session, self.memory)
         self.passes = Passes(session, self.memory)
         self.care = Care(session)
+        self.traces = Traces(session)
         self.access = Access(session)
         self.reading = Reading(session)

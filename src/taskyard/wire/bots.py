@@ -21,6 +21,8 @@ CHECKPOINT_MAX: Final = 65_536
 PROGRESS_MAX: Final = 4_096
 #: Inputs that are larger together than this are asked for by themselves, on `/api/v1/tasks/{id}/inputs`.
 INPUTS_MAX: Final = 262_144
+#: Where JSON passes through as it was written, and there is none: such a field cannot be None as well.
+NOTHING: Final = msgspec.Raw()
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,7 +66,7 @@ class Report(Shape, frozen=True):
     signal: Literal["succeed", "fail", "lose"]
     reason: Literal["exit_code", "signaled", "timed_out", "silent"] | None = None
     exit_code: int | None = None  # a signal as a negative number
-    result: msgspec.Raw | None = None  # the JSON that it published
+    result: msgspec.Raw = NOTHING  # the JSON that it published
     stats: Stats | None = None
     truncated: bool = False  # it printed more than is kept
 
@@ -133,7 +135,7 @@ class Lease(Shape, frozen=True):
     label: str
     payload: msgspec.Raw
     token: str  # the task's own: it ends with the attempt
-    inputs: msgspec.Raw | None = None  # label -> result of each prerequisite that published one
+    inputs: msgspec.Raw = NOTHING  # label -> result of each prerequisite that published one
     inputs_apart: bool = False  # they are too large to come along
     checkpoint: bytes | None = None  # what the attempt before left
     deadline_ms: int | None = None  # what is left until nothing of it may run any more

@@ -12,8 +12,8 @@ from taskyard.core.fleet import Condition
 from taskyard.core.graph.limits import DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.graph.readers import name_fault
 from taskyard.core.ids import DIMENSION_AGGREGATION_KEY
+from taskyard.engine.bounds import NUMBER_MAX
 from taskyard.engine.passage import Passage
-from taskyard.engine.scrutiny import NUMBER_MAX
 from taskyard.lifecycle import diary
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.server import bodies, cursors

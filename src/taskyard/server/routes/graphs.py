@@ -19,7 +19,7 @@ from taskyard.server.callers import Caller
 from taskyard.server.desk import Desk, TheCaller, TheDesk, done
 from taskyard.server.problems import of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
-from taskyard.server.scopes import CANCEL, READ, SUBMIT
+from taskyard.server.scopes import CANCEL, DEFAULT_POOL, READ, SUBMIT
 from taskyard.server.wanted_pools import pools_named
 from taskyard.store.verbs.reading import FIRST, Wanted
 from taskyard.views import graphs as views
@@ -66,6 +66,8 @@ async def list_graphs(
 ) -> Response:
     """List graphs, the newest first. A page may be short and still have a `next`."""
     pools = desk.readable(caller, READ, "list graphs")
+    if pools is not None and DEFAULT_POOL in pools:
+        pools |= {""}  # what may run anywhere
     wanted = Wanted("" if state is None else state.text, clean(name, "name"), pools)
     tags, after = dict(pair(one, "tag") for one in tag or ()), cursors.key(page.cursor, FIRST)
     found, last = await desk.read(lambda txn: views.graphs(txn, wanted, tags, after, page.limit))

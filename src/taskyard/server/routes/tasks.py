@@ -1,7 +1,7 @@
 """Routes of tasks: look at one, its attempts and its story; cancel it, rerun it; what it is given and what it says."""
 
 import asyncio
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final
 
 import msgspec
 from fastapi import APIRouter
@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
-from taskyard.lifecycle.commands import Cancel, Rerun
-from taskyard.lifecycle.outcomes import Refusal
+from taskyard.engine.bounds import RESULT_MAX
+from taskyard.lifecycle.commands import Cancel, Publish, Rerun
 from taskyard.server import bodies
 from taskyard.server.auth import Denial
 from taskyard.server.callers import Caller
@@ -30,8 +30,6 @@ from taskyard.wire import api
 from taskyard.wire.bots import CHECKPOINT_MAX, PROGRESS_MAX
 
 routes = APIRouter(prefix="/api/v1", tags=["tasks"])
-#: What a task publishes, in bytes of JSON.
-RESULT_BYTES_MAX: Final = 262_144
 _SUBTREE = body(
     "Whether everything behind the task ends with it.",
     {"type": "object", "properties": {"subtree": {"type": "boolean"}}},
@@ -43,22 +41,6 @@ _RESULT: Final[dict[int | str, dict[str, Any]]] = {
 }
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
 _BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-
-
-class Publisher(Protocol):
-    """Who keeps what a running task says of itself."""
-
-    def publish(
-        self,
-        task: int,
-        attempt: int,
-        fence: int,
-        *,
-        result: str | None = None,
-        progress: str | None = None,
-        checkpoint: bytes | None = None,
-    ) -> Refusal | None:
-        """Keep it, if the attempt is still under way."""
 
 
 @routes.get("/tasks/{task_id}", response_model=api.TaskView)
@@ -121,7 +103,7 @@ async def show_result(task_id: str, desk: TheDesk, caller: TheCaller) -> Respons
 async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Publish the result of the attempt that is under way. Needs the task's own token."""
     run = _own(desk, caller, task_id)
-    text = await bodies.raw(request, RESULT_BYTES_MAX)
+    text = await bodies.raw(request, RESULT_MAX)
     value = bodies.parsed(text, "result.json")
     return await _publish(desk, run, result=msgspec.json.encode(value).decode())
 
@@ -159,6 +141,6 @@ def _own(desk: Desk, caller: Caller, task_id: str) -> RunToken:
 
 
 async def _publish(desk: Desk, run: RunToken, **said: Any) -> Response:
-    publisher = cast("Publisher", desk.engine)
-    done(await asyncio.to_thread(lambda: publisher.publish(run.task, run.attempt, run.fence, **said)))
+    publish = Publish(run.task, run.attempt, run.fence, **said)
+    done(await asyncio.to_thread(desk.engine.publish, publish))
     return Response(status_code=204)

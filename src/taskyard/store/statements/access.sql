@@ -18,8 +18,5 @@ SELECT id, kind, name, digest, scopes, pool, created_ms, expires_ms, revoked_ms 
 -- revoke_token(id: text, revoked_ms: int): a token is good for nothing from now on.
 UPDATE token SET revoked_ms = :revoked_ms WHERE id = :id AND revoked_ms IS NULL;
 
--- each add_graph_pools(graph_id: int, pool: text): in which pools the tasks of graphs may run.
-INSERT INTO graph_pool (graph_id, pool) VALUES (:graph_id, :pool) ON CONFLICT DO NOTHING;
-
 -- pools_of(graphs: ints): in which pools the tasks of these graphs may run.
 SELECT graph_id, pool FROM graph_pool WHERE graph_id IN (:graphs);

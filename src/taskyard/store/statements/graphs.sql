@@ -55,6 +55,12 @@ DELETE FROM task_definition WHERE id IN (:ids);
 -- drop_tasks(ids: ints): forget these tasks.
 DELETE FROM task WHERE id IN (:ids);
 
+-- each add_graph_pools(graph_id: int, pool: text): tasks of graphs may run in these pools.
+INSERT INTO graph_pool (graph_id, pool) VALUES (:graph_id, :pool) ON CONFLICT (graph_id, pool) DO NOTHING;
+
+-- drop_graph_pools(id: int): forget in which pools a graph may run.
+DELETE FROM graph_pool WHERE graph_id = :id;
+
 -- drop_graph_definition(id: int): forget what was said about a graph.
 DELETE FROM graph_definition WHERE id = :id;
 

@@ -60,10 +60,6 @@ class Access:
         """Make a token good for nothing; tell whether that is news."""
         return self._session.run("revoke_token", id, now) == 1
 
-    def add_pools(self, rows: Sequence[tuple[int, str]]) -> None:
-        """Write in which pools the tasks of graphs may run: graph, pool."""
-        self._session.each("add_graph_pools", rows)
-
     def pools_of(self, graphs: Collection[int]) -> dict[int, frozenset[str]]:
         """Read in which pools the tasks of graphs may run; graphs of which nothing is known are left out."""
         found: dict[int, set[str]] = defaultdict(set)

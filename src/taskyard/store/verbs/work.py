@@ -216,6 +216,10 @@ class Graphs:
         """Insert what was said about a graph: scheduler, name, routing, description, tags, digest."""
         self._session.run("add_graph_definition", id, *row)
 
+    def add_pools(self, id: int, pools: Collection[str]) -> None:
+        """Say in which pools tasks of a graph may run; nothing for those that are known."""
+        self._session.each("add_graph_pools", [(id, pool) for pool in sorted(pools)])
+
     def definition(self, id: int) -> Row | None:
         """Read what was said about a graph."""
         found = self._session.rows("graph_definition", id)
@@ -254,6 +258,7 @@ class Graphs:
         gone = len(ids) == len(found) < count
         if gone:
             self._session.run("drop_graph_definition", id)
+            self._session.run("drop_graph_pools", id)
             self._session.run("drop_graph", id)
             self._memory.graphs.pop(id, None)
         return gone

@@ -1,0 +1,114 @@
+"""Polls for which there was nothing yet: they wait here, and get what the next transactions put into their queues.
+
+They are served by the very transaction that makes work ready, before it commits: so a task that becomes ready is
+running one commit later, and nobody has to be woken first. Only the writer's thread uses this. A bot has one poll
+here; another one takes its place, and the first is answered with nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from taskyard.core.values import value
+from taskyard.engine.passage import Passage
+from taskyard.lifecycle import briefing
+from taskyard.lifecycle.births import SERVER_QUEUE
+from taskyard.lifecycle.claim import Wish, claim
+from taskyard.lifecycle.commands import Poll
+from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.polling import NOTHING, Polled
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+#: How many polls one transaction serves: those behind them are served by the next.
+SERVED_MAX: Final = 256
+
+
+@value
+class Served:
+    """A poll and what it gets, once the transaction is durable."""
+
+    bot: str
+    future: "Future[Any]"
+    leases: tuple[Lease, ...]
+
+
+class Parking:
+    """The polls that wait, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._parked: dict[str, tuple[Poll, Future[Any]]] = {}  # by bot
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def holds(self, poll: Poll) -> bool:
+        """Tell whether this very poll waits here already, and was sent once more."""
+        found = self._parked.get(poll.bot)
+        return found is not None and (found[0].session, found[0].poll) == (poll.session, poll.poll)
+
+    def park(self, poll: Poll, future: "Future[Any]") -> None:
+        """Let a poll wait."""
+        self._answer(poll.bot)
+        self._parked[poll.bot] = (poll, future)
+
+    def leave(self, future: "Future[Any]") -> None:
+        """Answer a poll that has waited for long enough, if it still waits."""
+        for bot, (_, parked) in self._parked.items():
+            if parked is future:
+                self._answer(bot)
+                return
+
+    def clear(self) -> None:
+        """Answer all of them."""
+        for bot in list(self._parked):
+            self._answer(bot)
+
+    def serve(self, passage: Passage, everywhere: bool = False) -> list[Served]:
+        """Give polls what this transaction has put into their queues; or, `everywhere`, whatever is in them."""
+        if not self._parked:
+            return []
+        fresh = [queue for queue in passage.queued if queue != SERVER_QUEUE]
+        if not (fresh or everywhere):
+            return []
+        wishes = self._wishes(passage, set(fresh), everywhere)
+        if not wishes:
+            return []
+        # What is little is shared: whoever came first must not take what others could begin with at once.
+        share = -(-max(len(fresh), 1) // len(wishes)) if not everywhere else SERVED_MAX
+        given = claim(passage, [Wish(poll, bot, min(count, share), parked=True) for poll, bot, count in wishes])
+        return self._briefed(passage, [poll for poll, _, _ in wishes], given)
+
+    def settle(self, served: Iterable[Served]) -> None:
+        """Answer those that were served: it is durable."""
+        for one in served:
+            found = self._parked.get(one.bot)
+            if found is not None and found[1] is one.future:
+                del self._parked[one.bot]
+            one.future.set_result(Polled((), (), one.leases))
+
+    def _wishes(self, passage: Passage, fresh: set[int], everywhere: bool) -> list[tuple[Poll, Any, int]]:
+        registry, txn = passage.registry, passage.txn
+        registry.refresh(txn)
+        bots = txn.bots.greet(list(self._parked))
+        served = registry.serving(txn, {id: bot.version for id, bot in bots.items()})
+        wishes = []
+        for id, bot in bots.items():
+            poll, _ = self._parked[id]
+            if poll.session == bot.session and (everywhere or not fresh.isdisjoint(served[id])):
+                wishes.append((poll, bot, poll.want))
+        return wishes[:SERVED_MAX]
+
+    def _briefed(self, passage: Passage, polls: Sequence[Poll], given: Sequence[tuple[Lease, ...]]) -> list[Served]:
+        found = [(poll, leases) for poll, leases in zip(polls, given, strict=True) if leases]
+        wanted = [lease for poll, leases in found if poll.briefed for lease in leases]
+        told = {lease.task: lease for lease in briefing.brief(passage, wanted)} if wanted else {}
+        return [
+            Served(poll.bot, self._parked[poll.bot][1], tuple(told.get(lease.task, lease) for lease in leases))
+            for poll, leases in found
+        ]
+
+    def _answer(self, bot: str) -> None:
+        found = self._parked.pop(bot, None)
+        if found is not None:
+            found[1].set_result(NOTHING)

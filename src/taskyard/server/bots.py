@@ -1,0 +1,280 @@
+"""What bots ask for: hello, poll, goodbye. The hottest routes there are, so they are plain ASGI and read by msgspec.
+
+Each turns shapes of the wire into commands of the engine and back; it decides nothing. A poll that waits is answered
+when there is work, when it has waited for long enough, or not at all if its bot has hung up: then what it may have
+been given is what the same poll gets when it is sent again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from taskyard.core import fleet
+from taskyard.core.ids import Key, key_of, text_of
+from taskyard.core.matching import ID, POOL, canonical
+from taskyard.core.values import value
+from taskyard.core.words import Millis, Reason, Signal
+from taskyard.engine.engine import Engine
+from taskyard.engine.troubles import Trouble
+from taskyard.lifecycle import commands
+from taskyard.lifecycle.outcomes import Kept, Lease, Refusal, Renewed
+from taskyard.lifecycle.polling import Polled
+from taskyard.server.problems import MEDIA_TYPE, Refused, invalid, of_refusal, of_trouble, refused
+from taskyard.wire import bots as wire
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+#: The largest request of a bot: all results and all output that one poll may bring, as base64 and with room to spare.
+BODY_MAX: Final = 8 * 1024 * 1024
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+T = TypeVar("T")
+
+_SIGNALS: Final = {str(signal): signal for signal in Signal}
+_REASONS: Final = {str(reason): reason for reason in Reason}
+_DECODERS: Final[Mapping[type, msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (wire.Hello, wire.Poll, wire.Goodbye)
+}
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+@value
+class Reply:
+    """What is sent back."""
+
+    status: int
+    body: bytes = b""
+    kind: bytes = b"application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Admission(Protocol):
+    """Who may speak for bots, and what running tasks are given to speak for themselves."""
+
+    def pool_of(self, authorization: bytes) -> str:
+        """Name the pool of the bots that a token lets in; raise Refused if it lets nobody in."""
+        ...
+
+    def run_token(self, task: int, attempt: int, fence: int) -> str:
+        """Make the token of a running attempt."""
+        ...
+
+
+class BotRoutes:
+    """The routes of bots, as an ASGI application."""
+
+    def __init__(self, engine: Engine, admission: Admission) -> None:
+        self._engine = engine
+        self._admission = admission
+        self._routes: Mapping[str, Callable[[bytes, str, Receive], Awaitable[Reply]]] = {
+            "/api/v1/bot/hello": self._hello,
+            "/api/v1/bot/poll": self._poll,
+            "/api/v1/bot/goodbye": self._goodbye,
+        }
+
+    def serves(self, path: str) -> bool:
+        """Tell whether this is for bots."""
+        return path in self._routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = await self._reply(scope, receive)
+        headers = [(b"content-type", reply.kind), (b"content-length", str(len(reply.body)).encode()), *reply.headers]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": reply.body})
+
+    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
+        try:
+            return await self._routed(scope, receive)
+        except Refused as fault:
+            return _problem(fault)
+        except Trouble as trouble:
+            return _problem(of_trouble(trouble))
+        except (msgspec.MsgspecError, ValueError) as fault:
+            return _problem(invalid(str(fault)))
+
+    async def _routed(self, scope: Scope, receive: Receive) -> Reply:
+        if scope["method"] != "POST":
+            raise refused(405, "method_not_allowed", "use POST", headers={"Allow": "POST"})
+        pool = self._admission.pool_of(_header(scope, b"authorization"))
+        return await self._routes[scope["path"]](await _read(receive), pool, receive)
+
+    async def _hello(self, body: bytes, pool: str, _: Receive) -> Reply:
+        said: wire.Hello = _DECODERS[wire.Hello].decode(body)
+        had = {**said.dimensions, ID: [said.bot], POOL: [pool]}
+        hello = commands.Hello(
+            said.bot, said.session, canonical(had), said.slots, said.quarantined, said.maintenance, said.draining
+        )
+        _check(await _awaited(self._engine.ask(commands.Hello, hello)))
+        return _said(wire.Welcome(said.bot, pool, fleet.LEASE_MS, fleet.GUARD_MS, wire.WAIT_MAX_MS))
+
+    async def _goodbye(self, body: bytes, _: str, __: Receive) -> Reply:
+        said: wire.Goodbye = _DECODERS[wire.Goodbye].decode(body)
+        _check(await _awaited(self._engine.ask(commands.Goodbye, commands.Goodbye(said.bot, said.session))))
+        return Reply(204)
+
+    async def _poll(self, body: bytes, _: str, receive: Receive) -> Reply:
+        said: wire.Poll = _DECODERS[wire.Poll].decode(body)
+        asked = self._engine.ask(commands.Poll, _poll(said))
+        answer = await (self._waited(asked, said, receive) if said.wait_ms > 0 else _awaited(asked))
+        _check(answer)
+        return _said(self._polled(said, answer))
+
+    async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
+        """Wait for work as long as the bot can, and is there."""
+        leave = lambda *_: self._engine.leave(asked)  # noqa: E731
+        timer = asyncio.get_running_loop().call_later(min(said.wait_ms, wire.WAIT_MAX_MS) / 1000, leave)
+        gone = asyncio.ensure_future(receive())  # after the body, all that can come is that the bot hangs up
+        gone.add_done_callback(leave)
+        try:
+            return await _awaited(asked)
+        finally:
+            timer.cancel()
+            gone.remove_done_callback(leave)
+            gone.cancel()
+
+    def _polled(self, said: wire.Poll, answer: Polled) -> wire.Polled:
+        now = self._engine.clock.now()
+        refusals = [
+            *_refused(zip(said.reports, answer.reports, strict=True)),
+            *_refused(zip(said.renewals, answer.renewals, strict=True)),
+            *_refused(zip(said.outputs, answer.outputs, strict=True)),
+        ]
+        return wire.Polled(
+            [self._lease(lease, now) for lease in answer.leases],
+            [_renewed(one, now) for one in answer.renewals if isinstance(one, Renewed)],
+            [wire.Kept(_text(one.task), one.attempt, one.size) for one in answer.outputs if isinstance(one, Kept)],
+            refusals,
+        )
+
+    def _lease(self, lease: Lease, now: Millis) -> wire.Lease:
+        brief = lease.brief
+        assert brief is not None, "bots are always told what to run"
+        apart = brief.inputs is not None and len(brief.inputs) > wire.INPUTS_MAX
+        return wire.Lease(
+            _text(lease.task),
+            lease.attempt,
+            lease.fence,
+            max(0, lease.until_ms - now),
+            _text(brief.graph),
+            brief.label,
+            msgspec.Raw(brief.payload),
+            self._admission.run_token(lease.task, lease.attempt, lease.fence),
+            wire.NOTHING if brief.inputs is None or apart else msgspec.Raw(brief.inputs.encode()),
+            apart,
+            brief.checkpoint,
+            None if brief.deadline_ms is None else max(0, brief.deadline_ms - now),
+            "keep" if brief.disconnect == "keep" else "strict",
+        )
+
+
+# From the wire to the engine.
+
+
+def _poll(said: wire.Poll) -> commands.Poll:
+    return commands.Poll(
+        said.bot,
+        said.session,
+        said.poll,
+        tuple(map(_report, said.reports)) if said.reports else (),
+        tuple(map(_renewal, said.renewals)) if said.renewals else (),
+        said.want,
+        tuple(map(_output, said.outputs)) if said.outputs else (),
+        waits=said.wait_ms > 0,
+        briefed=True,
+    )
+
+
+def _report(one: wire.Report) -> commands.Report:
+    return commands.Report(
+        key_of(one.task),
+        one.attempt,
+        one.fence,
+        _SIGNALS[one.signal],
+        None if one.reason is None else _REASONS[one.reason],
+        one.exit_code,
+        bytes(one.result).decode() or None,
+        _stats(one),
+    )
+
+
+def _stats(one: wire.Report) -> commands.Stats | None:
+    took = one.stats
+    if took is None:
+        return commands.Stats(truncated=True) if one.truncated else None
+    phases = (took.prepared_ms, took.ran_ms, took.uploaded_ms)
+    return commands.Stats(*phases, took.cpu_s, took.memory_bytes, took.read_bytes, took.written_bytes, one.truncated)
+
+
+def _renewal(one: wire.Renewal) -> commands.Renewal:
+    return commands.Renewal(key_of(one.task), one.attempt, one.fence, one.progress, one.checkpoint)
+
+
+def _output(one: wire.Output) -> commands.Output:
+    return commands.Output(key_of(one.task), one.attempt, one.fence, one.start, one.body)
+
+
+# And back.
+
+
+def _refused(answered: Iterable[tuple[wire.Report | wire.Renewal | wire.Output, object]]) -> list[wire.Refused]:
+    return [
+        wire.Refused(one.task, one.attempt, outcome.code, outcome.text)
+        for one, outcome in answered
+        if isinstance(outcome, Refusal)
+    ]
+
+
+def _renewed(one: Renewed, now: Millis) -> wire.Renewed:
+    left = None if one.until_ms is None else max(0, one.until_ms - now)
+    return wire.Renewed(_text(one.task), one.attempt, left, one.stop)
+
+
+def _text(id: int) -> str:
+    return text_of(Key(id))
+
+
+def _said(shape: wire.Shape) -> Reply:
+    return Reply(200, _ENCODER.encode(shape))
+
+
+def _check(answer: object) -> None:
+    if isinstance(answer, Refusal):
+        raise of_refusal(answer)
+
+
+def _problem(fault: Refused) -> Reply:
+    headers = tuple((name.lower().encode(), text.encode()) for name, text in fault.headers.items())
+    return Reply(fault.problem.status, _ENCODER.encode(fault.problem), MEDIA_TYPE.encode(), headers)
+
+
+# Over ASGI.
+
+
+async def _awaited(asked: "Future[Any]") -> Any:
+    return await asyncio.wrap_future(asked)
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    for key, found in scope["headers"]:
+        if key == name:
+            return bytes(found)
+    return b""
+
+
+async def _read(receive: Receive) -> bytes:
+    message = await receive()
+    body = message.get("body", b"")
+    parts, size = [body], len(body)
+    while message.get("more_body"):
+        message = await receive()
+        body = message.get("body", b"")
+        size += len(body)
+        if size > BODY_MAX:
+            raise refused(413, "too_large", f"a bot may say at most {BODY_MAX} bytes at once")
+        parts.append(body)
+    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)

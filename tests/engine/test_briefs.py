@@ -1,0 +1,144 @@
+"""What bots are told about their tasks, and what attempts say while they run."""
+
+import json
+from typing import Any
+
+from taskyard.core.words import Signal
+from taskyard.lifecycle.commands import Output, Poll, Publish, Renewal, Report, Stats
+from taskyard.lifecycle.outcomes import Brief, Code, Kept, Lease, Refusal
+from taskyard.lifecycle.polling import Polled
+from taskyard.store.verbs.traces import StatsRow
+from tests.engine.rig import Rig, graph, report, task
+
+
+def briefed(rig: Rig, want: int = 1, bot: str = "b1") -> tuple[Lease, ...]:
+    answer = rig.engine.poll(Poll(bot, "s1", rig.clock.word(), want=want, briefed=True))
+    assert isinstance(answer, Polled), answer
+    return answer.leases
+
+
+def brief_of(lease: Lease) -> Brief:
+    assert lease.brief is not None
+    return lease.brief
+
+
+def said(rig: Rig, **words: Any) -> Polled:
+    answer = rig.engine.poll(Poll("b1", "s1", **words))
+    assert isinstance(answer, Polled), answer
+    return answer
+
+
+def piece(lease: Lease, start: int, body: bytes, **changed: int) -> Output:
+    known = {"task": lease.task, "attempt": lease.attempt, "fence": lease.fence} | changed
+    return Output(known["task"], known["attempt"], known["fence"], start, body)
+
+
+def printed(rig: Rig, lease: Lease) -> bytes:
+    with rig.store.read() as txn:
+        return b"".join(body for _, body in txn.traces.chunks(lease.task, lease.attempt, 0, 100))
+
+
+def test_a_lease_comes_with_what_is_to_be_run(rig: Rig) -> None:
+    rig.hello()
+    labels = rig.submit(graph(a=task(payload={"command": ["make", "\u00fc"]}, disconnect="keep", deadline="1h")))
+    (lease,) = briefed(rig)
+    brief = brief_of(lease)
+    assert json.loads(brief.payload) == {"command": ["make", "\u00fc"]}
+    assert (brief.graph, brief.label, brief.disconnect) == (labels.graph, "a", "keep")
+    assert (brief.deadline_ms, brief.inputs, brief.checkpoint) == (rig.clock.now() + 3_600_000, None, None)
+
+
+def test_a_second_slice_brings_its_own_payload(rig: Rig) -> None:
+    rig.hello()
+    slices = [
+        {"dimensions": {"pool": "none"}, "payload": {"command": ["one"]}},
+        {"dimensions": {"pool": "default"}, "payload": {"command": ["two"]}},
+    ]
+    rig.submit({"tasks": {"a": {"task": {"slices": slices}}}})
+    (lease,) = briefed(rig)
+    assert json.loads(brief_of(lease).payload) == {"command": ["two"]}
+
+
+def test_what_prerequisites_published_comes_along_by_their_labels(rig: Rig) -> None:
+    rig.hello()
+    rig.submit(graph(a=task(), b=task(), quiet=task(), c=task("a", "b", "quiet")))
+    for lease in briefed(rig, 3):
+        label = brief_of(lease).label
+        result = None if label == "quiet" else json.dumps({"from": label})
+        said(rig, reports=(report(lease, result=result),))
+    (last,) = briefed(rig)
+    assert json.loads(brief_of(last).inputs or "") == {"a": {"from": "a"}, "b": {"from": "b"}}
+
+
+def test_the_next_attempt_gets_the_newest_checkpoint(rig: Rig) -> None:
+    rig.hello()
+    rig.submit(graph(a={**task(), "reruns": 1}))
+    (lease,) = briefed(rig)
+    for left in (b"one", b"two"):
+        said(rig, renewals=(Renewal(lease.task, 1, lease.fence, "half way", left),))
+    said(rig, reports=(report(lease, Signal.FAIL),))
+    (again,) = briefed(rig)
+    assert (again.attempt, brief_of(again).checkpoint) == (2, b"two")
+
+
+def test_output_is_kept_once_however_it_is_sent(rig: Rig) -> None:
+    rig.hello()
+    rig.submit(graph(a=task()))
+    (lease,) = rig.claim()
+    kept = said(rig, outputs=(piece(lease, 0, b"abc"), piece(lease, 3, b"de"))).outputs
+    assert kept == (Kept(lease.task, 1, 3), Kept(lease.task, 1, 5))
+    assert said(rig, outputs=(piece(lease, 0, b"abc"),)).outputs == (Kept(lease.task, 1, 5),)
+    assert said(rig, outputs=(piece(lease, 3, b"def"),)).outputs == (Kept(lease.task, 1, 6),)
+    assert said(rig, outputs=(piece(lease, 9, b"gap"),)).outputs == (Kept(lease.task, 1, 6),)
+    assert printed(rig, lease) == b"abcdef"
+
+
+def test_the_last_output_and_the_end_are_one_request_that_can_be_repeated(rig: Rig) -> None:
+    rig.hello()
+    rig.submit(graph(a=task()))
+    (lease,) = rig.claim()
+    words = {"outputs": (piece(lease, 0, b"bye"),), "reports": (report(lease),)}
+    assert said(rig, **words).outputs == said(rig, **words).outputs == (Kept(lease.task, 1, 3),)
+    late = said(rig, outputs=(piece(lease, 3, b"later"),)).outputs[0]
+    assert isinstance(late, Refusal)
+    assert (late.code, printed(rig, lease)) == (Code.LEASE_LOST, b"bye")
+
+
+def test_what_another_attempt_or_bot_prints_is_refused(rig: Rig) -> None:
+    rig.hello()
+    rig.hello("b2")
+    rig.submit(graph(a=task()))
+    (lease,) = rig.claim(bot="b2")
+    for changed in ({}, {"attempt": 2}, {"fence": lease.fence + 1}, {"task": 7}):
+        (answer,) = said(rig, outputs=(piece(lease, 0, b"x", **changed),)).outputs
+        assert isinstance(answer, Refusal)
+        assert answer.code is Code.LEASE_LOST
+    assert printed(rig, lease) == b""
+
+
+def test_what_an_attempt_took_is_kept_with_its_end_once(rig: Rig) -> None:
+    rig.hello()
+    rig.submit(graph(a=task()))
+    (lease,) = rig.claim()
+    took = Stats(1, 2, 3, 0.5, 4, 5, 6, truncated=True)
+    ended = Report(lease.task, 1, lease.fence, Signal.SUCCEED, stats=took)
+    said(rig, reports=(ended,))
+    said(rig, reports=(ended,))
+    with rig.store.read() as txn:
+        assert txn.traces.stats(lease.task) == {1: StatsRow(1, 1, 2, 3, 0.5, 4, 5, 6, 1)}
+
+
+def test_a_running_task_speaks_for_itself_until_it_ends(rig: Rig) -> None:
+    rig.hello()
+    labels = rig.submit(graph(a=task(), b=task("a")))
+    (lease,) = rig.claim()
+    spoken = Publish(lease.task, 1, lease.fence, '{"x":1}', "half way", b"left")
+    assert rig.engine.publish(spoken) is None
+    with rig.store.read() as txn:
+        assert txn.traces.progress([labels["a"]]) == {labels["a"]: "half way"}
+    rig.end(lease)
+    (next_,) = briefed(rig)
+    assert brief_of(next_).inputs == '{"a":{"x":1}}'
+    late = rig.engine.publish(spoken)
+    assert isinstance(late, Refusal)
+    assert late.code is Code.LEASE_LOST
