@@ -14,6 +14,7 @@ from taskyard.engine.face import AsyncEngine
 from taskyard.engine.troubles import outages
 from taskyard.lifecycle.outcomes import Refusal
 from taskyard.server.auth import Auth, Denial
+from taskyard.server.bodies import LARGE_MAX, Hands
 from taskyard.server.callers import Caller
 from taskyard.server.denials import Denials
 from taskyard.server.meters import Meters
@@ -39,6 +40,8 @@ class Desk:
         self.auth = Auth(engine, seal, settings.authentication)
         self.meters = Meters(engine)
         self.denials = Denials(engine)
+        self.hands = Hands()
+        self.large = asyncio.Semaphore(LARGE_MAX)
         self.followers = 0
         self.closing = asyncio.Event()  # set when the server stops: whoever waits is answered
         self.at_close: list[Callable[[], None]] = []
