@@ -7,7 +7,6 @@ import pytest
 
 from taskyard.core.words import Signal
 from taskyard.sdk import Client, Conflict, Forbidden, NotFound, Refused, Unauthorised
-from tests.server.printing import add_chunks
 from tests.server.yard import Yard
 
 UNKNOWN = "7ffffffffffffff8"
@@ -100,12 +99,12 @@ def test_output_is_read_whole_in_part_and_as_it_comes(yard: Yard, admin: Client,
     a = admin.submit(CHAIN).nameMapping["a"]
     yard.hello()
     (lease,) = yard.claim()
-    add_chunks(database_url, lease.task, 1, b"hello ", b"\x00\xff")
+    yard.print(lease, 0, b"hello \x00\xff")
     assert admin.output(a) == b"hello \x00\xff"
     assert admin.output(a, attempt=1, start=1, end=4) == b"ell"
     seen = admin.follow(a)
     first = next(seen)
-    add_chunks(database_url, lease.task, 1, b" world")
+    yard.print(lease, 8, b" world")
     ending = threading.Thread(target=yard.end, args=[lease])
     ending.start()
     assert first + b"".join(seen) == b"hello \x00\xff world"

@@ -76,10 +76,6 @@ def tokens(yard: Yard) -> dict[str, str | None]:
     }
 
 
-def put_into_lab(yard: Yard, graph: int) -> None:
-    yard.engine.transact(lambda passage: passage.txn.access.add_pools([(graph, "lab")]))
-
-
 def test_everybody_may_do_what_the_table_says_and_nothing_else(yard: Yard, tokens: dict[str, str | None]) -> None:
     assert list(tokens) == list(WHO)
     yard.hello(pool="lab")
@@ -88,7 +84,6 @@ def test_everybody_may_do_what_the_table_says_and_nothing_else(yard: Yard, token
         for who, status in zip(WHO, wanted, strict=True):
             made = yard.submit(LAB)
             key = int(made.id, 16)
-            put_into_lab(yard, key)
             there = path.format(graph=made.id, task=made.tasks["a"], put=f"{key - 16 * 7:016x}")
             body = BODIES.get(f"{method} {path}")
             answer = yard.ask(method, f"/api/v1{there}", body, token=tokens[who])
@@ -135,13 +130,17 @@ def test_submitting_needs_a_right_in_every_pool_that_is_named(yard: Yard) -> Non
 
 
 def test_lists_show_only_what_one_may_see(either: Yard) -> None:
-    mine, theirs = (either.submit(LAB).id for _ in range(2))
-    rows = [(int(mine, 16), "lab"), (int(theirs, 16), "other")]
-    either.engine.transact(lambda passage: passage.txn.access.add_pools(rows))
+    mine = either.submit(LAB).id
+    either.submit(graph(a=task(dimensions={"pool": "other"})))
+    anywhere = either.submit(graph(a={"task": {"payload": {"command": ["true"]}}})).id
     either.hello("b1", "lab")
     either.hello("b2", "other")
     reader = either.token("pool:lab:read")
     assert [one["id"] for one in either.get("/api/v1/graphs", token=reader)["items"]] == [mine]
+    in_default = either.token("pool:default:read")
+    assert [one["id"] for one in either.get("/api/v1/graphs", token=in_default)["items"]] == [anywhere]
+    assert either.ask("GET", f"/api/v1/graphs/{anywhere}", token=in_default).status == 200
+    assert either.ask("GET", f"/api/v1/graphs/{anywhere}", token=reader).status == 403
     assert [one["id"] for one in either.get("/api/v1/bots", token=reader)["items"]] == ["b1"]
     assert either.get("/api/v1/bots?pool=other", token=reader)["items"] == []
     assert either.get("/api/v1/pools", token=reader)["items"] == []

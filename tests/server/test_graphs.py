@@ -34,6 +34,11 @@ def test_a_graph_is_submitted_and_shown(either: Yard) -> None:
     }
 
 
+def test_tasks_are_counted_only_for_who_wants_it(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    assert yard.get(f"/api/v1/graphs/{made.id}?counts=false")["counts"] == {}
+
+
 def test_yaml_is_a_graph_too(yard: Yard) -> None:
     text = b"name: written by hand\ntasks:\n  a:\n    task: {payload: {noop: true}}\n"
     answer = yard.ask("POST", "/api/v1/graphs", text, headers={"Content-Type": "application/yaml; charset=utf-8"})

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from taskyard.server.bodies import Hands
 from taskyard.wire.scalars import DOCUMENT_BYTES_MAX
 from tests.server.yard import Yard, wide
 
@@ -67,6 +68,21 @@ def test_a_body_of_unknown_length_is_read_no_further_than_it_may_go(yard: Yard) 
         piece = b"8000\r\n" + b" " * 0x8000 + b"\r\n"
         raw.sendall(piece * 3)
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_faults_of_the_text_and_of_the_graph_are_told_together(yard: Yard) -> None:
+    body = b'{"tasks": {"a": {"requires": ["b"], "task": {"payload": {"noop": true}}}}, "nam": 1, "nam": 2}'
+    answer = yard.ask("POST", "/api/v1/graphs", body)
+    assert answer.status == 400
+    assert answer.json["faults"][0]["message"] == "the key 'nam' is there twice"
+    assert {"nam", "tasks.a.requires[0]"} <= set(answer.paths)
+
+
+def test_no_more_is_held_than_there_is_room_for(yard: Yard) -> None:
+    yard.server.app.desk.hands = Hands(1_000)
+    full = yard.ask("POST", "/api/v1/graphs", wide(20))
+    assert (full.status, full.json["code"], full.headers["retry-after"]) == (429, "overloaded", "1")
+    yard.submit(wide(1))
 
 
 def test_a_large_document_is_taken(yard: Yard) -> None:

@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +19,6 @@ from taskyard.engine.engine import Engine
 from taskyard.server import logs
 from taskyard.server.app import PARTS
 from taskyard.server.bootstrap import prepare, seal_of
-from taskyard.server.desk import Desk
 from taskyard.server.doors import Crowd
 from taskyard.server.serving import Server
 from taskyard.server.settings import Exposed, Settings, check_binding
@@ -57,7 +55,8 @@ def test_the_description_names_every_route_and_its_problems(yard: Yard) -> None:
         if isinstance(route, APIRoute)
         for method in route.methods or ()
     }
-    assert {(path, method) for path, method, _ in operations(described)} == routes
+    bots = {(f"/api/v1/bot/{name}", "post") for name in ("hello", "poll", "goodbye")}
+    assert {(path, method) for path, method, _ in operations(described)} == routes | bots
     for path, method, one in operations(described):
         answers = one["responses"]
         assert [status for status in answers if status.startswith("2")], (path, method)
@@ -182,27 +181,6 @@ def test_a_full_server_asks_to_come_again_but_is_still_watched() -> None:
 
     asyncio.run(play())
     assert statuses == [429]
-
-
-def test_bots_have_a_door_of_their_own(sqlite_url: str) -> None:
-    def door(desk: Desk) -> Any:
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": scope["path"].encode()})
-
-        return app
-
-    with Engine.open(sqlite_url) as engine:
-        prepare(engine)
-        with Server(engine, Settings(), bots=door) as server:
-            raw = socket.create_connection(("127.0.0.1", server.port), SOON_S)
-            raw.sendall(b"GET /api/v1/bot/poll HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            said = b""
-            while piece := raw.recv(4096):
-                said += piece
-            raw.close()
-    assert said.startswith(b"HTTP/1.1 200 ")
-    assert b"/api/v1/bot/poll" in said
 
 
 def test_every_request_has_an_id_and_leaves_a_line_without_secrets(

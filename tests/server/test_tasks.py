@@ -5,17 +5,24 @@ import threading
 import pytest
 
 from taskyard.core.words import Signal
-from taskyard.engine.engine import Engine
+from taskyard.lifecycle.commands import Output, Poll
+from taskyard.lifecycle.outcomes import Kept, Lease
+from taskyard.lifecycle.polling import Polled
+from tests.engine.rig import soon
 from tests.server.yard import Yard, graph, task
 
 UNKNOWN = "7ffffffffffffff8"
 
 
-def printed(yard: Yard, task_id: int, attempt: int, *pieces: bytes) -> None:
-    """Play a bot that printed something, past the verbs that bots use."""
-    from tests.server.printing import add_chunks  # noqa: PLC0415
-
-    add_chunks(yard.engine.store.url, task_id, attempt, *pieces)
+def printed(yard: Yard, lease: Lease, *pieces: bytes) -> None:
+    """Play a bot whose task printed something."""
+    for piece in pieces:
+        with yard.engine.store.read() as txn:
+            start = txn.traces.sizes(lease.task).get(lease.attempt, 0)
+        output = Output(lease.task, lease.attempt, lease.fence, start, piece)
+        answer = yard.engine.poll(Poll("b1", "s1", outputs=(output,)))
+        assert isinstance(answer, Polled)
+        assert isinstance(answer.outputs[0], Kept)
 
 
 def test_a_task_is_shown_with_the_names_of_the_task_graph_scheduler(either: Yard) -> None:
@@ -123,7 +130,7 @@ def test_output_is_read_whole_by_offsets_and_by_ranges(either: Yard) -> None:
     made = either.submit(graph(a=task()))
     either.hello()
     (lease,) = either.claim()
-    printed(either, lease.task, 1, b"hello ", b"\xff<b>", b"world")
+    printed(either, lease, b"hello ", b"\xff<b>", b"world")
     path = f"/api/v1/tasks/{made.tasks['a']}/output"
     whole = either.ask("GET", path)
     assert (whole.status, whole.body) == (200, b"hello \xff<b>world")
@@ -154,14 +161,14 @@ def test_output_is_followed_until_the_attempt_ends(yard: Yard) -> None:
     made = yard.submit(graph(a=task()))
     yard.hello()
     (lease,) = yard.claim()
-    printed(yard, lease.task, 1, b"first ")
+    printed(yard, lease, b"first ")
     line = yard.line()
     line.request(
         "GET", f"/api/v1/tasks/{made.tasks['a']}/output?follow=true", headers={"Authorization": f"Bearer {yard.admin}"}
     )
     got = line.getresponse()
     assert got.read(6) == b"first "
-    printed(yard, lease.task, 1, b"last")
+    printed(yard, lease, b"last")
     assert got.read(4) == b"last"
     yard.end(lease)
     assert got.read() == b""
@@ -172,7 +179,7 @@ def test_a_stop_ends_whoever_follows(yard: Yard) -> None:
     made = yard.submit(graph(a=task()))
     yard.hello()
     (lease,) = yard.claim()
-    printed(yard, lease.task, 1, b"x")
+    printed(yard, lease, b"x")
     line = yard.line()
     line.request(
         "GET", f"/api/v1/tasks/{made.tasks['a']}/output?follow=true", headers={"Authorization": f"Bearer {yard.admin}"}
@@ -185,6 +192,21 @@ def test_a_stop_ends_whoever_follows(yard: Yard) -> None:
     stopping.join(60)
     assert not stopping.is_alive()
     line.close()
+
+
+def test_who_hangs_up_follows_no_more(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.hello()
+    (lease,) = yard.claim()
+    printed(yard, lease, b"x")
+    line = yard.line()
+    line.request(
+        "GET", f"/api/v1/tasks/{made.tasks['a']}/output?follow=true", headers={"Authorization": f"Bearer {yard.admin}"}
+    )
+    assert line.getresponse().read(1) == b"x"
+    assert yard.server.app.desk.followers == 1
+    line.close()
+    soon(lambda: yard.server.app.desk.followers == 0)
 
 
 # What a running task says of itself.
@@ -202,7 +224,6 @@ def test_only_the_task_itself_publishes(yard: Yard) -> None:
         assert yard.ask("PUT", path, b"1", token=None).status == 401
 
 
-@pytest.mark.skipif(not hasattr(Engine, "publish"), reason="the engine keeps nothing of it yet")
 def test_a_running_task_publishes_its_result_and_its_progress(yard: Yard) -> None:
     made = yard.submit(graph(a=task()))
     yard.hello()

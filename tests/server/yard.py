@@ -14,7 +14,7 @@ from taskyard.core.ids import key_of
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
-from taskyard.lifecycle.commands import Hello, Poll, Report
+from taskyard.lifecycle.commands import Hello, Output, Poll, Report
 from taskyard.lifecycle.outcomes import Lease
 from taskyard.lifecycle.polling import Polled
 from taskyard.server.bootstrap import prepare, seal_of
@@ -129,6 +129,12 @@ class Yard:
     def end(self, lease: Lease, signal: Signal = Signal.SUCCEED, result: str | None = None, bot: str = "b1") -> None:
         report = Report(lease.task, lease.attempt, lease.fence, signal, result=result, exit_code=0)
         answer = self.engine.poll(Poll(bot, "s1", reports=(report,)))
+        assert isinstance(answer, Polled), answer
+
+    def print(self, lease: Lease, start: int, body: bytes, bot: str = "b1") -> None:
+        """Send a piece of what an attempt printed."""
+        piece = Output(lease.task, lease.attempt, lease.fence, start, body)
+        answer = self.engine.poll(Poll(bot, "s1", outputs=(piece,)))
         assert isinstance(answer, Polled), answer
 
     def run_token(self, lease: Lease) -> str:

@@ -4,7 +4,7 @@ It starts and stops nothing: whoever made the engine does.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -21,9 +21,9 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.troubles import Trouble
 from taskyard.server import openapi
 from taskyard.server.bootstrap import seal_of
-from taskyard.server.bot_door import bot_routes
 from taskyard.server.desk import Desk
 from taskyard.server.doors import Crowd, Front, Watch
+from taskyard.server.lobby import Lobby
 from taskyard.server.logs import log
 from taskyard.server.problems import Refused, invalid, of_trouble, refused, response
 from taskyard.server.routes import access, fleet, graphs, health, output, requests, tasks
@@ -56,11 +56,11 @@ class App:
         await self._front(scope, receive, send)
 
 
-def build(engine: Engine, settings: Settings, bots: Callable[[Desk], ASGIApp] = bot_routes) -> App:
-    """Build the app around an engine that `bootstrap.prepare` has seen; `bots` makes the door for bots."""
+def build(engine: Engine, settings: Settings) -> App:
+    """Build the app around an engine that `bootstrap.prepare` has seen."""
     desk = Desk(engine, settings, seal_of(engine))
     people = Watch(Crowd(people_of(desk), settings.in_flight_max), desk.meters)
-    return App(Front(people, bots(desk)), desk)
+    return App(Front(people, Lobby(desk)), desk)
 
 
 def people_of(desk: Desk | None) -> People:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskyard.core.machine import LEASED
+from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.engine import Engine
 from taskyard.engine.troubles import outages
 from taskyard.server import tokens
 from taskyard.server.callers import ANYONE, Caller, OwnRun, run_actor
-from taskyard.server.scopes import DEFAULT_POOL, EVERYTHING, NOTHING
+from taskyard.server.scopes import EVERYTHING, NOTHING
 from taskyard.server.seals import RUN, RunToken, Seal
 from taskyard.store.verbs.access import TokenRow
 
@@ -128,9 +129,9 @@ class Auth:
             if not found or found[0].state not in LEASED:
                 return None
             record = found[0]
-            pools = txn.access.pools_of([record.graph]).get(record.graph, frozenset({DEFAULT_POOL}))
+            pools = {pool or DEFAULT_POOL for pool in txn.access.pools_of([record.graph]).get(record.graph, {""})}
         is_its_own = record.life.attempt == token.attempt and record.fence == token.fence
-        return OwnRun(token, record.graph, pools) if is_its_own else None
+        return OwnRun(token, record.graph, frozenset(pools)) if is_its_own else None
 
 
 _BAD: Final = Denial(401, "bad_token", "this is no token of this server")

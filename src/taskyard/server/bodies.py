@@ -4,11 +4,13 @@ What is large is parsed by a thread, so that nobody else waits for it.
 """
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, Final, TypeAlias
 
 from starlette.requests import Request
 
-from taskyard.server.problems import Refused, invalid, refused
+from taskyard.server.problems import RETRY_CROWD_S, Refused, invalid, refused
 from taskyard.wire import api
 from taskyard.wire.faults import UnreadableDocument
 from taskyard.wire.reading import DOCUMENT_BYTES_MAX, read_document
@@ -19,7 +21,41 @@ SMALL_MAX: Final = 65_536
 AT_ONCE_MAX: Final = 16_384
 #: How long somebody may take to send a body.
 SENT_MAX_S: Final = 60
+#: How much of all bodies together is held while they come in.
+HELD_MAX: Final = 134_217_728
+#: From which size on a document is large, and how many of these are worked on at once.
+LARGE_BYTES: Final = 1_048_576
+LARGE_MAX: Final = 4
+#: Says what is wrong with a value.
+Judge: TypeAlias = Callable[[object], list[api.Fault]]
 _YAML: Final = ("application/yaml", "application/x-yaml", "text/yaml")
+
+
+class Hands:
+    """How much of what is being sent the server holds at once. Used by one thread, the one of the event loop."""
+
+    def __init__(self, most: int = HELD_MAX) -> None:
+        self._most = most
+        self._held = 0
+
+    def take(self, size: int) -> None:
+        """Hold more, or refuse it."""
+        if self._held + size > self._most:
+            retry = {"Retry-After": str(RETRY_CROWD_S)}
+            raise refused(429, "overloaded", "too much is being sent at once", headers=retry)
+        self._held += size
+
+    def give(self, size: int) -> None:
+        """Hold less."""
+        self._held -= size
+
+
+def room(request: Request) -> AbstractAsyncContextManager[object]:
+    """Wait for room to work on a document: of large ones, which take ten times their size, only a few have it."""
+    said = request.headers.get("content-length", "")
+    small = said.isdecimal() and len(said) <= 12 and int(said) <= LARGE_BYTES
+    large: asyncio.Semaphore = request.app.state.desk.large
+    return nullcontext() if small else large
 
 
 async def raw(request: Request, most: int) -> bytes:
@@ -27,25 +63,30 @@ async def raw(request: Request, most: int) -> bytes:
     said = request.headers.get("content-length", "")
     if said.isdecimal() and (len(said) > 12 or int(said) > most):
         raise _too_large(most)
-    body = bytearray()
+    hands: Hands = request.app.state.desk.hands
+    body, held = bytearray(), 0
     try:
         async with asyncio.timeout(SENT_MAX_S):
             async for piece in request.stream():
-                body += piece
-                if len(body) > most:
+                hands.take(len(piece))
+                held += len(piece)
+                if held > most:
                     raise _too_large(most)
+                body += piece
     except TimeoutError:
         raise refused(408, "too_slow", f"the body did not come within {SENT_MAX_S} seconds") from None
+    finally:
+        hands.give(held)
     return bytes(body)
 
 
-async def document(request: Request, most: int = DOCUMENT_BYTES_MAX) -> object:
+async def document(request: Request, judge: Judge | None = None, most: int = DOCUMENT_BYTES_MAX) -> object:
     """Read a body as JSON, or as YAML if its content type says so."""
     body = await raw(request, most)
     name = "body.yaml" if _is_yaml(request) else "body.json"
     if len(body) <= AT_ONCE_MAX:
-        return parsed(body, name)
-    return await asyncio.to_thread(parsed, body, name)
+        return parsed(body, name, judge)
+    return await asyncio.to_thread(parsed, body, name, judge)
 
 
 async def fields(request: Request, *, optional: bool = False) -> dict[str, Any]:
@@ -59,12 +100,14 @@ async def fields(request: Request, *, optional: bool = False) -> dict[str, Any]:
     return found
 
 
-def parsed(body: bytes, name: str) -> object:
-    """Parse a body, or say everything that is wrong with it."""
+def parsed(body: bytes, name: str, judge: Judge | None = None) -> object:
+    """Parse a body, or say everything that is wrong with its text and, as far as one sees, with what it says."""
     try:
         return read_document(body, name)
     except UnreadableDocument as fault:
         faults = [api.Fault(one.message, _place(one.line, one.column)) for one in fault.faults]
+        if judge is not None and fault.value is not None:
+            faults += judge(fault.value)
         raise invalid("the body cannot be read", faults) from None
     except RecursionError:
         raise invalid("the body is nested too deeply") from None

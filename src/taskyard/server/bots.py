@@ -77,6 +77,10 @@ class BotRoutes:
             "/api/v1/bot/goodbye": self._goodbye,
         }
 
+    def serves(self, path: str) -> bool:
+        """Tell whether this is for bots."""
+        return path in self._routes
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = await self._reply(scope, receive)
         headers = [(b"content-type", reply.kind), (b"content-length", str(len(reply.body)).encode()), *reply.headers]
@@ -97,10 +101,7 @@ class BotRoutes:
         if scope["method"] != "POST":
             raise refused(405, "method_not_allowed", "use POST", headers={"Allow": "POST"})
         pool = self._admission.pool_of(_header(scope, b"authorization"))
-        route = self._routes.get(scope["path"])
-        if route is None:
-            raise refused(404, "not_found", "there is no such route for bots")
-        return await route(await _read(receive), pool, receive)
+        return await self._routes[scope["path"]](await _read(receive), pool, receive)
 
     async def _hello(self, body: bytes, pool: str, _: Receive) -> Reply:
         said: wire.Hello = _DECODERS[wire.Hello].decode(body)

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Depends
 from starlette.requests import Request
 
 from taskyard.core import ids
 from taskyard.core.ids import Key
+from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.engine import Engine
 from taskyard.engine.face import AsyncEngine
 from taskyard.engine.troubles import outages
 from taskyard.lifecycle.outcomes import Refusal
 from taskyard.server.auth import Auth, Denial
+from taskyard.server.bodies import LARGE_MAX, Hands
 from taskyard.server.callers import Caller
 from taskyard.server.denials import Denials
 from taskyard.server.meters import Meters
@@ -28,7 +30,6 @@ from taskyard.views import tasks as task_views
 from taskyard.views.graphs import is_settled
 
 Answer = TypeVar("Answer")
-NOBODY: Final = frozenset[str]()
 
 
 class Desk:
@@ -42,6 +43,8 @@ class Desk:
         self.auth = Auth(engine, seal, settings.authentication)
         self.meters = Meters(engine)
         self.denials = Denials(engine)
+        self.hands = Hands()
+        self.large = asyncio.Semaphore(LARGE_MAX)
         self.watchers = Watchers(engine)
         self.followers = 0
         self.closing = asyncio.Event()  # set when the server stops: whoever waits is answered
@@ -141,8 +144,13 @@ def missing(caller: Caller, scope: str) -> Denial:
 
 def lacking(txn: Txn, caller: Caller, right: str, graph: int) -> Denial | None:
     """Say what somebody lacks for a right in a graph."""
-    scope = caller.lacks(right, graph, txn.access.pools_of([graph]).get(graph, NOBODY))
+    scope = caller.lacks(right, graph, pools_of(txn, graph))
     return None if scope is None else missing(caller, scope)
+
+
+def pools_of(txn: Txn, graph: int) -> frozenset[str]:
+    """Name the pools of a graph; what may run anywhere counts as of the default one."""
+    return frozenset(pool or DEFAULT_POOL for pool in txn.access.pools_of([graph]).get(graph, ()))
 
 
 def key_of(text: str, what: str) -> Key:
@@ -182,8 +190,14 @@ async def caller_of(request: Request, desk: Annotated[Desk, Depends(desk_of)]) -
 
 def token_of(request: Request) -> str | None:
     """Read the token that a request shows."""
-    kind, _, text = request.headers.get("authorization", "").partition(" ")
-    return text.strip() if kind.lower() == "bearer" and text.strip() else None
+    return bearer(request.headers.get("authorization", ""))
+
+
+def bearer(authorization: str) -> str | None:
+    """Read the token out of what a request shows."""
+    kind, _, text = authorization.partition(" ")
+    text = text.strip()
+    return text if text and kind.lower() == "bearer" else None
 
 
 TheDesk = Annotated[Desk, Depends(desk_of)]

@@ -10,11 +10,11 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from taskyard.server.bots import BotRoutes
 from taskyard.server.logs import log
 from taskyard.server.meters import Meters
 from taskyard.server.problems import RETRY_CROWD_S, refused, response
 
-BOTS: Final = "/api/v1/bot/"
 #: Whoever watches the server gets in, also when it is full.
 ALWAYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 #: What is no route, for whoever counts: a stranger must not fill the memory with names.
@@ -27,12 +27,12 @@ _LOG = log("taskyard.server")
 class Front:
     """Sends bots to their own door and everybody else to the other."""
 
-    def __init__(self, people: ASGIApp, bots: ASGIApp) -> None:
+    def __init__(self, people: ASGIApp, bots: BotRoutes) -> None:
         self._people = people
         self._bots = bots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(BOTS):
+        if scope["type"] == "http" and self._bots.serves(scope["path"]):
             await self._bots(scope, receive, send)
         else:
             await self._people(scope, receive, send)

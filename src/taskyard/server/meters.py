@@ -29,12 +29,20 @@ class Meters:
         self._seconds = Histogram(
             "taskyard_request_seconds", "How long requests took.", labels, registry=self._registry, buckets=_BUCKETS
         )
+        self._of_bots: dict[tuple[str, int], Counter] = {}
         self._registry.register(_OfEngine(engine))
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request."""
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route).observe(seconds)
+
+    def count_bot(self, route: str, status: int) -> None:
+        """Count a request of a bot: of these there are thousands a second, so looking up the name is saved."""
+        known = self._of_bots.get((route, status))
+        if known is None:
+            known = self._of_bots[route, status] = self._requests.labels("POST", route, status)
+        known.inc()
 
     def text(self) -> bytes:
         """Tell all of it, as Prometheus reads it. It looks at the store."""

@@ -6,12 +6,19 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
+from taskyard.server import shapes
 from taskyard.server.problems import MEDIA_TYPE
+from taskyard.wire import bots
 from taskyard.wire.api import Problem
 
 _ABOUT: Final = "Runs graphs of tasks on a fleet of machines. Moments are milliseconds since 1970 in UTC."
 _REF: Final = "#/components/schemas/{model}"
 _PROBLEM: Final = {"content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(model="Problem")}}}}
+_BOTS: Final[dict[str, tuple[str, type, type | None]]] = {
+    "hello": ("Begin a session, or say what has changed.", bots.Hello, bots.Welcome),
+    "poll": ("Say everything at once, and ask for work.", bots.Poll, bots.Polled),
+    "goodbye": ("End a session.", bots.Goodbye, None),
+}
 #: What a route may answer beside what it says itself, and when.
 _EVERYWHERE: Final = {"500": "A bug of the server; nothing was done.", "503": "The database cannot be used just now."}
 _API: Final = {
@@ -34,11 +41,33 @@ def described(app: FastAPI, version: str) -> dict[str, Any]:
         schemas.pop(name, None)
     problem = TypeAdapter(Problem).json_schema(ref_template=_REF)
     schemas.update(problem.pop("$defs", {}), Problem=problem)
+    _add_bots(found["paths"], schemas)
     found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operations in found["paths"].items():
         for method, operation in operations.items():
             _complete(path, method, operation)
     return found
+
+
+def _add_bots(paths: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Describe the routes of bots, which FastAPI does not see."""
+    kinds = [kind for _, asked, answered in _BOTS.values() for kind in (asked, answered) if kind is not None]
+    schemas.update(shapes.schemas(kinds))
+    for name, (summary, asked, answered) in _BOTS.items():
+        answer = {"200": {"description": "What the bot needs to know.", "content": _of(answered)}} if answered else {}
+        paths[f"/api/v1/bot/{name}"] = {
+            "post": {
+                "tags": ["bots"],
+                "summary": summary,
+                "operationId": f"bot_{name}",
+                "requestBody": {"required": True, "content": _of(asked)},
+                "responses": answer or {"204": {"description": "It is done."}},
+            }
+        }
+
+
+def _of(kind: type) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REF.format(model=shapes.name(kind))}}}
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:

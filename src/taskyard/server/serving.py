@@ -11,13 +11,10 @@ from types import TracebackType
 from typing import Final, Self
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from taskyard.engine.engine import Engine
 from taskyard.server import logs
 from taskyard.server.app import App, build
-from taskyard.server.bot_door import bot_routes
-from taskyard.server.desk import Desk
 from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding
 
 #: How many connections may wait to be taken up.
@@ -64,34 +61,20 @@ class _Uvicorn(uvicorn.Server):
             self._captured_signals.clear()
 
 
-def run(
-    engine: Engine,
-    settings: Settings,
-    host: str,
-    port: int,
-    ready: Callable[[str], None],
-    bots: Callable[[Desk], ASGIApp] = bot_routes,
-) -> None:
+def run(engine: Engine, settings: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the address. Returns when everybody was answered."""
     check_binding(host, settings.authentication)
     logs.configure()
     listener = listen(host, port)
-    _Uvicorn(build(engine, settings, bots), lambda: ready(url_of(listener))).run([listener])
+    _Uvicorn(build(engine, settings), lambda: ready(url_of(listener))).run([listener])
 
 
 class Server:
     """A server in a thread."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        settings: Settings,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        bots: Callable[[Desk], ASGIApp] = bot_routes,
-    ) -> None:
+    def __init__(self, engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 0) -> None:
         check_binding(host, settings.authentication)
-        self.app = build(engine, settings, bots)
+        self.app = build(engine, settings)
         self._listener = listen(host, port)
         self.url = url_of(self._listener)
         self.port: int = self._listener.getsockname()[1]

@@ -25,10 +25,12 @@ NAMES_MAX: Final = 10_000
 _TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 
 
-def graph(txn: Txn, id: int) -> GraphView | None:
+def graph(txn: Txn, id: int, counts: bool = True) -> GraphView | None:
     """Show one graph, with how many of its tasks are in each state; None if there is none, or it is not whole."""
     row = txn.reading.graph(id)
-    return None if row is None else replace(_view(row), counts=txn.reading.counts(id))
+    if row is None or not counts:
+        return None if row is None else _view(row)
+    return replace(_view(row), counts=txn.reading.counts(id))
 
 
 def is_settled(txn: Txn, id: int) -> bool | None:

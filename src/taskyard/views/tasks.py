@@ -70,14 +70,15 @@ def _requires(txn: Txn, id: int) -> list[Edge]:
 
 def _views(txn: Txn, records: Sequence[TaskRecord], url: str) -> list[TaskView]:
     ids = [record.id for record in records]
-    definitions, last = txn.tasks.definitions(ids), txn.reading.last(ids)
+    definitions = txn.tasks.definitions(ids)
+    exit_codes, progress = txn.reading.exit_codes(ids), txn.traces.progress(ids)
     graphs = {graph: txn.graphs.definition(graph) for graph in {record.graph for record in records}}
     views = []
     for record in records:
         label, definition = definitions[record.id]
         key = _routing(record, graphs[record.graph], decoded(definition).routing)
-        exit_code, progress = last.get(record.id, (None, None))
-        views.append(replace(_view(record, label, key, url), exit_code=exit_code, progress=progress))
+        view = _view(record, label, key, url)
+        views.append(replace(view, exit_code=exit_codes.get(record.id), progress=progress.get(record.id)))
     return views
 
 

@@ -7,8 +7,10 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from taskyard.core.graph.validate import validate
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
+from taskyard.core.matching import DEFAULT_POOL
 from taskyard.core.words import GraphState, State
 from taskyard.engine.wishing import Wished
 from taskyard.lifecycle.commands import Cancel, Rerun
@@ -38,22 +40,26 @@ _MADE: Final[dict[int | str, dict[str, Any]]] = {
 @routes.post("/graphs", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph. Needs `submit` in every pool that its tasks name."""
-    return await submit(desk, caller, await bodies.document(request), key=own_key(caller, key))
+    async with bodies.room(request):
+        document = await bodies.document(request, faults_of_graph)
+        return await submit(desk, caller, document, key=own_key(caller, key))
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo."""
-    return await submit(desk, caller, await bodies.document(request), graph_id=graph_id)
+    async with bodies.room(request):
+        return await submit(desk, caller, await bodies.document(request, faults_of_graph), graph_id=graph_id)
 
 
 @routes.post("/graphs/{graph_id}/tasks", response_model=api.Submitted, openapi_extra=_TAKEN)
 async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
     await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
-    document = await bodies.document(request)
-    desk.need(caller, SUBMIT, pools_named(document), f"extend graph {graph_id}")
-    return await _submitted(desk, done(await desk.face.extend(graph_id, document, actor=caller.actor)), 200)
+    async with bodies.room(request):
+        document = await bodies.document(request)
+        desk.need(caller, SUBMIT, await asyncio.to_thread(pools_named, document), f"extend graph {graph_id}")
+        return await _submitted(desk, done(await desk.face.extend(graph_id, document, actor=caller.actor)), 200)
 
 
 @routes.get("/graphs", response_model=api.Graphs)
@@ -67,6 +73,8 @@ async def list_graphs(
 ) -> Response:
     """List graphs, the newest first. A page may be short and still have a `next`."""
     pools = desk.readable(caller, READ, "list graphs")
+    if pools is not None and DEFAULT_POOL in pools:
+        pools |= {""}  # what may run anywhere
     wanted = Wanted("" if state is None else state.text, clean(name, "name"), pools)
     tags, after = dict(pair(one, "tag") for one in tag or ()), cursors.key(page.cursor, FIRST)
     found, last = await desk.read(lambda txn: views.graphs(txn, wanted, tags, after, page.limit))
@@ -78,12 +86,13 @@ async def show_graph(
     graph_id: str,
     desk: TheDesk,
     caller: TheCaller,
-    wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS)] = 0,
+    counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = True,
+    wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait until it is settled.")] = 0,
 ) -> Response:
     """Show a graph, with how many of its tasks are in each state; if asked to, once it is settled or time is over."""
     if wait_ms:
         await desk.settled(caller, graph_id, wait_ms / 1000)
-    return reply(await desk.of_graph(caller, READ, graph_id, views.graph))
+    return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts)))
 
 
 @routes.get("/graphs/{graph_id}/tasks", response_model=api.Tasks)
@@ -171,6 +180,11 @@ def clean(text: str, what: str) -> str:
     if "\0" in text:
         raise wrong("has a NUL character", what)
     return text
+
+
+def faults_of_graph(document: object) -> list[api.Fault]:
+    """Say what is wrong with a document whose text is faulty already, so that everything is told at once."""
+    return [api.Fault(one.message, one.path) for one in validate(document).faults]
 
 
 async def _submitted(desk: Desk, made: Submitted, status: int) -> Response:

@@ -109,21 +109,19 @@ async def _pieces(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[by
 async def _followed(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[bytes]:
     """Give what is there, and what comes, until the attempt has ended and all of it was given."""
     desk.followers += 1
-    at = span.start
+    at, loop = span.start, asyncio.get_running_loop()
+    until = loop.time() + FOLLOW_MAX_S
     try:
-        async with asyncio.timeout(FOLLOW_MAX_S):
-            while at < span.until and not desk.closing.is_set():
-                # First whether it goes on, then what there is: what an attempt prints last comes before its end.
-                going = await desk.read(lambda txn: _is_going(txn, printed))
-                while piece := await _piece(desk, printed, at, span.until):
-                    yield piece
-                    at += len(piece)
-                if not going:
-                    return
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(desk.closing.wait(), FOLLOW_PAUSE_S)
-    except TimeoutError:
-        return
+        while at < span.until and loop.time() < until and not desk.closing.is_set():
+            # First whether it goes on, then what there is: what an attempt prints last comes before its end.
+            going = await desk.read(lambda txn: _is_going(txn, printed))
+            while piece := await _piece(desk, printed, at, span.until):
+                yield piece
+                at += len(piece)
+            if not going:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(desk.closing.wait(), FOLLOW_PAUSE_S)
     finally:
         desk.followers -= 1
 

@@ -1,5 +1,6 @@
 """Routes of tasks: look at one, its attempts and its story; cancel it, rerun it; what it is given and what it says."""
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
+from taskyard.engine.bounds import RESULT_MAX
 from taskyard.lifecycle.commands import Cancel, Publish, Rerun
 from taskyard.server import bodies
 from taskyard.server.auth import Denial
@@ -28,8 +30,6 @@ from taskyard.wire import api
 from taskyard.wire.bots import CHECKPOINT_MAX, PROGRESS_MAX
 
 routes = APIRouter(prefix="/api/v1", tags=["tasks"])
-#: What a task publishes, in bytes of JSON.
-RESULT_BYTES_MAX: Final = 262_144
 _SUBTREE = body(
     "Whether everything behind the task ends with it.",
     {"type": "object", "properties": {"subtree": {"type": "boolean"}}},
@@ -103,7 +103,7 @@ async def show_result(task_id: str, desk: TheDesk, caller: TheCaller) -> Respons
 async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Publish the result of the attempt that is under way. Needs the task's own token."""
     run = _own(desk, caller, task_id)
-    text = await bodies.raw(request, RESULT_BYTES_MAX)
+    text = await bodies.raw(request, RESULT_MAX)
     value = bodies.parsed(text, "result.json")
     return await _publish(desk, run, result=msgspec.json.encode(value).decode())
 
@@ -141,5 +141,6 @@ def _own(desk: Desk, caller: Caller, task_id: str) -> RunToken:
 
 
 async def _publish(desk: Desk, run: RunToken, **said: Any) -> Response:
-    done(await desk.face.publish(Publish(run.task, run.attempt, run.fence, **said)))
+    publish = Publish(run.task, run.attempt, run.fence, **said)
+    done(await asyncio.to_thread(desk.engine.publish, publish))
     return Response(status_code=204)

@@ -27,29 +27,14 @@ SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND hidden = 0 AN
 SELECT d.label, t.id FROM task t JOIN task_definition d ON d.id = t.id
  WHERE t.graph_id = :graph_id AND t.id > :after AND t.hidden = 0 ORDER BY t.id LIMIT :count;
 
--- read_last(ids: ints): how the last attempts of tasks ended, and what they say of themselves.
-SELECT t.id, a.exit_code, p.body FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
-  LEFT JOIN progress p ON p.task_id = t.id AND p.attempt = t.attempt WHERE t.id IN (:ids);
-
--- read_attempts(task_id: int): every attempt of a task, with what it took.
-SELECT a.number, a.bot_id, a.round, a.slice_index, a.claimed_ms, a.ended_ms, a.signal, a.reason, a.exit_code,
-       s.truncated, s.prepared_ms, s.ran_ms, s.uploaded_ms, s.cpu_s, s.memory_bytes, s.read_bytes, s.written_bytes
-  FROM attempt a LEFT JOIN attempt_stats s ON s.task_id = a.task_id AND s.attempt = a.number
- WHERE a.task_id = :task_id ORDER BY a.number;
+-- read_exit_codes(ids: ints): how the last attempts of tasks ended.
+SELECT t.id, a.exit_code FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt WHERE t.id IN (:ids);
 
 -- read_results(task_id: int): what the attempts of a task published.
 SELECT attempt, body FROM result WHERE task_id = :task_id ORDER BY attempt;
 
 -- read_last_results(ids: ints): what the last attempts of tasks published.
 SELECT t.id, r.body FROM task t JOIN result r ON r.task_id = t.id AND r.attempt = t.attempt WHERE t.id IN (:ids);
-
--- read_sizes(task_id: int): how much output of each attempt of a task there is.
-SELECT attempt, MAX(start + length(body)) FROM output_chunk WHERE task_id = :task_id GROUP BY attempt;
-
--- read_output(task_id: int, attempt: int, start: int, until: int, count: int): the pieces of output that have something of a range.
-SELECT start, body FROM output_chunk
- WHERE task_id = :task_id AND attempt = :attempt AND start < :until AND start + length(body) > :start
- ORDER BY number LIMIT :count;
 
 -- read_bots(after: text, count: int): bots beyond an id, in pages.
 SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),

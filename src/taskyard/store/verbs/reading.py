@@ -94,13 +94,9 @@ class Reading:
         """Read labels and ids of tasks of a graph beyond an id."""
         return [(row[0], row[1]) for row in self._session.rows("read_names", graph, after, count)]
 
-    def last(self, tasks: Collection[int]) -> dict[int, tuple[int | None, str | None]]:
-        """Read the exit code and the progress of the last attempts of tasks."""
-        return {row[0]: (row[1], row[2]) for row in self._session.rows("read_last", tasks)} if tasks else {}
-
-    def attempts(self, task: int) -> list[Row]:
-        """Read every attempt of a task, and behind it whether its output was cut and what it took."""
-        return self._session.rows("read_attempts", task)
+    def exit_codes(self, tasks: Collection[int]) -> dict[int, int | None]:
+        """Read the exit codes of the last attempts of tasks."""
+        return {row[0]: row[1] for row in self._session.rows("read_exit_codes", tasks)} if tasks else {}
 
     def results(self, task: int) -> dict[int, str]:
         """Read what the attempts of a task published."""
@@ -109,15 +105,6 @@ class Reading:
     def last_results(self, tasks: Collection[int]) -> dict[int, str]:
         """Read what the last attempts of tasks published."""
         return {row[0]: row[1] for row in self._session.rows("read_last_results", tasks)} if tasks else {}
-
-    def sizes(self, task: int) -> dict[int, int]:
-        """Read how many bytes of output of each attempt of a task there are."""
-        return {row[0]: row[1] for row in self._session.rows("read_sizes", task)}
-
-    def output(self, task: int, attempt: int, start: int, until: int, count: int) -> list[tuple[int, bytes]]:
-        """Read at most `count` pieces of output that have something of a range: where each begins, and what it is."""
-        rows = self._session.rows("read_output", task, attempt, start, until, count)
-        return [(row[0], bytes(row[1])) for row in rows]
 
     def bots(self, after: str, count: int) -> list[BotRow]:
         """Read bots beyond an id."""

@@ -1,0 +1,54 @@
+"""The lobby of bots: their routes, who of them comes in, and how those that wait are answered when the server stops."""
+
+from typing import TYPE_CHECKING, Any
+
+from taskyard.server.auth import Denial
+from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
+from taskyard.server.desk import Desk, bearer
+from taskyard.wire import bots as wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+
+class Guard:
+    """Lets bots in by their tokens, and gives running tasks theirs."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.run_token: Callable[[int, int, int], str] = desk.seal.token
+
+    def pool_of(self, authorization: bytes) -> str:
+        """Name the pool of the bots that a token lets in, or refuse."""
+        grant = self._desk.auth.bot(bearer(authorization.decode("latin-1")))
+        if isinstance(grant, Denial):
+            raise self._desk.deny(grant, "speak for a bot")
+        return grant.pool
+
+
+class Lobby(BotRoutes):
+    """The routes of bots, counted; polls that wait are known, so that none is left when the server stops."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk.engine, Guard(desk))
+        self._meters = desk.meters
+        self._waiting: set[Future[Any]] = set()
+        desk.at_close.append(self.close)
+
+    def close(self) -> None:
+        """Have every poll that waits answered."""
+        for asked in list(self._waiting):
+            self._engine.leave(asked)
+
+    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
+        reply = await super()._reply(scope, receive)
+        self._meters.count_bot(scope["path"], reply.status)
+        return reply
+
+    async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
+        self._waiting.add(asked)
+        try:
+            return await super()._waited(asked, said, receive)
+        finally:
+            self._waiting.discard(asked)
