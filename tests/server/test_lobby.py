@@ -64,8 +64,7 @@ def test_a_poll_that_waits_is_answered_before_the_server_stops(yard: Yard, bot: 
     answers: list[Any] = []
     waiting = threading.Thread(target=lambda: answers.append(poll(yard, bot, want=1, poll="p1", wait_ms=20_000)))
     waiting.start()
-    lobby = yard.server.app.desk.at_close[0].__self__  # type: ignore[attr-defined]
-    soon(lambda: len(lobby._waiting) == 1)
+    soon(lambda: len(yard.engine._writer.parking) == 1)
     yard.server.stop()
     waiting.join(60)
     assert answers == [{}]
