@@ -4,18 +4,37 @@ A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; everything 
 `--check` writes nothing and exits 1 when a page is stale. A test of the house does the same.
 """
 
+import ast
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+from taskyard.core import fleet
 from taskyard.core.events import KINDS
 from taskyard.core.graph import FIELDS, REQUIRED, Field
+from taskyard.core.graph import limits as graph_limits
 from taskyard.core.machine import ARROWS, Outcome, effects, step
 from taskyard.core.words import Signal, State
-from taskyard.engine import scrutiny
+from taskyard.engine import bounds, loop, scrutiny
+from taskyard.server import auth, bodies, cursors, denials, problems, replies, serving, settings
+from taskyard.server import bots as bot_routes
+from taskyard.server.app import people_of
+from taskyard.server.routes import access, health, output
+from taskyard.views import attempts as attempt_views
+from taskyard.views import bots as bot_views
+from taskyard.views import graphs as graph_views
+from taskyard.views import story
+from taskyard.views import tasks as task_views
+from taskyard.wire import bots as wire_bots
+from taskyard.wire import faults as wire_faults
+from taskyard.wire import reading, scalars, yaml_text
 
 DOCS = Path(__file__).parent
+#: How limits are called.
+_LIMIT = re.compile(r"^[A-Z][A-Z_]*_(MAX|MIN)(_MS|_S)?$|^(BURST_MAX|PER_SECOND|BELIEVED_S|KEEP_ALIVE_S|PAGE)$")
 _PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -67,6 +86,72 @@ def commands() -> str:
     tables = scrutiny.FIELDS.items()
     rows = ([f"`{kind.__name__}`", f"`{name}`", one.takes] for kind, table in tables for name, one in table.items())
     return _table(["command", "field", "takes"], [*rows, *beside])
+
+
+def routes() -> str:
+    """List every route, by what it is about."""
+    found: dict[str, list[list[str]]] = {}
+    for path, operations in people_of(None).openapi()["paths"].items():
+        for method, one in operations.items():
+            statuses = " ".join(status for status in one["responses"] if status.startswith("2"))
+            said = one.get("description", one["summary"]).partition("\n")[0]
+            row = [f"`{method.upper()} {path}`", said, statuses, " ".join(f"`{name}`" for name in _queries(one))]
+            found.setdefault(one["tags"][0], []).append(row)
+    head = ["route", "what it does", "answers", "parameters"]
+    return "\n\n".join(f"### {title.capitalize()}\n\n{_table(head, rows)}" for title, rows in found.items())
+
+
+def limits() -> str:
+    """List every limit, by what it bounds."""
+    return "\n\n".join(f"### {title}\n\n{_limits_of(modules)}" for title, modules in LIMITED.items())
+
+
+#: Where limits stand, by what they bound.
+LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
+    "Documents": (scalars, reading, yaml_text, wire_faults, graph_limits),
+    "Requests of people": (settings, serving, bodies, replies, cursors, problems, output, health),
+    "What people are shown": (graph_views, task_views, attempt_views, bot_views, story),
+    "Tokens and denials": (auth, access, denials),
+    "Bots": (bot_routes, wire_bots, bounds, fleet),
+    "The engine": (loop,),
+}
+
+
+def limits_in(module: ModuleType) -> Mapping[str, str]:
+    """Name the limits of a module, each with the reason that stands above it."""
+    path = module.__file__ or ""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    found: dict[str, str] = {}
+    for node in ast.parse("\n".join(lines)).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        names = [one.id for one in ast.walk(target) if isinstance(one, ast.Name)] if target is not None else []
+        found |= {name: _reason(lines, node.lineno - 1) for name in names if _LIMIT.search(name)}
+    return found
+
+
+def _reason(lines: list[str], at: int) -> str:
+    """Read the comment above a constant; of several below one comment, it stands with the first."""
+    end = at
+    while at > 0 and lines[at - 1].startswith("#:"):
+        at -= 1
+    return " ".join(line.removeprefix("#:").strip() for line in lines[at:end])
+
+
+def _limits_of(modules: Iterable[ModuleType]) -> str:
+    rows = (
+        [f"`{name}`", f"`{module.__name__.removeprefix('taskyard.')}`", _number(getattr(module, name)), reason]
+        for module in modules
+        for name, reason in limits_in(module).items()
+    )
+    return _table(["limit", "where", "value", "why"], rows)
+
+
+def _number(value: object) -> str:
+    return f"{value:,}".replace(",", " ") if isinstance(value, int) else str(value)
+
+
+def _queries(operation: Mapping[str, Any]) -> list[str]:
+    return [one["name"] for one in operation.get("parameters", ()) if one["in"] != "path"]
 
 
 _TITLES = {
@@ -130,7 +215,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "events": events,
     "fields": fields,
     "follows": follows,
+    "limits": limits,
     "matrix": matrix,
+    "routes": routes,
 }
 
 

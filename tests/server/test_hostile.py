@@ -122,7 +122,7 @@ def test_what_is_not_there_is_not_found(either: Yard, path: str) -> None:
 def test_a_wrong_method_is_told(yard: Yard) -> None:
     for method, path in [("DELETE", "/api/v1/graphs"), ("POST", "/healthz"), ("PUT", "/api/v1/tokens")]:
         answer = yard.ask(method, path)
-        assert (answer.status, answer.json["code"]) == (405, "wrong_method")
+        assert (answer.status, answer.json["code"]) == (405, "method_not_allowed")
         assert answer.headers["content-type"] == "application/problem+json"
 
 

@@ -106,7 +106,7 @@ async def _invalid(_: Request, fault: Exception) -> Response:
 
 async def _by_http(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, HTTPException)
-    codes = {404: ("not_found", "there is no such route"), 405: ("wrong_method", "this route has no such method")}
+    codes = {404: ("not_found", "there is no such route"), 405: ("method_not_allowed", "this route has no such method")}
     code, detail = codes.get(fault.status_code, ("refused", str(fault.detail)))
     return response(refused(fault.status_code, code, f"{detail}: {request.method}", headers=fault.headers))
 

@@ -1,5 +1,6 @@
 """The lobby of bots: their routes, who of them comes in, and how those that wait are answered when the server stops."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from taskyard.server.auth import Denial
@@ -32,7 +33,7 @@ class Lobby(BotRoutes):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk.engine, Guard(desk))
-        self._meters = desk.meters
+        self._desk = desk
         self._waiting: set[Future[Any]] = set()
         desk.at_close.append(self.close)
 
@@ -43,8 +44,17 @@ class Lobby(BotRoutes):
 
     async def _reply(self, scope: Scope, receive: Receive) -> Reply:
         reply = await super()._reply(scope, receive)
-        self._meters.count_bot(scope["path"], reply.status)
+        self._desk.meters.count_bot(scope["path"], reply.status)
         return reply
+
+    async def _routed(self, scope: Scope, receive: Receive) -> Reply:
+        """Let a thread look up a token that is not remembered: the database may be slow, or away."""
+        text, auth = bearer(header_of(scope, b"authorization").decode("latin-1")), self._desk.auth
+        if text is None or auth.remembered(text) is None:
+            found = await asyncio.to_thread(auth.bot, text)
+            if isinstance(found, Denial):
+                raise self._desk.deny(found, "speak for a bot")
+        return await super()._routed(scope, receive)
 
     async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
         self._waiting.add(asked)
@@ -52,3 +62,8 @@ class Lobby(BotRoutes):
             return await super()._waited(asked, said, receive)
         finally:
             self._waiting.discard(asked)
+
+
+def header_of(scope: Scope, name: bytes) -> bytes:
+    """Read a header."""
+    return next((bytes(value) for key, value in scope["headers"] if key == name), b"")

@@ -1,6 +1,7 @@
 """Answers as they go out, and the parameters that many routes share."""
 
 import hashlib
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -24,15 +25,20 @@ Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="How many at most.")
 Cursor = Annotated[str | None, Query(max_length=CURSOR_MAX, description="`next` of the page before.")]
 
 
+@dataclass(frozen=True, slots=True)
 class Page:
     """Which page of a list is asked for."""
 
-    def __init__(self, cursor: Cursor = None, limit: Limit = PAGE) -> None:
-        self.cursor = cursor
-        self.limit = limit
+    cursor: str | None
+    limit: int
 
 
-ThePage = Annotated[Page, Depends(Page)]
+async def page_of(cursor: Cursor = None, limit: Limit = PAGE) -> Page:
+    """Read which page is asked for."""
+    return Page(cursor, limit)
+
+
+ThePage = Annotated[Page, Depends(page_of)]
 Key = Annotated[
     str,
     Header(

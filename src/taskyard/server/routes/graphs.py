@@ -1,6 +1,7 @@
 """Routes of graphs: submit, extend, list, look at, cancel, rerun."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -12,6 +13,7 @@ from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.core.words import GraphState, State
+from taskyard.engine.troubles import outages
 from taskyard.engine.wishing import Wished
 from taskyard.lifecycle.commands import Cancel, Rerun
 from taskyard.lifecycle.outcomes import Asked, Refusal
@@ -21,7 +23,7 @@ from taskyard.server.callers import Caller
 from taskyard.server.desk import Desk, TheCaller, TheDesk, done
 from taskyard.server.problems import of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
-from taskyard.server.scopes import CANCEL, READ, SUBMIT
+from taskyard.server.scopes import ALL, CANCEL, READ, SUBMIT
 from taskyard.server.wanted_pools import pools_named
 from taskyard.store.verbs.reading import FIRST, Wanted
 from taskyard.views import graphs as views
@@ -58,8 +60,13 @@ async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: T
     await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
     async with bodies.room(request):
         document = await bodies.document(request)
-        desk.need(caller, SUBMIT, await asyncio.to_thread(pools_named, document), f"extend graph {graph_id}")
-        return await _submitted(desk, done(await desk.face.extend(graph_id, document, actor=caller.actor)), 200)
+        await _need_pools(desk, caller, document, f"extend graph {graph_id}")
+
+        def store() -> tuple[Submitted, Mapping[str, str]]:
+            made = done(desk.engine.extend(graph_id, document, actor=caller.actor))
+            return made, _names(desk, made)
+
+        return _submitted(*await asyncio.to_thread(store), 200)
 
 
 @routes.get("/graphs", response_model=api.Graphs)
@@ -151,10 +158,13 @@ async def submit(
     desk: Desk, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
 ) -> Response:
     """Store a graph for somebody, and answer."""
-    pools = await asyncio.to_thread(pools_named, document)
-    desk.need(caller, SUBMIT, pools, "submit a graph")
-    made = await desk.face.submit(document, graph_id=graph_id, key=key, actor=caller.actor)
-    return await _submitted(desk, done(made), 201)
+    await _need_pools(desk, caller, document, "submit a graph")
+
+    def store() -> tuple[Submitted, Mapping[str, str]]:
+        made = done(desk.engine.submit(document, graph_id=graph_id, key=key, actor=caller.actor))
+        return made, _names(desk, made)
+
+    return _submitted(*await asyncio.to_thread(store), 201)
 
 
 def wished(outcome: Wished) -> Response:
@@ -187,7 +197,17 @@ def faults_of_graph(document: object) -> list[api.Fault]:
     return [api.Fault(one.message, one.path) for one in validate(document).faults]
 
 
-async def _submitted(desk: Desk, made: Submitted, status: int) -> Response:
-    names = await desk.read(lambda txn: views.all_names(txn, made.graph))
-    answer = api.Submitted(text_of(TaskKey(made.graph)), made.echo, names)
+async def _need_pools(desk: Desk, caller: Caller, document: object, what: str) -> None:
+    """Refuse who may not submit into every pool that a document names; who may everywhere need not be asked."""
+    if caller.lacks_pools(SUBMIT, frozenset({ALL})):
+        desk.need(caller, SUBMIT, await asyncio.to_thread(pools_named, document), what)
+
+
+def _names(desk: Desk, made: Submitted) -> Mapping[str, str]:
+    with outages(), desk.engine.store.read() as txn:
+        return views.all_names(txn, made.graph)
+
+
+def _submitted(made: Submitted, names: Mapping[str, str], status: int) -> Response:
+    answer = api.Submitted(text_of(TaskKey(made.graph)), made.echo, dict(names))
     return reply(answer, 200 if made.echo else status)
