@@ -1,4 +1,4 @@
-"""A server for the tests of one file, and one for each test that wants its own."""
+"""A server for each test: on a file, or on each of the two databases."""
 
 from collections.abc import Iterator
 
