@@ -48,7 +48,7 @@ class Appetite:
         """Learn from a call that has ended, or that already goes on for so long."""
         self._call_s = _learnt(self._call_s, seconds)
 
-    def process_took(self, seconds: float) -> None:
+    def program_took(self, seconds: float) -> None:
         """Learn from a process that has ended."""
         self._process_s = _learnt(self._process_s, seconds)
 

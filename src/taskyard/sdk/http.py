@@ -19,6 +19,8 @@ import httptools
 BODY_MAX: Final = 134_217_728
 #: What all headers of an answer may take.
 HEADERS_MAX: Final = 65_536
+#: How much is read at once: most answers, and little enough to be had again and again.
+READ_MAX: Final = 65_536
 #: How long the other side may take to accept a connection, TLS included.
 CONNECT_SECONDS_MAX: Final = 10.0
 
@@ -114,11 +116,12 @@ class Connection:
         return protocol
 
 
-class _Line(asyncio.Protocol):
+class _Line(asyncio.BufferedProtocol):
     """One connection and the answer that it waits for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._buffer = bytearray(READ_MAX)
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer] | None = None
@@ -164,7 +167,11 @@ class _Line(asyncio.Protocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - the loop's guess
+        """Give the place for what comes."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Read on."""
         if self._waiting is None:
             self.hang_up()  # nobody asked
@@ -172,7 +179,7 @@ class _Line(asyncio.Protocol):
         self._heard = True
         with contextlib.suppress(_Full):
             try:
-                self._parser.feed_data(data)
+                self._parser.feed_data(bytes(memoryview(self._buffer)[:nbytes]))
             except httptools.HttpParserError as error:
                 self._fail(f"the answer is no HTTP: {error}")
 
