@@ -44,7 +44,7 @@ def test_a_new_function_and_an_empty_line_end_it_as_well() -> None:
 
 def test_short_processes_wait_one_behind_each_slot_and_long_ones_do_not() -> None:
     appetite = Appetite(2)
-    appetite.process_took(0.001)
+    appetite.program_took(0.001)
     assert (appetite.in_hand, appetite.low) == (4, 2)
-    appetite.process_took(1.0)
+    appetite.program_took(1.0)
     assert (appetite.in_hand, appetite.low) == (2, 1)

@@ -209,7 +209,7 @@ class Bench:
         self.ended(held, failed(held, "exit_code", NOT_RUNNABLE))
 
     def _end_program(self, frame: Ended) -> None:
-        self._appetite.process_took(frame.ran_s)
+        self._appetite.program_took(frame.ran_s)
         found = self._programs.end(frame)
         if found is not None:
             self.ended(*found)

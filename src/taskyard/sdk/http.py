@@ -19,6 +19,8 @@ import httptools
 BODY_MAX: Final = 134_217_728
 #: What all headers of an answer may take.
 HEADERS_MAX: Final = 65_536
+#: How much is read at once.
+READ_BYTES: Final = 65_536
 #: How long the other side may take to accept a connection, TLS included.
 CONNECT_SECONDS_MAX: Final = 10.0
 
@@ -114,12 +116,13 @@ class Connection:
         return protocol
 
 
-class _Line(asyncio.Protocol):
+class _Line(asyncio.BufferedProtocol):
     """One connection and the answer that it waits for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._parser = httptools.HttpResponseParser(self)
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer] | None = None
         self._used = False  # an exchange has been completed on it
@@ -164,7 +167,11 @@ class _Line(asyncio.Protocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the size is ours to choose
+        """Say where to put what comes."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Read on."""
         if self._waiting is None:
             self.hang_up()  # nobody asked
@@ -172,7 +179,7 @@ class _Line(asyncio.Protocol):
         self._heard = True
         with contextlib.suppress(_Full):
             try:
-                self._parser.feed_data(data)
+                self._parser.feed_data(self._buffer[:nbytes])
             except httptools.HttpParserError as error:
                 self._fail(f"the answer is no HTTP: {error}")
 
