@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -15,15 +16,30 @@ def asked(serve: Serve, times: int = 1, timeout_s: float = 20.0) -> list[Answer]
     """Ask a server that does what `serve` does for each connection."""
 
     async def talk() -> list[Answer]:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        serving: list[asyncio.Task[None]] = []
+
+        async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            serving.append(asyncio.ensure_future(to_the_end(serve, reader, writer)))
+
+        server = await asyncio.start_server(begin, "127.0.0.1", 0)
         connection = Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base", {"x-own": "1"})
         async with server:
             try:
                 return [await connection.ask("POST", "/it", b"{}", timeout_s) for _ in range(times)]
             finally:
                 connection.close()
+                await asyncio.gather(*serving)
 
     return asyncio.run(talk())
+
+
+async def to_the_end(serve: Serve, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve one connection; whoever asked may hang up at any moment."""
+    with suppress(OSError, asyncio.IncompleteReadError):
+        await serve(reader, writer)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 def saying(*answers: bytes) -> Serve:
@@ -37,7 +53,6 @@ def saying(*answers: bytes) -> Serve:
             assert await reader.readexactly(2) == b"{}"
             writer.write(answer)
         await writer.drain()
-        writer.close()
 
     return serve
 
@@ -82,7 +97,6 @@ def test_an_answer_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch
 def test_a_silent_server_is_not_waited_for_without_end() -> None:
     async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
     with pytest.raises(Unreachable, match="no answer in time"):
         asked(be_silent, timeout_s=0.05)

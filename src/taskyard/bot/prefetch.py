@@ -30,12 +30,12 @@ class Appetite:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._call_s: float | None = None  # average of calls; None: nothing is known
-        self._process_s: float | None = None
+        self._program_s: float | None = None
         self._functions: set[str] = set()
 
     def forget(self) -> None:
         """Begin anew: there was nothing left to do, and what comes next may be of any kind."""
-        self._call_s = self._process_s = None
+        self._call_s = self._program_s = None
         self._functions.clear()
 
     def meet(self, function: str) -> None:
@@ -50,13 +50,13 @@ class Appetite:
 
     def program_took(self, seconds: float) -> None:
         """Learn from a process that has ended."""
-        self._process_s = _learnt(self._process_s, seconds)
+        self._program_s = _learnt(self._program_s, seconds)
 
     @property
     def in_hand(self) -> int:
         """How many tasks to have in hand."""
-        if self._process_s is not None:
-            short = self._process_s < SHORT_PROCESS_SECONDS and (self._call_s or 0.0) < SHORT_PROCESS_SECONDS
+        if self._program_s is not None:
+            short = self._program_s < SHORT_PROCESS_SECONDS and (self._call_s or 0.0) < SHORT_PROCESS_SECONDS
             return self._slots * (PROCESSES_PER_SLOT if short else 1)
         if self._call_s is None:
             return self._slots
@@ -72,7 +72,7 @@ class Appetite:
     @property
     def short(self) -> bool:
         """Whether what runs is likely to end in a moment; not known is taken for yes."""
-        return max(self._call_s or 0.0, self._process_s or 0.0) < SHORT_PROCESS_SECONDS
+        return max(self._call_s or 0.0, self._program_s or 0.0) < SHORT_PROCESS_SECONDS
 
     @property
     def handful(self) -> int:

@@ -19,8 +19,8 @@ import httptools
 BODY_MAX: Final = 134_217_728
 #: What all headers of an answer may take.
 HEADERS_MAX: Final = 65_536
-#: How much is read at once: most answers, and little enough to be had again and again.
-READ_MAX: Final = 65_536
+#: How much is read at once.
+READ_BYTES: Final = 65_536
 #: How long the other side may take to accept a connection, TLS included.
 CONNECT_SECONDS_MAX: Final = 10.0
 
@@ -121,8 +121,8 @@ class _Line(asyncio.BufferedProtocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._buffer = bytearray(READ_MAX)
         self._parser = httptools.HttpResponseParser(self)
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer] | None = None
         self._used = False  # an exchange has been completed on it
@@ -167,8 +167,8 @@ class _Line(asyncio.BufferedProtocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - the loop's guess
-        """Give the place for what comes."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the size is ours to choose
+        """Say where to put what comes."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -179,7 +179,7 @@ class _Line(asyncio.BufferedProtocol):
         self._heard = True
         with contextlib.suppress(_Full):
             try:
-                self._parser.feed_data(bytes(memoryview(self._buffer)[:nbytes]))
+                self._parser.feed_data(self._buffer[:nbytes])
             except httptools.HttpParserError as error:
                 self._fail(f"the answer is no HTTP: {error}")
 
