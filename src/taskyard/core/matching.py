@@ -27,6 +27,8 @@ Dimensions: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
 ID: Final = "id"
 POOL: Final = "pool"
+#: The pool of what names none, for whoever asks in which pools one may do something.
+DEFAULT_POOL: Final = "default"
 #: What stands between the alternatives of a value.
 OR: Final = "|"
 #: Each combination is a queue to look into; Swarming found eight to be enough and cheap.

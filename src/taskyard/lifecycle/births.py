@@ -12,7 +12,7 @@ from taskyard.core.graph.extension import digest
 from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.graph.subs import substitute
 from taskyard.core.ids import Key, text_of
-from taskyard.core.matching import POOL, Dimensions
+from taskyard.core.matching import DEFAULT_POOL, POOL, Dimensions
 from taskyard.core.values import replace
 from taskyard.core.words import Millis, On, Reason
 from taskyard.lifecycle.definitions import encoded
@@ -106,8 +106,8 @@ class Brood:
 
     @cached_property
     def pools(self) -> set[str]:
-        """Every pool in which one of them may run."""
-        return {pool for dimensions in self.dimensions for pool in dict(dimensions).get(POOL, ("",))}
+        """Every pool in which one of them may run, as rights are asked for: what names none is of the default one."""
+        return {pool for dimensions in self.dimensions for pool in dict(dimensions).get(POOL, (DEFAULT_POOL,))}
 
     def pages(self, most: int) -> Iterator[slice]:
         """Cut them into pages of at most that weight. A task that weighs more has one for itself."""

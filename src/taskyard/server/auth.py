@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskyard.core.machine import LEASED
+from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.engine import Engine
 from taskyard.engine.troubles import outages
 from taskyard.server import tokens
 from taskyard.server.callers import ANYONE, Caller, OwnRun, run_actor
-from taskyard.server.scopes import DEFAULT_POOL, EVERYTHING, NOTHING
+from taskyard.server.scopes import EVERYTHING, NOTHING
 from taskyard.server.seals import RUN, RunToken, Seal
 from taskyard.store.verbs.access import TokenRow
 

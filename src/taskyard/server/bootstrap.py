@@ -2,12 +2,13 @@
 
 import secrets
 
+from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.engine import Engine
 from taskyard.engine.passage import Passage
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.pools import set_pool
 from taskyard.server import tokens
-from taskyard.server.scopes import ADMIN, DEFAULT_POOL
+from taskyard.server.scopes import ADMIN
 from taskyard.server.seals import Seal
 from taskyard.store.verbs.access import END
 

@@ -19,8 +19,6 @@ BOT: Final = "bot"
 RIGHTS: Final = (READ, SUBMIT, CANCEL, ADMIN, BOT)
 #: Stands for every pool.
 ALL: Final = "*"
-#: The pool of what names none.
-DEFAULT_POOL: Final = "default"
 _POOL: Final = "pool:"
 
 

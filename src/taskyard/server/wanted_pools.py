@@ -7,8 +7,8 @@ anything here; it is refused later, for what is wrong with it.
 from collections.abc import Iterator
 from typing import Any
 
-from taskyard.core.matching import POOL
-from taskyard.server.scopes import ALL, DEFAULT_POOL
+from taskyard.core.matching import DEFAULT_POOL, POOL
+from taskyard.server.scopes import ALL
 
 
 def pools_named(document: object) -> frozenset[str]:

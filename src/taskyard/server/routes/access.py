@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taskyard.core.graph.limits import DAY_MS, DIMENSION_VALUE_MAX
+from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.passage import Passage
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.server import bodies, cursors, tokens
@@ -15,7 +16,7 @@ from taskyard.server.desk import Desk, TheCaller, TheDesk, missing
 from taskyard.server.fields import Fields
 from taskyard.server.problems import unknown
 from taskyard.server.replies import ThePage, body, reply
-from taskyard.server.scopes import DEFAULT_POOL, fault
+from taskyard.server.scopes import fault
 from taskyard.store.verbs.access import END, TokenRow
 from taskyard.wire import api
 
