@@ -112,6 +112,7 @@ class Inline:
                     slots=wish.slots,
                     state=wish.state,
                     dimensions=wish.dimensions,
+                    dimensions_file=wish.dimensions_file,
                     once=wish.once,
                 )
             )

@@ -132,15 +132,23 @@ def test_a_transaction_that_is_undone_serves_nobody_until_it_is_done(rig: Rig) -
     assert [lease.task for lease in got(asked).leases] == [labels["a"]]
 
 
-def test_a_session_that_was_replaced_gets_nothing(rig: Rig) -> None:
+def test_a_session_that_was_replaced_is_answered_at_once_and_gets_nothing(rig: Rig) -> None:
     rig.hello()
     asked = wait(rig)
     rig.engine.hello(Hello("b1", "s2", canonical({"id": "b1", "pool": "default"})))
-    labels = rig.submit(graph(a=task()))
-    assert not asked.done()
-    assert rig.states(labels) == {"a": State.WAITING}
-    rig.engine.leave(asked)
     assert got(asked) == NOTHING
+    labels = rig.submit(graph(a=task()))
+    assert rig.states(labels) == {"a": State.WAITING}
+
+
+def test_a_bot_that_says_what_it_is_now_asks_again_and_gets_what_fits_that(rig: Rig) -> None:
+    rig.hello()
+    asked = wait(rig)
+    labels = rig.submit(graph(a=task(dimensions={"pool": "default", "gpu": "h100"})))
+    assert not asked.done()
+    rig.engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default", "gpu": "h100"})))
+    assert got(asked) == NOTHING
+    assert [lease.task for lease in got(wait(rig, poll="w2")).leases] == [labels["a"]]
 
 
 def test_a_sweep_serves_those_who_wait_with_what_another_server_made_ready(rig: Rig) -> None:

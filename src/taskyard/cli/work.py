@@ -47,6 +47,7 @@ class Botting:
     slots: int
     state: Path
     dimensions: Mapping[str, list[str]]
+    dimensions_file: Path | None
     once: bool
 
 

@@ -59,6 +59,11 @@ class Parking:
                 self._answer(bot)
                 return
 
+    def release(self, bots: Iterable[str]) -> None:
+        """Answer bots about whom something is new: they ask again, as who they are now, or hear that they are over."""
+        for bot in bots:
+            self._answer(bot)
+
     def clear(self) -> None:
         """Answer all of them."""
         for bot in list(self._parked):

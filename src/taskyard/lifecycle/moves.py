@@ -64,6 +64,7 @@ class Corridor:
         self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
         self.queued: list[int] = []  # a queue for each task that came into one
         self.turned: list[int] = []  # graphs that came into another state, or to rest, or to move again
+        self.altered: set[str] = set()  # bots about whom something is new: what they wait for may be another now
         self.written: list[TaskRecord] = []  # whoever moved or changed, each time that this was written
         self._sheet = Sheet()
         self._sums: dict[int, _Sum] = {}
