@@ -7,7 +7,8 @@ import pytest
 
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal, State
-from taskyard.lifecycle.commands import Hello, Poll, Renewal
+from taskyard.lifecycle.commands import Cancel, Hello, Poll, Renewal
+from taskyard.lifecycle.outcomes import Renewed
 from taskyard.lifecycle.polling import NOTHING, Polled
 from taskyard.store.sessions import Busy
 from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
@@ -176,3 +177,24 @@ def test_whoever_waits_is_answered_when_the_engine_stops(rig: Rig, waiting: int)
     asked = [wait(rig, bot) for bot in bots]
     rig.engine.loop.stop()
     assert [got(one) for one in asked] == [NOTHING] * waiting
+
+
+def test_a_bot_that_waits_hears_at_once_what_a_person_wants_ended(rig: Rig) -> None:
+    rig.hello()
+    labels = rig.submit(graph(a=task(), b=task()))
+    rig.claim(2)
+    for want in (0, 1):
+        asked = wait(rig, want=want, poll=f"w{want}")
+        assert not asked.done()
+        label = "ab"[want]
+        rig.engine.cancel(Cancel(task=labels[label]))
+        assert got(asked).stops == (Renewed(labels[label], 1, None, stop=True),)
+
+
+def test_a_poll_that_only_listens_gets_no_work_and_makes_way_for_one_that_wants_some(rig: Rig) -> None:
+    rig.hello()
+    listening = wait(rig, want=0)
+    labels = rig.submit(graph(a=task()))
+    assert not listening.done()
+    assert [one.task for one in rig.claim()] == [labels["a"]]
+    assert got(listening) == NOTHING

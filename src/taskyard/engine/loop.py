@@ -199,6 +199,8 @@ class Loop:
         if isinstance(poll, Poll) and waits and (not answer.repeated or parking.holds(poll)):
             parking.park(poll, work.future)
         else:
+            if isinstance(poll, Poll) and poll.want:
+                parking.hear(poll)
             work.future.set_result(answer)
 
     def _one_by_one(self, batch: Sequence[_Work]) -> None:
@@ -234,9 +236,9 @@ class Loop:
 
 
 def _is_hungry(poll: Poll, answer: object) -> bool:
-    """Tell whether a poll was all wish, and got nothing."""
+    """Tell whether a poll has told nothing, and got nothing."""
     said = poll.reports or poll.renewals or poll.outputs
-    return poll.want > 0 and not said and isinstance(answer, Polled) and not answer.leases
+    return not said and isinstance(answer, Polled) and not answer.leases
 
 
 def answer_of(future: "Future[Any]") -> Any:

@@ -26,6 +26,7 @@ class Polled:
     leases: tuple[Lease, ...]
     outputs: tuple[Kept | Refusal, ...] = ()
     repeated: bool = False  # it was heard before
+    stops: tuple[Renewed, ...] = ()  # what a person wants ended, told to a poll that waits
 
 
 #: What a poll gets for which there is nothing.
