@@ -27,10 +27,11 @@ def alone(database_url: str, tmp_path: Path) -> Iterator[Yard]:
         yield one
 
 
-@pytest.fixture
-def hasty(database_url: str, tmp_path: Path) -> Iterator[Yard]:
-    """A server without bots whose leases last seconds."""
-    with yard(tmp_path, database_url, HASTY) as one:
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def hasty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    """A server whose leases last seconds, without bots."""
+    folder = tmp_path_factory.mktemp("hasty")
+    with _database(request, folder) as url, yard(folder, url, HASTY) as one:
         yield one
 
 
