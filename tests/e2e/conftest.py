@@ -1,4 +1,4 @@
-"""Yards for these tests, on both databases: one that the tests of a module share, and those that a test has alone."""
+"""Yards for these tests, on both databases: those that many tests share, and one that a test has alone."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.e2e.yard import HASTY, Yard, yard
 from tests.postgres import Postgres
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+@pytest.fixture(scope="package", params=["sqlite", "postgres"])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """A server with a bot of four slots, which takes whatever names no other."""
     folder = tmp_path_factory.mktemp("yard")
@@ -27,10 +27,11 @@ def alone(database_url: str, tmp_path: Path) -> Iterator[Yard]:
         yield one
 
 
-@pytest.fixture
-def hasty(database_url: str, tmp_path: Path) -> Iterator[Yard]:
-    """A server without bots whose leases last seconds."""
-    with yard(tmp_path, database_url, HASTY) as one:
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def hasty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    """A server whose leases last seconds, without bots."""
+    folder = tmp_path_factory.mktemp("hasty")
+    with _database(request, folder) as url, yard(folder, url, HASTY) as one:
         yield one
 
 

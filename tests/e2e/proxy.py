@@ -14,11 +14,12 @@ PIECE = 65_536
 
 @dataclass
 class Proxy:
-    """Passes bytes on; while `loses` is set, a reply that has these bytes is lost, once, with its connection."""
+    """Passes bytes on. Once, the reply that has `loses` in it, or the one to what has `loses_after` in it, is lost."""
 
     server: tuple[str, int]
     listener: socket.socket
     loses: bytes = b""
+    loses_after: bytes = b""
     lost: list[bytes] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _open: list[socket.socket] = field(default_factory=list)
@@ -34,28 +35,41 @@ class Proxy:
                 near, _ = self.listener.accept()
                 far = socket.create_connection(self.server, DEADLINE_SECONDS)
                 self._open += [near, far]
-                for ends in ((near, far, False), (far, near, True)):
-                    threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+                doomed = threading.Event()  # the next reply on this connection is lost
+                for passes, *ends in ((self._ask, near, far), (self._reply, far, near)):
+                    threading.Thread(target=passes, args=(*ends, doomed), daemon=True).start()
 
     def close(self) -> None:
         """Cut every wire."""
         for one in [self.listener, *self._open]:
             _cut(one)
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, is_reply: bool) -> None:
+    def _ask(self, near: socket.socket, far: socket.socket, doomed: threading.Event) -> None:
         with suppress(OSError):
-            while (piece := source.recv(PIECE)) and not (is_reply and self._loses(piece)):
-                target.sendall(piece)
-        _cut(source)
-        _cut(target)
+            while piece := near.recv(PIECE):
+                with self._lock:
+                    if self.loses_after and self.loses_after in piece:
+                        self.loses_after = b""
+                        doomed.set()
+                far.sendall(piece)
+        _cut(near)
+        _cut(far)
 
-    def _loses(self, reply: bytes) -> bool:
+    def _reply(self, far: socket.socket, near: socket.socket, doomed: threading.Event) -> None:
+        with suppress(OSError):
+            while (piece := far.recv(PIECE)) and not self._loses(piece, doomed):
+                near.sendall(piece)
+        _cut(far)
+        _cut(near)
+
+    def _loses(self, reply: bytes, doomed: threading.Event) -> bool:
         with self._lock:
-            if not self.loses or self.loses not in reply:
-                return False
-            self.loses = b""
-            self.lost.append(reply)
-            return True
+            if self.loses and self.loses in reply:
+                self.loses = b""
+                doomed.set()
+            if doomed.is_set():
+                self.lost.append(reply)
+            return doomed.is_set()
 
 
 @contextmanager

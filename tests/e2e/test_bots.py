@@ -97,8 +97,8 @@ def test_bots_whose_clocks_are_years_away_work_like_all_others(shared: Yard) -> 
     )
     graph.finished()
     asked = {name: float(graph.task(f"{name}-call").result) for name in years}
-    found = {name: round((moment - time.time()) / SECONDS_OF_A_YEAR) for name, moment in asked.items()}
-    assert found == years, "their clocks are as wrong as was wanted"
+    apart = {name: round((moment - time.time()) / SECONDS_OF_A_YEAR) for name, moment in asked.items()}
+    assert apart == years, "their clocks are as wrong as was wanted"
     for label in graph.names:
         (one,) = graph.attempts(label)
         assert one.stats is not None

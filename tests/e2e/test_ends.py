@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
-from tests.e2e.documents import gated, node, script
+from tests.e2e.documents import gated, node, only, script
 from tests.e2e.yard import Yard
 
 
@@ -38,7 +38,9 @@ def test_an_exit_code_a_signal_a_time_out_and_silence_are_four_ends(shared: Yard
 
 
 def test_what_an_attempt_took_is_kept(shared: Yard) -> None:
-    graph = shared.submit({"busy": script("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $i")})
+    graph = shared.submit(
+        {"busy": script("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $i", task=only("main"))}
+    )
     graph.finished()
     (attempt,) = graph.attempts("busy")
     assert attempt.stats is not None

@@ -38,6 +38,13 @@ def test_reruns_lead_to_success(shared: Yard, tmp_path: Path) -> None:
     ]
 
 
+def test_an_attempt_goes_on_from_what_the_one_before_has_left(shared: Yard) -> None:
+    step = 'n=$(cat "$TASKYARD_CHECKPOINT" 2>/dev/null); echo "$((n + 1))" > "$TASKYARD_CHECKPOINT"; [ "${n:-0}" = 2 ]'
+    graph = shared.submit({"steps": script(step, reruns=5)})
+    graph.finished()
+    assert [one.signal for one in graph.attempts("steps")] == ["fail", "fail", "succeed"]
+
+
 def test_used_up_reruns_block_what_is_behind_and_a_rerun_by_hand_unblocks_it(shared: Yard, tmp_path: Path) -> None:
     graph = shared.submit({"needy": script(f"test -e {tmp_path}/gift", reruns=1), "after": script("true", "needy")})
     assert (graph.settled().state, graph.states()) == ("blocked", {"needy": "failed", "after": "blocked"})
