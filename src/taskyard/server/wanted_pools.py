@@ -1,20 +1,23 @@
 """In which pools the tasks of a document may run, as far as one can tell before it is checked.
 
-It errs on the side of more: a pool that only a matrix tells counts as every pool. A document that is no good may name
+It errs on the side of more: a task that names no pool may run in any, and one that only a matrix tells counts as every
+pool, too. A document that is no good may name
 anything here; it is refused later, for what is wrong with it.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from taskyard.core.matching import DEFAULT_POOL, POOL
+from taskyard.core.matching import POOL
 from taskyard.server.scopes import ALL
 
+_UNNAMED: Final = ""
 
-def pools_named(document: object) -> frozenset[str]:
-    """Name every pool in which a task of a document may run."""
+
+def pools_named(document: object, unnamed: str = ALL) -> frozenset[str]:
+    """Name every pool in which a task of a document may run; `unnamed` stands for those of a task that names none."""
     nodes = _part(document, "tasks")
-    return frozenset(pool for node in nodes.values() for pool in _of_task(_value(node, "task")))
+    return frozenset(pool or unnamed for node in nodes.values() for pool in _of_task(_value(node, "task")))
 
 
 def _of_task(task: object) -> Iterator[str]:
@@ -32,8 +35,7 @@ def _of_task(task: object) -> Iterator[str]:
 def _of_dimensions(dimensions: object) -> Iterator[str]:
     pool = _value(dimensions, POOL)
     if pool is None:
-        # Without a pool it is for the default one, unless a mark stands for whatever it may be.
-        yield ALL if _is_marked(dimensions) else DEFAULT_POOL
+        yield ALL if _is_marked(dimensions) else _UNNAMED
     for one in pool if isinstance(pool, list) else [pool]:
         if isinstance(one, str):
             yield one

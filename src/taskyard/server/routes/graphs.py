@@ -200,7 +200,9 @@ def faults_of_graph(document: object) -> list[api.Fault]:
 async def _need_pools(desk: Desk, caller: Caller, document: object, what: str) -> None:
     """Refuse who may not submit into every pool that a document names; who may everywhere need not be asked."""
     if caller.lacks_pools(SUBMIT, frozenset({ALL})):
-        desk.need(caller, SUBMIT, await asyncio.to_thread(pools_named, document), what)
+        # A running task may add what names no pool to a graph that has such tasks: somebody was free to submit them.
+        unnamed = ALL if caller.run is None else DEFAULT_POOL
+        desk.need(caller, SUBMIT, await asyncio.to_thread(pools_named, document, unnamed), what)
 
 
 def _names(desk: Desk, made: Submitted) -> Mapping[str, str]:
