@@ -39,7 +39,8 @@ def test_reruns_lead_to_success(shared: Yard, tmp_path: Path) -> None:
 
 
 def test_an_attempt_goes_on_from_what_the_one_before_has_left(shared: Yard) -> None:
-    step = 'n=$(cat "$TASKYARD_CHECKPOINT" 2>/dev/null); echo "$((n + 1))" > "$TASKYARD_CHECKPOINT"; [ "${n:-0}" = 2 ]'
+    last = 'n=$(cat "$TASKYARD_CHECKPOINT" 2>/dev/null || echo 0)'
+    step = f'{last}; echo "$((n + 1))" > "$TASKYARD_CHECKPOINT"; [ "$n" = 2 ]'
     graph = shared.submit({"steps": script(step, reruns=5)})
     graph.finished()
     assert [one.signal for one in graph.attempts("steps")] == ["fail", "fail", "succeed"]
