@@ -48,14 +48,15 @@ class Wish:
     name: str
     scopes: tuple[str, ...] = ()
     pool: str | None = None
-    expires_ms: int | None = None
+    life_ms: int | None = None  # None: it is good for ever
 
 
 def made(wish: Wish, now: Millis) -> tuple[str, TokenRow]:
     """Make a token: its text, which is told once, and what is stored of it."""
     id, secret = _chance(ID_DIGITS, 16), _chance(SECRET_DIGITS, 32)
     scopes = msgspec.json.encode(wish.scopes).decode()
-    row = TokenRow(id, wish.kind, wish.name, digest(secret), scopes, wish.pool, now, wish.expires_ms, None)
+    over = None if wish.life_ms is None else now + wish.life_ms
+    row = TokenRow(id, wish.kind, wish.name, digest(secret), scopes, wish.pool, now, over, None)
     return f"ty_{_SPELLED[wish.kind]}_{id}_{secret}", row
 
 

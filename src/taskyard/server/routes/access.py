@@ -50,8 +50,7 @@ _ENROL = body(
 async def make_token(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Make a token. Its text is told this once. Needs `admin`."""
     desk.need_admin(caller, "make a token")
-    wish = _wish(Fields(await bodies.fields(request)), desk.engine.clock.now())
-    return await _made(desk, wish, caller.actor)
+    return await _made(desk, _wish(Fields(await bodies.fields(request))), caller.actor)
 
 
 @routes.get("/tokens", response_model=api.Tokens)
@@ -90,7 +89,7 @@ async def enrol(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     return await _made(desk, tokens.Wish(tokens.BOT, name, (), caller.pool), caller.actor)
 
 
-def _wish(said: Fields, now: int) -> tokens.Wish:
+def _wish(said: Fields) -> tokens.Wish:
     kind = said.choice("kind", tokens.USER, tokens.KINDS)
     name = said.name("name", "", TOKEN_NAME_MAX)
     scopes = said.names("scopes", SCOPES_MAX, fault)
@@ -103,7 +102,7 @@ def _wish(said: Fields, now: int) -> tokens.Wish:
     said.close()
     if kind != tokens.USER:
         pool = pool or DEFAULT_POOL
-    return tokens.Wish(kind, name, scopes, pool, None if span is None else now + span)
+    return tokens.Wish(kind, name, scopes, pool, span)
 
 
 async def _made(desk: Desk, wish: tokens.Wish, actor: str) -> Response:
