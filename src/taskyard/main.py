@@ -7,9 +7,10 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taskyard.cli.exits import Exit
+from taskyard.cli.work import Unserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from taskyard.cli.work import Botting, Serving
     from taskyard.core.graph import Fault as GraphFault
-    from taskyard.core.graph import Graph
     from taskyard.engine.engine import Engine
     from taskyard.wire.checkup import Checkup
     from taskyard.wire.faults import Fault
@@ -46,7 +46,7 @@ def _call(arguments: list[str]) -> int:
     from taskyard.cli import app, reports  # noqa: PLC0415
 
     try:
-        code = app.call(app.build(Inline(), _version), arguments)
+        code = app.call(app.build(Embedded(), _version), arguments)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return code if reports.delivered(_nothing_more) else code or Exit.ERROR
@@ -62,19 +62,20 @@ def _version() -> str:
     return version("taskyard")
 
 
-class Inline:
+class Embedded:
     """The work of the commands, done in this process: whatever they cannot ask a server for."""
 
-    def plan(self, text: bytes, name: str) -> "InlinePlan":
-        from taskyard.core.graph import validate  # noqa: PLC0415
-        from taskyard.inline import refusals  # noqa: PLC0415
+    def plan(self, text: bytes, name: str) -> "EmbeddedPlan":
+        from taskyard.embedded.support import refusals  # noqa: PLC0415
+        from taskyard.engine import intake  # noqa: PLC0415
 
         value, of_text = _read(text, name)
-        validation = validate(value)
+        validation = intake.read(value, None, "taskyard")
         of_graph = validation.faults if validation.graph is None else refusals(validation.graph)
         _refuse(text, of_text, of_graph)
-        assert validation.graph is not None
-        return InlinePlan(validation.graph, validation.graph.name or name)
+        assert validation.graph is not None, "what is no graph is refused"
+        assert isinstance(value, dict), "a graph is an object"
+        return EmbeddedPlan(value, tuple(validation.graph.tasks), validation.graph.name or name)
 
     def check_up(self, database: str, repair: bool) -> "Checkup":
         import logging  # noqa: PLC0415
@@ -113,25 +114,29 @@ class Inline:
                     state=wish.state,
                     dimensions=wish.dimensions,
                     once=wish.once,
+                    inherit=wish.inherit,
                 )
             )
 
 
 @dataclass(frozen=True, slots=True)
-class InlinePlan:
+class EmbeddedPlan:
     """A graph that passed."""
 
-    graph: "Graph"
+    document: "dict[str, Any]"
+    labels: tuple[str, ...]
     name: str
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(self.graph.tasks)
-
     def run(self, jobs: int, watch: "Callable[[Progress], None]", logs: "Path | None") -> "Outcome":
-        from taskyard.inline import run_graph  # noqa: PLC0415
+        from taskyard.embedded.run import run_graph  # noqa: PLC0415
+        from taskyard.embedded.yard import Deserted  # noqa: PLC0415
 
-        return replace(run_graph(self.graph, jobs, watch, logs), name=self.name)
+        try:
+            with _told():
+                outcome = run_graph(self.document, self.labels, jobs, watch, logs)
+        except Deserted as fault:
+            raise Unserved(str(fault)) from fault
+        return replace(outcome, name=self.name)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":

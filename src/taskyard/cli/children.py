@@ -17,7 +17,8 @@ def start(arguments: Sequence[str], env: Mapping[str, str], log: Path, *, read: 
     """Start this program again, with other arguments; what it says goes to a log, or with `read` its stdout to here."""
     with log.open("ab") as said:
         return subprocess.Popen(  # noqa: S603 - it is this program, and no shell
-            [sys.executable, "-m", "taskyard", *arguments],
+            # -P: a file in this folder with the name of a module is not that module.
+            [sys.executable, "-P", "-m", "taskyard", *arguments],
             env=dict(env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if read else said,

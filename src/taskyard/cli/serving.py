@@ -106,14 +106,25 @@ def bot_command(work: Work) -> Callable[..., int]:
             Path | None, Parameter(help="A folder of its own, for what it must not forget over a restart.")
         ] = None,
         once: Annotated[bool, Parameter(negative="", help="Run what is there to run, and end.")] = False,
+        inherit_env: Annotated[
+            bool, Parameter(negative="", help="Give tasks all of this environment, not only what programs need.")
+        ] = False,
         server: Server = HERE,
     ) -> int:
         """Run tasks for a server until a signal ends it; what runs then is ended first."""
         named = name or socket.gethostname()
         folder = state or profile.yard_folder() / "bots" / named.replace("/", "_")
         target = profile.find(server.url, server.token)
-        count = slots or os.cpu_count() or 1
-        wish = Botting(target.url, target.token or "", named, count, folder, dimensions_of(dimension or []), once)
+        wish = Botting(
+            url=target.url,
+            token=target.token or "",
+            name=named,
+            slots=slots or os.cpu_count() or 1,
+            state=folder,
+            dimensions=dimensions_of(dimension or []),
+            once=once,
+            inherit=inherit_env,
+        )
         try:
             return work.bot(wish)
         except Unserved as refusal:

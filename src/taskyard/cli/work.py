@@ -48,6 +48,7 @@ class Botting:
     state: Path
     dimensions: Mapping[str, list[str]]
     once: bool
+    inherit: bool  # whether tasks have all of the bot's own environment
 
 
 class Unserved(Exception):

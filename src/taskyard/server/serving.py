@@ -72,10 +72,18 @@ def run(engine: Engine, settings: Settings, host: str, port: int, ready: Callabl
 class Server:
     """A server in a thread."""
 
-    def __init__(self, engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 0) -> None:
-        check_binding(host, settings.authentication)
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listener: socket.socket | None = None,
+    ) -> None:
+        """Take a port, or the one of a `listener` that somebody has taken already."""
+        check_binding(host if listener is None else listener.getsockname()[0], settings.authentication)
         self.app = build(engine, settings)
-        self._listener = listen(host, port)
+        self._listener = listener or listen(host, port)
         self.url = url_of(self._listener)
         self.port: int = self._listener.getsockname()[1]
         self._started = Event()
