@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from taskyard.cli.exits import Exit
-from taskyard.cli.work import Unserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,14 +128,9 @@ class EmbeddedPlan:
 
     def run(self, jobs: int, watch: "Callable[[Progress], None]", logs: "Path | None") -> "Outcome":
         from taskyard.embedded.run import run_graph  # noqa: PLC0415
-        from taskyard.embedded.yard import Deserted  # noqa: PLC0415
 
-        try:
-            with _told():
-                outcome = run_graph(self.document, self.labels, jobs, watch, logs)
-        except Deserted as fault:
-            raise Unserved(str(fault)) from fault
-        return replace(outcome, name=self.name)
+        with _told():
+            return replace(run_graph(self.document, self.labels, jobs, watch, logs), name=self.name)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
@@ -165,7 +159,7 @@ def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFau
 
 @contextmanager
 def _told() -> "Iterator[None]":
-    """Turn what keeps a server or a bot from starting into a line for whoever started it."""
+    """Turn what keeps a server or a bot from working into a line for whoever started it."""
     from taskyard.cli.work import Unserved  # noqa: PLC0415
 
     try:
@@ -176,12 +170,13 @@ def _told() -> "Iterator[None]":
 
 def _expected() -> tuple[type[Exception], ...]:
     """Name what says by itself what is wrong. It is asked only when something is."""
+    from taskyard.embedded.yard import Deserted  # noqa: PLC0415
     from taskyard.engine.troubles import Trouble  # noqa: PLC0415
     from taskyard.server.settings import Exposed  # noqa: PLC0415
     from taskyard.store.migration import TooNew, TooOld  # noqa: PLC0415
     from taskyard.store.sessions import Busy, Gone  # noqa: PLC0415
 
-    return (Trouble, TooNew, TooOld, Busy, Gone, Exposed, OSError)
+    return (Deserted, Trouble, TooNew, TooOld, Busy, Gone, Exposed, OSError)
 
 
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:

@@ -10,7 +10,7 @@ from cyclopts.validators import Number
 
 from taskyard.cli import documents, reports, views
 from taskyard.cli.exits import Exit
-from taskyard.cli.work import Plan, Work
+from taskyard.cli.work import Plan, Unserved, Work
 from taskyard.wire.faults import RefusedDocument
 from taskyard.wire.progress import GraphState
 
@@ -93,8 +93,12 @@ def _made(folder: Path | None) -> bool:
 
 
 def _run(plan: Plan, jobs: int, output: str, logs: Path | None) -> Exit:
-    with views.choose(plan, jobs) as view:
-        outcome = plan.run(jobs, view.show, logs)
+    try:
+        with views.choose(plan, jobs) as view:
+            outcome = plan.run(jobs, view.show, logs)
+    except Unserved as refusal:
+        reports.say_error(f"cannot go on: {refusal}")
+        return Exit.ERROR
     give = reports.give_json if output == "json" else reports.give_summary
     ended = _EXITS.get(outcome.state, Exit.FAILED)
     return ended if reports.delivered(lambda: give(outcome)) else ended or Exit.ERROR

@@ -54,6 +54,20 @@ class Place:
 HERE_AND_NOW: Final = Place()
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a bot goes about it."""
+
+    once: Annotated[bool, Parameter(negative="", help="Run what is there to run, and end.")] = False
+    inherit_env: Annotated[
+        bool, Parameter(negative="", help="Give tasks all of this environment, not only what programs need.")
+    ] = False
+
+
+AS_USUAL: Final = Manner()
+
+
 def serve_command(work: Work) -> Callable[..., int]:
     """Make `serve` around the work it has done for it."""
 
@@ -105,10 +119,7 @@ def bot_command(work: Work) -> Callable[..., int]:
         state: Annotated[
             Path | None, Parameter(help="A folder of its own, for what it must not forget over a restart.")
         ] = None,
-        once: Annotated[bool, Parameter(negative="", help="Run what is there to run, and end.")] = False,
-        inherit_env: Annotated[
-            bool, Parameter(negative="", help="Give tasks all of this environment, not only what programs need.")
-        ] = False,
+        manner: Manner = AS_USUAL,
         server: Server = HERE,
     ) -> int:
         """Run tasks for a server until a signal ends it; what runs then is ended first."""
@@ -122,8 +133,8 @@ def bot_command(work: Work) -> Callable[..., int]:
             slots=slots or os.cpu_count() or 1,
             state=folder,
             dimensions=dimensions_of(dimension or []),
-            once=once,
-            inherit=inherit_env,
+            once=manner.once,
+            inherit=manner.inherit_env,
         )
         try:
             return work.bot(wish)

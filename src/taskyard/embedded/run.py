@@ -4,14 +4,13 @@ One loop thinks: it tells what happened, heeds signals, and sees that the bot li
 """
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from taskyard.core.words import GraphState, Reason
+from taskyard.core.words import GraphState
 from taskyard.embedded.feed import Feed
 from taskyard.embedded.places import placed
 from taskyard.embedded.signals import signals_to

@@ -25,6 +25,8 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.passage import Passage
 from taskyard.server import bootstrap, serving, tokens
 from taskyard.server.settings import Settings
+from taskyard.store import blank
+from taskyard.store.opening import open_store
 
 #: How long the bot may take to be there.
 READY_SECONDS_MAX: Final = 60.0
@@ -64,7 +66,7 @@ class Yard:
             made.callback(self._stop_bot_at_once)
             self.engine = made.enter_context(_engine(folder))
             _prepare(self.engine, row)
-            made.enter_context(serving.Server(self.engine, Settings(), listener=listener))
+            made.enter_context(serving.Server(self.engine, Settings(people_later=True), listener=listener))
             self._left = made.pop_all()
         return self
 
@@ -138,7 +140,9 @@ def _engine(folder: Path) -> Engine:
     """Make the engine of a new database."""
     # What server and engine log is for whoever runs a server; here it would only be in the way of the view.
     logging.getLogger().addHandler(logging.NullHandler())
-    return Engine.open(f"sqlite:///{folder / 'run.db'}")
+    file = folder / "run.db"
+    blank.make(file)
+    return Engine(open_store(f"sqlite:///{file}"))
 
 
 def _prepare(engine: Engine, bot: tokens.TokenRow) -> None:

@@ -59,6 +59,10 @@ class Parking:
                 self._answer(bot)
                 return
 
+    def dismiss(self, bot: str) -> None:
+        """Answer the poll of a bot that wants nothing more, so that it need not wait before it ends."""
+        self._answer(bot)
+
     def clear(self) -> None:
         """Answer all of them."""
         for bot in list(self._parked):

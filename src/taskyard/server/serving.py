@@ -13,7 +13,6 @@ from typing import Final, Self
 import uvicorn
 
 from taskyard.engine.engine import Engine
-from taskyard.server import logs
 from taskyard.server.app import App, build
 from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding
 
@@ -63,6 +62,8 @@ class _Uvicorn(uvicorn.Server):
 
 def run(engine: Engine, settings: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the address. Returns when everybody was answered."""
+    from taskyard.server import logs  # noqa: PLC0415 - a server in a thread is no owner of logs, and does not pay
+
     check_binding(host, settings.authentication)
     logs.configure()
     listener = listen(host, port)
