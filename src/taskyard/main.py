@@ -127,7 +127,7 @@ class EmbeddedPlan:
     name: str
 
     def run(self, jobs: int, watch: "Callable[[Progress], None]", logs: "Path | None") -> "Outcome":
-        from taskyard.embedded.run import run_graph  # noqa: PLC0415
+        from taskyard.embedded.opening import run_graph  # noqa: PLC0415
 
         with _told():
             return replace(run_graph(self.document, self.labels, jobs, watch, logs), name=self.name)
@@ -170,7 +170,7 @@ def _told() -> "Iterator[None]":
 
 def _expected() -> tuple[type[Exception], ...]:
     """Name what says by itself what is wrong. It is asked only when something is."""
-    from taskyard.embedded.yard import Deserted  # noqa: PLC0415
+    from taskyard.embedded.companion import Deserted  # noqa: PLC0415
     from taskyard.engine.troubles import Trouble  # noqa: PLC0415
     from taskyard.server.settings import Exposed  # noqa: PLC0415
     from taskyard.store.migration import TooNew, TooOld  # noqa: PLC0415

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.embedded.run import ONE_WISH_SECONDS
+from taskyard.embedded.wishes import ONE_WISH_SECONDS
 from tests.cli.program import PROGRAM, QUIET, graph, script
 from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_fifo, read_until, until
 

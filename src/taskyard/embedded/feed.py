@@ -36,32 +36,32 @@ _BLOCKED: Final = frozenset({State.BLOCKED})
 class Feed:
     """Tells everything that happens in one graph, once."""
 
-    def __init__(self, graph: int, labels: tuple[str, ...], logs: Path | None) -> None:
-        self._graph = graph
+    def __init__(self, labels: tuple[str, ...], logs: Path | None) -> None:
+        """Take the labels in their order, and the folder for logs if there is one."""
         self._place = {label: place for place, label in enumerate(labels)}
         self._logs = Logs(logs, {label: place + 1 for label, place in self._place.items()})
         self._labels: dict[int, str] = {}
         self._last: dict[int, Progress] = {}
         self._read_up_to = 0
 
-    def news(self, txn: Txn) -> list[Progress]:
+    def news(self, txn: Txn, graph: int) -> list[Progress]:
         """Tell what happened since the last time."""
         told = []
-        while page := txn.events.within(self._graph, self._read_up_to, EVENTS_MAX):
+        while page := txn.events.within(graph, self._read_up_to, EVENTS_MAX):
             self._read_up_to = page[-1].number
-            self._learn_labels(txn, {event.subject for event in page} - {self._graph})
-            told += [one for event in page if event.subject != self._graph for one in self._progress(txn, event)]
+            self._learn_labels(txn, {event.subject for event in page} - {graph})
+            told += [one for event in page if event.subject != graph for one in self._progress(txn, event)]
         self._logs.write(txn)
         return told
 
-    def outcome(self, txn: Txn) -> dict[str, Progress]:
+    def outcome(self, txn: Txn, graph: int) -> dict[str, Progress]:
         """Tell the last that is known of each task, those of the document first and in its order."""
-        found = {self._labels[record.id]: self._standing(txn, record) for record in self._records(txn)}
+        found = {self._labels[record.id]: self._standing(txn, record) for record in self._records(txn, graph)}
         return {label: found[label] for label in sorted(found, key=lambda one: self._place.get(one, len(found)))}
 
-    def _records(self, txn: Txn) -> Iterator[TaskRecord]:
+    def _records(self, txn: Txn, graph: int) -> Iterator[TaskRecord]:
         after = -1
-        while ids := txn.reading.tasks(self._graph, after, "", TASKS_MAX):
+        while ids := txn.reading.tasks(graph, after, "", TASKS_MAX):
             self._learn_labels(txn, set(ids))
             yield from txn.tasks.look(ids)
             after = ids[-1]
