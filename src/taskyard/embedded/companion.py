@@ -19,6 +19,7 @@ from taskyard.cli import children
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.core.words import Millis
 from taskyard.server import tokens
+from taskyard.store.verbs.access import TokenRow
 
 #: How many connections may wait for the server.
 BACKLOG: Final = 128
@@ -37,7 +38,7 @@ class Companion:
 
     folder: Path  # for everything of this run
     listener: socket.socket  # where the server is expected
-    token: tokens.TokenRow  # what a server has to know of the bot's token
+    token: TokenRow  # what a server has to know of the bot's token
 
     def __init__(self, jobs: int) -> None:
         self.name = socket.gethostname()

@@ -90,7 +90,7 @@ class Feed:
         number = event.attempt or self._last[event.subject].attempt
         about_log = self._logs.end(txn, event.subject, number)
         ended = next((one for one in attempts(txn, event.subject) if one.number == number), None)
-        reason = Reason(event.reason) if event.reason else None
+        reason = _reason(event, ended)
         # Of a good end nobody asks for the output again, and kept for every task it would be much.
         tail = "" if reason is Reason.DONE else printed.tail(txn, event.subject, number) + about_log
         if ended is None:
@@ -117,6 +117,13 @@ class Feed:
         unmet = [edge.prerequisite for edge in edges if known(edge.on, edge.state) in wanted]
         self._learn_labels(txn, set(unmet))
         return tuple(sorted(dict.fromkeys(self._labels[one] for one in unmet)))
+
+
+def _reason(event: EventRow, ended: AttemptView | None) -> Reason | None:
+    """Say why an attempt ended: as its bot told it, unless a person wanted its end."""
+    asked = event.reason == Reason.ASKED
+    told = event.reason if asked or ended is None or ended.reason is None else ended.reason
+    return None if told is None else Reason(told)
 
 
 def _exit_code(ended: AttemptView) -> int | None:

@@ -1,4 +1,4 @@
-"""The way into a run: signals are heeded and the bot is started first; the server is loaded while the bot gets ready."""
+"""The way into a run: signals are heeded, the bot is started, and the server is loaded while the bot gets ready."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -32,7 +32,10 @@ class Refused(Exception):
 
 
 def run(document: Mapping[str, Any], feed: Feed, bot: Companion, wishes: Wishes, watch: Watch) -> Outcome:
-    """Run a graph to its end, with a bot that is on its way; somebody who wants to end before is a KeyboardInterrupt."""
+    """Run a graph to its end, with a bot that is on its way.
+
+    Raise KeyboardInterrupt if somebody wants to end before anything was started.
+    """
     with serving(bot) as engine:
         if not wait_for_bot(engine, bot, unless=wishes.any):
             raise KeyboardInterrupt

@@ -15,6 +15,7 @@ from taskyard.server.serving import Server
 from taskyard.server.settings import Settings
 from taskyard.store import blank
 from taskyard.store.opening import open_store
+from taskyard.store.verbs.access import TokenRow
 
 #: How long the bot may take to be there.
 READY_SECONDS_MAX: Final = 60.0
@@ -54,7 +55,7 @@ def _engine(file: Path) -> Engine:
     return Engine(open_store(f"sqlite:///{file}"))
 
 
-def _prepare(engine: Engine, token: tokens.TokenRow) -> None:
+def _prepare(engine: Engine, token: TokenRow) -> None:
     """See that everything is there that a server and its bot need."""
     bootstrap.prepare(engine)
 
