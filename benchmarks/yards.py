@@ -29,7 +29,7 @@ class Yard:
         said = _awaited(folder / "server.log", re.compile(r"TASKYARD_URL=(\S+)\s+TASKYARD_TOKEN=(\S+)"))
         self.url, self._token = said[1], said[2]
         self.client = Client(self.url, self._token)
-        self._bot_token = self.client.new_token(kind="bot", name="bench", pool="default").token
+        self.bot_token = self.client.new_token(kind="bot", name="bench", pool="default").token
 
     def bot(self, name: str, slots: int) -> "subprocess.Popen[bytes]":
         """Start a bot, and see it come in."""
@@ -37,7 +37,7 @@ class Yard:
         process = self._start(
             *("bot", "--url", self.url, "--name", name, "--slots", str(slots), "--state", str(state)),
             said=f"{name}.log",
-            TASKYARD_TOKEN=self._bot_token,
+            TASKYARD_TOKEN=self.bot_token,
         )
         _until(lambda: any(bot.id == name for bot in self.client.bots()), f"bot {name} never came")
         return process

@@ -65,13 +65,11 @@ class Embedded:
     """The work of the commands, done in this process: whatever they cannot ask a server for."""
 
     def plan(self, text: bytes, name: str) -> "EmbeddedPlan":
-        from taskyard.embedded.support import refusals  # noqa: PLC0415
         from taskyard.engine import intake  # noqa: PLC0415
 
         value, of_text = _read(text, name)
         validation = intake.read(value, None, "taskyard")
-        of_graph = validation.faults if validation.graph is None else refusals(validation.graph)
-        _refuse(text, of_text, of_graph)
+        _refuse(text, of_text, validation.faults)
         assert validation.graph is not None, "what is no graph is refused"
         assert isinstance(value, dict), "a graph is an object"
         return EmbeddedPlan(value, tuple(validation.graph.tasks), validation.graph.name or name)
@@ -112,6 +110,7 @@ class Embedded:
                     slots=wish.slots,
                     state=wish.state,
                     dimensions=wish.dimensions,
+                    dimensions_file=wish.dimensions_file,
                     once=wish.once,
                     inherit=wish.inherit,
                 )

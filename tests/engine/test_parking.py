@@ -7,7 +7,8 @@ import pytest
 
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal, State
-from taskyard.lifecycle.commands import Hello, Poll, Renewal
+from taskyard.lifecycle.commands import Cancel, Hello, Poll, Renewal
+from taskyard.lifecycle.outcomes import Renewed
 from taskyard.lifecycle.polling import NOTHING, Polled
 from taskyard.store.sessions import Busy
 from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
@@ -132,15 +133,23 @@ def test_a_transaction_that_is_undone_serves_nobody_until_it_is_done(rig: Rig) -
     assert [lease.task for lease in got(asked).leases] == [labels["a"]]
 
 
-def test_a_session_that_was_replaced_gets_nothing(rig: Rig) -> None:
+def test_a_session_that_was_replaced_is_answered_at_once_and_gets_nothing(rig: Rig) -> None:
     rig.hello()
     asked = wait(rig)
     rig.engine.hello(Hello("b1", "s2", canonical({"id": "b1", "pool": "default"})))
-    labels = rig.submit(graph(a=task()))
-    assert not asked.done()
-    assert rig.states(labels) == {"a": State.WAITING}
-    rig.engine.leave(asked)
     assert got(asked) == NOTHING
+    labels = rig.submit(graph(a=task()))
+    assert rig.states(labels) == {"a": State.WAITING}
+
+
+def test_a_bot_that_says_what_it_is_now_asks_again_and_gets_what_fits_that(rig: Rig) -> None:
+    rig.hello()
+    asked = wait(rig)
+    labels = rig.submit(graph(a=task(dimensions={"pool": "default", "gpu": "h100"})))
+    assert not asked.done()
+    rig.engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default", "gpu": "h100"})))
+    assert got(asked) == NOTHING
+    assert [lease.task for lease in got(wait(rig, poll="w2")).leases] == [labels["a"]]
 
 
 def test_a_sweep_serves_those_who_wait_with_what_another_server_made_ready(rig: Rig) -> None:
@@ -168,3 +177,24 @@ def test_whoever_waits_is_answered_when_the_engine_stops(rig: Rig, waiting: int)
     asked = [wait(rig, bot) for bot in bots]
     rig.engine.loop.stop()
     assert [got(one) for one in asked] == [NOTHING] * waiting
+
+
+def test_a_bot_that_waits_hears_at_once_what_a_person_wants_ended(rig: Rig) -> None:
+    rig.hello()
+    labels = rig.submit(graph(a=task(), b=task()))
+    rig.claim(2)
+    for want in (0, 1):
+        asked = wait(rig, want=want, poll=f"w{want}")
+        assert not asked.done()
+        label = "ab"[want]
+        rig.engine.cancel(Cancel(task=labels[label]))
+        assert got(asked).stops == (Renewed(labels[label], 1, None, stop=True),)
+
+
+def test_a_poll_that_only_listens_gets_no_work_and_makes_way_for_one_that_wants_some(rig: Rig) -> None:
+    rig.hello()
+    listening = wait(rig, want=0)
+    labels = rig.submit(graph(a=task()))
+    assert not listening.done()
+    assert [one.task for one in rig.claim()] == [labels["a"]]
+    assert got(listening) == NOTHING

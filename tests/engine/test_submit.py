@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 from taskyard.core.words import GraphState, State
-from taskyard.engine import intake, submitting
+from taskyard.engine import submitting, unserved
 from taskyard.engine.failpoints import arm
 from taskyard.engine.pages import LOAD_MAX_MS
 from taskyard.engine.troubles import Failed, Unavailable
@@ -41,10 +41,22 @@ def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -
         "ask": {"task": {"payload": {"approval": "Ship it?"}}},
         "inner": {"task": {"payload": {"graph": inner}}},
         "ways": {"task": {"payload": {}, "slices": [{"payload": {"approval": "Or so?"}}]}},
-        "fine": task(),
+        "play": {"task": {"payload": {"ansible": "site.yml"}}},
+        "files": task(payload={"command": ["make"], "outputs": ["dist"], "secrets": {"KEY": "deploy"}}),
+        "none": task(payload={"command": ["make"], "outputs": [], "secrets": {}}),
+        "same": task(idempotent=True),
+        "fine": task(idempotent=False),
     }
-    places = ["ask.task.payload.approval", "inner.task.payload.graph", "ways.task.slices[0].payload.approval"]
-    expected = [(f"tasks.{place}", intake.NOT_YET) for place in places]
+    places = [
+        "ask.task.payload.approval",
+        "inner.task.payload.graph",
+        "ways.task.slices[0].payload.approval",
+        "play.task.payload.ansible",
+        "files.task.payload.outputs",
+        "files.task.payload.secrets",
+        "same.task.idempotent",
+    ]
+    expected = [(f"tasks.{place}", unserved.NOT_YET) for place in places]
     assert faults_of(rig.engine.submit(graph(**nodes))) == expected
     typo = [("tasks.late.requires[0]", 'unknown label "asc"; did you mean "ask"?')]
     assert faults_of(rig.engine.submit(graph(**nodes, late=task("asc")))) == [*typo, *expected]
@@ -55,7 +67,7 @@ def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -
 
 def test_what_nobody_runs_yet_is_found_in_a_matrix(rig: Rig) -> None:
     asking = {"matrix": {"os": ["a", "b"]}, "task": {"payload": {"approval": {"message": {"$matrix": "os"}}}}}
-    assert faults_of(rig.engine.submit(graph(ask=asking))) == [("tasks.ask.task.payload.approval", intake.NOT_YET)]
+    assert faults_of(rig.engine.submit(graph(ask=asking))) == [("tasks.ask.task.payload.approval", unserved.NOT_YET)]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,11 @@ def test_a_request_of_swarming_keeps_all_it_says(yard: Yard) -> None:
     assert first.dimensions == (("os", ("Debian", "Linux")), ("pool", ("default",)))
     assert (first.expires_ms, first.wait_for_capacity, second.expires_ms) == (600_000, True, 60_000)
     assert dict(first.payload)["env"] is not None
-    assert yard.ask("POST", "/api/v1/requests", SWARMING).status == 201
+    answer = yard.ask("POST", "/api/v1/requests", SWARMING)
+    assert (answer.status, answer.paths) == (
+        400,
+        ["task.idempotent", "task.slices[0].payload.outputs"],
+    )
 
 
 def test_properties_may_stand_without_slices(yard: Yard) -> None:

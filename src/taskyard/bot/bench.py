@@ -53,9 +53,10 @@ class Bench:
 
     def take(self, leases: list[Lease], sent: float) -> None:
         """Run these, as slots become free."""
+        now = time.monotonic()
         for lease in leases:
             if (lease.task, lease.attempt) not in self._desk.held:
-                self._receive(self._desk.take(lease, sent))
+                self._receive(self._desk.take(lease, sent, now))
         self.fill()
 
     def heed(self, consequences: Consequences) -> None:

@@ -198,7 +198,7 @@ class Crew:
         for _ in range(min(self._appetite.handful, share, len(self._line))):
             held = self._line.popleft()
             held.began = now
-            held.prepared_ms = round((now - held.taken) * 1000)
+            held.prepared_ms = round((now - held.came) * 1000)
             try:
                 frames.append(packed(self._call(held)))
             except OSError as error:

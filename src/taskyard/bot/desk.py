@@ -28,6 +28,7 @@ class Held:
     lease: Lease
     run: int  # its number on this bot, never used again
     taken: float  # when the request was sent that brought it
+    came: float  # when it came: a request may have waited for it
     until: float  # when nothing of it may run any more, unless it is renewed
     renew_at: float
     work: Program | Function | None = None
@@ -80,10 +81,10 @@ class Desk:
         """Give all that are in hand; the desk may change meanwhile."""
         return iter(list(self.held.values()))
 
-    def take(self, lease: Lease, sent: float) -> Held:
+    def take(self, lease: Lease, sent: float, now: float) -> Held:
         """Take an attempt in hand. Its span counts from when the request was sent that brought it."""
         self._runs += 1
-        held = Held(lease, self._runs, sent, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms))
+        held = Held(lease, self._runs, sent, now, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms))
         self.held[held.key] = held
         self._renew_at = min(self._renew_at, held.renew_at)
         return held

@@ -27,6 +27,8 @@ from taskyard.wire.bots import WAIT_MAX_MS, Lease, Poll
 LINGER_SECONDS: Final = 0.003
 #: Reports of a busy bot are collected, but never for longer than this.
 COLLECT_SECONDS: Final = 0.005
+#: A bot whose slots are all taken, and that has told nothing for so long, listens: a person may want something ended.
+LISTEN_SECONDS: Final = 0.5
 #: A request that has no answer by then does not hold back what else is to be told.
 SLOW_SECONDS: Final = 1.0
 
@@ -63,6 +65,8 @@ class Dialogue:
         self._links = (Link(config), Link(config))
         self._under_way: list[asyncio.Task[None] | None] = [None, None]
         self._parked = False
+        self._listens = False  # what is parked wants nothing: it hears when something should be ended
+        self._told_at = 0.0  # when something was last told or asked for
         self._asked_at = 0.0  # when the first connection was last used
         self._polls = 0
         self._word = secrets.token_hex(4)  # polls of one session never have a name twice
@@ -119,12 +123,18 @@ class Dialogue:
                 self._send(0, Parcel(), self._config.slots - in_hand, self.wait_ms, now)
             else:
                 self._come_back(self._linger_until, now)
+        elif in_hand and now - self._told_at > LISTEN_SECONDS:
+            self._send(0, Parcel(), 0, self.wait_ms, now)
+        elif in_hand:
+            self._come_back(self._told_at + LISTEN_SECONDS, now)
 
     def _tell_beside(self, now: float) -> None:
         if self._desk.finished or self._must_tell(now):
             parcel = pack(self._desk, now)
             if parcel:
-                self._send(1, parcel, 0, 0, now)
+                listens = self._listens and self.wishing
+                want = max(0, self._appetite.in_hand - self._desk.unfinished) if listens else 0
+                self._send(1, parcel, want, 0, now)
 
     def _must_tell(self, now: float) -> bool:
         return self._desk.is_due(now) or self._desk.is_loud(now)
@@ -150,6 +160,9 @@ class Dialogue:
         poll = Poll(self._config.name, self._session, name, want, wait_ms, *says)
         if which == 0:
             self._parked, self._asked_at = wait_ms > 0, now
+            self._listens = self._parked and not want
+        if parcel or want:
+            self._told_at = now
         self._collect_until = math.inf
         task = self._loop.create_task(self._exchange(which, parcel, self._encoder.encode(poll), wait_ms))
         task.add_done_callback(self._look_at)

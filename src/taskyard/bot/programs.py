@@ -52,7 +52,7 @@ class Programs:
             self.print(held, f"taskyard: {error}\n")
             return failed(held, "exit_code", NOT_RUNNABLE)
         held.began = time.monotonic()
-        held.prepared_ms = round((held.began - held.taken) * 1000)
+        held.prepared_ms = round((held.began - held.came) * 1000)
         self.running[held.run] = held
         self._tell(
             Start(

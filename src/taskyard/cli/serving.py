@@ -68,6 +68,40 @@ class Manner:
 AS_USUAL: Final = Manner()
 
 
+def dimensions_of(written: list[str]) -> dict[str, list[str]]:
+    """Read dimensions: `key=value`; a key that is given again has more than one value."""
+    found: dict[str, list[str]] = {}
+    for one in written:
+        key, is_there, value = one.partition("=")
+        if not (key and is_there and value):
+            raise ValueError(f"{one!r} is no dimension: it looks like gpu=h100.")
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def _check_dimensions(_: object, written: list[str] | None) -> None:
+    dimensions_of(written or [])
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a bot is told that it is or has, beside what it finds out itself."""
+
+    dimension: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="", validator=_check_dimensions, help="What it is or has, as key=value; as often as needed."
+        ),
+    ] = None
+    dimensions_file: Annotated[
+        Path | None, Parameter(help="A file with a key=value on each line; a change of it takes effect at once.")
+    ] = None
+
+
+NOTHING_GIVEN: Final = Given()
+
+
 def serve_command(work: Work) -> Callable[..., int]:
     """Make `serve` around the work it has done for it."""
 
@@ -110,16 +144,11 @@ def bot_command(work: Work) -> Callable[..., int]:
                 help="How many tasks at a time; one for each processor unless told.",
             ),
         ] = None,
-        dimension: Annotated[
-            list[str] | None,
-            Parameter(
-                negative="", validator=_check_dimensions, help="What it is or has, as key=value; as often as needed."
-            ),
-        ] = None,
         state: Annotated[
             Path | None, Parameter(help="A folder of its own, for what it must not forget over a restart.")
         ] = None,
         manner: Manner = AS_USUAL,
+        given: Given = NOTHING_GIVEN,
         server: Server = HERE,
     ) -> int:
         """Run tasks for a server until a signal ends it; what runs then is ended first."""
@@ -132,7 +161,8 @@ def bot_command(work: Work) -> Callable[..., int]:
             name=named,
             slots=slots or os.cpu_count() or 1,
             state=folder,
-            dimensions=dimensions_of(dimension or []),
+            dimensions=dimensions_of(given.dimension or []),
+            dimensions_file=given.dimensions_file,
             once=manner.once,
             inherit=manner.inherit_env,
         )
@@ -143,21 +173,6 @@ def bot_command(work: Work) -> Callable[..., int]:
             return Exit.ERROR
 
     return bot
-
-
-def dimensions_of(written: list[str]) -> dict[str, list[str]]:
-    """Read dimensions: `key=value`; a key that is given again has more than one value."""
-    found: dict[str, list[str]] = {}
-    for one in written:
-        key, is_there, value = one.partition("=")
-        if not (key and is_there and value):
-            raise ValueError(f"{one!r} is no dimension: it looks like gpu=h100.")
-        found.setdefault(key, []).append(value)
-    return found
-
-
-def _check_dimensions(_: object, written: list[str] | None) -> None:
-    dimensions_of(written or [])
 
 
 def _ready(output: str) -> Callable[[str, str | None], None]:

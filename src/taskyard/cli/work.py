@@ -47,6 +47,7 @@ class Botting:
     slots: int
     state: Path
     dimensions: Mapping[str, list[str]]
+    dimensions_file: Path | None
     once: bool
     inherit: bool  # whether tasks have all of the bot's own environment
 

@@ -27,7 +27,7 @@ Dimensions: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
 ID: Final = "id"
 POOL: Final = "pool"
-#: The pool of what names none, where it has to have one: any bot may run it.
+#: The pool of what names none, for whoever asks in which pools one may do something.
 DEFAULT_POOL: Final = "default"
 #: What stands between the alternatives of a value.
 OR: Final = "|"

@@ -1,5 +1,4 @@
 """Runs a graph to its end on a server and a bot of its own: they come and go with the run, and leave nothing behind.
 
-What it cannot do is refused before anything starts (`refusals`), never ignored. Imported only when it is needed: a
-server costs time to load.
+It is what its modules say, and imports none of them: a server costs time to load.
 """

@@ -4,7 +4,7 @@ All of this is done by the thread of whoever asks. It reads no store and writes 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from graphlib import TopologicalSorter
 from typing import Final
@@ -14,20 +14,18 @@ import msgspec
 from taskyard.core import ids
 from taskyard.core.graph.document import Graph, Task
 from taskyard.core.graph.extension import NOTHING, Existing
-from taskyard.core.graph.faults import Fault, Faults, Path
+from taskyard.core.graph.faults import Fault
 from taskyard.core.graph.marks import SUBS
 from taskyard.core.graph.validate import Validation, validate
 from taskyard.core.ids import Key
-from taskyard.core.words import Kind, Millis
+from taskyard.core.words import Millis
 from taskyard.engine.keys import Minted
+from taskyard.engine.unserved import asks_for_more, unserved
 from taskyard.lifecycle.births import Brood, weight_of
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.stillness import stillness
 from taskyard.lifecycle.submit import PAGE_MAX
 
-#: What a document may ask for and nobody runs yet: it would wait for ever.
-UNSERVED: Final = frozenset({Kind.APPROVAL, Kind.GRAPH})
-NOT_YET: Final = "not supported yet, so nobody would ever run it; remove it"
 #: An id that is not minted yet is as long as any.
 _SOME_ID: Final = "0" * ids.KEY_DIGITS
 _SUBS: Final = f'"{SUBS}"'.encode()
@@ -57,9 +55,9 @@ def read(
     """Validate a document."""
     graph_id = _SOME_ID if graph is None else ids.text_of(graph)
     found = validate(document, scheduler_id=scheduler_id, graph_id=graph_id, existing=existing, now=now)
-    if found.graph is not None and not _is_unserved(found.graph):
+    if found.graph is not None and not any(map(asks_for_more, found.graph.tasks.values())):
         return found
-    return Validation(None, (*found.faults, *_unserved(document, found.graph)))
+    return Validation(None, (*found.faults, *unserved(document, found.graph)))
 
 
 def refusal(validation: Validation) -> Refusal:
@@ -87,38 +85,6 @@ def still_for(document: object) -> AbstractContextManager[None]:
     """Keep the garbage collector still while a large document is stored."""
     tasks = document.get("tasks") if isinstance(document, dict) else None
     return stillness() if isinstance(tasks, dict) and len(tasks) > PAGE_MAX else nullcontext()
-
-
-def _is_unserved(graph: Graph) -> bool:
-    return any(one.kind in UNSERVED for task in graph.tasks.values() for one in task.slices)
-
-
-def _unserved(document: object, graph: Graph | None) -> tuple[Fault, ...]:
-    """Name every place where a document asks for what nobody runs yet, also if more is wrong with it."""
-    faults = Faults()
-    for at, payload in _payloads(document):
-        for kind in sorted(UNSERVED & payload.keys()):
-            faults.add((*at, kind), NOT_YET)
-    if graph is not None and not faults.noted:  # it stands behind a mark
-        for task in graph.tasks.values():
-            for kind in sorted({one.kind for one in task.slices} & UNSERVED):
-                faults.add(("tasks", task.node or task.label, "task", "payload", kind), NOT_YET)
-    return faults.listed()
-
-
-def _payloads(document: object) -> Iterator[tuple[Path, Mapping[str, object]]]:
-    """Find whatever looks like a payload in a document that may be anything."""
-    for label, node in _part(document, "tasks").items():
-        task, at = _part(node, "task"), ("tasks", label, "task")
-        yield (*at, "payload"), _part(task, "payload")
-        slices = task.get("slices")
-        for place, one in enumerate(slices if isinstance(slices, list) else ()):
-            yield (*at, "slices", place, "payload"), _part(one, "payload")
-
-
-def _part(whole: object, name: str) -> Mapping[str, object]:
-    found = whole.get(name) if isinstance(whole, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def _in_order(tasks: Sequence[Task]) -> list[Task]:

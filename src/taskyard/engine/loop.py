@@ -22,7 +22,7 @@ from taskyard.engine.rooms import Command, carry_out, weight
 from taskyard.engine.troubles import Failed, Overloaded, Trouble, Unavailable
 from taskyard.engine.writer import Act, Answer, Lost, Writer
 from taskyard.lifecycle.admit import Replaced
-from taskyard.lifecycle.commands import Hello, Poll
+from taskyard.lifecycle.commands import Poll
 from taskyard.lifecycle.polling import Polled
 from taskyard.store.sessions import Taken
 
@@ -194,13 +194,13 @@ class Loop:
     def _answer(self, work: _Work, answer: Any) -> None:
         """Answer, or let a poll wait that wants something and has nothing else to hear."""
         poll, parking = work.command, self._writer.parking
-        if isinstance(poll, Hello) and poll.draining:
-            parking.dismiss(poll.bot)
         waits = isinstance(poll, Poll) and poll.waits and not self._ending and _is_hungry(poll, answer)
         # A poll that was heard before and waits no longer was answered: whoever sent this copy has moved on.
         if isinstance(poll, Poll) and waits and (not answer.repeated or parking.holds(poll)):
             parking.park(poll, work.future)
         else:
+            if isinstance(poll, Poll) and poll.want:
+                parking.hear(poll)
             work.future.set_result(answer)
 
     def _one_by_one(self, batch: Sequence[_Work]) -> None:
@@ -236,9 +236,9 @@ class Loop:
 
 
 def _is_hungry(poll: Poll, answer: object) -> bool:
-    """Tell whether a poll was all wish, and got nothing."""
+    """Tell whether a poll has told nothing, and got nothing."""
     said = poll.reports or poll.renewals or poll.outputs
-    return poll.want > 0 and not said and isinstance(answer, Polled) and not answer.leases
+    return not said and isinstance(answer, Polled) and not answer.leases
 
 
 def answer_of(future: "Future[Any]") -> Any:

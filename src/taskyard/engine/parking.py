@@ -2,9 +2,11 @@
 
 They are served by the very transaction that makes work ready, before it commits: so a task that becomes ready is
 running one commit later, and nobody has to be woken first. Only the writer's thread uses this. A bot has one poll
-here; another one takes its place, and the first is answered with nothing.
+here; another one takes its place, and the first is answered with nothing. One that wants nothing only listens: it hears
+what a person wants ended.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +16,7 @@ from taskyard.lifecycle import briefing
 from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.claim import Wish, claim
 from taskyard.lifecycle.commands import Poll
-from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.outcomes import Lease, Renewed
 from taskyard.lifecycle.polling import NOTHING, Polled
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ class Served:
 
     bot: str
     future: "Future[Any]"
-    leases: tuple[Lease, ...]
+    leases: tuple[Lease, ...] = ()
+    stops: tuple[Renewed, ...] = ()
 
 
 class Parking:
@@ -52,6 +55,12 @@ class Parking:
         self._answer(poll.bot)
         self._parked[poll.bot] = (poll, future)
 
+    def hear(self, poll: Poll) -> None:
+        """Answer a poll that only listens, once its bot wants something: it has to be free for that."""
+        found = self._parked.get(poll.bot)
+        if found is not None and not found[0].want:
+            self._answer(poll.bot)
+
     def leave(self, future: "Future[Any]") -> None:
         """Answer a poll that has waited for long enough, if it still waits."""
         for bot, (_, parked) in self._parked.items():
@@ -59,9 +68,10 @@ class Parking:
                 self._answer(bot)
                 return
 
-    def dismiss(self, bot: str) -> None:
-        """Answer the poll of a bot that wants nothing more, so that it need not wait before it ends."""
-        self._answer(bot)
+    def release(self, bots: Iterable[str]) -> None:
+        """Answer bots about whom something is new: they ask again, as who they are now, or hear that they are over."""
+        for bot in bots:
+            self._answer(bot)
 
     def clear(self) -> None:
         """Answer all of them."""
@@ -72,6 +82,18 @@ class Parking:
         """Give polls what this transaction has put into their queues; or, `everywhere`, whatever is in them."""
         if not self._parked:
             return []
+        return [*self._stopped(passage), *self._supplied(passage, everywhere)]
+
+    def _stopped(self, passage: Passage) -> list[Served]:
+        """Tell bots at once what a person wants ended."""
+        stops: dict[str, list[Renewed]] = defaultdict(list)
+        for task in passage.stopped:
+            if task.bot in self._parked:
+                # Until when the lease lasts is counted from when a poll was sent, and this one may be old.
+                stops[task.bot].append(Renewed(task.id, task.life.attempt, None, stop=True))
+        return [Served(bot, self._parked[bot][1], stops=tuple(found)) for bot, found in stops.items()]
+
+    def _supplied(self, passage: Passage, everywhere: bool) -> list[Served]:
         fresh = [queue for queue in passage.queued if queue != SERVER_QUEUE]
         if not (fresh or everywhere):
             return []
@@ -89,7 +111,8 @@ class Parking:
             found = self._parked.get(one.bot)
             if found is not None and found[1] is one.future:
                 del self._parked[one.bot]
-            one.future.set_result(Polled((), (), one.leases))
+            if not one.future.done():
+                one.future.set_result(Polled((), (), one.leases, stops=one.stops))
 
     def _wishes(self, passage: Passage, fresh: set[int], everywhere: bool) -> list[tuple[Poll, Any, int]]:
         registry, txn = passage.registry, passage.txn
@@ -99,7 +122,7 @@ class Parking:
         wishes = []
         for id, bot in bots.items():
             poll, _ = self._parked[id]
-            if poll.session == bot.session and (everywhere or not fresh.isdisjoint(served[id])):
+            if poll.want and poll.session == bot.session and (everywhere or not fresh.isdisjoint(served[id])):
                 wishes.append((poll, bot, poll.want))
         return wishes[:SERVED_MAX]
 

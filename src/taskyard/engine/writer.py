@@ -72,6 +72,7 @@ class Writer:
             self._registry.settle()
             self.commits += 1
             self.parking.settle(served)
+            self.parking.release(passage.altered)
             point(boundary, Side.AFTER)
         except BaseException:
             self._registry.undo()

@@ -106,7 +106,7 @@ class Brood:
 
     @cached_property
     def pools(self) -> set[str]:
-        """Every pool in which one of them may run."""
+        """Every pool in which one of them may run, as rights are asked for: what names none is of the default one."""
         return {pool for dimensions in self.dimensions for pool in dict(dimensions).get(POOL, (DEFAULT_POOL,))}
 
     def pages(self, most: int) -> Iterator[slice]:

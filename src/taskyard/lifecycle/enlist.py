@@ -46,6 +46,7 @@ def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequenc
     lose(corridor, sorted(new))
     corridor.txn.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
     note(corridor, sorted(new), CONNECTED)
+    corridor.altered |= {one.bot for one in hellos}
     corridor.stirred.append(None)
 
 
@@ -74,6 +75,7 @@ def goodbye(corridor: Corridor, goodbyes: Sequence[Goodbye]) -> None:
     lose(corridor, gone)
     corridor.txn.bots.end(gone)
     note(corridor, gone, ENDED)
+    corridor.altered |= set(gone)
     corridor.stirred.append(None)
 
 

@@ -64,6 +64,8 @@ class Corridor:
         self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
         self.queued: list[int] = []  # a queue for each task that came into one
         self.turned: list[int] = []  # graphs that came into another state, or to rest, or to move again
+        self.stopped: list[TaskRecord] = []  # whoever runs these has to end them
+        self.altered: set[str] = set()  # bots about whom something is new: what they wait for may be another now
         self.written: list[TaskRecord] = []  # whoever moved or changed, each time that this was written
         self._sheet = Sheet()
         self._sums: dict[int, _Sum] = {}
@@ -205,11 +207,18 @@ class Corridor:
                 sheet.begun.append(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now
             added.facts[task.id].append(written(way.spelled, life.attempt, bot, reason))
-            if way.queues:
-                self.queued.append(task.queue)
+            if way.concerns_bots:
+                self._tell_bots(task, way)
             if not way.is_over or task.handles or task.contends:
                 self._follow(move, source, way)
             sheet.move(task, source, way.shape)
+
+    def _tell_bots(self, task: TaskRecord, way: Way) -> None:
+        """Note what bots that wait should hear of: work, or an end to it."""
+        if way.stops:
+            self.stopped.append(task)
+        else:
+            self.queued.append(task.queue)
 
     def _count_failure(self, move: Move, added: _Sum) -> None:
         """Count whether a failure is dealt with: one that is over no longer is, one that is new not yet."""

@@ -26,6 +26,7 @@ class Polled:
     leases: tuple[Lease, ...]
     outputs: tuple[Kept | Refusal, ...] = ()
     repeated: bool = False  # it was heard before
+    stops: tuple[Renewed, ...] = ()  # what a person wants ended, told to a poll that waits
 
 
 #: What a poll gets for which there is nothing.
@@ -39,9 +40,9 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     # What a result releases and a wish takes is written once, as one way from where it was to where it runs.
     corridor.deferring = True
     kept = keep(corridor, [(one.bot, output) for _, one, _ in heard if one.outputs for output in one.outputs])
-    reports = resolve(corridor, [(one.bot, report) for _, one, _ in heard for report in one.reports])
     going_on = [(one.bot, renewal) for _, one, _ in heard if one.renewals for renewal in one.renewals]
-    note(corridor, going_on)
+    note(corridor, going_on)  # the last words of an attempt come with its end, and are for the next
+    reports = resolve(corridor, [(one.bot, report) for _, one, _ in heard for report in one.reports])
     renewals = renew(corridor, going_on)
     wishes = [wish_of(one, bot) for _, one, bot in heard]
     leases = _briefed(corridor, heard, claim(corridor, wishes))

@@ -11,7 +11,7 @@ from taskyard.core import budget
 from taskyard.core.budget import Ruling
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import LEASED, REASONS, Outcome
-from taskyard.core.words import Signal
+from taskyard.core.words import Reason, Signal
 from taskyard.lifecycle.commands import Report, Stats
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
@@ -21,6 +21,7 @@ from taskyard.store.sessions import Row
 
 #: The words of every life, by names of their own: a word is slow to get at through its class.
 _LOSE: Final = Signal.LOSE
+_EXIT_CODE: Final = Reason.EXIT_CODE
 _MOVE: Final = Outcome.MOVE
 
 
@@ -80,8 +81,13 @@ def _move(task: TaskRecord, report: Report, ruling: Ruling) -> Move:
     signal = report.signal
     if signal is _LOSE:
         task.not_by = task.bot
-    reason = ruling.reason or report.reason or REASONS[signal]
-    return Move(task, signal, ruling.life_after, reason, None, report.exit_code)
+    return Move(task, signal, ruling.life_after, _why(report, ruling), None, report.exit_code)
+
+
+def _why(report: Report, ruling: Ruling) -> Reason:
+    """Say why an attempt ended; where the rules know of an exit code only, its bot may know better."""
+    known = None if ruling.reason is _EXIT_CODE else ruling.reason
+    return known or report.reason or REASONS[report.signal]
 
 
 def _keep_results(

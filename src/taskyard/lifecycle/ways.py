@@ -39,7 +39,8 @@ class Way:
     fails: bool  # an end of it is a failure, so somebody may have to deal with it
     tells: bool  # dependents have to hear of it
     listens: bool  # it leads to where prerequisites are waited for
-    queues: bool  # it leads into a queue
+    concerns_bots: bool  # it leads into a queue, or
+    stops: bool  # its bot has to end what it runs
     judged: bool  # the admission guard has to judge it
     stirs: bool  # a pass of admission has to hear of it
     is_over: bool  # nothing follows from it but what a pass has to hear
@@ -48,6 +49,7 @@ class Way:
 
 def _way(source: State, signal: Signal, target: State) -> Way:
     follows = effects(source, target)
+    stops = source in LEASED and target in LEASED
     fails = source in UNSUCCESSFUL or target in UNSUCCESSFUL
     tells, listens, stirs = follows.tell is not None, target in LISTENING, bool(follows.pending or follows.holding)
     return Way(
@@ -59,7 +61,8 @@ def _way(source: State, signal: Signal, target: State) -> Way:
         fails=fails,
         tells=tells,
         listens=listens,
-        queues=target in _QUEUED,
+        concerns_bots=stops or target in _QUEUED,
+        stops=stops,
         judged=follows.judged,
         stirs=stirs,
         is_over=not (tells or listens or follows.judged),

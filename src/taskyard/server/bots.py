@@ -146,7 +146,7 @@ class BotRoutes:
         ]
         return wire.Polled(
             [self._lease(lease, now) for lease in answer.leases],
-            [_renewed(one, now) for one in answer.renewals if isinstance(one, Renewed)],
+            [_renewed(one, now) for one in (*answer.renewals, *answer.stops) if isinstance(one, Renewed)],
             [wire.Kept(_text(one.task), one.attempt, one.size) for one in answer.outputs if isinstance(one, Kept)],
             refusals,
         )

@@ -161,6 +161,7 @@ def _set(passage: Passage, bot: str, news: dict[str, Any], actor: str) -> None:
     note = ", ".join(f"{name}: {value}" for name, value in news.items())
     diary.note(passage, [bot], "settings", note)
     passage.audit(actor, "set_bot", NO_SUBJECT, f"{bot}: {note}")
+    passage.altered.add(bot)
     passage.stirred.append(None)
 
 

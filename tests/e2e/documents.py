@@ -1,0 +1,29 @@
+"""Nodes of graph documents, in a few words."""
+
+from pathlib import Path
+from typing import Any
+
+
+def node(payload: dict[str, Any], *requires: Any, task: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A task with any payload; `task` has what else the task says, `more` what the node says."""
+    return {"requires": list(requires), "task": {"payload": payload, **(task or {})}, **more}
+
+
+def script(text: str, *requires: Any, **more: Any) -> dict[str, Any]:
+    """A task that runs a script."""
+    return node({"script": text}, *requires, **more)
+
+
+def call(function: str, *args: Any, requires: tuple[Any, ...] = (), **more: Any) -> dict[str, Any]:
+    """A task that calls one of our functions."""
+    return node({"python": f"tests.e2e.deeds:{function}", "args": list(args)}, *requires, **more)
+
+
+def gated(gate: Path, before: str = "", after: str = "", **more: Any) -> dict[str, Any]:
+    """A task that goes on until a file is there."""
+    return script(f"{before}\nwhile [ ! -e {gate} ]; do sleep 0.02; done\n{after}", **more)
+
+
+def only(bot: str) -> dict[str, Any]:
+    """What a task says that only one bot may run."""
+    return {"dimensions": {"id": bot}}

@@ -1,0 +1,105 @@
+"""Bots come, change and go: what they run is theirs alone, and nothing of it is left behind."""
+
+import signal
+import time
+from pathlib import Path
+
+from tests.cli.waiting import until
+from tests.e2e.documents import call, gated, node, only, script
+from tests.e2e.yard import ROOT, Yard, seen
+
+#: Where the clock is found that is wrong by years.
+SHIFTED = Path(__file__).parent / "shifted"
+SECONDS_OF_A_YEAR = 365 * 86_400
+PAYLOADS = {"call": {"python": "time:time"}, "script": {"script": "echo told", "timeout": "10m", "io_timeout": "10m"}}
+
+
+def test_a_pinned_task_waits_for_its_bot_though_others_are_idle(shared: Yard) -> None:
+    graph = shared.submit({f"t{number}": script("true", task=only("pinned")) for number in range(6)})
+    shared.submit({"other": script("true", task=only("main"))}).finished()
+    assert set(graph.states().values()) == {"waiting"}
+    shared.bot("pinned", slots=1)
+    graph.finished()
+    assert {one.bot for label in graph.names for one in graph.attempts(label)} == {"pinned"}
+
+
+def test_nothing_survives_a_bot_that_is_killed_and_its_next_life_goes_on_at_once(shared: Yard, tmp_path: Path) -> None:
+    # Children that leave their session and their parent are the hardest to find.
+    first = (
+        f'[ "$TASKYARD_ATTEMPT" = 2 ] || {{ setsid sh -c "sleep 600 & sleep 600" & echo $$ > {tmp_path}/pid; wait; }}'
+    )
+    bot = shared.bot("mortal")
+    graph = shared.submit(
+        {"script": script(first, task=only("mortal")), "call": call("hang", f"{tmp_path}/call", task=only("mortal"))}
+    )
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "call").exists(), "both run")
+    assert len(bot.marked()) >= 6, "runner, worker and its child, shell and what it left"
+    bot.kill()
+    until(lambda: bot.marked() == {}, "the runner ends everything, and itself")
+    (tmp_path / "call").unlink()
+    shared.bot("mortal")
+    until((tmp_path / "call").exists, "the call is made again")
+    graph.until("script", "successful")
+    assert [(one.bot, one.signal) for one in graph.attempts("script")] == [("mortal", "lose"), ("mortal", "succeed")]
+    assert [one.signal for one in graph.attempts("call")] == ["lose", None]
+
+
+def test_a_bot_that_is_told_to_end_finishes_what_runs_and_takes_nothing_more(shared: Yard, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    bot = shared.bot("drained")
+    graph = shared.submit({"runs": gated(gate, after="echo whole", task=only("drained"))})
+    graph.until("runs", "running")
+    bot.program.send_signal(signal.SIGTERM)
+    seen(lambda: shared.client.bot("drained"), lambda one: one.draining, "it says that it drains")
+    late = shared.submit({"late": script("true", task=only("drained"))})
+    gate.touch()
+    assert bot.ended() == 0
+    assert (graph.settled().state, graph.output("runs")) == ("finished", b"whole\n")
+    assert (late.states(), late.attempts("late")) == ({"late": "waiting"}, [])
+    assert shared.client.bot("drained").alive is False
+    shared.client.cancel_graph(late.id)
+
+
+def test_a_bot_in_quarantine_is_given_nothing_until_it_ends(shared: Yard) -> None:
+    shared.bot("doubtful")
+    assert shared.client.set_bot("doubtful", quarantined="its disk is odd").quarantined == "its disk is odd"
+    graph = shared.submit({"kept": script("true", task=only("doubtful"))})
+    shared.submit({"other": script("true", task=only("main"))}).finished()
+    assert (graph.states(), graph.attempts("kept")) == ({"kept": "waiting"}, [])
+    shared.client.set_bot("doubtful", quarantined=None)
+    graph.finished()
+
+
+def test_changed_dimensions_take_effect_at_once(shared: Yard, tmp_path: Path) -> None:
+    file = tmp_path / "dimensions"
+    file.write_text("lab=north\n")
+    shared.bot("mover", "--dimensions-file", str(file))
+    graph = shared.submit({lab: script("true", task={"dimensions": {"lab": lab}}) for lab in ("north", "south")})
+    graph.until("north", "successful")
+    assert graph.task("south").state == "waiting"
+    file.write_text("lab=south\n")
+    graph.finished()
+    assert shared.client.bot("mover").dimensions["lab"] == ["south"]
+    assert shared.client.dimensions().dimensions["lab"] == ["south"]
+
+
+def test_bots_whose_clocks_are_years_away_work_like_all_others(shared: Yard) -> None:
+    path = f"{SHIFTED}:{ROOT / 'src'}:{ROOT}"
+    years = {"ahead": 30, "behind": -30}
+    for name, away in years.items():
+        shared.bot(name, env={"PYTHONPATH": path, "LC_YEARS_AWAY": str(away)})
+    graph = shared.submit(
+        {
+            f"{name}-{payload}": node(PAYLOADS[payload], reruns=1, task={**only(name), "deadline": "1h"})
+            for name in years
+            for payload in PAYLOADS
+        }
+    )
+    graph.finished()
+    asked = {name: float(graph.task(f"{name}-call").result) for name in years}
+    apart = {name: round((moment - time.time()) / SECONDS_OF_A_YEAR) for name, moment in asked.items()}
+    assert apart == years, "their clocks are as wrong as was wanted"
+    for label in graph.names:
+        (one,) = graph.attempts(label)
+        assert one.stats is not None
+        assert (one.signal, (one.stats.ran_ms or 0) < 600_000) == ("succeed", True)

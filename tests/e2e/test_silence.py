@@ -1,0 +1,76 @@
+"""Leases that are not renewed and wishes that come with renewals, at a server that waits for seconds only."""
+
+from pathlib import Path
+
+from tests.cli.waiting import is_gone, until
+from tests.e2e.documents import call, gated, node, only, script
+from tests.e2e.witness import lines, lives
+from tests.e2e.yard import Yard, seen
+
+
+def test_the_work_of_a_machine_that_goes_dark_is_done_by_another(hasty: Yard, tmp_path: Path) -> None:
+    file, gate = tmp_path / "witness", tmp_path / "gate"
+    lab = {"dimensions": {"lab": "cellar"}}
+    dark = hasty.bot("dark", "--dimension", "lab=cellar")
+    graph = hasty.submit({"work": call("witnessed_until", str(file), str(gate), task=lab)})
+    until(lambda: len(lines(file)) == 1, "it has begun")
+    other = hasty.bot("other", "--dimension", "lab=cellar")
+    dark.kill(also_runner=True)
+    until(lambda: dark.marked() == {}, "a worker ends with its runner")
+    until(lambda: len(lines(file)) == 2, "it has begun elsewhere")
+    gate.touch()
+    graph.finished()
+    assert [(one.bot, one.signal, one.reason) for one in graph.attempts("work")] == [
+        ("dark", "lose", "bot_lost"),
+        ("other", "succeed", "done"),
+    ]
+    assert lives(file) == {"work": [(1, "start"), (2, "start"), (2, "end")]}
+    told = seen(lambda: list(hasty.client.bot_events("dark")), lambda events: len(events) > 1, "it is missed")
+    assert [one.kind for one in told] == ["missing", "connected"]
+    assert other.program.poll() is None
+
+
+def test_of_two_bots_with_one_name_the_first_is_told_and_ends(hasty: Yard, tmp_path: Path) -> None:
+    first = hasty.bot("twin", state="first")
+    hang = f'[ "$TASKYARD_ATTEMPT" = 2 ] || {{ echo $$ > {tmp_path}/pid; sleep 600; }}'
+    graph = hasty.submit({"work": script(hang, task=only("twin"))})
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "it runs")
+    second = hasty.bot("twin", state="second")
+    assert first.ended() == 1
+    assert "another bot of the same name has begun; this one ends" in first.said()
+    assert is_gone(int((tmp_path / "pid").read_text()))
+    assert first.marked() == {}
+    graph.finished()
+    assert [one.signal for one in graph.attempts("work")] == ["lose", "succeed"]
+    assert second.program.poll() is None
+
+
+def test_a_running_task_is_canceled_within_its_grace(hasty: Yard, tmp_path: Path) -> None:
+    hasty.bot("polite")
+    polite = f"trap 'echo bye; exit 0' TERM; echo $$ > {tmp_path}/pid"
+    graph = hasty.submit(
+        {"long": gated(tmp_path / "never", polite, task=only("polite")), "behind": script("true", "long")}
+    )
+    until((tmp_path / "pid").exists, "it runs")
+    hasty.client.cancel_task(graph.names["long"], subtree=True)
+    graph.settled()
+    assert graph.states() == {"long": "canceled", "behind": "canceled"}
+    assert graph.output("long").endswith(b"bye\n")
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_everything_that_runs_ends_when_its_graph_is_canceled(hasty: Yard, tmp_path: Path) -> None:
+    bot = hasty.bot("deaf")
+    deaf = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.02; done"
+    tasks = {
+        "deaf": node({"script": deaf, "grace": "1s"}, task=only("deaf")),
+        "call": call("hang", f"{tmp_path}/call", task=only("deaf")),
+    }
+    graph = hasty.submit({**tasks, "behind": script("true", "deaf", "call")})
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "call").exists(), "both run")
+    hasty.client.cancel_graph(graph.id)
+    assert graph.settled().state == "canceled"
+    assert graph.states() == dict.fromkeys(["deaf", "call", "behind"], "canceled")
+    pids = [*(tmp_path / "pid").read_text().split(), *(tmp_path / "call").read_text().split()]
+    assert [pid for pid in pids if not is_gone(int(pid))] == []
+    assert bot.program.poll() is None

@@ -1,0 +1,48 @@
+"""The witness: a file to which tasks add a line when they start and one when they end. Nobody else has to be believed.
+
+A line is `label attempt start|end pid moment`. It is added in one write at the end of the file, so the order of the
+lines is the order of what happened, for all processes of the machine.
+"""
+
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """Something that a task did."""
+
+    label: str
+    attempt: int
+    what: str
+    pid: int
+    moment: float
+
+
+def tell(file: str, what: str) -> None:
+    """Add a line about the task that this process runs."""
+    label, attempt = os.environ["TASKYARD_LABEL"], os.environ["TASKYARD_ATTEMPT"]
+    line = f"{label} {attempt} {what} {os.getpid()} {time.monotonic():.6f}\n"
+    target = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        assert os.write(target, line.encode()) == len(line)
+    finally:
+        os.close(target)
+
+
+def lines(file: Path) -> list[Line]:
+    """Read what was witnessed."""
+    if not file.exists():
+        return []
+    read = (line.split() for line in file.read_text().splitlines())
+    return [Line(label, int(attempt), what, int(pid), float(moment)) for label, attempt, what, pid, moment in read]
+
+
+def lives(file: Path) -> dict[str, list[tuple[int, str]]]:
+    """Tell for each label what its attempts did, in order."""
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for line in lines(file):
+        found[line.label].append((line.attempt, line.what))
+    return dict(found)

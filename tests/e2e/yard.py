@@ -1,0 +1,281 @@
+"""A whole yard of real programs: a server on a database, bots on folders of their own, and a client that drives them.
+
+Each program is started as a shell would, in a session of its own, and may be killed, stopped and started again. At the
+end all of it is gone, whatever the test did, and the database is sound.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from taskyard.engine.visit import look
+from taskyard.sdk import Client
+from taskyard.wire import api
+from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_until, until
+
+ROOT = Path(__file__).parents[2]
+#: How a server is started: the program itself, or one whose leases are short (`hasty.py`).
+USUAL = "taskyard"
+HASTY = "tests.e2e.hasty"
+#: States in which nothing of a task runs, and nothing of it will without a person.
+ENDED = {"successful", "failed", "error", "canceled", "skipped", "blocked"}
+
+_T = TypeVar("_T")
+
+
+class Yard:
+    """A server, its bots, and the first token."""
+
+    def __init__(self, folder: Path, database: str, program: str = USUAL) -> None:
+        self.folder, self.database = folder, database
+        self.bots: list[Bot] = []
+        self.url = ""
+        self._program = program
+        self._port = 0
+        self._server: subprocess.Popen[bytes] | None = None
+        self._clients = ExitStack()
+        self.serve()
+        self.token = (folder / "admin.token").read_text().strip()
+        self.client = self._clients.enter_context(Client(self.url, self.token))
+        self.bot_token = self.client.new_token("bot", "bots of the yard", pool="default").token
+
+    # The server.
+
+    def serve(self) -> None:
+        """Start the server, where it was before if it was there before; return when it answers."""
+        place = ["--port", str(self._port), "--database", self.database]
+        command = [self._program, "serve", *place, "--admin-token", str(self.folder / "admin.token"), "-o", "json"]
+        self._server = started(command, self.folder / "server.log", self.env())
+        assert self._server.stdout is not None
+        self.url = json.loads(read_until(self._server.stdout.fileno(), "\n", self._server))["url"]
+        self._port = int(self.url.rpartition(":")[2])
+
+    def kill_server(self) -> None:
+        """Pull its plug."""
+        assert self._server is not None
+        _kill(self._server)
+        self._server = None
+
+    # Bots.
+
+    def bot(
+        self, name: str, *options: str, slots: int = 2, state: str = "", url: str = "", env: Mapping[str, str] = {}
+    ) -> "Bot":
+        """Start a bot, and wait until the server knows that it is there."""
+        folder = self.folder / "bots" / (state or name)
+        folder.mkdir(parents=True, exist_ok=True)
+        place = ["--name", name, "--slots", str(slots), "--state", str(folder), "--url", url or self.url]
+        around = {**self.env(), "TASKYARD_TOKEN": self.bot_token, **env}
+        before = self.sessions(name)
+        program = started([USUAL, "bot", *place, *options], self.folder / f"{state or name}.log", around)
+        one = Bot(name, folder, program)
+        self.bots.append(one)
+        until(lambda: program.poll() is not None or self.sessions(name) > before, f"{name} is there")
+        assert program.poll() is None, one.said()
+        return one
+
+    def sessions(self, name: str) -> int:
+        """Say how many lives of a bot the server has seen begin."""
+        known = {one.id for one in self.client.bots()}
+        return sum(one.kind == "connected" for one in self.client.bot_events(name)) if name in known else 0
+
+    # Graphs.
+
+    def submit(self, tasks: Mapping[str, Any], **more: Any) -> "Graph":
+        """Store a graph."""
+        made = self.client.submit({"name": "trial", "tasks": tasks, **more})
+        return Graph(self, made.graph_id, dict(made.nameMapping))
+
+    # What programs see.
+
+    def env(self) -> dict[str, str]:
+        """The environment of somebody whose home is the yard, and who has said nothing yet."""
+        own = {key: value for key, value in os.environ.items() if not key.startswith(("TASKYARD_", "XDG_"))}
+        return own | {"HOME": str(self.folder), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+
+    # The end.
+
+    def close(self) -> None:
+        """End everything, bots first; then nothing of them may be left, and the database must be sound."""
+        for one in self.bots:
+            one.end()
+        self._clients.close()
+        if self._server is not None:
+            end(self._server)
+        left = {one.name: one.marked() for one in self.bots if one.marked()}
+        assert left == {}, "processes of bots have outlived them"
+        assert look(self.database).found == ()
+
+
+@dataclass
+class Bot:
+    """A bot as a program."""
+
+    name: str
+    state: Path
+    program: subprocess.Popen[bytes]
+
+    def marked(self) -> dict[int, str]:
+        """Everything that carries this bot's mark: its runner, and what that started."""
+        return dict(_with_mark(f"{self.state.resolve()}#{self.name}"))
+
+    @property
+    def runner(self) -> int:
+        """The number of the process that starts tasks."""
+        (found,) = [pid for pid, command in self.marked().items() if "taskyard.bot.runner" in command]
+        return found
+
+    def kill(self, also_runner: bool = False) -> None:
+        """Pull the plug of the agent; of the runner in the same moment, if that is wanted."""
+        if also_runner:
+            # Nobody is left to clear up, as when a machine goes dark.
+            runner = self.runner
+            os.kill(runner, signal.SIGSTOP)
+            _kill(self.program)
+            os.kill(runner, signal.SIGKILL)
+        else:
+            _kill(self.program)
+
+    def end(self) -> int:
+        """Tell it to end at once, and wait for it."""
+        if self.program.poll() is None:
+            self.program.send_signal(signal.SIGTERM)
+            # The second one says: do not wait for what runs.
+            with suppress(subprocess.TimeoutExpired):
+                self.program.wait(0.5)
+        return end(self.program)
+
+    def ended(self) -> int:
+        """Wait until it ends by itself."""
+        return self.program.wait(DEADLINE_SECONDS)
+
+    def said(self) -> str:
+        """What it logged."""
+        return self.state.parent.parent.joinpath(f"{self.state.name}.log").read_text(errors="replace")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph that was stored."""
+
+    yard: Yard
+    id: str
+    names: dict[str, str] = field(default_factory=dict)
+
+    def view(self) -> api.GraphView:
+        return self.yard.client.graph(self.id)
+
+    def task(self, label: str) -> api.TaskView:
+        return self.yard.client.task(self._id(label))
+
+    def attempts(self, label: str) -> list[api.AttemptView]:
+        return self.yard.client.attempts(self._id(label))
+
+    def output(self, label: str, **part: int) -> bytes:
+        return self.yard.client.output(self._id(label), **part)
+
+    def states(self) -> dict[str, str]:
+        """The state of each task, by label."""
+        return {one.label: one.state for one in self.yard.client.tasks(self.id)}
+
+    def settled(self) -> api.GraphView:
+        """Wait until nothing moves without a person."""
+        return seen(self.view, lambda one: one.settled, f"graph {self.id} settles")
+
+    def finished(self) -> None:
+        """Wait until all went well; else tell what those printed that did not."""
+        if self.settled().state != "finished":
+            bad = {one.label: one for one in self.yard.client.tasks(self.id) if one.state in ("failed", "error")}
+            said = {label: self.output(label)[-2000:].decode(errors="replace") for label in bad if bad[label].attempt}
+            raise AssertionError(f"{self.view()}; {self.states()}; {said}")
+
+    def until(self, label: str, *states: str) -> api.TaskView:
+        """Wait until a task is in one of these states."""
+        return seen(lambda: self.task(label), lambda one: one.state in states, f"{label} is {' or '.join(states)}")
+
+    def _id(self, label: str) -> str:
+        if label not in self.names:
+            self.names.update(self.yard.client.names(self.id))
+        return self.names[label]
+
+
+@contextmanager
+def yard(folder: Path, database: str, program: str = USUAL) -> Iterator[Yard]:
+    """Have a yard while this lasts."""
+    one = Yard(folder, database, program)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def seen(look: Callable[[], _T], fits: Callable[[_T], bool], what: str) -> _T:
+    """Look again and again until what is seen fits, and give it."""
+    last = look()
+
+    def fact() -> bool:
+        nonlocal last
+        last = look()
+        return fits(last)
+
+    try:
+        until(fact, what)
+    except AssertionError as late:
+        raise AssertionError(f"{late}; last seen: {last}") from None
+    return last
+
+
+def started(arguments: list[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start one of our programs in a session of its own; what it says goes to a file."""
+    with log.open("ab") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            env=env,
+            cwd=log.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,
+        )
+
+
+def end(program: subprocess.Popen[bytes]) -> int:
+    """Tell a program to end, and wait for it; kill what does not."""
+    if program.poll() is None:
+        program.send_signal(signal.SIGTERM)
+    try:
+        return program.wait(DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        _kill(program)
+        raise
+    finally:
+        _hang_up(program)
+
+
+def _kill(program: subprocess.Popen[bytes]) -> None:
+    program.kill()
+    program.wait()
+    _hang_up(program)
+
+
+def _hang_up(program: subprocess.Popen[bytes]) -> None:
+    if program.stdout is not None:
+        program.stdout.close()
+
+
+def _with_mark(marker: str) -> Iterator[tuple[int, str]]:
+    mark = f"TASKYARD_BOT={marker}".encode()
+    for entry in Path("/proc").iterdir():
+        # Whoever has just ended, or is another user's, says nothing.
+        with suppress(OSError):
+            if entry.name.isdecimal() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if not is_gone(int(entry.name)):
+                    yield int(entry.name), command
