@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from taskyard.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from taskyard.cli.work import Botting, Serving
@@ -64,15 +64,17 @@ def _version() -> str:
 class Embedded:
     """The work of the commands, done in this process: whatever they cannot ask a server for."""
 
-    def plan(self, text: bytes, name: str) -> "EmbeddedPlan":
+    def plan(self, text: bytes, name: str, limits: "Mapping[str, int]") -> "EmbeddedPlan":
+        from taskyard.embedded.limits import lacking  # noqa: PLC0415
         from taskyard.engine import intake  # noqa: PLC0415
 
         value, of_text = _read(text, name)
         validation = intake.read(value, None, "taskyard")
-        _refuse(text, of_text, validation.faults)
+        of_graph = validation.faults if validation.graph is None else lacking(validation.graph, limits)
+        _refuse(text, of_text, of_graph)
         assert validation.graph is not None, "what is no graph is refused"
         assert isinstance(value, dict), "a graph is an object"
-        return EmbeddedPlan(value, tuple(validation.graph.tasks), validation.graph.name or name)
+        return EmbeddedPlan(value, limits, tuple(validation.graph.tasks), validation.graph.name or name)
 
     def check_up(self, database: str, repair: bool) -> "Checkup":
         import logging  # noqa: PLC0415
@@ -122,14 +124,16 @@ class EmbeddedPlan:
     """A graph that passed."""
 
     document: "dict[str, Any]"
+    limits: "Mapping[str, int]"
     labels: tuple[str, ...]
     name: str
 
     def run(self, jobs: int, watch: "Callable[[Progress], None]", logs: "Path | None") -> "Outcome":
-        from taskyard.embedded.opening import run_graph  # noqa: PLC0415
+        from taskyard.embedded.opening import Wish, run_graph  # noqa: PLC0415
 
         with _told():
-            return replace(run_graph(self.document, self.labels, jobs, watch, logs), name=self.name)
+            wish = Wish(self.document, self.limits, self.labels, jobs, logs)
+            return replace(run_graph(wish, watch), name=self.name)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":

@@ -16,6 +16,7 @@ from taskyard.wire.progress import GraphState
 
 #: More processes than any one machine runs well.
 JOBS_MAX: Final = 1_000
+LIMIT_MAX: Final = 1_000_000_000
 
 EXAMPLES: Final = """\
 Examples:
@@ -24,6 +25,7 @@ Examples:
     taskyard run --jobs 4 nightly.yaml    at most four tasks at a time
     taskyard run -o json nightly.yaml     the outcome, for a program
     taskyard run --logs out nightly.yaml  keep everything that tasks print
+    taskyard run --limit licence=2 g.yaml two tasks with a licence at a time
     generate-graph | taskyard run -       a graph from standard input
 """
 
@@ -55,6 +57,14 @@ def command(work: Work) -> Callable[..., int]:
                 help="A folder for everything that tasks print, a file for each attempt; made if it is not there."
             ),
         ] = None,
+        limit: Annotated[
+            list[str] | None,
+            Parameter(
+                negative="",
+                validator=_check_limits,
+                help="How much there is of something that tasks share, as name=total; as often as needed.",
+            ),
+        ] = None,
     ) -> int:
         """Run a graph of tasks to its end, on this machine.
 
@@ -62,7 +72,7 @@ def command(work: Work) -> Callable[..., int]:
         Progress is shown on stderr, the outcome on stdout.
         Ctrl-C asks what runs to end; a second one kills it.
         """
-        plan = _plan(work, file)
+        plan = _plan(work, file, limits_of(limit or []))
         if plan is None or not _made(logs):
             return Exit.USAGE
         return _run(plan, jobs or os.cpu_count() or 1, output, logs)
@@ -70,10 +80,25 @@ def command(work: Work) -> Callable[..., int]:
     return run
 
 
-def _plan(work: Work, file: str) -> Plan | None:
+def limits_of(written: list[str]) -> dict[str, int]:
+    """Read limits: `name=total`."""
+    found: dict[str, int] = {}
+    for one in written:
+        name, _, total = one.rpartition("=")
+        if not (name and total.isascii() and total.isdecimal() and int(total) <= LIMIT_MAX):
+            raise ValueError(f"{one!r} is no limit: it looks like licence=3.")
+        found[name] = int(total)
+    return found
+
+
+def _check_limits(_: object, written: list[str] | None) -> None:
+    limits_of(written or [])
+
+
+def _plan(work: Work, file: str, limits: dict[str, int]) -> Plan | None:
     name = documents.name_of(file)
     try:
-        return work.plan(documents.read(file), name)
+        return work.plan(documents.read(file), name, limits)
     except RefusedDocument as refused:
         reports.say_faults(name, refused.faults)
     except OSError as error:

@@ -4,13 +4,14 @@ One loop thinks: it tells what happened, heeds signals, and sees that the bot li
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from taskyard.core.words import GraphState
 from taskyard.embedded.companion import Companion
 from taskyard.embedded.feed import Feed
+from taskyard.embedded.opening import Wish
 from taskyard.embedded.places import placed
 from taskyard.embedded.wishes import Wishes
 from taskyard.embedded.yard import serving, wait_for_bot
@@ -31,7 +32,7 @@ class Refused(Exception):
     """The engine does not take the document; the plan should have said so."""
 
 
-def run(document: Mapping[str, Any], feed: Feed, bot: Companion, wishes: Wishes, watch: Watch) -> Outcome:
+def run(wish: Wish, bot: Companion, wishes: Wishes, watch: Watch) -> Outcome:
     """Run a graph to its end, with a bot that is on its way.
 
     Raise KeyboardInterrupt if somebody wants to end before anything was started.
@@ -39,13 +40,15 @@ def run(document: Mapping[str, Any], feed: Feed, bot: Companion, wishes: Wishes,
     with serving(bot) as engine:
         if not wait_for_bot(engine, bot, unless=wishes.any):
             raise KeyboardInterrupt
-        graph = _submit(engine, placed(document, Path.cwd()))
         engine.listeners.append(lambda _: wishes.news.set())
-        return _Run(engine, graph, feed, bot, wishes).to_its_end(watch)
+        graph = _submit(engine, wish)
+        return _Run(engine, graph, Feed(wish.labels, wish.logs), bot, wishes).to_its_end(watch)
 
 
-def _submit(engine: Engine, document: Mapping[str, Any]) -> int:
-    made = engine.submit(document, actor=ACTOR)
+def _submit(engine: Engine, wish: Wish) -> int:
+    for name, total in wish.limits.items():
+        engine.set_limit(name, total, actor=ACTOR)
+    made = engine.submit(placed(wish.document, Path.cwd()), actor=ACTOR)
     if isinstance(made, Refusal):
         raise Refused("; ".join([made.text, *(f"{fault.path}: {fault.message}" for fault in made.faults)]))
     return made.graph
