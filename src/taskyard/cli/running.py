@@ -12,7 +12,7 @@ from taskyard.cli import documents, reports, views
 from taskyard.cli.exits import Exit
 from taskyard.cli.work import Plan, Unserved, Work
 from taskyard.wire.faults import RefusedDocument
-from taskyard.wire.progress import GraphState
+from taskyard.wire.progress import GraphState, Outcome, Reason, State
 
 #: More processes than any one machine runs well.
 JOBS_MAX: Final = 1_000
@@ -29,7 +29,9 @@ Examples:
     generate-graph | taskyard run -       a graph from standard input
 """
 
-_EXITS = {GraphState.FINISHED: Exit.OK, GraphState.CANCELED: Exit.INTERRUPTED}
+#: Where a task is that keeps its graph from being finished, for a reason of its own.
+_BAD: Final = frozenset({State.FAILED, State.ERROR, State.WAITING})
+_EXITS: Final = {GraphState.FINISHED: Exit.OK, GraphState.CANCELED: Exit.INTERRUPTED}
 
 
 def command(work: Work) -> Callable[..., int]:
@@ -125,5 +127,12 @@ def _run(plan: Plan, jobs: int, output: str, logs: Path | None) -> Exit:
         reports.say_error(f"cannot go on: {refusal}")
         return Exit.ERROR
     give = reports.give_json if output == "json" else reports.give_summary
-    ended = _EXITS.get(outcome.state, Exit.FAILED)
+    ended = _exit_of(outcome)
     return ended if reports.delivered(lambda: give(outcome)) else ended or Exit.ERROR
+
+
+def _exit_of(outcome: Outcome) -> Exit:
+    if outcome.state in _EXITS:
+        return _EXITS[outcome.state]
+    ended_badly = [task for task in outcome.tasks.values() if task.state in _BAD]
+    return Exit.NO_BOT if ended_badly and all(task.reason is Reason.NO_BOT for task in ended_badly) else Exit.FAILED

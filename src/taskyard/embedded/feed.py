@@ -31,6 +31,7 @@ SIGNALED_BASE: Final = 128
 #: Worth telling though no attempt ended. That what never began was canceled is told by the summary.
 _TOLD: Final = (ENDED | {State.BLOCKED}) - {State.CANCELED}
 _BLOCKED: Final = frozenset({State.BLOCKED})
+_WAITING: Final = frozenset({State.WAITING})
 
 
 class Feed:
@@ -107,6 +108,8 @@ class Feed:
         if last is not None and last.state is record.state:
             return last
         label, reason = self._labels[record.id], Reason(record.reason) if record.reason else None
+        if record.state in _WAITING:
+            reason = Reason.NO_BOT  # or there would be no end to tell of
         by = () if record.state in ENDED else self._waits_for(txn, record.id)
         return Progress(label, record.state, record.life.attempt, reason, blocked_by=by)
 

@@ -13,6 +13,7 @@ from taskyard.embedded.companion import Companion
 from taskyard.embedded.feed import Feed
 from taskyard.embedded.opening import Wish
 from taskyard.embedded.places import placed
+from taskyard.embedded.stuck import is_stuck
 from taskyard.embedded.wishes import Wishes
 from taskyard.embedded.yard import serving, wait_for_bot
 from taskyard.engine.engine import Engine
@@ -25,6 +26,8 @@ Watch = Callable[[Progress], None]
 
 #: How often it is looked what happened; that the graph is settled is heard at once.
 LOOK_SECONDS: Final = 0.05
+#: When nothing has happened for so long, it is looked whether anything still can.
+STILL_SECONDS: Final = 0.5
 ACTOR: Final = "run"
 
 
@@ -62,10 +65,11 @@ class _Run:
         self._bot = bot
         self._wishes = wishes
         self._began = time.monotonic()
+        self._moved_at = self._began
         self._heeded = 0
 
     def to_its_end(self, watch: Watch) -> Outcome:
-        while not self._look(watch).settled:
+        while not self._look(watch).settled and not self._is_stuck():
             self._heed()
             if self._heeded < 2:
                 self._bot.check()
@@ -79,9 +83,19 @@ class _Run:
         with self._engine.store.read() as txn:
             seen, news = outline(txn, self._graph), self._feed.news(txn, self._graph)
         assert seen is not None, "it was submitted"
+        if news:
+            self._moved_at = time.monotonic()
         for progress in news:
             watch(progress)
         return seen
+
+    def _is_stuck(self) -> bool:
+        """Tell whether no bot that is here can go on; it is only asked when nothing has happened for a while."""
+        if time.monotonic() < self._moved_at + STILL_SECONDS:
+            return False
+        self._moved_at = time.monotonic()
+        with self._engine.store.read() as txn:
+            return is_stuck(txn, self._graph, self._bot.name)
 
     def _heed(self) -> None:
         """Start nothing more and have what runs ended; asked again, killed."""
@@ -95,5 +109,5 @@ class _Run:
     def _outcome(self, seen: Outline) -> Outcome:
         with self._engine.store.read() as txn:
             tasks = self._feed.outcome(txn, self._graph)
-        state = GraphState.CANCELED if self._heeded else seen.state
+        state = GraphState.CANCELED if self._heeded else seen.state if seen.settled else GraphState.BLOCKED
         return Outcome(seen.name, state, round((time.monotonic() - self._began) * 1000), tasks)
