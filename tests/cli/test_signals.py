@@ -79,6 +79,14 @@ def test_a_second_signal_kills_what_does_not_heed_the_first(tmp_path: Path) -> N
     until(lambda: is_gone(pid), "the end of the task")
 
 
+def test_a_run_that_is_killed_takes_what_it_ran_with_it(tmp_path: Path) -> None:
+    deaf = script("trap '' TERM; echo $$ > told; while :; do sleep 1000; done", cwd=".")
+    with started(deaf, tmp_path) as (program, pid):
+        program.kill()
+        program.wait(DEADLINE_SECONDS)
+        until(lambda: is_gone(pid), "the end of the task")
+
+
 def test_two_signals_at_once_are_one_wish(tmp_path: Path) -> None:
     slow = script("trap 'sleep 0.2; echo heard > proof; exit 0' TERM; echo $$ > told; sleep 1000 & wait", cwd=".")
     with started(slow, tmp_path) as (program, _):

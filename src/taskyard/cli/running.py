@@ -34,6 +34,31 @@ _BAD: Final = frozenset({State.FAILED, State.ERROR, State.WAITING})
 _EXITS: Final = {GraphState.FINISHED: Exit.OK, GraphState.CANCELED: Exit.INTERRUPTED}
 
 
+def limits_of(written: list[str]) -> dict[str, int]:
+    """Read limits: `name=total`."""
+    found: dict[str, int] = {}
+    for one in written:
+        name, _, total = one.rpartition("=")
+        if not (name and total.isascii() and total.isdecimal() and int(total) <= LIMIT_MAX):
+            raise ValueError(f"{one!r} is no limit: it looks like licence=3.")
+        found[name] = int(total)
+    return found
+
+
+def _check_limits(_: object, written: list[str] | None) -> None:
+    limits_of(written or [])
+
+
+Limits = Annotated[
+    list[str] | None,
+    Parameter(
+        negative="",
+        validator=_check_limits,
+        help="How much there is of something that tasks share, as name=total; as often as needed.",
+    ),
+]
+
+
 def command(work: Work) -> Callable[..., int]:
     """Make the command around the work it has done for it."""
 
@@ -59,14 +84,7 @@ def command(work: Work) -> Callable[..., int]:
                 help="A folder for everything that tasks print, a file for each attempt; made if it is not there."
             ),
         ] = None,
-        limit: Annotated[
-            list[str] | None,
-            Parameter(
-                negative="",
-                validator=_check_limits,
-                help="How much there is of something that tasks share, as name=total; as often as needed.",
-            ),
-        ] = None,
+        limit: Limits = None,
     ) -> int:
         """Run a graph of tasks to its end, on this machine.
 
@@ -80,21 +98,6 @@ def command(work: Work) -> Callable[..., int]:
         return _run(plan, jobs or os.cpu_count() or 1, output, logs)
 
     return run
-
-
-def limits_of(written: list[str]) -> dict[str, int]:
-    """Read limits: `name=total`."""
-    found: dict[str, int] = {}
-    for one in written:
-        name, _, total = one.rpartition("=")
-        if not (name and total.isascii() and total.isdecimal() and int(total) <= LIMIT_MAX):
-            raise ValueError(f"{one!r} is no limit: it looks like licence=3.")
-        found[name] = int(total)
-    return found
-
-
-def _check_limits(_: object, written: list[str] | None) -> None:
-    limits_of(written or [])
 
 
 def _plan(work: Work, file: str, limits: dict[str, int]) -> Plan | None:

@@ -88,7 +88,8 @@ class Companion:
         url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         # A token on a command line can be seen by everybody on the machine.
         env = os.environ | {"TASKYARD_URL": url, "TASKYARD_TOKEN": secret}
-        return children.start(arguments, env, self._log, read=False)
+        # Without this process there is no server to report to: the bot's runner ends at once what runs.
+        return children.start(arguments, env, self._log, read=False, orphaned=signal.SIGKILL)
 
     def _end_at_once(self) -> None:
         """Leave no bot behind, whatever went wrong; its runner ends what ran when it hangs up."""
