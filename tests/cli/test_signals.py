@@ -35,7 +35,8 @@ def started(task: dict[str, object], folder: Path, *options: str) -> Iterator[tu
     tasks = {"task": task, "after": script("true", "task"), "other": script("touch other", cwd=".")}
     (folder / "graph.json").write_text(graph(tasks))
     command = [str(PROGRAM), "run", "graph.json", "--jobs", "1", *options]
-    with subprocess.Popen(command, cwd=folder, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+    env = QUIET | {"TMPDIR": str(folder)}  # whoever is killed leaves its folder there
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         try:
             yield program, int(read_fifo(folder / "told", program))
         finally:
