@@ -21,7 +21,7 @@ from taskyard.core.words import Signal, State
 from taskyard.engine import bounds, loop, scrutiny
 from taskyard.server import auth, bodies, cursors, denials, problems, replies, serving, settings
 from taskyard.server import bots as bot_routes
-from taskyard.server.app import people_of
+from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
 from taskyard.views import attempts as attempt_views
 from taskyard.views import bots as bot_views

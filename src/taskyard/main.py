@@ -7,17 +7,16 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taskyard.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from taskyard.cli.work import Botting, Serving
     from taskyard.core.graph import Fault as GraphFault
-    from taskyard.core.graph import Graph
     from taskyard.engine.engine import Engine
     from taskyard.wire.checkup import Checkup
     from taskyard.wire.faults import Fault
@@ -46,7 +45,7 @@ def _call(arguments: list[str]) -> int:
     from taskyard.cli import app, reports  # noqa: PLC0415
 
     try:
-        code = app.call(app.build(Inline(), _version), arguments)
+        code = app.call(app.build(Embedded(), _version), arguments)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return code if reports.delivered(_nothing_more) else code or Exit.ERROR
@@ -62,19 +61,20 @@ def _version() -> str:
     return version("taskyard")
 
 
-class Inline:
+class Embedded:
     """The work of the commands, done in this process: whatever they cannot ask a server for."""
 
-    def plan(self, text: bytes, name: str) -> "InlinePlan":
-        from taskyard.core.graph import validate  # noqa: PLC0415
-        from taskyard.inline import refusals  # noqa: PLC0415
+    def plan(self, text: bytes, name: str, limits: "Mapping[str, int]") -> "EmbeddedPlan":
+        from taskyard.embedded.limits import lacking  # noqa: PLC0415
+        from taskyard.engine import intake  # noqa: PLC0415
 
         value, of_text = _read(text, name)
-        validation = validate(value)
-        of_graph = validation.faults if validation.graph is None else refusals(validation.graph)
+        validation = intake.read(value, None, "taskyard")
+        of_graph = validation.faults if validation.graph is None else lacking(validation.graph, limits)
         _refuse(text, of_text, of_graph)
-        assert validation.graph is not None
-        return InlinePlan(validation.graph, validation.graph.name or name)
+        assert validation.graph is not None, "what is no graph is refused"
+        assert isinstance(value, dict), "a graph is an object"
+        return EmbeddedPlan(value, limits, tuple(validation.graph.tasks), validation.graph.name or name)
 
     def check_up(self, database: str, repair: bool) -> "Checkup":
         import logging  # noqa: PLC0415
@@ -114,25 +114,26 @@ class Inline:
                     dimensions=wish.dimensions,
                     dimensions_file=wish.dimensions_file,
                     once=wish.once,
+                    inherit=wish.inherit,
                 )
             )
 
 
 @dataclass(frozen=True, slots=True)
-class InlinePlan:
+class EmbeddedPlan:
     """A graph that passed."""
 
-    graph: "Graph"
+    document: "dict[str, Any]"
+    limits: "Mapping[str, int]"
+    labels: tuple[str, ...]
     name: str
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(self.graph.tasks)
-
     def run(self, jobs: int, watch: "Callable[[Progress], None]", logs: "Path | None") -> "Outcome":
-        from taskyard.inline import run_graph  # noqa: PLC0415
+        from taskyard.embedded.opening import Wish, run_graph  # noqa: PLC0415
 
-        return replace(run_graph(self.graph, jobs, watch, logs), name=self.name)
+        with _told():
+            wish = Wish(self.document, self.limits, self.labels, jobs, logs)
+            return replace(run_graph(wish, watch), name=self.name)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
@@ -161,7 +162,7 @@ def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFau
 
 @contextmanager
 def _told() -> "Iterator[None]":
-    """Turn what keeps a server or a bot from starting into a line for whoever started it."""
+    """Turn what keeps a server or a bot from working into a line for whoever started it."""
     from taskyard.cli.work import Unserved  # noqa: PLC0415
 
     try:
@@ -172,12 +173,13 @@ def _told() -> "Iterator[None]":
 
 def _expected() -> tuple[type[Exception], ...]:
     """Name what says by itself what is wrong. It is asked only when something is."""
+    from taskyard.embedded.companion import Deserted  # noqa: PLC0415
     from taskyard.engine.troubles import Trouble  # noqa: PLC0415
     from taskyard.server.settings import Exposed  # noqa: PLC0415
     from taskyard.store.migration import TooNew, TooOld  # noqa: PLC0415
     from taskyard.store.sessions import Busy, Gone  # noqa: PLC0415
 
-    return (Trouble, TooNew, TooOld, Busy, Gone, Exposed, OSError)
+    return (Deserted, Trouble, TooNew, TooOld, Busy, Gone, Exposed, OSError)
 
 
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:

@@ -71,8 +71,8 @@ def test_the_completion_script_is_good_bash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
     [
-        ("['--version']", {"cyclopts", "rich", "yaml", "taskyard.core.graph", "taskyard.inline"}),
-        ("['run', '/nowhere']", {"rich", "yaml", "taskyard.core.graph", "taskyard.inline"}),
+        ("['--version']", {"cyclopts", "rich", "yaml", "taskyard.core.graph", "taskyard.embedded"}),
+        ("['run', '/nowhere']", {"rich", "yaml", "taskyard.core.graph", "taskyard.embedded"}),
     ],
 )
 def test_nothing_is_loaded_before_it_is_needed(arguments: str, heavy: set[str]) -> None:

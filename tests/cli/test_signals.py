@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.inline.run import ONE_WISH_SECONDS
+from taskyard.embedded.wishes import ONE_WISH_SECONDS
 from tests.cli.program import PROGRAM, QUIET, graph, script
 from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_fifo, read_until, until
 
@@ -35,7 +35,8 @@ def started(task: dict[str, object], folder: Path, *options: str) -> Iterator[tu
     tasks = {"task": task, "after": script("true", "task"), "other": script("touch other", cwd=".")}
     (folder / "graph.json").write_text(graph(tasks))
     command = [str(PROGRAM), "run", "graph.json", "--jobs", "1", *options]
-    with subprocess.Popen(command, cwd=folder, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+    env = QUIET | {"TMPDIR": str(folder)}  # whoever is killed leaves its folder there
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         try:
             yield program, int(read_fifo(folder / "told", program))
         finally:
@@ -77,6 +78,14 @@ def test_a_second_signal_kills_what_does_not_heed_the_first(tmp_path: Path) -> N
         program.communicate(timeout=DEADLINE_SECONDS)
     assert program.returncode == 130
     until(lambda: is_gone(pid), "the end of the task")
+
+
+def test_a_run_that_is_killed_takes_what_it_ran_with_it(tmp_path: Path) -> None:
+    deaf = script("trap '' TERM; echo $$ > told; while :; do sleep 1000; done", cwd=".")
+    with started(deaf, tmp_path) as (program, pid):
+        program.kill()
+        program.wait(DEADLINE_SECONDS)
+        until(lambda: is_gone(pid), "the end of the task")
 
 
 def test_two_signals_at_once_are_one_wish(tmp_path: Path) -> None:

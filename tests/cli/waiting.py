@@ -23,7 +23,7 @@ def is_gone(pid: int) -> bool:
     """Whether a process has ended; one that nobody has reaped yet has."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before it was looked at, or just then
         return True
     return state in "ZX"
 

@@ -14,7 +14,7 @@ from taskyard.cli.app import build
 from taskyard.cli.exits import Exit
 from taskyard.core import words
 from taskyard.core.graph import validate
-from taskyard.main import Inline
+from taskyard.main import Embedded
 from taskyard.wire.reading import read_document
 from tests.house.tree import DOCS, ROOT, files, name
 
@@ -119,7 +119,7 @@ def commands_of(app: App) -> list[str]:
 
 def test_every_command_option_and_exit_code_is_in_the_page_of_commands() -> None:
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
-    app = build(Inline(), lambda: "")
+    app = build(Embedded(), lambda: "")
     for command in commands_of(app):
         assert f"## `taskyard {command} " in page
         below = commands_of(app[command])

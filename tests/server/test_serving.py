@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from taskyard.engine.engine import Engine
 from taskyard.server import logs
-from taskyard.server.app import PARTS
 from taskyard.server.bootstrap import prepare, seal_of
 from taskyard.server.doors import Crowd
+from taskyard.server.people import PARTS
 from taskyard.server.serving import Server
 from taskyard.server.settings import Exposed, Settings, check_binding
 from tests.server.yard import SOON_S, Yard, graph, task

@@ -17,6 +17,7 @@ class BotConfig:
     dimensions: Mapping[str, list[str]] = field(default_factory=dict)  # given ones win over detected ones
     dimensions_file: Path | None = None  # lines of `key=value`; a change of it takes effect at once
     once: bool = False  # take one batch, and end when it is done
+    inherit: bool = False  # whether tasks have all of the bot's own environment, not only what programs need
 
     @property
     def marker(self) -> str:

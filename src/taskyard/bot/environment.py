@@ -1,6 +1,7 @@
 """The environment of what a bot starts: some of the bot's own, what the payload says, and who the attempt is.
 
-The bot's token is never in it, nor anything else that was not named here or by the payload.
+Unless whoever started the bot wants all of its environment passed on, nothing is in it that was not named here or by
+the payload. The bot's token never is, nor anything else of Taskyard's that is around the bot itself.
 """
 
 import os
@@ -20,9 +21,15 @@ PASSED_ON: Final = frozenset({
 })  # fmt: skip
 
 
-def passed_on(own: Mapping[str, str] | None = None) -> dict[str, str]:
+#: How the names begin of what Taskyard says to whatever it starts: the bot's token, and who the bot itself is.
+OURS: Final = "TASKYARD_"
+
+
+def passed_on(own: Mapping[str, str] | None = None, everything: bool = False) -> dict[str, str]:
     """Choose what everything that a bot starts has of the bot's own environment."""
     source = os.environ if own is None else own
+    if everything:
+        return {name: value for name, value in source.items() if not name.startswith(OURS)}
     return {name: value for name, value in source.items() if name in PASSED_ON or name.startswith("LC_")}
 
 
@@ -31,7 +38,7 @@ class Surroundings:
 
     def __init__(self, config: BotConfig) -> None:
         self._url = {"TASKYARD_URL": config.url}
-        self._passed_on = passed_on()
+        self._passed_on = passed_on(everything=config.inherit)
         self._marker = config.marker
 
     @property

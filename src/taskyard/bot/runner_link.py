@@ -28,7 +28,8 @@ class RunnerLink:
         with theirs:
             # In a session of its own: what a terminal sends to the agent is not for the runner.
             self._program = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-m", "taskyard.bot.runner", "--fd", str(theirs.fileno())],
+                # -P: a file in this folder with the name of a module is not that module.
+                [sys.executable, "-P", "-m", "taskyard.bot.runner", "--fd", str(theirs.fileno())],
                 env=env,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

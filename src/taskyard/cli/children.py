@@ -13,18 +13,29 @@ LOOK_SECONDS: Final = 0.05
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def start(arguments: Sequence[str], env: Mapping[str, str], log: Path, *, read: bool) -> subprocess.Popen[bytes]:
-    """Start this program again, with other arguments; what it says goes to a log, or with `read` its stdout to here."""
+def start(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    log: Path,
+    *,
+    read: bool,
+    orphaned: signal.Signals = signal.SIGTERM,
+) -> subprocess.Popen[bytes]:
+    """Start this program again, with other arguments; what it says goes to a log, or with `read` its stdout to here.
+
+    When the parent is gone, it gets the signal `orphaned`.
+    """
     with log.open("ab") as said:
         return subprocess.Popen(  # noqa: S603 - it is this program, and no shell
-            [sys.executable, "-m", "taskyard", *arguments],
+            # -P: a file in this folder with the name of a module is not that module.
+            [sys.executable, "-P", "-m", "taskyard", *arguments],
             env=dict(env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if read else said,
             stderr=said,
             # A Ctrl-C is for the parent, which ends its children in their order.
             start_new_session=True,
-            preexec_fn=_tie(),  # noqa: PLW1509 - the parent has one thread
+            preexec_fn=_tie(orphaned),  # noqa: PLW1509 - the parent has one thread
         )
 
 
@@ -45,11 +56,11 @@ def stop(children: Sequence[subprocess.Popen[bytes]], within_s: float, hurry: Ca
     return not late
 
 
-def _tie() -> Callable[[], None] | None:
+def _tie(by: signal.Signals) -> Callable[[], None] | None:
     """Make what ties a child's life to its parent's, where the system can do that."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes  # noqa: PLC0415 - only who has children needs it
 
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    return lambda: prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)

@@ -22,8 +22,15 @@ FRAMES_PER_SECOND = 8
 #: The rest is counted: the drawing must fit on a terminal of 24 lines.
 RUNNING_SHOWN_MAX = 12
 
-_STYLES = {State.SUCCESSFUL: "green", State.FAILED: "bold red", State.PENDING: "yellow", State.BLOCKED: "yellow"}
-_ENDED = {State.SUCCESSFUL, State.FAILED, State.BLOCKED, State.CANCELED}
+_STYLES = {
+    State.SUCCESSFUL: "green",
+    State.FAILED: "bold red",
+    State.ERROR: "bold red",
+    State.PENDING: "yellow",
+    State.BLOCKED: "yellow",
+}
+_FAILED = {State.FAILED, State.ERROR}
+_ENDED = {State.SUCCESSFUL, State.BLOCKED, State.CANCELED, State.SKIPPED, *_FAILED}
 _BEGINS = {State.RUNNING}
 _GOES_ON = {State.STOPPING}
 
@@ -33,7 +40,7 @@ class LiveView:
 
     def __init__(self, plan: Plan) -> None:
         self._name = text.harmless(plan.name)
-        self._total = len(plan.labels)
+        self._labels = set(plan.labels)  # and those that tasks add
         self._began = time.monotonic()
         self._running: dict[str, float] = {}
         self._ended: dict[str, State] = {}
@@ -55,6 +62,7 @@ class LiveView:
         self._live.stop()
 
     def show(self, progress: Progress) -> None:
+        self._labels.add(progress.label)
         if progress.state in _BEGINS:
             self._running[progress.label] = time.monotonic()
             return  # it is seen below the bar
@@ -81,11 +89,11 @@ class LiveView:
 
     def _bar(self, states: list[State]) -> RenderableType:
         row = Table.grid(padding=(0, 1))
-        failed = states.count(State.FAILED)
+        failed, total = sum(state in _FAILED for state in states), len(self._labels)
         row.add_row(
             Text(self._name, style="bold"),
-            ProgressBar(self._total, len(states), width=30, complete_style="red" if failed else "green"),
-            Text(f"{len(states)}/{self._total}"),
+            ProgressBar(total, len(states), width=30, complete_style="red" if failed else "green"),
+            Text(f"{len(states)}/{total}"),
             Text(text.seconds(_elapsed_ms(self._began)), style="dim"),
             Text(f"{failed} failed" if failed else "", style="bold red"),
         )

@@ -10,12 +10,13 @@ from cyclopts.validators import Number
 
 from taskyard.cli import documents, reports, views
 from taskyard.cli.exits import Exit
-from taskyard.cli.work import Plan, Work
+from taskyard.cli.work import Plan, Unserved, Work
 from taskyard.wire.faults import RefusedDocument
-from taskyard.wire.progress import GraphState
+from taskyard.wire.progress import GraphState, Outcome, Reason, State
 
 #: More processes than any one machine runs well.
 JOBS_MAX: Final = 1_000
+LIMIT_MAX: Final = 1_000_000_000
 
 EXAMPLES: Final = """\
 Examples:
@@ -24,10 +25,38 @@ Examples:
     taskyard run --jobs 4 nightly.yaml    at most four tasks at a time
     taskyard run -o json nightly.yaml     the outcome, for a program
     taskyard run --logs out nightly.yaml  keep everything that tasks print
+    taskyard run --limit licence=2 g.yaml two tasks with a licence at a time
     generate-graph | taskyard run -       a graph from standard input
 """
 
-_EXITS = {GraphState.FINISHED: Exit.OK, GraphState.CANCELED: Exit.INTERRUPTED}
+#: Where a task is that keeps its graph from being finished, for a reason of its own.
+_BAD: Final = frozenset({State.FAILED, State.ERROR, State.WAITING})
+_EXITS: Final = {GraphState.FINISHED: Exit.OK, GraphState.CANCELED: Exit.INTERRUPTED}
+
+
+def limits_of(written: list[str]) -> dict[str, int]:
+    """Read limits: `name=total`."""
+    found: dict[str, int] = {}
+    for one in written:
+        name, _, total = one.rpartition("=")
+        if not (name and total.isascii() and total.isdecimal() and int(total) <= LIMIT_MAX):
+            raise ValueError(f"{one!r} is no limit: it looks like licence=3.")
+        found[name] = int(total)
+    return found
+
+
+def _check_limits(_: object, written: list[str] | None) -> None:
+    limits_of(written or [])
+
+
+Limits = Annotated[
+    list[str] | None,
+    Parameter(
+        negative="",
+        validator=_check_limits,
+        help="How much there is of something that tasks share, as name=total; as often as needed.",
+    ),
+]
 
 
 def command(work: Work) -> Callable[..., int]:
@@ -55,6 +84,7 @@ def command(work: Work) -> Callable[..., int]:
                 help="A folder for everything that tasks print, a file for each attempt; made if it is not there."
             ),
         ] = None,
+        limit: Limits = None,
     ) -> int:
         """Run a graph of tasks to its end, on this machine.
 
@@ -62,7 +92,7 @@ def command(work: Work) -> Callable[..., int]:
         Progress is shown on stderr, the outcome on stdout.
         Ctrl-C asks what runs to end; a second one kills it.
         """
-        plan = _plan(work, file)
+        plan = _plan(work, file, limits_of(limit or []))
         if plan is None or not _made(logs):
             return Exit.USAGE
         return _run(plan, jobs or os.cpu_count() or 1, output, logs)
@@ -70,10 +100,10 @@ def command(work: Work) -> Callable[..., int]:
     return run
 
 
-def _plan(work: Work, file: str) -> Plan | None:
+def _plan(work: Work, file: str, limits: dict[str, int]) -> Plan | None:
     name = documents.name_of(file)
     try:
-        return work.plan(documents.read(file), name)
+        return work.plan(documents.read(file), name, limits)
     except RefusedDocument as refused:
         reports.say_faults(name, refused.faults)
     except OSError as error:
@@ -93,8 +123,19 @@ def _made(folder: Path | None) -> bool:
 
 
 def _run(plan: Plan, jobs: int, output: str, logs: Path | None) -> Exit:
-    with views.choose(plan, jobs) as view:
-        outcome = plan.run(jobs, view.show, logs)
+    try:
+        with views.choose(plan, jobs) as view:
+            outcome = plan.run(jobs, view.show, logs)
+    except Unserved as refusal:
+        reports.say_error(f"cannot go on: {refusal}")
+        return Exit.ERROR
     give = reports.give_json if output == "json" else reports.give_summary
-    ended = _EXITS.get(outcome.state, Exit.FAILED)
+    ended = _exit_of(outcome)
     return ended if reports.delivered(lambda: give(outcome)) else ended or Exit.ERROR
+
+
+def _exit_of(outcome: Outcome) -> Exit:
+    if outcome.state in _EXITS:
+        return _EXITS[outcome.state]
+    ended_badly = [task for task in outcome.tasks.values() if task.state in _BAD]
+    return Exit.NO_BOT if ended_badly and all(task.reason is Reason.NO_BOT for task in ended_badly) else Exit.FAILED

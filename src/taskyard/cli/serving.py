@@ -54,6 +54,20 @@ class Place:
 HERE_AND_NOW: Final = Place()
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a bot goes about it."""
+
+    once: Annotated[bool, Parameter(negative="", help="Run what is there to run, and end.")] = False
+    inherit_env: Annotated[
+        bool, Parameter(negative="", help="Give tasks all of this environment, not only what programs need.")
+    ] = False
+
+
+AS_USUAL: Final = Manner()
+
+
 def dimensions_of(written: list[str]) -> dict[str, list[str]]:
     """Read dimensions: `key=value`; a key that is given again has more than one value."""
     found: dict[str, list[str]] = {}
@@ -133,7 +147,7 @@ def bot_command(work: Work) -> Callable[..., int]:
         state: Annotated[
             Path | None, Parameter(help="A folder of its own, for what it must not forget over a restart.")
         ] = None,
-        once: Annotated[bool, Parameter(negative="", help="Run what is there to run, and end.")] = False,
+        manner: Manner = AS_USUAL,
         given: Given = NOTHING_GIVEN,
         server: Server = HERE,
     ) -> int:
@@ -141,9 +155,17 @@ def bot_command(work: Work) -> Callable[..., int]:
         named = name or socket.gethostname()
         folder = state or profile.yard_folder() / "bots" / named.replace("/", "_")
         target = profile.find(server.url, server.token)
-        count = slots or os.cpu_count() or 1
-        has = dimensions_of(given.dimension or [])
-        wish = Botting(target.url, target.token or "", named, count, folder, has, given.dimensions_file, once)
+        wish = Botting(
+            url=target.url,
+            token=target.token or "",
+            name=named,
+            slots=slots or os.cpu_count() or 1,
+            state=folder,
+            dimensions=dimensions_of(given.dimension or []),
+            dimensions_file=given.dimensions_file,
+            once=manner.once,
+            inherit=manner.inherit_env,
+        )
         try:
             return work.bot(wish)
         except Unserved as refusal:

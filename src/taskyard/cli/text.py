@@ -85,9 +85,20 @@ def _cut(line: str) -> str:
     return line if len(line) <= LINE_LENGTH_MAX else f"{line[:LINE_LENGTH_MAX]} ..."
 
 
+#: Ends that no exit code tells.
+_CAUSES = {
+    Reason.TIMED_OUT: "timed out",
+    Reason.SILENT: "printed nothing for too long",
+    Reason.BOT_LOST: "its bot was lost",
+    Reason.EXPIRED: "waited too long for a bot",
+    Reason.NO_BOT: "no bot here can run it",
+    Reason.DEADLINE: "its deadline is over",
+}
+
+
 def _cause(progress: Progress) -> str:
-    if progress.reason is Reason.TIMED_OUT:
-        return "timed out"
+    if progress.reason in _CAUSES:
+        return _CAUSES[progress.reason]
     if progress.reason is Reason.SIGNALED and progress.exit_code:
         return f"ended by signal {progress.exit_code - 128}"
     return f"exit code {progress.exit_code}" if progress.exit_code else ""

@@ -91,5 +91,6 @@ _TOLD: dict[State, Callable[[Progress], str]] = {
     State.RUNNING: _running,
     State.STOPPING: lambda _: "Ctrl-C again kills it",
     State.UNSCHEDULED: _blocked,
+    State.WAITING: lambda _: "no bot here can run it",
     State.PENDING: lambda progress: f"{text.ending(progress)}; again",
 }

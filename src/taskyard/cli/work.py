@@ -49,6 +49,7 @@ class Botting:
     dimensions: Mapping[str, list[str]]
     dimensions_file: Path | None
     once: bool
+    inherit: bool  # whether tasks have all of the bot's own environment
 
 
 class Unserved(Exception):
@@ -58,8 +59,11 @@ class Unserved(Exception):
 class Work(Protocol):
     """What the commands can have done for them."""
 
-    def plan(self, text: bytes, name: str) -> Plan:
-        """Read a document; raise `RefusedDocument` with every fault when it cannot be run."""
+    def plan(self, text: bytes, name: str, limits: Mapping[str, int]) -> Plan:
+        """Read a document; raise `RefusedDocument` with every fault when it cannot be run.
+
+        `limits` says how much there is of what its tasks share.
+        """
         ...
 
     def check_up(self, database: str, repair: bool) -> Checkup:

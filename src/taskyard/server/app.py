@@ -1,136 +1,70 @@
-"""The app: every route of people, behind the doors, with one answer to whatever goes wrong.
+"""The app: the routes of bots, and beside them those of people. It starts and stops nothing of the engine.
 
-It starts and stops nothing: whoever made the engine does.
+The routes of people cost most of a second to load. A server that is there for a single run has them made when the
+first person comes, and that is a task that asks for something: most never do.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from importlib.metadata import version
-from typing import Any, Final
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from taskyard.engine.engine import Engine
-from taskyard.engine.troubles import Trouble
-from taskyard.server import openapi
 from taskyard.server.bootstrap import seal_of
 from taskyard.server.desk import Desk
-from taskyard.server.doors import Crowd, Front, Watch
 from taskyard.server.lobby import Lobby
-from taskyard.server.logs import log
-from taskyard.server.problems import Refused, invalid, of_trouble, refused, response
-from taskyard.server.routes import access, fleet, graphs, health, output, requests, tasks
 from taskyard.server.settings import Settings
-from taskyard.wire import api
-
-_LOG = log("taskyard.server")
-#: Everything that has routes.
-PARTS: Final = (graphs, requests, tasks, output, fleet, access, health)
-
-
-class People(FastAPI):
-    """The routes of people, and their description."""
-
-    def openapi(self) -> dict[str, Any]:
-        """Describe every route; once, for they never change."""
-        if self.openapi_schema is None:
-            self.openapi_schema = openapi.described(self, self.version)
-        return self.openapi_schema
 
 
 class App:
     """The whole server, as ASGI. Its desk is what all parts of it share."""
 
-    def __init__(self, front: ASGIApp, desk: Desk) -> None:
-        self._front = front
+    def __init__(self, desk: Desk, people: ASGIApp) -> None:
         self.desk = desk
+        self._people = people
+        self._bots = Lobby(desk)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._front(scope, receive, send)
+        """Send bots to their own door and everybody else to the other."""
+        if scope["type"] == "http" and self._bots.serves(scope["path"]):
+            await self._bots(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await self._people(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        # Threads wait for the database most of the time, so there are more of them than processors.
+        threads = ThreadPoolExecutor(self.desk.settings.threads_max, "taskyard-people")
+        asyncio.get_running_loop().set_default_executor(threads)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+class Later:
+    """The routes of people, made by a thread when the first of them comes."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._made: asyncio.Future[ASGIApp] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._made is None:
+            self._made = asyncio.ensure_future(asyncio.to_thread(_people, self._desk))
+        # Whoever leaves while it is made does not end it for the others.
+        people = await asyncio.shield(self._made)
+        await people(scope, receive, send)
 
 
 def build(engine: Engine, settings: Settings) -> App:
     """Build the app around an engine that `bootstrap.prepare` has seen."""
     desk = Desk(engine, settings, seal_of(engine))
-    people = Watch(Crowd(people_of(desk), settings.in_flight_max), desk.meters)
-    return App(Front(people, Lobby(desk)), desk)
+    return App(desk, Later(desk) if settings.people_later else _people(desk))
 
 
-def people_of(desk: Desk | None) -> People:
-    """Make the routes of people; without a desk they can only be described."""
-    threads = Settings().threads_max if desk is None else desk.settings.threads_max
+def _people(desk: Desk) -> ASGIApp:
+    from taskyard.server.people import behind_doors  # noqa: PLC0415 - most of what a server costs to load
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # Threads wait for the database most of the time, so there are more of them than processors.
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(threads, "taskyard-people"))
-        yield
-
-    app = People(
-        version=version("taskyard"),
-        openapi_url="/api/v1/openapi.json",
-        docs_url=None,  # the pages that come with FastAPI ask strangers for their scripts
-        redoc_url=None,
-        redirect_slashes=False,
-        lifespan=lifespan,
-        generate_unique_id_function=lambda route: route.name,
-        exception_handlers=ANSWERS,
-    )
-    app.state.desk = desk
-    for part in PARTS:
-        app.include_router(part.routes)
-    return app
-
-
-# What is answered when something goes wrong.
-
-
-async def _refused(_: Request, fault: Exception) -> Response:
-    assert isinstance(fault, Refused)
-    return response(fault)
-
-
-async def _invalid(_: Request, fault: Exception) -> Response:
-    """Say everything that is wrong with parameters."""
-    assert isinstance(fault, RequestValidationError)
-    faults = [api.Fault(str(one["msg"]), ".".join(str(step) for step in one["loc"][1:])) for one in fault.errors()]
-    return response(invalid("the parameters are wrong", faults))
-
-
-async def _by_http(request: Request, fault: Exception) -> Response:
-    assert isinstance(fault, HTTPException)
-    codes = {404: ("not_found", "there is no such route"), 405: ("method_not_allowed", "this route has no such method")}
-    code, detail = codes.get(fault.status_code, ("refused", str(fault.detail)))
-    return response(refused(fault.status_code, code, f"{detail}: {request.method}", headers=fault.headers))
-
-
-async def _trouble(_: Request, fault: Exception) -> Response:
-    assert isinstance(fault, Trouble)
-    _LOG.warning("trouble", trouble=type(fault).__name__, text=str(fault))
-    return response(of_trouble(fault))
-
-
-async def _gone(_: Request, __: Exception) -> Response:
-    """Answer somebody who is not there any more."""
-    return Response(status_code=400)
-
-
-async def _bug(_: Request, __: Exception) -> Response:
-    return response(refused(500, "failed", "this is a bug of the server"))
-
-
-ANSWERS: dict[Any, Any] = {
-    Refused: _refused,
-    RequestValidationError: _invalid,
-    HTTPException: _by_http,
-    Trouble: _trouble,
-    ClientDisconnect: _gone,
-    Exception: _bug,
-}
+    return behind_doors(desk)

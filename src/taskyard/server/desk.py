@@ -2,10 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, TypeVar
-
-from fastapi import Depends
-from starlette.requests import Request
+from typing import TypeVar
 
 from taskyard.core import ids
 from taskyard.core.ids import Key
@@ -168,37 +165,8 @@ def done(answer: Answer | Refusal) -> Answer:
     return answer
 
 
-# What routes ask for.
-
-
-async def desk_of(request: Request) -> Desk:
-    """Give the desk of the app."""
-    desk: Desk = request.app.state.desk
-    return desk
-
-
-async def caller_of(request: Request, desk: Annotated[Desk, Depends(desk_of)]) -> Caller:
-    """Say who asks, or refuse."""
-    text = token_of(request)
-    found: Caller | Denial | None = desk.auth.caller(None) if text is None else desk.auth.remembered(text)
-    if found is None:
-        found = await asyncio.to_thread(desk.auth.caller, text)
-    if isinstance(found, Denial):
-        raise desk.deny(found, f"{request.method} {request.url.path}")
-    return found
-
-
-def token_of(request: Request) -> str | None:
-    """Read the token that a request shows."""
-    return bearer(request.headers.get("authorization", ""))
-
-
 def bearer(authorization: str) -> str | None:
     """Read the token out of what a request shows."""
     kind, _, text = authorization.partition(" ")
     text = text.strip()
     return text if text and kind.lower() == "bearer" else None
-
-
-TheDesk = Annotated[Desk, Depends(desk_of)]
-TheCaller = Annotated[Caller, Depends(caller_of)]

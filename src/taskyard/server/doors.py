@@ -1,6 +1,6 @@
 """The doors: no more people inside than there is room for, and every request is noted when it leaves.
 
-Plain ASGI, so that whoever waits still hears that a client has gone. Bots have a door of their own.
+Plain ASGI, so that whoever waits still hears that a client has gone.
 """
 
 import re
@@ -10,7 +10,6 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from taskyard.server.bots import BotRoutes
 from taskyard.server.logs import log
 from taskyard.server.meters import Meters
 from taskyard.server.problems import RETRY_CROWD_S, refused, response
@@ -22,20 +21,6 @@ NO_ROUTE: Final = "(none)"
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _LOG = log("taskyard.server")
-
-
-class Front:
-    """Sends bots to their own door and everybody else to the other."""
-
-    def __init__(self, people: ASGIApp, bots: BotRoutes) -> None:
-        self._people = people
-        self._bots = bots
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._bots.serves(scope["path"]):
-            await self._bots(scope, receive, send)
-        else:
-            await self._people(scope, receive, send)
 
 
 class Crowd:

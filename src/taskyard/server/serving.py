@@ -13,7 +13,6 @@ from typing import Final, Self
 import uvicorn
 
 from taskyard.engine.engine import Engine
-from taskyard.server import logs
 from taskyard.server.app import App, build
 from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding
 
@@ -63,6 +62,8 @@ class _Uvicorn(uvicorn.Server):
 
 def run(engine: Engine, settings: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the address. Returns when everybody was answered."""
+    from taskyard.server import logs  # noqa: PLC0415 - a server in a thread is no owner of logs, and does not pay
+
     check_binding(host, settings.authentication)
     logs.configure()
     listener = listen(host, port)
@@ -72,10 +73,18 @@ def run(engine: Engine, settings: Settings, host: str, port: int, ready: Callabl
 class Server:
     """A server in a thread."""
 
-    def __init__(self, engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 0) -> None:
-        check_binding(host, settings.authentication)
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listener: socket.socket | None = None,
+    ) -> None:
+        """Take a port, or the one of a `listener` that somebody has taken already."""
+        check_binding(host if listener is None else listener.getsockname()[0], settings.authentication)
         self.app = build(engine, settings)
-        self._listener = listen(host, port)
+        self._listener = listener or listen(host, port)
         self.url = url_of(self._listener)
         self.port: int = self._listener.getsockname()[1]
         self._started = Event()

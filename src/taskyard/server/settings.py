@@ -26,6 +26,7 @@ class Settings:
     in_flight_max: int = IN_FLIGHT_MAX
     followers_max: int = FOLLOWERS_MAX
     threads_max: int = THREADS_MAX
+    people_later: bool = False  # the routes of people are made when the first of them comes
 
 
 class Exposed(ValueError):

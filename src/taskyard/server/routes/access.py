@@ -12,7 +12,8 @@ from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.passage import Passage
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.server import bodies, cursors, tokens
-from taskyard.server.desk import Desk, TheCaller, TheDesk, missing
+from taskyard.server.asking import TheCaller, TheDesk
+from taskyard.server.desk import Desk, missing
 from taskyard.server.fields import Fields
 from taskyard.server.problems import unknown
 from taskyard.server.replies import ThePage, body, reply

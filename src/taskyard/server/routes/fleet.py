@@ -17,8 +17,9 @@ from taskyard.engine.passage import Passage
 from taskyard.lifecycle import diary
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.server import bodies, cursors
+from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, TheCaller, TheDesk, done
+from taskyard.server.desk import Desk, done
 from taskyard.server.fields import Fields
 from taskyard.server.problems import unknown, wrong
 from taskyard.server.replies import ThePage, body, reply

@@ -19,8 +19,9 @@ from taskyard.lifecycle.commands import Cancel, Rerun
 from taskyard.lifecycle.outcomes import Asked, Refusal
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server import bodies, cursors
+from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, TheCaller, TheDesk, done
+from taskyard.server.desk import Desk, done
 from taskyard.server.problems import of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
 from taskyard.server.scopes import ALL, CANCEL, READ, SUBMIT

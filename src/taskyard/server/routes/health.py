@@ -8,7 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from taskyard.engine.troubles import Unavailable
-from taskyard.server.desk import TheDesk
+from taskyard.server.asking import TheDesk
 from taskyard.server.problems import RETRY_OUTAGE_S, refused
 
 routes = APIRouter(tags=["health"])

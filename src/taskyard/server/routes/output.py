@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from taskyard.server import ranges
-from taskyard.server.desk import Desk, TheCaller, TheDesk
+from taskyard.server.asking import TheCaller, TheDesk
+from taskyard.server.desk import Desk
 from taskyard.server.problems import RETRY_CROWD_S, Refused, refused, unknown, wrong
 from taskyard.server.ranges import Span
 from taskyard.server.scopes import READ

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taskyard.server import bodies, single
-from taskyard.server.desk import TheCaller, TheDesk
+from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.problems import Refused
 from taskyard.server.replies import Key, body, own_key
 from taskyard.server.routes import graphs

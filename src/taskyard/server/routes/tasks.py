@@ -13,9 +13,10 @@ from taskyard.core.ids import text_of
 from taskyard.engine.bounds import RESULT_MAX
 from taskyard.lifecycle.commands import Cancel, Publish, Rerun
 from taskyard.server import bodies
+from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.auth import Denial
 from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, TheCaller, TheDesk, done, key_of
+from taskyard.server.desk import Desk, done, key_of
 from taskyard.server.fields import Fields
 from taskyard.server.problems import unknown
 from taskyard.server.replies import JSON, Key, body, own_key, reply

@@ -6,6 +6,10 @@ VALUES (:graph_id, :number, :subject_id, :at_ms, :facts);
 SELECT subject_id, number, graph_id, at_ms, facts FROM event
  WHERE subject_id = :subject_id AND number > :after ORDER BY number LIMIT :count;
 
+-- events_in(graph_id: int, after: int, count: int): what happened in a graph, in order.
+SELECT subject_id, number, graph_id, at_ms, facts FROM event
+ WHERE graph_id = :graph_id AND number > :after ORDER BY number LIMIT :count;
+
 -- untold(count: int): what nobody outside was told yet, in order per graph.
 SELECT e.subject_id, e.number, e.graph_id, e.at_ms, e.facts FROM graph g JOIN event e ON e.graph_id = g.id AND e.number > g.told
  WHERE g.events > g.told ORDER BY e.graph_id, e.number LIMIT :count;

@@ -79,6 +79,11 @@ class Events:
         found = self._session.rows("events_of", subject, after, count)
         return [event for row in found for event in event_rows(row) if event.number > after]
 
+    def within(self, graph: int, after: int, count: int) -> list[EventRow]:
+        """Read what happened in a graph beyond a number, in order: at least `count` events, if there are."""
+        found = self._session.rows("events_in", graph, after, count)
+        return [event for row in found for event in event_rows(row) if event.number > after]
+
     def outbox(self, count: int) -> list[EventRow]:
         """Read what nobody outside was told yet, in order per graph: at least `count` events, if there are."""
         return [event for row in self._session.rows("untold", count) for event in event_rows(row)]

@@ -1,0 +1,108 @@
+"""The bot of one run: a program of its own, and the folder and port that come and go with it.
+
+It is started before anything else is loaded, so that both sides get ready at the same time: whoever connects before
+there is a server waits at the port. It ends when this process does, however it does, and with it whatever it runs.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from taskyard.cli import children
+from taskyard.core.matching import DEFAULT_POOL
+from taskyard.core.words import Millis
+from taskyard.server import tokens
+from taskyard.store.verbs.access import TokenRow
+
+#: How many connections may wait for the server.
+BACKLOG: Final = 128
+#: How long the bot may take to end. Nothing runs any more, or it was told to end that at once.
+STOP_SECONDS_MAX: Final = 20.0
+#: How much of what a bot said is repeated when it ends by itself.
+LOG_BYTES_SHOWN: Final = 4_096
+
+
+class Deserted(Exception):
+    """The bot is gone and nobody told it to go; the text has what it said last."""
+
+
+class Companion:
+    """A bot, while it is open."""
+
+    folder: Path  # for everything of this run
+    listener: socket.socket  # where the server is expected
+    token: TokenRow  # what a server has to know of the bot's token
+
+    def __init__(self, jobs: int) -> None:
+        self.name = socket.gethostname()
+        self._jobs = jobs
+        self._left = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as made:
+            room = tempfile.TemporaryDirectory(prefix="taskyard-run-", ignore_cleanup_errors=True)
+            self.folder = Path(made.enter_context(room))
+            self.listener = made.enter_context(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
+            now = Millis(time.time_ns() // 1_000_000)
+            secret, self.token = tokens.made(tokens.Wish(tokens.BOT, "run", pool=DEFAULT_POOL), now)
+            self._bot = self._start(secret)
+            made.callback(self._end_at_once)
+            self._left = made.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._left.close()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the bot has ended."""
+        return self._bot.poll() is not None
+
+    def check(self) -> None:
+        """See that the bot lives."""
+        if self.is_gone:
+            raise Deserted(f"its bot has ended by itself: {self._last_words()}")
+
+    def kill(self) -> None:
+        """Have the bot end what runs without any grace, and itself."""
+        for number in (signal.SIGTERM, signal.SIGINT):  # two of one kind can arrive as one
+            if not self.is_gone:
+                self._bot.send_signal(number)
+
+    def stop(self) -> None:
+        """End the bot while there is a server to say goodbye to."""
+        children.stop([self._bot], STOP_SECONDS_MAX, lambda: False)
+
+    def _start(self, secret: str) -> subprocess.Popen[bytes]:
+        state = self.folder / "bot"
+        arguments = ["bot", "--name", self.name, "--slots", str(self._jobs), "--state", str(state), "--inherit-env"]
+        url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        # A token on a command line can be seen by everybody on the machine.
+        env = os.environ | {"TASKYARD_URL": url, "TASKYARD_TOKEN": secret}
+        # Without this process there is no server to report to: the bot's runner ends at once what runs.
+        return children.start(arguments, env, self._log, read=False, orphaned=signal.SIGKILL)
+
+    def _end_at_once(self) -> None:
+        """Leave no bot behind, whatever went wrong; its runner ends what ran when it hangs up."""
+        if not self.is_gone:
+            self._bot.kill()
+            self._bot.wait()
+
+    def _last_words(self) -> str:
+        with self._log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES_SHOWN))
+            said = log.read().decode(errors="replace").strip()
+        return said.rpartition("\n")[2] or "it said nothing"
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "bot.log"

@@ -1,0 +1,141 @@
+"""What is told of a graph while it runs: its events, as they come, put as progress that any view can draw.
+
+It reads events and not states, so that nothing is missed between two looks, and a look costs what happened since the
+last one. It changes nothing.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from taskyard.core.graph.gate import EdgeState, known
+from taskyard.core.machine import ENDED, LEASED
+from taskyard.core.words import Reason, State
+from taskyard.embedded import printed
+from taskyard.embedded.logs import Logs
+from taskyard.store.records import TaskRecord
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.keeping import EventRow
+from taskyard.views.attempts import attempts
+from taskyard.wire.api import AttemptView
+from taskyard.wire.progress import Progress
+
+#: How much is read at once.
+EVENTS_MAX: Final = 500
+TASKS_MAX: Final = 500
+#: How many prerequisites of a task are named.
+NAMED_MAX: Final = 100
+#: What a shell answers for a process that a signal ended, less the signal's number.
+SIGNALED_BASE: Final = 128
+
+#: Worth telling though no attempt ended. That what never began was canceled is told by the summary.
+_TOLD: Final = (ENDED | {State.BLOCKED}) - {State.CANCELED}
+_BLOCKED: Final = frozenset({State.BLOCKED})
+_WAITING: Final = frozenset({State.WAITING})
+
+
+class Feed:
+    """Tells everything that happens in one graph, once."""
+
+    def __init__(self, labels: tuple[str, ...], logs: Path | None) -> None:
+        """Take the labels in their order, and the folder for logs if there is one."""
+        self._place = {label: place for place, label in enumerate(labels)}
+        self._logs = Logs(logs, {label: place + 1 for label, place in self._place.items()})
+        self._labels: dict[int, str] = {}
+        self._last: dict[int, Progress] = {}
+        self._read_up_to = 0
+
+    def news(self, txn: Txn, graph: int) -> list[Progress]:
+        """Tell what happened since the last time."""
+        told = []
+        while page := txn.events.within(graph, self._read_up_to, EVENTS_MAX):
+            self._read_up_to = page[-1].number
+            self._learn_labels(txn, {event.subject for event in page} - {graph})
+            told += [one for event in page if event.subject != graph for one in self._progress(txn, event)]
+        self._logs.write(txn)
+        return told
+
+    def outcome(self, txn: Txn, graph: int) -> dict[str, Progress]:
+        """Tell the last that is known of each task, those of the document first and in its order."""
+        found = {self._labels[record.id]: self._standing(txn, record) for record in self._records(txn, graph)}
+        return {label: found[label] for label in sorted(found, key=lambda one: self._place.get(one, len(found)))}
+
+    def _records(self, txn: Txn, graph: int) -> Iterator[TaskRecord]:
+        after = -1
+        while ids := txn.reading.tasks(graph, after, "", TASKS_MAX):
+            self._learn_labels(txn, set(ids))
+            yield from txn.tasks.look(ids)
+            after = ids[-1]
+
+    def _learn_labels(self, txn: Txn, tasks: set[int]) -> None:
+        """Find the labels of tasks; a task that runs may have added others."""
+        new = tasks - self._labels.keys()
+        self._labels |= {id: label for id, (label, _) in txn.tasks.definitions(list(new)).items()}
+
+    def _progress(self, txn: Txn, event: EventRow) -> Iterator[Progress]:
+        """Tell of one event, if it is worth telling."""
+        label, target = self._labels[event.subject], State(event.target)
+        if target in LEASED:
+            attempt = event.attempt or self._last[event.subject].attempt
+            self._logs.begin(event.subject, label, attempt)
+            yield self._keep(event.subject, Progress(label, target, attempt))
+        elif event.source is not None and State(event.source) in LEASED:
+            yield self._keep(event.subject, self._end_of(txn, event, label, target))
+        elif target in _TOLD:
+            by = self._waits_for(txn, event.subject, EdgeState.BROKEN) if target in _BLOCKED else ()
+            reason = None if event.reason is None else Reason(event.reason)
+            yield self._keep(event.subject, Progress(label, target, reason=reason, blocked_by=by))
+
+    def _end_of(self, txn: Txn, event: EventRow, label: str, target: State) -> Progress:
+        """Tell how an attempt ended."""
+        number = event.attempt or self._last[event.subject].attempt
+        about_log = self._logs.end(txn, event.subject, number)
+        ended = next((one for one in attempts(txn, event.subject) if one.number == number), None)
+        reason = _reason(event, ended)
+        # Of a good end nobody asks for the output again, and kept for every task it would be much.
+        tail = "" if reason is Reason.DONE else printed.tail(txn, event.subject, number) + about_log
+        if ended is None:
+            return Progress(label, target, number, reason, tail=tail)
+        return Progress(label, target, number, reason, _exit_code(ended), _elapsed_ms(ended), tail)
+
+    def _keep(self, task: int, progress: Progress) -> Progress:
+        self._last[task] = progress
+        return progress
+
+    def _standing(self, txn: Txn, record: TaskRecord) -> Progress:
+        """Tell where a task is: as it was told last, unless it has moved since without a word."""
+        last = self._last.get(record.id)
+        if last is not None and last.state is record.state:
+            return last
+        label, reason = self._labels[record.id], Reason(record.reason) if record.reason else None
+        if record.state in _WAITING:
+            reason = Reason.NO_BOT  # or there would be no end to tell of
+        by = () if record.state in ENDED else self._waits_for(txn, record.id)
+        return Progress(label, record.state, record.life.attempt, reason, blocked_by=by)
+
+    def _waits_for(self, txn: Txn, task: int, *states: EdgeState) -> tuple[str, ...]:
+        """Name the prerequisites that are not met, or those in the given states."""
+        wanted = states or (EdgeState.AWAITED, EdgeState.BROKEN, EdgeState.IMPOSSIBLE)
+        edges = txn.edges.page_into(task, -1, NAMED_MAX)
+        unmet = [edge.prerequisite for edge in edges if known(edge.on, edge.state) in wanted]
+        self._learn_labels(txn, set(unmet))
+        return tuple(sorted(dict.fromkeys(self._labels[one] for one in unmet)))
+
+
+def _reason(event: EventRow, ended: AttemptView | None) -> Reason | None:
+    """Say why an attempt ended: as its bot told it, unless a person wanted its end."""
+    asked = event.reason == Reason.ASKED
+    told = event.reason if asked or ended is None or ended.reason is None else ended.reason
+    return None if told is None else Reason(told)
+
+
+def _exit_code(ended: AttemptView) -> int | None:
+    """Give an exit code as a shell does, also of what a signal ended."""
+    code = ended.exit_code
+    return SIGNALED_BASE - code if code is not None and code < 0 else code
+
+
+def _elapsed_ms(ended: AttemptView) -> int | None:
+    if ended.stats is not None and ended.stats.ran_ms is not None:
+        return ended.stats.ran_ms
+    return None if ended.ended_ms is None else max(0, ended.ended_ms - ended.claimed_ms)

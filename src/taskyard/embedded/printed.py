@@ -1,0 +1,24 @@
+"""What an attempt printed, as the store has it: all of it in pieces, or the last of it as text. Nothing here writes."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from taskyard.store.txn import Txn
+from taskyard.views import attempts
+
+#: Some screens full: enough to see why a task failed, little enough to keep for every task.
+TAIL_BYTES_MAX: Final = 64 * 1024
+
+
+def pieces(txn: Txn, task: int, attempt: int, start: int = 0) -> Iterator[bytes]:
+    """Give output from `start` on, as far as it is there."""
+    size = attempts.size(txn, task, attempt)
+    while start < size and (piece := attempts.piece(txn, task, attempt, start, size)):
+        yield piece
+        start += len(piece)
+
+
+def tail(txn: Txn, task: int, attempt: int) -> str:
+    """Give the last of what an attempt printed."""
+    start = max(0, attempts.size(txn, task, attempt) - TAIL_BYTES_MAX)
+    return b"".join(pieces(txn, task, attempt, start)).decode(errors="replace")

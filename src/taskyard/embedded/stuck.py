@@ -1,0 +1,41 @@
+"""Whether all that is left of a run waits for a bot that will never come: it has one, and never gets another.
+
+What still moves by itself in less than the longest time is waited for: a slice that gives way, a deadline.
+"""
+
+from typing import Final
+
+from taskyard.core.graph.limits import EXPIRES_MS
+from taskyard.core.machine import ENDED
+from taskyard.core.matching import Dimensions, combinations, matches
+from taskyard.core.words import State
+from taskyard.lifecycle.definitions import decoded
+from taskyard.store.records import TaskRecord
+from taskyard.store.txn import Txn
+
+#: More tasks than this that wait are looked at when there are fewer of them.
+LOOKED_MAX: Final = 500
+#: Where a task rests unless others move, and where it waits for a bot.
+_RESTS: Final = frozenset(state.text for state in ENDED | {State.UNSCHEDULED, State.BLOCKED})
+_WAITING: Final = frozenset({State.WAITING.text})
+
+
+def is_stuck(txn: Txn, graph: int, bot: str) -> bool:
+    """Tell whether nothing in a graph can move with this bot alone."""
+    left = {state for state, count in txn.reading.counts(graph).items() if count} - _RESTS
+    found = txn.bots.look([bot])
+    if left != _WAITING or bot not in found:
+        return False
+    ids = txn.reading.tasks(graph, -1, State.WAITING.text, LOOKED_MAX + 1)
+    return len(ids) <= LOOKED_MAX and all(
+        _is_beyond(txn, task, found[bot].facts.dimensions) for task in txn.tasks.look(ids)
+    )
+
+
+def _is_beyond(txn: Txn, task: TaskRecord, has: Dimensions) -> bool:
+    """Tell whether a task is for others, and stays so."""
+    rules, place = task.rules, task.life.slice_index
+    if rules.deadline_ms is not None or rules.slices[place].expires_ms < EXPIRES_MS or place + 1 < len(rules.slices):
+        return False
+    wanted = decoded(txn.tasks.definitions([task.id])[task.id][1]).slices[place].dimensions
+    return not any(matches(one, has) for one in combinations(wanted))

@@ -1,0 +1,103 @@
+"""The routes of people, put together, with one answer to whatever goes wrong. Bots have others."""
+
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from taskyard.engine.troubles import Trouble
+from taskyard.server import openapi
+from taskyard.server.desk import Desk
+from taskyard.server.doors import Crowd, Watch
+from taskyard.server.logs import log
+from taskyard.server.problems import Refused, invalid, of_trouble, refused, response
+from taskyard.server.routes import access, fleet, graphs, health, output, requests, tasks
+from taskyard.wire import api
+
+_LOG = log("taskyard.server")
+#: Everything that has routes.
+PARTS: Final = (graphs, requests, tasks, output, fleet, access, health)
+
+
+class People(FastAPI):
+    """The routes of people, and their description."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Describe every route; once, for they never change."""
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.described(self, self.version)
+        return self.openapi_schema
+
+
+def behind_doors(desk: Desk) -> ASGIApp:
+    """Make the routes of people, with room for so many of them, and with every request noted."""
+    return Watch(Crowd(people_of(desk), desk.settings.in_flight_max), desk.meters)
+
+
+def people_of(desk: Desk | None) -> People:
+    """Make the routes of people; without a desk they can only be described."""
+    app = People(
+        version=version("taskyard"),
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # the pages that come with FastAPI ask strangers for their scripts
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+        exception_handlers=ANSWERS,
+    )
+    app.state.desk = desk
+    for part in PARTS:
+        app.include_router(part.routes)
+    return app
+
+
+# What is answered when something goes wrong.
+
+
+async def _refused(_: Request, fault: Exception) -> Response:
+    assert isinstance(fault, Refused)
+    return response(fault)
+
+
+async def _invalid(_: Request, fault: Exception) -> Response:
+    """Say everything that is wrong with parameters."""
+    assert isinstance(fault, RequestValidationError)
+    faults = [api.Fault(str(one["msg"]), ".".join(str(step) for step in one["loc"][1:])) for one in fault.errors()]
+    return response(invalid("the parameters are wrong", faults))
+
+
+async def _by_http(request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, HTTPException)
+    codes = {404: ("not_found", "there is no such route"), 405: ("method_not_allowed", "this route has no such method")}
+    code, detail = codes.get(fault.status_code, ("refused", str(fault.detail)))
+    return response(refused(fault.status_code, code, f"{detail}: {request.method}", headers=fault.headers))
+
+
+async def _trouble(_: Request, fault: Exception) -> Response:
+    assert isinstance(fault, Trouble)
+    _LOG.warning("trouble", trouble=type(fault).__name__, text=str(fault))
+    return response(of_trouble(fault))
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    """Answer somebody who is not there any more."""
+    return Response(status_code=400)
+
+
+async def _bug(_: Request, __: Exception) -> Response:
+    return response(refused(500, "failed", "this is a bug of the server"))
+
+
+ANSWERS: dict[Any, Any] = {
+    Refused: _refused,
+    RequestValidationError: _invalid,
+    HTTPException: _by_http,
+    Trouble: _trouble,
+    ClientDisconnect: _gone,
+    Exception: _bug,
+}

@@ -1,0 +1,387 @@
+BEGIN TRANSACTION;
+CREATE TABLE alembic_version (
+	version_num VARCHAR(32) NOT NULL,
+	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+);
+INSERT INTO "alembic_version" VALUES('0001');
+CREATE TABLE answer (
+	"key" TEXT NOT NULL,
+	digest TEXT NOT NULL,
+	answer TEXT NOT NULL,
+	at_ms INTEGER,
+	CONSTRAINT answer_pk PRIMARY KEY ("key")
+);
+CREATE TABLE attempt (
+	task_id INTEGER NOT NULL,
+	number INTEGER NOT NULL,
+	bot_id TEXT NOT NULL,
+	session TEXT NOT NULL,
+	poll_id TEXT NOT NULL,
+	fence INTEGER DEFAULT 0 NOT NULL,
+	round INTEGER DEFAULT 0 NOT NULL,
+	slice_index INTEGER DEFAULT 0 NOT NULL,
+	claimed_ms INTEGER NOT NULL,
+	ended_ms INTEGER,
+	signal TEXT,
+	reason TEXT,
+	exit_code INTEGER,
+	CONSTRAINT attempt_pk PRIMARY KEY (task_id, number)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE attempt_stats (
+	task_id INTEGER NOT NULL,
+	attempt INTEGER NOT NULL,
+	prepared_ms INTEGER,
+	ran_ms INTEGER,
+	uploaded_ms INTEGER,
+	cpu_s FLOAT,
+	memory_bytes INTEGER,
+	read_bytes INTEGER,
+	written_bytes INTEGER,
+	truncated INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT attempt_stats_pk PRIMARY KEY (task_id, attempt)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE audit (
+	id INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	actor TEXT NOT NULL,
+	action TEXT NOT NULL,
+	subject_id INTEGER NOT NULL,
+	note TEXT NOT NULL,
+	CONSTRAINT audit_pk PRIMARY KEY (id)
+);
+CREATE TABLE bot (
+	id TEXT NOT NULL,
+	session TEXT NOT NULL,
+	replaced TEXT NOT NULL,
+	polls TEXT NOT NULL,
+	slots INTEGER DEFAULT 1 NOT NULL,
+	first_seen_ms INTEGER NOT NULL,
+	last_seen_ms INTEGER NOT NULL,
+	quarantined TEXT,
+	maintenance TEXT,
+	draining INTEGER DEFAULT 0 NOT NULL,
+	terminated INTEGER DEFAULT 0 NOT NULL,
+	missing INTEGER DEFAULT 0 NOT NULL,
+	version INTEGER DEFAULT 0 NOT NULL,
+	events INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT bot_pk PRIMARY KEY (id)
+);
+CREATE TABLE bot_dimensions (
+	bot_id TEXT NOT NULL,
+	dimensions TEXT NOT NULL,
+	CONSTRAINT bot_dimensions_pk PRIMARY KEY (bot_id),
+	CONSTRAINT bot_dimensions_bot_id_fk FOREIGN KEY(bot_id) REFERENCES bot (id)
+);
+CREATE TABLE bot_event (
+	bot_id TEXT NOT NULL,
+	id TEXT NOT NULL,
+	at_ms INTEGER NOT NULL,
+	kind TEXT NOT NULL,
+	task_id INTEGER,
+	attempt INTEGER,
+	note TEXT NOT NULL,
+	CONSTRAINT bot_event_pk PRIMARY KEY (bot_id, id),
+	CONSTRAINT bot_event_bot_id_fk FOREIGN KEY(bot_id) REFERENCES bot (id)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE bot_queue (
+	bot_id TEXT NOT NULL,
+	queue_id INTEGER NOT NULL,
+	CONSTRAINT bot_queue_pk PRIMARY KEY (bot_id, queue_id),
+	CONSTRAINT bot_queue_bot_id_fk FOREIGN KEY(bot_id) REFERENCES bot (id),
+	CONSTRAINT bot_queue_queue_id_fk FOREIGN KEY(queue_id) REFERENCES queue (id)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE bot_settings (
+	bot_id TEXT NOT NULL,
+	quarantined TEXT,
+	maintenance TEXT,
+	draining INTEGER DEFAULT 0 NOT NULL,
+	terminated INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT bot_settings_pk PRIMARY KEY (bot_id),
+	CONSTRAINT bot_settings_bot_id_fk FOREIGN KEY(bot_id) REFERENCES bot (id)
+);
+CREATE TABLE dimension_aggregation (
+	id TEXT NOT NULL,
+	dimensions TEXT NOT NULL,
+	CONSTRAINT dimension_aggregation_pk PRIMARY KEY (id)
+);
+CREATE TABLE edge (
+	prerequisite_id INTEGER NOT NULL,
+	dependent_id INTEGER NOT NULL,
+	on_end TEXT NOT NULL,
+	ran_for INTEGER,
+	CONSTRAINT edge_pk PRIMARY KEY (prerequisite_id, dependent_id, on_end),
+	CONSTRAINT edge_prerequisite_id_fk FOREIGN KEY(prerequisite_id) REFERENCES task (id),
+	CONSTRAINT edge_dependent_id_fk FOREIGN KEY(dependent_id) REFERENCES task (id)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE event (
+	graph_id INTEGER NOT NULL,
+	number INTEGER NOT NULL,
+	subject_id INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	facts TEXT NOT NULL,
+	CONSTRAINT event_pk PRIMARY KEY (graph_id, number)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE graph (
+	id INTEGER NOT NULL,
+	state TEXT NOT NULL,
+	active INTEGER DEFAULT 0 NOT NULL,
+	behind INTEGER DEFAULT 0 NOT NULL,
+	unhandled INTEGER DEFAULT 0 NOT NULL,
+	events INTEGER DEFAULT 0 NOT NULL,
+	told INTEGER DEFAULT 0 NOT NULL,
+	extensions INTEGER DEFAULT 0 NOT NULL,
+	created_ms INTEGER NOT NULL,
+	moved_ms INTEGER NOT NULL,
+	canceled_ms INTEGER,
+	loader TEXT,
+	CONSTRAINT graph_pk PRIMARY KEY (id),
+	CONSTRAINT graph_state_is_known CHECK (state IN ('blocked', 'canceled', 'finished', 'running')),
+	CONSTRAINT graph_active_is_not_negative CHECK (active >= 0),
+	CONSTRAINT graph_behind_is_not_negative CHECK (behind >= 0),
+	CONSTRAINT graph_unhandled_is_not_negative CHECK (unhandled >= 0)
+);
+CREATE TABLE graph_definition (
+	id INTEGER NOT NULL,
+	scheduler_id TEXT NOT NULL,
+	name TEXT NOT NULL,
+	routing TEXT NOT NULL,
+	description TEXT NOT NULL,
+	tags TEXT NOT NULL,
+	digest TEXT NOT NULL,
+	CONSTRAINT graph_definition_pk PRIMARY KEY (id),
+	CONSTRAINT graph_definition_id_fk FOREIGN KEY(id) REFERENCES graph (id)
+);
+CREATE TABLE graph_pool (
+	graph_id INTEGER NOT NULL,
+	pool TEXT NOT NULL,
+	CONSTRAINT graph_pool_pk PRIMARY KEY (graph_id, pool),
+	CONSTRAINT graph_pool_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE greedy_key (
+	"key" TEXT NOT NULL,
+	CONSTRAINT greedy_key_pk PRIMARY KEY ("key")
+);
+CREATE TABLE hold (
+	task_id INTEGER NOT NULL,
+	reason TEXT NOT NULL,
+	name TEXT,
+	by_id INTEGER,
+	since_ms INTEGER,
+	CONSTRAINT hold_pk PRIMARY KEY (task_id),
+	CONSTRAINT hold_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+);
+CREATE TABLE named_limit (
+	name TEXT NOT NULL,
+	total INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT named_limit_pk PRIMARY KEY (name)
+);
+CREATE TABLE note (
+	id INTEGER NOT NULL,
+	kind TEXT NOT NULL,
+	graph_id INTEGER NOT NULL,
+	task_id INTEGER,
+	source TEXT,
+	target TEXT,
+	cursor INTEGER DEFAULT 0 NOT NULL,
+	tasks TEXT NOT NULL,
+	actor TEXT NOT NULL,
+	CONSTRAINT note_pk PRIMARY KEY (id),
+	CONSTRAINT note_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
+);
+CREATE TABLE output_chunk (
+	task_id INTEGER NOT NULL,
+	attempt INTEGER NOT NULL,
+	number INTEGER NOT NULL,
+	start INTEGER DEFAULT 0 NOT NULL,
+	body BLOB NOT NULL,
+	CONSTRAINT output_chunk_pk PRIMARY KEY (task_id, attempt, number)
+);
+CREATE TABLE pass_lock (
+	id INTEGER NOT NULL,
+	epoch INTEGER DEFAULT 0 NOT NULL,
+	holder TEXT,
+	until_ms INTEGER,
+	CONSTRAINT pass_lock_pk PRIMARY KEY (id)
+);
+INSERT INTO "pass_lock" VALUES(1,0,NULL,NULL);
+CREATE TABLE pool (
+	name TEXT NOT NULL,
+	capacity INTEGER,
+	from_bots INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT pool_pk PRIMARY KEY (name)
+);
+CREATE TABLE progress (
+	task_id INTEGER NOT NULL,
+	attempt INTEGER NOT NULL,
+	at_ms INTEGER NOT NULL,
+	body TEXT,
+	checkpoint BLOB,
+	CONSTRAINT progress_pk PRIMARY KEY (task_id, attempt)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE queue (
+	id INTEGER NOT NULL,
+	number INTEGER NOT NULL,
+	hash INTEGER NOT NULL,
+	root TEXT NOT NULL,
+	pool TEXT NOT NULL,
+	dimensions TEXT NOT NULL,
+	CONSTRAINT queue_pk PRIMARY KEY (id),
+	CONSTRAINT queue_number_key UNIQUE (number),
+	CONSTRAINT queue_dimensions_key UNIQUE (dimensions)
+);
+INSERT INTO "queue" VALUES(0,0,0,'server','','');
+CREATE TABLE result (
+	task_id INTEGER NOT NULL,
+	attempt INTEGER NOT NULL,
+	body TEXT NOT NULL,
+	CONSTRAINT result_pk PRIMARY KEY (task_id, attempt)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE seal (
+	id INTEGER NOT NULL,
+	body BLOB NOT NULL,
+	CONSTRAINT seal_pk PRIMARY KEY (id)
+);
+CREATE TABLE service (
+	id INTEGER NOT NULL,
+	since_ms INTEGER NOT NULL,
+	seen_ms INTEGER NOT NULL,
+	queues INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT service_pk PRIMARY KEY (id)
+);
+INSERT INTO "service" VALUES(1,0,0,0);
+CREATE TABLE stir (
+	id INTEGER NOT NULL,
+	task_id INTEGER,
+	CONSTRAINT stir_pk PRIMARY KEY (id)
+);
+CREATE TABLE task (
+	id INTEGER NOT NULL,
+	graph_id INTEGER NOT NULL,
+	was TEXT,
+	state TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	moved_ms INTEGER NOT NULL,
+	attempt INTEGER DEFAULT 0 NOT NULL,
+	began_after INTEGER DEFAULT 0 NOT NULL,
+	ended TEXT,
+	round INTEGER DEFAULT 1 NOT NULL,
+	reruns_used INTEGER DEFAULT 0 NOT NULL,
+	retries_used INTEGER DEFAULT 0 NOT NULL,
+	slice_index INTEGER DEFAULT 0 NOT NULL,
+	waits_since_ms INTEGER,
+	not_before_ms INTEGER,
+	rules TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	priority INTEGER DEFAULT 0 NOT NULL,
+	created_ms INTEGER NOT NULL,
+	weight INTEGER DEFAULT 0 NOT NULL,
+	join_rule TEXT NOT NULL,
+	on_impossible TEXT NOT NULL,
+	handles INTEGER DEFAULT 0 NOT NULL,
+	excludes INTEGER DEFAULT 0 NOT NULL,
+	awaited INTEGER DEFAULT 0 NOT NULL,
+	met INTEGER DEFAULT 0 NOT NULL,
+	broken INTEGER DEFAULT 0 NOT NULL,
+	impossible INTEGER DEFAULT 0 NOT NULL,
+	handlers_ran INTEGER DEFAULT 0 NOT NULL,
+	handlers_hoped INTEGER DEFAULT 0 NOT NULL,
+	hidden INTEGER DEFAULT 0 NOT NULL,
+	telling INTEGER DEFAULT 0 NOT NULL,
+	contends INTEGER DEFAULT 0 NOT NULL,
+	queue_id INTEGER NOT NULL,
+	bot_id TEXT,
+	not_by TEXT,
+	fence INTEGER DEFAULT 0 NOT NULL,
+	lease_until_ms INTEGER,
+	due_ms INTEGER,
+	CONSTRAINT task_pk PRIMARY KEY (id),
+	CONSTRAINT task_moves_along_an_arrow CHECK (was IS NULL AND state = 'unscheduled' OR was IS NOT NULL AND CASE state WHEN 'waiting' THEN was = 'pending' WHEN 'running' THEN was = 'waiting' WHEN 'successful' THEN was = 'unscheduled' OR was = 'pending' OR was = 'running' WHEN 'pending' THEN was = 'unscheduled' OR was = 'pending' OR was = 'waiting' OR was = 'running' WHEN 'unscheduled' THEN was = 'blocked' OR was = 'failed' OR was = 'error' OR was = 'canceled' OR was = 'skipped' WHEN 'blocked' THEN was = 'unscheduled' WHEN 'stopping' THEN was = 'running' WHEN 'failed' THEN was = 'unscheduled' OR was = 'running' WHEN 'error' THEN was = 'unscheduled' OR was = 'blocked' OR was = 'pending' OR was = 'waiting' OR was = 'running' WHEN 'canceled' THEN was = 'unscheduled' OR was = 'blocked' OR was = 'pending' OR was = 'waiting' OR was = 'stopping' WHEN 'skipped' THEN was = 'unscheduled' OR was = 'blocked' ELSE FALSE END),
+	CONSTRAINT task_a_bot_has_what_is_leased CHECK ((bot_id IS NOT NULL) = (state IN ('running', 'stopping'))),
+	CONSTRAINT task_awaited_is_not_negative CHECK (awaited >= 0),
+	CONSTRAINT task_met_is_not_negative CHECK (met >= 0),
+	CONSTRAINT task_broken_is_not_negative CHECK (broken >= 0),
+	CONSTRAINT task_impossible_is_not_negative CHECK (impossible >= 0),
+	CONSTRAINT task_handlers_ran_is_not_negative CHECK (handlers_ran >= 0),
+	CONSTRAINT task_handlers_hoped_is_not_negative CHECK (handlers_hoped >= 0),
+	CONSTRAINT task_telling_is_not_negative CHECK (telling >= 0),
+	CONSTRAINT task_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id),
+	CONSTRAINT task_queue_id_fk FOREIGN KEY(queue_id) REFERENCES queue (id)
+);
+CREATE TABLE task_definition (
+	id INTEGER NOT NULL,
+	graph_id INTEGER NOT NULL,
+	label TEXT NOT NULL,
+	definition TEXT NOT NULL,
+	digest TEXT,
+	CONSTRAINT task_definition_pk PRIMARY KEY (id),
+	CONSTRAINT task_definition_id_fk FOREIGN KEY(id) REFERENCES task (id)
+);
+CREATE TABLE task_limit (
+	task_id INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	amount INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT task_limit_pk PRIMARY KEY (task_id, name),
+	CONSTRAINT task_limit_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE task_mutex (
+	task_id INTEGER NOT NULL,
+	"key" TEXT NOT NULL,
+	party TEXT,
+	CONSTRAINT task_mutex_pk PRIMARY KEY (task_id, "key"),
+	CONSTRAINT task_mutex_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+)
+ WITHOUT ROWID
+;
+CREATE TABLE token (
+	id TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	name TEXT NOT NULL,
+	digest TEXT NOT NULL,
+	scopes TEXT NOT NULL,
+	pool TEXT,
+	created_ms INTEGER NOT NULL,
+	expires_ms INTEGER,
+	revoked_ms INTEGER,
+	CONSTRAINT token_pk PRIMARY KEY (id),
+	CONSTRAINT token_kind_is_known CHECK (kind IN ('bot', 'enrolment', 'user'))
+);
+CREATE INDEX queue_of_root ON queue (root, hash);
+CREATE INDEX bot_queue_queue ON bot_queue (queue_id);
+CREATE INDEX graph_loading ON graph (id) WHERE loader IS NOT NULL;
+CREATE INDEX graph_untold ON graph (id) WHERE events > told;
+CREATE INDEX task_contending ON task (state, id) WHERE contends = 1;
+CREATE INDEX task_due ON task (due_ms) WHERE due_ms IS NOT NULL;
+CREATE INDEX task_in_queue ON task (queue_id, priority, created_ms, id) WHERE state = 'waiting';
+CREATE INDEX task_of_bot ON task (bot_id) WHERE bot_id IS NOT NULL;
+CREATE INDEX task_of_graph ON task (graph_id, id);
+CREATE INDEX edge_of_dependent ON edge (dependent_id, prerequisite_id);
+CREATE UNIQUE INDEX task_label ON task_definition (graph_id, label);
+CREATE INDEX task_mutex_key ON task_mutex ("key");
+CREATE INDEX answer_at ON answer (at_ms);
+CREATE INDEX audit_of_subject ON audit (subject_id);
+CREATE INDEX event_of_subject ON event (subject_id, number);
+CREATE INDEX note_of_graph ON note (graph_id);
+CREATE INDEX note_of_task ON note (task_id);
+CREATE INDEX token_created ON token (created_ms, id);
+CREATE INDEX graph_pool_pool ON graph_pool (pool, graph_id);
+COMMIT;

@@ -1,0 +1,26 @@
+"""A blank file is what the migrations make. `python -m tests.store.test_blank` writes it down anew."""
+
+import tempfile
+from pathlib import Path
+
+from taskyard.store import blank
+from taskyard.store.migration import current, newest, upgrade
+
+TEXT = Path(blank.__file__).with_name("blank.sql")
+
+
+def migrated(folder: Path) -> str:
+    upgrade(f"sqlite:///{folder / 'migrated.db'}")
+    return blank.written(folder / "migrated.db")
+
+
+def test_a_blank_file_is_what_the_migrations_make(tmp_path: Path) -> None:
+    blank.make(tmp_path / "blank.db")
+    assert blank.written(tmp_path / "blank.db") == migrated(tmp_path)
+    assert TEXT.read_text(encoding="utf-8") == migrated(tmp_path), "run `python -m tests.store.test_blank`"
+    assert current(f"sqlite:///{tmp_path / 'blank.db'}") == newest()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        TEXT.write_text(migrated(Path(folder)), encoding="utf-8")
