@@ -44,6 +44,11 @@ class Program:
     cwd: str | None  # None: a fresh folder
     limits: Limits
 
+    @property
+    def name(self) -> str:
+        """What tells it from others that may take another time."""
+        return self.argv[0] if self.script is None else f"script {hash(self.script)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
