@@ -259,7 +259,7 @@ class Crew:
         worker.since, worker.useful, self._vain = time.monotonic(), True, 0
         self._appetite.call_took(frame.took.ran_s + CALL_SECONDS)
         self._floor.ended(held, self._answer(held, frame))
-        if self._line or not worker.handed:
+        if len(worker.handed) <= (self._appetite.handful // 4 if self._line else 0):
             self._floor.fill()
 
     def _answer(self, held: Held, frame: Returned | Raised) -> Report:

@@ -96,7 +96,8 @@ class Room:
 
     def settle(self) -> None:
         """Note how still it is before somebody comes; two changes within one tick of a file system look like one."""
-        self._settled = time.time_ns() - max(self._still) > _TICK_NS
+        if not self._settled:
+            self._settled = time.time_ns() - max(self._still) > _TICK_NS
 
     def is_still(self) -> bool:
         """Whether certainly nothing was put there, taken away or changed since; False is for who has to look."""
@@ -153,7 +154,7 @@ class Room:
     def rest(self) -> None:
         """Forget who was there."""
         self.complaints, self._seen, self._inputs = [], {}, False
-        self._still = self._ages()
+        self._still, self._settled = self._ages(), False
 
     def remove(self) -> None:
         """Remove all of it."""
