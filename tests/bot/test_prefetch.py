@@ -2,7 +2,7 @@
 
 from taskyard.bot.prefetch import Appetite
 
-NO_OP, LONG = 0.000_03, 0.02
+NO_OP, MODEST, LONG = 0.000_03, 0.02, 0.2
 
 
 def fed(slots: int = 2) -> Appetite:
@@ -27,6 +27,12 @@ def test_long_calls_are_taken_one_a_slot() -> None:
     appetite = Appetite(2)
     appetite.call_took(LONG)
     assert (appetite.in_hand, appetite.handful, appetite.short) == (2, 1, False)
+
+
+def test_of_modest_ones_one_is_taken_ahead_for_all_slots() -> None:
+    appetite = Appetite(2)
+    appetite.call_took(MODEST)
+    assert (appetite.in_hand, appetite.low, appetite.handful, appetite.short) == (3, 2, 1, False)
 
 
 def test_one_long_call_among_short_ones_ends_the_hoarding() -> None:

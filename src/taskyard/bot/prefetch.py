@@ -12,6 +12,9 @@ from typing import Final
 AHEAD_SECONDS: Final = 0.010
 AHEAD_SECONDS_MAX: Final = 0.050
 EXCHANGES_AHEAD: Final = 3.0
+#: Of tasks below this, one more than there are slots is in hand, whatever the rest says: no slot waits for the server,
+#: and the one that waits here in vain is late by no more than this.
+MODEST_SECONDS: Final = 0.050
 #: Tasks below this are short.
 SHORT_SECONDS: Final = 0.005
 #: However short tasks are, no more than this is in hand or asked for at once: others want work, too.
@@ -75,7 +78,8 @@ class Appetite:
             return self._slots
         ahead_s = self._ahead_s if longest < SHORT_SECONDS else AHEAD_SECONDS
         most = IN_HAND_MAX if self._program_s is None else min(IN_HAND_MAX, PROCESSES_PER_SLOT_MAX * self._slots)
-        return max(self._slots, min(int(ahead_s * self._slots / longest), most))
+        least = self._slots + 1 if longest < MODEST_SECONDS else self._slots
+        return max(least, min(int(ahead_s * self._slots / longest), most))
 
     @property
     def low(self) -> int:
