@@ -36,14 +36,15 @@ def measure(quick: bool) -> list[Case]:
     """Measure both databases."""
     sizes = (500, 1_000, 2_000) if quick else (10_000, 100_000, 1_000_000)
     beside = 2_000 if quick else BESIDE
-    return [case for name in DATABASES for case in (*_alone(name, sizes), _beside(name, beside))]
+    runs = 1 if quick else RUNS
+    return [case for name in DATABASES for case in (*_alone(name, sizes, runs), _beside(name, beside))]
 
 
-def _alone(name: str, sizes: tuple[int, int, int]) -> Iterator[Case]:
+def _alone(name: str, sizes: tuple[int, int, int], most: int) -> Iterator[Case]:
     """Measure graphs of several sizes, each in a process of its own."""
     taken = []
     for size in sizes:
-        runs = [_elsewhere(name, "alone", size) for _ in range(RUNS if size < AT_ONCE else 1)]
+        runs = [_elsewhere(name, "alone", size) for _ in range(most if size < AT_ONCE else 1)]
         seconds, megabytes, _ = min(runs)
         must, goal = BARS.get((name, size), (None, None))
         yield Case(f"{name}, {size:,} tasks", seconds, "s", "lower", must, goal)

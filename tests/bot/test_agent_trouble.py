@@ -120,15 +120,25 @@ def test_what_is_taken_away_is_ended_and_not_reported(yard: Yard, tmp_path: Path
 def test_a_stop_ends_a_task_within_its_grace(yard: Yard, tmp_path: Path) -> None:
     yard.lease_ms = 900
     task = yard.add(waiting_for(tmp_path / "never", "trap 'echo bye; exit 5' TERM"))
-    call = yard.add({"python": "time:sleep", "args": [60]})
-    yard.stops |= {task, call}
+    call = yard.add({"python": "tests.bot.agent_functions:hang", "args": [str(tmp_path / "pid")]})
+    yard.stops.add(task)
     with bot(yard, tmp_path / "state"):
+        pid_in(tmp_path / "pid")
+        yard.stops.add(call)
         reports = [yard.report(one) for one in (task, call)]
     assert [(one.signal, one.reason, one.exit_code) for one in reports] == [
         ("fail", "exit_code", 5),
         ("fail", "signaled", -9),
     ]
     assert yard.printed[task].endswith(b"bye\n")
+
+
+def test_a_call_that_is_stopped_before_its_worker_is_there_ends_as_well(yard: Yard, tmp_path: Path) -> None:
+    yard.lease_ms = 90
+    call = yard.add({"python": "time:sleep", "args": [60]})
+    yard.stops.add(call)
+    with bot(yard, tmp_path / "state"):
+        assert yard.report(call).signal in ("fail", "lose")
 
 
 def test_draining_finishes_what_runs_and_takes_nothing_more(yard: Yard, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from taskyard.bot.prefetch import Appetite
 
-NO_OP, LONG = 0.000_03, 0.02
+NO_OP, MODEST, LONG = 0.000_03, 0.02, 0.2
 
 
 def fed(slots: int = 2) -> Appetite:
@@ -29,6 +29,12 @@ def test_long_calls_are_taken_one_a_slot() -> None:
     assert (appetite.in_hand, appetite.handful, appetite.short) == (2, 1, False)
 
 
+def test_of_modest_ones_one_is_taken_ahead_for_all_slots() -> None:
+    appetite = Appetite(2)
+    appetite.call_took(MODEST)
+    assert (appetite.in_hand, appetite.low, appetite.handful, appetite.short) == (3, 2, 1, False)
+
+
 def test_one_long_call_among_short_ones_ends_the_hoarding() -> None:
     appetite = fed()
     appetite.call_took(LONG)
@@ -42,9 +48,30 @@ def test_a_new_function_and_an_empty_line_end_it_as_well() -> None:
     assert (met.in_hand, idle.in_hand) == (2, 2)
 
 
-def test_short_processes_wait_one_behind_each_slot_and_long_ones_do_not() -> None:
+def test_short_processes_are_taken_some_at_a_time_and_long_ones_one_a_slot() -> None:
     appetite = Appetite(2)
     appetite.program_took(0.001)
-    assert (appetite.in_hand, appetite.low) == (4, 2)
+    assert (appetite.in_hand, appetite.low) == (16, 4)
     appetite.program_took(1.0)
     assert (appetite.in_hand, appetite.low) == (2, 1)
+
+
+def test_a_program_that_was_not_met_before_ends_the_hoarding_of_short_ones() -> None:
+    appetite = Appetite(2)
+    appetite.meet("/bin/true")
+    appetite.program_took(0.001)
+    appetite.meet("/bin/true")
+    assert appetite.in_hand == 16
+    appetite.meet("/bin/other")
+    assert appetite.in_hand == 2
+
+
+def test_a_slow_server_has_more_short_tasks_taken_but_no_more_long_ones() -> None:
+    appetite = Appetite(2)
+    appetite.call_took(0.002)
+    near = appetite.in_hand
+    for _ in range(40):
+        appetite.exchange_took(1.0)
+    far = appetite.in_hand
+    appetite.call_took(LONG)
+    assert (near, far, appetite.in_hand) == (10, 49, 2)

@@ -199,9 +199,9 @@ class Agent:
         env = Surroundings(self._config).of_runner
         self._runner = RunnerLink(env, self._bench.hear, self._runner_lost)
 
-    def _tell_runner(self, frame: ToRunner) -> None:
+    def _tell_runner(self, *told: ToRunner) -> None:
         if self._runner is not None:
-            self._runner.tell(frame)
+            self._runner.tell(*told)
 
     def _runner_lost(self) -> None:
         if self._runner is not None:

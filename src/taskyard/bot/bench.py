@@ -14,7 +14,7 @@ from taskyard.bot.config import BotConfig
 from taskyard.bot.crew import Crew
 from taskyard.bot.desk import Desk, Held, failed, lost
 from taskyard.bot.environment import Surroundings
-from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, ToAgent, ToRunner
+from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, Tell, ToAgent
 from taskyard.bot.inputs import InputsMissing, fetch_inputs
 from taskyard.bot.kinds import Function, Program, Unfit, work_of
 from taskyard.bot.parcel import Consequences
@@ -34,7 +34,7 @@ class Bench:
         state: State,
         desk: Desk,
         appetite: Appetite,
-        tell: Callable[[ToRunner], None],
+        tell: Tell,
         changed: Callable[[], None],
     ) -> None:
         self._config = config
@@ -161,16 +161,25 @@ class Bench:
         """Start what there is a slot for."""
         if self._paused:
             return
-        while self._waiting and self._free > 0:
+        while self._waiting:
+            ahead = self._may_go_ahead(self._waiting[0])
+            if not ahead and self._free <= 0:
+                break
             held = self._waiting.popleft()
-            report = self._programs.start(held)
+            report = self._programs.start(held, max(1, self._config.slots - self._crew.busy) if ahead else 0)
             if report is not None:
                 self.ended(held, report)
-        self._crew.work(self._free)
+        self._programs.go()
+        if self._crew.has_work:
+            self._crew.work(self._free)
 
     @property
     def _free(self) -> int:
-        return self._config.slots - len(self._programs.running) - self._crew.busy
+        return max(0, self._config.slots - len(self._programs.running)) - self._crew.busy
+
+    def _may_go_ahead(self, held: Held) -> bool:
+        """Whether it may wait for its turn at the runner: while nothing but short programs is done here."""
+        return self._appetite.short_programs and held.lease.deadline_ms is None and not self._crew.has_work
 
     def _receive(self, held: Held) -> None:
         """Find out what to do for an attempt, and put it in line."""
@@ -201,6 +210,7 @@ class Bench:
 
     def _line_up(self, held: Held) -> None:
         if isinstance(held.work, Program):
+            self._appetite.meet(held.work.name)
             self._waiting.append(held)
         else:
             self._crew.line_up(held)

@@ -68,6 +68,11 @@ class Crew:
         """How many slots are taken."""
         return sum(worker.busy for worker in self._workers.values())
 
+    @property
+    def has_work(self) -> bool:
+        """Whether there are calls, in line or with workers."""
+        return bool(self._line) or any(worker.handed for worker in self._workers.values())
+
     def line_up(self, held: Held) -> None:
         """Take a call."""
         assert isinstance(held.work, Function), "programs have another line"
@@ -161,9 +166,17 @@ class Crew:
             for held in worker.handed.values():
                 self._floor.ended(held, lost(held))
         else:
-            self._line.extendleft(reversed(worker.handed.values()))
+            self._give_back(worker)
         if self._vain >= VAIN_HIRES_MAX:
             self._give_up()
+
+    def _give_back(self, worker: WarmWorker) -> None:
+        """Put what it had not begun in front of the line; what has to end would only take another worker with it."""
+        for held in reversed(worker.handed.values()):
+            if held.stopping:
+                self._floor.ended(held, lost(held) if held.stopping == "lose" else failed(held, None))
+            else:
+                self._line.appendleft(held)
 
     def _blame(self, worker: WarmWorker, gone: Gone) -> None:
         culprit = worker.handed.pop(gone.run, None) if gone.run is not None else None
@@ -246,7 +259,7 @@ class Crew:
         worker.since, worker.useful, self._vain = time.monotonic(), True, 0
         self._appetite.call_took(frame.took.ran_s + CALL_SECONDS)
         self._floor.ended(held, self._answer(held, frame))
-        if self._line or not worker.handed:
+        if len(worker.handed) <= (self._appetite.handful // 4 if self._line else 0):
             self._floor.fill()
 
     def _answer(self, held: Held, frame: Returned | Raised) -> Report:

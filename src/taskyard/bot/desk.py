@@ -5,8 +5,9 @@ It says what has to be told, and when; it tells nobody, starts nothing and has n
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from taskyard.bot.kinds import Function, Program
 from taskyard.bot.room import Room
@@ -21,11 +22,11 @@ OUTPUT_SECONDS: Final = 0.5
 Key = tuple[str, int]
 
 
-@dataclass(slots=True, eq=False)
-class Held:
-    """One attempt in hand."""
+class Held(msgspec.Struct, eq=False):
+    """One attempt in hand. It is made and changed for every attempt, so it is of the cheapest kind there is."""
 
     lease: Lease
+    key: Key  # its name between bot and server
     run: int  # its number on this bot, never used again
     taken: float  # when the request was sent that brought it
     came: float  # when it came: a request may have waited for it
@@ -44,12 +45,7 @@ class Held:
     sending: bool = False  # a request is under way that speaks of it
     stopping: str = ""  # it was told to end, and why
     ours: bool = True  # False: the server has taken it away, and wants to hear no more
-    memories: list[bytes] = field(default_factory=list)  # a last checkpoint, until it was told
-
-    @property
-    def key(self) -> Key:
-        """Its name between bot and server."""
-        return self.lease.task, self.lease.attempt
+    memories: list[bytes] = []  # a last checkpoint, until it was told
 
     @property
     def strict(self) -> bool:
@@ -84,8 +80,14 @@ class Desk:
     def take(self, lease: Lease, sent: float, now: float) -> Held:
         """Take an attempt in hand. Its span counts from when the request was sent that brought it."""
         self._runs += 1
+<<<<<<< HEAD
         held = Held(lease, self._runs, sent, now, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms))
         self.held[held.key] = held
+=======
+        key = (lease.task, lease.attempt)
+        held = Held(lease, key, self._runs, sent, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms))
+        self.held[key] = held
+>>>>>>> h-proc
         self._renew_at = min(self._renew_at, held.renew_at)
         return held
 
@@ -114,9 +116,10 @@ class Desk:
 
     def drop(self, held: Held) -> None:
         """Forget it."""
+        key = held.key
         for kept in (self.held, self.finished, self.loud):
-            if kept.get(held.key) is held:
-                del kept[held.key]
+            if kept.get(key) is held:
+                del kept[key]
         if held.spool is not None:
             held.spool.close()
 

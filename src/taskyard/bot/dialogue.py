@@ -26,9 +26,13 @@ from taskyard.wire.bots import WAIT_MAX_MS, Lease, Poll
 #: While short tasks run, their ends are awaited for a moment before a wish is parked: most often they come first.
 LINGER_SECONDS: Final = 0.003
 #: Reports of a busy bot are collected, but never for longer than this.
+<<<<<<< HEAD
 COLLECT_SECONDS: Final = 0.005
 #: A bot whose slots are all taken, and that has told nothing for so long, listens: a person may want something ended.
 LISTEN_SECONDS: Final = 0.5
+=======
+COLLECT_SECONDS: Final = 0.010
+>>>>>>> h-proc
 #: A request that has no answer by then does not hold back what else is to be told.
 SLOW_SECONDS: Final = 1.0
 
@@ -175,7 +179,10 @@ class Dialogue:
         consequences = settle(self._desk, parcel, reply.polled, reply.sent)
         if consequences:
             self._ears.heed(consequences)
-        self._linger_until = time.monotonic() + LINGER_SECONDS
+        now = time.monotonic()
+        if wait_ms == 0:
+            self._appetite.exchange_took(now - reply.sent)
+        self._linger_until = now + LINGER_SECONDS
         if reply.polled.leases:
             self._ears.take(reply.polled.leases, reply.sent)
         self.nudge()

@@ -5,7 +5,7 @@ and never uses again.
 """
 
 import struct
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -33,6 +33,7 @@ class Start(_Frame, frozen=True):
     silence_s: float | None = None  # how long it may print nothing
     grace_s: float = 0.0  # how long it may take to end itself once it is told to
     keep: bool = False  # it may go on though the server cannot be reached
+    abreast: int = 0  # it waits for its turn until fewer runs than this are there; 0: it begins at once
 
 
 class Hold(_Frame, frozen=True):
@@ -81,9 +82,10 @@ class Ended(_Frame, frozen=True):
     """Nothing of a run is left. `exit_code` is negative for a signal; `why` is set where the runner ended it."""
 
     run: int
-    exit_code: int | None
+    exit_code: int | None  # None for one that never began
     why: str | None = None  # timed_out, silent, stopped, lease_over, not_started
     note: str = ""  # why it could not be started
+    waited_s: float = 0.0  # for its turn
     ran_s: float = 0.0
     cpu_s: float = 0.0
     memory_bytes: int = 0
@@ -110,6 +112,14 @@ class Gone(_Frame, frozen=True):
 
 ToRunner = Start | Hold | Stop | Hire | Dismiss
 ToAgent = Started | Printed | Ended | Hired | Gone
+
+
+class Tell(Protocol):
+    """A way to the runner; what is told together goes out together."""
+
+    def __call__(self, *told: ToRunner) -> None:
+        """Tell it."""
+
 
 _TO_RUNNER: Final[msgspec.json.Decoder[ToRunner]] = msgspec.json.Decoder(ToRunner)
 _TO_AGENT: Final[msgspec.json.Decoder[ToAgent]] = msgspec.json.Decoder(ToAgent)

@@ -34,8 +34,7 @@ class Limits:
     grace_s: float = GRACE_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """A program to start. With a script, its text is the last argument, as a file."""
 
     argv: tuple[str, ...]
@@ -44,9 +43,13 @@ class Program:
     cwd: str | None  # None: a fresh folder
     limits: Limits
 
+    @property
+    def name(self) -> str:
+        """What tells it from others that may take another time."""
+        return self.argv[0] if self.script is None else f"script {hash(self.script)}"
 
-@dataclass(frozen=True, slots=True)
-class Function:
+
+class Function(msgspec.Struct, frozen=True):
     """A function to call with JSON arguments."""
 
     name: str  # module:function

@@ -5,7 +5,6 @@ It starts no process itself.
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
 
@@ -13,7 +12,7 @@ import msgspec
 
 from taskyard.bot.desk import Desk, Held, failed, lost
 from taskyard.bot.environment import Surroundings
-from taskyard.bot.frames import Ended, Start, Stop, ToRunner
+from taskyard.bot.frames import Ended, Start, Stop, Tell
 from taskyard.bot.kinds import Program, Unfit
 from taskyard.bot.room import Room, Rooms
 from taskyard.bot.spool import Spool
@@ -28,18 +27,17 @@ FOR_EVER_SECONDS: Final = 10 * 365 * 86_400.0
 class Programs:
     """What runs as a program now; `ended` is called for each that ends."""
 
-    def __init__(
-        self, work: Path, rooms: Rooms, surroundings: Surroundings, desk: Desk, tell: Callable[[ToRunner], None]
-    ) -> None:
-        self.running: dict[int, Held] = {}
+    def __init__(self, work: Path, rooms: Rooms, surroundings: Surroundings, desk: Desk, tell: Tell) -> None:
+        self.running: dict[int, Held] = {}  # those that wait for their turn at the runner included
+        self._starts: list[Start] = []
         self._work = work
         self._rooms = rooms
         self._surroundings = surroundings
         self._desk = desk
         self._tell = tell
 
-    def start(self, held: Held) -> Report | None:
-        """Start one, or say how it failed at that."""
+    def start(self, held: Held, abreast: int = 0) -> Report | None:
+        """Start one with the next `go`, or say how it failed; `abreast` is for one that may have to wait its turn."""
         program, now = cast("Program", held.work), time.monotonic()
         timeout_s = min(program.limits.timeout_s, held.deadline - now)
         if timeout_s <= 0:
@@ -54,7 +52,7 @@ class Programs:
         held.began = time.monotonic()
         held.prepared_ms = round((held.began - held.came) * 1000)
         self.running[held.run] = held
-        self._tell(
+        self._starts.append(
             Start(
                 run=held.run,
                 argv=list(program.argv) if program.script is None else [*program.argv, room.file("script")],
@@ -65,9 +63,16 @@ class Programs:
                 silence_s=program.limits.silence_s,
                 grace_s=program.limits.grace_s,
                 keep=not held.strict,
+                abreast=abreast,
             )
         )
         return None
+
+    def go(self) -> None:
+        """Tell the runner of all that were started."""
+        if self._starts:
+            starts, self._starts = self._starts, []
+            self._tell(*starts)
 
     def stop(self, held: Held) -> None:
         """End one; it has the time that its payload gives it for that."""
@@ -84,10 +89,14 @@ class Programs:
         held = self.running.pop(frame.run, None)
         if held is None:
             return None
+        if frame.waited_s and held.prepared_ms is not None:
+            held.prepared_ms += round(frame.waited_s * 1000)
         if frame.note:
             self.print(held, f"taskyard: {frame.note}\n")
+        assert held.room is not None, "a program has a room"
+        held.untouched = held.room.is_still()
         report = self._verdict(held, frame)
-        if held.room is not None and not held.room.is_silent():
+        if not held.untouched:
             self._last_words(held, held.room)
         return held, _cut(report, held)
 
@@ -98,7 +107,9 @@ class Programs:
         if frame.why in ("timed_out", "silent"):
             return failed(held, frame.why, frame.exit_code, stats)
         if frame.exit_code is None or frame.exit_code != 0 or frame.why is not None:
-            reason = "signaled" if (frame.exit_code or 0) < 0 else "exit_code"
+            if frame.exit_code is None:
+                return failed(held, None)  # it never began
+            reason = "signaled" if frame.exit_code < 0 else "exit_code"
             return failed(held, reason, frame.exit_code, stats)
         return self._success(held, stats)
 
@@ -106,7 +117,7 @@ class Programs:
         assert held.room is not None, "a program has a room"
         lease = held.lease
         try:
-            result = NOTHING if held.room.is_silent() else held.room.result()
+            result = NOTHING if held.untouched else held.room.result()
         except Unfit as error:
             self.print(held, f"taskyard: {error}\n")
             return failed(held, None, 0, stats)

@@ -10,6 +10,7 @@ short program takes; to see that one is as it was made takes a hundredth of that
 import asyncio
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ RESULT_MAX: Final = 262_144
 NO_INPUTS: Final = "no-inputs.json"
 #: A place that an attempt filled with more than this is removed in the background.
 _CLEARED_MAX: Final = 8
+#: Longer than any file system's clock takes for a step.
+_TICK_NS: Final = 100_000_000
 
 
 class Rooms:
@@ -37,13 +40,17 @@ class Rooms:
     def take(self) -> "Room":
         """Give a place that is as if nobody had been there."""
         if self._ready:
-            return self._ready.pop()
+            room = self._ready.pop()
+            room.settle()
+            return room
         self._made += 1
         return Room(self._work, self._made)
 
     def give_back(self, room: "Room", untouched: bool = False) -> None:
         """Take a place back, with whatever is in it; `untouched` is for who knows that nothing is."""
-        if untouched or room.is_clear():
+        if untouched or room.is_still():
+            self._ready.append(room)
+        elif room.is_clear():
             room.rest()
             self._ready.append(room)
         else:
@@ -62,6 +69,8 @@ class Room:
         for path in (self._place, self.folder, self._talk):
             os.mkdir(path, 0o700)
         self._made = self._look()
+        self._still = self._ages()
+        self._settled = False
         self._env = {
             "TASKYARD_INPUTS": f"{work}/{NO_INPUTS}",
             "TASKYARD_RESULT": self.file("result"),
@@ -85,13 +94,21 @@ class Room:
         if script is not None:
             _write(self.file("script"), script.encode())
 
+    def settle(self) -> None:
+        """Note how still it is before somebody comes; two changes within one tick of a file system look like one."""
+        if not self._settled:
+            self._settled = time.time_ns() - max(self._still) > _TICK_NS
+
+    def is_still(self) -> bool:
+        """Whether certainly nothing was put there, taken away or changed since; False is for who has to look."""
+        try:
+            return self._settled and self._ages() == self._still
+        except OSError:
+            return False
+
     def env(self) -> dict[str, str]:
         """Tell the attempt where its files are."""
         return {**self._env, "TASKYARD_INPUTS": self.file("inputs")} if self._inputs else self._env
-
-    def is_silent(self) -> bool:
-        """Whether there is no file at all, given or written."""
-        return not os.listdir(self._talk)
 
     def result(self) -> msgspec.Raw:
         """Read what the attempt published, or `NOTHING`; Unfit when it is no result."""
@@ -137,6 +154,7 @@ class Room:
     def rest(self) -> None:
         """Forget who was there."""
         self.complaints, self._seen, self._inputs = [], {}, False
+        self._still, self._settled = self._ages(), False
 
     def remove(self) -> None:
         """Remove all of it."""
@@ -146,6 +164,10 @@ class Room:
         """See what would be another folder in the place of ours, or one that not everybody may use alike."""
         found = [os.lstat(path) for path in (self.folder, self._talk)]
         return [(one.st_ino, one.st_mode, one.st_uid) for one in found]
+
+    def _ages(self) -> tuple[int, int]:
+        """When each folder, its name or what it holds was last changed. No program can set that."""
+        return os.lstat(self.folder).st_ctime_ns, os.lstat(self._talk).st_ctime_ns
 
     def _is_new(self, name: str) -> bool:
         try:

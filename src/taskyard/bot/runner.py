@@ -20,12 +20,15 @@ from contextlib import ExitStack
 from math import inf
 from typing import Final
 
+import msgspec
+
 from taskyard.bot import frames, outputs
 from taskyard.bot.frames import Dismiss, Ended, Gone, Hire, Hired, Hold, Printed, Start, Started, Stop, ToRunner
 from taskyard.bot.line import Line
 from taskyard.bot.papers import Papers
 from taskyard.bot.processes import Exit, NotStarted, Spawner, has_ended, reaped, signal_group
 from taskyard.bot.strays import BOT_MARK, UNKNOWN, Strays, marks
+from taskyard.bot.turns import Turns
 from taskyard.bot.wakes import Wakes
 from taskyard.bot.wards import Run, Ward, Worker
 
@@ -34,7 +37,7 @@ BACKLOG_MAX: Final = 1_048_576
 BACKLOG_LOW: Final = 262_144
 #: How long the word that a run started waits for others to go with, and a run until it is listened to. What short runs
 #: print is read at their end, and the agent is woken once for them instead of twice.
-FRESH_SECONDS: Final = 0.001
+FRESH_SECONDS: Final = 0.002
 #: How often a burial is looked at, beside whenever something ends.
 BURIAL_LOOK_SECONDS: Final = 0.02
 
@@ -55,6 +58,7 @@ class Runner:
         self._workers: dict[int, Worker] = {}
         self._leaders: dict[int, Ward] = {}  # those that live, by process
         self._burials: list[Ward] = []
+        self._turns = Turns()
         self._deaf = False
         self._blocked = False  # something waits until the agent can take it
         self._wakes = Wakes()
@@ -89,6 +93,8 @@ class Runner:
                 key.data()
         if self._burials:
             self._bury()
+        if self._turns:
+            self._begin_next()
         if self._fresh and now >= self._fresh_until:
             self._settle_in()
         if self._line.urgent or self._line.blocked:
@@ -110,7 +116,7 @@ class Runner:
     def _do(self, frame: ToRunner) -> None:
         match frame:
             case Start():
-                self._start(frame)
+                self._line_up(frame)
             case Hold():
                 self._hold(frame)
             case Stop():
@@ -120,8 +126,26 @@ class Runner:
             case Dismiss():
                 self._dismiss(frame)
 
-    def _start(self, frame: Start) -> None:
-        run = Run(frame, time.monotonic())
+    def _line_up(self, frame: Start) -> None:
+        if frame.abreast == 0:
+            self._start(frame)
+            return
+        self._turns.add(frame, time.monotonic())
+        self._due = min(self._due, frame.until)
+
+    def _begin_next(self) -> None:
+        """Start those whose turn it is; one that has ended is told once the next has begun."""
+        while (waiting := self._turns.next(len(self._runs))) is not None:
+            now = time.monotonic()
+            if now >= waiting.until:
+                self._line.say(Ended(waiting.start.run, None, "lease_over"))
+            else:
+                self._start(msgspec.structs.replace(waiting.start, until=waiting.until), now - waiting.since)
+        if not self._fresh:
+            self._line.urgent = True  # what was said is not about to go out with the word of a start
+
+    def _start(self, frame: Start, waited_s: float = 0.0) -> None:
+        run = Run(frame, time.monotonic(), waited_s)
         try:
             source, sink = os.pipe()
         except OSError as error:
@@ -151,6 +175,8 @@ class Runner:
 
     def _hold(self, frame: Hold) -> None:
         for number, until in frame.runs.items():
+            if self._turns.hold(number, until):
+                self._due = min(self._due, until)
             self._move_on(self._runs.get(number), until)
         for number, moment in frame.workers.items():
             self._move_on(self._workers.get(number), inf if moment is None else moment)
@@ -161,6 +187,8 @@ class Runner:
             self._due = min(self._due, until)
 
     def _stop(self, frame: Stop) -> None:
+        if self._turns.take(frame.run) is not None:
+            self._line.say(Ended(frame.run, None, "stopped"))
         run = self._runs.get(frame.run)
         if run is not None and run.exit is None:
             self._send(run, run.watch.ask("stopped", time.monotonic()))
@@ -208,7 +236,10 @@ class Runner:
             # What has ended by itself, and only was not looked at yet, was not ended by anybody.
             if now >= ward.watch.due() and not has_ended(ward.pid):
                 self._send(ward, ward.watch.judge(now))
+        for waiting in self._turns.over(now):
+            self._line.say(Ended(waiting.start.run, None, "lease_over"))
         self._due = min((ward.watch.due() for ward in self._leaders.values()), default=inf)
+        self._due = min(self._due, self._turns.due())
         if self._due <= now:
             # Only those that have ended are still due, and their end is about to be seen.
             self._due = now + BURIAL_LOOK_SECONDS
@@ -232,6 +263,7 @@ class Runner:
     def _go_on_alone(self) -> None:
         """The agent is gone: only what may go on without it does, and that to its own time-out."""
         self._alone = True
+        self._turns.clear()
         self._selector.unregister(self._line)
         for ward in self._leaders.values():
             if isinstance(ward, Run) and ward.keep:
@@ -282,7 +314,7 @@ class Runner:
             self._stop_reading(run)
             return False
         run.watch.heard(time.monotonic())
-        self._line.say(Printed(run.number, body))
+        self._line.say(Printed(run.number, body), urgent=not self._turns)
         return True
 
     def _stop_reading(self, run: Run) -> None:
@@ -348,12 +380,15 @@ class Runner:
                 how.code,
                 run.watch.why,
                 note,
+                run.waited_s,
                 ran_s=run.ended - run.began,
                 cpu_s=how.cpu_s,
                 memory_bytes=how.memory_bytes,
                 read_bytes=how.read_bytes,
                 written_bytes=how.written_bytes,
-            )
+            ),
+            # While more wait for their turn, the agent need not hear of each end by itself.
+            urgent=not self._turns,
         )
 
     def _tell_gone(self, worker: Worker, how: Exit) -> None:

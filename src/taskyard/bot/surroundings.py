@@ -10,10 +10,12 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Final
 
 #: The worker's own: the one that makes the calls, and the one that tells what they print.
 _THREADS: Final = 2
+_CODING: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -38,10 +40,12 @@ class Surroundings:
         os.fchdir(self._home)
         if cwd:
             os.chdir(cwd)
-        wanted = (
-            self._base | {os.fsencode(name): os.fsencode(text) for name, text in env.items()} if env else self._base
-        )
         os.environ = self._environ  # noqa: B003 - a call may have put something else there
+        added = {_encoded(name): text.encode(*_CODING) for name, text in env.items()}
+        for name, value in added.items():
+            if self._raw.get(name) != value:
+                self._set(name, value)
+        wanted = self._base | added
         if self._raw != wanted:
             self._mend(wanted)
 
@@ -80,7 +84,17 @@ class Surroundings:
             del self._environ[os.fsdecode(name)]
         for name, value in wanted.items():
             if now.get(name) != value:
-                self._environ[os.fsdecode(name)] = os.fsdecode(value)
+                self._set(name, value)
+
+    def _set(self, name: bytes, value: bytes) -> None:
+        # What the mapping does, too, but for writing and reading the text once more.
+        os.putenv(name, value)
+        self._raw[name] = value
+
+
+@lru_cache(maxsize=256)
+def _encoded(name: str) -> bytes:
+    return os.fsencode(name)
 
 
 def _has_children() -> bool:

@@ -39,12 +39,13 @@ class Ward:
 class Run(Ward):
     """One attempt of a task."""
 
-    __slots__ = ("ended", "heard", "keep")
+    __slots__ = ("ended", "heard", "keep", "waited_s")
 
-    def __init__(self, start: Start, now: float) -> None:
+    def __init__(self, start: Start, now: float, waited_s: float = 0.0) -> None:
         watch = Watch(now, start.until, start.timeout_s, start.silence_s, start.grace_s)
         super().__init__(start.run, str(start.run), watch, now)
         self.keep = start.keep
+        self.waited_s = waited_s  # for its turn
         self.heard = False  # it is listened to
         self.ended = now
 

@@ -27,6 +27,8 @@ FLUSH_SECONDS: Final = 0.001
 #: How often a call that takes long is looked at for what it printed; answers before it wait no longer, either.
 LOOK_SECONDS: Final = 0.05
 MEMORY_MAX: Final = 1_073_741_824
+#: How many bytes of calls are taken at once, into a buffer that stays.
+CALLS_MAX: Final = 131_072
 
 
 class Teller:
@@ -118,9 +120,9 @@ class Worker:
 
     def serve(self) -> str | None:
         """Work until the agent is gone, or the worker has to go: then say why."""
-        intake = Intake()
-        while chunk := self._end.recv(READ_MAX):
-            for body in intake.bodies(chunk):
+        intake, buffer = Intake(), memoryview(bytearray(CALLS_MAX))
+        while size := self._end.recv_into(buffer):
+            for body in intake.bodies(bytes(buffer[:size])):
                 reason = self._answer(read_call(body))
                 if reason is not None:
                     self._teller.leave(reason)
