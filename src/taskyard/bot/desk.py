@@ -80,14 +80,9 @@ class Desk:
     def take(self, lease: Lease, sent: float, now: float) -> Held:
         """Take an attempt in hand. Its span counts from when the request was sent that brought it."""
         self._runs += 1
-<<<<<<< HEAD
-        held = Held(lease, self._runs, sent, now, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms))
-        self.held[held.key] = held
-=======
         key = (lease.task, lease.attempt)
-        held = Held(lease, key, self._runs, sent, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms))
+        held = Held(lease, key, self._runs, sent, now, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms))
         self.held[key] = held
->>>>>>> h-proc
         self._renew_at = min(self._renew_at, held.renew_at)
         return held
 
@@ -131,6 +126,12 @@ class Desk:
         due = [one for one in running if one.renew_at <= now + (one.until - one.renew_at) / 4]
         self._renew_at = min((one.renew_at for one in running if one not in due), default=math.inf)
         return due
+
+    def renew_all(self) -> None:
+        """Have everything renewed at the next occasion."""
+        for held in self.held.values():
+            held.renew_at = -math.inf
+        self._renew_at = -math.inf
 
     def is_due(self, now: float) -> bool:
         """Whether something has to be renewed now."""

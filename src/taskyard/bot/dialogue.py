@@ -26,13 +26,9 @@ from taskyard.wire.bots import WAIT_MAX_MS, Lease, Poll
 #: While short tasks run, their ends are awaited for a moment before a wish is parked: most often they come first.
 LINGER_SECONDS: Final = 0.003
 #: Reports of a busy bot are collected, but never for longer than this.
-<<<<<<< HEAD
-COLLECT_SECONDS: Final = 0.005
+COLLECT_SECONDS: Final = 0.010
 #: A bot whose slots are all taken, and that has told nothing for so long, listens: a person may want something ended.
 LISTEN_SECONDS: Final = 0.5
-=======
-COLLECT_SECONDS: Final = 0.010
->>>>>>> h-proc
 #: A request that has no answer by then does not hold back what else is to be told.
 SLOW_SECONDS: Final = 1.0
 
@@ -69,6 +65,7 @@ class Dialogue:
         self._links = (Link(config), Link(config))
         self._under_way: list[asyncio.Task[None] | None] = [None, None]
         self._parked = False
+        self._listening = False  # nothing has come since all that is in hand was renewed
         self._listens = False  # what is parked wants nothing: it hears when something should be ended
         self._told_at = 0.0  # when something was last told or asked for
         self._asked_at = 0.0  # when the first connection was last used
@@ -127,8 +124,13 @@ class Dialogue:
                 self._send(0, Parcel(), self._config.slots - in_hand, self.wait_ms, now)
             else:
                 self._come_back(self._linger_until, now)
-        elif in_hand and now - self._told_at > LISTEN_SECONDS:
+        elif in_hand and self._listening:
             self._send(0, Parcel(), 0, self.wait_ms, now)
+        elif in_hand and now - self._told_at > LISTEN_SECONDS:
+            # Whoever begins to listen asks first: something may have been ended before anybody listened.
+            self._listening = True
+            self._desk.renew_all()
+            self._send(0, pack(self._desk, now), 0, 0, now)
         elif in_hand:
             self._come_back(self._told_at + LISTEN_SECONDS, now)
 
@@ -184,6 +186,7 @@ class Dialogue:
             self._appetite.exchange_took(now - reply.sent)
         self._linger_until = now + LINGER_SECONDS
         if reply.polled.leases:
+            self._listening = False
             self._ears.take(reply.polled.leases, reply.sent)
         self.nudge()
 
