@@ -11,7 +11,9 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
+import psycopg_pool.base
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -29,6 +31,9 @@ def pytest_configure() -> None:
     """Let programs that tests start be interrupted, even if whoever started the tests is not, as in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Hypothesis watches the chance that all modules share, and takes it for a test's when the threads of a pool of
+    # connections use it: they get some of their own.
+    psycopg_pool.base.random = Random().random  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

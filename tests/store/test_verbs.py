@@ -366,6 +366,8 @@ def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None
         assert txn.events.of(7, 1, 1) == events[1:]
         assert [event.number for event in txn.events.of(7, 0, 9)] == [1, 2, 4]
         assert [event.number for event in txn.events.of(7, 2, 9)] == [4]
+        assert [(event.subject, event.number) for event in txn.events.within(1, 1, 9)] == [(7, 2), (1, 3), (7, 4)]
+        assert [event.number for event in txn.events.within(1, 0, 1)] == [1, 2]
         for graph, count in ((1, 4), (2, 2)):
             add_graph(txn, graph)
             txn.graphs.turn([(graph, "running", 0, 0, 0, count, NOW)])
