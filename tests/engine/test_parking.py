@@ -1,6 +1,6 @@
 """Polls that wait: they get what the next transaction makes ready, and nothing else ever happens to them."""
 
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -198,3 +198,19 @@ def test_a_poll_that_only_listens_gets_no_work_and_makes_way_for_one_that_wants_
     assert not listening.done()
     assert [one.task for one in rig.claim()] == [labels["a"]]
     assert got(listening) == NOTHING
+
+
+def test_who_hears_of_an_end_is_given_nothing_by_the_same_transaction(rig: Rig) -> None:
+    """A poll is answered once: a lease beside the news of an end would be heard by nobody."""
+    rig.hello()
+    labels = rig.submit(graph(a=task()))
+    rig.claim()
+    asked = wait(rig, want=1)
+    with rig.held_up():
+        ending = rig.engine.ask(Cancel, Cancel(task=labels["a"]))
+        submitting = ThreadPoolExecutor(1).submit(rig.submit, graph(b=task()))
+        soon(lambda: rig.engine.loop.waiting == 2)
+    assert ending.result(SOON_S) is not None
+    fresh = submitting.result(SOON_S)
+    assert [one.task for one in got(asked).stops] == [labels["a"]]
+    assert rig.states(fresh) == {"b": State.WAITING}

@@ -82,7 +82,9 @@ class Parking:
         """Give polls what this transaction has put into their queues; or, `everywhere`, whatever is in them."""
         if not self._parked:
             return []
-        return [*self._stopped(passage), *self._supplied(passage, everywhere)]
+        stopped = self._stopped(passage)
+        # A poll is answered once: who hears of an end asks again, and is given something then.
+        return [*stopped, *self._supplied(passage, everywhere, {one.bot for one in stopped})]
 
     def _stopped(self, passage: Passage) -> list[Served]:
         """Tell bots at once what a person wants ended."""
@@ -93,11 +95,11 @@ class Parking:
                 stops[task.bot].append(Renewed(task.id, task.life.attempt, None, stop=True))
         return [Served(bot, self._parked[bot][1], stops=tuple(found)) for bot, found in stops.items()]
 
-    def _supplied(self, passage: Passage, everywhere: bool) -> list[Served]:
+    def _supplied(self, passage: Passage, everywhere: bool, others: set[str]) -> list[Served]:
         fresh = [queue for queue in passage.queued if queue != SERVER_QUEUE]
         if not (fresh or everywhere):
             return []
-        wishes = self._wishes(passage, set(fresh), everywhere)
+        wishes = [wish for wish in self._wishes(passage, set(fresh), everywhere) if wish[0].bot not in others]
         if not wishes:
             return []
         # What is little is shared: whoever came first must not take what others could begin with at once.
@@ -111,8 +113,7 @@ class Parking:
             found = self._parked.get(one.bot)
             if found is not None and found[1] is one.future:
                 del self._parked[one.bot]
-            if not one.future.done():
-                one.future.set_result(Polled((), (), one.leases, stops=one.stops))
+            one.future.set_result(Polled((), (), one.leases, stops=one.stops))
 
     def _wishes(self, passage: Passage, fresh: set[int], everywhere: bool) -> list[tuple[Poll, Any, int]]:
         registry, txn = passage.registry, passage.txn
