@@ -9,6 +9,7 @@ from taskyard.store.verbs import (
     Care,
     Edges,
     Events,
+    Explaining,
     Graphs,
     Notes,
     Passes,
@@ -23,8 +24,8 @@ class Txn:
     """One open transaction of either database."""
 
     __slots__ = (
-        "access", "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues",
-        "reading", "tasks", "traces",
+        "access", "attempts", "bots", "care", "edges", "events", "explaining", "graphs", "memory", "notes", "passes",
+        "queues", "reading", "tasks", "traces",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -42,3 +43,4 @@ class Txn:
         self.traces = Traces(session)
         self.access = Access(session)
         self.reading = Reading(session)
+        self.explaining = Explaining(session)

@@ -1,0 +1,43 @@
+"""Routes that explain: why a task does not run, what holds a graph, and what would become of one."""
+
+from collections.abc import Collection
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from taskyard.server.asking import TheCaller, TheDesk
+from taskyard.server.callers import Caller
+from taskyard.server.desk import lacking
+from taskyard.server.replies import reply
+from taskyard.server.scopes import READ
+from taskyard.store.txn import Txn
+from taskyard.views.why import explained
+from taskyard.wire import why as api
+
+routes = APIRouter(prefix="/api/v1", tags=["why"])
+
+
+@routes.get("/tasks/{task_id}/why", response_model=api.WhyView)
+async def why_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Say why a task does not run, down to the root causes; or on which bot it runs, or how it ended."""
+    now = desk.engine.clock.now()
+    return reply(
+        await desk.of_task(caller, READ, task_id, lambda txn, one: explained(txn, one, now, Sight(txn, caller)))
+    )
+
+
+class Sight:
+    """What a caller may see of what is in the way."""
+
+    def __init__(self, txn: Txn, caller: Caller) -> None:
+        self._txn = txn
+        self._caller = caller
+        self._pools = caller.rights.pools_with(READ) if caller.run is None else caller.run.pools
+
+    def graph(self, graph: int) -> bool:
+        """Tell whether they may see a graph."""
+        return lacking(self._txn, self._caller, READ, graph) is None
+
+    def bots_of(self, pools: Collection[str]) -> bool:
+        """Tell whether they may see the bots of some pools."""
+        return self._pools is None or not self._pools.isdisjoint(pools)
