@@ -128,3 +128,8 @@ def test_every_command_option_and_exit_code_is_in_the_page_of_commands() -> None
         options = [name for one in arguments for found in one.assemble_argument_collection() for name in found.names]
         assert [one for one in options if one.startswith("-") and f"`{one}" not in page] == []
     assert [code for code in Exit if not re.search(rf"^\| {code.value} \| .+ \|$", page, re.MULTILINE)] == []
+
+
+def test_the_page_of_reasons_has_every_reason_in_the_order_of_the_code() -> None:
+    page = (DOCS / "why.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| .+ \|$", page, re.MULTILINE) == [*words.Reason]

@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any
 
 from taskyard.core.matching import canonical
-from taskyard.engine.engine import Engine
 from taskyard.core.words import Signal
+from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Hello, Poll, Report
 from taskyard.lifecycle.outcomes import Lease
 from taskyard.lifecycle.polling import Polled
@@ -80,5 +80,3 @@ class Still(Yard):
 
     def sentence(self, made: Made, label: str, **said: Any) -> str:
         return str(self.why(made, label, **said)["sentence"])
-
-

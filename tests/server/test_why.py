@@ -325,7 +325,9 @@ def test_the_nearest_bot_is_named_with_every_key_that_differs(either_still: Stil
     still.bot("b1", gpu="a100", os="Windows")
     still.bot("b2", gpu="a100", os="Linux")
     told = still.why(made, "a")
-    assert told["sentence"] == "a is waiting: no bot has gpu: h100, os: Debian; the nearest is b2 (gpu: a100, os: Linux)"
+    assert (
+        told["sentence"] == "a is waiting: no bot has gpu: h100, os: Debian; the nearest is b2 (gpu: a100, os: Linux)"
+    )
     assert told["why"]["bots"] == {
         "known": 2,
         "whole": True,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from taskyard.cli import doctor, fleet, logs, looking, running, serving, submitting, tokens, up, wishes
+from taskyard.cli import doctor, fleet, logs, looking, running, serving, submitting, tokens, up, why, wishes
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.work import Work
 
@@ -80,6 +80,7 @@ def _add_remote(app: App) -> None:
     app.command(looking.tasks, name="tasks", help_epilogue=looking.TASKS_EXAMPLES)
     app.command(looking.show, name="show", help_epilogue=looking.SHOW_EXAMPLES)
     app.command(looking.story, name="story", help_epilogue=looking.STORY_EXAMPLES)
+    app.command(why.why, name="why", help_epilogue=why.EXAMPLES)
     app.command(logs.logs, name="logs", help_epilogue=logs.EXAMPLES)
     app.command(wishes.cancel, name="cancel", help_epilogue=wishes.CANCEL_EXAMPLES)
     app.command(wishes.rerun, name="rerun", help_epilogue=wishes.RERUN_EXAMPLES)

@@ -15,7 +15,7 @@ from taskyard.sdk.errors import Unset
 from taskyard.sdk.following import follow
 from taskyard.sdk.routes import Asking, Query, segment
 from taskyard.sdk.waiting import looks
-from taskyard.wire import api
+from taskyard.wire import api, why
 
 #: Where a server is that was started by `taskyard up` and told nothing else.
 URL: Final = "http://127.0.0.1:8420"
@@ -123,6 +123,10 @@ class Client:
         """Try again all that failed in a graph."""
         return self._asking.post(f"/graphs/{segment(graph)}/rerun", None, api.Wished)
 
+    def why_graph(self, graph: str) -> why.WhyGraphView:
+        """Say what holds a graph."""
+        return self._asking.get(f"/graphs/{segment(graph)}/why", why.WhyGraphView)
+
     def watch(self, graph: str, timeout_s: float = WAIT_SECONDS) -> Iterator[api.GraphView]:
         """Give a graph as it is seen from time to time, the last time when it is settled.
 
@@ -147,6 +151,10 @@ class Client:
     def story(self, task: str) -> api.StoryView:
         """Tell everything that happened to a task."""
         return self._asking.get(f"/tasks/{segment(task)}/story", api.StoryView)
+
+    def why(self, task: str) -> why.WhyView:
+        """Say why a task does not run, down to the root causes."""
+        return self._asking.get(f"/tasks/{segment(task)}/why", why.WhyView)
 
     def output(self, task: str, *, attempt: int | None = None, start: int = 0, end: int | None = None) -> bytes:
         """Give what an attempt printed, the last one's unless told; of it, from `start` up to `end`."""

@@ -12,6 +12,7 @@ from taskyard.server.replies import reply
 from taskyard.server.scopes import READ
 from taskyard.store.txn import Txn
 from taskyard.views.why import explained
+from taskyard.views.why_graph import held
 from taskyard.wire import why as api
 
 routes = APIRouter(prefix="/api/v1", tags=["why"])
@@ -24,6 +25,13 @@ async def why_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     return reply(
         await desk.of_task(caller, READ, task_id, lambda txn, one: explained(txn, one, now, Sight(txn, caller)))
     )
+
+
+@routes.get("/graphs/{graph_id}/why", response_model=api.WhyGraphView)
+async def why_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Say what holds a graph: its root causes, grouped, the most pressing first."""
+    now = desk.engine.clock.now()
+    return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: held(txn, key, now, Sight(txn, caller))))
 
 
 class Sight:

@@ -11,14 +11,14 @@ SELECT t.id, a.number, a.bot_id, a.exit_code FROM task t JOIN attempt a ON a.tas
 
 -- read_wishes(subjects: ints, action: text, count: int): who last asked for something about tasks and graphs.
 SELECT subject_id, actor, at_ms FROM audit WHERE subject_id IN (:subjects) AND action = :action
- ORDER BY id DESC LIMIT :count;
+ ORDER BY at_ms DESC, id DESC LIMIT :count;
 
 -- read_queues(ids: ints): what queues ask for.
 SELECT id, pool, dimensions FROM queue WHERE id IN (:ids);
 
--- read_ahead(queue_id: int, priority: int, created_ms: int, id: int, count: int): how many wait before a task in its queue.
-SELECT COUNT(*) FROM (SELECT 1 FROM task WHERE queue_id = :queue_id AND state = 'waiting'
-   AND (priority, created_ms, id) < (:priority, :created_ms, :id) ORDER BY priority, created_ms, id LIMIT :count) before;
+-- read_ahead(queue_id: int, priority: int, created_ms: int, id: int, count: int): who waits before a task in its queue.
+SELECT id FROM task WHERE queue_id = :queue_id AND state = 'waiting'
+   AND (priority, created_ms, id) < (:priority, :created_ms, :id) ORDER BY priority, created_ms, id LIMIT :count;
 
 -- A pool that is limited has its holders among those who contend, and only they are looked at.
 -- read_pool_use(pool: text, states: texts): how much of a pool is in use.

@@ -64,7 +64,7 @@ class Explaining:
 
     def ahead(self, queue: int, turn: Turn, count: int) -> int:
         """Count who waits before a task in its queue, up to `count`."""
-        return int(self._session.rows("read_ahead", queue, turn.priority, turn.created_ms, turn.id, count)[0][0])
+        return len(self._session.rows("read_ahead", queue, turn.priority, turn.created_ms, turn.id, count))
 
     def pool_use(self, pool: str, states: Iterable[State]) -> int:
         """Add up the weights of those in a pool that are in one of `states`."""
