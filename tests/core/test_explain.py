@@ -17,6 +17,7 @@ from taskyard.core.explain import (
     hangs_on,
     why,
 )
+from taskyard.core.explain import bots as standing
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
 from taskyard.core.matching import canonical
@@ -36,11 +37,11 @@ def bot(name: str, gpu: str = "h100", busy: int = 0, seen: Millis = NOW, quarant
 
 
 def pending(held: Held | None, *bots: BotFacts) -> Situation:
-    return Situation("test", State.PENDING, held=held, dimensions=GPU, bots=bots)
+    return Situation("test", State.PENDING, held=held, dimensions=GPU, bots=standing(GPU, bots, NOW))
 
 
 def waiting(*bots: BotFacts, ahead: int = 0) -> Situation:
-    return Situation("test", State.WAITING, dimensions=GPU, bots=bots, ahead=Ahead(ahead))
+    return Situation("test", State.WAITING, dimensions=GPU, bots=standing(GPU, bots, NOW), ahead=Ahead(ahead))
 
 
 def edge(label: str, state: State, edge: EdgeState, on: On = On.SUCCESS) -> Prerequisite:
@@ -201,7 +202,7 @@ CASES = [
     ("task", "reason", "said"), CASES, ids=[f"{c[0].state}-{c[1]}-{n}" for n, c in enumerate(CASES)]
 )
 def test_why_a_task_is_not_running(task: Situation, reason: Reason, said: str) -> None:
-    answer = why(task, NOW)
+    answer = why(task)
     assert answer.reason is reason
     assert answer.state is task.state
     assert sentence(answer, NOW) == said
@@ -215,12 +216,12 @@ def test_every_reason_for_not_running_has_a_case() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_there_is_an_answer_in_every_state_even_when_nothing_else_is_known(state: State) -> None:
-    answer = why(Situation("t", state, ending=Ending(Reason.ASKED)), NOW)
+    answer = why(Situation("t", state, ending=Ending(Reason.ASKED)))
     assert sentence(answer, NOW).startswith("t is in error: " if state is State.ERROR else f"t is {state}: ")
 
 
 def test_the_answer_names_the_guard_that_says_no() -> None:
-    guards = {state: why(Situation("t", state, ending=Ending(Reason.ASKED)), NOW).guard for state in State}
+    guards = {state: why(Situation("t", state, ending=Ending(Reason.ASKED))).guard for state in State}
     assert {state: guard for state, guard in guards.items() if guard} == {
         State.UNSCHEDULED: Guard.GRAPH,
         State.BLOCKED: Guard.GRAPH,
@@ -231,7 +232,7 @@ def test_the_answer_names_the_guard_that_says_no() -> None:
 
 
 def test_the_answer_is_data() -> None:
-    answer = why(waiting(bot("rack1", busy=1), bot("rack2", quarantined="hot"), ahead=2), NOW)
+    answer = why(waiting(bot("rack1", busy=1), bot("rack2", quarantined="hot"), ahead=2))
     assert isinstance(answer, Why)
     assert answer.bots
     assert answer.bots.standing == ((Standing.BUSY, 1), (Standing.QUARANTINED, 1))
@@ -241,7 +242,7 @@ def test_the_answer_is_data() -> None:
 
 def test_only_the_prerequisites_that_say_no_are_named() -> None:
     task = Situation("test", State.BLOCKED, prerequisites=(BUILD_FAILED, BUILD_RUNS, LINT_DONE))
-    assert why(task, NOW).prerequisites == (BUILD_FAILED,)
+    assert why(task).prerequisites == (BUILD_FAILED,)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ def test_a_length_of_time_is_said_as_people_say_it(ms: int, said: str) -> None:
 
 def test_a_dead_bot_is_the_nearest_only_where_no_live_one_is_as_near() -> None:
     dead, live = bot("rack1", gpu="a100", seen=EARLIER), bot("rack2", gpu="a100")
-    answer = why(waiting(dead, live), NOW)
+    answer = why(waiting(dead, live))
     assert answer.bots
     assert answer.bots.nearest
     assert answer.bots.nearest.bot == "rack2"

@@ -69,7 +69,10 @@ class Prerequisite:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Another task that is in the way; of one that the asker may not see, nothing but its state is told."""
+    """Another task that is in the way; of one that the asker may not see, nothing but its state is told.
+
+    One that is not stored yet has a label and no id.
+    """
 
     state: State
     id: TaskId | None = None
@@ -107,9 +110,7 @@ class Situation:
     held: Held | None = None  # what the last pass said of it, as far as it still is so
     other: Other | None = None  # who is in the way, if somebody is
     dimensions: Dimensions = ()
-    bots: tuple[BotFacts, ...] = ()
-    bots_whole: bool = True  # False: there are more bots than were looked at
-    left_to_others: BotId | None = None  # the bot that has lost it, when another one could try it
+    bots: "Bots | None" = None  # how the bots stand for it, where that matters
     own: bool = False  # the server runs it itself
     ahead: Ahead = Ahead()  # in its queue, or in the line for its pool
     slices: SliceWait | None = None
@@ -208,7 +209,7 @@ AWAY = frozenset(
 )
 
 
-def why(task: Situation, now: Millis) -> Why:
+def why(task: Situation) -> Why:
     """Find the first guard that says no to a task, or what it does instead of waiting."""
     if task.ending_asked is not None and task.state not in ENDED | STOPPED:
         return Why(task.label, task.state, Reason.ASKED, actor=task.ending_asked, since=task.since)
@@ -216,9 +217,9 @@ def why(task: Situation, now: Millis) -> Why:
         case State.UNSCHEDULED | State.BLOCKED | State.SKIPPED:
             return _by_graph(task)
         case State.PENDING:
-            return _by_admission(task, now)
+            return _by_admission(task)
         case State.WAITING:
-            return _by_matching(task, now)
+            return _by_matching(task)
         case State.RUNNING | State.STOPPING:
             return _under_way(task)
         case _:
@@ -240,7 +241,10 @@ def says_no(state: State, edge: EdgeState) -> bool:
 
 
 def bots(dimensions: Dimensions, all_bots: Sequence[BotFacts], now: Millis, leaves: BotId | None = None) -> Bots:
-    """Say how the bots stand that match dimensions; if none does, which comes nearest."""
+    """Say how the bots stand that match dimensions; if none does, which comes nearest.
+
+    `leaves` is the bot that has lost the task, when another one could try it.
+    """
     words = [
         _word(bot, now, leaves if bot.id == leaves else None)
         for bot in all_bots
@@ -263,9 +267,9 @@ def _by_graph(task: Situation) -> Why:
     )
 
 
-def _by_admission(task: Situation, now: Millis) -> Why:
+def _by_admission(task: Situation) -> Why:
     reason = task.held.reason if task.held else Reason.UNSEEN
-    found = _bots(task, now) if reason is Reason.NO_BOT else None
+    found = (task.bots or Bots()) if reason is Reason.NO_BOT else None
     return Why(
         task.label,
         task.state,
@@ -282,8 +286,8 @@ def _by_admission(task: Situation, now: Millis) -> Why:
     )
 
 
-def _by_matching(task: Situation, now: Millis) -> Why:
-    found = None if task.own else _bots(task, now)
+def _by_matching(task: Situation) -> Why:
+    found = None if task.own else task.bots or Bots()
     return Why(
         task.label,
         task.state,
@@ -330,13 +334,6 @@ def _ended(task: Situation, ending: Ending) -> Why:
 
 
 # Bots.
-
-
-def _bots(task: Situation, now: Millis) -> Bots:
-    found = bots(task.dimensions, task.bots, now, task.left_to_others)
-    if task.bots_whole:
-        return found
-    return Bots(found.known, False, found.standing, found.named, found.absent, found.nearest)
 
 
 def _word(bot: BotFacts, now: Millis, leaves: BotId | None) -> BotWord:

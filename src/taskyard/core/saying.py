@@ -120,7 +120,7 @@ def counted(number: int, what: str) -> str:
 def other_says(other: Other | None) -> str:
     """Name another task, if the asker may know of it."""
     if other is None or other.id is None:
-        return "a task that you may not see"
+        return f"{other.label} of the same graph" if other and other.label else "a task that you may not see"
     return f"{other.label} (task {other.id} of graph {other.graph}, {state_says(other.state)})"
 
 

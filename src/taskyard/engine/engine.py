@@ -69,6 +69,7 @@ class Engine:
     ) -> None:
         self.store = store
         self.clock = clock or SystemClock()
+        self.scheduler_id = scheduler_id
         with (
             suppress(Unavailable),
             outages(),

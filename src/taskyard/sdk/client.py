@@ -16,6 +16,7 @@ from taskyard.sdk.following import follow
 from taskyard.sdk.routes import Asking, Query, segment
 from taskyard.sdk.waiting import looks
 from taskyard.wire import api, why
+from taskyard.wire.dry_run import DryRun
 
 #: Where a server is that was started by `taskyard up` and told nothing else.
 URL: Final = "http://127.0.0.1:8420"
@@ -74,6 +75,10 @@ class Client:
         if graph_id is not None:
             return self._asking.put(f"/graphs/{segment(graph_id)}", document, api.Submitted)
         return self._asking.post("/graphs", document, api.Submitted, key=key)
+
+    def check(self, document: Mapping[str, Any]) -> DryRun:
+        """Say what would become of a graph if it were submitted now; nothing is stored."""
+        return self._asking.post("/graphs/check", document, DryRun)
 
     def request(self, request: Mapping[str, Any], *, key: str = "") -> api.Submitted:
         """Have a single task stored and run: a graph of one."""

@@ -69,7 +69,7 @@ def explained(txn: Txn, record: TaskRecord, now: Millis, sight: Sight) -> WhyVie
 def answers(facts: Facts, records: Sequence[TaskRecord]) -> list[Why]:
     """Say of each of some tasks why it does not run, and look no further."""
     known = with_holds(facts, records, facts.situations(records))
-    return [why(one, facts.now) for one in known]
+    return [why(one) for one in known]
 
 
 def pressing(answer: Why) -> int:

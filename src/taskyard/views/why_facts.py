@@ -5,12 +5,13 @@ see.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace as replaced
 from functools import cached_property
 from typing import Final, Protocol, TypeAlias
 
-from taskyard.core import fleet
+from taskyard.core import explain, fleet
 from taskyard.core.budget import expires_at
-from taskyard.core.explain import Ahead, Ending, Other, Prerequisite, Situation, SliceWait, hangs_on, says_no
+from taskyard.core.explain import Ahead, Bots, Ending, Other, Prerequisite, Situation, SliceWait, hangs_on, says_no
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState, known
 from taskyard.core.ids import Key, text_of
@@ -64,6 +65,7 @@ class Facts:
         self._sight = sight
         self._labels: dict[int, str] = {}
         self._queues: dict[int, tuple[str, Dimensions]] = {}
+        self._bots: dict[tuple[Dimensions, str | None], Bots] = {}
         self._enders: dict[int, str | None] = {}  # who canceled each graph; None if nobody did
 
     def situations(self, records: Sequence[TaskRecord]) -> list[Situation]:
@@ -94,9 +96,17 @@ class Facts:
         """Every bot, as many as are looked at; and whether these are all."""
         return read_fleet(self.txn)
 
-    def bots(self, dimensions: Dimensions) -> tuple[BotFacts, ...]:
-        """Give the bots for a question about dimensions; one that the asker may not see counts, and has no name."""
-        return tuple(bot for one in self.fleet[0] if (bot := self._seen(one, dimensions)) is not None)
+    def bots(self, dimensions: Dimensions, lost_by: str | None = None) -> Bots:
+        """Say how the bots stand for what asks for dimensions; one that the asker may not see counts, without a name.
+
+        `lost_by` is the bot that has lost the task: it leaves it to others, if there are any.
+        """
+        known = self._bots.get((dimensions, lost_by))
+        if known is None:
+            seen = [bot for one in self.fleet[0] if (bot := self._seen(one, dimensions)) is not None]
+            known = explain.bots(dimensions, seen, self.now, self._leaves(dimensions, lost_by))
+            known = self._bots[dimensions, lost_by] = known if self.fleet[1] else replaced(known, whole=False)
+        return known
 
     # How it is done.
 
@@ -112,9 +122,7 @@ class Facts:
             unmet=_unmet(task) if len(edges) == EDGES_MAX else len(edges),
             join=task.join,
             dimensions=dimensions,
-            bots=self.bots(dimensions) if queued and not own else (),
-            bots_whole=self.fleet[1] if queued and not own else True,
-            left_to_others=self._left_by(task, dimensions) if queued else None,
+            bots=self.bots(dimensions, task.not_by) if queued and not own else None,
             own=own,
             ahead=self._ahead(task) if queued else Ahead(),
             slices=_slices(task),
@@ -169,11 +177,10 @@ class Facts:
         count = self.txn.explaining.ahead(task.queue, turn, AHEAD_MAX)
         return Ahead(count, whole=count < AHEAD_MAX)
 
-    def _left_by(self, task: TaskRecord, dimensions: Dimensions) -> BotId | None:
-        if task.not_by is None:
+    def _leaves(self, dimensions: Dimensions, lost_by: str | None) -> BotId | None:
+        if lost_by is None or not fleet.served_elsewhere(dimensions, BotId(lost_by), self.fleet[0], self.now):
             return None
-        lost_by = BotId(task.not_by)
-        return lost_by if fleet.served_elsewhere(dimensions, lost_by, self.fleet[0], self.now) else None
+        return BotId(lost_by)
 
     def _seen(self, bot: BotFacts, dimensions: Dimensions) -> BotFacts | None:
         if self._sight.bots_of(dict(bot.dimensions).get(POOL, ())):

@@ -36,7 +36,7 @@ def with_holds(facts: Facts, records: Sequence[TaskRecord], known: Sequence[Situ
 def _with_hold(facts: Facts, task: TaskRecord, known: Situation, hold: HoldRow | None) -> Situation:
     begins = task.life.not_before_ms
     if begins is not None and begins > facts.now:
-        return replace(known, held=Held(_text(task.id), Reason.NOT_BEFORE, until=begins))
+        return replace(known, held=Held(text(task.id), Reason.NOT_BEFORE, until=begins))
     if hold is None or not task.contends:
         return known
     match hold.reason:
@@ -58,7 +58,7 @@ def _behind_another(facts: Facts, task: TaskRecord, known: Situation, hold: Hold
         return known
     if hold.reason in FOR_CAPACITY:
         return _in_line(facts, task, replace(known, other=other), hold)
-    held = Held(_text(task.id), hold.reason, hold.name, other.id, hold.since_ms)
+    held = Held(text(task.id), hold.reason, hold.name, other.id, hold.since_ms)
     return replace(known, held=held, other=other)
 
 
@@ -68,7 +68,7 @@ def _short_of(facts: Facts, task: TaskRecord, known: Situation, hold: HoldRow) -
     used, total = facts.txn.explaining.limit_use(name, HOLDING), facts.txn.passes.named_limits().get(name, 0)
     if used + need <= total:
         return known
-    return replace(known, held=Held(_text(task.id), hold.reason, name, used=used, total=total, need=need))
+    return replace(known, held=Held(text(task.id), hold.reason, name, used=used, total=total, need=need))
 
 
 def _crowded_out(facts: Facts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
@@ -83,13 +83,13 @@ def _in_line(facts: Facts, task: TaskRecord, known: Situation, hold: HoldRow) ->
     pool = hold.name or ""
     before, looked = facts.txn.explaining.line(pool, FOR_CAPACITY, _turn(task), AHEAD_MAX)
     held = Held(
-        _text(task.id),
+        text(task.id),
         hold.reason,
         pool,
         since=hold.since_ms,
         place=before + 1,
         used=facts.txn.explaining.pool_use(pool, HOLDING),
-        total=_capacity(facts, pool),
+        total=capacity(facts, pool),
         need=task.weight,
     )
     return replace(known, held=held, ahead=Ahead(before, whole=looked < AHEAD_MAX))
@@ -99,11 +99,12 @@ def _unserved(facts: Facts, task: TaskRecord, known: Situation) -> Situation:
     _, dimensions = facts.queue(task.queue)
     if fleet.served(dimensions, facts.fleet[0], facts.now):
         return known
-    held = Held(_text(task.id), Reason.NO_BOT)
-    return replace(known, held=held, bots=facts.bots(dimensions), bots_whole=facts.fleet[1])
+    held = Held(text(task.id), Reason.NO_BOT)
+    return replace(known, held=held, bots=facts.bots(dimensions))
 
 
-def _capacity(facts: Facts, name: str) -> int | None:
+def capacity(facts: Facts, name: str) -> int | None:
+    """Say how much a pool carries at once; None if nothing limits it."""
     for pool in facts.txn.passes.pools():
         if pool.name == name:
             return fleet.slots(name, facts.fleet[0], facts.now) if pool.from_bots else pool.capacity
@@ -114,5 +115,6 @@ def _turn(task: TaskRecord) -> Turn:
     return Turn(task.priority, task.created_ms, task.id)
 
 
-def _text(key: int) -> TaskId:
+def text(key: int) -> TaskId:
+    """Give the id of a task as admission knows it."""
     return TaskId(text_of(Key(key)))

@@ -34,7 +34,7 @@ def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
         prerequisites=[_prerequisite(one) for one in answer.prerequisites],
         unmet=answer.unmet,
         name=held.name if held else None,
-        other=None if answer.other is None else _other(answer.other),
+        other=None if answer.other is None else other_told(answer.other),
         other_since_ms=held.since if held and is_mutex else None,
         waits_since_ms=None if is_mutex or held is None else held.since,
         used=held.used if held else None,
@@ -80,7 +80,8 @@ def _prerequisite(one: Prerequisite) -> WhyPrerequisite:
     return WhyPrerequisite(one.id or "", one.label, one.state.text, one.on.text, ended)
 
 
-def _other(other: Other) -> WhyOther:
+def other_told(other: Other) -> WhyOther:
+    """Tell of another task that is in the way."""
     return WhyOther(other.id, other.label, other.graph, other.state.text)
 
 
