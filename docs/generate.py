@@ -25,8 +25,8 @@ from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
 from taskyard.views import attempts as attempt_views
 from taskyard.views import bots as bot_views
+from taskyard.views import dry_run, dry_run_facts, story, why, why_facts, why_graph
 from taskyard.views import graphs as graph_views
-from taskyard.views import story, why, why_facts, why_graph
 from taskyard.views import tasks as task_views
 from taskyard.wire import api as wire_api
 from taskyard.wire import bots as wire_bots
@@ -121,6 +121,8 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         why,
         why_facts,
         why_graph,
+        dry_run,
+        dry_run_facts,
     ),
     "Tokens and denials": (auth, access, denials),
     "Bots": (bot_routes, wire_bots, bounds, fleet),
