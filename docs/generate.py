@@ -25,7 +25,7 @@ from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
 from taskyard.views import attempts as attempt_views
 from taskyard.views import bots as bot_views
-from taskyard.views import dry_run, dry_run_facts, story, why, why_facts, why_graph
+from taskyard.views import causes, dry_run, dry_run_facts, story, why, why_facts, why_graph
 from taskyard.views import graphs as graph_views
 from taskyard.views import tasks as task_views
 from taskyard.wire import api as wire_api
@@ -118,6 +118,7 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         attempt_views,
         bot_views,
         story,
+        causes,
         why,
         why_facts,
         why_graph,

@@ -74,6 +74,10 @@ class Still(Yard):
         assert one.lease_until_ms is not None
         return Lease(one.id, one.life.attempt, one.fence, one.lease_until_ms, one.life.slice_index)
 
+    def lease_of(self, made: Made, label: str) -> Lease:
+        """Have b1 claim until it has a task, and give its lease."""
+        return next(lease for lease in self.claim() if lease.task == made.key(label))
+
     def why(self, made: Made, label: str, **said: Any) -> Any:
         """Ask why a task does not run."""
         return self.get(f"/api/v1/tasks/{made.tasks[label]}/why", **said)

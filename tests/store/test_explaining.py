@@ -9,11 +9,12 @@ import pytest
 
 from taskyard.core.machine import HOLDING, UNSUCCESSFUL
 from taskyard.core.values import replace
-from taskyard.core.words import On, Reason, State
+from taskyard.core.words import On, Reason, Signal, State
 from taskyard.store.opening import Store, open_store
 from taskyard.store.txn import Txn
 from taskyard.store.verbs import Explaining
 from taskyard.store.verbs.explaining import LastAttempt, Turn
+from taskyard.store.verbs.facts import spelled, written
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move
 
 S = State
@@ -127,3 +128,30 @@ def test_those_before_a_task_in_the_line_for_a_pool_are_counted_among_the_oldest
         assert txn.explaining.line("other", reasons, Turn(100, LATER, 1), 9) == (1, 5)
         assert txn.explaining.line("lab", reasons, Turn(100, LATER, 9), 3) == (1, 3)  # 3, 4 and 5 were looked at
         assert txn.explaining.line("lab", [], Turn(100, LATER, 9), 9) == (0, 5)
+
+
+def test_what_moved_a_task_is_found_around_it(store: Store) -> None:
+    def fact(source: State, signal: Signal, target: State) -> str:
+        return written(spelled(source, target, signal), None, None, None)
+
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1, 2, 3)
+        released, admitted = fact(S.UNSCHEDULED, Signal.RELEASE, S.PENDING), fact(S.PENDING, Signal.ADMIT, S.WAITING)
+        txn.events.add(NOW, [(1, 0, {1: [released, admitted], 2: [released]})])
+        txn.events.add(LATER, [(1, 3, {2: [admitted]})])
+        txn.tasks.add_mutexes([(id, "door", None) for id in (1, 2, 3)])
+        txn.bots.begin([("b1", "s", "", 1, NOW, NOW, None, None, 0)])
+        txn.bots.add_events(
+            [("b1", "fe", LATER, "ended", None, None, ""), ("b1", "ff", NOW, "connected", None, None, "")]
+        )
+    with store.read() as txn:
+        assert [(one.subject, one.number, one.at_ms) for one in txn.explaining.happened([1, 2], 9)] == [
+            (1, 1, NOW), (1, 2, NOW), (2, 3, NOW), (2, 4, LATER),
+        ]  # fmt: skip
+        assert [one.number for one in txn.explaining.happened([1, 2], 1)] == [4]
+        assert txn.explaining.happened([], 1) == []
+        assert txn.explaining.rivals("door", 2, 9) == [3, 1]
+        assert txn.explaining.rivals("door", 1, 1) == [2]
+        assert txn.explaining.bot_words("b1", NOW, 9) == ["connected"]
+        assert txn.explaining.bot_words("b1", NOW, 1) == []

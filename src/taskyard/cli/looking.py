@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from taskyard.cli import forms, standing, text
+from taskyard.cli import forms, standing, storytelling, text
 from taskyard.cli.session import HERE, Server, connected, either
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
-    from taskyard.wire.api import AttemptView, GraphView, StoryItem, StoryView, TaskView
+    from taskyard.wire.api import AttemptView, GraphView, TaskView
 
 GRAPHS_EXAMPLES: Final = """\
 Examples:
@@ -112,10 +112,10 @@ def show(
 
 
 def story(task: TaskId, /, *, output: forms.Form = "table", server: Server = HERE) -> int:
-    """Tell everything that happened to a task, and who asked for it."""
+    """Tell everything that happened to a task: each move with its cause, attempt and bot."""
     with connected(server) as client:
         told = client.story(task)
-        return forms.give_one(asdict(told), output, lambda: _story_lines(told), told.task)
+        return forms.give_one(asdict(told), output, lambda: storytelling.lines(told), told.task)
 
 
 def _show_graph(client: "Client", id: str, output: str) -> int:
@@ -186,27 +186,4 @@ def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:
         forms.cell(took),
         forms.cell(ended),
         f"{attempt.output_bytes} bytes{cut}",
-    )
-
-
-def _story_lines(told: "StoryView") -> Iterator[str]:
-    yield f"{forms.moment(told.created_ms)}  {text.harmless(told.label)} is submitted"
-    yield from map(_story_line, told.items)
-    if not told.whole:
-        yield "there is more than is told here"
-
-
-def _story_line(item: "StoryItem") -> str:
-    when = forms.moment(item.at_ms)
-    if item.action is not None:
-        note = f": {item.note}" if item.note else ""
-        return f"{when}  {text.harmless(f'{item.actor} asks: {item.action} ({item.about}){note}')}"
-    extra = [
-        f"attempt {item.attempt}" if item.attempt else "",
-        f"bot {item.bot}" if item.bot else "",
-        item.reason or "",
-    ]
-    told = ", ".join(part for part in extra if part)
-    return f"{when}  {text.harmless(f'{item.source} -> {item.target} by {item.signal}')}" + (
-        f" ({text.harmless(told)})" if told else ""
     )

@@ -34,3 +34,18 @@ SELECT COALESCE(SUM(l.amount), 0) FROM task t JOIN task_limit l ON l.task_id = t
 SELECT COALESCE(SUM(CASE WHEN h.name = :pool AND h.reason IN (:reasons)
    AND (t.priority, t.created_ms, t.id) < (:priority, :created_ms, :id) THEN 1 ELSE 0 END), 0), COUNT(*)
   FROM (SELECT task_id, reason, name FROM hold ORDER BY task_id DESC LIMIT :count) h JOIN task t ON t.id = h.task_id;
+
+-- read_happened(subjects: ints, count: int): what last happened to some tasks.
+SELECT subject_id, number, graph_id, at_ms, facts FROM event WHERE subject_id IN (:subjects)
+ ORDER BY at_ms DESC, number DESC LIMIT :count;
+
+-- read_bot_words(bot_id: text, at_ms: int, count: int): what was noted of a bot at a moment, among its newest events.
+SELECT kind FROM (SELECT at_ms, kind FROM bot_event WHERE bot_id = :bot_id ORDER BY id LIMIT :count) e
+ WHERE e.at_ms = :at_ms;
+
+-- The newest sorts first: whoever came just before a task in another graph has the next ids.
+-- read_older_rivals(key: text, task_id: int, count: int): tasks that name a mutex, just beyond one of them.
+SELECT task_id FROM task_mutex WHERE key = :key AND task_id > :task_id ORDER BY task_id LIMIT :count;
+
+-- read_newer_rivals(key: text, task_id: int, count: int): tasks that name a mutex, just before one of them.
+SELECT task_id FROM task_mutex WHERE key = :key AND task_id < :task_id ORDER BY task_id DESC LIMIT :count;

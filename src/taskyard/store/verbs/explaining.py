@@ -1,4 +1,4 @@
-"""Verbs for whoever asks why: who is in the way of a task, how much is in use, who stands before it.
+"""Verbs for whoever asks why: who is in the way of a task, how much is in use, who stands before it, what moved it.
 
 Each looks at what is asked about and no further: by an index, up to a count. Nothing here decides anything.
 """
@@ -10,6 +10,7 @@ from taskyard.core.values import value
 from taskyard.core.words import On, Reason, State
 from taskyard.store.sessions import Session
 from taskyard.store.verbs.fleet import dimensions_of_text
+from taskyard.store.verbs.keeping import EventRow, event_rows
 
 
 @value
@@ -82,3 +83,17 @@ class Explaining:
         words, before = [one.text for one in reasons], (turn.priority, turn.created_ms, turn.id)
         row = self._session.rows("read_line", pool, words, *before, count)[0]
         return int(row[0]), int(row[1])
+
+    def happened(self, subjects: Collection[int], count: int) -> list[EventRow]:
+        """Read what last happened to some tasks, of each in order: the newest `count` transactions."""
+        rows = self._session.rows("read_happened", subjects, count) if subjects else ()
+        return [event for row in reversed(rows) for event in event_rows(row)]
+
+    def bot_words(self, bot: str, at_ms: int, count: int) -> list[str]:
+        """Read which kinds of events a bot had at a moment, among its newest `count`."""
+        return [str(row[0]) for row in self._session.rows("read_bot_words", bot, at_ms, count)]
+
+    def rivals(self, key: str, task: int, count: int) -> list[int]:
+        """Name the tasks that name a mutex and came just before or after a task; at most `count` each."""
+        older = self._session.rows("read_older_rivals", key, task, count)
+        return [row[0] for row in (*older, *self._session.rows("read_newer_rivals", key, task, count))]
