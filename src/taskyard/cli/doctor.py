@@ -9,14 +9,16 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
-from taskyard.cli import reports, text, views
+from taskyard.cli import installation, reports, text, views
 from taskyard.cli.exits import Exit
+from taskyard.cli.session import HERE, Server
 from taskyard.cli.work import Work
 from taskyard.wire.checkup import Checkup, Finding, Unchecked
 
 EXAMPLES: Final = """\
 Examples:
 
+    taskyard doctor                         this installation
     taskyard doctor yard.db                 a file, also one in use
     taskyard doctor postgresql://host/yard  a database of PostgreSQL
     taskyard doctor --repair yard.db        mend what can be mended
@@ -32,9 +34,12 @@ def command(work: Work) -> Callable[..., int]:
 
     def doctor(
         database: Annotated[
-            str,
-            Parameter(validator=_refuse_address, help="A file of SQLite, sqlite:///FILE, or postgresql://..."),
-        ],
+            str | None,
+            Parameter(
+                validator=_refuse_address,
+                help="A file of SQLite, sqlite:///FILE, or postgresql://...; this installation unless told.",
+            ),
+        ] = None,
         /,
         *,
         repair: Annotated[bool, Parameter(negative="", help="Mend what can be mended, and count again.")] = False,
@@ -42,12 +47,19 @@ def command(work: Work) -> Callable[..., int]:
             Literal["text", "json"],
             Parameter(name=["--output", "-o"], help="How the findings are printed on stdout."),
         ] = "text",
+        data: installation.Data = None,
+        server: Server = HERE,
     ) -> int:
         """Recount every number that a database keeps, and say what does not follow from the rest.
 
         Looking changes nothing, and servers go on working meanwhile. A file
         can be repaired while nobody uses it, PostgreSQL at any time.
+
+        Without a database, this installation is examined: Python, packages,
+        the disk, files, the server and what a bot needs.
         """
+        if database is None:
+            return installation.examine(data, server, output)
         try:
             with _waiting("recounting"):
                 checkup = work.check_up(database, repair)
@@ -59,8 +71,8 @@ def command(work: Work) -> Callable[..., int]:
     return doctor
 
 
-def _refuse_address(_: object, database: str) -> None:
-    if "://" in database and not database.startswith(_SCHEMES):
+def _refuse_address(_: object, database: str | None) -> None:
+    if database is not None and "://" in database and not database.startswith(_SCHEMES):
         raise ValueError("A database is a file, sqlite:///FILE or postgresql://...")
 
 

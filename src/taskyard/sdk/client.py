@@ -16,6 +16,7 @@ from taskyard.sdk.following import follow
 from taskyard.sdk.routes import Asking, Query, segment
 from taskyard.sdk.waiting import looks
 from taskyard.wire import api, why
+from taskyard.wire.about import About
 from taskyard.wire.dry_run import DryRun
 
 #: Where a server is that was started by `taskyard up` and told nothing else.
@@ -269,6 +270,10 @@ class Client:
     def revoke_token(self, token: str) -> api.TokenView:
         """End a token, by its id, at once."""
         return self._asking.delete(f"/tokens/{segment(token)}", api.TokenView)
+
+    def about(self) -> About:
+        """Tell the version and the time of the server, and what this client's own token is good for."""
+        return self._asking.get("/about", About)
 
     def enrol(self, name: str) -> api.NewToken:
         """Get a token for a bot of this name; the client's own token is one for enrolment."""
