@@ -64,7 +64,7 @@ def test_a_good_installation_is_examined_from_the_python_to_the_server(place: Ya
 
 
 def test_a_token_that_is_not_taken_is_a_fault_with_1_and_a_line_says_what_to_do(place: Yard) -> None:
-    done = place.run("doctor", "--data", str(place.folder), TASKYARD_TOKEN="ty_user_wrong")
+    done = place.run("doctor", "--data", str(place.folder), "--token", "ty_user_wrong")
     assert done.returncode == 1
     lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
     assert ["ok", "server", f"{place.url} answers"] in lines

@@ -22,7 +22,7 @@ from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
 from taskyard.core.matching import canonical
 from taskyard.core.partials import Held
-from taskyard.core.saying import sentence, span
+from taskyard.core.saying import ENDINGS, sentence, span
 from taskyard.core.words import BotId, Join, Kind, Millis, On, Reason, State, TaskId
 
 NOW = Millis(1_800_000_000_000)
@@ -212,6 +212,11 @@ def test_every_reason_for_not_running_has_a_case() -> None:
     reasons = list(Reason)
     not_running = set(reasons[: reasons.index(Reason.DONE)])
     assert not_running <= {reason for _, reason, _ in CASES}
+
+
+def test_every_reason_for_an_end_has_its_words() -> None:
+    reasons = list(Reason)
+    assert set(reasons[reasons.index(Reason.DONE) :]) | {Reason.NO_BOT, Reason.PREREQUISITE_FAILED} == set(ENDINGS)
 
 
 @pytest.mark.parametrize("state", State)

@@ -148,6 +148,14 @@ def test_whoever_ended_a_prerequisite_is_named(still: Still) -> None:
     assert still.sentence(made, "b") == f"b is blocked: it needs a (canceled, canceled by {actor}); rerun that to go on"
 
 
+def test_whoever_ended_a_task_with_all_behind_it_is_named_for_those_too(still: Still) -> None:
+    made = still.submit(graph(a=task(), b=task("a"), c=task("b")))
+    still.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel", {"subtree": True})
+    told = still.why(made, "c")["why"]
+    assert told["actor"].startswith("admin (")
+    assert told["sentence"] == f"c is canceled: canceled by {told['actor']}, a moment ago"
+
+
 def test_a_task_of_a_large_graph_that_is_being_canceled_is_about_to_end(still: Still) -> None:
     made = still.submit(graph(**{f"t{number:03}": task() for number in range(600)}))
     still.ask("POST", f"/api/v1/graphs/{made.id}/cancel")

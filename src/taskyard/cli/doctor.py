@@ -58,6 +58,9 @@ def command(work: Work) -> Callable[..., int]:
         Without a database, this installation is examined: Python, packages,
         the disk, files, the server and what a bot needs.
         """
+        if database is None and repair:
+            reports.say_error("--repair needs a DATABASE: an installation is only examined")
+            return Exit.USAGE
         if database is None:
             return installation.examine(data, server, output)
         try:

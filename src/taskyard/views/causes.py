@@ -22,12 +22,12 @@ from taskyard.lifecycle.rerun import RERUN
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.keeping import EventRow
+from taskyard.views.ancestry import ancestors
 from taskyard.views.story import About, Asked, Moved, Story
 
-#: How many prerequisites are looked at, how many of what happened to them, and how many tasks before those.
+#: How many prerequisites are looked at, and how much of what happened to them.
 EDGES_MAX: Final = 200
 HAPPENED_MAX: Final = 2_000
-ANCESTORS_MAX: Final = 200
 #: How many rivals at each mutex, and how many events of a bot are looked at.
 RIVALS_MAX: Final = 20
 BOT_EVENTS_MAX: Final = 500
@@ -208,25 +208,14 @@ class _Search:
         if last is not None:
             what = "it" if last.about is About.TASK else "the graph"
             return Cause(f"{_actor(last.actor)} {_PAST[action]} {what}")
-        wishes = self._txn.explaining.wishes(self._ancestors, action, WISHES_MAX)
+        # Whoever ends a task with all behind it has said so of that task.
+        wishes = self._txn.explaining.wishes(ancestors(self._txn, self._task), action, WISHES_MAX)
         found = next((one for one in wishes if one[2] <= move.at_ms), None)
         if found is None:
             return Cause("a person asked for it")
         subject, actor, _ = found
         label = self._label(subject)
         return Cause(f"{_actor(actor)} {_PAST[action]} {label} and all behind it", subject, label)
-
-    @cached_property
-    def _ancestors(self) -> list[int]:
-        """Name the tasks that this one hangs on, the nearest first, so many at most."""
-        found: dict[int, None] = dict.fromkeys(self._edges)
-        level = list(found)
-        while level and len(found) < ANCESTORS_MAX:
-            edges = self._txn.edges.into(level)
-            level = [id for id in dict.fromkeys(edge.prerequisite for edge in edges) if id not in found]
-            level = level[: ANCESTORS_MAX - len(found)]
-            found |= dict.fromkeys(level)
-        return list(found)
 
     # Others.
 

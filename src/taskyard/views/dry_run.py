@@ -16,7 +16,7 @@ from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.machine import ENDED
 from taskyard.core.matching import Dimensions, matches
 from taskyard.core.saying import because, counted, names
-from taskyard.core.words import BotId, Millis, Reason, State
+from taskyard.core.words import BotId, Kind, Millis, Reason, State
 from taskyard.store.txn import Txn
 from taskyard.views.dry_run_facts import Forecast, forecast
 from taskyard.views.why_facts import Facts, Sight
@@ -76,7 +76,7 @@ class _Look:
 
     def __init__(self, facts: Facts, graph: Graph) -> None:
         self._facts = facts
-        self._capacity: dict[Dimensions, bool] = {}
+        self._chosen: dict[tuple[tuple[Dimensions, bool, Kind], ...], _Choice] = {}
         self._before: Counter[Dimensions] = Counter()  # tasks of this graph that wait in a queue
         self._idle = {bot.id: fleet.idle_slots(bot, facts.now) for bot in facts.fleet[0]}
         self._takers: dict[Dimensions, deque[BotId]] = {}
@@ -107,22 +107,24 @@ class _Look:
     # Bots.
 
     def _choice(self, task: Task) -> _Choice:
-        """Choose the slice that a task would begin with, as its release would."""
+        """Choose the slice that a task would begin with; tasks that ask for the same have the same choice."""
+        asked = tuple((one.dimensions, one.wait_for_capacity, one.kind) for one in task.slices)
+        known = self._chosen.get(asked)
+        if known is None:
+            known = self._chosen[asked] = self._choose(task)
+        return known
+
+    def _choose(self, task: Task) -> _Choice:
+        """Choose as a release would."""
         if task.slices[0].kind in SERVER_KINDS:
             return _Choice(1, (), own=True)
         rules = budget.rules_of(task, self._facts.now)
         life = budget.born(rules).at(State.PENDING)
-        ruling = budget.choose_slice(life, rules, [self._has_capacity(one.dimensions) for one in task.slices])
+        capacity = [fleet.capacity_seen(one.dimensions, self._facts.fleet[0], self._facts.now) for one in task.slices]
+        ruling = budget.choose_slice(life, rules, capacity)
         index = ruling.life_after.slice_index
         never = ruling.target in ENDED or not any(self._exists(one.dimensions) for one in task.slices)
         return _Choice(index + 1, task.slices[index].dimensions, never=never)
-
-    def _has_capacity(self, dimensions: Dimensions) -> bool:
-        known = self._capacity.get(dimensions)
-        if known is None:
-            known = fleet.capacity_seen(dimensions, self._facts.fleet[0], self._facts.now)
-            self._capacity[dimensions] = known
-        return known
 
     def _exists(self, dimensions: Dimensions) -> bool:
         """Tell whether a bot exists that matches: one that has said goodbye does not."""

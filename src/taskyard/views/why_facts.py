@@ -25,6 +25,7 @@ from taskyard.lifecycle.own import SERVER
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.explaining import Turn
+from taskyard.views.ancestry import ancestors
 from taskyard.views.bots import fleet as read_fleet
 
 #: How many prerequisites that say no are read for one task.
@@ -33,6 +34,8 @@ EDGES_MAX: Final = 100
 AHEAD_MAX: Final = 10_000
 #: How many cancels are read to find out who wanted tasks to end.
 WISHES_MAX: Final = 500
+#: For how many tasks it is found out who ended them with others.
+TRACED_MAX: Final = 10
 #: What a bot is called that the asker may not see.
 UNSEEN_BOT: Final = BotId("a bot that you may not see")
 
@@ -57,11 +60,12 @@ class Sight(Protocol):
 
 
 class Facts:
-    """One look at the store, for one question."""
+    """One look at the store, for one question. A `brief` one leaves out who stands before a task and what is in use."""
 
-    def __init__(self, txn: Txn, now: Millis, sight: Sight) -> None:
+    def __init__(self, txn: Txn, now: Millis, sight: Sight, brief: bool = False) -> None:
         self.txn = txn
         self.now = now
+        self.brief = brief
         self._sight = sight
         self._labels: dict[int, str] = {}
         self._queues: dict[int, tuple[str, Dimensions]] = {}
@@ -71,10 +75,11 @@ class Facts:
     def situations(self, records: Sequence[TaskRecord]) -> list[Situation]:
         """Say what is known about tasks, but for what a pass said of them."""
         edges = {one.id: self._edges(one) for one in records}
-        near = {id for found in edges.values() for id, _, _ in found}
+        near = {id: state for found in edges.values() for id, _, state in found}
         self._learn_labels([*edges, *near])
         self._learn_queues({one.queue for one in records})
-        ended = {one.id: one for one in (*records, *self.txn.tasks.look(near)) if one.state in ENDED}
+        over = self.txn.tasks.look([id for id, state in near.items() if state in ENDED])
+        ended = {one.id: one for one in (*over, *records) if one.state in ENDED}
         endings = self._endings(list(ended.values()))
         return [self._situation(one, edges[one.id], endings) for one in records]
 
@@ -124,7 +129,7 @@ class Facts:
             dimensions=dimensions,
             bots=self.bots(dimensions, task.not_by) if queued and not own else None,
             own=own,
-            ahead=self._ahead(task) if queued else Ahead(),
+            ahead=self._ahead(task) if queued and not self.brief else Ahead(),
             slices=_slices(task),
             again=task.life.attempt > task.life.began_after,
             ending_asked=self._ender(task.graph),
@@ -162,7 +167,14 @@ class Facts:
         for subject, actor, _ in self.txn.explaining.wishes(subjects, CANCEL, WISHES_MAX):
             said.setdefault(subject, actor)
         asked = {one.id: said.get(one.id) or said.get(one.graph) for one in canceled}
+        ends = [one for one in canceled if not asked[one.id]][:TRACED_MAX]
+        asked |= {one.id: self._traced(one) for one in ends}
         return {id: actor for id, actor in asked.items() if actor}
+
+    def _traced(self, task: TaskRecord) -> str | None:
+        """Find who ended a task together with one that it hangs on."""
+        wishes = self.txn.explaining.wishes(ancestors(self.txn, task.id), CANCEL, WISHES_MAX)
+        return next((actor for _, actor, at_ms in wishes if at_ms <= task.moved_ms), None)
 
     def _ender(self, graph: int) -> str | None:
         if graph not in self._enders:

@@ -11,7 +11,7 @@ from taskyard.core.explain import Why
 from taskyard.core.graph.verdict import Tally, settled, unhandled
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ACTIVE, BEHIND, UNSUCCESSFUL
-from taskyard.core.saying import counted, names, sentence, state_says
+from taskyard.core.saying import counted, names, state_says
 from taskyard.core.words import Millis, State
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
@@ -39,8 +39,9 @@ def held(txn: Txn, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None
     active, all_active = _page(txn, graph, ACTIVE)
     failed, all_failed = _page(txn, graph, UNSUCCESSFUL)
     records = [*_culprits(txn, failed), *active]
-    members = list(zip(records, answers(Facts(txn, now, sight), records), strict=True))
-    groups = [_group(found, now) for found in _grouped(members)]
+    members = list(zip(records, answers(Facts(txn, now, sight, brief=True), records), strict=True))
+    facts = Facts(txn, now, sight)
+    groups = [_group(facts, found) for found in _grouped(members)]
     return WhyGraphView(
         graph_id=text_of(Key(graph)),
         name=row.name,
@@ -80,20 +81,22 @@ def _alike(answer: Why) -> Hashable:
     return answer.state, answer.reason, about, answer.dimensions if answer.bots else None
 
 
-def _group(members: Sequence[_Member], now: Millis) -> WhyGroup:
-    record, answer = members[0]
+def _group(facts: Facts, members: Sequence[_Member]) -> WhyGroup:
+    """Tell of tasks that are alike; the first of them is looked at in full."""
+    record, brief = members[0]
+    (answer,) = answers(facts, [record])
+    first = reasoned(record, answer, facts.now)
     return WhyGroup(
-        state=answer.state.text,
-        reason=answer.reason.text,
+        state=brief.state.text,
+        reason=brief.reason.text,
         count=len(members),
-        sentence=_group_says(members, now),
+        sentence=_group_says(members, first.sentence),
         tasks={why.label: text_of(Key(one.id)) for one, why in members[:NAMED_MAX]},
-        example=reasoned(record, answer, now),
+        example=first,
     )
 
 
-def _group_says(members: Sequence[_Member], now: Millis) -> str:
-    first = sentence(members[0][1], now)
+def _group_says(members: Sequence[_Member], first: str) -> str:
     if len(members) == 1:
         return first
     labels = names(why.label for _, why in members)

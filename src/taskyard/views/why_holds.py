@@ -39,6 +39,8 @@ def _with_hold(facts: Facts, task: TaskRecord, known: Situation, hold: HoldRow |
         return replace(known, held=Held(text(task.id), Reason.NOT_BEFORE, until=begins))
     if hold is None or not task.contends:
         return known
+    if facts.brief:
+        return replace(known, held=Held(text(task.id), hold.reason, hold.name, since=hold.since_ms))
     match hold.reason:
         case Reason.MUTEX | Reason.RESERVED:
             return _behind_another(facts, task, known, hold)
