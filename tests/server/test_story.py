@@ -93,6 +93,19 @@ def test_a_failure_blocks_and_a_rerun_mends(still: Still) -> None:
     assert moves(still, made, "c") == [("skipped", "prerequisite b failed")]
 
 
+def test_each_move_has_the_cause_of_its_own_time(still: Still) -> None:
+    made = still.submit(graph(a=task(), b=task("a")))
+    still.bot()
+    still.report(still.claim()[0], Signal.FAIL, exit_code=1)
+    for wish in ("rerun", "cancel"):
+        still.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/{wish}")
+    assert moves(still, made, "b") == [
+        ("blocked", "prerequisite a failed"),
+        ("unscheduled", "prerequisite a is tried again"),
+        ("blocked", "prerequisite a was canceled"),
+    ]
+
+
 def test_who_canceled_is_named_for_a_task_a_graph_and_all_behind_a_task(still: Still) -> None:
     made = still.submit(graph(a=task(), b=task("a"), c=task("b"), d=task()))
     token = still.token("admin", name="ann")
