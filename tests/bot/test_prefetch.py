@@ -20,7 +20,7 @@ def test_what_is_not_known_is_taken_one_a_slot() -> None:
 
 def test_short_calls_are_taken_many_at_a_time_and_never_more_than_the_bound() -> None:
     appetite = fed()
-    assert (appetite.in_hand, appetite.low, appetite.handful) == (64, 16, 64)
+    assert (appetite.in_hand, appetite.low, appetite.handful) == (128, 64, 66)
 
 
 def test_long_calls_are_taken_one_a_slot() -> None:
@@ -51,7 +51,7 @@ def test_a_new_function_and_an_empty_line_end_it_as_well() -> None:
 def test_short_processes_are_taken_some_at_a_time_and_long_ones_one_a_slot() -> None:
     appetite = Appetite(2)
     appetite.program_took(0.001)
-    assert (appetite.in_hand, appetite.low) == (16, 4)
+    assert (appetite.in_hand, appetite.low) == (16, 8)
     appetite.program_took(1.0)
     assert (appetite.in_hand, appetite.low) == (2, 1)
 

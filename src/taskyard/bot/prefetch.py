@@ -18,7 +18,7 @@ MODEST_SECONDS: Final = 0.050
 #: Tasks below this are short.
 SHORT_SECONDS: Final = 0.005
 #: However short tasks are, no more than this is in hand or asked for at once: others want work, too.
-IN_HAND_MAX: Final = 64
+IN_HAND_MAX: Final = 128
 #: Of programs, less is in hand than of calls: the name of one says less about how long it will take.
 PROCESSES_PER_SLOT_MAX: Final = 8
 #: How many different functions and programs are remembered.
@@ -85,7 +85,7 @@ class Appetite:
     def low(self) -> int:
         """How few are left in hand when it is time to tell and ask: the next should come before the last end."""
         target = self.in_hand
-        return max(target // 4, self._slots) if target > self._slots else self._slots - 1
+        return max(target // 2, self._slots) if target > self._slots else self._slots - 1
 
     @property
     def short(self) -> bool:
