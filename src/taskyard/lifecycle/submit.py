@@ -7,8 +7,8 @@ large is hidden in the same way while it is loaded, and its graph cannot finish 
 The same create repeated is an echo, at any later moment; so is the same extension. Another body is refused.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from taskyard.core import admission
@@ -57,6 +57,7 @@ class Submitted:
 
     graph: int
     echo: bool = False
+    names: Mapping[str, int] = field(default_factory=dict, compare=False)  # its tasks by label; none: look for them
 
 
 @dataclass(frozen=True, slots=True)
