@@ -4,6 +4,7 @@ import signal
 import time
 from pathlib import Path
 
+from taskyard.core.fleet import LEASE_MS
 from tests.cli.waiting import until
 from tests.e2e.documents import call, gated, node, only, script
 from tests.e2e.yard import ROOT, Yard, seen
@@ -42,6 +43,22 @@ def test_nothing_survives_a_bot_that_is_killed_and_its_next_life_goes_on_at_once
     graph.until("script", "successful")
     assert [(one.bot, one.signal) for one in graph.attempts("script")] == [("mortal", "lose"), ("mortal", "succeed")]
     assert [one.signal for one in graph.attempts("call")] == ["lose", None]
+
+
+def test_a_twin_gets_what_the_first_has_given_back_long_before_its_lease_is_over(shared: Yard, tmp_path: Path) -> None:
+    first = shared.bot("twofold", state="twofold-1")
+    hang = f'[ "$TASKYARD_ATTEMPT" = 2 ] || {{ echo $$ > {tmp_path}/pid; sleep 600; }}'
+    graph = shared.submit({"work": script(hang, task=only("twofold"))})
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "it runs")
+    shared.bot("twofold", state="twofold-2")
+    graph.finished()
+    assert first.ended() == 1
+    one, two = graph.attempts("work")
+    assert (one.signal, two.signal) == ("lose", "succeed")
+    connected = next(event for event in shared.client.bot_events("twofold") if event.kind == "connected")
+    assert one.ended_ms is not None
+    assert connected.at_ms <= one.ended_ms < one.claimed_ms + LEASE_MS, "by its goodbye, not by the clock"
+    assert connected.note.startswith("in another folder or on another machine")
 
 
 def test_a_bot_that_is_told_to_end_finishes_what_runs_and_takes_nothing_more(shared: Yard, tmp_path: Path) -> None:

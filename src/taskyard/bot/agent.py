@@ -75,7 +75,7 @@ class Agent:
     ) -> None:
         self._config, self._state = config, state
         self._stop, self._kill, self._again = told
-        self._introduction = Introduction(config, secrets.token_hex(8))
+        self._introduction = Introduction(config, f"{state.name(config.marker)}/{secrets.token_hex(4)}")
         self._desk, self._appetite = Desk(), Appetite(config.slots)
         self._bench = Bench(config, state, self._desk, self._appetite, self._tell_runner, self._changed)
         self._dialogue = Dialogue(
@@ -86,6 +86,7 @@ class Agent:
         self._busy = asyncio.Event()  # there is something in hand
         self._broken = asyncio.Event()  # this life cannot go on
         self._mending: asyncio.Task[None] | None = None
+        self._replaced = False  # another bot has begun in this one's name
 
     async def live(self) -> int:
         """Live, and say with which code the program should end."""
@@ -98,12 +99,16 @@ class Agent:
             return await self._session()
         except TurnedAway as error:
             _LOG.error("%s", error)
+            self._replaced = error.replaced
             return error.exit_code
         finally:
             for task in aside:
                 task.cancel()
             await asyncio.gather(*aside, return_exceptions=True)
             await self._end()
+            if self._replaced:
+                # Nothing is left of what it ran: others need not wait for the leases.
+                await self._say_goodbye()
 
     # What the server says, by way of the dialogue.
 

@@ -36,9 +36,10 @@ class Stranger(Exception):
 class TurnedAway(Exception):
     """The server will not deal with this bot; `exit_code` is what its program should end with."""
 
-    def __init__(self, why: str, exit_code: int = 1) -> None:
+    def __init__(self, why: str, exit_code: int = 1, replaced: bool = False) -> None:
         super().__init__(why)
         self.exit_code = exit_code
+        self.replaced = replaced  # another bot has begun in its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _refusal(answer: Answer) -> Exception:
     if answer.status in (401, 403):
         return TurnedAway(f"the server does not take this bot's token: {why}", exit_code=4)
     if problem.code == "session_replaced":
-        return TurnedAway(f"another bot of the same name has begun; this one ends: {why}")
+        return TurnedAway(f"another bot of the same name has begun; this one ends: {why}", replaced=True)
     return TurnedAway(f"the server does not understand this bot: {why}")
 
 

@@ -62,6 +62,16 @@ def alive(bot: BotFacts, now: Millis, silence_max_ms: int = DEAD_AFTER_MS) -> bo
     return not bot.terminated and now - bot.last_seen_ms <= silence_max_ms
 
 
+def lives_of(session: str) -> str:
+    """Say how the names of all sessions begin that had the same folder on the same machine as this one.
+
+    `folder/life` is the name of a session. A folder has one bot at a time, and the next one begins by clearing what was
+    left in it; so whatever an earlier session of a folder ran is gone. Sessions that name no folder are taken for lives
+    of the only bot of that name.
+    """
+    return session[: session.rfind("/") + 1]
+
+
 def takes_work(bot: BotFacts, now: Millis) -> bool:
     """Tell whether a bot may be given an attempt, if it has a slot for it."""
     return alive(bot, now) and bot.quarantined is None and bot.maintenance is None and not bot.draining

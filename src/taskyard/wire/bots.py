@@ -36,6 +36,8 @@ class Hello(Shape, frozen=True):
     """A bot begins a session, or says what has changed about it. Its pool comes from its token."""
 
     bot: str
+    # `folder/life`: what an earlier life in the same folder ran is gone, and may be given again at once. One that names
+    # no folder says that it is the only bot of its name.
     session: str
     dimensions: dict[str, list[str]] = {}
     slots: int = 1
