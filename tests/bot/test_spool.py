@@ -54,3 +54,14 @@ def test_a_server_that_has_more_than_was_thought_is_believed(tmp_path: Path) -> 
     spool.keep(4)
     spool.keep(2)
     assert sent(spool, 100) == b"56"
+
+
+def test_a_disk_that_is_full_costs_what_comes_after_and_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").symlink_to("/dev/full")
+    spool = Spool(tmp_path / "file")
+    first = b"a" * (MEMORY_MAX + 1)
+    spool.add(first)
+    spool.add(b"more")
+    assert (spool.truncated, "No space left" in spool.trouble) == (True, True)
+    assert sent(spool, 10**9) == first
+    spool.close()

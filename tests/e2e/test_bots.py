@@ -1,5 +1,6 @@
 """Bots come, change and go: what they run is theirs alone, and nothing of it is left behind."""
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -59,6 +60,29 @@ def test_a_twin_gets_what_the_first_has_given_back_long_before_its_lease_is_over
     assert one.ended_ms is not None
     assert connected.at_ms <= one.ended_ms < one.claimed_ms + LEASE_MS, "by its goodbye, not by the clock"
     assert connected.note.startswith("in another folder or on another machine")
+
+
+def test_what_went_wrong_with_a_bot_is_told_between_what_it_ran(shared: Yard, tmp_path: Path) -> None:
+    bot = shared.bot("ailing", slots=1)
+    shared.submit({"none": node({"command": ["no-such-program"]}, task=only("ailing"))}).settled()
+    shared.submit({"gone": node({"python": "os:_exit", "args": [3]}, task=only("ailing"))}).settled()
+    graph = shared.submit({"work": gated(tmp_path / "gate", task=only("ailing"))})
+    graph.until("work", "running")
+    os.kill(bot.runner, signal.SIGKILL)
+    (tmp_path / "gate").touch()
+    graph.finished()
+    errors = {
+        "cannot start 'no-such-program': there is no such program": True,
+        "a warm worker has ended in the middle of a call: with exit code 3": True,
+        "the runner has died; what it ran is lost": False,
+    }
+
+    def told() -> dict[str, bool]:
+        return {one.note: one.task is not None for one in shared.client.bot_events("ailing") if one.kind == "error"}
+
+    seen(told, lambda found: found == errors, "all three are told")
+    notes = [one.note for one in shared.client.bot_events("ailing") if one.kind == "task_ended"]
+    assert notes == ["succeed: done", "lose: bot_lost", "fail: exit_code", "fail: exit_code"]
 
 
 def test_a_bot_that_is_told_to_end_finishes_what_runs_and_takes_nothing_more(shared: Yard, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from taskyard.bot.patience import answered
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.runner_link import RunnerLink
 from taskyard.bot.state import InUse, State
+from taskyard.bot.troubles import Troubles
 from taskyard.wire.bots import Goodbye, Lease
 
 #: How often a busy bot looks at its clock, and an idle one.
@@ -77,7 +78,9 @@ class Agent:
         self._stop, self._kill, self._again = told
         self._introduction = Introduction(config, f"{state.name(config.marker)}/{secrets.token_hex(4)}")
         self._desk, self._appetite = Desk(), Appetite(config.slots)
-        self._bench = Bench(config, state, self._desk, self._appetite, self._tell_runner, self._changed)
+        self._troubles = Troubles(config, self._introduction.session)
+        self.trouble = self._troubles.note
+        self._bench = Bench(config, state, self._desk, self._appetite, self)
         self._dialogue = Dialogue(
             config, self._introduction.session, self._desk, self._appetite, self, self._introduction.hello
         )
@@ -188,6 +191,7 @@ class Agent:
     async def _end(self) -> None:
         """Leave nothing behind, whatever happened."""
         await self._dialogue.close()
+        await self._troubles.close()
         self._bench.abandon()
         if self._mending is not None:
             self._mending.cancel()
@@ -204,7 +208,8 @@ class Agent:
         env = Surroundings(self._config).of_runner
         self._runner = RunnerLink(env, self._bench.hear, self._runner_lost)
 
-    def _tell_runner(self, *told: ToRunner) -> None:
+    def tell_runner(self, *told: ToRunner) -> None:
+        """Tell the runner, if there is one."""
         if self._runner is not None:
             self._runner.tell(*told)
 
@@ -215,7 +220,7 @@ class Agent:
 
     async def _mend(self, gone: RunnerLink) -> None:
         """Clear what a dead runner left, and go on with another."""
-        _LOG.warning("the runner has died; what it ran is lost")
+        self._troubles.note("the runner has died; what it ran is lost")
         await gone.close()
         await asyncio.to_thread(remains.clear, self._config.marker)
         self._bench.lose_all()
@@ -228,7 +233,8 @@ class Agent:
 
     # What time brings.
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """There is something to tell the server."""
         self._dialogue.nudge()
 
     async def _tick(self) -> None:

@@ -4,7 +4,7 @@ It says what has to be told, and when; it tells nobody, starts nothing and has n
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -56,6 +56,10 @@ class Held(msgspec.Struct, eq=False):
     def deadline(self) -> float:
         """When nothing of it may run any more, whatever is renewed."""
         return math.inf if self.lease.deadline_ms is None else self.taken + self.lease.deadline_ms / 1000
+
+
+#: How something is told that went wrong with the bot itself, about an attempt or none.
+Complain = Callable[[str, Held | None], None]
 
 
 class Desk:

@@ -11,7 +11,7 @@ import msgspec
 
 from taskyard.bot.config import BotConfig
 from taskyard.sdk.http import Answer, Connection, Unreachable
-from taskyard.wire.bots import Goodbye, Hello, Polled, Welcome
+from taskyard.wire.bots import Goodbye, Hello, Polled, Trouble, Welcome
 
 #: How long an answer may take beyond the time that the server was allowed to wait for work.
 ANSWER_SECONDS_MAX: Final = 30.0
@@ -71,6 +71,10 @@ class Link:
     async def goodbye(self, goodbye: Goodbye) -> None:
         """End the session."""
         await self._post("goodbye", self._encoder.encode(goodbye), timeout_s=5.0)
+
+    async def trouble(self, trouble: Trouble) -> None:
+        """Say what went wrong with this bot."""
+        await self._post("trouble", self._encoder.encode(trouble), timeout_s=5.0)
 
     def close(self) -> None:
         """Hang up."""

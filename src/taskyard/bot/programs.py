@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import msgspec
 
-from taskyard.bot.desk import Desk, Held, failed, lost
+from taskyard.bot.desk import Complain, Desk, Held, failed, lost
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Start, Stop, Tell
 from taskyard.bot.kinds import Program, Unfit
@@ -27,7 +27,15 @@ FOR_EVER_SECONDS: Final = 10 * 365 * 86_400.0
 class Programs:
     """What runs as a program now; `ended` is called for each that ends."""
 
-    def __init__(self, work: Path, rooms: Rooms, surroundings: Surroundings, desk: Desk, tell: Tell) -> None:
+    def __init__(
+        self,
+        work: Path,
+        rooms: Rooms,
+        surroundings: Surroundings,
+        desk: Desk,
+        tell: Tell,
+        trouble: Complain,
+    ) -> None:
         self.running: dict[int, Held] = {}  # those that wait for their turn at the runner included
         self._starts: list[Start] = []
         self._work = work
@@ -35,6 +43,7 @@ class Programs:
         self._surroundings = surroundings
         self._desk = desk
         self._tell = tell
+        self._trouble = trouble
 
     def start(self, held: Held, abreast: int = 0) -> Report | None:
         """Start one with the next `go`, or say how it failed; `abreast` is for one that may have to wait its turn."""
@@ -47,6 +56,7 @@ class Programs:
             room.furnish(held.lease, held.inputs, program.script)
             cwd = _folder(program, room)
         except OSError as error:
+            self._trouble(f"a program has no place to run in: {error}", held)
             self.print(held, f"taskyard: {error}\n")
             return failed(held, "exit_code", NOT_RUNNABLE)
         held.began = time.monotonic()

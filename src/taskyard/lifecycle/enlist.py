@@ -13,7 +13,7 @@ from taskyard.core import budget, fleet
 from taskyard.core.machine import REASONS, Outcome
 from taskyard.core.words import Millis, Signal
 from taskyard.lifecycle.commands import Goodbye, Hello, Poll
-from taskyard.lifecycle.diary import CONNECTED, ENDED, note
+from taskyard.lifecycle.diary import CONNECTED, ENDED, ERROR, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
@@ -99,6 +99,17 @@ def goodbye(corridor: Corridor, goodbyes: Sequence[Goodbye]) -> None:
     note(corridor, gone, ENDED)
     corridor.altered |= set(gone)
     corridor.stirred.append(None)
+
+
+def complain(
+    corridor: Corridor, bot: str, session: str, text: str, about: tuple[int | None, int | None] = (None, None)
+) -> Refusal | None:
+    """Note what a bot says went wrong with it; about a task and its attempt, if it is."""
+    found = corridor.txn.bots.look([bot]).get(bot)
+    if found is None or found.session != session:
+        return _over(bot)
+    note(corridor, [bot], ERROR, text, about)
+    return None
 
 
 def lose(corridor: Corridor, sessions: Sequence[tuple[str, str]]) -> None:
