@@ -24,10 +24,9 @@ from taskyard.server import bots as bot_routes
 from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
 from taskyard.views import attempts as attempt_views
-from taskyard.views import bot_events
+from taskyard.views import bot_events, story
 from taskyard.views import bots as bot_views
 from taskyard.views import graphs as graph_views
-from taskyard.views import story
 from taskyard.views import tasks as task_views
 from taskyard.wire import api as wire_api
 from taskyard.wire import bots as wire_bots
