@@ -169,6 +169,8 @@ class Bench:
         if held.room is not None:
             self._rooms.give_back(held.room, held.untouched)
             held.room = None
+        if held.spool is not None:
+            held.ended = time.monotonic()
         self._desk.end(held, report)
         self._changed()
 

@@ -42,6 +42,7 @@ class Held(msgspec.Struct, eq=False):
     began: float | None = None
     prepared_ms: int | None = None
     report: Report | None = None  # it has ended, and this is to be told
+    ended: float | None = None  # when, if it printed anything
     sending: bool = False  # a request is under way that speaks of it
     stopping: str = ""  # it was told to end, and why
     ours: bool = True  # False: the server has taken it away, and wants to hear no more

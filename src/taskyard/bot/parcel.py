@@ -5,6 +5,8 @@ A report travels with the last of its output or after it, never before. What is 
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from taskyard.bot.desk import Desk, Held, Key
 from taskyard.wire.bots import OUTPUTS_MAX, Output, Polled, Renewal, Report
 
@@ -42,7 +44,7 @@ def pack(desk: Desk, now: float) -> Parcel:
         room = _pack_output(parcel, held, room) if held.spool is not None else room
         spool = held.spool
         if held.report is not None and (spool is None or _sent_to(parcel, held) == spool.size):
-            _pack_report(parcel, held, held.report)
+            _pack_report(parcel, held, held.report if held.ended is None else _timed(held.report, now - held.ended))
         elif parcel.outputs and parcel.outputs[-1].task == held.lease.task:
             parcel.others.append(held)
     for held in [one for one in desk.loud.values() if one.report is None and not one.sending]:
@@ -79,6 +81,13 @@ def _pack_report(parcel: Parcel, held: Held, report: Report) -> None:
         parcel.renewals.append(_word(held, checkpoint=held.memories.pop()))
     parcel.reports.append(report)
     parcel.reported.append(held)
+
+
+def _timed(report: Report, uploaded_s: float) -> Report:
+    """Say how long it took until the last of an output goes out, which is now."""
+    if report.stats is None:
+        return report
+    return replace(report, stats=replace(report.stats, uploaded_ms=round(uploaded_s * 1000)))
 
 
 def _pack_output(parcel: Parcel, held: Held, room: int) -> int:
