@@ -51,7 +51,17 @@ class Yard:
     def serve(self) -> None:
         """Start the server, where it was before if it was there before; return when it answers."""
         place = ["--port", str(self._port), "--database", self.database]
-        command = [self._program, "serve", *place, "--admin-token", str(self.folder / "admin.token"), "-o", "json"]
+        haste = ["--lease", "3s"] if self._program == HASTY else []
+        command = [
+            self._program,
+            "serve",
+            *place,
+            *haste,
+            "--admin-token",
+            str(self.folder / "admin.token"),
+            "-o",
+            "json",
+        ]
         self._server = started(command, self.folder / "server.log", self.env())
         assert self._server.stdout is not None
         self.url = json.loads(read_until(self._server.stdout.fileno(), "\n", self._server))["url"]

@@ -90,3 +90,8 @@ def test_a_bot_says_what_went_wrong_with_it(yard: Yard, bot: str) -> None:
     assert yard.ask("POST", "/api/v1/bot/trouble", said | {"session": "s0"}, token=bot).status == 409
     assert yard.ask("POST", "/api/v1/bot/trouble", said | {"task": "nonsense"}, token=bot).status == 400
     assert yard.ask("POST", "/api/v1/bot/trouble", said, token=yard.admin).status == 403
+
+
+def test_a_bot_hears_how_long_its_leases_last_and_its_polls_may_wait(yard: Yard) -> None:
+    welcome = hello(yard, yard.token(kind="bot", pool="lab")).json
+    assert welcome == {"bot": "b1", "pool": "lab", "lease_ms": 60_000, "guard_ms": 5_000, "wait_max_ms": 20_000}

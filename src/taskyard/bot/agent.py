@@ -28,7 +28,7 @@ from taskyard.bot.prefetch import Appetite
 from taskyard.bot.runner_link import RunnerLink
 from taskyard.bot.state import InUse, State
 from taskyard.bot.troubles import Troubles
-from taskyard.wire.bots import Goodbye, Lease
+from taskyard.wire.bots import WAIT_MAX_MS, Goodbye, Lease, Welcome
 
 #: How often a busy bot looks at its clock, and an idle one.
 TICK_SECONDS: Final = 0.05
@@ -76,7 +76,7 @@ class Agent:
     ) -> None:
         self._config, self._state = config, state
         self._stop, self._kill, self._again = told
-        self._introduction = Introduction(config, f"{state.name(config.marker)}/{secrets.token_hex(4)}")
+        self._introduction = Introduction(config, f"{state.name(config.marker)}/{secrets.token_hex(4)}", self._welcomed)
         self._desk, self._appetite = Desk(), Appetite(config.slots)
         self._troubles = Troubles(config, self._introduction.session)
         self.trouble = self._troubles.note
@@ -125,6 +125,10 @@ class Agent:
     def heed(self, consequences: Consequences) -> None:
         """Hold, stop or give up attempts."""
         self._bench.heed(consequences)
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        """Let polls wait for no longer than a lease allows: that of what they bring counts from when they were sent."""
+        self._dialogue.wait_ms = min(WAIT_MAX_MS, welcome.wait_max_ms)
 
     # The course of a life.
 
