@@ -21,6 +21,7 @@ from taskyard.bot.parcel import Consequences
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.programs import NOT_RUNNABLE, Programs
 from taskyard.bot.room import Rooms
+from taskyard.bot.spool import Spool
 from taskyard.bot.state import State
 from taskyard.wire.bots import Lease, Report
 
@@ -55,8 +56,9 @@ class Bench:
         self._tell: Tell = owner.tell_runner
         self._changed = owner.changed
         self.trouble: Complain = owner.trouble
+        self._work = state.work
         self._rooms = Rooms(state.work)
-        self._programs = Programs(state.work, self._rooms, Surroundings(config), desk, self._tell, owner.trouble)
+        self._programs = Programs(self._new_spool, self._rooms, Surroundings(config), desk, self._tell, owner.trouble)
         self._crew = Crew(self._rooms, appetite, self._tell, self)
         self._paused = False
         self._waiting: deque[Held] = deque()  # programs without a slot
@@ -224,6 +226,9 @@ class Bench:
             return
         self._line_up(held)
         self.fill()
+
+    def _new_spool(self, run: int) -> Spool:
+        return Spool(self._work / f"{run}.output", self._config.output_max)
 
     def _line_up(self, held: Held) -> None:
         if isinstance(held.work, Program):

@@ -5,10 +5,8 @@ It starts no process itself.
 
 import os
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final, cast
-
-import msgspec
 
 from taskyard.bot.desk import Complain, Desk, Held, failed, lost
 from taskyard.bot.environment import Surroundings
@@ -29,7 +27,7 @@ class Programs:
 
     def __init__(
         self,
-        work: Path,
+        spool: Callable[[int], Spool],
         rooms: Rooms,
         surroundings: Surroundings,
         desk: Desk,
@@ -38,7 +36,7 @@ class Programs:
     ) -> None:
         self.running: dict[int, Held] = {}  # those that wait for their turn at the runner included
         self._starts: list[Start] = []
-        self._work = work
+        self._spool = spool
         self._rooms = rooms
         self._surroundings = surroundings
         self._desk = desk
@@ -91,7 +89,7 @@ class Programs:
     def print(self, held: Held, text: str | bytes) -> None:
         """Add to what an attempt printed."""
         body = text if isinstance(text, bytes) else text.encode(errors="replace")
-        spool = held.spool or Spool(self._work / f"{held.run}.output")
+        spool = held.spool or self._spool(held.run)
         self._desk.printed(held, spool, body, time.monotonic())
 
     def end(self, frame: Ended) -> tuple[Held, Report] | None:
@@ -108,7 +106,7 @@ class Programs:
         report = self._verdict(held, frame)
         if not held.untouched:
             self._last_words(held, held.room)
-        return held, _cut(report, held)
+        return held, report
 
     def _verdict(self, held: Held, frame: Ended) -> Report:
         stats = _stats(held, frame)
@@ -159,9 +157,3 @@ def _stats(held: Held, frame: Ended) -> Stats:
         read_bytes=frame.read_bytes,
         written_bytes=frame.written_bytes,
     )
-
-
-def _cut(report: Report, held: Held) -> Report:
-    """Say so if not all of the output was kept."""
-    truncated = held.spool is not None and held.spool.truncated
-    return msgspec.structs.replace(report, truncated=True) if truncated else report

@@ -7,7 +7,7 @@ limit of an attempt is never kept, nor is anything more once the disk has failed
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from taskyard.wire.bots import OUTPUT_MAX, PIECE_MAX
+from taskyard.wire.bots import PIECE_MAX
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -19,7 +19,7 @@ MEMORY_MAX: Final = 1_048_576
 class Spool:
     """The part of an output that has to be sent, from `kept` to `size`."""
 
-    def __init__(self, file: Path, output_max: int = OUTPUT_MAX) -> None:
+    def __init__(self, file: Path, output_max: int) -> None:
         self.kept = 0  # so much the server has
         self.size = 0  # so much was printed, as far as it is kept at all
         self.truncated = False
