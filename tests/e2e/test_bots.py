@@ -46,6 +46,19 @@ def test_nothing_survives_a_bot_that_is_killed_and_its_next_life_goes_on_at_once
     assert [one.signal for one in graph.attempts("call")] == ["lose", None]
 
 
+def test_nothing_survives_an_agent_and_a_runner_that_are_killed_at_once(shared: Yard, tmp_path: Path) -> None:
+    bot = shared.bot("doomed")
+    hang = (
+        f'[ "$TASKYARD_ATTEMPT" = 2 ] || {{ setsid sh -c "sleep 600 & sleep 600" & echo $$ > {tmp_path}/pid; wait; }}'
+    )
+    graph = shared.submit({"work": script(hang, task=only("doomed"))})
+    until(lambda: (tmp_path / "pid").exists() and len(bot.marked()) >= 5, "runner, keeper, shell and what it left")
+    bot.kill(also_runner=True)
+    until(lambda: bot.marked() == {}, "the keeper ends everything, and itself")
+    shared.bot("doomed")
+    graph.finished()
+
+
 def test_a_twin_gets_what_the_first_has_given_back_long_before_its_lease_is_over(shared: Yard, tmp_path: Path) -> None:
     first = shared.bot("twofold", state="twofold-1")
     hang = f'[ "$TASKYARD_ATTEMPT" = 2 ] || {{ echo $$ > {tmp_path}/pid; sleep 600; }}'
@@ -63,12 +76,12 @@ def test_a_twin_gets_what_the_first_has_given_back_long_before_its_lease_is_over
 
 
 def test_what_went_wrong_with_a_bot_is_told_between_what_it_ran(shared: Yard, tmp_path: Path) -> None:
-    bot = shared.bot("ailing", slots=1)
+    runner = shared.bot("ailing", slots=1).runner
     shared.submit({"none": node({"command": ["no-such-program"]}, task=only("ailing"))}).settled()
     shared.submit({"gone": node({"python": "os:_exit", "args": [3]}, task=only("ailing"))}).settled()
     graph = shared.submit({"work": gated(tmp_path / "gate", task=only("ailing"))})
     graph.until("work", "running")
-    os.kill(bot.runner, signal.SIGKILL)
+    os.kill(runner, signal.SIGKILL)
     (tmp_path / "gate").touch()
     graph.finished()
     errors = {
