@@ -38,6 +38,20 @@ def test_a_command_runs_and_is_reported_with_its_output(yard: Yard, tmp_path: Pa
     assert not list((tmp_path / "state").glob("work/*")), "nothing is left of it"
 
 
+@pytest.mark.parametrize("size", [1_000, 1_001, 3_000_000])
+@pytest.mark.parametrize("kind", ["script", "call"])
+def test_what_is_printed_beyond_the_limit_is_cut_and_said_and_the_task_ends_as_it_would(
+    yard: Yard, tmp_path: Path, kind: str, size: int
+) -> None:
+    script = {"script": f"yes 1234567 | head -c {size}"}
+    call = {"python": "tests.bot.agent_functions:shout", "args": [size]}
+    task = yard.add(script if kind == "script" else call)
+    with bot(yard, tmp_path / "state", output_max=1_000):
+        report = yard.report(task)
+    assert (report.signal, report.exit_code, report.truncated) == ("succeed", 0, size > 1_000)
+    assert yard.printed[task] == b"1234567\n" * 125, "its beginning is kept"
+
+
 def test_what_has_ended_and_the_next_wish_are_one_request(yard: Yard, tmp_path: Path) -> None:
     tasks = [yard.add({"command": ["true"]}) for _ in range(4)]
     with bot(yard, tmp_path, slots=1):

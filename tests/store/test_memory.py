@@ -136,7 +136,7 @@ def test_what_is_written_past_the_memory_is_read_in_the_next_transaction(sqlite:
         txn.tasks.recall([2])
     with sqlite.write() as txn:
         if verb == "let_go":
-            txn.tasks.let_go(["b"], Millis(NOW - 5), Millis(NOW - 4))
+            txn.tasks.let_go([("b", "", NOW - 5, NOW - 4)])
         else:
             getattr(txn.tasks, verb)([2])
         assert txn.tasks.known(2) is not None

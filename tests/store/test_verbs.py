@@ -332,14 +332,17 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
         task.life = replace(task.life, attempt=1)
         source, task.life = task.state, replace(task.life, state=S.STOPPING)
         txn.tasks.carry([(task, source)])
-        txn.attempts.begin([(1, 1, "b1", "s1", "p1", LARGEST, 2, 3, NOW)])
-        assert txn.attempts.of(1) == [AttemptRow(1, "b1", "s1", "p1", LARGEST, 2, 3, NOW, None, None, None, None)]
+        txn.attempts.begin([(1, 1, "b1", "here/s1", "p1", LARGEST, 2, 3, NOW)])
+        assert txn.attempts.of(1) == [AttemptRow(1, "b1", "here/s1", "p1", LARGEST, 2, 3, NOW, None, None, None, None)]
         assert txn.attempts.polled(["b1", "b2"]) == [("b1", "p1", 1)]
         assert txn.tasks.leased_by(["b1", "b2"], 9) == [(1, "b1")]
         assert txn.tasks.leased_by(["b1"], 0) == []
         task.lease_until_ms, task.due_ms, task.stored = LATER, LATER, task.state
         txn.tasks.keep([task])
-        txn.tasks.let_go(["b1", "b2"], NOW, Millis(NOW + 1))
+        assert txn.tasks.leased_in(["b1", "b2"], 9) == [(1, "b1", "here/s1")]
+        txn.tasks.let_go([("b1", "here/s/", NOW, NOW + 1), ("b2", "", NOW, NOW + 1)])
+        assert txn.tasks.look([1])[0].lease_until_ms == LATER
+        txn.tasks.let_go([("b1", "here/", NOW, NOW + 1), ("b2", "", NOW, NOW + 1)])
         (over,) = txn.tasks.look([1])
         assert (over.lease_until_ms, over.due_ms) == (NOW, NOW + 1)
         txn.attempts.end([(1, 1, LATER, "fail", "exit_code", 3)])

@@ -156,9 +156,13 @@ class Tasks:
         """Name at most `count` of what bots have."""
         return [(row[0], row[1]) for row in self._session.rows("leased_by", bots, count)] if bots else []
 
-    def let_go(self, bots: Collection[str], until: Millis, due: Millis) -> None:
-        """End the leases of all that bots have; the clock sees to the rest."""
-        self._session.run("let_go", bots, until, due)
+    def leased_in(self, bots: Collection[str], count: int) -> list[tuple[int, str, str]]:
+        """Name at most `count` of what bots have: task, bot, and the session in which it was taken."""
+        return [(row[0], row[1], row[2]) for row in self._session.rows("leased_in", bots, count)] if bots else []
+
+    def let_go(self, rows: Sequence[Row]) -> None:
+        """End leases of bots, and leave the rest to the clock: bot, how the names of the sessions begin, until, due."""
+        self._session.each("let_go", [(bot, sessions, "/", until, due) for bot, sessions, until, due in rows])
         self._memory.fade()
 
     def candidates(self, queues: Collection[int], count: int) -> list[Row]:
