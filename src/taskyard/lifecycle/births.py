@@ -29,6 +29,10 @@ LOAD = "load"
 SHOW = "show"
 #: and "drop what was loaded of this extension".
 DROP = "drop"
+#: The note "this graph has come to rest, and the task that it is inside of has to hear of it",
+SETTLED = "settled"
+#: and "end this graph, for the task that it is inside of is to end".
+STOP = "stop"
 #: The queue of tasks that the server runs itself.
 SERVER_QUEUE = 0
 #: How many rows are as much to write as a task is: itself and three edges, mutexes or limits. So a page of the largest

@@ -1,6 +1,6 @@
 -- survey_graphs(after: int, count: int): graphs as they are now, in pages.
-SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader
-  FROM graph WHERE id > :after ORDER BY id LIMIT :count;
+SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader, parent_id,
+       parent_attempt FROM graph WHERE id > :after ORDER BY id LIMIT :count;
 
 -- survey_records(ids: ints, grown: texts): since when graphs are where they are, what others were told of them, how often the audit says that they grew, and whether there is a definition of them.
 SELECT g.id, g.moved_ms, g.told, (SELECT COUNT(*) FROM audit a WHERE a.subject_id = g.id AND a.action IN (:grown)),
