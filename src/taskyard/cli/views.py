@@ -21,6 +21,10 @@ class View(AbstractContextManager["View"], Protocol):
         """Show what became of a task."""
         ...
 
+    def say(self, line: str) -> None:
+        """Say something that stays."""
+        ...
+
 
 def choose(plan: Plan, jobs: int) -> View:
     """Choose the live view for a terminal that can draw, and plain lines for everything else."""
@@ -39,7 +43,7 @@ class PlainView:
         self._stream = stream
 
     def __enter__(self) -> Self:
-        self._say(self._opening)
+        self.say(self._opening)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -47,9 +51,9 @@ class PlainView:
 
     def show(self, progress: Progress) -> None:
         for line in lines(progress):
-            self._say(line)
+            self.say(line)
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         # Nobody may be listening any more; the work goes on all the same.
         with suppress(OSError):
             self._stream.write(line + "\n")
