@@ -7,7 +7,7 @@ text is wanted, except for names: of secrets, of Python functions, of environmen
 - `python`: `module:function`; `args` is a list of positional or an object of named JSON arguments.
 - `ansible`: a playbook's path, or an object with `playbook`, or with `module` for an ad-hoc command.
 - `approval`: what a person is asked, or an object; `timeout` is how long, and `on_timeout` what silence means.
-- `graph`: a graph document, run as a graph of its own; its `$subs` are about its own labels.
+- `graph`: a graph document, run as a graph of its own for each attempt; its `$subs` are about its own labels.
 """
 
 from collections.abc import Iterator, Mapping
@@ -207,7 +207,7 @@ PAYLOAD = Level(
         "timeout",
         span(TIMEOUT_MIN_MS, TIMEOUT_MAX_MS),
         span_text(TIMEOUT_MS),
-        "How long an attempt may take; an approval without it waits for ever.",
+        "How long an attempt may take; an approval or a graph inside has no end of time without it.",
     ),
     Field("io_timeout", span(0, TIMEOUT_MAX_MS), "0s", "How long it may print nothing; 0s is for ever."),
     Field(
