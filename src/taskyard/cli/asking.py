@@ -39,6 +39,7 @@ class Terminal:
         """Show a question once, and give the answer when it is there."""
         if question.task != self._asked:
             self._asked = question.task
+            self._forget()
             self._say(f"{text.harmless(question.label)} asks: {text.harmless(question.message)}  (y or n, then Enter)")
         line = self._line()
         if line is None:
@@ -48,15 +49,28 @@ class Terminal:
             self._say("answer y or n; Ctrl-C ends the run")
         return answer
 
+    def _forget(self) -> None:
+        """Leave out what was typed before a question was seen: it cannot be the answer."""
+        while self._reads():
+            pass
+        self._typed = b""
+
     def _line(self) -> str | None:
         """Give the next line that was typed, if there is one."""
-        if b"\n" not in self._typed and self._source is not None and select.select([self._source], [], [], 0)[0]:
-            more = os.read(self._source, LINE_MAX)
-            self._typed = (self._typed + more)[-LINE_MAX:]
-            if not more:
-                self._source = None  # nothing more will come: only Ctrl-C is left
+        if b"\n" not in self._typed:
+            self._reads()
         line, end, rest = self._typed.partition(b"\n")
         if not end:
             return None
         self._typed = rest
         return line.decode(errors="replace")
+
+    def _reads(self) -> bool:
+        """Read what was typed; tell whether there was something."""
+        if self._source is None or not select.select([self._source], [], [], 0)[0]:
+            return False
+        more = os.read(self._source, LINE_MAX)
+        self._typed = (self._typed + more)[-LINE_MAX:]
+        if not more:
+            self._source = None  # nothing more will come: only Ctrl-C is left
+        return bool(more)

@@ -11,7 +11,7 @@ from typing import Protocol, Self, TextIO
 
 from taskyard.cli import text
 from taskyard.cli.work import Plan
-from taskyard.wire.progress import Progress, State
+from taskyard.wire.progress import Progress, Reason, State
 
 
 class View(AbstractContextManager["View"], Protocol):
@@ -66,7 +66,7 @@ def lines(progress: Progress) -> list[str]:
     told = _TOLD.get(progress.state, text.ending)(progress)
     first = f"{line} ({told})" if told else line
     # Pending with an end behind it: the attempt failed and is going to be repeated.
-    went_wrong = progress.exit_code not in (None, 0)
+    went_wrong = progress.exit_code not in (None, 0) or progress.reason is Reason.GRAPH_FAILED
     return [first, *_tail(progress)] if went_wrong else [first]
 
 

@@ -84,7 +84,9 @@ class _Failures:
             return
         self._told.add((task.id, task.attempt))
         yield standing.failure(task)
-        if task.attempt:
+        if task.inner_graph is not None:
+            yield f"  its graph: taskyard show {text.harmless(task.inner_graph)}"
+        elif task.attempt:
             yield from (f"  | {line}" for line in tail(self._client, task.id, task.attempt))
 
 

@@ -55,6 +55,9 @@ from taskyard.core.words import Kind
 KINDS: Mapping[str, Kind] = {str(kind): kind for kind in Kind}
 #: Kinds that the server runs itself: no bot, so no choice of slices, and no share of a pool.
 SERVER_KINDS = frozenset({Kind.APPROVAL, Kind.GRAPH, Kind.NOOP})
+#: Kinds beside which only a `timeout` means something, as people call them; and what surrounds every other kind.
+ALONE: Mapping[Kind, str] = {Kind.APPROVAL: "an approval", Kind.GRAPH: "a graph inside, whose tasks have their own"}
+_SURROUNDINGS = frozenset({"env", "secrets", "outputs", "cwd", "io_timeout", "grace"})
 #: What a payload that is no object is read as, so that nobody takes it for an absent one.
 BROKEN: Payload = MappingProxyType({"": None})
 
@@ -79,6 +82,9 @@ def kind_of(payload: Payload, at: Path, faults: Faults) -> Kind | None:
         faults.add((*at, "args"), 'belongs to "python"; a command holds its own arguments')
     if "secrets" in payload:
         _refuse_shared(payload, at, faults)
+    if kind in ALONE:
+        for idle in sorted(payload.keys() & _SURROUNDINGS):
+            faults.add((*at, idle), f"means nothing to {ALONE[kind]}; remove it")
     return kind
 
 
