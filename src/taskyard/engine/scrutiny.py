@@ -50,7 +50,7 @@ from taskyard.lifecycle.commands import (
     Stats,
 )
 from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.own import SERVER
+from taskyard.lifecycle.own_attempts import SERVER
 
 _Table: TypeAlias = Mapping[str, Reader]
 

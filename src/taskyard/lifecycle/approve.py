@@ -5,16 +5,16 @@ changes anything.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from taskyard.core.graph.approval import Decision
+from taskyard.core.graph.times import moment_text
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, LEASED, STOPPED
 from taskyard.core.words import Kind
-from taskyard.lifecycle import own, reach
+from taskyard.lifecycle import own_attempts, reach
 from taskyard.lifecycle.commands import Approve
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Done, Refusal
@@ -42,7 +42,7 @@ def _approve(corridor: Corridor, one: Approve) -> Done | Refusal:
         verb, name = APPROVE if one.approved else DENY, text_of(Key(task.id))
         return Refusal(Code.CONFLICT, f"cannot {verb} task {name}: {_why_not(corridor, task)}")
     decision = Decision(one.approved, corridor.now, one.actor, one.comment)
-    corridor.send([own.decided(corridor, task, decision)])
+    corridor.send([own_attempts.decided(corridor, task, decision)])
     corridor.audit(one.actor, APPROVE if one.approved else DENY, task.id, one.comment)
     return Done(task.id, task.state)
 
@@ -55,12 +55,12 @@ def _why_not(corridor: Corridor, task: TaskRecord) -> str:
     told = corridor.txn.reading.last_results([task.id]).get(task.id)
     if told is None:
         return f"it is {task.state} ({task.reason}), and nobody has decided"
-    return f"{_said(_DECISION.decode(told))}"
+    return _said(_DECISION.decode(told))
 
 
 def _said(decision: Decision) -> str:
     word = "approved" if decision.approved else "denied"
-    at = datetime.fromtimestamp(decision.at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    at = moment_text(decision.at_ms)
     if decision.timed_out:
         return f"nobody answered in time, so it was {word} at {at}"
     return f"it was {word} by {decision.by or 'somebody'} at {at}"

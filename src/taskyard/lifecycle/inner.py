@@ -17,7 +17,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import LEASED, QUEUED, UNSUCCESSFUL
 from taskyard.core.values import value
 from taskyard.core.words import Kind, Reason, Signal
-from taskyard.lifecycle import own
+from taskyard.lifecycle import own_attempts
 from taskyard.lifecycle.births import STOP
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
@@ -58,7 +58,7 @@ def closed(corridor: Corridor, inside: Inside) -> Refusal | None:
 def begin(corridor: Corridor, inside: Inside) -> None:
     """Begin the attempt whose graph is born in this transaction."""
     task = corridor.look([inside.task])[inside.task]
-    corridor.send([own.begun(corridor, task, own.payloads(corridor, [task])[task.id])])
+    corridor.send([own_attempts.begun(corridor, task, own_attempts.payloads(corridor, [task])[task.id])])
 
 
 def refuse(corridor: Corridor, inside: Inside, refusal: Refusal) -> None:
@@ -68,7 +68,7 @@ def refuse(corridor: Corridor, inside: Inside, refusal: Refusal) -> None:
     begin(corridor, inside)
     task = corridor.look([inside.task])[inside.task]
     told = {"refused": refusal.text, "faults": [{"path": one.path, "message": one.message} for one in refusal.faults]}
-    corridor.send([own.ended(corridor, task, Signal.FAIL, Reason.GRAPH_FAILED, _json(told))])
+    corridor.send([own_attempts.ended(corridor, task, Signal.FAIL, Reason.GRAPH_FAILED, _json(told))])
 
 
 def stop(corridor: Corridor, task: TaskRecord, actor: str) -> None:
@@ -101,7 +101,7 @@ def _end(corridor: Corridor, task: TaskRecord, graph: GraphRecord) -> None:
     signal, reason = Signal.SUCCEED, Reason.DONE
     if not succeeded(state):
         signal, reason = _why(task, graph)
-    corridor.send([own.ended(corridor, task, signal, reason, _json(told))])
+    corridor.send([own_attempts.ended(corridor, task, signal, reason, _json(told))])
 
 
 def _why(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:

@@ -10,7 +10,7 @@ from taskyard.core import budget
 from taskyard.core.graph.approval import by_silence, question
 from taskyard.core.machine import STOPPED
 from taskyard.core.words import Kind, Millis, Reason, Signal
-from taskyard.lifecycle import inner, own
+from taskyard.lifecycle import inner, own_attempts
 from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
@@ -26,7 +26,7 @@ def end_own(corridor: Corridor, tasks: Iterable[TaskRecord], actor: str) -> None
         if task.kind == Kind.GRAPH.text:
             inner.stop(corridor, task, actor)
         else:
-            ends.append(own.ended(corridor, task, Signal.FAIL, Reason.ASKED))
+            ends.append(own_attempts.ended(corridor, task, Signal.FAIL, Reason.ASKED))
     corridor.send(ends)
 
 
@@ -36,9 +36,9 @@ def time_out(corridor: Corridor, task: TaskRecord) -> Move | None:
     if until is None or budget.given_again_at(Millis(until)) > corridor.now:
         return None
     if task.kind == Kind.GRAPH.text:
-        inner.stop(corridor, task, own.SERVER.bot)
+        inner.stop(corridor, task, own_attempts.SERVER.bot)
         return None
     if budget.past(task.rules.deadline_ms, corridor.now):
-        return own.ended(corridor, task, Signal.DEADLINE, Reason.DEADLINE)
-    asked = question(own.payloads(corridor, [task])[task.id])
-    return own.decided(corridor, task, by_silence(asked, corridor.now))
+        return own_attempts.ended(corridor, task, Signal.DEADLINE, Reason.DEADLINE)
+    asked = question(own_attempts.payloads(corridor, [task])[task.id])
+    return own_attempts.decided(corridor, task, by_silence(asked, corridor.now))

@@ -8,7 +8,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import POOL
 from taskyard.core.words import Kind, Millis
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.own import SERVER
+from taskyard.lifecycle.own_attempts import SERVER
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.wire.api import ApprovalView
