@@ -7,6 +7,7 @@ and then hears of that graph's rest like any other. What people do with a graph 
 affair: the task has its end.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -71,13 +72,15 @@ def refuse(corridor: Corridor, inside: Inside, refusal: Refusal) -> None:
     corridor.send([own_attempts.ended(corridor, task, Signal.FAIL, Reason.GRAPH_FAILED, _json(told))])
 
 
-def stop(corridor: Corridor, task: TaskRecord, actor: str) -> None:
-    """Promise to end the graph inside a task, unless that is promised or done already."""
-    graph = corridor.txn.graphs.inside([task.id])[task.id, task.life.attempt]
-    if corridor.txn.notes.first(graph, STOP) is None and corridor.txn.graphs.peek([graph])[0].canceled_ms is None:
-        corridor.txn.notes.add([(STOP, graph, None, None, None, "", actor)])
-        corridor.count(graph, active=1)
-        corridor.noted = True
+def stop(corridor: Corridor, tasks: Sequence[TaskRecord], actor: str) -> None:
+    """Promise to end the graphs inside tasks. Those that are canceled already, or about to be, need no promise."""
+    inside = corridor.txn.graphs.inside([task.id for task in tasks])
+    wanted = [inside[task.id, task.life.attempt] for task in tasks]
+    for graph in corridor.txn.graphs.peek(wanted):
+        if graph.canceled_ms is None and corridor.txn.notes.first(graph.id, STOP) is None:
+            corridor.txn.notes.add([(STOP, graph.id, None, None, None, "", actor)])
+            corridor.count(graph.id, active=1)
+            corridor.noted = True
 
 
 def hear(corridor: Corridor, note: Note) -> bool:

@@ -19,15 +19,13 @@ from taskyard.store.records import TaskRecord
 
 def end_own(corridor: Corridor, tasks: Iterable[TaskRecord], actor: str) -> None:
     """End those of some canceled tasks that the server runs itself."""
-    ends = []
-    for task in tasks:
-        if task.queue != SERVER_QUEUE or task.state not in STOPPED:
-            continue
-        if task.kind == Kind.GRAPH.text:
-            inner.stop(corridor, task, actor)
-        else:
-            ends.append(own_attempts.ended(corridor, task, Signal.FAIL, Reason.ASKED))
-    corridor.send(ends)
+    stopped = [task for task in tasks if task.queue == SERVER_QUEUE and task.state in STOPPED]
+    around = [task for task in stopped if task.kind == Kind.GRAPH.text]
+    ends = [_end(corridor, task) for task in stopped if task.kind != Kind.GRAPH.text]
+    if around:
+        inner.stop(corridor, around, actor)
+    if ends:
+        corridor.send(ends)
 
 
 def time_out(corridor: Corridor, task: TaskRecord) -> Move | None:
@@ -36,9 +34,13 @@ def time_out(corridor: Corridor, task: TaskRecord) -> Move | None:
     if until is None or budget.given_again_at(Millis(until)) > corridor.now:
         return None
     if task.kind == Kind.GRAPH.text:
-        inner.stop(corridor, task, own_attempts.SERVER.bot)
+        inner.stop(corridor, [task], own_attempts.SERVER.bot)
         return None
     if budget.past(task.rules.deadline_ms, corridor.now):
         return own_attempts.ended(corridor, task, Signal.DEADLINE, Reason.DEADLINE)
     asked = question(own_attempts.payloads(corridor, [task])[task.id])
     return own_attempts.decided(corridor, task, by_silence(asked, corridor.now))
+
+
+def _end(corridor: Corridor, task: TaskRecord) -> Move:
+    return own_attempts.ended(corridor, task, Signal.FAIL, Reason.ASKED)
