@@ -10,7 +10,7 @@ from taskyard.core.words import GraphState, Reason, Signal, State
 from taskyard.engine import bearing
 from taskyard.lifecycle.commands import Cancel, Rerun
 from taskyard.lifecycle.outcomes import Done, Refusal
-from tests.engine.rig import Labels, Rig, graph, noop, report, soon, task, wide
+from tests.engine.rig import Labels, Rig, graph, noop, report, soon, spoil, task, wide
 
 
 def inside(document: object, *requires: str, **said: Any) -> dict[str, object]:
@@ -243,3 +243,31 @@ def test_events_alone_and_sweeps_alone_bring_it_to_its_end(database_url: str) ->
                 rig.clock.later(5_000)
             assert rig.states(outer) == {"outer": State.SUCCESSFUL}
             assert text_of(Key(outer.graph)) == outer.text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        ("UPDATE graph SET parent_id = NULL WHERE id = {id}", {("task", "graph inside")}),
+        ("UPDATE graph SET parent_id = 8 WHERE id = {id}", {("task", "graph inside"), ("graph", "attempt")}),
+        ("UPDATE graph SET parent_attempt = 7 WHERE id = {id}", {("task", "graph inside"), ("graph", "attempt")}),
+    ],
+)
+def test_a_graph_that_is_not_where_it_was_is_found(file_rig: Rig, wrong: str, found: object) -> None:
+    outer, inner = begun(file_rig, graph(a=task()))
+    spoil(file_rig.store.url, wrong, inner.graph)
+    assert {(one.kind, one.column) for one in file_rig.engine.doctor()} == found
+    spoil(file_rig.store.url, "UPDATE graph SET parent_attempt = 1 WHERE parent_attempt = 7")
+    spoil(file_rig.store.url, "UPDATE graph SET parent_id = {id} WHERE parent_attempt = 1", outer["outer"])
+
+
+def test_a_rest_that_nobody_heard_of_is_found_and_told(rig: Rig) -> None:
+    outer, inner = begun(rig, graph(a=task()))
+    spoil(rig.store.url, "UPDATE graph SET active = active + 1 WHERE id = {id}", inner.graph)
+    rig.engine.transact(lambda passage: passage.txn.memory.distrust())
+    run(rig)
+    assert rig.states(outer)["outer"] is State.RUNNING
+    while findings := rig.engine.doctor():
+        rig.engine.repair(findings, "ann")
+        rig.settle()
+    assert rig.states(outer)["outer"] is State.SUCCESSFUL

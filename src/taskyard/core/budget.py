@@ -280,15 +280,10 @@ def given_again_at(until: Millis) -> Millis:
     return Millis(until + fleet.GUARD_MS)
 
 
-def lease_given_again_at(moment: Millis) -> Millis:
-    """Give the lease that counts as lost at a moment: what the server runs itself ends on time, by the same clock."""
-    return Millis(moment - fleet.GUARD_MS)
-
-
 def own_lease(now: Millis, timeout_ms: int | None, deadline_ms: Millis | None) -> Millis | None:
-    """Say until when the server may run a task itself: until its time-out or its deadline; None is for ever."""
+    """Give the lease of what the server runs itself: given again just when its time is over; None is for ever."""
     ends = _earlier(deadline_ms, None if timeout_ms is None else Millis(now + timeout_ms))
-    return None if ends is None else lease_given_again_at(ends)
+    return None if ends is None else Millis(ends - fleet.GUARD_MS)
 
 
 def with_grace(until: Millis, now: Millis, lease_ms: int = fleet.LEASE_MS, deadline_ms: Millis | None = None) -> Millis:

@@ -86,16 +86,20 @@ def stop(corridor: Corridor, tasks: Sequence[TaskRecord], actor: str) -> None:
 def hear(corridor: Corridor, note: Note) -> bool:
     """Let a task hear that the graph inside it has come to rest; say that this was all there is to do."""
     (graph,) = corridor.txn.graphs.peek([note.graph])
-    assert graph.parent is not None, "only a graph inside a task is held up"
-    task = corridor.look([graph.parent]).get(graph.parent)
     corridor.txn.notes.drop(note.id)
     corridor.count(graph.id, active=-1)
-    if graph.tally.active > 1:
-        return True  # it moves again: when it comes to rest, there is another note
-    corridor.heard.add(graph.id)
+    if graph.tally.active == 1:  # else it moves again: when it comes to rest, there is another note
+        corridor.heard.add(graph.id)
+        tell(corridor, graph)
+    return True
+
+
+def tell(corridor: Corridor, graph: GraphRecord) -> None:
+    """Tell a task that the graph inside it is at rest, if it still goes on with that."""
+    assert graph.parent is not None, "only a graph inside a task has somebody to tell"
+    task = corridor.look([graph.parent]).get(graph.parent)
     if task is not None and task.state in LEASED and task.life.attempt == graph.parent_attempt:
         _end(corridor, task, graph)
-    return True
 
 
 def _end(corridor: Corridor, task: TaskRecord, graph: GraphRecord) -> None:
