@@ -66,7 +66,9 @@ def test_a_wait_says_what_is_asked_also_in_a_graph_inside_and_how_to_answer(plac
         said = read_until(program.stderr.fileno(), "taskyard approve ", program)
         assert "waiting for approval: ask: Ship it?; taskyard approve " in said
         (task,) = [one.task for one in place.client.approvals() if one.label == "ask"]
-        assert "attempt 1 of task" in place.told("show", place.client.task(task).graph_id)
+        shown = place.told("show", place.client.task(task).graph_id)
+        assert "attempt 1 of task" in shown
+        assert shown.endswith(f"waiting for approval: ask: Ship it?; taskyard approve {task}")
         place.client.approve(task)
         assert program.wait(DEADLINE_SECONDS) == 0
 

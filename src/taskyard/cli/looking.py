@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from taskyard.cli import forms, standing, text
+from taskyard.cli.approving import Questions
 from taskyard.cli.session import HERE, Server, connected, either
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ def _show_graph(client: "Client", id: str, output: str) -> int:
         for task in client.tasks(id, state=state, limit=FAILED_SHOWN_MAX)
     ]
     shape = {**asdict(graph), "failed": [asdict(task) for task in failed]}
-    return forms.give_one(shape, output, lambda: _graph_lines(graph, failed), graph.id)
+    return forms.give_one(
+        shape, output, lambda: (*_graph_lines(graph, failed), *Questions(client).new_in(graph)), graph.id
+    )
 
 
 def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
