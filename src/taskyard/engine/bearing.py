@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from taskyard.core.graph.approval import patience_ms
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Kind
 from taskyard.engine.failpoints import Boundary
@@ -48,11 +49,11 @@ class Bearing:
     def next(self) -> bool:
         """Begin some; say whether there were any, so that there may be more."""
         found = self._waiting()
-        for inside, text in found.items():
+        for task, (attempt, text) in found.items():
             if len(text) < LARGE_CHARS:
-                self._bear(inside, text)
+                self._bear(task, attempt, text)
             else:
-                self._load(inside, text)
+                self._load(task, attempt, text)
         return bool(found)
 
     def try_again(self) -> None:
@@ -64,34 +65,36 @@ class Bearing:
         if self._loader is not None:
             self._loader.shutdown(wait=False, cancel_futures=True)
 
-    def _waiting(self) -> Mapping[Inside, str]:
-        """Find what waits to begin, and is in nobody's hands here."""
+    def _waiting(self) -> Mapping[int, tuple[int, str]]:
+        """Find what waits to begin and is in nobody's hands here: the attempt, and the definition."""
         ours = self._aside | self._loading
         with outages(), self._store.read() as txn:
             ids = [id for id in txn.tasks.waiting(SERVER_QUEUE, _GRAPHS, BORN_MAX + len(ours)) if id not in ours]
             tasks, texts = txn.tasks.look(ids[:BORN_MAX]), txn.tasks.definitions(ids[:BORN_MAX])
-        return {Inside(task.id, task.life.attempt + 1): texts[task.id][1] for task in tasks}
+        return {task.id: (task.life.attempt + 1, texts[task.id][1]) for task in tasks}
 
-    def _load(self, inside: Inside, text: str) -> None:
+    def _load(self, task: int, attempt: int, text: str) -> None:
         self._loader = self._loader or ThreadPoolExecutor(1, "taskyard-inner")
-        self._loading.add(inside.task)
-        self._loader.submit(self._bear, inside, text).add_done_callback(lambda _: self._loading.discard(inside.task))
+        self._loading.add(task)
+        loaded = self._loader.submit(self._bear, task, attempt, text)
+        loaded.add_done_callback(lambda _: self._loading.discard(task))
 
-    def _bear(self, inside: Inside, text: str) -> None:
+    def _bear(self, task: int, attempt: int, text: str) -> None:
         """Begin one; whatever goes wrong with it keeps nobody else waiting."""
         try:
-            answer = self._submitting.bear(decoded(text).slices[0].payload[Kind.GRAPH], inside)
+            payload = decoded(text).slices[0].payload
+            inside = Inside(task, attempt, patience_ms(payload))
+            answer = self._submitting.bear(payload[Kind.GRAPH], inside)
             if isinstance(answer, Refusal) and answer.code is Code.INVALID:
                 self._transact(lambda passage: inner.refuse(passage, inside, answer), Boundary.OWN)
             elif not isinstance(answer, Submitted):
-                self._aside.add(inside.task)
+                self._aside.add(task)
         except (Trouble, Taken) as trouble:
-            self._put_aside(inside, trouble)
+            self._put_aside(task, trouble)
         except Exception as fault:  # noqa: BLE001 - a bug, and this one's only
             _LOG.exception("the graph inside a task cannot be stored")
-            self._put_aside(inside, fault)
+            self._put_aside(task, fault)
 
-    def _put_aside(self, inside: Inside, fault: Exception) -> None:
-        self._aside.add(inside.task)
-        name = text_of(Key(inside.task))
-        _LOG.warning("the graph inside task %s is left for the next sweep: %s", name, fault)
+    def _put_aside(self, task: int, fault: Exception) -> None:
+        self._aside.add(task)
+        _LOG.warning("the graph inside task %s is left for the next sweep: %s", text_of(Key(task)), fault)

@@ -35,10 +35,11 @@ FAILED_MAX: Final = 20
 
 @value
 class Inside:
-    """Where a graph is: the task, and the attempt of it that the graph is."""
+    """Where a graph is: the task, and the attempt of it that the graph is; and how long that may take."""
 
     task: int
     attempt: int
+    timeout_ms: int | None = None
 
 
 def closed(corridor: Corridor, inside: Inside) -> Refusal | None:
@@ -59,7 +60,7 @@ def closed(corridor: Corridor, inside: Inside) -> Refusal | None:
 def begin(corridor: Corridor, inside: Inside) -> None:
     """Begin the attempt whose graph is born in this transaction."""
     task = corridor.look([inside.task])[inside.task]
-    corridor.send([own_attempts.begun(corridor, task, own_attempts.payloads(corridor, [task])[task.id])])
+    corridor.send([own_attempts.begun(corridor, task, inside.timeout_ms)])
 
 
 def refuse(corridor: Corridor, inside: Inside, refusal: Refusal) -> None:

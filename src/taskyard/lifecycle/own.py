@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskyard.core import budget
+from taskyard.core.graph.approval import patience_ms
 from taskyard.core.machine import REASONS
 from taskyard.core.words import Kind, Reason, Signal
 from taskyard.lifecycle import own_attempts
@@ -45,5 +46,5 @@ def _done(corridor: Corridor, task: TaskRecord) -> Move:
 
 
 def _ask(corridor: Corridor, tasks: Sequence[TaskRecord]) -> None:
-    found = own_attempts.payloads(corridor, tasks)
-    corridor.send([own_attempts.begun(corridor, task, found[task.id], Reason.APPROVAL) for task in tasks])
+    spans = {id: patience_ms(payload) for id, payload in own_attempts.payloads(corridor, tasks).items()}
+    corridor.send([own_attempts.begun(corridor, task, spans[task.id], Reason.APPROVAL) for task in tasks])

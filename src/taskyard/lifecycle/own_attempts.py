@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from taskyard.core import budget
-from taskyard.core.graph.approval import Decision, patience_ms
+from taskyard.core.graph.approval import Decision
 from taskyard.core.graph.document import Payload
 from taskyard.core.machine import REASONS
 from taskyard.core.words import Reason, Signal
@@ -30,9 +30,9 @@ def payloads(corridor: Corridor, tasks: Sequence[TaskRecord]) -> Mapping[int, Pa
     return {id: decoded(text).slices[0].payload for id, (_, text) in texts.items()}
 
 
-def begun(corridor: Corridor, task: TaskRecord, payload: Payload, reason: Reason = _CLAIMED) -> Move:
+def begun(corridor: Corridor, task: TaskRecord, timeout_ms: int | None, reason: Reason = _CLAIMED) -> Move:
     """Begin an attempt of the server's own that may take a while."""
-    until = budget.own_lease(corridor.now, patience_ms(payload), task.rules.deadline_ms)
+    until = budget.own_lease(corridor.now, timeout_ms, task.rules.deadline_ms)
     taker = Taker(SERVER.bot, SERVER.session, SERVER.poll, until)
     return Move(task, Signal.CLAIM, budget.claimed(task.life), reason, taker)
 
