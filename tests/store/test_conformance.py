@@ -295,7 +295,7 @@ def test_two_servers_are_given_different_candidates(postgres_store: PostgresStor
     with postgres_store.write() as one, postgres_store.write() as other:
         assert {row[0] for row in one.tasks.candidates([0], 2)} == {1, 2}
         assert {row[0] for row in other.tasks.candidates([0], 2)} == {3}
-        assert other.tasks.waiting(0, "command", 9) == [3]
+        assert other.tasks.waiting(0, ["command"], 9) == [3]
     with postgres_store.write() as one:
         assert {row[0] for row in one.tasks.candidates([0], 2)} == {1, 2}
 

@@ -238,11 +238,11 @@ def test_candidates_are_the_first_of_each_queue_and_none_of_a_canceled_graph(sto
         assert {row[0] for row in txn.tasks.candidates([8, 9], 3)} == {12, 13, 14, 15, 16}
         assert sorted(txn.tasks.candidates([8], 1)) == [(12, 8, 50, 9, None)]
         assert {row[0] for row in txn.tasks.candidates([8], 9)} == {11, 12, 13, 14}
-        assert txn.tasks.waiting(8, "command", 3) == [12, 13, 14]
-        assert txn.tasks.waiting(8, "noop", 3) == []
+        assert txn.tasks.waiting(8, ["command"], 3) == [12, 13, 14]
+        assert txn.tasks.waiting(8, ["noop", "graph"], 3) == []
         assert txn.graphs.cancel(2, NOW)
         assert {row[0] for row in txn.tasks.candidates([9], 9)} == {15}
-        assert txn.tasks.waiting(9, "command", 3) == [15]
+        assert txn.tasks.waiting(9, ["noop", "command"], 3) == [15]
 
 
 # Graphs, edges, attempts.
@@ -269,6 +269,16 @@ def test_a_graph_is_begun_defined_counted_and_turned(store: Store) -> None:
         assert txn.graphs.peek([1]) == [graph]
     assert (graph.state, graph.tally, graph.events) == (GraphState.BLOCKED, Tally(1, 2, 3), 4)
     assert (graph.extensions, graph.created_ms, graph.canceled_ms, graph.loader) == (3, LATER, LATER, None)
+
+
+def test_an_attempt_is_one_graph_and_it_is_found_once_it_is_whole(store: Store) -> None:
+    with store.write() as txn:
+        assert [txn.graphs.add(id, "running", NOW, "me", (7, id)) for id in (1, 2)] == [True, True]
+        assert not txn.graphs.add(3, "running", NOW, "you", (7, 2)), "somebody else is at it"
+        assert txn.graphs.inside([7, 8]) == {}
+        txn.graphs.set_loader(2, None)
+        assert txn.graphs.inside([7, 8]) == {(7, 2): 2}
+        assert [(one.parent, one.parent_attempt) for one in txn.graphs.peek([1, 2])] == [(7, 1), (7, 2)]
 
 
 @pytest.mark.parametrize("row", [(1, "asleep", 0, 0, 0, 0, NOW), (1, "running", -1, 0, 0, 0, NOW)])

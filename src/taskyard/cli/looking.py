@@ -8,11 +8,12 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from taskyard.cli import forms, standing, text
+from taskyard.cli.approving import Questions
 from taskyard.cli.session import HERE, Server, connected, either
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
-    from taskyard.wire.api import AttemptView, GraphView, StoryItem, StoryView, TaskView
+    from taskyard.wire.api import AttemptView, GraphView, Parent, StoryItem, StoryView, TaskView
 
 GRAPHS_EXAMPLES: Final = """\
 Examples:
@@ -127,7 +128,9 @@ def _show_graph(client: "Client", id: str, output: str) -> int:
         for task in client.tasks(id, state=state, limit=FAILED_SHOWN_MAX)
     ]
     shape = {**asdict(graph), "failed": [asdict(task) for task in failed]}
-    return forms.give_one(shape, output, lambda: _graph_lines(graph, failed), graph.id)
+    return forms.give_one(
+        shape, output, lambda: (*_graph_lines(graph, failed), *Questions(client).new_in(graph)), graph.id
+    )
 
 
 def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
@@ -140,12 +143,17 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
             ("created", forms.moment(graph.created_ms)),
             ("moved", forms.moment(graph.moved_ms)),
             ("tasks", forms.counted(graph.counts)),
+            *([("inside", _parent(graph.parent))] if graph.parent else []),
         ]
     )
     for task in failed:
         yield f"  {standing.failure(task)}"
     if standing.failed(graph) > len(failed):
         yield f"  and {standing.failed(graph) - len(failed)} more"
+
+
+def _parent(parent: "Parent") -> str:
+    return f"attempt {parent.attempt} of task {forms.cell(parent.task)} in graph {forms.cell(parent.graph)}"
 
 
 def _show_task(client: "Client", id: str, output: str) -> int:
@@ -168,6 +176,7 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("reruns left", f"{task.rerunsLeft} of {task.rerunsAllowed}"),
             ("requires", forms.cell(", ".join(edge.label for edge in task.requires))),
             ("progress", forms.cell(task.progress)),
+            *([("inner graph", forms.cell(task.inner_graph))] if task.inner_graph else []),
         ]
     )
     if attempts:

@@ -16,6 +16,7 @@ from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
 from taskyard.core.ids import Key
 from taskyard.core.values import replace
 from taskyard.engine import scrutiny
+from taskyard.engine.bearing import Bearing
 from taskyard.engine.chores import Chores
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.custody import Custody
@@ -34,10 +35,10 @@ from taskyard.engine.wishing import Wished, Wishing
 from taskyard.engine.writer import Act, Writer
 from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Publish, Rerun
+from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Publish, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Far, Refusal
+from taskyard.lifecycle.outcomes import Done, Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.publish import publish
 from taskyard.lifecycle.submit import Submitted
@@ -91,7 +92,8 @@ class Engine:
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
         self.wishing = Wishing(self.loop, store)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
-        chores = Chores(self.transact, store, self.clock, self.schedule, self._writer.parking)
+        self._bearing = Bearing(self._submitting, store, self.transact)
+        chores = Chores(self.transact, store, self.clock, self.schedule, self._writer.parking, self._bearing)
         self.ticker = Ticker(chores, self.clock, events, ticks)
 
     @classmethod
@@ -121,6 +123,7 @@ class Engine:
 
     def stop(self) -> None:
         """Answer what was accepted, and end. A writer that is late keeps the database as long as it lives."""
+        self._bearing.stop()
         self.ticker.stop()
         if self.loop.stop():
             self.store.close()
@@ -165,6 +168,11 @@ class Engine:
         """Try a task again, or all that failed in a graph."""
         answer: Wished | Far = answer_of(self.ask(Rerun, command))
         return self.wishing.go(command) if isinstance(answer, Far) else answer
+
+    def approve(self, command: Approve) -> Done | Refusal:
+        """Decide about an approval that waits for a person."""
+        answer: Done | Refusal = answer_of(self.ask(Approve, command))
+        return answer
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

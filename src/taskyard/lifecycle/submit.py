@@ -18,8 +18,9 @@ from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, State
-from taskyard.lifecycle import dealing, queues, telling
+from taskyard.lifecycle import dealing, inner, queues, telling
 from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows, fitting
+from taskyard.lifecycle.inner import Inside
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.store.records import GraphRecord, Note
@@ -39,6 +40,7 @@ class Submission:
     definition: tuple[str, str, str, str, str, str]  # scheduler, name, routing, description, tags, digest
     loader: str  # who loads it: a fresh word for each try
     actor: str = ""
+    inside: Inside | None = None  # the attempt that it is, if it is inside a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,13 @@ def submit(corridor: Corridor, submissions: Sequence[Submission]) -> list[Submit
 def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
     """Begin a graph: nobody sees it yet. One that was begun and never opened has to be dropped first."""
     txn, brood = corridor.txn, one.brood
-    refusal = _impossible(corridor, brood)
+    refusal = _unborn(corridor, one) or _impossible(corridor, brood)
     if refusal is not None:
         return refusal
     if corridor.look([brood.graph_id]):
         return Refusal(Code.CONFLICT, f"{text_of(Key(brood.graph_id))} is the id of a task: take another one")
-    if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader):
+    inside = None if one.inside is None else (one.inside.task, one.inside.attempt)
+    if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader, inside):
         return _exists(corridor, one)
     txn.graphs.define(brood.graph_id, one.definition)
     txn.graphs.add_pools(brood.graph_id, brood.pools)
@@ -108,6 +111,9 @@ def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
     found = corridor.txn.graphs.look([id])
     if not found or found[0].loader != one.loader:
         return Refusal(Code.CONFLICT, f"graph {text_of(Key(id))} is being loaded by somebody else")
+    refusal = _unborn(corridor, one)
+    if refusal is not None:
+        return refusal
     _born(corridor, one)
     corridor.txn.notes.add([(OPEN, id, None, None, None, "", "")])
     corridor.count(id, active=1)
@@ -208,8 +214,15 @@ def _submit(corridor: Corridor, one: Submission) -> Submitted | Refusal:
     return Submitted(begun.graph)
 
 
+def _unborn(corridor: Corridor, one: Submission) -> Refusal | None:
+    """Refuse a graph whose task does not want it any more."""
+    return None if one.inside is None else inner.closed(corridor, one.inside)
+
+
 def _born(corridor: Corridor, one: Submission) -> None:
     id = one.brood.graph_id
+    if one.inside is not None:
+        inner.begin(corridor, one.inside)
     corridor.txn.graphs.set_loader(id, None)
     corridor.txn.graphs.set_created(id, one.brood.created_ms)
     corridor.born(id)

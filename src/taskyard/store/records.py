@@ -211,6 +211,8 @@ class GraphRecord:
     created_ms: Millis
     canceled_ms: Millis | None
     loader: str | None
+    parent: int | None = None  # the task that it is inside of,
+    parent_attempt: int | None = None  # and the attempt of it that it is
 
 
 @value

@@ -41,6 +41,15 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """Where a graph is inside another: the task, which attempt of it the graph is, and that task's graph."""
+
+    task: str
+    attempt: int
+    graph: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphView:
     """A graph in outline."""
 
@@ -59,6 +68,7 @@ class GraphView:
     tags: dict[str, str]
     schedulerId: str  # noqa: N815
     counts: dict[str, int] = field(default_factory=dict)  # how many tasks are in each state
+    parent: Parent | None = None  # only where one graph is asked for, and it is inside a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,29 @@ class TaskView:
     dependents: list[str] = field(default_factory=list)  # task ids, and `task-graph`
     definition: Any = None  # what was submitted, checked and complete
     result: Any = None  # what the last attempt published
+    inner_graph: str | None = None  # the graph that the last attempt is, of a task with a graph inside
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalView:
+    """What a person is asked."""
+
+    task: str
+    graph_id: str
+    label: str
+    message: str
+    since_ms: int
+    until_ms: int | None  # when time is over; None: never
+    on_timeout: str  # what silence means then: approve or deny
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided about an approval, and where its task is now."""
+
+    task: str
+    approved: bool
+    state: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +263,14 @@ class Tasks:
     """A page of tasks."""
 
     items: list[TaskView]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """A page of what people are asked."""
+
+    items: list[ApprovalView]
     next: str | None = None
 
 

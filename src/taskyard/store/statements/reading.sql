@@ -13,6 +13,13 @@ SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms,
        d.scheduler_id, d.name, d.routing, d.description, d.tags
   FROM graph g JOIN graph_definition d ON d.id = g.id WHERE g.id = :id AND g.loader IS NULL;
 
+-- read_running(bot: text, kind: text, after: int, all_pools: int, pools: texts, count: int): what somebody runs of one kind beyond an id, in pages.
+SELECT t.id FROM task t
+ WHERE t.bot_id = :bot AND t.kind = :kind AND t.id > :after
+   AND (:all_pools = 1 OR NOT EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = t.graph_id)
+        OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = t.graph_id AND p.pool IN (:pools)))
+ ORDER BY t.id LIMIT :count;
+
 -- read_counts(graph_id: int): how many tasks of a graph are in each state.
 SELECT state, COUNT(*) FROM task WHERE graph_id = :graph_id AND hidden = 0 GROUP BY state;
 

@@ -169,9 +169,9 @@ class Tasks:
         """Name the first `count` of each queue: id, queue, priority, created, not_by."""
         return self._session.rows("candidates", queues, count) if queues else []
 
-    def waiting(self, queue: int, kind: str, count: int) -> list[int]:
-        """Name the first `count` of one kind that wait in a queue; nobody else takes them up meanwhile."""
-        return [row[0] for row in self._session.rows("waiting_of_kind", queue, kind, count)]
+    def waiting(self, queue: int, kinds: Collection[str], count: int) -> list[int]:
+        """Name the first `count` of some kinds that wait in a queue; nobody else takes them up meanwhile."""
+        return [row[0] for row in self._session.rows("waiting_of_kinds", queue, kinds, count)]
 
     def drop(self, ids: Collection[int]) -> None:
         """Forget tasks that nobody ever saw, and everything beside them."""
@@ -228,9 +228,13 @@ class Graphs:
                 tally = Tally(active, behind, unhandled)
                 graphs[id] = replace(known, state=GraphState(state), tally=tally, events=events)
 
-    def add(self, id: int, state: str, now: Millis, loader: str) -> bool:
-        """Insert an empty graph that `loader` loads; tell whether it is new."""
-        return self._session.run("add_graph", id, state, now, loader) == 1
+    def add(self, id: int, state: str, now: Millis, loader: str, inside: tuple[int, int] | None = None) -> bool:
+        """Insert an empty graph that `loader` loads; tell whether it is new, and the first `inside` an attempt."""
+        return self._session.run("add_graph", id, state, now, loader, *(inside or (None, None))) == 1
+
+    def inside(self, tasks: Collection[int]) -> dict[tuple[int, int], int]:
+        """Find the whole graphs that attempts of tasks are, by task and attempt."""
+        return {(row[0], row[1]): row[2] for row in self._session.rows("graphs_inside", tasks)} if tasks else {}
 
     def define(self, id: int, row: Row) -> None:
         """Insert what was said about a graph: scheduler, name, routing, description, tags, digest."""
