@@ -24,6 +24,8 @@ PIECE_MAX: Final = 262_144
 #: What an attempt says of its progress, in characters, and what it leaves for the next, in bytes.
 PROGRESS_MAX: Final = 4_096
 CHECKPOINT_MAX: Final = 65_536
+#: From how many tasks on a graph may be run again or ended by one wish; a matrix counts as one.
+LABELS_MAX: Final = 100
 #: A pool may count its capacity from the slots of its bots, and weights go up to this.
 SLOTS_MAX: Final = 1_000_000
 #: Why a bot is unfit or away; a traceback fits.

@@ -5,7 +5,7 @@ refusal is an outcome, and only what is nobody's fault is raised.
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -25,6 +25,7 @@ from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
+from taskyard.engine.renewing import May, Renewing
 from taskyard.engine.rooms import Command
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
@@ -53,6 +54,10 @@ SWITCH_S: Final = 0.000_5
 
 _LIMIT: Final = Boundary.LIMIT
 Answer = TypeVar("Answer")
+
+
+def _anywhere(_: Collection[str]) -> None:
+    """Whoever has the engine itself may do anything."""
 
 
 class Engine:
@@ -84,6 +89,7 @@ class Engine:
         mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
+        self._renewing = Renewing(store, self.clock, mint, self._submitting)
         self.wishing = Wishing(self.loop, store)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
         chores = Chores(self.transact, store, self.clock, self.schedule, self._writer.parking)
@@ -158,6 +164,16 @@ class Engine:
         """Try a task again, or all that failed in a graph."""
         answer: Wished | Far = answer_of(self.ask(Rerun, command))
         return self.wishing.go(command) if isinstance(answer, Far) else answer
+
+    def renew(
+        self, graph_id: str, labels: Sequence[str], *, key: str = "", actor: str = "", may: May = _anywhere
+    ) -> Submitted | Refusal:
+        """Store a graph that runs a settled one again from some tasks on, and takes over what is before them.
+
+        `may` is told in which pools something is going to run, and raises if that may not be.
+        """
+        refusal = scrutiny.request(graph_id=graph_id, labels=labels, key=key, actor=actor)
+        return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, actor, may)
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

@@ -23,6 +23,7 @@ from taskyard.engine.bounds import (
     CHECKPOINT_MAX,
     EXIT_CODE_MAX,
     EXIT_CODE_MIN,
+    LABELS_MAX,
     NUMBER_MAX,
     OUTPUTS_MAX,
     PIECE_MAX,
@@ -114,6 +115,19 @@ def _name(longest: int = NAME_MAX, *, empty: bool = False) -> Reader:
             faults.add(at, f"must be {takes}; got {_shown(value)}")
         elif (value or not empty) and (fault := name_fault(value, longest)):
             faults.add(at, fault)
+
+    return Reader(takes, read)
+
+
+def _names(most: int) -> Reader:
+    takes = f"a list of 1 to {most} names"
+
+    def read(value: object, at: Path, faults: Faults) -> None:
+        if type(value) not in (list, tuple) or not 1 <= len(value) <= most:  # type: ignore[arg-type]
+            faults.add(at, f"must be {takes}; got {_shown(value)}")
+            return
+        for place, one in enumerate(value):  # type: ignore[arg-type, var-annotated]
+            _name().read(one, (*at, place), faults)
 
     return Reader(takes, read)
 
@@ -284,6 +298,7 @@ BESIDE: Final[_Table] = {
     "task_id": _id(),
     "key": _name(empty=True),
     "actor": _name(empty=True),
+    "labels": _names(LABELS_MAX),
 }
 #: What a person says of a limit.
 LIMITS: Final[_Table] = {

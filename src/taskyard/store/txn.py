@@ -14,6 +14,7 @@ from taskyard.store.verbs import (
     Passes,
     Queues,
     Reading,
+    Reuses,
     Tasks,
     Traces,
 )
@@ -24,7 +25,7 @@ class Txn:
 
     __slots__ = (
         "access", "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues",
-        "reading", "tasks", "traces",
+        "reading", "reuses", "tasks", "traces",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -42,3 +43,4 @@ class Txn:
         self.traces = Traces(session)
         self.access = Access(session)
         self.reading = Reading(session)
+        self.reuses = Reuses(session)
