@@ -1,6 +1,6 @@
 """Graphs that run others again from some tasks on: what is before those is taken over, with its results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -93,14 +93,14 @@ def test_a_chain_of_reruns_remembers_who_really_ran(rig: Rig) -> None:
 def test_what_did_not_succeed_runs_again_too_with_all_behind_it(rig: Rig) -> None:
     document = graph(
         a=task(), bad=task("a"), behind=task("bad"), c=task("a"), d=task("c"),
-        handler={"requires": [{"task": "bad", "on": "failure"}], **{"task": task()["task"]}},
+        handler={"requires": [{"task": "bad", "on": "failure"}], "task": task()["task"]},
     )  # fmt: skip
     old = rig.submit(document)
     run(rig, old, frozenset({"bad"}))
     assert rig.states(old)["behind"] is State.BLOCKED
     new = renewed(rig, old, "d")
     with rig.store.read() as txn:
-        assert {task for task in txn.reuses.sources(new.values())} == {new["a"], new["c"]}
+        assert set(txn.reuses.sources(new.values())) == {new["a"], new["c"]}
     run(rig, new)
     assert rig.states(new) == dict.fromkeys(("a", "bad", "behind", "c", "d"), DONE) | {"handler": State.SKIPPED}
 
@@ -150,7 +150,7 @@ def test_what_is_taken_over_has_no_deadline_and_what_runs_again_must_not_be_late
     old = rig.submit(document)
     run(rig, old)
     rig.clock.later(3 * 86_400_000)
-    late = rig.engine.renew(old.text, ["a"])
+    late = rig.engine.renew(old.text, ("a",))
     assert isinstance(late, Refusal)
     assert (late.code, late.faults[0].path) == (Code.CONFLICT, "tasks.a")
     new = renewed(rig, old, "b")
@@ -162,8 +162,8 @@ def test_what_is_taken_over_has_no_deadline_and_what_runs_again_must_not_be_late
 def test_a_key_gives_the_same_graph_again_whatever_became_of_the_old_one(rig: Rig) -> None:
     old = chain(rig, frozenset({"c"}))
     new = renewed(rig, old, "b", key="k")
-    assert rig.engine.renew(old.text, ["b"], key="k") == Submitted(new.graph, echo=True)
-    refused = rig.engine.renew(old.text, ["a"], key="k")
+    assert rig.engine.renew(old.text, ("b",), key="k") == Submitted(new.graph, echo=True)
+    refused = rig.engine.renew(old.text, ("a",), key="k")
     assert isinstance(refused, Refusal)
     assert refused.code is Code.CONFLICT
     run(rig, new)
@@ -171,7 +171,7 @@ def test_a_key_gives_the_same_graph_again_whatever_became_of_the_old_one(rig: Ri
 
 def test_a_graph_that_moves_is_not_run_again(rig: Rig) -> None:
     labels = rig.submit(graph(a=task()))
-    refused = rig.engine.renew(labels.text, ["a"])
+    refused = rig.engine.renew(labels.text, ("a",))
     assert isinstance(refused, Refusal)
     assert (refused.code, "still moving" in refused.text) == (Code.CONFLICT, True)
     rig.engine.cancel(Cancel(graph=labels.graph))
@@ -180,9 +180,9 @@ def test_a_graph_that_moves_is_not_run_again(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "path"), [(["c", "bb"], "from[1]"), ([], "labels"), ([7], "labels[0]"), (["x"] * 101, "labels")]
+    ("names", "path"), [(("c", "bb"), "from[1]"), ((), "labels"), ((7,), "labels[0]"), (("x",) * 101, "labels")]
 )
-def test_a_label_that_is_none_is_refused(file_rig: Rig, names: list[str], path: str) -> None:
+def test_a_label_that_is_none_is_refused(file_rig: Rig, names: tuple[str, ...], path: str) -> None:
     old = chain(file_rig)
     refused = file_rig.engine.renew(old.text, names)
     assert isinstance(refused, Refusal)
@@ -199,7 +199,7 @@ def test_whoever_may_not_run_something_somewhere_stores_nothing(file_rig: Rig) -
         raise PermissionError
 
     with pytest.raises(PermissionError):
-        file_rig.engine.renew(old.text, ["b"], may=may)
+        file_rig.engine.renew(old.text, ("b",), may=may)
     with file_rig.store.read() as txn:
         assert [one.id for one in txn.care.graphs(-1, 9)] == [old.graph]
     assert asked == [frozenset({"x", "*"})]
@@ -209,13 +209,12 @@ def test_whoever_may_not_run_something_somewhere_stores_nothing(file_rig: Rig) -
 
 
 @pytest.fixture
-def short_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     from taskyard.engine import intake, pages, renewing, submitting  # noqa: PLC0415
 
     for module in (submit, intake, pages, renewing, submitting):
         monkeypatch.setattr(module, "PAGE_MAX", 5)
     monkeypatch.setattr(reach, "PAGE_MAX", 3)
-    yield
 
 
 def ladder(rig: Rig, steps: int) -> Labels:

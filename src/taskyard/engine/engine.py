@@ -5,7 +5,7 @@ refusal is an outcome, and only what is nobody's fault is raised.
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -25,7 +25,7 @@ from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
-from taskyard.engine.renewing import May, Renewing
+from taskyard.engine.renewing import May, Renewing, anywhere
 from taskyard.engine.rooms import Command
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
@@ -54,10 +54,6 @@ SWITCH_S: Final = 0.000_5
 
 _LIMIT: Final = Boundary.LIMIT
 Answer = TypeVar("Answer")
-
-
-def _anywhere(_: Collection[str]) -> None:
-    """Whoever has the engine itself may do anything."""
 
 
 class Engine:
@@ -166,7 +162,7 @@ class Engine:
         return self.wishing.go(command) if isinstance(answer, Far) else answer
 
     def renew(
-        self, graph_id: str, labels: Sequence[str], *, key: str = "", actor: str = "", may: May = _anywhere
+        self, graph_id: str, labels: tuple[str, ...], *, key: str = "", actor: str = "", may: May = anywhere
     ) -> Submitted | Refusal:
         """Store a graph that runs a settled one again from some tasks on, and takes over what is before them.
 

@@ -1,4 +1,4 @@
-"""Running a graph again from some of its tasks: look at what it was, plan, and store a new graph that takes over the rest.
+"""Running a graph again from some of its tasks: look at what it was, plan, and store a new one that takes over the rest.
 
 The older graph is only looked at. All of it is done by the thread of whoever asks; what is stored is stored as any
 graph is, in one transaction or in pages.
@@ -48,6 +48,10 @@ TOLD_MAX: Final = 10
 ANY_POOL: Final = "*"
 #: Says by raising that something may not run in these pools.
 May = Callable[[frozenset[str]], None]
+
+
+def anywhere(_: frozenset[str]) -> None:
+    """Whoever has the engine itself may do anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,8 @@ class Renewing:
         if not late:
             return None
         faults = tuple(Fault(path_text(("tasks", label)), "its deadline has passed") for label in late)
-        text = f"cannot run graph {text_of(plan.graph)} again: {len(late)} deadlines have passed; submit it with later ones"
-        return Refusal(Code.CONFLICT, text, faults)
+        text = f"{len(late)} deadlines have passed: submit the graph with later ones"
+        return Refusal(Code.CONFLICT, f"cannot run graph {text_of(plan.graph)} again: {text}", faults)
 
     def _named(self, plan: _Plan, body: str, key: str, actor: str) -> Named:
         minted = self._mint.fresh(len(plan.tasks))
@@ -209,7 +213,7 @@ def _in_order(tasks: Mapping[str, Task]) -> list[str]:
 
 def _pages(tasks: Mapping[str, Task], ids: Mapping[str, int], reused: Mapping[str, Reused]) -> Pages:
     """Cut what is taken over into pages, dependents before what they require, as `reuse` wants them."""
-    order: TopologicalSorter[int] = TopologicalSorter({id: () for id in ids.values()})
+    order: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(ids.values(), ()))
     to_tell = Counter[int]()
     for label, task in tasks.items():
         for edge in task.requires:
