@@ -40,8 +40,8 @@ def chain(rig: Rig, failing: frozenset[str] = frozenset()) -> Labels:
     return labels
 
 
-def renewed(rig: Rig, labels: Labels, *names: str, **said: str) -> Labels:
-    answer = rig.engine.renew(labels.text, names, **said)
+def renewed(rig: Rig, labels: Labels, *names: str, key: str = "", actor: str = "") -> Labels:
+    answer = rig.engine.renew(labels.text, names, key=key, actor=actor)
     assert isinstance(answer, Submitted), answer
     return rig.labels(answer.graph)
 

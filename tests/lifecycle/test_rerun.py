@@ -92,7 +92,11 @@ def test_a_rerun_of_a_graph_takes_all_that_failed_and_what_failed_with_it(yard: 
         "ok": "successful",
         "stop": "canceled",
     }
-    assert in_short(yard.rerun(graph=labels.graph)) == Asked(labels.graph, 4)
+    answer = yard.rerun(graph=labels.graph)
+    assert in_short(answer) == Asked(labels.graph, 4)
+    assert isinstance(answer, Asked)
+    assert (answer.total, answer.unblocked) == (4, 1)
+    assert set(answer.tasks) == {labels[one] for one in ("a", "b", "d", "stop")}
     assert yard.words(labels) == {
         "a": "waiting",
         "b": "unscheduled",

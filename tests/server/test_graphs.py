@@ -31,6 +31,9 @@ def test_a_graph_is_submitted_and_shown(either: Yard) -> None:
         "tags": {"team": "core"},
         "schedulerId": "taskyard",
         "counts": {"waiting": 1, "unscheduled": 1},
+        "rerun_of": None,
+        "rerun_from": [],
+        "reused": 0,
     }
 
 

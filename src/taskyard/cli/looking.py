@@ -140,6 +140,7 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
             ("created", forms.moment(graph.created_ms)),
             ("moved", forms.moment(graph.moved_ms)),
             ("tasks", forms.counted(graph.counts)),
+            *([("again", standing.again(graph))] if graph.rerun_of else []),
         ]
     )
     for task in failed:
@@ -168,6 +169,7 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("reruns left", f"{task.rerunsLeft} of {task.rerunsAllowed}"),
             ("requires", forms.cell(", ".join(edge.label for edge in task.requires))),
             ("progress", forms.cell(task.progress)),
+            *([("its end", standing.taken_over(task.reused))] if task.reused else []),
         ]
     )
     if attempts:
@@ -190,7 +192,8 @@ def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:
 
 
 def _story_lines(told: "StoryView") -> Iterator[str]:
-    yield f"{forms.moment(told.created_ms)}  {text.harmless(told.label)} is submitted"
+    reused = f", its end {standing.taken_over(told.reused)}" if told.reused else ""
+    yield f"{forms.moment(told.created_ms)}  {text.harmless(told.label)} is submitted{reused}"
     yield from map(_story_line, told.items)
     if not told.whole:
         yield "there is more than is told here"

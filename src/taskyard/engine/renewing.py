@@ -1,4 +1,4 @@
-"""Running a graph again from some of its tasks: look at what it was, plan, and store a new one that takes over the rest.
+"""Running a graph again from some of its tasks: look at it, plan, and store a new one that takes over the rest.
 
 The older graph is only looked at. All of it is done by the thread of whoever asks; what is stored is stored as any
 graph is, in one transaction or in pages.

@@ -59,6 +59,9 @@ class GraphView:
     tags: dict[str, str]
     schedulerId: str  # noqa: N815
     counts: dict[str, int] = field(default_factory=dict)  # how many tasks are in each state
+    rerun_of: str | None = None  # the graph that it runs again,
+    rerun_from: list[str] = field(default_factory=list)  # from these labels on,
+    reused: int = 0  # and how many of its tasks it took over from there
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,15 @@ class Resolution:
     failed: bool
     resultUrl: str | None = None  # noqa: N815
     logsUrl: str | None = None  # noqa: N815
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """The attempt of a task of another graph whose end was taken over."""
+
+    task: str
+    graph_id: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +120,7 @@ class TaskView:
     dependents: list[str] = field(default_factory=list)  # task ids, and `task-graph`
     definition: Any = None  # what was submitted, checked and complete
     result: Any = None  # what the last attempt published
+    reused: Reused | None = None  # it did not run: what it is was taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +160,15 @@ class AttemptView:
 class Wished:
     """What a cancel or a rerun did."""
 
-    subject: str
+    subject: str  # the task, the graph, or the new graph that was made
     moved: int
     promised: bool  # the others follow, page by page
-    echo: bool  # there was nothing left to do
+    echo: bool  # there was nothing left to do, or it had been done before
+    total: int = 0  # how many tasks it reaches in all, where that was counted
+    unblocked: int = 0  # how many tasks were blocked by those that are rerun
+    tasks: list[str] = field(default_factory=list)  # those that are rerun, as many as one answer names
+    rerun_of: str | None = None  # the graph that the new one runs again,
+    reused: int = 0  # and how many of its tasks are taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +325,7 @@ class StoryView:
     state: str
     whole: bool  # whether all of it is told
     items: list[StoryItem]
+    reused: Reused | None = None  # whose end was taken over
 
 
 @dataclass(frozen=True, slots=True)
