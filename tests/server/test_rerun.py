@@ -20,7 +20,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 def ran(place: Yard, document: object, *failing: str) -> Made:
     """A graph that has run as far as it can; each task publishes its label."""
     made = place.submit(document)
-    labels = {key_of(id): label for label, id in made.tasks.items()}
+    labels: dict[int, str] = {key_of(id): label for label, id in made.tasks.items()}
     for _ in range(len(labels) + 1):
         for lease in place.claim():
             label = labels[lease.task]

@@ -96,6 +96,10 @@ class Client:
         """Tell where a graph stands."""
         return self._asking.get(f"/graphs/{segment(graph)}", api.GraphView)
 
+    def critical_path(self, graph: str) -> api.CriticalPath:
+        """Tell which tasks determined when a graph ended, or are going to, and when that is expected to be."""
+        return self._asking.get(f"/graphs/{segment(graph)}/critical-path", api.CriticalPath)
+
     def names(self, graph: str) -> dict[str, str]:
         """Give the id of each task of a graph, by label."""
         names: dict[str, str] = {}

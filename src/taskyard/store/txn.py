@@ -16,6 +16,7 @@ from taskyard.store.verbs import (
     Reading,
     Reuses,
     Tasks,
+    Times,
     Traces,
 )
 
@@ -25,7 +26,7 @@ class Txn:
 
     __slots__ = (
         "access", "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues",
-        "reading", "reuses", "tasks", "traces",
+        "reading", "reuses", "tasks", "times", "traces",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -44,3 +45,4 @@ class Txn:
         self.access = Access(session)
         self.reading = Reading(session)
         self.reuses = Reuses(session)
+        self.times = Times(session)

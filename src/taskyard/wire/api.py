@@ -334,3 +334,38 @@ class DimensionAggregation:
 
     dimensions: dict[str, list[str]]
     bots: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathTask:
+    """A task on a critical path: what it took, or what it is expected to take."""
+
+    task: str
+    label: str
+    state: str
+    began_ms: int | None = None
+    ended_ms: int | None = None
+    ran_ms: int | None = None
+    waited_ms: int | None = None  # after the task before it on the path had ended; only of a settled graph
+    expected_ms: int | None = None  # as such tasks took before; only of a graph that moves
+    remaining_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """The chain of tasks that determined when a graph ended, or is going to."""
+
+    graph_id: str
+    settled: bool
+    at_ms: int  # when this was told
+    total_ms: int  # how long the graph took, or has taken so far
+    path: list[PathTask]  # the first to run first; of a very long one only a part
+    whole: bool  # whether all of it is told
+    ended_ms: int | None = None  # of a settled graph, with how much of that its path ran, and waited
+    running_ms: int | None = None
+    waiting_ms: int | None = None
+    expected_end_ms: int | None = None  # of a graph that moves: at the earliest, if all goes well; None if nobody knows
+    left: int = 0  # how many tasks are still going to run, or run,
+    known: int = 0  # of how many of them it is known how long they take,
+    confidence: float | None = None  # and which share of them that is
+    stuck: int = 0  # how many hang on something that is blocked

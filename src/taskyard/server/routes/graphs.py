@@ -32,6 +32,7 @@ from taskyard.server.wanted_pools import pools_named
 from taskyard.store.verbs.reading import FIRST, Wanted
 from taskyard.views import graphs as views
 from taskyard.views import tasks as task_views
+from taskyard.views.critical_path import critical_path
 from taskyard.views.labels import meant
 from taskyard.wire import api
 from taskyard.wire.api import WAIT_MAX_MS
@@ -160,6 +161,14 @@ async def list_names(
     after = cursors.key(cursor, FIRST)
     found, last = await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.names(txn, key, after, limit))
     return reply(api.Names(found, cursors.written(last)))
+
+
+@routes.get("/graphs/{graph_id}/critical-path", response_model=api.CriticalPath)
+async def show_critical_path(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Tell which chain of tasks determined when a graph ended, or is going to, and when that is expected to be."""
+    now = desk.engine.clock.now()
+    pools = frozenset[str]() if caller.run is not None else caller.rights.pools_with(READ)
+    return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: critical_path(txn, key, now, pools)))
 
 
 @routes.post("/graphs/{graph_id}/cancel", response_model=api.Wished, openapi_extra=_PART)
