@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from taskyard.core.critical_path import Before, Coming, Spell, decisive, forecast, ran_ms, remaining_ms
-from taskyard.core.graph.gate import EdgeState, known
+from taskyard.core.graph.gate import meets
 from taskyard.core.graph.verdict import Tally, settled
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, FINAL, UNSUCCESSFUL
@@ -26,6 +26,7 @@ PATH_MAX: Final = 1_000
 BEFORE_MAX: Final = 1_000
 #: How many rows are read at once.
 ROWS_MAX: Final = 10_000
+#: Of how many tasks edges are read at once.
 PAGE_MAX: Final = 500
 #: Ended, and was not only passed over.
 _RAN: Final = UNSUCCESSFUL | FINAL
@@ -86,7 +87,7 @@ def _back(txn: Txn, created_ms: int, last: int | None) -> Iterator[PathTask]:
 
 def _before(txn: Txn, task: int) -> list[Before]:
     rows = txn.times.before(task, ENDED, BEFORE_MAX)
-    return [Before(row.id, row.ended_ms, known(row.on, row.state) is EdgeState.MET) for row in rows]
+    return [Before(row.id, row.ended_ms, meets(row.on, row.state)) for row in rows]
 
 
 def _told_past(record: TaskRecord, label: str, times: tuple[int, int, int]) -> PathTask:

@@ -13,11 +13,13 @@ from taskyard.core.machine import FINAL
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.store.txn import Txn
 
-#: How many older graphs are looked at, and how many lives of a label are enough.
+#: How many older graphs are looked at for how long tasks take.
 GRAPHS_MAX: Final = 20
+#: How many lives of a label are enough to know.
 LIVES_MAX: Final = 10
-#: How many labels are looked up at once, and in all: some seconds for the largest graphs.
+#: How many labels are looked up at once.
 PAGE_MAX: Final = 500
+#: How many labels are looked up in all: some seconds for the largest graphs.
 LOOKED_MAX: Final = 200_000
 
 
