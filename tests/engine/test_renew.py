@@ -1,15 +1,21 @@
 """Graphs that run others again from some tasks on: what is before those is taken over, with its results."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import GraphState, Signal, State
+from taskyard.engine.failpoints import arm
+from taskyard.engine.pages import LOAD_MAX_MS
+from taskyard.engine.troubles import Failed
 from taskyard.lifecycle import reach, submit
+from taskyard.lifecycle.births import OPEN
 from taskyard.lifecycle.commands import Cancel
 from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.promises import take_up
 from taskyard.lifecycle.submit import Submitted
+from taskyard.store.sessions import Gone
 from taskyard.store.verbs.reuse import RerunRow, Source
 from taskyard.views.story import replayed
 from tests.engine.rig import Labels, Rig, graph, noop, report, task
@@ -208,6 +214,12 @@ def test_whoever_may_not_run_something_somewhere_stores_nothing(file_rig: Rig) -
 # Large graphs.
 
 
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    arm(None)
+
+
 @pytest.fixture
 def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     from taskyard.engine import intake, pages, renewing, submitting  # noqa: PLC0415
@@ -240,6 +252,7 @@ def test_a_large_graph_is_taken_over_page_by_page_and_nothing_of_it_runs(rig: Ri
     for _ in range(100):
         moved = rig.engine.ticker.turn()
         seen |= {label for label, task in rig.tasks(new).items() if task.life.attempt}
+        assert rig.engine.doctor() == []
         if not moved:
             break
     assert unfinished(rig.states(new)) == {"a9", "a10", "b10", "a11", "b11"}
@@ -257,3 +270,47 @@ def test_a_large_graph_that_is_canceled_meanwhile_takes_over_no_more(rig: Rig) -
     rig.settle()
     assert rig.graph(new.graph).state is GraphState.CANCELED
     assert set(rig.states(new).values()) <= {State.CANCELED, DONE}
+
+
+@pytest.mark.usefixtures("short_pages")
+def test_nothing_is_released_before_all_is_taken_over_whichever_note_is_taken_up_first(rig: Rig) -> None:
+    old = rig.submit(graph(**{f"t{number}": task() for number in range(9)}))
+    run(rig, old)
+    new = renewed(rig, old, "t8")
+    with rig.store.read() as txn:
+        (opening,) = txn.notes.in_graph(new.graph, OPEN)
+    taken = 0
+    while rig.engine.transact(lambda passage: take_up(passage, opening.id)) is False:
+        states = rig.states(new)
+        taken += 3
+        assert (len(unfinished(states)), states["t8"]) == (9 - min(taken, 8), State.UNSCHEDULED)
+    assert rig.states(new) == dict.fromkeys(new, DONE) | {"t8": State.WAITING}
+
+
+@pytest.mark.usefixtures("short_pages")
+def test_whichever_commit_nobody_heard_of_a_graph_is_run_again_once(rig: Rig) -> None:
+    old = ladder(rig, 4)
+    for number in range(7):
+        rig.store.after = [*[None] * number, Gone("the line was cut")]
+        new = renewed(rig, old, "a3", key=f"k{number}")
+        rig.store.after.clear()
+        rig.settle()
+        assert unfinished(rig.states(new)) == {"a3"}
+        with rig.store.read() as txn:
+            assert [body for _, _, body in txn.traces.inputs([new["a3"]])] == ['"a2 1"']
+        assert renewed(rig, old, "a3", key=f"k{number}").graph == new.graph
+        rig.engine.cancel(Cancel(graph=new.graph))
+
+
+@pytest.mark.usefixtures("short_pages")
+def test_a_load_that_died_is_forgotten_with_what_it_took_over(rig: Rig) -> None:
+    old = ladder(rig, 4)
+    arm("load.open.before:raise@1")
+    with pytest.raises(Failed):
+        rig.engine.renew(old.text, ("a3",))
+    arm(None)
+    rig.clock.later(LOAD_MAX_MS + 1)
+    rig.settle()
+    with rig.store.read() as txn:
+        assert [one.id for one in txn.care.graphs(-1, 9)] == [old.graph]
+        assert txn.care.strays(9) == []

@@ -7,11 +7,14 @@ SELECT d.label, a.ended_ms - a.claimed_ms
   FROM task_definition d JOIN task t ON t.id = d.id JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
  WHERE d.graph_id = :graph_id AND d.label IN (:labels) AND t.state = :state AND a.ended_ms IS NOT NULL;
 
+-- Whoever takes over the end of another is as good as ended.
 -- tasks_to_come(graph_id: int, after: int, ended: texts, count: int): tasks of a graph that have not ended, and since when they run, in pages.
 SELECT t.id, t.state, t.join_rule, t.not_before_ms, d.label, a.claimed_ms
   FROM task t JOIN task_definition d ON d.id = t.id
        LEFT JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt AND a.ended_ms IS NULL
- WHERE t.graph_id = :graph_id AND t.id > :after AND t.hidden = 0 AND NOT t.state IN (:ended) ORDER BY t.id LIMIT :count;
+ WHERE t.graph_id = :graph_id AND t.id > :after AND t.hidden = 0 AND NOT t.state IN (:ended)
+   AND NOT EXISTS (SELECT 1 FROM task_reuse u WHERE u.task_id = t.id)
+ ORDER BY t.id LIMIT :count;
 
 -- last_ended(graph_id: int, states: texts): the task of a graph that came last to one of these states.
 SELECT id FROM task WHERE graph_id = :graph_id AND hidden = 0 AND state IN (:states) ORDER BY moved_ms DESC, id LIMIT 1;
