@@ -23,9 +23,21 @@ from taskyard.server import auth, bodies, cursors, denials, problems, replies, s
 from taskyard.server import bots as bot_routes
 from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
-from taskyard.views import ancestry, causes, dry_run, dry_run_facts, story, why, why_facts, why_graph
+from taskyard.views import (
+    ancestry,
+    bot_events,
+    causes,
+    dry_run,
+    dry_run_facts,
+    durations,
+    story,
+    why,
+    why_facts,
+    why_graph,
+)
 from taskyard.views import attempts as attempt_views
 from taskyard.views import bots as bot_views
+from taskyard.views import critical_path as path_views
 from taskyard.views import graphs as graph_views
 from taskyard.views import tasks as task_views
 from taskyard.wire import api as wire_api
@@ -117,6 +129,9 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         task_views,
         attempt_views,
         bot_views,
+        bot_events,
+        path_views,
+        durations,
         story,
         causes,
         ancestry,

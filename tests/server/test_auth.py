@@ -22,12 +22,17 @@ POST   /requests              401 401 403   0 403 403   0   0 403 403
 GET    /graphs/{graph}        401 401   0 403 403 403   0   0 403 403
 GET    /graphs/{graph}/tasks  401 401   0 403 403 403   0   0 403 403
 GET    /graphs/{graph}/names  401 401   0 403 403 403   0   0 403 403
+GET    /graphs/{graph}/critical-path 401 401   0 403 403 403   0   0 403 403
 POST   /graphs/{graph}/tasks  401 401 403   0 403 403   0   0 403 403
 POST   /graphs/{graph}/rerun  401 401 403   0 403 403   0   0 403 403
 GET    /tasks/{task}          401 401   0 403 403 403   0   0 403 403
 GET    /tasks/{task}/attempts 401 401   0 403 403 403   0   0 403 403
 GET    /tasks/{task}/output   401 401   0 403 403 403   0   0 403 403
 GET    /tasks/{task}/story    401 401   0 403 403 403   0   0 403 403
+GET    /tasks/{task}/why      401 401   0 403 403 403   0   0 403 403
+GET    /graphs/{graph}/why    401 401   0 403 403 403   0   0 403 403
+POST   /graphs/check          401 401 403   0 403 403   0   0 403 403
+GET    /about                 401 401   0   0   0   0   0   0   0   0
 GET    /tasks/{task}/inputs   401 401   0 403 403 403   0   0 403 403
 PUT    /tasks/{task}/result   401 401 403 403 403 403 403 403 403 403
 PUT    /tasks/{task}/progress 401 401 403 403 403 403 403 403 403 403
@@ -44,6 +49,8 @@ POST   /tokens                401 401 403 403 403 403 403   0 403 403
 DELETE /tokens/unknown        401 401 403 403 403 403 403   0 403 403
 POST   /enrol                 401 401 403 403 403 403 403 403 403   0
 POST   /tasks/{task}/rerun    401 401 403   0 403 403   0   0 403 403
+GET    /approvals             401 401   0 403 403   0   0   0 403 403
+POST   /tasks/{task}/approve  401 401 403 403 403 403   0   0 403 403
 POST   /tasks/{task}/cancel   401 401 403 403   0 403   0   0 403 403
 POST   /graphs/{graph}/cancel 401 401 403 403   0 403   0   0 403 403
 """
@@ -52,6 +59,7 @@ NONSENSE = "nonsense"
 LAB = graph(a=task(dimensions={"pool": "lab"}))
 BODIES: dict[str, Any] = {
     "POST /graphs": LAB,
+    "POST /graphs/check": LAB,
     "PUT /graphs/{put}": LAB,
     "POST /requests": {"name": "one", "task": LAB["tasks"]["a"]["task"]},  # type: ignore[index]
     "POST /graphs/{graph}/tasks": {"tasks": {"b": task("a", dimensions={"pool": "lab"})}},

@@ -168,6 +168,21 @@ def test_a_lease_that_lapsed_and_a_goodbye_are_told(still: Still) -> None:
     assert lost == ["the lease of bot b1 lapsed; it is tried again", "bot b2 said goodbye; it is tried again"]
 
 
+def test_who_decided_about_an_approval_is_told(still: Still) -> None:
+    ask = task(payload={"approval": "Ship it?", "timeout": "1m"})
+    made = still.submit(graph(yes=ask, no=ask, late=ask))
+    token = still.token("admin", name="ann")
+    still.clock.later(1_000)
+    for label, approved in (("yes", True), ("no", False)):
+        path = f"/api/v1/tasks/{made.tasks[label]}/approve"
+        assert still.ask("POST", path, {"approved": approved}, token=token).status == 200
+    actor = next(one["actor"] for one in items(still, made, "yes") if one["action"] == "approve")
+    assert moves(still, made, "yes")[-1] == ("successful", f"{actor} approved it")
+    assert moves(still, made, "no")[-1] == ("failed", f"{actor} denied it")
+    still.later(MINUTE)
+    assert moves(still, made, "late")[-1] == ("failed", "nobody decided in time")
+
+
 def test_what_the_clock_ends_is_told(still: Still) -> None:
     slices = [
         {"dimensions": {"pool": "default"}, "expires": "10s", "wait_for_capacity": True},

@@ -477,6 +477,35 @@ def test_a_task_that_is_under_way_says_where_and_since_when(still: Still) -> Non
     assert still.sentence(made, "a") == "a is stopping: cancel was asked; b1 is ending attempt 1"
 
 
+def test_an_approval_says_that_a_person_has_to_decide_and_for_how_long(still: Still) -> None:
+    ask = task(payload={"approval": "Ship it?", "timeout": "2h"})
+    made = still.submit(graph(ask=ask, after=task("ask"), other=ask))
+    still.clock.later(MINUTE)
+    told = still.why(made, "ask")["why"]
+    assert told["sentence"] == (
+        "ask is running: a person has to approve it; it has waited for 1 min, and waits for another 1 h"
+    )
+    assert (told["reason"], told["until_ms"]) == ("approval", still.clock.now() + 119 * MINUTE)
+    assert still.sentence(made, "after") == f"after is unscheduled: it waits for ask (running); {told['sentence']}"
+    still.ask("POST", f"/api/v1/tasks/{made.tasks['ask']}/approve", {"approved": False})
+    assert still.sentence(made, "ask") == "ask is failed: a person said no in attempt 1, a moment ago"
+
+
+def test_a_task_with_a_graph_inside_names_that_graph(still: Still) -> None:
+    inner = {"tasks": {"a": {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}}}}}
+    made = still.submit(graph(outer=task(payload={"graph": inner})))
+    told = still.why(made, "outer")["why"]
+    inside = told["graph_inside"]
+    assert told["sentence"] == f"outer is running: attempt 1 is graph {inside}, for a moment; ask why of that one"
+    held = still.get(f"/api/v1/graphs/{inside}/why")
+    assert held["groups"][0]["sentence"] == "a is waiting: there is no bot"
+    still.bot()
+    end(still, Signal.FAIL, exit_code=1)
+    assert still.sentence(made, "outer") == (
+        "outer is failed: the graph inside it did not finish in attempt 1, a moment ago"
+    )
+
+
 @pytest.mark.parametrize(
     ("signal", "said", "told"),
     [

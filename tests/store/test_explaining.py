@@ -28,7 +28,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def contend(txn: Txn, *ids: int) -> None:
-    tasks = txn.tasks.look(ids)
+    tasks = list(txn.tasks.recall(ids).values())
     for task in tasks:
         task.contends = True
     txn.tasks.keep(tasks)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from taskyard.cli import forms, text
+from taskyard.cli import forms, standing, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 def lines(told: "StoryView") -> "Iterator[str]":
     """Tell a story line by line."""
-    born = (forms.moment(told.created_ms), "", "", f"{text.harmless(told.label)} is submitted", "", "")
+    reused = f", its end {standing.taken_over(told.reused)}" if told.reused else ""
+    born = (forms.moment(told.created_ms), "", "", f"{text.harmless(told.label)} is submitted{reused}", "", "")
     head = ("TIME", "AFTER", "STATE", "CAUSE", "ATTEMPT", "BOT")
     yield from forms.table([head, born, *map(_row, told.items)])
     if not told.whole:

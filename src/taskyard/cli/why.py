@@ -98,13 +98,14 @@ def _facts(one: "Reasoned") -> "Iterator[tuple[str, object]]":
     yield "since", one.since_ms and forms.moment(one.since_ms)
     yield "guard", one.guard
     yield from _in_the_way(one)
-    yield "starts", one.until_ms and forms.moment(one.until_ms)
+    yield "until", one.until_ms and forms.moment(one.until_ms)
     yield "wants", _dimensions(one.dimensions)
     yield from _bots(one.bots) if one.bots else ()
     yield "before it", one.ahead and f"{one.ahead}{'' if one.ahead_whole else ' or more'}"
     yield from _slice(one.slice) if one.slice else ()
     yield "attempt", one.attempt
     yield "bot", one.bot
+    yield "its graph", one.graph_inside
     yield "exit code", one.exit_code
     yield "asked by", one.actor
 

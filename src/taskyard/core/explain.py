@@ -118,6 +118,8 @@ class Situation:
     ending_asked: str | None = None  # who canceled its graph, while it has not heard of that
     attempt: int = 0
     bot: BotId | None = None
+    inside: str | None = None  # the graph that its attempt is
+    until: Millis | None = None  # how long a person has to decide
     since: Millis | None = None  # when it came into its state
     ending: Ending | None = None  # how it ended; every ended task has a reason
 
@@ -191,6 +193,8 @@ class Why:
     slices: SliceWait | None = None
     attempt: int = 0
     bot: BotId | None = None
+    inside: str | None = None
+    until: Millis | None = None
     since: Millis | None = None
     ending: Ending | None = None
     actor: str | None = None
@@ -314,7 +318,16 @@ def _under_way(task: Situation) -> Why:
     stopping = task.state is State.STOPPING
     decided = Reason.APPROVAL if task.kind is Kind.APPROVAL else Reason.UNDER_WAY
     reason = Reason.STOP_ASKED if stopping else decided
-    return Why(task.label, task.state, reason, attempt=task.attempt, bot=task.bot, since=task.since)
+    return Why(
+        task.label,
+        task.state,
+        reason,
+        attempt=task.attempt,
+        bot=task.bot,
+        inside=task.inside,
+        until=task.until if reason is Reason.APPROVAL else None,
+        since=task.since,
+    )
 
 
 def _ended(task: Situation, ending: Ending) -> Why:

@@ -36,6 +36,7 @@ ENDINGS: Mapping[Reason, str] = MappingProxyType(
         Reason.TIMED_OUT: "timed out",
         Reason.SILENT: "printed nothing for too long",
         Reason.DENIED: "a person said no",
+        Reason.GRAPH_FAILED: "the graph inside it did not finish",
         Reason.BOT_LOST: "its bot was lost",
         Reason.EXPIRED: "waited too long for a bot",
         Reason.NO_BOT: "no bot could run it",
@@ -273,10 +274,13 @@ def _slice_says(slices: SliceWait | None, now: Millis) -> str:
 def _state_says(answer: Why, now: Millis) -> str:
     long = span(now - answer.since) if answer.since is not None else "some time"
     match answer.reason:
+        case Reason.UNDER_WAY if answer.inside:
+            return f"attempt {answer.attempt} is graph {answer.inside}, for {long}; ask why of that one"
         case Reason.UNDER_WAY:
             return f"attempt {answer.attempt} on {answer.bot or 'the server'} for {long}"
         case Reason.APPROVAL:
-            return f"a person has to approve it; it has waited for {long}"
+            left = "" if answer.until is None else f", and waits for another {span(answer.until - now)}"
+            return f"a person has to approve it; it has waited for {long}{left}"
         case Reason.STOP_ASKED:
             return f"cancel was asked; {answer.bot or 'the server'} is ending attempt {answer.attempt}"
         case Reason.ASKED if answer.ending is None:

@@ -15,7 +15,9 @@ from taskyard.store.verbs import (
     Passes,
     Queues,
     Reading,
+    Reuses,
     Tasks,
+    Times,
     Traces,
 )
 
@@ -25,7 +27,7 @@ class Txn:
 
     __slots__ = (
         "access", "attempts", "bots", "care", "edges", "events", "explaining", "graphs", "memory", "notes", "passes",
-        "queues", "reading", "tasks", "traces",
+        "queues", "reading", "reuses", "tasks", "times", "traces",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -44,3 +46,5 @@ class Txn:
         self.access = Access(session)
         self.reading = Reading(session)
         self.explaining = Explaining(session)
+        self.reuses = Reuses(session)
+        self.times = Times(session)

@@ -11,13 +11,13 @@ from itertools import pairwise
 from typing import Final
 
 from taskyard.core.budget import given_again_at
-from taskyard.core.fleet import LEASE_MS
 from taskyard.core.machine import ENDED, HOLDING, UNSUCCESSFUL
-from taskyard.core.words import Millis, Reason, Signal, State
+from taskyard.core.words import Kind, Millis, Reason, Signal, State
+from taskyard.lifecycle.approve import APPROVE, DENY
 from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.diary import CONNECTED
 from taskyard.lifecycle.diary import ENDED as GOODBYE
-from taskyard.lifecycle.own import SERVER
+from taskyard.lifecycle.own_attempts import SERVER
 from taskyard.lifecycle.rerun import RERUN
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
@@ -46,9 +46,10 @@ _FAILURES: Final[Mapping[Reason, str]] = {
     Reason.TIMED_OUT: "it timed out",
     Reason.SILENT: "it printed nothing for too long",
     Reason.SIGNALED: "a signal ended it",
-    Reason.DENIED: "a person said no",
+    Reason.GRAPH_FAILED: "the graph inside it did not finish",
 }
 _PAST: Final = {CANCEL: "canceled", RERUN: "reran"}
+_DECIDED: Final = {APPROVE: "approved", DENY: "denied"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +61,18 @@ class Cause:
     label: str | None = None
 
 
-def causes(txn: Txn, told: Story) -> list[Cause]:
-    """Say of everything in a story what brought it about, in the same order."""
-    search = _Search(txn, told)
+def causes(txn: Txn, told: Story, lease_ms: int) -> list[Cause]:
+    """Say of everything in a story what brought it about, in the same order; `lease_ms` is how long leases last."""
+    search = _Search(txn, told, lease_ms)
     return [search.of_asked(one) if isinstance(one, Asked) else search.of_move(one) for one in told.happened]
 
 
 class _Search:
     """One search for causes; what several of them need is read once."""
 
-    def __init__(self, txn: Txn, told: Story) -> None:
+    def __init__(self, txn: Txn, told: Story, lease_ms: int) -> None:
         self._txn = txn
+        self._lease_ms = lease_ms
         self._told = told
         self._task = told.birth.task
         self._labels: dict[int, str] = {}
@@ -84,6 +86,7 @@ class _Search:
             Signal.MEND: self._mended,
             Signal.ADMIT: self._admitted,
             Signal.CLAIM: lambda move: Cause(_claim_says(move)),
+            Signal.SUCCEED: self._succeeded,
             Signal.FAIL: self._failed,
             Signal.LOSE: self._lost,
             Signal.EXPIRE: lambda move: Cause(_expiry_says(move)),
@@ -175,7 +178,21 @@ class _Search:
 
     # Attempts.
 
+    def _succeeded(self, move: Moved) -> Cause:
+        return Cause(self._decision(move) or "it ended well")
+
+    def _decision(self, move: Moved) -> str | None:
+        """Say who decided about an approval; nobody did, if its time was over."""
+        if self._record.kind != Kind.APPROVAL.text:
+            return None
+        asked = [one for one in self._told.happened if isinstance(one, Asked) and one.at_ms == move.at_ms]
+        decided = next((one for one in asked if one.action in _DECIDED), None)
+        return "nobody decided in time" if decided is None else f"{_actor(decided.actor)} {_DECIDED[decided.action]} it"
+
     def _failed(self, move: Moved) -> Cause:
+        decision = self._decision(move)
+        if decision is not None:
+            return Cause(decision)
         said = _FAILURES.get(move.reason) if move.reason else None
         if said is None:
             code = self._exits.get(move.attempt or 0)
@@ -193,7 +210,7 @@ class _Search:
         if GOODBYE in kinds:
             return f"bot {bot} said goodbye"
         claimed = self._claimed.get(move.attempt or 0)
-        lapses = None if claimed is None else given_again_at(Millis(claimed + LEASE_MS))
+        lapses = None if claimed is None else given_again_at(Millis(claimed + self._lease_ms))
         # A lease is over no sooner: whoever lost it before has said so.
         return f"bot {bot} gave it back" if lapses and move.at_ms < lapses else f"the lease of bot {bot} lapsed"
 
@@ -235,7 +252,6 @@ class _Search:
 _PLAIN: Final[Mapping[Signal, str]] = {
     Signal.REUSE: "an equal result was known",
     Signal.UNADMIT: "its last bot is gone, so it gives its mutexes back",
-    Signal.SUCCEED: "it ended well",
     Signal.DEADLINE: "its deadline passed",
 }
 

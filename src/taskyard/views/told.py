@@ -4,10 +4,11 @@ from taskyard.core.ids import Key, text_of
 from taskyard.store.txn import Txn
 from taskyard.views.causes import Cause, causes
 from taskyard.views.story import Asked, Moved, Story
+from taskyard.views.tasks import reused
 from taskyard.wire.api import StoryItem, StoryView
 
 
-def told(txn: Txn, story: Story) -> StoryView:
+def told(txn: Txn, story: Story, lease_ms: int) -> StoryView:
     """Tell a story, with what brought about each part of it."""
     birth = story.birth
     before = [birth.created_ms, *(one.at_ms for one in story.happened)]
@@ -20,8 +21,9 @@ def told(txn: Txn, story: Story) -> StoryView:
         whole=story.whole,
         items=[
             _item(one, cause, one.at_ms - last)
-            for one, cause, last in zip(story.happened, causes(txn, story), before, strict=False)
+            for one, cause, last in zip(story.happened, causes(txn, story, lease_ms), before, strict=False)
         ],
+        reused=reused(birth.source),
     )
 
 

@@ -10,18 +10,18 @@ from functools import cached_property
 from typing import Final, Protocol, TypeAlias
 
 from taskyard.core import explain, fleet
-from taskyard.core.budget import expires_at
+from taskyard.core.budget import expires_at, given_again_at
 from taskyard.core.explain import Ahead, Bots, Ending, Other, Prerequisite, Situation, SliceWait, hangs_on, says_no
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState, known
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import ENDED, QUEUED
+from taskyard.core.machine import ENDED, LEASED, QUEUED
 from taskyard.core.matching import POOL, Dimensions, matches
 from taskyard.core.values import replace
 from taskyard.core.words import BotId, Kind, Millis, On, Reason, State, TaskId
 from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.cancel import CANCEL
-from taskyard.lifecycle.own import SERVER
+from taskyard.lifecycle.own_attempts import SERVER
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.explaining import Turn
@@ -41,7 +41,16 @@ UNSEEN_BOT: Final = BotId("a bot that you may not see")
 
 #: The ends that an attempt brought about.
 _BY_ATTEMPT: Final = frozenset(
-    {Reason.DONE, Reason.EXIT_CODE, Reason.SIGNALED, Reason.TIMED_OUT, Reason.SILENT, Reason.BOT_LOST}
+    {
+        Reason.DONE,
+        Reason.EXIT_CODE,
+        Reason.SIGNALED,
+        Reason.TIMED_OUT,
+        Reason.SILENT,
+        Reason.BOT_LOST,
+        Reason.DENIED,
+        Reason.GRAPH_FAILED,
+    }
 )
 
 
@@ -135,6 +144,8 @@ class Facts:
             ending_asked=self._ender(task.graph),
             attempt=task.life.attempt,
             bot=_bot(task.bot),
+            inside=self._inside(task),
+            until=None if task.lease_until_ms is None else given_again_at(Millis(task.lease_until_ms)),
             since=Millis(task.moved_ms),
             ending=endings.get(task.id),
         )
@@ -183,6 +194,13 @@ class Facts:
             wishes = self.txn.explaining.wishes([graph], CANCEL, 1) if is_canceled else []
             self._enders[graph] = next((actor for _, actor, _ in wishes), "") if is_canceled else None
         return self._enders[graph]
+
+    def _inside(self, task: TaskRecord) -> str | None:
+        """Name the graph that the attempt of a task is, if it is one."""
+        if task.kind != Kind.GRAPH.text or task.state not in LEASED:
+            return None
+        found = self.txn.graphs.inside([task.id]).get((task.id, task.life.attempt))
+        return None if found is None else text_of(Key(found))
 
     def _ahead(self, task: TaskRecord) -> Ahead:
         turn = Turn(task.priority, task.created_ms, task.id)

@@ -41,7 +41,7 @@ def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
         total=held.total if held else None,
         need=held.need if held else None,
         place=held.place if held else None,
-        until_ms=held.until if held else None,
+        until_ms=held.until if held else answer.until,
         dimensions=dimensions_told(answer.dimensions),
         bots=None if answer.bots is None else bots_told(answer.bots),
         ahead=answer.ahead.count if answer.guard else None,
@@ -49,6 +49,7 @@ def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
         slice=None if answer.slices is None else _slice(answer.slices),
         attempt=answer.attempt or None,
         bot=answer.bot,
+        graph_inside=answer.inside,
         exit_code=None if ending is None else ending.exit_code,
         actor=answer.actor or None,
     )

@@ -99,7 +99,7 @@ class Reasoned:
     total: int | None = None
     need: int | None = None
     place: int | None = None  # in the line for its pool, from 1
-    until_ms: int | None = None  # when a start that is too early ends
+    until_ms: int | None = None  # when a start that is too early, or a person's time to decide, is over
     dimensions: dict[str, list[str]] = field(default_factory=dict)
     bots: WhyBots | None = None
     ahead: int | None = None  # how many stand before it
@@ -107,6 +107,7 @@ class Reasoned:
     slice: WhySlice | None = None
     attempt: int | None = None
     bot: str | None = None
+    graph_inside: str | None = None  # the graph that its attempt is
     exit_code: int | None = None
     actor: str | None = None  # who wanted it to end
 
