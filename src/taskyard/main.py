@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from taskyard.engine.engine import Engine
     from taskyard.wire.checkup import Checkup
     from taskyard.wire.faults import Fault
-    from taskyard.wire.progress import Outcome, Progress
+    from taskyard.wire.progress import Outcome, Progress, Question
 
 
 def main() -> None:
@@ -129,12 +129,24 @@ class EmbeddedPlan:
     labels: tuple[str, ...]
     name: str
 
-    def run(self, jobs: int, watch: "Callable[[Progress], None]", logs: "Path | None") -> "Outcome":
+    @property
+    def asks(self) -> tuple[str, ...]:
+        from taskyard.embedded.questions import unlimited  # noqa: PLC0415
+
+        return tuple(unlimited(self.document))
+
+    def run(
+        self,
+        jobs: int,
+        watch: "Callable[[Progress], None]",
+        decide: "Callable[[Question], bool | None]",
+        logs: "Path | None",
+    ) -> "Outcome":
         from taskyard.embedded.opening import Wish, run_graph  # noqa: PLC0415
 
         with _told():
             wish = Wish(self.document, self.limits, self.labels, jobs, logs)
-            return replace(run_graph(wish, watch), name=self.name)
+            return replace(run_graph(wish, watch, decide), name=self.name)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":

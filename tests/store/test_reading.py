@@ -104,6 +104,10 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         assert txn.reading.tasks(1, FIRST, "running", 9) == [12]
         assert txn.reading.counts(1) == txn.reading.totals() == {"unscheduled": 2, "running": 1}
         assert txn.reading.names(1, 11, 9) == [("t12", 12), ("t13", 13)]
+        assert txn.reading.running("b1", "command", None, FIRST, 9) == [12]
+        assert txn.reading.running("b1", "command", frozenset({"lab"}), FIRST, 9) == [12], "of no pool at all"
+        assert txn.reading.running("b1", "command", None, 12, 9) == []
+        assert txn.reading.running("b1", "noop", None, FIRST, 9) == []
         assert txn.reading.results(12) == {1: '{"a": 1}'}
         assert txn.reading.exit_codes([11, 12]) == {12: 7}
         assert txn.reading.last_results([11, 12]) == {12: '{"a": 1}'}

@@ -16,6 +16,7 @@ from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
 from taskyard.core.ids import Key
 from taskyard.core.values import replace
 from taskyard.engine import scrutiny
+from taskyard.engine.bearing import Bearing
 from taskyard.engine.chores import Chores
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.custody import Custody
@@ -26,6 +27,7 @@ from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
+from taskyard.engine.renewing import May, Renewing, anywhere
 from taskyard.engine.rooms import Command
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
@@ -34,10 +36,10 @@ from taskyard.engine.wishing import Wished, Wishing
 from taskyard.engine.writer import Act, Writer
 from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Publish, Rerun
+from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Publish, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Far, Refusal
+from taskyard.lifecycle.outcomes import Done, Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.publish import publish
 from taskyard.lifecycle.submit import Submitted
@@ -89,9 +91,11 @@ class Engine:
         mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
+        self._renewing = Renewing(store, self.clock, mint, self._submitting)
         self.wishing = Wishing(self.loop, store)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
-        chores = Chores(self.transact, store, self.clock, self.schedule, self._writer.parking)
+        self._bearing = Bearing(self._submitting, store, self.transact)
+        chores = Chores(self.transact, store, self.clock, self.schedule, self._writer.parking, self._bearing)
         self.ticker = Ticker(chores, self.clock, events, ticks)
 
     @classmethod
@@ -121,6 +125,7 @@ class Engine:
 
     def stop(self) -> None:
         """Answer what was accepted, and end. A writer that is late keeps the database as long as it lives."""
+        self._bearing.stop()
         self.ticker.stop()
         if self.loop.stop():
             self.store.close()
@@ -165,6 +170,21 @@ class Engine:
         """Try a task again, or all that failed in a graph."""
         answer: Wished | Far = answer_of(self.ask(Rerun, command))
         return self.wishing.go(command) if isinstance(answer, Far) else answer
+
+    def approve(self, command: Approve) -> Done | Refusal:
+        """Decide about an approval that waits for a person."""
+        answer: Done | Refusal = answer_of(self.ask(Approve, command))
+        return answer
+
+    def renew(
+        self, graph_id: str, labels: tuple[str, ...], *, key: str = "", actor: str = "", may: May = anywhere
+    ) -> Submitted | Refusal:
+        """Store a graph that runs a settled one again from some tasks on, and takes over what is before them.
+
+        `may` is told in which pools something is going to run, and raises if that may not be.
+        """
+        refusal = scrutiny.request(graph_id=graph_id, labels=labels, key=key, actor=actor)
+        return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, actor, may)
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

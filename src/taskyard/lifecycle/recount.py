@@ -10,6 +10,7 @@ from typing import Final
 
 from taskyard.core import budget, fleet, ids
 from taskyard.core.budget import Life, Rules
+from taskyard.core.graph.approval import patience_ms
 from taskyard.core.graph.document import Slice, Task
 from taskyard.core.graph.gate import LISTENING, Edges, gate, signals
 from taskyard.core.graph.payload import SERVER_KINDS
@@ -215,7 +216,9 @@ def _in_its_time(task: TaskRow, known: Evidence, definition: Task, whole: bool, 
         task = task._replace(
             not_before_ms=_not_before(past, rules),
             waits_since_ms=_waits_since(task, past, bool(definition.mutexes), now),
-            lease_until_ms=_lease_until(task, past, known, rules),
+            lease_until_ms=_own_lease(task, past, definition, rules)
+            if task.queue_id == SERVER_QUEUE
+            else _lease_until(task, past, known, rules),
         )
     return task._replace(due_ms=_due(task, rules, now))
 
@@ -245,6 +248,14 @@ def _waits_since(task: TaskRow, past: Past, excludes: bool, now: Millis) -> int 
         fits = past.pending_ms - fleet.GUARD_MS <= since <= latest + fleet.GUARD_MS
         return since if fits else past.admitted_ms
     return past.admitted_ms
+
+
+def _own_lease(task: TaskRow, past: Past, definition: Task, rules: Rules) -> int | None:
+    """Say until when the server may run a task itself."""
+    deed = past.deeds.get(past.attempt)
+    if task.state not in LEASED or deed is None:
+        return None
+    return budget.own_lease(Millis(deed.claimed_ms), patience_ms(definition.slices[0].payload), rules.deadline_ms)
 
 
 def _lease_until(task: TaskRow, past: Past, known: Evidence, rules: Rules) -> int | None:

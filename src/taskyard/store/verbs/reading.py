@@ -31,6 +31,9 @@ class GraphRow:
     routing: str
     description: str
     tags: str
+    rerun_of: int | None = None
+    rerun_from: str | None = None  # labels, as JSON
+    reused: int | None = None
 
 
 @value
@@ -89,6 +92,11 @@ class Reading:
     def tasks(self, graph: int, after: int, state: str, count: int) -> list[int]:
         """Name tasks of a graph beyond an id; an empty state asks for any."""
         return [row[0] for row in self._session.rows("read_tasks", graph, after, state, count)]
+
+    def running(self, bot: str, kind: str, pools: frozenset[str] | None, after: int, count: int) -> list[int]:
+        """Name what a bot runs of one kind beyond an id, in graphs of some pools, or of all (None)."""
+        every, some = int(pools is None), sorted(pools or ())
+        return [row[0] for row in self._session.rows("read_running", bot, kind, after, every, some, count)]
 
     def names(self, graph: int, after: int, count: int) -> list[tuple[str, int]]:
         """Read labels and ids of tasks of a graph beyond an id."""
