@@ -170,6 +170,21 @@ def test_what_people_do_with_it_afterwards_does_not_open_its_task_again(file_rig
     assert why(file_rig, outer["outer"]) == (State.FAILED, Reason.GRAPH_FAILED)
 
 
+def test_the_graph_of_an_older_attempt_does_not_end_a_later_one(file_rig: Rig) -> None:
+    outer, old = begun(file_rig, graph(a=task()))
+    run(file_rig, Signal.FAIL)
+    file_rig.engine.rerun(Rerun(task=outer["outer"]))
+    file_rig.settle()
+    (lease,) = file_rig.claim()
+    file_rig.engine.rerun(Rerun(graph=old.graph))
+    run(file_rig)
+    assert file_rig.graph(old.graph).state is GraphState.FINISHED
+    assert why(file_rig, outer["outer"]) == (State.RUNNING, Reason.UNDER_WAY)
+    file_rig.end(lease)
+    file_rig.settle()
+    assert file_rig.states(outer)["outer"] is State.SUCCESSFUL
+
+
 def test_one_without_tasks_ends_at_once(file_rig: Rig) -> None:
     outer, inner = begun(file_rig, graph())
     assert file_rig.states(outer) == {"outer": State.SUCCESSFUL, "after": State.SUCCESSFUL}
