@@ -86,12 +86,13 @@ class Embedded:
         return visit.mend(database) if repair else visit.look(database)
 
     def serve(self, wish: "Serving", ready: "Callable[[str, str | None], None]") -> None:
+        from taskyard.core.fleet import LEASE_MS  # noqa: PLC0415
         from taskyard.engine.engine import Engine  # noqa: PLC0415
         from taskyard.server import bootstrap, serving, settings  # noqa: PLC0415
 
         with _told():
             settings.check_binding(wish.host, wish.authentication)
-            with Engine.open(wish.database) as engine:
+            with Engine.open(wish.database, lease_ms=wish.lease_ms or LEASE_MS) as engine:
                 first = bootstrap.prepare(engine)
                 if wish.admin_token is not None:
                     _keep_admin_token(engine, wish.admin_token, first)

@@ -128,7 +128,9 @@ def test_bots_are_listed_as_they_and_an_admin_say(store: Store) -> None:
         assert txn.reading.bot("b9") is None
         assert txn.reading.bot_settings("b1") == ("burnt", None, True, False)
         assert txn.reading.bot_settings("b0") == (None, None, False, False)
-        assert [row[0] for row in txn.reading.bot_events("b1", FIRST_NAME, 9)] == ["fe", "ff"]
-        assert [row[0] for row in txn.reading.bot_events("b1", "fe", 9)] == ["ff"]
+        assert [row[0] for row in txn.reading.bot_events("b1", NOW + 1, "", 9)] == ["fe", "ff"]
+        assert [row[0] for row in txn.reading.bot_events("b1", NOW, "fe", 9)] == ["ff"]
+        assert txn.reading.bot_events("b1", NOW - 1, "", 9) == []
+        assert txn.reading.bot_attempts("b1", 9) == []
         assert txn.reading.aggregation("current") == '{"a": []}'
         assert txn.reading.aggregation("other") is None

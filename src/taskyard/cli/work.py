@@ -47,6 +47,7 @@ class Serving:
     database: str
     authentication: bool
     admin_token: Path | None  # a file that has a token for everything, or is going to have one
+    lease_ms: int | None = None  # how long bots may be silent about what they run
 
 
 @dataclass(frozen=True, slots=True)

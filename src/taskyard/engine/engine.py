@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from taskyard.core import ids
+from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
 from taskyard.core.ids import Key
 from taskyard.core.values import replace
 from taskyard.engine import scrutiny
@@ -65,10 +66,14 @@ class Engine:
         clock: Clock | None = None,
         *,
         scheduler_id: str = "taskyard",
+        lease_ms: int = LEASE_MS,
         events: bool = True,
         ticks: bool = True,
     ) -> None:
+        if not LEASE_MIN_MS <= lease_ms <= LEASE_MAX_MS:
+            raise ValueError(f"a lease lasts from {LEASE_MIN_MS} to {LEASE_MAX_MS} ms, not {lease_ms}")
         self.store = store
+        self.lease_ms = lease_ms  # how long bots may run attempts without renewing
         self.clock = clock or SystemClock()
         with (
             suppress(Unavailable),
@@ -80,7 +85,7 @@ class Engine:
         #: may have done it, and then nobody is told.
         self.listeners: list[Callable[[Collection[int]], None]] = []
         self._custody: Custody | None = None
-        self._writer = Writer(store, self.clock, self._hear)
+        self._writer = Writer(store, self.clock, self._hear, lease_ms)
         self.loop = Loop(self._writer)
         mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
@@ -92,14 +97,16 @@ class Engine:
         self.ticker = Ticker(chores, self.clock, events, ticks)
 
     @classmethod
-    def open(cls, url: str, clock: Clock | None = None, *, scheduler_id: str = "taskyard") -> Self:
+    def open(
+        cls, url: str, clock: Clock | None = None, *, scheduler_id: str = "taskyard", lease_ms: int = LEASE_MS
+    ) -> Self:
         """Bring the database at `url` to the newest version and open it; a file may have one engine at a time."""
         from taskyard.store.migration import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
 
         custody = Custody(url)
         try:
             upgrade(url)
-            engine = cls(open_store(url), clock, scheduler_id=scheduler_id)
+            engine = cls(open_store(url), clock, scheduler_id=scheduler_id, lease_ms=lease_ms)
         except BaseException:
             custody.leave()
             raise

@@ -35,8 +35,8 @@ class Left:
 class Passage(Corridor):
     """One transaction of the engine."""
 
-    def __init__(self, txn: Txn, now: Millis, registry: Registry) -> None:
-        super().__init__(txn, now, registry)
+    def __init__(self, txn: Txn, now: Millis, registry: Registry, lease_ms: int) -> None:
+        super().__init__(txn, now, registry, lease_ms)
         self.promised = False  # somebody knows that notes were left
         self.serves_all = False  # polls that wait get whatever is in their queues
 

@@ -1,5 +1,6 @@
 """Storing a graph: check it, give it keys, and store it in one transaction or in pages."""
 
+from dataclasses import replace
 from typing import Final
 
 from taskyard.core.graph.document import Graph
@@ -43,12 +44,13 @@ class Submitting:
         body = intake.body_of(document)
         answer: Submitted | Refusal | None = None
         for _ in range(TRIES_MAX):
+            named = self._named(validation.graph, body, id, key, actor)
             try:
-                answer = self._try(self._named(validation.graph, body, id, key, actor))
+                answer = self._try(named)
             except Taken:
                 continue
             if answer is not None and (id is not None or not _is_conflict(answer)):
-                return answer
+                return _with_names(answer, named)
         if answer is None:
             raise Unavailable(f"the graph could not be stored in {TRIES_MAX} tries")
         return answer  # it was not the minted id that is in use, but the key
@@ -95,6 +97,13 @@ class Submitting:
             graphs, definition = txn.graphs.peek([id]), txn.graphs.definition(id)
         is_whole = bool(graphs) and graphs[0].loader is None
         return Submitted(id, echo=True) if is_whole and definition and definition[5] == digest else None
+
+
+def _with_names(answer: Submitted | Refusal, named: Named) -> Submitted | Refusal:
+    """Tell what tasks are called, where it is known: what was stored before may have grown since."""
+    if isinstance(answer, Submitted) and not answer.echo:
+        return replace(answer, names=named.submission.brood.ids)
+    return answer
 
 
 def _is_conflict(answer: Submitted | Refusal) -> bool:

@@ -113,7 +113,7 @@ def _move(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
 def _lose(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
     """End an attempt whose lease is over, unless the service was away and its bot may still come back."""
     assert task.lease_until_ms is not None, "only a lease is due"
-    until = budget.with_grace(Millis(task.lease_until_ms), since, deadline_ms=task.rules.deadline_ms)
+    until = budget.with_grace(Millis(task.lease_until_ms), since, corridor.lease_ms, task.rules.deadline_ms)
     task.lease_until_ms = until
     if budget.given_again_at(until) > corridor.now:
         return None

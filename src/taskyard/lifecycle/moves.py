@@ -49,10 +49,11 @@ class _Sum:
 class Corridor:
     """One transaction: its moves and what follows from them."""
 
-    def __init__(self, txn: Txn, now: Millis, registry: Registry) -> None:
+    def __init__(self, txn: Txn, now: Millis, registry: Registry, lease_ms: int = fleet.LEASE_MS) -> None:
         self.txn = txn
         self.now = now
         self.registry = registry
+        self.lease_ms = lease_ms  # how long a lease lasts that is given or renewed now
         self.deferring = False  # while true, moves are written only by `close`, and looks by state miss them
         self.untold = TOLD_MAX  # how many more edges this transaction may tell
         self.to_tell: list[tuple[TaskRecord, State, State]] = []

@@ -269,8 +269,9 @@ def _lease_until(task: TaskRow, past: Past, known: Evidence, rules: Rules) -> in
     heard = max(deed.claimed_ms, known.seen.get(task.bot_id or "", 0), known.since_ms)
     first, last = (_full_lease(at, rules) for at in (deed.claimed_ms, heard))
     until, due = task.lease_until_ms, None if task.due_ms is None else task.due_ms - fleet.GUARD_MS
-    if until is not None and until == due and deed.claimed_ms - fleet.GUARD_MS <= until < first:
-        return until  # its bot has left with more than one transaction ends: the clock does the rest
+    longest = heard + fleet.LEASE_MAX_MS + fleet.GUARD_MS
+    if until is not None and until == due and deed.claimed_ms - fleet.GUARD_MS <= until <= longest:
+        return until  # both say so: leases last as a server says, or end when a bot leaves with too much at once
     fitting = (one for one in (until, due) if one is not None and first <= one <= last + fleet.GUARD_MS)
     return next(fitting, last)
 

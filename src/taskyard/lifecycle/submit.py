@@ -7,8 +7,8 @@ large is hidden in the same way while it is loaded, and its graph cannot finish 
 The same create repeated is an echo, at any later moment; so is the same extension. Another body is refused.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from taskyard.core import admission
@@ -59,6 +59,7 @@ class Submitted:
 
     graph: int
     echo: bool = False
+    names: Mapping[str, int] = field(default_factory=dict, compare=False)  # its tasks by label; none: look for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +122,17 @@ def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
 
 def open_page(corridor: Corridor, note: Note) -> bool:
     """Release some of the tasks that wait for nobody; say whether that was all."""
+    window = PAGE_MAX // 4 or 1
+    most = 2 * window  # to release a task takes twice as long as to insert it
+    page: list[int] = []
+    last, seen, done = note.cursor, 0, False
     # Few of many tasks may wait for nobody, so a page ends with what was looked through, too.
-    seen = corridor.txn.tasks.roots(note.graph, State.UNSCHEDULED, note.cursor, SEEN_MAX)
-    roots = [id for id, is_root in seen if is_root]
-    page = roots[: PAGE_MAX // 2 or 1]  # to release a task takes twice as long as to insert it
+    while not done and len(page) + window <= most and seen < SEEN_MAX:
+        found = corridor.txn.tasks.roots(note.graph, State.UNSCHEDULED, last, window)
+        page += [id for id, is_root in found if is_root]
+        last, seen, done = found[-1][0] if found else last, seen + len(found), len(found) < window
     corridor.ask(corridor.look(page).values())
-    is_cut = len(page) < len(roots)
-    last = page if is_cut else [id for id, _ in seen[-1:]]
-    return _turn_page(corridor, note, last, done=not is_cut and len(seen) < SEEN_MAX)
+    return _turn_page(corridor, note, [last], done)
 
 
 def extend(corridor: Corridor, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:

@@ -66,6 +66,11 @@ def all_names(txn: Txn, graph: int) -> dict[str, str]:
     return _named(found) if len(found) <= NAMES_MAX else {}
 
 
+def told_names(ids: Mapping[str, int]) -> dict[str, str]:
+    """Give ids that are known by label as they are shown; none of them, if they are too many for one answer."""
+    return _named(ids.items()) if len(ids) <= NAMES_MAX else {}
+
+
 def _parent(txn: Txn, id: int) -> Parent | None:
     (record,) = txn.graphs.peek([id])
     if record.parent is None or record.parent_attempt is None:

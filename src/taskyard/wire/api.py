@@ -145,12 +145,12 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What an attempt took."""
+    """What an attempt took; what nobody measured is null."""
 
-    queued_ms: int | None = None
-    prepared_ms: int | None = None
+    queued_ms: int | None = None  # from when it waited for a bot until one took it
+    prepared_ms: int | None = None  # from when it came to the bot until it began
     ran_ms: int | None = None
-    uploaded_ms: int | None = None
+    uploaded_ms: int | None = None  # from its end until the last of its output went out; null if it printed nothing
     cpu_s: float | None = None
     memory_bytes: int | None = None
     read_bytes: int | None = None

@@ -207,6 +207,8 @@ async def _need_pools(desk: Desk, caller: Caller, document: object, what: str) -
 
 
 def _names(desk: Desk, made: Submitted) -> Mapping[str, str]:
+    if made.names:
+        return views.told_names(made.names)
     with outages(), desk.engine.store.read() as txn:
         return views.all_names(txn, made.graph)
 
