@@ -22,6 +22,7 @@ POST   /requests              401 401 403   0 403 403   0   0 403 403
 GET    /graphs/{graph}        401 401   0 403 403 403   0   0 403 403
 GET    /graphs/{graph}/tasks  401 401   0 403 403 403   0   0 403 403
 GET    /graphs/{graph}/names  401 401   0 403 403 403   0   0 403 403
+GET    /graphs/{graph}/critical-path 401 401   0 403 403 403   0   0 403 403
 POST   /graphs/{graph}/tasks  401 401 403   0 403 403   0   0 403 403
 POST   /graphs/{graph}/rerun  401 401 403   0 403 403   0   0 403 403
 GET    /tasks/{task}          401 401   0 403 403 403   0   0 403 403

@@ -16,7 +16,20 @@ from taskyard.store.postgres import CONNECTIONS_MAX, PostgresStore
 from taskyard.store.sessions import Busy, Gone, Taken
 from taskyard.store.sqlite import SqliteStore
 from taskyard.store.txn import Txn
-from taskyard.store.verbs import Attempts, Bots, Edges, Events, Graphs, Notes, Passes, Queues, Tasks, Traces
+from taskyard.store.verbs import (
+    Attempts,
+    Bots,
+    Edges,
+    Events,
+    Graphs,
+    Notes,
+    Passes,
+    Queues,
+    Reuses,
+    Tasks,
+    Times,
+    Traces,
+)  # fmt: skip
 from taskyard.store.verbs.keeping import AuditRow
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move, task_row
 
@@ -48,7 +61,7 @@ def postgres_store(postgres_url: str) -> Iterator[PostgresStore]:
 
 
 def test_every_verb_is_tried() -> None:
-    groups = (Attempts, Bots, Edges, Events, Graphs, Notes, Passes, Queues, Tasks, Traces)
+    groups = (Attempts, Bots, Edges, Events, Graphs, Notes, Passes, Queues, Reuses, Tasks, Times, Traces)
     verbs = {
         f"{group.__name__.lower()}.{name}"
         for group in groups

@@ -27,6 +27,7 @@ from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
+from taskyard.engine.renewing import May, Renewing, anywhere
 from taskyard.engine.rooms import Command
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
@@ -90,6 +91,7 @@ class Engine:
         mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
+        self._renewing = Renewing(store, self.clock, mint, self._submitting)
         self.wishing = Wishing(self.loop, store)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
         self._bearing = Bearing(self._submitting, store, self.transact)
@@ -173,6 +175,16 @@ class Engine:
         """Decide about an approval that waits for a person."""
         answer: Done | Refusal = answer_of(self.ask(Approve, command))
         return answer
+
+    def renew(
+        self, graph_id: str, labels: tuple[str, ...], *, key: str = "", actor: str = "", may: May = anywhere
+    ) -> Submitted | Refusal:
+        """Store a graph that runs a settled one again from some tasks on, and takes over what is before them.
+
+        `may` is told in which pools something is going to run, and raises if that may not be.
+        """
+        refusal = scrutiny.request(graph_id=graph_id, labels=labels, key=key, actor=actor)
+        return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, actor, may)
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from taskyard.engine.engine import Answer, Engine
 from taskyard.engine.failpoints import Boundary
+from taskyard.engine.renewing import May, anywhere
 from taskyard.engine.wishing import Wished
 from taskyard.engine.writer import Act
 from taskyard.lifecycle.admit import Passed
@@ -48,6 +49,12 @@ class AsyncEngine:
         """Decide about an approval that waits for a person."""
         answer: Done | Refusal = await asyncio.wrap_future(self._engine.ask(Approve, command))
         return answer
+
+    async def renew(
+        self, graph_id: str, labels: tuple[str, ...], *, key: str = "", actor: str = "", may: May = anywhere
+    ) -> Submitted | Refusal:
+        """Store a graph that runs a settled one again. A thread reads all of that one."""
+        return await asyncio.to_thread(self._engine.renew, graph_id, labels, key=key, actor=actor, may=may)
 
     async def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

@@ -24,6 +24,7 @@ from taskyard.engine.bounds import (
     COMMENT_MAX,
     EXIT_CODE_MAX,
     EXIT_CODE_MIN,
+    LABELS_MAX,
     NUMBER_MAX,
     OUTPUTS_MAX,
     PIECE_MAX,
@@ -34,6 +35,7 @@ from taskyard.engine.bounds import (
     RESULTS_MAX,
     SLOTS_MAX,
     WHY_MAX,
+    WISHED_MAX,
 )
 from taskyard.engine.glance import is_plain
 from taskyard.lifecycle.commands import (
@@ -128,6 +130,19 @@ def _name(longest: int = NAME_MAX, *, empty: bool = False) -> Reader:
             faults.add(at, f"must be {takes}; got {_shown(value)}")
         elif (value or not empty) and (fault := name_fault(value, longest)):
             faults.add(at, fault)
+
+    return Reader(takes, read)
+
+
+def _several(one: Reader, least: int, most: int) -> Reader:
+    takes = f"a tuple of {least} to {most}, each {one.takes}"
+
+    def read(value: object, at: Path, faults: Faults) -> None:
+        if type(value) is not tuple or not least <= len(value) <= most:
+            faults.add(at, f"must be {takes}; got {_shown(value)}")
+            return
+        for place, each in enumerate(value):
+            one.read(each, (*at, place), faults)
 
     return Reader(takes, read)
 
@@ -293,12 +308,14 @@ _RENEWAL: Final[_Table] = {
 _OUTPUT: Final[_Table] = {**_ATTEMPT, "start": _number(0, NUMBER_MAX), "body": _bytes(PIECE_MAX)}
 _BOT: Final[_Table] = {"bot": _name(), "session": _name()}
 _WISH: Final[_Table] = {"task": _or_none(_KEY_OF_TASK), "graph": _or_none(_KEY_OF_TASK)}
+_WISHED: Final = _several(_KEY_OF_TASK, 0, WISHED_MAX)
 #: What comes beside a document, or beside anything that a person asks for.
 BESIDE: Final[_Table] = {
     "graph_id": _id(),
     "task_id": _id(),
     "key": _name(empty=True),
     "actor": _name(empty=True),
+    "labels": _several(_name(), 1, LABELS_MAX),
 }
 #: What a person says of a limit.
 LIMITS: Final[_Table] = {
@@ -336,7 +353,12 @@ FIELDS: Final[Mapping[type, _Table]] = {
     Output: _OUTPUT,
     Goodbye: _BOT,
     Publish: {**_RENEWAL, "result": _or_none(_text(RESULT_MAX))},
-    Cancel: {**_WISH, "subtree": _exactly(bool, "True or False"), **_PERSON},
+    Cancel: {
+        **_WISH,
+        "subtree": _exactly(bool, "True or False"),
+        **_PERSON,
+        "tasks": _several(_KEY_OF_TASK, 0, WISHED_MAX),
+    },
     Rerun: {**_WISH, **_PERSON},
     Approve: {
         "task": _KEY_OF_TASK,

@@ -1,5 +1,6 @@
 """Storing a graph: check it, give it keys, and store it in one transaction or in pages."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -41,15 +42,22 @@ class Submitting:
         validation = intake.read(document, self._clock.now(), self._scheduler_id, id)
         if validation.graph is None:
             return self._repeat(document, id, key) or intake.refusal(validation)
-        body = intake.body_of(document)
+        graph, body = validation.graph, intake.body_of(document)
+        return self.store(lambda: self._named(graph, body, id, key, actor), is_chosen=id is not None)
+
+    def store(self, make: Callable[[], Named], *, is_chosen: bool = False) -> Submitted | Refusal:
+        """Store what `make` makes; it makes it again with other keys, where somebody else has one of them.
+
+        An id that somebody has chosen stays, so what is there under it is the answer.
+        """
         answer: Submitted | Refusal | None = None
         for _ in range(TRIES_MAX):
-            named = self._named(validation.graph, body, id, key, actor)
+            named = make()
             try:
                 answer = self._try(named)
             except Taken:
                 continue
-            if answer is not None and (id is not None or not _is_conflict(answer)):
+            if answer is not None and (is_chosen or not _is_conflict(answer)):
                 return _with_names(answer, named)
         if answer is None:
             raise Unavailable(f"the graph could not be stored in {TRIES_MAX} tries")

@@ -18,6 +18,7 @@ from taskyard.core.words import Millis, On, Reason
 from taskyard.lifecycle.definitions import encoded
 from taskyard.store.records import rules_text
 from taskyard.store.sessions import Row
+from taskyard.store.verbs.reuse import Source
 
 _BORN = Life().state.text
 _WAITS = Reason.PREREQUISITE.text
@@ -38,6 +39,8 @@ SERVER_QUEUE = 0
 #: How many rows are as much to write as a task is: itself and three edges, mutexes or limits. So a page of the largest
 #: graph, which has two and a half edges for each task, is full of tasks first.
 ROWS_PER_TASK: Final = 4
+#: How many characters of a result are as much to copy as a row is to write.
+RESULT_PER_ROW: Final = 1_024
 
 
 def weight(tasks: int, beside: int) -> int:
@@ -70,6 +73,8 @@ class Rows:
     edges: list[Row] = field(default_factory=list)
     mutexes: list[Row] = field(default_factory=list)
     limits: list[Row] = field(default_factory=list)
+    reuses: list[Row] = field(default_factory=list)
+    copies: list[Row] = field(default_factory=list)  # of results
 
     def parts(self, most: int) -> "Iterator[Rows]":
         """Cut off the edges beyond a page of that weight: a task can have more of them than a page."""
@@ -78,6 +83,15 @@ class Rows:
         yield self
         for first in range(room, len(edges), room):
             yield Rows(edges=edges[first : first + room])
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """What a task takes over instead of running: the end of an attempt, and a result of so many characters."""
+
+    source: Source
+    copied: tuple[int, int] | None  # the task and the attempt whose result is copied
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,8 @@ class Brood:
     ids: Mapping[str, int]  # of every label that they may name, old ones included
     created_ms: Millis
     substitutes: bool  # some payload has a $subs
+    reused: Mapping[str, Reused] = field(default_factory=dict)  # by label
+    digests: Mapping[str, str] = field(default_factory=dict)  # of definitions that are not as they were submitted
 
     def __post_init__(self) -> None:
         # All that takes as long as there are tasks is done by the thread of whoever asks: the writer has no time.
@@ -101,7 +117,14 @@ class Brood:
 
     @cached_property
     def _beside(self) -> Sequence[int]:
-        return [_beside(task) for task in self.tasks]
+        if not self.reused:
+            return [_beside(task) for task in self.tasks]
+        return [_beside(task) + self._copied(task.label) for task in self.tasks]
+
+    def _copied(self, label: str) -> int:
+        """Say how many rows it is as much to write as what a task takes over."""
+        found = self.reused.get(label)
+        return 0 if found is None else 1 + found.size // RESULT_PER_ROW
 
     @cached_property
     def _asked(self) -> set[tuple[Dimensions, bool]]:
@@ -156,18 +179,27 @@ class Brood:
         id = self.ids[task.label]
         promise = promises.of(task)
         filled = _filled(task, self._names) if self.substitutes else task
-        kept = digest(task) if filled is not task else None
+        kept = digest(task) if filled is not task else self.digests.get(task.label)
         rows.tasks.append(_row(id, self, task, promise, queues, how))
         rows.definitions.append((id, self.graph_id, task.label, encoded(filled), kept))
         rows.edges += [(self.ids[edge.task], id, edge.on.text) for edge in task.requires]
         if task.mutexes or task.limits:
             rows.mutexes += [(id, mutex.key, mutex.party) for mutex in task.mutexes]
             rows.limits += [(id, name, amount) for name, amount in task.limits]
+        if self.reused and task.label in self.reused:
+            _take_over(rows, id, self.reused[task.label])
 
 
 def roots(graph: Graph) -> Iterable[str]:
     """Name the tasks that wait for nobody."""
     return (task.label for task in graph.tasks.values() if not task.requires)
+
+
+def _take_over(rows: Rows, id: int, reused: Reused) -> None:
+    source = reused.source
+    rows.reuses.append((id, source.task, source.graph, source.attempt))
+    if reused.copied is not None:
+        rows.copies.append((id, *reused.copied))
 
 
 def _beside(task: Task) -> int:

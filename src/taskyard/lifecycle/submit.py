@@ -18,11 +18,12 @@ from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, State
-from taskyard.lifecycle import dealing, inner, queues, telling
+from taskyard.lifecycle import dealing, inner, queues, reuse, telling
 from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows, fitting
 from taskyard.lifecycle.inner import Inside
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.reuse import Origin
 from taskyard.store.records import GraphRecord, Note
 
 #: How many ordinary tasks one transaction inserts or releases; one with many edges weighs more.
@@ -41,6 +42,7 @@ class Submission:
     loader: str  # who loads it: a fresh word for each try
     actor: str = ""
     inside: Inside | None = None  # the attempt that it is, if it is inside a task
+    origin: Origin | None = None  # what it runs again
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
         return _exists(corridor, one)
     txn.graphs.define(brood.graph_id, one.definition)
     txn.graphs.add_pools(brood.graph_id, brood.pools)
+    if one.origin is not None:
+        txn.reuses.begin(brood.graph_id, one.origin.row)
     return Loading(brood.graph_id, queues.ensure(txn, brood.dimensions))
 
 
@@ -115,6 +119,8 @@ def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
     if refusal is not None:
         return refusal
     _born(corridor, one)
+    if one.origin is not None:
+        reuse.promise(corridor, id, one.origin, one.actor)
     corridor.txn.notes.add([(OPEN, id, None, None, None, "", "")])
     corridor.count(id, active=1)
     return Submitted(id)
@@ -208,8 +214,11 @@ def _submit(corridor: Corridor, one: Submission) -> Submitted | Refusal:
     rows = one.brood.rows(slice(None), begun.queues, corridor.now)
     _insert(corridor, rows)
     _born(corridor, one)
-    ids = one.brood.ids
-    corridor.ask(corridor.look([ids[task.label] for task in one.brood.tasks if not task.requires]).values())
+    ids, reused = one.brood.ids, one.brood.reused
+    if reused:
+        reuse.take_over(corridor, [ids[label] for label in reused])
+    roots = [ids[task.label] for task in one.brood.tasks if not task.requires and task.label not in reused]
+    corridor.ask(corridor.look(roots).values())
     corridor.send()
     return Submitted(begun.graph)
 
@@ -227,7 +236,11 @@ def _born(corridor: Corridor, one: Submission) -> None:
     corridor.txn.graphs.set_created(id, one.brood.created_ms)
     corridor.born(id)
     corridor.count(id, behind=len(one.brood.tasks))
-    corridor.audit(one.actor, "submit", id, f"{len(one.brood.tasks)} tasks")
+    note = f"{len(one.brood.tasks)} tasks"
+    if one.origin is not None:
+        note += f", {one.origin.told}"
+        corridor.audit(one.actor, reuse.RERUN, one.origin.row.source, f"{one.origin.told}, as graph {text_of(Key(id))}")
+    corridor.audit(one.actor, "submit", id, note)
 
 
 def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal:
@@ -281,7 +294,7 @@ def _exists(corridor: Corridor, one: Submission) -> Submitted | Refusal:
 
 def _impossible(corridor: Corridor, brood: Brood) -> Refusal | None:
     """Refuse demands that no named limit can ever meet."""
-    asking = [task for task in brood.tasks if task.limits]
+    asking = [task for task in brood.tasks if task.limits and task.label not in brood.reused]
     totals = corridor.txn.passes.named_limits() if asking else {}
     faults = [
         Fault(f"tasks.{task.label}.task.limits.{name}", f"asks for {amount}; there are {totals.get(name, 0)} in all")
@@ -298,6 +311,8 @@ def _insert(corridor: Corridor, rows: Rows) -> None:
     corridor.txn.edges.add(rows.edges)
     tasks.add_mutexes(rows.mutexes)
     tasks.add_limits(rows.limits)
+    corridor.txn.reuses.add(rows.reuses)
+    corridor.txn.reuses.copy_results(rows.copies)
 
 
 def _learn_edges(corridor: Corridor, ids: Sequence[int]) -> None:

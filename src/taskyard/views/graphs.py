@@ -23,6 +23,7 @@ LOOKED_MAX: Final = 5_000
 NAMES_MAX: Final = 10_000
 
 _TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
+_LABELS: Final = msgspec.json.Decoder(list[str])
 
 
 def graph(txn: Txn, id: int, counts: bool = True) -> GraphView | None:
@@ -104,4 +105,7 @@ def _view(row: GraphRow) -> GraphView:
         description=row.description,
         tags=dict(_TAGS.decode(row.tags)),
         schedulerId=row.scheduler_id,
+        rerun_of=None if row.rerun_of is None else text_of(Key(row.rerun_of)),
+        rerun_from=[] if row.rerun_from is None else _LABELS.decode(row.rerun_from),
+        reused=row.reused or 0,
     )

@@ -107,6 +107,7 @@ SELECT q.pool, CAST(SUM(t.weight) AS bigint), COUNT(*) FROM task t JOIN queue q 
 SELECT 'attempt', t.task_id, t.number FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM task o WHERE o.id = t.task_id)
 UNION ALL SELECT 'result', r.task_id, r.attempt FROM result r
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = r.task_id AND a.number = r.attempt)
+   AND NOT (r.attempt = 0 AND EXISTS (SELECT 1 FROM task_reuse u WHERE u.task_id = r.task_id))
 UNION ALL SELECT 'attempt_stats', s.task_id, s.attempt FROM attempt_stats s
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = s.task_id AND a.number = s.attempt)
 UNION ALL SELECT 'output_chunk', c.task_id, c.attempt FROM output_chunk c

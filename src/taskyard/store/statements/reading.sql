@@ -1,8 +1,8 @@
 -- A graph of which no pool is known may be seen by everybody who may see any.
 -- read_graphs(after: int, state: text, name: text, all_pools: int, pools: texts, count: int): whole graphs beyond an id, the newest first.
 SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms, g.canceled_ms,
-       d.scheduler_id, d.name, d.routing, d.description, d.tags
-  FROM graph g JOIN graph_definition d ON d.id = g.id
+       d.scheduler_id, d.name, d.routing, d.description, d.tags, r.source_id, r.labels, r.reused
+  FROM graph g JOIN graph_definition d ON d.id = g.id LEFT JOIN graph_rerun r ON r.graph_id = g.id
  WHERE g.id > :after AND g.loader IS NULL AND (:state = '' OR g.state = :state) AND (:name = '' OR d.name = :name)
    AND (:all_pools = 1 OR NOT EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = g.id)
         OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = g.id AND p.pool IN (:pools)))
@@ -10,8 +10,8 @@ SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms,
 
 -- read_graph(id: int): a graph, if it is whole.
 SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms, g.canceled_ms,
-       d.scheduler_id, d.name, d.routing, d.description, d.tags
-  FROM graph g JOIN graph_definition d ON d.id = g.id WHERE g.id = :id AND g.loader IS NULL;
+       d.scheduler_id, d.name, d.routing, d.description, d.tags, r.source_id, r.labels, r.reused
+  FROM graph g JOIN graph_definition d ON d.id = g.id LEFT JOIN graph_rerun r ON r.graph_id = g.id WHERE g.id = :id AND g.loader IS NULL;
 
 -- read_running(bot: text, kind: text, after: int, all_pools: int, pools: texts, count: int): what somebody runs of one kind beyond an id, in pages.
 SELECT t.id FROM task t

@@ -31,6 +31,9 @@ class GraphRow:
     routing: str
     description: str
     tags: str
+    rerun_of: int | None = None
+    rerun_from: str | None = None  # labels, as JSON
+    reused: int | None = None
 
 
 @value

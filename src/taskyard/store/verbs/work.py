@@ -21,7 +21,10 @@ DROPPED_EDGES_MAX: Final = 4_000
 _ONS = {on.value: on for on in On}
 _STATES = {state.value: state for state in State}
 _AWAITED = [name for name, _ in statements(SQLITE)["add_tasks"].parameters].index("awaited")
-_DROPS = ("drop_edges", "drop_edges_out", "drop_mutexes", "drop_limits", "drop_definitions", "drop_tasks")
+_DROPS = (
+    "drop_edges", "drop_edges_out", "drop_mutexes", "drop_limits", "drop_definitions", "drop_reuses", "drop_copies",
+    "drop_tasks",
+)  # fmt: skip
 
 
 class Shape(IntEnum):
@@ -283,6 +286,7 @@ class Graphs:
         if gone:
             self._session.run("drop_graph_definition", id)
             self._session.run("drop_graph_pools", id)
+            self._session.run("drop_rerun", id)
             self._session.run("drop_graph", id)
             self._memory.graphs.pop(id, None)
         return gone
