@@ -24,9 +24,9 @@ from taskyard.server import bots as bot_routes
 from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
 from taskyard.views import attempts as attempt_views
+from taskyard.views import bot_events, durations, story
 from taskyard.views import bots as bot_views
 from taskyard.views import critical_path as path_views
-from taskyard.views import durations, story
 from taskyard.views import graphs as graph_views
 from taskyard.views import tasks as task_views
 from taskyard.wire import api as wire_api
@@ -118,6 +118,7 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         task_views,
         attempt_views,
         bot_views,
+        bot_events,
         path_views,
         durations,
         story,

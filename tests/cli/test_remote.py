@@ -192,6 +192,7 @@ def test_what_is_not_there_is_told_with_5(arguments: list[str], place: Yard) -> 
         (["token", "create"], "--name"),
         (["bot", "--dimension", "gpu"], "no dimension"),
         (["serve", "--port", "70000"], "65535"),
+        (["serve", "--lease", "1s"], "from 2 seconds to an hour"),
         (["graphs", "-o", "xml"], "-o"),
     ],
 )

@@ -8,11 +8,12 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from taskyard.cli import forms, paths, standing, text
+from taskyard.cli.approving import Questions
 from taskyard.cli.session import HERE, Server, connected, either
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
-    from taskyard.wire.api import AttemptView, CriticalPath, GraphView, StoryItem, StoryView, TaskView
+    from taskyard.wire.api import AttemptView, CriticalPath, GraphView, Parent, StoryItem, StoryView, TaskView
 
 GRAPHS_EXAMPLES: Final = """\
 Examples:
@@ -128,7 +129,9 @@ def _show_graph(client: "Client", id: str, output: str) -> int:
     ]
     path = client.critical_path(id)
     shape = {**asdict(graph), "failed": [asdict(task) for task in failed], "critical_path": asdict(path)}
-    return forms.give_one(shape, output, lambda: _graph_lines(graph, failed, path), graph.id)
+    return forms.give_one(
+        shape, output, lambda: (*_graph_lines(graph, failed, path), *Questions(client).new_in(graph)), graph.id
+    )
 
 
 def _graph_lines(graph: "GraphView", failed: "list[TaskView]", path: "CriticalPath") -> Iterator[str]:
@@ -141,6 +144,7 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]", path: "CriticalPa
             ("created", forms.moment(graph.created_ms)),
             ("moved", forms.moment(graph.moved_ms)),
             ("tasks", forms.counted(graph.counts)),
+            *([("inside", _parent(graph.parent))] if graph.parent else []),
             *([("again", standing.again(graph))] if graph.rerun_of else []),
             *paths.line(path),
         ]
@@ -150,6 +154,10 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]", path: "CriticalPa
     if standing.failed(graph) > len(failed):
         yield f"  and {standing.failed(graph) - len(failed)} more"
     yield from paths.lines(path)
+
+
+def _parent(parent: "Parent") -> str:
+    return f"attempt {parent.attempt} of task {forms.cell(parent.task)} in graph {forms.cell(parent.graph)}"
 
 
 def _show_task(client: "Client", id: str, output: str) -> int:
@@ -172,6 +180,7 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("reruns left", f"{task.rerunsLeft} of {task.rerunsAllowed}"),
             ("requires", forms.cell(", ".join(edge.label for edge in task.requires))),
             ("progress", forms.cell(task.progress)),
+            *([("inner graph", forms.cell(task.inner_graph))] if task.inner_graph else []),
             *([("its end", standing.taken_over(task.reused))] if task.reused else []),
         ]
     )

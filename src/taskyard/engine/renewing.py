@@ -136,7 +136,8 @@ class Renewing:
         origin = Origin(row, plan.told, _pages(tasks, ids, reused))
         definition = (scheduler, name, routing, description, tags, body)
         graph = Graph(name, routing, tasks, description)
-        return Named(Submission(graph, brood, definition, self._clock.word(), actor, origin), key)
+        submission = Submission(graph, brood, definition, self._clock.word(), actor, origin=origin)
+        return Named(submission, key)
 
 
 # Looking.

@@ -21,6 +21,7 @@ from taskyard.engine.bounds import (
     BOT_DIMENSION_VALUES_MAX,
     BOT_DIMENSIONS_MAX,
     CHECKPOINT_MAX,
+    COMMENT_MAX,
     EXIT_CODE_MAX,
     EXIT_CODE_MIN,
     LABELS_MAX,
@@ -37,8 +38,21 @@ from taskyard.engine.bounds import (
     WISHED_MAX,
 )
 from taskyard.engine.glance import is_plain
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Output, Poll, Publish, Renewal, Report, Rerun, Stats
+from taskyard.lifecycle.commands import (
+    Approve,
+    Cancel,
+    Goodbye,
+    Hello,
+    Output,
+    Poll,
+    Publish,
+    Renewal,
+    Report,
+    Rerun,
+    Stats,
+)
 from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.own_attempts import SERVER
 
 _Table: TypeAlias = Mapping[str, Reader]
 
@@ -133,13 +147,14 @@ def _several(one: Reader, least: int, most: int) -> Reader:
     return Reader(takes, read)
 
 
-def _text(longest: int) -> Reader:
-    takes = f"a string of 1 to {longest} characters, without NUL"
+def _text(longest: int, *, empty: bool = False) -> Reader:
+    shortest = 0 if empty else 1
+    takes = f"a string of {shortest} to {longest} characters, without NUL"
 
     def read(value: object, at: Path, faults: Faults) -> None:
         if type(value) is not str:
             faults.add(at, f"must be {takes}; got {_shown(value)}")
-        elif not 1 <= len(value) <= longest:
+        elif not shortest <= len(value) <= longest:
             faults.add(at, f"must be {takes}; got {len(value)}")
         elif "\0" in value:
             faults.add(at, "holds a NUL character; remove it")
@@ -345,6 +360,12 @@ FIELDS: Final[Mapping[type, _Table]] = {
         "tasks": _several(_KEY_OF_TASK, 0, WISHED_MAX),
     },
     Rerun: {**_WISH, **_PERSON},
+    Approve: {
+        "task": _KEY_OF_TASK,
+        "approved": _exactly(bool, "True or False"),
+        "comment": _text(COMMENT_MAX, empty=True),
+        **_PERSON,
+    },
 }
 #: Who looks at which command.
 CHECKS: Final[Mapping[type, Callable[[Any], Refusal | None]]] = {
@@ -353,6 +374,7 @@ CHECKS: Final[Mapping[type, Callable[[Any], Refusal | None]]] = {
     Goodbye: goodbye,
     Cancel: cancel,
     Rerun: rerun,
+    Approve: lambda command: _refusal(Approve, command),
     Publish: publish,
 }
 
@@ -393,6 +415,8 @@ def _own_dimensions(command: Hello, faults: Faults) -> None:
     had = dict(command.dimensions)
     if had.get(ID) != (command.bot,):
         faults.add(("dimensions", ID), f"must be the name of the bot, {quoted(command.bot)}, and nothing else")
+    if command.bot == SERVER.bot:
+        faults.add(("bot",), "is what the server calls itself; take another name")
     if POOL not in had:
         faults.add(("dimensions",), f"needs the key {quoted(POOL)}")
 

@@ -30,6 +30,10 @@ LOAD = "load"
 SHOW = "show"
 #: and "drop what was loaded of this extension".
 DROP = "drop"
+#: The note "this graph has come to rest, and the task that it is inside of has to hear of it",
+SETTLED = "settled"
+#: and "end this graph, for the task that it is inside of is to end".
+STOP = "stop"
 #: The queue of tasks that the server runs itself.
 SERVER_QUEUE = 0
 #: How many rows are as much to write as a task is: itself and three edges, mutexes or limits. So a page of the largest
@@ -123,14 +127,26 @@ class Brood:
         return 0 if found is None else 1 + found.size // RESULT_PER_ROW
 
     @cached_property
+    def _asked(self) -> set[tuple[Dimensions, bool]]:
+        """Everything that some slice asks for, and whether the server runs it."""
+        return {(one.dimensions, one.kind in SERVER_KINDS) for task in self.tasks for one in task.slices}
+
+    @cached_property
     def dimensions(self) -> set[Dimensions]:
-        """Everything that some slice asks for."""
-        return {one.dimensions for task in self.tasks for one in task.slices if one.kind not in SERVER_KINDS}
+        """Everything that some slice asks bots for."""
+        return {dimensions for dimensions, is_own in self._asked if not is_own}
 
     @cached_property
     def pools(self) -> set[str]:
-        """Every pool in which one of them may run, as rights are asked for: what names none is of the default one."""
-        return {pool for dimensions in self.dimensions for pool in dict(dimensions).get(POOL, (DEFAULT_POOL,))}
+        """Every pool in which one of them may run, as rights are asked for: what names none is of the default one.
+
+        What the server runs is of a pool only if it names one.
+        """
+        return {
+            pool
+            for dimensions, is_own in self._asked
+            for pool in dict(dimensions).get(POOL, () if is_own else (DEFAULT_POOL,))
+        }
 
     def pages(self, most: int) -> Iterator[slice]:
         """Cut them into pages of at most that weight. A task that weighs more has one for itself."""

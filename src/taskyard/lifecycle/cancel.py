@@ -14,7 +14,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import STOPPED, Outcome, sources, step
 from taskyard.core.values import value
 from taskyard.core.words import Reason, Signal
-from taskyard.lifecycle import reach
+from taskyard.lifecycle import reach, stopping
 from taskyard.lifecycle.commands import Cancel
 from taskyard.lifecycle.move import Move, move_by
 from taskyard.lifecycle.moves import Corridor
@@ -62,17 +62,24 @@ def find(txn: Txn, one: Cancel) -> Sight:
     return reach.everywhere(txn, txn.tasks.look([one.task])[0].graph, _behind([one.task]))
 
 
+def stop_page(corridor: Corridor, note: Note) -> bool:
+    """Cancel the graph inside a task that is to end; say that this was all."""
+    _cancel_graph(corridor, note.graph, note.actor)
+    reach.keep_promise(corridor, note)
+    return True
+
+
 def cancel_page(corridor: Corridor, note: Note) -> bool:
     """Cancel some of the tasks of a note; say whether that was all."""
     if note.tasks:
-        _end(corridor, reach.promised(note))
+        _end(corridor, reach.promised(note), note.actor)
         reach.keep_promise(corridor, note)
         return True
     corridor.hushed.add(note.graph)
     seen = corridor.txn.tasks.window(note.graph, note.cursor, reach.LOOKED_MAX)
     ids = [id for id, state in seen if state in _CANCELABLE]
     page, left = ids[: reach.PAGE_MAX], ids[reach.PAGE_MAX :]
-    _end(corridor, page)
+    _end(corridor, page, note.actor)
     done = len(seen) < reach.LOOKED_MAX and not left
     if done:
         reach.keep_promise(corridor, note)
@@ -107,8 +114,9 @@ def _cancel_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Ref
         return Refusal(Code.CONFLICT, f"cannot cancel task {text_of(Key(task.id))}: it is {task.state}")
     if answer.outcome is Outcome.MOVE:
         corridor.send([_move(task)])
+        stopping.end_own(corridor, [task], actor)
         corridor.audit(actor, CANCEL, task.id)
-    return Done(task.id, answer.target, echo=answer.outcome is Outcome.ECHO)
+    return Done(task.id, task.state, echo=answer.outcome is Outcome.ECHO)
 
 
 def _cancel_part(corridor: Corridor, graph: int, one: Cancel, found: Found | None) -> Asked | Refusal | Far:
@@ -134,7 +142,7 @@ def _cancel_subtree(corridor: Corridor, part: _Part, actor: str, found: Found | 
     if found is None:
         return Far()
     fits = found.total <= reach.PAGE_MAX
-    moved = _end(corridor, [id for page in found.pages for id in page]) if fits else 0
+    moved = _end(corridor, [id for page in found.pages for id in page], actor) if fits else 0
     if not fits:
         reach.promise(corridor, CANCEL, graph, found.pages, actor)
     if fits and not moved:
@@ -157,7 +165,7 @@ def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
     if fits and not set(_cancelable(corridor, id)[0]) <= set(ids):
         raise Busy("a task of the graph was rerun meanwhile")
     corridor.cancel(id)
-    moved = _end(corridor, ids) if fits else 0
+    moved = _end(corridor, ids, actor) if fits else 0
     if not fits:
         promise_all(corridor, id, actor)
     corridor.audit(actor, CANCEL, id)
@@ -179,11 +187,12 @@ def _over(graph: GraphRecord) -> Refusal:
     return Refusal(Code.CONFLICT, f"cannot cancel anything in graph {text_of(Key(graph.id))}: it is {graph.state}")
 
 
-def _end(corridor: Corridor, ids: Collection[int]) -> int:
+def _end(corridor: Corridor, ids: Collection[int], actor: str) -> int:
     """Cancel those of some tasks that can be; say how many. What is still being loaded is canceled when it is shown."""
     tasks = corridor.look(ids).values()
     moves = [_move(task) for task in tasks if task.state in _CANCELABLE and not task.hidden]
     corridor.send(moves)
+    stopping.end_own(corridor, [move.task for move in moves], actor)
     return len(moves)
 
 

@@ -124,6 +124,17 @@ class Cancel:
 
 
 @value
+class Approve:
+    """A person decides about an approval that waits for one."""
+
+    task: int
+    approved: bool
+    comment: str = ""
+    actor: str = ""
+    key: str = ""
+
+
+@value
 class Rerun:
     """A person wants failed work tried again: one task, or everything of a graph that failed."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from taskyard.core.words import Millis
-from taskyard.lifecycle import births, cancel, dealing, hearing, rerun, reuse, submit, telling
+from taskyard.lifecycle import births, cancel, dealing, hearing, inner, rerun, reuse, submit, telling
 from taskyard.lifecycle.moves import Corridor
 from taskyard.store.records import Note
 from taskyard.store.sessions import Busy
@@ -101,6 +101,8 @@ _PAGES: Mapping[str, Callable[[Corridor, Note], bool]] = {
     births.OPEN: submit.open_page,
     births.SHOW: _show,
     births.DROP: submit.drop_page,
+    births.SETTLED: inner.hear,
+    births.STOP: cancel.stop_page,
     cancel.CANCEL: cancel.cancel_page,
     rerun.RERUN: rerun.rerun_page,
 }

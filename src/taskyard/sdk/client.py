@@ -178,6 +178,15 @@ class Client:
         """Try a task again."""
         return self._asking.post(f"/tasks/{segment(task)}/rerun", None, api.Wished)
 
+    def approvals(self, *, limit: int | None = None) -> Iterator[api.ApprovalView]:
+        """Give what people are asked, page by page as it is taken."""
+        return self._asking.pages("/approvals", {}, api.Approvals, limit)
+
+    def approve(self, task: str, *, approved: bool = True, comment: str = "") -> api.Decided:
+        """Decide about an approval that waits for a person; `Refused` says what was decided before."""
+        wish = {"approved": approved, "comment": comment or None}
+        return self._asking.post(f"/tasks/{segment(task)}/approve", wish, api.Decided)
+
     # What a running task says and asks; who has no task of its own names one.
 
     def inputs(self, task: str | None = None) -> dict[str, Any]:

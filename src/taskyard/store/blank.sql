@@ -146,6 +146,8 @@ CREATE TABLE graph (
 	moved_ms INTEGER NOT NULL,
 	canceled_ms INTEGER,
 	loader TEXT,
+	parent_id INTEGER,
+	parent_attempt INTEGER,
 	CONSTRAINT graph_pk PRIMARY KEY (id),
 	CONSTRAINT graph_state_is_known CHECK (state IN ('blocked', 'canceled', 'finished', 'running')),
 	CONSTRAINT graph_active_is_not_negative CHECK (active >= 0),
@@ -385,6 +387,7 @@ CREATE TABLE token (
 CREATE INDEX queue_of_root ON queue (root, hash);
 CREATE INDEX bot_queue_queue ON bot_queue (queue_id);
 CREATE INDEX graph_loading ON graph (id) WHERE loader IS NOT NULL;
+CREATE UNIQUE INDEX graph_of_attempt ON graph (parent_id, parent_attempt) WHERE parent_id IS NOT NULL;
 CREATE INDEX graph_untold ON graph (id) WHERE events > told;
 CREATE INDEX graph_name ON graph_definition (name, id) WHERE name <> '';
 CREATE INDEX task_contending ON task (state, id) WHERE contends = 1;

@@ -9,6 +9,7 @@ import msgspec
 from taskyard.core.graph.routing import routing_key
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, UNSUCCESSFUL
+from taskyard.core.words import Kind
 from taskyard.lifecycle.definitions import decoded
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
@@ -20,6 +21,7 @@ from taskyard.wire.api import Edge, Resolution, Reused, TaskView
 EDGES_MAX: Final = 10_000
 #: The graph is a dependent of each of its tasks, as the task-graph scheduler tells it.
 GRAPH: Final = "task-graph"
+_INNER: Final = Kind.GRAPH.text
 
 
 def find(txn: Txn, id: int) -> TaskRecord | None:
@@ -75,12 +77,21 @@ def _views(txn: Txn, records: Sequence[TaskRecord], url: str) -> list[TaskView]:
     exit_codes, progress = txn.reading.exit_codes(ids), txn.traces.progress(ids)
     sources = txn.reuses.sources([record.id for record in records if _is_reused(record)])
     graphs = {graph: txn.graphs.definition(graph) for graph in {record.graph for record in records}}
+    inner = txn.graphs.inside([record.id for record in records if record.kind == _INNER])
     views = []
     for record in records:
         label, definition = definitions[record.id]
         key = _routing(record, graphs[record.graph], decoded(definition).routing)
         view = _taken_over(_view(record, label, key, url), sources.get(record.id), url)
-        views.append(replace(view, exit_code=exit_codes.get(record.id), progress=progress.get(record.id)))
+        found = inner.get((record.id, record.life.attempt))
+        views.append(
+            replace(
+                view,
+                exit_code=exit_codes.get(record.id),
+                progress=progress.get(record.id),
+                inner_graph=None if found is None else text_of(Key(found)),
+            )
+        )
     return views
 
 

@@ -41,6 +41,15 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """Where a graph is inside another: the task, which attempt of it the graph is, and that task's graph."""
+
+    task: str
+    attempt: int
+    graph: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphView:
     """A graph in outline."""
 
@@ -59,6 +68,7 @@ class GraphView:
     tags: dict[str, str]
     schedulerId: str  # noqa: N815
     counts: dict[str, int] = field(default_factory=dict)  # how many tasks are in each state
+    parent: Parent | None = None  # only where one graph is asked for, and it is inside a task
     rerun_of: str | None = None  # the graph that it runs again,
     rerun_from: list[str] = field(default_factory=list)  # from these labels on,
     reused: int = 0  # and how many of its tasks it took over from there
@@ -120,17 +130,40 @@ class TaskView:
     dependents: list[str] = field(default_factory=list)  # task ids, and `task-graph`
     definition: Any = None  # what was submitted, checked and complete
     result: Any = None  # what the last attempt published
+    inner_graph: str | None = None  # the graph that the last attempt is, of a task with a graph inside
     reused: Reused | None = None  # it did not run: what it is was taken over
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
-    """What an attempt took."""
+class ApprovalView:
+    """What a person is asked."""
 
-    queued_ms: int | None = None
-    prepared_ms: int | None = None
+    task: str
+    graph_id: str
+    label: str
+    message: str
+    since_ms: int
+    until_ms: int | None  # when time is over; None: never
+    on_timeout: str  # what silence means then: approve or deny
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided about an approval, and where its task is now."""
+
+    task: str
+    approved: bool
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What an attempt took; what nobody measured is null."""
+
+    queued_ms: int | None = None  # from when it waited for a bot until one took it
+    prepared_ms: int | None = None  # from when it came to the bot until it began
     ran_ms: int | None = None
-    uploaded_ms: int | None = None
+    uploaded_ms: int | None = None  # from its end until the last of its output went out; null if it printed nothing
     cpu_s: float | None = None
     memory_bytes: int | None = None
     read_bytes: int | None = None
@@ -248,6 +281,14 @@ class Tasks:
     """A page of tasks."""
 
     items: list[TaskView]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """A page of what people are asked."""
+
+    items: list[ApprovalView]
     next: str | None = None
 
 

@@ -305,6 +305,8 @@ async def _renew(desk: Desk, caller: Caller, graph_id: str, names: tuple[str, ..
 
 
 def _names(desk: Desk, made: Submitted) -> Mapping[str, str]:
+    if made.names:
+        return views.told_names(made.names)
     with outages(), desk.engine.store.read() as txn:
         return views.all_names(txn, made.graph)
 

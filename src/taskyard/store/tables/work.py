@@ -46,10 +46,14 @@ graph = Table(
     moment("moved_ms", nullable=False),
     moment("canceled_ms"),
     words("loader", nullable=True),  # who is still inserting it; null once it is whole and visible
+    # The attempt of a task that it is, if it is inside one. No foreign key: that task is of another graph, and stays.
+    Column("parent_id", whole(), nullable=True),
+    Column("parent_attempt", whole(), nullable=True),
     one_of("state", [*GraphState]),
     *not_negative("active", "behind", "unhandled"),
 )
 Index("graph_loading", graph.c.id, **where("loader IS NOT NULL"))
+Index("graph_of_attempt", graph.c.parent_id, graph.c.parent_attempt, unique=True, **where("parent_id IS NOT NULL"))
 Index("graph_untold", graph.c.id, **where("events > told"))
 
 graph_definition = Table(

@@ -80,6 +80,8 @@ def _graph() -> None:
         sa.Column("moved_ms", WHOLE, nullable=False),
         sa.Column("canceled_ms", WHOLE, nullable=True),
         sa.Column("loader", sa.Text(), nullable=True),
+        sa.Column("parent_id", WHOLE, nullable=True),
+        sa.Column("parent_attempt", WHOLE, nullable=True),
         sa.PrimaryKeyConstraint("id", name="graph_pk"),
         sa.CheckConstraint("state IN ('blocked', 'canceled', 'finished', 'running')", name="graph_state_is_known"),
         sa.CheckConstraint("active >= 0", name="graph_active_is_not_negative"),
@@ -92,6 +94,14 @@ def _graph() -> None:
         ["id"],
         sqlite_where=sa.text("loader IS NOT NULL"),
         postgresql_where=sa.text("loader IS NOT NULL"),
+    )
+    op.create_index(
+        "graph_of_attempt",
+        "graph",
+        ["parent_id", "parent_attempt"],
+        unique=True,
+        sqlite_where=sa.text("parent_id IS NOT NULL"),
+        postgresql_where=sa.text("parent_id IS NOT NULL"),
     )
     op.create_index(
         "graph_untold",
