@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from cyclopts import Group, Parameter
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from taskyard.sdk.errors import ClientError
 
 _GROUP: Final = Group("Server", sort_key=9)
+Answer = TypeVar("Answer")
 
 
 @Parameter(name="*")
@@ -72,7 +73,7 @@ def _code(error: "ClientError") -> Exit:
     return Exit.USAGE if isinstance(error, Refused) and error.problem.status in (400, 413, 422) else Exit.ERROR
 
 
-def either(first: "Callable[[], int]", second: "Callable[[], int]") -> int:
+def either(first: "Callable[[], Answer]", second: "Callable[[], Answer]") -> Answer:
     """Take an id for what `first` knows, or else for what `second` does: graphs and tasks have ids of one form."""
     from taskyard.sdk.errors import NotFound  # noqa: PLC0415
 

@@ -1,14 +1,16 @@
 """The commands that change the course of things: `cancel` and `rerun`, for a graph or a task."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
-from taskyard.cli import reports, text
+from taskyard.cli import reports, spans, text, watching
 from taskyard.cli.exits import Exit
 from taskyard.cli.session import HERE, Server, connected, either
 
 if TYPE_CHECKING:
+    from taskyard.sdk.client import Client
     from taskyard.wire.api import Wished
 
 CANCEL_EXAMPLES: Final = """\
@@ -26,8 +28,20 @@ Examples:
     taskyard rerun --failed 78a6ff3e8d8c0f28   all that failed in a graph
     taskyard rerun --from test 78a6ff3e8d8c0f28
         a new graph: test and all behind it; the rest is taken over
+    taskyard rerun --from test --wait 78a6ff3e8d8c0f28
 """
 
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Whether to wait, and for how long."""
+
+    wait: Annotated[bool, Parameter(negative="", help="Watch the graph until it is settled.")] = False
+    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to wait at most: 90s, 5m, 1h, 2d.")] = "1d"
+
+
+AT_ONCE: Final = Waiting()
 Id = Annotated[str, Parameter(help="The id of a graph or a task.")]
 
 
@@ -63,6 +77,7 @@ def rerun(
         Parameter(name="--from", negative="", help="Of a settled graph: anew from this label on; may be repeated."),
     ] = None,
     key: Annotated[str, Parameter(help="With --from: asked for again with this key, it is the same graph.")] = "",
+    waiting: Waiting = AT_ONCE,
     server: Server = HERE,
 ) -> int:
     """Try again: a task, all that failed in a graph, or a whole graph from some of its tasks on."""
@@ -71,12 +86,26 @@ def rerun(
         return Exit.USAGE
     with connected(server) as client:
         if start:
-            return _told_anew(client.rerun_from(id, start, key=key))
-        if failed:
-            return _told(client.rerun_graph(id), "to run again")
-        return either(
-            lambda: _told(client.rerun_graph(id), "to run again"), lambda: _told(client.rerun_task(id), "to run again")
-        )
+            graph = _told_anew(client.rerun_from(id, start, key=key))
+        elif failed:
+            graph = _rerun_graph(client, id)
+        else:
+            graph = either(lambda: _rerun_graph(client, id), lambda: _rerun_task(client, id))
+        if not waiting.wait:
+            return Exit.OK
+        return watching.verdict(client, watching.watch(client, graph, spans.seconds_of(waiting.timeout)))
+
+
+def _rerun_graph(client: "Client", id: str) -> str:
+    """Try again what failed in a graph, and name the graph."""
+    _told(client.rerun_graph(id), "to run again")
+    return id
+
+
+def _rerun_task(client: "Client", id: str) -> str:
+    """Try a task again, and name its graph."""
+    _told(client.rerun_task(id), "to run again")
+    return client.task(id).graph_id
 
 
 def _told(wished: "Wished", what: str) -> int:
@@ -98,10 +127,10 @@ def _beside(wished: "Wished") -> str:
     return f"{freed}; page by page" if wished.promised else freed
 
 
-def _told_anew(wished: "Wished") -> int:
-    """Tell of a new graph; its id is what is printed."""
+def _told_anew(wished: "Wished") -> str:
+    """Tell of a new graph, and name it; its id is what is printed."""
     before = " before" if wished.echo else ""
     reused = f"{wished.reused} taken over from graph {text.harmless(wished.rerun_of or '')}"
     reports.talk(f"stored{before}: {text.many(wished.moved, 'task')} to run again, {reused}")
     reports.answer(text.harmless(wished.subject))
-    return Exit.OK
+    return wished.subject
