@@ -38,14 +38,13 @@ def _open_streams() -> None:
 
 
 def _call(arguments: list[str]) -> int:
-    if arguments == ["--version"]:
-        # Scripts ask for it often, and it needs no command line to be understood.
+    if arguments[:1] == ["--version"]:
         sys.stdout.write(f"{_version()}\n")
         return Exit.OK
     from taskyard.cli import app, reports  # noqa: PLC0415
 
     try:
-        code = app.call(app.build(Embedded(), _version), arguments)
+        code = app.call(Embedded(), arguments)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return code if reports.delivered(_nothing_more) else code or Exit.ERROR

@@ -1,13 +1,11 @@
-"""What a run leaves on stdout: a summary for people, or one JSON object for programs; and faults on stderr."""
+"""What is written to stdout for whoever asked, and to stderr for whoever looks on: lines, and faults in them."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable
 
-from taskyard.cli import text, views
+from taskyard.cli import text
 from taskyard.wire.faults import Fault
-from taskyard.wire.progress import Outcome, Progress, Reason
 
 
 def delivered(write: Callable[[], object]) -> bool:
@@ -22,31 +20,6 @@ def delivered(write: Callable[[], object]) -> bool:
         say_error(f"cannot write to stdout: {error.strerror}")
         return False
     return True
-
-
-#: What fits a screen; the headline counts all, and `-o json` has them.
-NAMED_MAX = 20
-
-
-def give_summary(outcome: Outcome) -> None:
-    """Say how the graph ended, then name the tasks that did not end well, those that ran first."""
-    answer(text.headline(outcome))
-    bad = sorted((task for task in outcome.tasks.values() if task.reason is not Reason.DONE), key=_never_ran)
-    for task in bad[:NAMED_MAX]:
-        answer(f"  {views.lines(task)[0]}")
-    if len(bad) > NAMED_MAX:
-        answer(f"  and {len(bad) - NAMED_MAX} more")
-
-
-def give_json(outcome: Outcome) -> None:
-    """Print the outcome as one JSON object, in ASCII: what tasks printed cannot act on a terminal."""
-    shape = {
-        "name": outcome.name,
-        "state": outcome.state,
-        "elapsed_ms": outcome.elapsed_ms,
-        "tasks": {label: _shape(task) for label, task in outcome.tasks.items()},
-    }
-    answer(json.dumps(shape, indent=2))
 
 
 def say_faults(name: str, faults: Iterable[Fault]) -> None:
@@ -81,22 +54,6 @@ def talk(line: str) -> None:
 def _silence() -> None:
     # Python writes what is left once more at its end, and would complain.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _never_ran(task: Progress) -> bool:
-    return not task.attempt
-
-
-def _shape(task: Progress) -> dict[str, object]:
-    return {
-        "state": task.state,
-        "reason": task.reason,
-        "exit_code": task.exit_code,
-        "attempts": task.attempt,
-        "elapsed_ms": task.elapsed_ms,
-        "blocked_by": list(task.blocked_by),
-        "tail": task.tail,
-    }
 
 
 def _place(name: str, fault: Fault) -> str:

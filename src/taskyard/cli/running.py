@@ -1,15 +1,12 @@
 """The command `taskyard run`: a graph to its end, on this machine."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from taskyard.cli import documents, reports, views
+from taskyard.cli import documents, forms, outcomes, reports, views
 from taskyard.cli.exits import Exit
+from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.work import Plan, Unserved, Work
 from taskyard.wire.faults import RefusedDocument
 from taskyard.wire.progress import GraphState, Outcome, Reason, State
@@ -52,52 +49,42 @@ def _check_limits(_: object, written: list[str] | None) -> None:
 Limits = Annotated[
     list[str] | None,
     Parameter(
-        negative="",
         validator=_check_limits,
         help="How much there is of something that tasks share, as name=total; as often as needed.",
     ),
 ]
 
 
-def command(work: Work) -> Callable[..., int]:
-    """Make the command around the work it has done for it."""
+def run(
+    file: documents.File,
+    /,
+    *,
+    jobs: Annotated[
+        int | None,
+        Parameter(
+            name=["--jobs", "-j"],
+            validator=Number(gte=1, lte=JOBS_MAX),
+            help="How many tasks may run at a time; one for each processor unless told.",
+        ),
+    ] = None,
+    output: forms.Form = "table",
+    logs: Annotated[
+        Path | None,
+        Parameter(help="A folder for everything that tasks print, a file for each attempt; made if it is not there."),
+    ] = None,
+    limit: Limits = None,
+    work: Work,
+) -> int:
+    """Run a graph of tasks to its end, on this machine.
 
-    def run(
-        file: documents.File,
-        /,
-        *,
-        jobs: Annotated[
-            int | None,
-            Parameter(
-                name=["--jobs", "-j"],
-                validator=Number(gte=1, lte=JOBS_MAX),
-                help="How many tasks may run at a time; one for each processor unless told.",
-            ),
-        ] = None,
-        output: Annotated[
-            Literal["text", "json"],
-            Parameter(name=["--output", "-o"], help="How the outcome is printed on stdout."),
-        ] = "text",
-        logs: Annotated[
-            Path | None,
-            Parameter(
-                help="A folder for everything that tasks print, a file for each attempt; made if it is not there."
-            ),
-        ] = None,
-        limit: Limits = None,
-    ) -> int:
-        """Run a graph of tasks to its end, on this machine.
-
-        Each task starts in a fresh folder, or in its `cwd`, counted from here.
-        Progress is shown on stderr, the outcome on stdout.
-        Ctrl-C asks what runs to end; a second one kills it.
-        """
-        plan = _plan(work, file, limits_of(limit or []))
-        if plan is None or not _made(logs):
-            return Exit.USAGE
-        return _run(plan, jobs or os.cpu_count() or 1, output, logs)
-
-    return run
+    Each task starts in a fresh folder, or in its `cwd`, counted from here.
+    Progress is shown on stderr, the outcome on stdout.
+    Ctrl-C asks what runs to end; a second one kills it.
+    """
+    plan = _plan(work, file, limits_of(limit or []))
+    if plan is None or not _made(logs):
+        return Exit.USAGE
+    return _run(plan, jobs or os.cpu_count() or 1, output, logs)
 
 
 def _plan(work: Work, file: str, limits: dict[str, int]) -> Plan | None:
@@ -129,7 +116,7 @@ def _run(plan: Plan, jobs: int, output: str, logs: Path | None) -> Exit:
     except Unserved as refusal:
         reports.say_error(f"cannot go on: {refusal}")
         return Exit.ERROR
-    give = reports.give_json if output == "json" else reports.give_summary
+    give = outcomes.WRITERS[output]
     ended = _exit_of(outcome)
     return ended if reports.delivered(lambda: give(outcome)) else ended or Exit.ERROR
 

@@ -2,12 +2,11 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
-
-from cyclopts import Group, Parameter
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from taskyard.cli import profile, reports
 from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.grammar import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,10 +14,10 @@ if TYPE_CHECKING:
     from taskyard.sdk.client import Client
     from taskyard.sdk.errors import ClientError
 
-_GROUP: Final = Group("Server", sort_key=9)
+_GROUP: Final = "Server"
+Answer = TypeVar("Answer")
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Server:
     """Which server, and with which token."""
@@ -32,6 +31,10 @@ class Server:
         Parameter(group=_GROUP, help="The token; else TASKYARD_TOKEN or the profile, which other users cannot see."),
     ] = None
 
+    def target(self) -> profile.Target:
+        """Say which server is meant, with what stands in the environment and in files."""
+        return profile.find(self.url, self.token)
+
 
 HERE: Final = Server()
 
@@ -42,7 +45,7 @@ def connected(server: Server) -> "Iterator[Client]":
     from taskyard.sdk.client import Client  # noqa: PLC0415 - it costs time to load
     from taskyard.sdk.errors import ClientError  # noqa: PLC0415
 
-    target = profile.find(server.url, server.token)
+    target = server.target()
     try:
         with Client(target.url, target.token) as client:
             yield client
@@ -72,7 +75,7 @@ def _code(error: "ClientError") -> Exit:
     return Exit.USAGE if isinstance(error, Refused) and error.problem.status in (400, 413, 422) else Exit.ERROR
 
 
-def either(first: "Callable[[], int]", second: "Callable[[], int]") -> int:
+def either(first: "Callable[[], Answer]", second: "Callable[[], Answer]") -> Answer:
     """Take an id for what `first` knows, or else for what `second` does: graphs and tasks have ids of one form."""
     from taskyard.sdk.errors import NotFound  # noqa: PLC0415
 

@@ -3,10 +3,9 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import Parameter
-
 from taskyard.cli import documents, forms, reports, spans, standing, watching
 from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import HERE, Server, connected
 from taskyard.wire.faults import Fault, RefusedDocument
 

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from taskyard.cli import children, profile, reports, text
+from taskyard.cli import children, forms, profile, reports, text
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.serving import SLOTS_MAX, Port
+from taskyard.cli.grammar import Number, Parameter
+from taskyard.cli.serving import SLOTS_MAX, Port, give_address
 from taskyard.cli.session import Server, connected
 
 EXAMPLES: Final = """\
@@ -63,6 +61,7 @@ def up(
         ),
     ] = None,
     port: Port = 8420,
+    output: forms.Form = "table",
 ) -> int:
     """Start a server and bots on this machine, and look after them until a signal ends it.
 
@@ -75,7 +74,7 @@ def up(
     except OSError as error:
         reports.say_error(f"cannot keep anything in {folder}: {error.strerror}")
         return Exit.ERROR
-    return _Yard(folder, bots, slots or os.cpu_count() or 1, port).live()
+    return _Yard(folder, bots, slots or os.cpu_count() or 1, port, output).live()
 
 
 @dataclass(slots=True)
@@ -86,6 +85,7 @@ class _Yard:
     bots: int
     slots: int
     port: int
+    output: forms.Form
     asked: int = 0  # how often somebody asked it to end
     url: str = ""
     said: int = 0  # how long the server's log was before it was started
@@ -126,7 +126,7 @@ class _Yard:
         for number in range(self.bots):
             self.running[number] = self._start_bot(number, bot_token)
         kept = profile.keep(self.url, token)
-        reports.delivered(lambda: _give(self.url, token))
+        give_address(self.url, token, self.output)
         reports.talk(f"everything is in {text.harmless(str(self.folder))}; Ctrl-C ends it")
         if not kept:
             reports.talk(f"the profile {profile.path()} names another server: set the two variables above to use this")
@@ -212,9 +212,3 @@ def _read(file: Path) -> str:
     except OSError as error:
         reports.say_error(f"cannot read {file}: {error.strerror}")
         raise Ended(Exit.ERROR) from error
-
-
-def _give(url: str, token: str) -> None:
-    """Print lines that a shell can take as they are."""
-    reports.answer(f"TASKYARD_URL={text.harmless(url)}")
-    reports.answer(f"TASKYARD_TOKEN={text.harmless(token)}")
