@@ -183,7 +183,7 @@ def _expected() -> tuple[type[Exception], ...]:
 
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:
     """See that a file has a token for everything. Who can open the database may do everything anyway."""
-    from taskyard.cli.profile import write_secret  # noqa: PLC0415
+    from taskyard.cli.kept import write_secret  # noqa: PLC0415
 
     if first is not None or not file.exists():
         write_secret(file, f"{first or _another_admin_token(engine)}\n")

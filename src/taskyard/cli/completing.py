@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from taskyard.cli import naming, profile, reports, shells, text
+from taskyard.cli import kept, naming, profile, reports, shells, text
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Parameter
+from taskyard.cli.parsing import Unusable
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
@@ -64,7 +65,7 @@ def _asking(ask: "Callable[[Client, str], Iterator[Offer]]") -> Callable[[str], 
             target = profile.find(None, None)
             with Client(target.url, target.token, timeout_s=SECONDS_MAX) as client:
                 yield from ask(client, begun)
-        except ClientError:
+        except (ClientError, Unusable):
             return
 
     return found
@@ -98,12 +99,17 @@ def _pools(client: "Client", _: str) -> Iterator[Offer]:
     return ((one.name, f"{one.bots} bots") for one in client.pools())
 
 
+def _profiles(_: str) -> Iterator[Offer]:
+    return ((one.name, one.url) for one in kept.read().profiles.values())
+
+
 _OFFERS: Final[dict[str, Callable[[str], Iterator[Offer]]]] = {
     "graph": _asking(_graphs),
     "task": _asking(_tasks),
     "any": _asking(_any),
     "bot": _asking(_bots),
     "pool": _asking(_pools),
+    "profile": _profiles,
 }
 #: The kinds of values that are offered.
 KINDS: Final = frozenset(_OFFERS)

@@ -4,9 +4,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
-from taskyard.cli import profile, reports
+from taskyard.cli import reports
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Parameter
+from taskyard.cli.profile import Target, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,16 +25,22 @@ class Server:
 
     url: Annotated[
         str | None,
-        Parameter(group=_GROUP, help="The server's address; else TASKYARD_URL, the profile, http://127.0.0.1:8420."),
+        Parameter(group=_GROUP, help="The server's address; else TASKYARD_URL, the profile's, http://127.0.0.1:8420."),
     ] = None
     token: Annotated[
         str | None,
-        Parameter(group=_GROUP, help="The token; else TASKYARD_TOKEN or the profile, which other users cannot see."),
+        Parameter(group=_GROUP, help="The token; better TASKYARD_TOKEN or a profile, which other users cannot see."),
+    ] = None
+    profile: Annotated[
+        str | None,
+        Parameter(
+            group=_GROUP, help="One of your profiles; else TASKYARD_PROFILE, or the one in use.", completes="profile"
+        ),
     ] = None
 
-    def target(self) -> profile.Target:
+    def target(self) -> Target:
         """Say which server is meant, with what stands in the environment and in files."""
-        return profile.find(self.url, self.token)
+        return find(self.url, self.token, self.profile)
 
 
 HERE: Final = Server()
@@ -61,7 +68,7 @@ def _say(error: "ClientError") -> None:
     if isinstance(error, Refused):
         reports.list_faults([(fault.path, fault.message) for fault in error.faults])
     if isinstance(error, Unauthorised):
-        reports.talk("  a token comes from --token, TASKYARD_TOKEN or the profile that `taskyard up` writes")
+        reports.talk("  `taskyard login URL` keeps a token; `taskyard config` shows which one was used")
 
 
 def _code(error: "ClientError") -> Exit:

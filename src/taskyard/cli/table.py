@@ -73,6 +73,12 @@ COMMANDS: Final[dict[str, Command]] = {
         Command("token create", FLEET, "tokens", "create", "CREATE_EXAMPLES"),
         Command("token list", FLEET, "tokens", "tokens"),
         Command("token revoke", FLEET, "tokens", "revoke", "REVOKE_EXAMPLES"),
+        Command("login", SETUP, "configuring", "login", "LOGIN_EXAMPLES"),
+        Command("config", SETUP, "configuring", "config", "CONFIG_EXAMPLES"),
+        Command("profile", SETUP, "configuring", "profiles", "LIST_EXAMPLES"),
+        Command("profile list", SETUP, "configuring", "profiles", "LIST_EXAMPLES"),
+        Command("profile use", SETUP, "configuring", "use", "USE_EXAMPLES"),
+        Command("profile remove", SETUP, "configuring", "remove", "REMOVE_EXAMPLES"),
         Command("completion", SETUP, "completing", "completion"),
     )
 }
