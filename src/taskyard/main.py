@@ -6,8 +6,7 @@ Nothing is imported before it is needed, so that `taskyard --version` and a Tab 
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskyard.cli.exits import Exit
 
@@ -118,8 +117,7 @@ class Embedded:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedPlan:
+class EmbeddedPlan(NamedTuple):
     """A graph that passed."""
 
     document: "dict[str, Any]"
@@ -128,6 +126,8 @@ class EmbeddedPlan:
     name: str
 
     def run(self, jobs: int, watch: "Callable[[Progress], None]", logs: "Path | None") -> "Outcome":
+        from dataclasses import replace  # noqa: PLC0415
+
         from taskyard.embedded.opening import Wish, run_graph  # noqa: PLC0415
 
         with _told():

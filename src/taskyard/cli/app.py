@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskyard.cli import nearest, parsing, reports, table
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import INJECTED, Syntax
-from taskyard.cli.work import Work
+
+if TYPE_CHECKING:
+    from taskyard.cli.work import Work
 
 #: How completion scripts ask for ids; it has no row in the table, as it is not for people.
 HIDDEN: Final = "__complete"
@@ -15,7 +17,7 @@ HIDDEN: Final = "__complete"
 _HELP: Final = ("--help", "-h")
 
 
-def call(work: Work, words: Sequence[str]) -> int:
+def call(work: "Work", words: Sequence[str]) -> int:
     """Carry out one command line and give the exit code."""
     if not words or words[0] in _HELP or words[0] == "help":
         return _help(words[1:] if words[:1] == ["help"] else ())
@@ -45,7 +47,7 @@ def _before_dashes(words: Sequence[str]) -> Sequence[str]:
     return words[: words.index("--")] if "--" in words else words
 
 
-def _carry_out(command: table.Command, words: Sequence[str], work: Work) -> int:
+def _carry_out(command: table.Command, words: Sequence[str], work: "Work") -> int:
     function = command.load()
     syntax = command.syntax()
     values = parsing.parse(f"taskyard {command.name}", syntax, words)
@@ -55,7 +57,7 @@ def _carry_out(command: table.Command, words: Sequence[str], work: Work) -> int:
 
 
 def _sorted(syntax: Syntax, values: parsing.Values) -> tuple[list[object], dict[str, object]]:
-    """Put values where a function takes them: arguments in their order, options by name, dataclasses made of theirs."""
+    """Put values where a function takes them: arguments in their order, options by name, groups made of theirs."""
     arguments: list[object] = []
     options: dict[str, object] = {}
     for slot in syntax.arguments:

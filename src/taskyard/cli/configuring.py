@@ -149,7 +149,7 @@ def login(
     _try(made)
     _edited(lambda: kept.keep(made, use=use))
     reports.talk(f"{made.url} is profile {made.name}" + ("; commands go there from now on" if use else ""))
-    shape = asdict(made) | {"token": masked(made.token)}
+    shape = asdict(ProfileView(made.name, made.url, masked(made.token), use))
     return forms.give_one(shape, output, lambda: [f"{made.name}  {made.url}"], made.name)
 
 

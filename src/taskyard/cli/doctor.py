@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Final
 
-from taskyard.cli import forms, reports, text, views
+from taskyard.cli import forms, paint, reports, text
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Parameter
 from taskyard.cli.work import Work
@@ -68,7 +68,7 @@ def _name(database: str) -> str:
 @contextmanager
 def _waiting(sentence: str) -> Iterator[None]:
     """Show on a terminal that something is being done."""
-    if not views.can_draw(sys.stderr):
+    if not paint.can_draw(sys.stderr):
         yield
         return
     from rich.console import Console  # noqa: PLC0415 - drawing costs time to load

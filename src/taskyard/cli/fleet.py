@@ -1,7 +1,7 @@
 """The commands about the fleet: `bots` and `pools`, each with `set`."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Final, Literal
+from dataclasses import asdict
+from typing import Annotated, Final, Literal, NamedTuple
 
 from taskyard.cli import forms, lookout, reports
 from taskyard.cli.exits import Exit
@@ -55,8 +55,7 @@ _POOL_COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class WantedBots:
+class WantedBots(NamedTuple):
     """Which bots."""
 
     pool: Annotated[str | None, Parameter(help="Only those in this pool.", completes="pool")] = None
@@ -90,8 +89,7 @@ def bots(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Orders(NamedTuple):
     """What a bot is told; what is not said stays as it is."""
 
     quarantine: Annotated[str | None, Parameter(help="Give it nothing to do; say why.")] = None

@@ -4,13 +4,12 @@ All text is made harmless in a table and in names; JSON is written in ASCII, so 
 A table has colours and fits the width where people look at it; a pipe gets every cell whole.
 """
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from taskyard.cli import layout, nearest, reports, text
 from taskyard.cli.exits import Exit
@@ -29,8 +28,7 @@ Thing = TypeVar("Thing", bound="DataclassInstance")
 Column = tuple[str, Callable[[Any], object]]
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """How a list is printed."""
 
     output: Form = "table"
@@ -57,7 +55,7 @@ def give_all(
     writers: dict[str, Callable[[], None]] = {
         "table": lambda: _give_table(things, chosen),
         "json": lambda: _give_json([asdict(thing) for thing in things]),
-        "jsonl": lambda: _give_at_once(json.dumps(asdict(thing)) for thing in things),
+        "jsonl": lambda: _give_at_once(_json(asdict(thing)) for thing in things),
         "name": lambda: _give_at_once(text.harmless(name(thing)) for thing in things),
     }
     return _arrived(writers[listing.output])
@@ -68,7 +66,7 @@ def give_one(shape: dict[str, Any], form: str, lines: Callable[[], Iterable[str]
     writers: dict[str, Callable[[], None]] = {
         "table": lambda: _give_lines(lines()),
         "json": lambda: _give_json(shape),
-        "jsonl": lambda: reports.answer(json.dumps(shape)),
+        "jsonl": lambda: reports.answer(_json(shape)),
         "name": lambda: reports.answer(text.harmless(name)),
     }
     return _arrived(writers[form])
@@ -120,7 +118,13 @@ def _give_table(things: Iterable[Thing], columns: Sequence[Column]) -> None:
 
 
 def _give_json(shape: object) -> None:
-    reports.answer(json.dumps(shape, indent=2))
+    reports.answer(_json(shape, indent=2))
+
+
+def _json(shape: object, indent: int | None = None) -> str:
+    import json  # noqa: PLC0415 - a table does not need it
+
+    return json.dumps(shape, indent=indent)
 
 
 def _give_lines(lines: Iterable[str]) -> None:

@@ -4,15 +4,14 @@ It holds secrets, so only its owner may read it. What people wrote into it stays
 part of the text, and is given up when the result does not say what it should.
 """
 
-import json
 import os
 import re
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from taskyard.cli import nearest, reports
 
@@ -36,22 +35,23 @@ class Uneditable(Exception):
     """A file that cannot be changed; the text says why, and what helps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(NamedTuple):
     """A server, and the token for it."""
 
     name: str
     url: str
-    token: str | None = field(default=None, repr=False)
+    token: str | None = None
     by_up: bool = False  # written by `taskyard up`, which may write it anew
 
+    def __repr__(self) -> str:
+        return f"Profile({self.name!r}, {self.url!r})"
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+
+class Kept(NamedTuple):
     """What the file says."""
 
     default: str | None = None
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = MappingProxyType({})
 
 
 def path() -> Path:
@@ -195,4 +195,6 @@ def _with_default(text: str, name: str | None) -> str:
 
 def _quoted(text: str) -> str:
     """Write text as TOML: its basic strings are those of JSON, without the character that it leaves as it is."""
+    import json  # noqa: PLC0415 - only who writes needs it
+
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

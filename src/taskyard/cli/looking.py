@@ -1,11 +1,11 @@
 """The commands that only look: `graphs`, `tasks`, `show`, `story`."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import takewhile
-from sys import stdout
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from taskyard.cli import forms, layout, lookout, naming, spans, standing, text, watching
 from taskyard.cli.exits import Exit
@@ -82,8 +82,7 @@ _TASK_COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class WantedGraphs:
+class WantedGraphs(NamedTuple):
     """Which graphs."""
 
     state: Annotated[GraphWord | None, Parameter(help="Only those in this state.")] = None
@@ -96,8 +95,7 @@ class WantedGraphs:
     all: All = False
 
 
-@dataclass(frozen=True, slots=True)
-class WantedTasks:
+class WantedTasks(NamedTuple):
     """Which tasks."""
 
     state: Annotated[TaskWord | None, Parameter(help="Only those in this state.")] = None
@@ -199,8 +197,7 @@ def _graphs(client: "Client", wanted: WantedGraphs) -> "Iterator[GraphView]":
     return takewhile(lambda one: one.created_ms >= since_ms, found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(NamedTuple):
     """One thing as it is shown: for programs, for people, by name; and the exit code if it has come to its end."""
 
     id: str
@@ -246,7 +243,7 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
             ("moved", forms.moment(graph.moved_ms)),
             ("tasks", forms.counted(graph.counts)),
         ],
-        stdout,
+        sys.stdout,
     )
     for task in failed:
         yield f"  {standing.failure(task)}"
@@ -275,11 +272,11 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("requires", forms.cell(", ".join(edge.label for edge in task.requires))),
             ("progress", forms.cell(task.progress)),
         ],
-        stdout,
+        sys.stdout,
     )
     if attempts:
         head = ("ATTEMPT", "BOT", "BEGAN", "TOOK", "ENDED", "OUTPUT")
-        yield from layout.table([head, *map(_attempt_row, attempts)], stdout, indent="  ", titled=True)
+        yield from layout.table([head, *map(_attempt_row, attempts)], sys.stdout, indent="  ", titled=True)
 
 
 def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:

@@ -4,16 +4,14 @@ A terminal is drawn anew with each look; elsewhere each change is one line of JS
 minutes is waited for.
 """
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
-from taskyard.cli import reports, spans, views
+from taskyard.cli import paint, reports, spans
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Parameter
 from taskyard.cli.parsing import Unusable
@@ -24,8 +22,7 @@ AWAY_SECONDS_MAX: Final = 300.0
 EVERY_SECONDS_MIN: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(NamedTuple):
     """Whether to go on looking, and for how long."""
 
     watch: Annotated[bool, Parameter(name=["--watch", "-w"], negative="", help="Look again and again.")] = False
@@ -36,8 +33,7 @@ class Watch:
 ONCE: Final = Watch()
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """What one look saw: things with ids, the same for people, and the exit code if nothing is going to change."""
 
     shapes: Sequence[dict[str, Any]]
@@ -88,7 +84,7 @@ def _eye(output: str) -> Eye:
         raise Unusable("--watch goes with -o table or -o jsonl")
     if not sys.stdout.isatty():
         raise Unusable("--watch into a pipe or a file needs -o jsonl, one line for each change")
-    return _draw if views.can_draw(sys.stdout) else _Changes()
+    return _draw if paint.can_draw(sys.stdout) else _Changes()
 
 
 def _draw(seen: Seen) -> None:
@@ -103,31 +99,33 @@ def _draw(seen: Seen) -> None:
         sys.stdout.flush()
 
 
-@dataclass(slots=True)
 class _Changes:
     """Prints everything again when something has changed."""
 
-    last: Sequence[dict[str, Any]] | None = None
+    def __init__(self) -> None:
+        self._last: Sequence[dict[str, Any]] | None = None
 
     def __call__(self, seen: Seen) -> None:
-        if seen.shapes != self.last:
-            self.last = seen.shapes
+        if seen.shapes != self._last:
+            self._last = seen.shapes
             reports.answer("\n".join([*seen.lines, ""]))
             sys.stdout.flush()
 
 
-@dataclass(slots=True)
 class _Lines:
     """Prints each thing that is new or has changed; one that is not seen any more is told as gone."""
 
-    known: dict[str, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
 
     def __call__(self, seen: Seen) -> None:
+        import json  # noqa: PLC0415 - a table does not need it
+
         now = {str(one["id"]): json.dumps(one) for one in seen.shapes}
         for id, line in now.items():
-            if self.known.get(id) != line:
+            if self._known.get(id) != line:
                 reports.answer(line)
-        for id in self.known.keys() - now.keys():
+        for id in self._known.keys() - now.keys():
             reports.answer(json.dumps({"id": id, "gone": True}))
-        self.known = now
+        self._known = now
         sys.stdout.flush()

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from taskyard.cli import reports, text, views
+from taskyard.cli import reports, telling, text, views
 from taskyard.wire.progress import Outcome, Progress, Reason
 
 #: What fits a screen; the headline counts all, and `-o json` has them.
@@ -13,7 +13,7 @@ NAMED_MAX = 20
 
 def give_summary(outcome: Outcome) -> None:
     """Say how the graph ended, then name the tasks that did not end well, those that ran first."""
-    reports.answer(text.headline(outcome))
+    reports.answer(telling.headline(outcome))
     bad = _bad(outcome)
     for task in bad[:NAMED_MAX]:
         reports.answer(f"  {views.lines(task)[0]}")

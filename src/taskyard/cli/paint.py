@@ -31,6 +31,11 @@ def wanted(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
+def can_draw(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal whose owner wants to see drawings."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def bold(line: str) -> str:
     """Make a line on stdout bold, if it should be."""
     return f"{_BOLD}{line}{_RESET}" if wanted(sys.stdout) else line

@@ -7,9 +7,8 @@ chooses among the servers that a person knows already, brings no tokens, and is 
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from taskyard.cli import kept, nearest, reports
@@ -29,24 +28,24 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A server and the token for it."""
 
     url: str
-    token: str | None = field(default=None, repr=False)
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Target({self.url!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """A value, and who said it."""
 
     value: str | None
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """Everything that was found out about which server is meant."""
 
     url: Origin
@@ -54,8 +53,7 @@ class Found:
     profile: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class _Voice:
+class _Voice(NamedTuple):
     """One place that may name a server, or a profile with one."""
 
     url: Origin

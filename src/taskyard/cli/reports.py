@@ -3,9 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from taskyard.cli import text
-from taskyard.wire.faults import Fault
+
+if TYPE_CHECKING:
+    from taskyard.wire.faults import Fault
 
 
 def delivered(write: Callable[[], object]) -> bool:
@@ -22,7 +25,7 @@ def delivered(write: Callable[[], object]) -> bool:
     return True
 
 
-def say_faults(name: str, faults: Iterable[Fault]) -> None:
+def say_faults(name: str, faults: "Iterable[Fault]") -> None:
     """List what is wrong with a document, a line for each fault, the place first as compilers do."""
     listed = tuple(faults)
     talk(f"{text.harmless(name)} cannot be run: {text.many(len(listed), 'fault')}; nothing was started.")
@@ -56,7 +59,7 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _place(name: str, fault: Fault) -> str:
+def _place(name: str, fault: "Fault") -> str:
     numbers = [str(number) for number in (fault.line, fault.column) if number is not None]
     place = ":".join([name, *numbers])
     return f"{place}: {fault.path}" if fault.path else place

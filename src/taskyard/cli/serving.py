@@ -3,9 +3,8 @@
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from taskyard.cli import forms, profile, reports, text
 from taskyard.cli.exits import Exit
@@ -35,8 +34,7 @@ SLOTS_MAX: Final = 1_000
 Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535), help="Where to listen; 0 takes any free port.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a server listens, and where it keeps things."""
 
     host: Annotated[str, Parameter(help="The address to listen on.")] = "127.0.0.1"
@@ -50,8 +48,7 @@ class Place:
 HERE_AND_NOW: Final = Place()
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
+class Manner(NamedTuple):
     """How a bot goes about it."""
 
     state: Annotated[
@@ -81,8 +78,7 @@ def _check_dimensions(_: object, written: list[str] | None) -> None:
     dimensions_of(written or [])
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """What a bot is told that it is or has, beside what it finds out itself."""
 
     dimension: Annotated[

@@ -1,8 +1,7 @@
 """How a command speaks with a server: which one, and what is said and returned when it does not go well."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 
 from taskyard.cli import reports
 from taskyard.cli.exits import Ended, Exit
@@ -19,8 +18,7 @@ _GROUP: Final = "Server"
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(NamedTuple):
     """Which server, and with which token."""
 
     url: Annotated[

@@ -4,9 +4,8 @@ A module is loaded when its command is called, and not before: no command pays f
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from taskyard.cli import grammar
 
@@ -20,8 +19,7 @@ SETUP: Final = "Set up"
 PURPOSES: Final = (HERE, BRING, LOOK, CHANGE, FLEET, SETUP)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One command: its words, its purpose, the module below `taskyard.cli`, its function there, and its examples."""
 
     name: str  # two words for one that is below another

@@ -1,7 +1,7 @@
 """The commands about tokens: `token create`, `token list`, `token revoke`. Secrets are printed once."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Final, Literal
+from dataclasses import asdict
+from typing import Annotated, Final, Literal, NamedTuple
 
 from taskyard.cli import forms, reports, spans, text
 from taskyard.cli.grammar import Parameter
@@ -38,8 +38,7 @@ _COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What a new token is for."""
 
     name: Annotated[str, Parameter(help="Who or what it is for; audits name it.")]
