@@ -48,7 +48,7 @@ Examples:
 
     taskyard story 00c0ffee12345678
     taskyard story 78a6ff3e8d8c0f28/build
-    taskyard story -o jsonl 00c0ffee12345678   a line for each thing that happened
+    taskyard story -o jsonl 00c0ffee12345678   a line for each event
 """
 
 #: How many failed tasks of a graph are named; `taskyard tasks` has them all.

@@ -1,6 +1,6 @@
 """A command line into the values that a command's function takes; what cannot be understood is told with what helps.
 
-The standard library's argparse cuts the line into options and arguments. What values mean, and every message, is here.
+The standard library's argparse takes the options out of a line. Arguments, what values mean, and messages are here.
 """
 
 import argparse
@@ -23,14 +23,36 @@ class Unusable(Exception):
 
 def parse(program: str, syntax: Syntax, words: Sequence[str]) -> Values:
     """Read the words behind a command's name; raise `Unusable`."""
-    parser = _parser(program, syntax)
+    before, arguments = _cut(list(words))
     try:
-        said, left = parser.parse_known_intermixed_args(list(words))
+        said, left = _parser(program, syntax).parse_known_args(before)
     except argparse.ArgumentError as error:
         raise Unusable(f"{error.argument_name}: {error.message}" if error.argument_name else error.message) from error
-    if left:
-        raise Unusable(_unexpected(left[0], syntax))
-    return {slot.key: _value(slot, getattr(said, _dest(slot))) for slot in syntax.slots}
+    for word in left:
+        if word.startswith("-") and word != "-":
+            known = [name for slot in syntax.options for name in (*slot.names, slot.off) if name]
+            raise Unusable(nearest.unknown("option", word.partition("=")[0], [*known, "--help"]))
+    placed = _placed(syntax, [*left, *arguments])
+    return {
+        slot.key: _value(slot, getattr(said, _dest(slot)) if slot.names else placed[slot.key]) for slot in syntax.slots
+    }
+
+
+def _cut(words: list[str]) -> tuple[list[str], list[str]]:
+    """Cut a line at `--`: what is behind it are arguments, whatever they look like."""
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
+
+
+def _placed(syntax: Syntax, words: list[str]) -> Values:
+    """Give each argument its words, in their order."""
+    placed: Values = {}
+    for slot in syntax.arguments:
+        placed[slot.key] = words if slot.many else words[0] if words else _UNSAID
+        words = [] if slot.many else words[1:]
+    if words:
+        raise Unusable(f'there is no place for "{text.harmless(words[0])}"')
+    return placed
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,8 +61,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(program: str, syntax: Syntax) -> _Parser:
-    parser = _Parser(prog=program, add_help=False, allow_abbrev=False, exit_on_error=False)
-    for slot in syntax.slots:
+    # A usage of its own would be laid out for the terminal, and loads much for that.
+    parser = _Parser(prog=program, usage=program, add_help=False, allow_abbrev=False, exit_on_error=False)
+    for slot in syntax.options:
         _add(parser, slot)
     return parser
 
@@ -51,23 +74,13 @@ def _add(parser: argparse.ArgumentParser, slot: Slot) -> None:
         parser.add_argument(*slot.names, dest=dest, action="store_true", default=_UNSAID)
         if slot.off:
             parser.add_argument(slot.off, dest=dest, action="store_false", default=_UNSAID)
-    elif slot.names:
+    else:
         action = "append" if slot.many else "store"
         parser.add_argument(*slot.names, dest=dest, action=action, default=_UNSAID if not slot.many else None)
-    else:
-        # What is missing is told last: a mistyped option may be the reason.
-        parser.add_argument(dest, metavar=slot.stands, nargs="*" if slot.many else "?", default=_UNSAID)
 
 
 def _dest(slot: Slot) -> str:
     return ".".join(slot.key)
-
-
-def _unexpected(word: str, syntax: Syntax) -> str:
-    if not word.startswith("-") or word == "-":
-        return f'there is no place for "{text.harmless(word)}"'
-    known = [name for slot in syntax.options for name in (*slot.names, slot.off) if name]
-    return nearest.unknown("option", word.partition("=")[0], [*known, "--help"])
 
 
 def _value(slot: Slot, said: Any) -> Any:

@@ -22,7 +22,7 @@ Examples:
     taskyard run --jobs 4 nightly.yaml    at most four tasks at a time
     taskyard run -o json nightly.yaml     the outcome, for a program
     taskyard run --logs out nightly.yaml  keep everything that tasks print
-    taskyard run --limit licence=2 g.yaml two tasks with a licence at a time
+    taskyard run --limit licence=2 g.yaml  two tasks with a licence at a time
     generate-graph | taskyard run -       a graph from standard input
 """
 

@@ -16,7 +16,7 @@ SERVE_EXAMPLES: Final = """\
 Examples:
 
     taskyard serve                                  taskyard.db, in this folder
-    taskyard serve --database postgresql://db/yard  a database that servers share
+    taskyard serve --database postgresql://db/yard  one that servers share
     taskyard serve --host 0.0.0.0 --port 80         for other machines
     taskyard serve --admin-token admin.token        keep a token in a file
 
