@@ -61,11 +61,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(program: str, syntax: Syntax) -> _Parser:
-    # A usage of its own would be laid out for the terminal, and loads much for that.
-    parser = _Parser(prog=program, usage=program, add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser = _Parser(prog=program, formatter_class=_plain, add_help=False, allow_abbrev=False, exit_on_error=False)
     for slot in syntax.options:
         _add(parser, slot)
     return parser
+
+
+def _plain(prog: str) -> argparse.HelpFormatter:
+    """Make what every option is tried with; without a width it would measure the terminal, and load much for that."""
+    return argparse.HelpFormatter(prog, width=80)
 
 
 def _add(parser: argparse.ArgumentParser, slot: Slot) -> None:
