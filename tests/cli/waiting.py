@@ -70,6 +70,6 @@ def read_all(stream: int, writer: subprocess.Popen[bytes]) -> str:
         has_ended = writer.poll() is not None
         chunk = _read(stream) if select.select([stream], [], [], 0.05)[0] else b""
         if not chunk and has_ended:
-            return text.decode()
+            return text.decode(errors="replace")
         assert time.monotonic() < deadline, f"waited too long for the end after {text!r}"
         text += chunk
