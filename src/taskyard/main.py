@@ -40,9 +40,9 @@ def _call(arguments: list[str]) -> int:
     if arguments[:1] == ["--version"]:
         sys.stdout.write(f"{_version()}\n")
         return Exit.OK
-    from taskyard.cli import app, reports  # noqa: PLC0415
-
     try:
+        from taskyard.cli import app, reports  # noqa: PLC0415
+
         code = app.call(Embedded(), arguments)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED

@@ -3,10 +3,10 @@
 from dataclasses import asdict
 from typing import Annotated, Final, Literal, NamedTuple
 
-from taskyard.cli import forms, lookout, reports
-from taskyard.cli.exits import Exit
+from taskyard.cli import forms, lookout
 from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.looking import All, Limit, show_all
+from taskyard.cli.parsing import Unusable
 from taskyard.cli.session import HERE, Server, connected
 
 BOTS_EXAMPLES: Final = """\
@@ -127,8 +127,7 @@ def set_bot(
     """Say what a bot may do."""
     changes = orders.changes()
     if not changes:
-        reports.say_error("say what the bot should do: --quarantine MESSAGE, --drain, ...")
-        return Exit.USAGE
+        raise Unusable("say what the bot should do: --quarantine MESSAGE, --drain, ...")
     with connected(server) as client:
         bot = client.set_bot(name, **changes)
         return forms.give_one(asdict(bot), output, lambda: forms.pairs(bot, _BOT_COLUMNS), bot.id)

@@ -43,7 +43,17 @@ def logs(
         id = task_id(client, task)
         pieces = client.follow(id, attempt=attempt) if follow else iter([client.output(id, attempt=attempt)])
         write = _show if sys.stdout.isatty() and not raw else _pass_on
-        return Exit.OK if reports.delivered(lambda: write(pieces)) else Exit.ERROR
+        return Exit.OK if reports.delivered(lambda: write(_noted(pieces))) else Exit.ERROR
+
+
+def _noted(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass bytes on; say so to a person if there are none."""
+    is_empty = True
+    for piece in pieces:
+        is_empty = is_empty and not piece
+        yield piece
+    if is_empty and sys.stdout.isatty():
+        reports.talk("it has printed nothing")
 
 
 def _pass_on(pieces: Iterable[bytes]) -> None:

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Annotated, Any, Final, NamedTuple
 
 from taskyard.cli import paint, reports, spans
@@ -20,6 +19,8 @@ from taskyard.cli.parsing import Unusable
 AWAY_SECONDS_MAX: Final = 300.0
 #: A look costs the server something.
 EVERY_SECONDS_MIN: Final = 0.2
+#: How high a terminal is that does not say so.
+LINES_UNTOLD: Final = 24
 
 
 class Watch(NamedTuple):
@@ -89,14 +90,19 @@ def _eye(output: str) -> Eye:
 
 def _draw(seen: Seen) -> None:
     """Draw over what was there, as far as the terminal is high."""
-    with suppress(OSError):
-        height = os.get_terminal_size(sys.stdout.fileno()).lines
-        room = max(1, height - 2)
-        shown = list(seen.lines[:room])
-        if len(seen.lines) > room:
-            shown[-1] = f"and {len(seen.lines) - room + 1} more lines"
-        sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown or ["nothing to show"]) + "\x1b[J")
-        sys.stdout.flush()
+    room = max(1, _height() - 2)
+    shown = list(seen.lines[:room]) or ["nothing to show"]
+    if len(seen.lines) > room:
+        shown[-1] = f"and {len(seen.lines) - room + 1} more lines"
+    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown) + "\x1b[J")
+    sys.stdout.flush()
+
+
+def _height() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).lines or LINES_UNTOLD
+    except OSError:
+        return LINES_UNTOLD
 
 
 class _Changes:

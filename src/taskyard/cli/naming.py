@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 #: What stands between a graph and a label; an id has none, a label may.
 BETWEEN: Final = "/"
 
-GraphId = Annotated[str, Parameter(name="GRAPH", help="The graph's id.", completes="graph")]
+
+def _refuse_label(_: object, named: str) -> None:
+    if BETWEEN in named:
+        raise ValueError(f"a graph is wanted here, and {named!r} names a task.")
+
+
+GraphId = Annotated[str, Parameter(name="GRAPH", help="The graph's id.", validator=_refuse_label, completes="graph")]
 TaskId = Annotated[str, Parameter(name="TASK", help="The task's id, or GRAPH/LABEL.", completes="task")]
 AnyId = Annotated[
     str, Parameter(name="ID", help="The id of a graph or a task, or GRAPH/LABEL for a task.", completes="any")
@@ -38,4 +44,10 @@ def either(client: "Client", named: str, graph: "Callable[[str], Answer]", task:
     """Take what was named for a graph, or else for a task: both have ids of one form."""
     if BETWEEN in named:
         return task(task_id(client, named))
-    return session.either(lambda: graph(named), lambda: task(named))
+    from taskyard.sdk.errors import NotFound  # noqa: PLC0415 - it comes with the client
+
+    try:
+        return session.either(lambda: graph(named), lambda: task(named))
+    except NotFound as missing:
+        reports.say_error(f"there is no graph or task {named}; `taskyard graphs` lists graphs")
+        raise Ended(Exit.MISSING) from missing

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from taskyard.cli import text
@@ -50,8 +51,10 @@ def answer(line: str) -> None:
 
 
 def talk(line: str) -> None:
-    """Write a line for whoever looks on."""
-    sys.stderr.write(line + "\n")
+    """Write a line for whoever looks on; if nobody does any more, nothing is lost."""
+    with suppress(OSError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
 
 def _silence() -> None:
