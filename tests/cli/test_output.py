@@ -106,6 +106,12 @@ STORY = {
         {"at_ms": 1, "actor": "me", "action": "cancel", "about": "task", "note": "why"},
     ],
 }  # fmt: skip
+EVENT = {"id": "1", "at_ms": 1, "kind": "k", "task": "t", "attempt": 1, "note": "n"}
+APPROVAL = {
+    "task": "1", "graph_id": "2", "label": "l", "message": "m", "since_ms": 1, "until_ms": 2, "on_timeout": "deny",
+}  # fmt: skip
+STEP = {"task": "1", "label": "l", "state": "failed"}
+PATH = {"graph_id": "1", "settled": True, "at_ms": 1, "total_ms": 1, "path": [STEP, STEP], "whole": True}
 FULL_TASK = {**TASK, "progress": "p", "requires": [{"task": "1", "label": "l", "on": "success"}]}
 FULL_ATTEMPT = {**ATTEMPT, "ended_ms": 5, "signal": "fail", "reason": "exit_code"}
 FAILED = {**GRAPH, "counts": {"failed": 1}}
@@ -134,10 +140,13 @@ def page(*items: object) -> Reply:
 HOSTILE_ANSWERS = [
     (["graphs"], [page(GRAPH)]),
     (["tasks", "1"], [page(TASK)]),
-    (["show", "1"], [told(evil(FAILED)), page(TASK)]),
+    (["show", "1"], [told(evil(FAILED)), page(TASK), told(evil(PATH))]),
     (["show", "2"], [problem(404), told(evil(FULL_TASK)), page(FULL_ATTEMPT)]),
     (["story", "1"], [told(evil(STORY))]),
     (["bots"], [page(BOT)]),
+    (["bots", "events", "b"], [page(EVENT)]),
+    (["approve"], [page(APPROVAL)]),
+    (["approve", "1"], [told(evil({"task": "1", "approved": True, "state": "successful"}))]),
     (["bots", "set", "b", "--drain"], [told(evil(BOT))]),
     (["pools"], [page(POOL)]),
     (["pools", "set", "p"], [told(evil(POOL))]),
@@ -146,6 +155,7 @@ HOSTILE_ANSWERS = [
     (["token", "revoke", "1"], [told(evil(TOKEN))]),
     (["cancel", "1"], [told(evil(WISHED))]),
     (["rerun", "1"], [told(evil(WISHED))]),
+    (["rerun", "1", "--from", "a"], [told(evil({**WISHED, "rerun_of": "1"}))]),
     (["graphs"], [Reply(403, problem(403).body.replace(b"detail of 403", EVIL.encode("unicode_escape")[2:]))]),
     (["graphs"], [Reply(body=EVIL.encode())]),
 ]
@@ -167,6 +177,7 @@ def test_nothing_that_a_server_says_acts_on_a_terminal(
     app.call(None, [*arguments, "-o", form])  # type: ignore[arg-type]
     text = "".join(capsys.readouterr())
     assert text
+    assert not server.replies, "it did not ask for all of it"
     hidden = {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp") and one != "\n"}
     assert hidden == set()
     assert not re.search("^(x|owned)", text, re.MULTILINE), "no text makes lines of its own"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.yard import at_home
 from tests.sdk.test_client import GRAPH, TASK
-from tests.sdk.wayward import Wayward, problem, told, wayward
+from tests.sdk.wayward import Wayward, told, wayward
 
 #: What takes long to load, and is for servers, bots, drawings and documents.
 HEAVY = {
@@ -50,9 +50,13 @@ def loaded(arguments: list[str], server: Wayward, home: Path) -> set[str]:
 )
 def test_a_plain_command_loads_nothing_heavy(arguments: list[str], server: Wayward, tmp_path: Path) -> None:
     page = told({"items": []})
-    answers = {"show": [told(GRAPH)], "cancel": [told({"subject": "1", "moved": 1, "promised": False, "echo": False})]}
+    path = {"graph_id": "1", "settled": False, "at_ms": 1, "total_ms": 1, "path": [], "whole": True}
+    answers = {
+        "show": [told({**GRAPH, "counts": {}}), told(path)],
+        "cancel": [told({"subject": "1", "moved": 1, "promised": False, "echo": False})],
+    }
     answers["story"] = [told({**TASK, "task": "1", "whole": True, "items": []})]
-    server.will(*answers.get(arguments[0], [page]), problem(404))
+    server.will(*answers.get(arguments[0], [page]))
     found = loaded(arguments, server, tmp_path)
     assert "taskyard.sdk.client" in found
     assert found & (HEAVY | ELSEWHERE) == set()

@@ -22,6 +22,7 @@ POST   /requests              401 401 403   0 403 403   0   0 403 403
 GET    /graphs/{graph}        401 401   0 403 403 403   0   0 403 403
 GET    /graphs/{graph}/tasks  401 401   0 403 403 403   0   0 403 403
 GET    /graphs/{graph}/names  401 401   0 403 403 403   0   0 403 403
+GET    /graphs/{graph}/critical-path 401 401   0 403 403 403   0   0 403 403
 POST   /graphs/{graph}/tasks  401 401 403   0 403 403   0   0 403 403
 POST   /graphs/{graph}/rerun  401 401 403   0 403 403   0   0 403 403
 GET    /tasks/{task}          401 401   0 403 403 403   0   0 403 403
@@ -44,6 +45,8 @@ POST   /tokens                401 401 403 403 403 403 403   0 403 403
 DELETE /tokens/unknown        401 401 403 403 403 403 403   0 403 403
 POST   /enrol                 401 401 403 403 403 403 403 403 403   0
 POST   /tasks/{task}/rerun    401 401 403   0 403 403   0   0 403 403
+GET    /approvals             401 401   0 403 403   0   0   0 403 403
+POST   /tasks/{task}/approve  401 401 403 403 403 403   0   0 403 403
 POST   /tasks/{task}/cancel   401 401 403 403   0 403   0   0 403 403
 POST   /graphs/{graph}/cancel 401 401 403 403   0 403   0   0 403 403
 """

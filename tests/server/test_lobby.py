@@ -76,3 +76,22 @@ def test_requests_of_bots_are_counted_and_a_full_server_takes_them(yard: Yard, b
     assert 'taskyard_requests_total{method="POST",route="/api/v1/bot/poll",status="200"} 1.0' in text
     assert yard.ask("POST", "/api/v1/bot/nope", {}).status == 404
     assert yard.ask("GET", "/api/v1/bot/poll").status == 405
+
+
+def test_a_bot_says_what_went_wrong_with_it(yard: Yard, bot: str) -> None:
+    said = {"bot": "b1", "session": "s1", "text": "its disk\0 is\nfull" + " and" * 999}
+    assert yard.ask("POST", "/api/v1/bot/trouble", said, token=bot).status == 204
+    newest, _ = yard.get("/api/v1/bots/b1/events")["items"]
+    assert (newest["kind"], newest["note"][:22], len(newest["note"]) <= 1_000) == (
+        "error",
+        "its disk is full and a",
+        True,
+    )
+    assert yard.ask("POST", "/api/v1/bot/trouble", said | {"session": "s0"}, token=bot).status == 409
+    assert yard.ask("POST", "/api/v1/bot/trouble", said | {"task": "nonsense"}, token=bot).status == 400
+    assert yard.ask("POST", "/api/v1/bot/trouble", said, token=yard.admin).status == 403
+
+
+def test_a_bot_hears_how_long_its_leases_last_and_its_polls_may_wait(yard: Yard) -> None:
+    welcome = hello(yard, yard.token(kind="bot", pool="lab")).json
+    assert welcome == {"bot": "b1", "pool": "lab", "lease_ms": 60_000, "guard_ms": 5_000, "wait_max_ms": 20_000}

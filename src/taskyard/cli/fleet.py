@@ -1,4 +1,4 @@
-"""The commands about the fleet: `bots` and `pools`, each with `set`."""
+"""The commands about the fleet: `bots` and `pools`, each with `set`, and what happened to a bot."""
 
 from dataclasses import asdict
 from typing import Annotated, Final, Literal, NamedTuple
@@ -16,6 +16,11 @@ Examples:
     taskyard bots --dimension os=Linux    those that have it
     taskyard bots --state dead -o name    the names of those that are lost
     taskyard bots --watch                 look again and again
+"""
+EVENTS_EXAMPLES: Final = """\
+Examples:
+
+    taskyard bots events rack4-11         what happened to it, and what it ran
 """
 SET_BOT_EXAMPLES: Final = """\
 Examples:
@@ -46,6 +51,13 @@ _BOT_COLUMNS: Final[list[forms.Column]] = [
     ("busy", lambda one: f"{one.busy}/{one.slots}"),
     ("seen", lambda one: forms.age(one.last_seen_ms)),
     ("dimensions", lambda one: " ".join(f"{key}={'|'.join(values)}" for key, values in one.dimensions.items())),
+]
+_EVENT_COLUMNS: Final[list[forms.Column]] = [
+    ("age", lambda one: forms.age(one.at_ms)),
+    ("event", lambda one: one.kind.replace("_", " ")),
+    ("task", lambda one: one.task or ""),
+    ("attempt", lambda one: "" if one.attempt is None else one.attempt),
+    ("note", lambda one: one.note),
 ]
 _POOL_COLUMNS: Final[list[forms.Column]] = [
     ("name", lambda one: one.name),
@@ -87,6 +99,19 @@ def bots(
             _BOT_COLUMNS,
             watch,
         )
+
+
+def bot_events(
+    name: Annotated[str, Parameter(help="The bot's name.", completes="bot")],
+    /,
+    *,
+    limit: Limit = 100,
+    listing: forms.Listing = forms.TABLE,
+    server: Server = HERE,
+) -> int:
+    """List what happened to a bot and what it ran, the newest first."""
+    with connected(server) as client:
+        return forms.give_all(client.bot_events(name, limit=limit), listing, _EVENT_COLUMNS, lambda one: one.id)
 
 
 class Orders(NamedTuple):

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
-from taskyard.cli import forms, layout, lookout, naming, spans, standing, text, watching
+from taskyard.cli import forms, layout, lookout, naming, paths, spans, standing, text, watching
+from taskyard.cli.approving import Questions
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.naming import AnyId, GraphId, TaskId
@@ -15,7 +16,7 @@ from taskyard.cli.session import HERE, Server, connected
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
-    from taskyard.wire.api import AttemptView, GraphView, StoryItem, StoryView, TaskView
+    from taskyard.wire.api import AttemptView, CriticalPath, GraphView, Parent, StoryItem, StoryView, TaskView
 
 GRAPHS_EXAMPLES: Final = """\
 Examples:
@@ -37,7 +38,7 @@ Examples:
 SHOW_EXAMPLES: Final = """\
 Examples:
 
-    taskyard show 78a6ff3e8d8c0f28           a graph: its counts and failures
+    taskyard show 78a6ff3e8d8c0f28           a graph: counts, failures, its end
     taskyard show 00c0ffee12345678           a task: its attempts
     taskyard show 78a6ff3e8d8c0f28/build     a task by its label
     taskyard show --watch 78a6ff3e8d8c0f28   until it is settled
@@ -227,12 +228,13 @@ def _seen_graph(client: "Client", id: str) -> _Shown:
         if graph.counts.get(state)
         for task in client.tasks(id, state=state, limit=FAILED_SHOWN_MAX)
     ]
-    shape = {**asdict(graph), "failed": [asdict(task) for task in failed]}
+    path = client.critical_path(id)
+    shape = {**asdict(graph), "failed": [asdict(task) for task in failed], "critical_path": asdict(path)}
     end = watching.verdict(client, graph) if graph.settled else None
-    return _Shown(graph.id, shape, lambda: _graph_lines(graph, failed), end)
+    return _Shown(graph.id, shape, lambda: (*_graph_lines(graph, failed, path), *Questions(client).new_in(graph)), end)
 
 
-def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
+def _graph_lines(graph: "GraphView", failed: "list[TaskView]", path: "CriticalPath") -> Iterator[str]:
     settled = "settled" if graph.settled else "still moving"
     yield from layout.table(
         [
@@ -242,6 +244,9 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
             ("created", forms.moment(graph.created_ms)),
             ("moved", forms.moment(graph.moved_ms)),
             ("tasks", forms.counted(graph.counts)),
+            *([("inside", _parent(graph.parent))] if graph.parent else []),
+            *([("again", standing.again(graph))] if graph.rerun_of else []),
+            *paths.line(path),
         ],
         sys.stdout,
     )
@@ -249,6 +254,11 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
         yield f"  {standing.failure(task)}"
     if standing.failed(graph) > len(failed):
         yield f"  and {standing.failed(graph) - len(failed)} more"
+    yield from paths.lines(path)
+
+
+def _parent(parent: "Parent") -> str:
+    return f"attempt {parent.attempt} of task {forms.cell(parent.task)} in graph {forms.cell(parent.graph)}"
 
 
 def _seen_task(client: "Client", id: str) -> _Shown:
@@ -271,6 +281,8 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("reruns left", f"{task.rerunsLeft} of {task.rerunsAllowed}"),
             ("requires", forms.cell(", ".join(edge.label for edge in task.requires))),
             ("progress", forms.cell(task.progress)),
+            *([("inner graph", forms.cell(task.inner_graph))] if task.inner_graph else []),
+            *([("its end", standing.taken_over(task.reused))] if task.reused else []),
         ],
         sys.stdout,
     )
@@ -294,7 +306,8 @@ def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:
 
 
 def _story_lines(told: "StoryView") -> Iterator[str]:
-    yield f"{forms.moment(told.created_ms)}  {text.harmless(told.label)} is submitted"
+    reused = f", its end {standing.taken_over(told.reused)}" if told.reused else ""
+    yield f"{forms.moment(told.created_ms)}  {text.harmless(told.label)} is submitted{reused}"
     yield from map(_story_line, told.items)
     if not told.whole:
         yield "there is more than is told here"

@@ -1,10 +1,11 @@
 """The command `taskyard run`: a graph to its end, on this machine."""
 
 import os
+import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, NamedTuple
 
-from taskyard.cli import documents, forms, outcomes, reports, views
+from taskyard.cli import asking, documents, forms, outcomes, reports, views
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.work import Plan, Unserved, Work
@@ -23,6 +24,7 @@ Examples:
     taskyard run -o json nightly.yaml     the outcome, for a program
     taskyard run --logs out nightly.yaml  keep everything that tasks print
     taskyard run --limit licence=2 g.yaml  two tasks with a licence at a time
+    taskyard run --approve yes graph.yaml  say yes to whatever it asks
     generate-graph | taskyard run -       a graph from standard input
 """
 
@@ -55,6 +57,23 @@ Limits = Annotated[
 ]
 
 
+class Manner(NamedTuple):
+    """How a run goes about it."""
+
+    logs: Annotated[
+        Path | None,
+        Parameter(help="A folder for everything that tasks print, a file for each attempt; made if it is not there."),
+    ] = None
+    limit: Limits = None
+    approve: Annotated[
+        Literal["ask", "yes", "no"],
+        Parameter(help="What is answered when a task asks for approval: whoever is at the terminal is asked."),
+    ] = "ask"
+
+
+AS_USUAL: Final = Manner()
+
+
 def run(
     file: documents.File,
     /,
@@ -68,11 +87,7 @@ def run(
         ),
     ] = None,
     output: forms.Form = "table",
-    logs: Annotated[
-        Path | None,
-        Parameter(help="A folder for everything that tasks print, a file for each attempt; made if it is not there."),
-    ] = None,
-    limit: Limits = None,
+    manner: Manner = AS_USUAL,
     work: Work,
 ) -> int:
     """Run a graph of tasks to its end, on this machine.
@@ -81,10 +96,12 @@ def run(
     Progress is shown on stderr, the outcome on stdout.
     Ctrl-C asks what runs to end; a second one kills it.
     """
-    plan = _plan(work, file, limits_of(limit or []))
-    if plan is None or not _made(logs):
+    plan = _plan(work, file, limits_of(manner.limit or []))
+    if plan is None or not _made(manner.logs):
         return Exit.USAGE
-    return _run(plan, jobs or os.cpu_count() or 1, output, logs)
+    if manner.approve == "ask" and plan.asks and not sys.stdin.isatty():
+        return _refuse_to_ask(plan.asks)
+    return _run(plan, jobs or os.cpu_count() or 1, output, manner)
 
 
 def _plan(work: Work, file: str, limits: dict[str, int]) -> Plan | None:
@@ -109,10 +126,23 @@ def _made(folder: Path | None) -> bool:
     return True
 
 
-def _run(plan: Plan, jobs: int, output: str, logs: Path | None) -> Exit:
+def _refuse_to_ask(labels: tuple[str, ...]) -> Exit:
+    """Say that nobody can answer: a run without a terminal would wait for ever."""
+    reports.say_error(f"{labels[0]} asks for approval, and there is no terminal to ask at; nothing was started")
+    reports.talk("  say --approve yes or --approve no, give it a timeout, or submit the graph to a server")
+    return Exit.USAGE
+
+
+def _decide(approve: str, view: views.View) -> asking.Decide:
+    if approve != "ask":
+        return asking.told(approve == "yes")
+    return asking.Terminal(view.say).decide if sys.stdin.isatty() else asking.told(None)
+
+
+def _run(plan: Plan, jobs: int, output: str, manner: Manner) -> Exit:
     try:
         with views.choose(plan, jobs) as view:
-            outcome = plan.run(jobs, view.show, logs)
+            outcome = plan.run(jobs, view.show, _decide(manner.approve, view), manner.logs)
     except Unserved as refusal:
         reports.say_error(f"cannot go on: {refusal}")
         return Exit.ERROR

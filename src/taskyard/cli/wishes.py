@@ -6,6 +6,7 @@ from taskyard.cli import forms, reports, text
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Parameter
 from taskyard.cli.naming import AnyId, either, task_id
+from taskyard.cli.parsing import Unusable
 from taskyard.cli.session import HERE, Server, connected
 
 if TYPE_CHECKING:
@@ -20,14 +21,17 @@ Examples:
     taskyard cancel 78a6ff3e8d8c0f28            a graph, or one task
     taskyard cancel --subtree 00c0ffee12345678  a task and all behind it
     taskyard cancel 78a6ff3e8d8c0f28/deploy     a task by its label
+    taskyard cancel --from test 78a6ff3e8d8c0f28  test and all behind it
     taskyard cancel $(taskyard graphs --state running -o name)
 """
 RERUN_EXAMPLES: Final = """\
 Examples:
 
     taskyard rerun 00c0ffee12345678   a task that failed
-    taskyard rerun 78a6ff3e8d8c0f28   all that failed in a graph
     taskyard rerun 78a6ff3e8d8c0f28/test
+    taskyard rerun --failed 78a6ff3e8d8c0f28   all that failed in a graph
+    taskyard rerun --from test 78a6ff3e8d8c0f28
+        a new graph: test and all behind it; the rest is taken over
 """
 
 _COLUMNS: Final[list[forms.Column]] = [
@@ -40,6 +44,9 @@ _COLUMNS: Final[list[forms.Column]] = [
 def cancel(
     *ids: AnyId,
     subtree: Annotated[bool, Parameter(negative="", help="Of a task: everything behind it, too.")] = False,
+    start: Annotated[
+        list[str] | None, Parameter(name="--from", help="Of a graph: only the task of this label and all behind it.")
+    ] = None,
     output: forms.Form = "name",
     server: Server = HERE,
 ) -> int:
@@ -48,16 +55,32 @@ def cancel(
     def ask(client: "Client", named: str) -> "Wished":
         if subtree:
             return client.cancel_task(task_id(client, named), subtree=True)
+        if start:
+            return client.cancel_graph(named, start=start)
         return either(client, named, client.cancel_graph, client.cancel_task)
 
     return _each(server, ids, ask, "canceled", output)
 
 
-def rerun(*ids: AnyId, output: forms.Form = "name", server: Server = HERE) -> int:
-    """Try again: a task, or all that failed in a graph. What was blocked by it goes on."""
+def rerun(
+    *ids: AnyId,
+    failed: Annotated[bool, Parameter(negative="", help="Of a graph: all that failed, and what it blocked.")] = False,
+    start: Annotated[
+        list[str] | None,
+        Parameter(name="--from", help="Of a settled graph: anew from this label on; may be repeated."),
+    ] = None,
+    key: Annotated[str, Parameter(help="With --from: asked for again with this key, it is the same graph.")] = "",
+    output: forms.Form = "name",
+    server: Server = HERE,
+) -> int:
+    """Try again: tasks, all that failed in graphs, or whole graphs from some of their tasks on."""
+    if failed and start:
+        raise Unusable("--failed runs in the same graph, --from makes a new one: take one of them")
 
     def ask(client: "Client", named: str) -> "Wished":
-        return either(client, named, client.rerun_graph, client.rerun_task)
+        if start:
+            return client.rerun_from(named, start, key=key)
+        return client.rerun_graph(named) if failed else either(client, named, client.rerun_graph, client.rerun_task)
 
     return _each(server, ids, ask, "to run again", output)
 
@@ -85,8 +108,21 @@ def _each(
 
 
 def _tell(wished: "Wished", what: str) -> None:
-    if wished.echo:
+    if wished.rerun_of:
+        before = " before" if wished.echo else ""
+        reused = f"{wished.reused} taken over from graph {text.harmless(wished.rerun_of)}"
+        reports.talk(f"stored{before}: {text.many(wished.moved, 'task')} {what}, {reused}")
+    elif wished.echo:
         reports.talk("there was nothing left to do")
     else:
-        more = "; the others follow" if wished.promised else ""
-        reports.talk(f"{text.many(wished.moved, 'task')} {what}{more}")
+        reports.talk(f"{_count(wished)} {what}{_beside(wished)}")
+
+
+def _count(wished: "Wished") -> str:
+    """Say how many tasks a wish takes; of those that follow page by page, how many they are if somebody counted."""
+    return text.many(max(wished.moved, wished.total) if wished.promised else wished.moved, "task")
+
+
+def _beside(wished: "Wished") -> str:
+    freed = f", and {wished.unblocked} that they blocked can go on" if wished.unblocked else ""
+    return f"{freed}; page by page" if wished.promised else freed

@@ -1,16 +1,24 @@
 """The lobby of bots: their routes, who of them comes in, and how those that wait are answered when the server stops."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from taskyard.core.ids import key_of
+from taskyard.lifecycle.enlist import complain
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
 from taskyard.server.desk import Desk, bearer
+from taskyard.server.problems import of_refusal
 from taskyard.wire import bots as wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+
+
+_TROUBLE: Final = msgspec.json.Decoder(wire.Trouble)
 
 
 class Guard:
@@ -35,6 +43,7 @@ class Lobby(BotRoutes):
         super().__init__(desk.engine, Guard(desk))
         self._desk = desk
         self._waiting: set[Future[Any]] = set()
+        self._routes = {**self._routes, "/api/v1/bot/trouble": self._trouble}
         desk.at_close.append(self.close)
 
     def close(self) -> None:
@@ -55,6 +64,18 @@ class Lobby(BotRoutes):
             if isinstance(found, Denial):
                 raise self._desk.deny(found, "speak for a bot")
         return await super()._routed(scope, receive)
+
+    async def _trouble(self, body: bytes, _: str, __: Receive) -> Reply:
+        """Note what went wrong with a bot."""
+        said = _TROUBLE.decode(body)
+        about = None if said.task is None else key_of(said.task), said.attempt
+        text = " ".join(said.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
+        refusal = await asyncio.to_thread(
+            self._engine.transact, lambda passage: complain(passage, said.bot, said.session, text, about)
+        )
+        if refusal is not None:
+            raise of_refusal(refusal)
+        return Reply(204)
 
     async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
         self._waiting.add(asked)
