@@ -1,12 +1,11 @@
 """The commands that bring graphs to a server: `submit` and `extend`."""
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
-
-from cyclopts import Parameter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 from taskyard.cli import documents, foresight, forms, reports, spans, standing, watching
 from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import HERE, Server, connected
 from taskyard.wire.faults import Fault, RefusedDocument
 
@@ -20,16 +19,16 @@ Answer = TypeVar("Answer")
 SUBMIT_EXAMPLES: Final = """\
 Examples:
 
-    taskyard submit nightly.yaml                   store it, print its id
-    taskyard submit --wait nightly.yaml            and watch it to its end
-    taskyard submit --wait --timeout 1h graph.yaml wait for an hour at most
-    taskyard submit --key nightly-42 nightly.yaml  once, however often asked
-    taskyard submit --dry-run nightly.yaml         what would become of it
-    generate-graph | taskyard submit -o json -     from standard input
+    taskyard submit nightly.yaml                     store it, print its id
+    taskyard submit --wait nightly.yaml              and watch it to its end
+    taskyard submit --wait --timeout 1h graph.yaml   for an hour at most
+    taskyard submit --key nightly-42 nightly.yaml    once, however often asked
+    taskyard submit --dry-run nightly.yaml           what would become of it
+    generate-graph | taskyard submit -o json -       from standard input
 
-With --dry-run it is 6 if some task can run on no bot that exists. With --wait
-the exit code tells the outcome: 0 finished, 3 failed or canceled, 6 no bot can
-run what is left, 124 not settled in time.
+With --dry-run the exit code is 6 if some task can run on no bot that exists.
+With --wait it tells the outcome: 0 finished, 3 failed or canceled, 6 no bot
+can run what is left, 124 not settled in time.
 """
 EXTEND_EXAMPLES: Final = """\
 Examples:
@@ -39,9 +38,7 @@ Examples:
 """
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True)
-class Manner:
+class Manner(NamedTuple):
     """How far a submission goes: not at all, into the store, or to the end of the graph."""
 
     wait: Annotated[bool, Parameter(negative="", help="Watch it until it is settled.")] = False

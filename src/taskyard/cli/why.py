@@ -1,13 +1,12 @@
 """The command `why`: what a task waits for, down to the root causes, or what holds a graph."""
 
+import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cyclopts import Parameter
-
-from taskyard.cli import forms, reports, text
-from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.session import HERE, Server, connected, either
+from taskyard.cli import forms, layout, naming, text
+from taskyard.cli.naming import AnyId
+from taskyard.cli.session import HERE, Server, connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,31 +25,16 @@ Examples:
 """
 
 
-def why(
-    id: Annotated[str, Parameter(help="The id of a task or a graph, or GRAPH/LABEL.")],
-    /,
-    *,
-    output: forms.Form = "table",
-    server: Server = HERE,
-) -> int:
+def why(named: AnyId, /, *, output: forms.Form = "table", server: Server = HERE) -> int:
     """Say why a task does not run, in one sentence and a table; or what holds a graph.
 
     It looks and changes nothing. Of a task that runs it says where, of one
     that ended how.
     """
-    graph, slash, label = id.partition("/")
     with connected(server) as client:
-        if slash:
-            return _why_task(client, _task_of(client, graph, label), output)
-        return either(lambda: _why_task(client, id, output), lambda: _why_graph(client, id, output))
-
-
-def _task_of(client: "Client", graph: str, label: str) -> str:
-    found = next(client.tasks(graph, label=label, limit=1), None)
-    if found is None:
-        reports.say_error(f"graph {graph} has no task {label}")
-        raise Ended(Exit.MISSING)
-    return found.id
+        return naming.either(
+            client, named, lambda id: _why_graph(client, id, output), lambda id: _why_task(client, id, output)
+        )
 
 
 def _why_task(client: "Client", task: str, output: str) -> int:
@@ -74,18 +58,19 @@ class _Root:
 
 def _give(shape: dict[str, Any], output: str, lines: "Callable[[], Iterator[str]]", roots: list[str]) -> int:
     if output == "name":
-        return forms.give_all(map(_Root, roots), output, (), lambda one: one.task)
+        return forms.give_all(map(_Root, roots), forms.Listing("name"), (), lambda one: one.task)
     return forms.give_one(shape, output, lines, "")
 
 
 def _task_lines(told: "WhyView") -> "Iterator[str]":
     yield text.harmless(told.sentence)
     yield ""
-    yield from forms.table([(name, forms.cell(value)) for name, value in _facts(told.why) if value not in (None, "")])
+    rows = [(name, forms.cell(value)) for name, value in _facts(told.why) if value not in (None, "")]
+    yield from layout.table(rows, sys.stdout)
     if told.causes:
         yield ""
         head = ("WAITS FOR", "STATE", "REASON", "SINCE", "TASK")
-        yield from forms.table([head, *(_cause_row(one) for one in told.causes)])
+        yield from layout.table([head, *map(_cause_row, told.causes)], sys.stdout, titled=True)
     if told.more:
         yield f"and {told.more} more that were not looked at"
 
@@ -160,7 +145,7 @@ def _graph_lines(told: "WhyGraphView") -> "Iterator[str]":
     if told.groups:
         yield ""
         head = ("TASKS", "STATE", "REASON", "WHY")
-        yield from forms.table([head, *map(_group_row, told.groups)])
+        yield from layout.table([head, *map(_group_row, told.groups)], sys.stdout, titled=True)
     if not told.whole:
         yield "there are more tasks than were looked at"
 
