@@ -49,5 +49,5 @@ def test_a_graph_is_explained_by_what_holds_it(place: Yard, graph: str) -> None:
 def test_what_is_not_there_cannot_be_explained(place: Yard, graph: str) -> None:
     done = place.run("why", f"{graph}/nobody")
     assert (done.returncode, done.stdout) == (5, "")
-    assert f"graph {graph} has no task nobody" in done.stderr
+    assert f"graph {graph} has no task 'nobody'" in done.stderr
     assert place.run("why", "7ffffffffffffff8").returncode == 5
