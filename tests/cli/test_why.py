@@ -29,6 +29,7 @@ def test_a_task_is_explained_in_a_sentence_and_a_table_by_id_and_by_label(place:
     assert said[0] == ("test is unscheduled: it waits for build (waiting); build is waiting: there is no bot")
     assert said[:8] == place.told("why", ids["test"]).splitlines()[:8]
     assert ["task", ids["test"]] in [line.split() for line in said]
+    assert not [line for line in said if line.startswith("before it")]
     assert next(line.split() for line in said if line.startswith("*"))[:4] == ["*", "build", "waiting", "no_bot"]
 
 

@@ -86,7 +86,7 @@ def _facts(one: "Reasoned") -> "Iterator[tuple[str, object]]":
     yield "until", one.until_ms and forms.moment(one.until_ms)
     yield "wants", _dimensions(one.dimensions)
     yield from _bots(one.bots) if one.bots else ()
-    yield "before it", one.ahead and f"{one.ahead}{'' if one.ahead_whole else ' or more'}"
+    yield "before it", f"{one.ahead}{'' if one.ahead_whole else ' or more'}" if one.ahead else None
     yield from _slice(one.slice) if one.slice else ()
     yield "attempt", one.attempt
     yield "bot", one.bot

@@ -1,6 +1,6 @@
 """An answer of `core.explain` as it is told outside: ids as text, words as words, and the sentence beside the data."""
 
-from taskyard.core.explain import Bots, Other, Prerequisite, SliceWait, Why
+from taskyard.core.explain import Bots, Guard, Other, Prerequisite, SliceWait, Why
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.saying import ending_says, sentence
@@ -44,7 +44,7 @@ def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
         until_ms=held.until if held else answer.until,
         dimensions=dimensions_told(answer.dimensions),
         bots=None if answer.bots is None else bots_told(answer.bots),
-        ahead=answer.ahead.count if answer.guard else None,
+        ahead=None if answer.guard in (None, Guard.GRAPH) else answer.ahead.count,
         ahead_whole=answer.ahead.whole,
         slice=None if answer.slices is None else _slice(answer.slices),
         attempt=answer.attempt or None,
