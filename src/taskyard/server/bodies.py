@@ -28,6 +28,7 @@ LARGE_BYTES: Final = 1_048_576
 LARGE_MAX: Final = 4
 #: Says what is wrong with a value.
 Judge: TypeAlias = Callable[[object], list[api.Fault]]
+_PLAIN: Final = "identity"
 _YAML: Final = ("application/yaml", "application/x-yaml", "text/yaml")
 
 
@@ -60,6 +61,8 @@ def room(request: Request) -> AbstractAsyncContextManager[object]:
 
 async def raw(request: Request, most: int) -> bytes:
     """Read a body of at most so many bytes."""
+    if request.headers.get("content-encoding", _PLAIN).strip().lower() != _PLAIN:
+        raise refused(415, "unsupported", "bodies are taken as they are, not compressed: leave out Content-Encoding")
     said = request.headers.get("content-length", "")
     if said.isdecimal() and (len(said) > 12 or int(said) > most):
         raise _too_large(most)

@@ -1,7 +1,8 @@
 """The lobby of bots: their routes, who of them comes in, and how those that wait are answered when the server stops."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
@@ -11,6 +12,9 @@ from taskyard.wire import bots as wire
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+
+#: How many threads look up tokens of bots; each look takes well below a millisecond, and holds for some seconds.
+THREADS_MAX: Final = 2
 
 
 class Guard:
@@ -35,6 +39,8 @@ class Lobby(BotRoutes):
         super().__init__(desk.engine, Guard(desk))
         self._desk = desk
         self._waiting: set[Future[Any]] = set()
+        # Of their own: those of people may all wait for something, and what bots have to say must not.
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "taskyard-lobby")
         desk.at_close.append(self.close)
 
     def close(self) -> None:
@@ -51,7 +57,7 @@ class Lobby(BotRoutes):
         """Let a thread look up a token that is not remembered: the database may be slow, or away."""
         text, auth = bearer(header_of(scope, b"authorization").decode("latin-1")), self._desk.auth
         if auth.on and (text is None or auth.remembered(text) is None):
-            found = await asyncio.to_thread(auth.bot, text)
+            found = await asyncio.get_running_loop().run_in_executor(self._threads, auth.bot, text)
             if isinstance(found, Denial):
                 raise self._desk.deny(found, "speak for a bot")
         return await super()._routed(scope, receive)

@@ -36,7 +36,7 @@ class People(FastAPI):
 
 def behind_doors(desk: Desk) -> ASGIApp:
     """Make the routes of people, with room for so many of them, and with every request noted."""
-    return Watch(Crowd(people_of(desk), desk.settings.in_flight_max), desk.meters)
+    return Watch(Crowd(people_of(desk), desk.settings, lambda: desk.engine.loop.waiting), desk.meters)
 
 
 def people_of(desk: Desk | None) -> People:

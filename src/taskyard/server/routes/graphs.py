@@ -22,6 +22,7 @@ from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller
 from taskyard.server.desk import Desk, done
+from taskyard.server.doors import seat_of
 from taskyard.server.problems import of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
 from taskyard.server.scopes import ALL, CANCEL, READ, SUBMIT
@@ -92,6 +93,7 @@ async def list_graphs(
 @routes.get("/graphs/{graph_id}", response_model=api.GraphView)
 async def show_graph(
     graph_id: str,
+    request: Request,
     desk: TheDesk,
     caller: TheCaller,
     counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = True,
@@ -99,7 +101,8 @@ async def show_graph(
 ) -> Response:
     """Show a graph, with how many of its tasks are in each state; if asked to, once it is settled or time is over."""
     if wait_ms:
-        await desk.settled(caller, graph_id, wait_ms / 1000)
+        with seat_of(request).aside():
+            await desk.settled(caller, graph_id, wait_ms / 1000)
     return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts)))
 
 
