@@ -2,19 +2,32 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+
+from taskyard.core.fleet import DEAD_AFTER_MS
+from taskyard.core.graph.readers import name_fault
+from taskyard.engine.troubles import outages
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
 from taskyard.server.desk import Desk, bearer
+from taskyard.views import bots as views
 from taskyard.wire import bots as wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
+T = TypeVar("T")
 #: How many threads look up tokens of bots; each look takes well below a millisecond, and holds for some seconds.
 THREADS_MAX: Final = 2
+
+
+class _Named(msgspec.Struct):
+    """As much of a hello as is needed to know who says it."""
+
+    bot: str
 
 
 class Guard:
@@ -57,10 +70,29 @@ class Lobby(BotRoutes):
         """Let a thread look up a token that is not remembered: the database may be slow, or away."""
         text, auth = bearer(header_of(scope, b"authorization").decode("latin-1")), self._desk.auth
         if auth.on and (text is None or auth.remembered(text) is None):
-            found = await asyncio.get_running_loop().run_in_executor(self._threads, auth.bot, text)
+            found = await self._apart(auth.bot, text)
             if isinstance(found, Denial):
                 raise self._desk.deny(found, "speak for a bot")
         return await super()._routed(scope, receive)
+
+    async def _hello(self, body: bytes, pool: str, receive: Receive) -> Reply:
+        name = msgspec.json.decode(body, type=_Named).bot
+        taken = await self._apart(self._taken, name, pool) if self._desk.auth.on and not name_fault(name) else None
+        if taken is not None:
+            raise self._desk.deny(taken, f"be bot {name}")
+        return await super()._hello(body, pool, receive)
+
+    def _taken(self, name: str, pool: str) -> Denial | None:
+        """Let no bot take the name of one that lives in another pool: that one would lose all that it runs."""
+        with outages(), self._engine.store.read() as txn:
+            known = views.bot(txn, name, self._engine.clock.now())
+        if known is None or not known.alive or known.pool == pool:
+            return None
+        text = f"a bot of this name lives in another pool: choose another name, or wait {DEAD_AFTER_MS // 1000} seconds"
+        return Denial(403, "forbidden", text, f"a bot of pool {pool}")
+
+    async def _apart(self, act: "Callable[..., T]", *said: object) -> "T":
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *said)
 
     async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
         self._waiting.add(asked)

@@ -58,14 +58,15 @@ def events(txn: Txn, id: str, after: str, count: int) -> tuple[list[BotEventView
     return views, rows[count - 1][0] if len(rows) > count else None
 
 
-def aggregation(txn: Txn) -> DimensionAggregation:
-    """Put together which values of which dimensions the bots have that have not said goodbye."""
+def aggregation(txn: Txn, pools: frozenset[str] | None = None) -> DimensionAggregation:
+    """Put together which values of which dimensions the bots of some pools have that have not said goodbye."""
     found: dict[str, set[str]] = defaultdict(set)
     count = 0
     for row in _rows(txn, FIRST_NAME):
-        if not row.terminated:
+        has = dimensions_of_text(row.dimensions)
+        if not row.terminated and (pools is None or not pools.isdisjoint(_pools(has))):
             count += 1
-            for key, values in dimensions_of_text(row.dimensions):
+            for key, values in has:
                 found[key].update(values)
     return DimensionAggregation({key: sorted(found[key]) for key in sorted(found)}, count)
 

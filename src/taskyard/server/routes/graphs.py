@@ -44,24 +44,22 @@ _MADE: Final[dict[int | str, dict[str, Any]]] = {
 @routes.post("/graphs", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph. Needs `submit` in every pool that its tasks name."""
-    async with bodies.room(request):
-        document = await bodies.document(request, faults_of_graph)
+    async with bodies.worked_on(request, faults_of_graph) as document:
         return await submit(desk, caller, document, key=own_key(caller, key))
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo."""
-    async with bodies.room(request):
-        return await submit(desk, caller, await bodies.document(request, faults_of_graph), graph_id=graph_id)
+    async with bodies.worked_on(request, faults_of_graph) as document:
+        return await submit(desk, caller, document, graph_id=graph_id)
 
 
 @routes.post("/graphs/{graph_id}/tasks", response_model=api.Submitted, openapi_extra=_TAKEN)
 async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
     await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
-    async with bodies.room(request):
-        document = await bodies.document(request)
+    async with bodies.worked_on(request) as document:
         await _need_pools(desk, caller, document, f"extend graph {graph_id}")
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
