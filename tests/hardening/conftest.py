@@ -1,12 +1,12 @@
 """A server for each module, and one word for what its store holds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import copy
 
 import pytest
 
-from tests.hardening.fingerprint import fingerprint
+from tests.hardening.fingerprint import Look, fingerprint
 from tests.server.yard import Yard
 
 
@@ -22,11 +22,12 @@ def yard(url: str) -> Iterator[Yard]:
 
 
 @pytest.fixture
-def kept(yard: Yard, url: str) -> Callable[[], str]:
-    """What the store holds, once everything that was begun is done."""
+def kept(yard: Yard, url: str) -> Look:
+    """What the store holds, once everything that was begun is done, the pass that follows a start included."""
 
-    def look() -> str:
+    def look() -> dict[str, str]:
         yard.engine.transact(lambda _: None)
+        yard.engine.schedule()
         return fingerprint(url)
 
     return look

@@ -5,42 +5,40 @@ It looks at the database itself, never through the code that is tried.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from typing import TypeAlias
 
 import psycopg
 from psycopg import sql
 
 from taskyard.store.schema import metadata
 
+Look: TypeAlias = Callable[[], dict[str, str]]
 #: A denial leaves a line in the audit; whoever holds the lock of passes, and until when, is told by the clock alone.
 BESIDE = frozenset({"audit", "pass_lock", "service"})
 TABLES = sorted(set(metadata.tables) - BESIDE)
 
 
-def fingerprint(url: str) -> str:
-    """Say what a store holds, in one word."""
-    found = hashlib.sha256()
-    for row in _sqlite(url) if url.startswith("sqlite") else _postgres(url):
-        found.update(repr(row).encode())
-    return found.hexdigest()
+def fingerprint(url: str) -> dict[str, str]:
+    """Say what a store holds: a word for each table, so that a difference names its place."""
+    look = _sqlite if url.startswith("sqlite") else _postgres
+    return {table: hashlib.sha256(repr(rows).encode()).hexdigest()[:16] for table, rows in look(url)}
 
 
-def _sqlite(url: str) -> Iterator[object]:
+def _sqlite(url: str) -> Iterator[tuple[str, list[str]]]:
     path = url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as line:
         line.execute("BEGIN")
         for table in TABLES:
-            yield table
-            yield from _sorted(line.execute(f'SELECT * FROM "{table}"'))  # noqa: S608 - the names are our own
+            yield table, _sorted(line.execute(f'SELECT * FROM "{table}"'))  # noqa: S608 - the names are our own
 
 
-def _postgres(url: str) -> Iterator[object]:
+def _postgres(url: str) -> Iterator[tuple[str, list[str]]]:
     with psycopg.connect(url) as line:
         line.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         for table in TABLES:
-            yield table
-            yield from _sorted(line.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))))
+            yield table, _sorted(line.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))))
 
 
 def _sorted(rows: Iterable[object]) -> list[str]:

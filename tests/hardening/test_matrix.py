@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 
 from taskyard.core.words import Signal
+from tests.hardening.fingerprint import Look
 from tests.server.yard import Answer, Yard, graph, task
 
 LAB = {"pool": "lab"}
 #: The description itself is no part of what it describes.
 UNDESCRIBED = {("GET", "/api/v1/openapi.json")}
 #: How a path names what it is about, in the description and here.
-NAMES = {"{graph_id}": "{graph}", "{task_id}": "{task}", "{bot_id}": "{bot}", "{name}": "{pool}", "{token_id}": "{token}"}
+NAMES = {
+    "{graph_id}": "{graph}",
+    "{task_id}": "{task}",
+    "{bot_id}": "{bot}",
+    "{name}": "{pool}",
+    "{token_id}": "{token}",
+}
 NO_ONE = "ty_user_" + "a" * 22 + "_" + "b" * 43
 DOCUMENT = graph(a=task(dimensions=LAB))
 BODIES: dict[str, Any] = {
@@ -54,7 +61,7 @@ def table() -> list[Row]:
 
 @dataclass(frozen=True)
 class Scene:
-    """A graph of the lab with a task that runs and one that failed, a task of another graph, and who speaks for them."""
+    """A graph of the lab with a task that runs and one that failed, a task of another, and who speaks for them."""
 
     names: dict[str, str]
     tokens: dict[str, str | None]
@@ -133,7 +140,7 @@ def test_every_route_has_a_line_and_every_line_a_route(yard: Yard) -> None:
 
 @pytest.mark.parametrize("row", table(), ids=lambda row: row.name)
 def test_everybody_gets_the_answer_of_the_table_and_the_refused_change_nothing(
-    stage: Stage, row: Row, kept: Callable[[], str]
+    stage: Stage, row: Row, kept: Look
 ) -> None:
     scene = stage.scene()
     before = kept()
