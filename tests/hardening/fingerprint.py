@@ -15,8 +15,9 @@ from psycopg import sql
 from taskyard.store.schema import metadata
 
 Look: TypeAlias = Callable[[], dict[str, str]]
-#: A denial leaves a line in the audit; whoever holds the lock of passes, and until when, is told by the clock alone.
-BESIDE = frozenset({"audit", "pass_lock", "service"})
+#: A denial leaves a line in the audit. The others are of the server itself: who may make a pass and until when, how long
+#: it has been there, and what the next pass should look at, which is taken away when it does.
+BESIDE = frozenset({"audit", "pass_lock", "service", "stir"})
 TABLES = sorted(set(metadata.tables) - BESIDE)
 
 

@@ -1,8 +1,8 @@
 """Connections: how long and how large the head of a request may be, and how long anybody may keep us waiting.
 
 Uvicorn waits for ever for a head, for a body and for a reader. Here a connection has a time by which its peer has to be
-done with what it is at; a look once a second ends those that are late, so that no request pays for a timer. Nothing here
-knows what a request is about.
+done with what it is at; a look once a second ends those that are late, so that no request pays for a timer. Nothing
+here knows what a request is about.
 """
 
 from collections.abc import Iterable
@@ -104,7 +104,7 @@ class Connection(HttpToolsProtocol):
             self.due = self.loop.time() + KEEP_ALIVE_S + HEAD_MAX_S
         super().on_response_complete()
 
-    def send_400_response(self, msg: str) -> None:
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more
         """Answer what is no HTTP, or not such as we read, with a problem; then hang up."""
         if self.headers and _size(self.url, self.headers) > HEAD_BYTES_MAX:
             self._refuse_head()
