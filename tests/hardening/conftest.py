@@ -6,7 +6,7 @@ from shutil import copy
 
 import pytest
 
-from tests.hardening.fingerprint import Look, fingerprint
+from tests.hardening.fingerprint import Look, settled
 from tests.server.yard import Yard
 
 
@@ -23,11 +23,5 @@ def yard(url: str) -> Iterator[Yard]:
 
 @pytest.fixture
 def kept(yard: Yard, url: str) -> Look:
-    """What the store holds, once everything that was begun is done, the pass that follows a start included."""
-
-    def look() -> dict[str, str]:
-        yard.engine.transact(lambda _: None)
-        yard.engine.schedule()
-        return fingerprint(url)
-
-    return look
+    """What the store holds, once the server has come to rest."""
+    return lambda: settled(yard.engine, url)

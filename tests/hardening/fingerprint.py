@@ -12,13 +12,29 @@ from typing import TypeAlias
 import psycopg
 from psycopg import sql
 
+from taskyard.engine.engine import Engine
 from taskyard.store.schema import metadata
 
+#: How often one looks whether the server has come to rest.
+TRIES_MAX = 1_000
 Look: TypeAlias = Callable[[], dict[str, str]]
 #: A denial leaves a line in the audit. The others are of the server itself: who may make a pass and until when, how long
 #: it has been there, and what the next pass should look at, which is taken away when it does.
 BESIDE = frozenset({"audit", "pass_lock", "service", "stir"})
 TABLES = sorted(set(metadata.tables) - BESIDE)
+
+
+def settled(engine: Engine, url: str) -> dict[str, str]:
+    """Say what a store holds, once the server has done by itself whatever there was to do."""
+    last: dict[str, str] = {}
+    for _ in range(TRIES_MAX):
+        engine.transact(lambda _: None)
+        passed = engine.schedule()
+        now = fingerprint(url)
+        if passed.ran and not (passed.admitted or passed.held or passed.more) and now == last:
+            return now
+        last = now
+    raise AssertionError("the server never comes to rest")
 
 
 def fingerprint(url: str) -> dict[str, str]:

@@ -15,8 +15,9 @@ from taskyard.core.words import Signal
 from taskyard.lifecycle.commands import Poll, Renewal
 from taskyard.lifecycle.outcomes import Lease
 from taskyard.server.settings import Settings
-from tests.hardening.fingerprint import fingerprint
+from tests.hardening.fingerprint import settled
 from tests.server.yard import Yard, graph, task
+
 
 class Looks(ThreadingUnixStreamServer):
     """Tells what the store holds, to each line that is asked; the running task is renewed first if the line says so."""
@@ -38,13 +39,11 @@ class Look(StreamRequestHandler):
     server: Looks
 
     def handle(self) -> None:
-        engine = self.server.yard.engine
         while line := self.rfile.readline():
             if line == b"renew\n":
                 self.server.renew()
-            engine.transact(lambda _: None)
-            engine.schedule()
-            self.wfile.write(json.dumps(fingerprint(self.server.url)).encode() + b"\n")
+            found = settled(self.server.yard.engine, self.server.url)
+            self.wfile.write(json.dumps(found).encode() + b"\n")
 
 
 def staged(yard: Yard) -> tuple[dict[str, Any], Lease]:

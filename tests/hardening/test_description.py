@@ -79,9 +79,7 @@ def test_whatever_is_asked_the_answer_is_as_described_and_a_refusal_leaves_no_tr
             assert done.returncode == 0, f"as {who}:\n{done.stdout[-20_000:]}\n{done.stderr[-5_000:]}"
 
 
-def asked(
-    told: dict[str, Any], who: str, questions: list[str], tmp_path: Path
-) -> "subprocess.CompletedProcess[str]":
+def asked(told: dict[str, Any], who: str, questions: list[str], tmp_path: Path) -> "subprocess.CompletedProcess[str]":
     """Ask a server whatever the description suggests."""
     shown = [f"--header=Authorization: Bearer {told['tokens'][who]}"] if told["tokens"][who] else []
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}

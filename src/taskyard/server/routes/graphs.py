@@ -35,7 +35,16 @@ from taskyard.wire.api import WAIT_MAX_MS
 
 routes = APIRouter(prefix="/api/v1", tags=["graphs"])
 DOCUMENT: Final[dict[str, Any]] = {"type": "object", "description": "A graph document.", "required": ["tasks"]}
-_TAKEN = body("A graph document, as JSON or YAML.", DOCUMENT, yaml=True)
+_EXAMPLE: Final[dict[str, Any]] = {
+    "tasks": {
+        "build": {"task": {"payload": {"command": ["make"]}, "dimensions": {"pool": "default"}}},
+        "test": {
+            "requires": ["build"],
+            "task": {"payload": {"command": ["pytest"]}, "dimensions": {"pool": "default"}},
+        },
+    }
+}
+_TAKEN = body("A graph document, as JSON or YAML.", DOCUMENT, yaml=True, example=_EXAMPLE)
 _MADE: Final[dict[int | str, dict[str, Any]]] = {
     200: {"model": api.Submitted, "description": "It had been stored before."}
 }
