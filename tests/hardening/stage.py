@@ -1,4 +1,4 @@
-"""A server in a process of its own, with something on it to ask about: `python -m tests.hardening.stage DATABASE SOCKET`.
+"""A server in a process of its own, with something on it: `python -m tests.hardening.stage DATABASE SOCKET`.
 
 It tells where it is and which tokens it has as one line of JSON, and ends with its input. Whoever asks on the socket is
 told what the store holds, once everything that was begun is done: so a stranger can see what a request has changed.

@@ -1,7 +1,7 @@
 """The description is true: schemathesis asks every route odd things, as everybody who can ask.
 
-It lives in an environment of its own (`make fuzz-env`), and drives a server in a process of its own. No answer is a 5xx,
-every answer is as described, and whatever is refused has changed nothing. The questions are the same each time; a
+It lives in an environment of its own (`make fuzz-env`), and drives a server in a process of its own. No answer is a
+5xx, every answer is as described, and whatever is refused has changed nothing. The questions are the same each time; a
 failure tells the one that shows it.
 """
 
@@ -84,11 +84,11 @@ def asked(told: dict[str, Any], who: str, questions: list[str], tmp_path: Path) 
     shown = [f"--header=Authorization: Bearer {told['tokens'][who]}"] if told["tokens"][who] else []
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     known = {"TASKYARD_KNOWN": json.dumps(told["names"]), "TASKYARD_LOOKS": str(tmp_path / "looks")}
+    hooks = {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.hardening.odd_questions"}
     return subprocess.run(
         [
             str(SCHEMATHESIS), "run", f"{told['url']}/api/v1/openapi.json", f"--checks={','.join(CHECKS)}", *questions,
             *shown, "--generation-deterministic", "--no-color", "--warnings=off", "--request-timeout=30",
         ],
-        cwd=tmp_path, env={**kept, **known, "PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.hardening.odd_questions"},
-        capture_output=True, text=True, check=False, timeout=RUN_MAX_S,
+        cwd=tmp_path, env=kept | known | hooks, capture_output=True, text=True, check=False, timeout=RUN_MAX_S,
     )  # fmt: skip
