@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.hardening.wire import connected, head, said_on, status
 from tests.server.yard import SOON_S, Answer, Yard, graph, task, wide
 
 FLOOD, LINES = 400, 32
+NO_BOT = "ty_bot_" + "a" * 22 + "_" + "b" * 43
 BOT = {"bot": "b1", "session": "s1"}
 
 
@@ -109,12 +110,39 @@ def test_when_much_waits_for_the_writer_wishes_are_put_off_and_looks_and_bots_ar
 
 
 def until_waiting(yard: Yard, wanted: int) -> None:
-    """Wait until so many commands wait for the writer; each look is a request, which lets the server go on."""
+    """Wait until so much waits for the writer; what the server does by itself counts, too."""
+    until(yard, lambda: yard.engine.loop.waiting >= wanted)
+
+
+def until_inside(yard: Yard, wanted: int) -> None:
+    """Wait until so many requests of people are under way."""
+    doors: Any = yard.server.app._people
+    until(yard, lambda: doors._app._inside >= wanted)
+
+
+def until(yard: Yard, holds: Callable[[], bool]) -> None:
+    """Wait until something holds; each look is a request, which lets the server go on."""
     for _ in range(10_000):
-        if yard.engine.loop.waiting >= wanted:
+        if holds():
             return
         yard.ask("GET", "/healthz")
-    raise AssertionError(f"{yard.engine.loop.waiting} commands wait, not {wanted}")
+    raise AssertionError("it never came to that")
+
+
+def test_a_bot_that_is_not_known_yet_comes_in_while_every_thread_of_people_waits(
+    sqlite_template: Path, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{copy(sqlite_template, tmp_path / 'taskyard.db')}"
+    with Yard(url, Settings(threads_max=2)) as yard, ThreadPoolExecutor(8) as crowd:
+        bot = yard.token(kind="bot", pool="default")
+        yard.hello()
+        with writer_held(yard):
+            asked = [crowd.submit(yard.ask, "POST", "/api/v1/graphs", wide(1)) for _ in range(2)]
+            until_inside(yard, 2)
+            asked.append(crowd.submit(yard.ask, "POST", "/api/v1/bot/poll", BOT, token=bot))
+            # Its token has to be looked up, too; and this answer needs no writer.
+            assert yard.ask("POST", "/api/v1/bot/poll", BOT, token=NO_BOT).status == 401
+        assert [one.result(SOON_S).status for one in asked] == [201, 201, 200]
 
 
 def test_one_caller_cannot_take_the_room_of_all_others(narrow: Yard) -> None:
@@ -122,10 +150,10 @@ def test_one_caller_cannot_take_the_room_of_all_others(narrow: Yard) -> None:
     with ThreadPoolExecutor(4) as crowd:
         with writer_held(narrow):
             inside = [crowd.submit(narrow.ask, "POST", "/api/v1/graphs", wide(1), token=greedy) for _ in range(2)]
-            until_waiting(narrow, 2)
+            until_inside(narrow, 2)
             assert is_put_off(narrow.ask("GET", "/api/v1/graphs", token=greedy))
             inside.append(crowd.submit(narrow.ask, "POST", "/api/v1/graphs", wide(1), token=modest))
-            until_waiting(narrow, 3)
+            until_inside(narrow, 3)
         assert [one.result(SOON_S).status for one in inside] == [201] * 3
 
 
@@ -157,7 +185,7 @@ def test_clients_come_again_when_they_are_asked_to_and_all_of_them_are_served(na
     with ThreadPoolExecutor(4) as crowd:
         with writer_held(narrow):
             asked = [crowd.submit(submit, number) for number in range(4)]
-            until_waiting(narrow, 2)
+            until_inside(narrow, 2)
         ids = {one.result(SOON_S) for one in asked}
     assert len(ids) == 4
     assert stored(narrow) == ids
