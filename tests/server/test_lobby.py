@@ -76,3 +76,10 @@ def test_requests_of_bots_are_counted_and_a_full_server_takes_them(yard: Yard, b
     assert 'taskyard_requests_total{method="POST",route="/api/v1/bot/poll",status="200"} 1.0' in text
     assert yard.ask("POST", "/api/v1/bot/nope", {}).status == 404
     assert yard.ask("GET", "/api/v1/bot/poll").status == 405
+
+
+def test_a_bug_is_told_to_a_bot_as_a_problem(yard: Yard, bot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yard.engine, "ask", None)
+    answer = yard.ask("POST", "/api/v1/bot/poll", {"bot": "b1", "session": "s1"}, token=bot)
+    assert (answer.status, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert (answer.json["code"], b"NoneType" in answer.body) == ("failed", False)
