@@ -1,6 +1,7 @@
 """The lobby of bots: their routes, who of them comes in, and how those that wait are answered when the server stops."""
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,7 +13,6 @@ from taskyard.engine.troubles import outages
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
 from taskyard.server.desk import Desk, bearer
-from taskyard.server.logs import log
 from taskyard.server.problems import MEDIA_TYPE, refused
 from taskyard.views import bots as views
 from taskyard.wire import bots as wire
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-_LOG = log("taskyard.server")
+_LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 #: How many threads look up tokens of bots; each look takes well below a millisecond, and holds for some seconds.
 THREADS_MAX: Final = 2
@@ -68,7 +68,7 @@ class Lobby(BotRoutes):
         try:
             reply = await super()._reply(scope, receive)
         except Exception:  # noqa: BLE001 - a bug, of which a bot hears as of any other problem
-            _LOG.exception("a bug", route=scope["path"])
+            _LOG.exception("a bug on %s", scope["path"])
             bug = refused(500, "failed", "this is a bug of the server").problem
             reply = Reply(500, msgspec.json.encode(bug), MEDIA_TYPE.encode())
         self._desk.meters.count_bot(scope["path"], reply.status)
