@@ -24,9 +24,10 @@ from taskyard.server import bots as bot_routes
 from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
 from taskyard.views import attempts as attempt_views
+from taskyard.views import bot_events, durations, story
 from taskyard.views import bots as bot_views
+from taskyard.views import critical_path as path_views
 from taskyard.views import graphs as graph_views
-from taskyard.views import story
 from taskyard.views import tasks as task_views
 from taskyard.wire import api as wire_api
 from taskyard.wire import bots as wire_bots
@@ -111,7 +112,17 @@ def limits() -> str:
 LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
     "Documents": (scalars, reading, yaml_text, wire_faults, graph_limits),
     "Requests of people": (settings, serving, connections, bodies, replies, cursors, problems, output, health),
-    "What people are shown": (wire_api, graph_views, task_views, attempt_views, bot_views, story),
+    "What people are shown": (
+        wire_api,
+        graph_views,
+        task_views,
+        attempt_views,
+        bot_views,
+        bot_events,
+        path_views,
+        durations,
+        story,
+    ),
     "Tokens and denials": (auth, access, denials),
     "Bots": (bot_routes, lobby, wire_bots, bounds, fleet),
     "The engine": (loop,),

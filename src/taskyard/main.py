@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from taskyard.engine.engine import Engine
     from taskyard.wire.checkup import Checkup
     from taskyard.wire.faults import Fault
-    from taskyard.wire.progress import Outcome, Progress
+    from taskyard.wire.progress import Outcome, Progress, Question
 
 
 def main() -> None:
@@ -86,12 +86,13 @@ class Embedded:
         return visit.mend(database) if repair else visit.look(database)
 
     def serve(self, wish: "Serving", ready: "Callable[[str, str | None], None]") -> None:
+        from taskyard.core.fleet import LEASE_MS  # noqa: PLC0415
         from taskyard.engine.engine import Engine  # noqa: PLC0415
         from taskyard.server import bootstrap, serving, settings  # noqa: PLC0415
 
         with _told():
             settings.check_binding(wish.host, wish.authentication)
-            with Engine.open(wish.database) as engine:
+            with Engine.open(wish.database, lease_ms=wish.lease_ms or LEASE_MS) as engine:
                 first = bootstrap.prepare(engine)
                 if wish.admin_token is not None:
                     _keep_admin_token(engine, wish.admin_token, first)
@@ -128,12 +129,24 @@ class EmbeddedPlan:
     labels: tuple[str, ...]
     name: str
 
-    def run(self, jobs: int, watch: "Callable[[Progress], None]", logs: "Path | None") -> "Outcome":
+    @property
+    def asks(self) -> tuple[str, ...]:
+        from taskyard.embedded.questions import unlimited  # noqa: PLC0415
+
+        return tuple(unlimited(self.document))
+
+    def run(
+        self,
+        jobs: int,
+        watch: "Callable[[Progress], None]",
+        decide: "Callable[[Question], bool | None]",
+        logs: "Path | None",
+    ) -> "Outcome":
         from taskyard.embedded.opening import Wish, run_graph  # noqa: PLC0415
 
         with _told():
             wish = Wish(self.document, self.limits, self.labels, jobs, logs)
-            return replace(run_graph(wish, watch), name=self.name)
+            return replace(run_graph(wish, watch, decide), name=self.name)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":

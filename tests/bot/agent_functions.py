@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,8 @@ def hang(file: str) -> None:
     """Say who hangs, and do not come back."""
     Path(file).write_text(f"{os.getpid()}\n")
     signal.pause()
+
+
+def shout(size: int) -> None:
+    """Print so many characters."""
+    sys.stdout.write(("1234567\n" * (size // 8 + 1))[:size])

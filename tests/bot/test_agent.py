@@ -1,12 +1,17 @@
 """An agent takes work from a server, has it run, and tells all of it: with real processes, over real HTTP."""
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.bot.yard import TOKEN, Yard, bot, served
+from taskyard.bot.prefetch import IN_HAND_MAX
+from taskyard.wire.bots import Poll
+from tests.bot.yard import DEADLINE_SECONDS, TOKEN, Answer, Yard, bot, served
 
 
 @pytest.fixture
@@ -33,6 +38,20 @@ def test_a_command_runs_and_is_reported_with_its_output(yard: Yard, tmp_path: Pa
     assert not list((tmp_path / "state").glob("work/*")), "nothing is left of it"
 
 
+@pytest.mark.parametrize("size", [1_000, 1_001, 3_000_000])
+@pytest.mark.parametrize("kind", ["script", "call"])
+def test_what_is_printed_beyond_the_limit_is_cut_and_said_and_the_task_ends_as_it_would(
+    yard: Yard, tmp_path: Path, kind: str, size: int
+) -> None:
+    script = {"script": f"yes 1234567 | head -c {size}"}
+    call = {"python": "tests.bot.agent_functions:shout", "args": [size]}
+    task = yard.add(script if kind == "script" else call)
+    with bot(yard, tmp_path / "state", output_max=1_000):
+        report = yard.report(task)
+    assert (report.signal, report.exit_code, report.truncated) == ("succeed", 0, size > 1_000)
+    assert yard.printed[task] == b"1234567\n" * 125, "its beginning is kept"
+
+
 def test_what_has_ended_and_the_next_wish_are_one_request(yard: Yard, tmp_path: Path) -> None:
     tasks = [yard.add({"command": ["true"]}) for _ in range(4)]
     with bot(yard, tmp_path, slots=1):
@@ -41,6 +60,47 @@ def test_what_has_ended_and_the_next_wish_are_one_request(yard: Yard, tmp_path: 
     telling = [poll for poll in yard.polls if poll.reports]
     assert all(poll.want > 0 and poll.wait_ms == 0 for poll in telling), "who tells something asks as well, and at once"
     assert len({poll.poll for poll in yard.polls}) == len(yard.polls), "every wish has a name of its own"
+
+
+@dataclass
+class Sluggish(Yard):
+    """A server that answers a bot with its hands full only when another request of it is here, or all is told."""
+
+    tasks: int = 0
+    telling: int = 0  # requests of such a bot under way
+    together: int = 0  # the most of them at once
+    in_hand: int = 0  # the most that a bot ever had
+
+    async def _poll(self, poll: Poll) -> Answer:
+        full = self._in_hand() > IN_HAND_MAX * 0.9
+        self.telling += full
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while full and self.together < 2 and self._told_so_far(poll) < self.tasks and time.monotonic() < deadline:
+            self.together = max(self.together, self.telling)
+            await asyncio.sleep(0.001)
+        answer = await super()._poll(poll)
+        self.telling -= full
+        self.in_hand = max(self.in_hand, self._in_hand())
+        return answer
+
+    def _in_hand(self) -> int:
+        return sum(map(len, self.given.values())) - len(self.reports)
+
+    def _told_so_far(self, poll: Poll) -> int:
+        return len(self.reports) + len(poll.reports)
+
+
+def test_while_short_calls_end_faster_than_answers_come_two_requests_are_under_way(tmp_path: Path) -> None:
+    with served(Sluggish()) as yard:
+        assert isinstance(yard, Sluggish)
+        tasks = [yard.add({"python": "gc:enable"}) for _ in range(1_500)]
+        yard.tasks = len(tasks)
+        with bot(yard, tmp_path):
+            yard.until(lambda: len(yard.reports) == len(tasks), "all reports")
+    assert sum(len(poll.reports) for poll in yard.polls) == len(tasks), "each end is told once"
+    assert {report.signal for report in yard.reports.values()} == {"succeed"}
+    assert yard.together == 2
+    assert 100 < yard.in_hand <= IN_HAND_MAX, "many are in hand, and no more than the bound"
 
 
 def test_a_result_goes_out_while_a_wish_is_parked(yard: Yard, tmp_path: Path) -> None:

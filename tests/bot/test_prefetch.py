@@ -20,7 +20,7 @@ def test_what_is_not_known_is_taken_one_a_slot() -> None:
 
 def test_short_calls_are_taken_many_at_a_time_and_never_more_than_the_bound() -> None:
     appetite = fed()
-    assert (appetite.in_hand, appetite.low, appetite.handful) == (64, 16, 64)
+    assert (appetite.in_hand, appetite.low, appetite.handful) == (192, 96, 66)
 
 
 def test_long_calls_are_taken_one_a_slot() -> None:
@@ -51,7 +51,7 @@ def test_a_new_function_and_an_empty_line_end_it_as_well() -> None:
 def test_short_processes_are_taken_some_at_a_time_and_long_ones_one_a_slot() -> None:
     appetite = Appetite(2)
     appetite.program_took(0.001)
-    assert (appetite.in_hand, appetite.low) == (16, 4)
+    assert (appetite.in_hand, appetite.low) == (20, 10)
     appetite.program_took(1.0)
     assert (appetite.in_hand, appetite.low) == (2, 1)
 
@@ -61,7 +61,7 @@ def test_a_program_that_was_not_met_before_ends_the_hoarding_of_short_ones() -> 
     appetite.meet("/bin/true")
     appetite.program_took(0.001)
     appetite.meet("/bin/true")
-    assert appetite.in_hand == 16
+    assert appetite.in_hand == 20
     appetite.meet("/bin/other")
     assert appetite.in_hand == 2
 

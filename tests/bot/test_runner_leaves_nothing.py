@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ import pytest
 
 from taskyard.bot import remains
 from taskyard.bot.frames import Stop
+from taskyard.bot.keeper import NAME
 from tests.bot.running import DAEMON, DEADLINE_S, FAR, TestedRunner, lives, python, wait_for_end
 
 #: An agent that starts a run with a daemon, one that goes on and a worker, names all processes, and is killed then.
@@ -35,6 +37,17 @@ threading.Event().wait()
 def runner() -> Iterator[TestedRunner]:
     with TestedRunner() as made:
         yield made
+
+
+def keepers(marker: str) -> list[int]:
+    """Name the keepers of a runner."""
+    mark = f"TASKYARD_BOT={marker}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                found += [int(entry.name)] if (entry / "comm").read_text() == f"{NAME}\n" else []
+    return found
 
 
 def outcome(runner: TestedRunner, run: int) -> tuple[int | None, str | None]:
@@ -123,12 +136,32 @@ def test_an_agent_that_is_killed_takes_everything_with_it() -> None:
         wait_for_end(pid)
 
 
-def test_what_a_killed_runner_left_can_be_cleared(runner: TestedRunner) -> None:
+def test_what_a_killed_runner_left_is_cleared_by_its_keeper(runner: TestedRunner) -> None:
     runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
     daemon, pid = int(runner.hear_print(1, b"on").split()[0]), runner.started(1)
+    (keeper,) = keepers(runner.marker)
+    runner.process.kill()
+    for one in (daemon, pid, keeper):
+        wait_for_end(one)
+
+
+def test_a_runner_that_ends_takes_its_keeper_with_it(runner: TestedRunner) -> None:
+    runner.start(1, *python("print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
+    runner.hear_print(1, b"on")
+    (keeper,) = keepers(runner.marker)
+    runner.end.close()
+    assert runner.process.wait(DEADLINE_S) == 0
+    wait_for_end(keeper)
+
+
+def test_what_a_killed_runner_left_can_be_cleared_and_its_keeper_with_it(runner: TestedRunner) -> None:
+    runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
+    daemon, pid = int(runner.hear_print(1, b"on").split()[0]), runner.started(1)
+    (keeper,) = keepers(runner.marker)
+    os.kill(keeper, signal.SIGSTOP)
     runner.process.kill()
     runner.process.wait(DEADLINE_S)
-    assert sorted(remains.clear(runner.marker)) == sorted([daemon, pid])
+    assert sorted(remains.clear(runner.marker)) == sorted([keeper, daemon, pid])
     assert not lives(daemon)
     assert not lives(pid)
     assert remains.clear(runner.marker) == []

@@ -82,15 +82,15 @@ def test_what_nobody_does_yet_is_refused_before_anything_starts(tmp_path: Path) 
     payload = {"script": f"touch {tmp_path}/started"}
     tasks: dict[str, object] = {
         "start": {"task": {"payload": payload}},
-        "person": {"task": {"payload": {"approval": "Go?"}}},
-        "inner": {"task": {"payload": {"graph": {"tasks": {"a": {"task": {"payload": {"noop": True}}}}}}}},
+        "play": {"task": {"payload": {"ansible": "site.yml"}}},
+        "inner": {"task": {"payload": {"graph": {"tasks": {"a": {"task": {"payload": {"ansible": "site.yml"}}}}}}}},
         "much": {"task": {"payload": payload | {"secrets": {"TOKEN": "t"}, "outputs": ["dist"]}}},
     }
     answer = run(tasks, "-o", "json")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert [line.split(": ")[1] for line in answer.stderr.splitlines() if "not supported yet" in line] == [
-        "tasks.person.task.payload.approval",
-        "tasks.inner.task.payload.graph",
+        "tasks.play.task.payload.ansible",
+        "tasks.inner.task.payload.graph.tasks.a.task.payload.ansible",
         "tasks.much.task.payload.outputs",
         "tasks.much.task.payload.secrets",
     ]

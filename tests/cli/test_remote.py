@@ -104,6 +104,33 @@ def test_a_graph_grows_and_is_canceled(place: Yard) -> None:
     assert "nothing left to do" in place.run("cancel", id).stderr
 
 
+def test_part_of_a_graph_is_canceled_by_label_and_what_failed_is_run_again(place: Yard) -> None:
+    id = submitted(place, "part", a=WORK, b={**WORK, "requires": ["a"]}, c={**WORK, "requires": ["b"]})
+    done = place.run("cancel", "--from", "b", id)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, id, "2 tasks canceled\n")
+    done = place.run("rerun", "--failed", id)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, id, "2 tasks to run again\n")
+    assert json.loads(place.told("show", id, "-o", "json"))["counts"] == {"unscheduled": 2, "waiting": 1}
+    place.told("cancel", id)
+
+
+def test_a_graph_is_run_again_from_a_label_on(place: Yard) -> None:
+    id = place.told("submit", "--wait", "-", document=graph("again", a=NOOP, b={**NOOP, "requires": ["a"]}, c=NOOP))
+    done = place.run("rerun", "--from", "b", "--from", "c", "--key", "k-2", id)
+    assert done.stderr == f"stored: 2 tasks to run again, 1 taken over from graph {id}\n"
+    new = done.stdout.strip()
+    assert place.told("rerun", "--from", "b", "--from", "c", "--key", "k-2", id) == new
+    shown = json.loads(place.told("show", new, "-o", "json"))
+    assert (shown["rerun_of"], shown["rerun_from"], shown["reused"]) == (id, ["b", "c"], 1)
+    assert f"again    {id} from b, c; 1 task taken over" in place.told("show", new)
+    taken = place.told("tasks", new, "--label", "a", "-o", "name")
+    assert "taken over from task" in place.told("story", taken)
+    assert "taken over" in place.told("show", taken)
+    wrong = place.run("rerun", "--from", "d", id)
+    assert (wrong.returncode, "unknown label" in wrong.stderr) == (2, True)
+    assert place.run("rerun", "--failed", "--from", "b", id).returncode == 2
+
+
 def test_a_task_is_canceled_with_all_behind_it_and_run_again(place: Yard) -> None:
     id = submitted(place, "subtree", a=WORK, b={**WORK, "requires": ["a"]}, c=WORK)
     a = place.told("tasks", id, "--label", "a", "-o", "name")
@@ -165,6 +192,7 @@ def test_what_is_not_there_is_told_with_5(arguments: list[str], place: Yard) -> 
         (["token", "create"], "--name"),
         (["bot", "--dimension", "gpu"], "no dimension"),
         (["serve", "--port", "70000"], "65535"),
+        (["serve", "--lease", "1s"], "from 2 seconds to an hour"),
         (["graphs", "-o", "xml"], "-o"),
     ],
 )

@@ -606,6 +606,17 @@ def test_after_an_outage_every_lease_gets_one_full_lease_of_grace(
     assert budget.with_grace(at(until_ms), NOW, deadline_ms=deadline) == at(graced_ms)
 
 
+@pytest.mark.parametrize(
+    ("timeout_ms", "deadline_ms", "ends_ms"),
+    [(None, None, None), (9_000, None, 9_000), (None, 7_000, 7_000), (9_000, 7_000, 7_000), (1_000, 7_000, 1_000)],
+)
+def test_what_the_server_runs_itself_ends_just_when_its_time_is_over(
+    timeout_ms: int | None, deadline_ms: int | None, ends_ms: int | None
+) -> None:
+    lease = budget.own_lease(NOW, timeout_ms, None if deadline_ms is None else at(deadline_ms))
+    assert (None if lease is None else budget.given_again_at(lease)) == (None if ends_ms is None else at(ends_ms))
+
+
 def test_grace_is_as_long_as_the_tasks_own_lease() -> None:
     assert budget.with_grace(NOW, NOW, lease_ms=7_000) == at(7_000)
 

@@ -26,6 +26,8 @@ ENDS = {
     "6000000000000088": "canceled",
     "6000000000000098": "finished",
     "last": "finished",
+    "night": "finished",
+    "stopped": "canceled",
 }
 #: More than any of it.
 ALL = 1_000_000
@@ -51,7 +53,9 @@ def check(engine: Engine, lines: list[Line]) -> Ledger:
     assert [*made_up(found, lines, labels)] == []
     assert [*unasked(found, lines)] == []
     # What somebody died at is dropped as often as somebody did.
-    assert Counter({row: count for row, count in audits.items() if row[0] != DROP}) == Counter(asked(lines))
+    assert Counter({row: count for row, count in audits.items() if row[0] != DROP}) == Counter(
+        [*asked(lines), *asked_inside(found)]
+    )
     return found
 
 
@@ -93,9 +97,20 @@ def made_up(found: Ledger, lines: list[Line], labels: dict[int, str]) -> Iterato
     for line in lines:
         if line.call in {"submit", "extend"}:
             wanted.update((line.answer.graph, label) for label in line.said["document"]["tasks"])
+    wanted.update(born(found, lines, labels))
     there = Counter((row["graph_id"], labels[task]) for task, row in found.tasks.items())
     if there != wanted:
         yield f"there is {there - wanted} too much and {wanted - there} too little"
+
+
+def born(found: Ledger, lines: list[Line], labels: dict[int, str]) -> Iterator[tuple[int, str]]:
+    """Name the tasks of graphs inside tasks, by graph: each attempt of such a task has made one."""
+    documents = {line.answer.graph: line.said["document"] for line in lines if line.call == "submit"}
+    inner = {id: graph["parent_id"] for id, graph in found.graphs.items() if graph["parent_id"] is not None}
+    for id, task in sorted(inner.items(), key=lambda one: -one[0]):  # what is inside is younger, and so its key less
+        around = documents[found.tasks[task]["graph_id"]]
+        documents[id] = around["tasks"][labels[task]]["task"]["payload"]["graph"]
+        yield from ((id, label) for label in documents[id]["tasks"])
 
 
 def unasked(found: Ledger, lines: list[Line]) -> Iterator[str]:
@@ -114,11 +129,22 @@ def asked(lines: Iterable[Line]) -> Iterator[tuple[str, int]]:
             yield line.call, line.answer.graph
         if line.call in {"Cancel", "Rerun"}:
             yield line.call.lower(), line.said["command"]["graph"]
+        if line.call == "Approve":
+            command = line.said["command"]
+            yield "approve" if command["approved"] else "deny", command["task"]
         if line.call == "set_pool":
             yield line.call, NO_SUBJECT
         if line.call == "spoil":  # every number of it was mended once
             bot, service = NO_SUBJECT, NO_SUBJECT
             yield from (("repair", one) for one in (line.said["graph"], *line.said["tasks"], bot, service))
+
+
+def asked_inside(found: Ledger) -> Iterator[tuple[str, int]]:
+    """Name what was asked for in the place of people: the graphs inside tasks, and that they end."""
+    for id, graph in found.graphs.items():
+        if graph["parent_id"] is not None:
+            yield "submit", id
+            yield from [("cancel", id)] if graph["canceled_ms"] is not None else []
 
 
 def polls(lines: Iterable[Line]) -> Iterator[Line]:

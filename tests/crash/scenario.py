@@ -16,8 +16,8 @@ from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
 from taskyard.engine.pages import LOAD_MAX_MS
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Renewal, Report, Rerun
-from taskyard.lifecycle.outcomes import Code, Lease, Refusal
+from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Renewal, Report, Rerun
+from taskyard.lifecycle.outcomes import Code, Done, Lease, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.txn import Txn
@@ -102,6 +102,13 @@ class Player:
         act = self.engine.cancel if isinstance(command, Cancel) else self.engine.rerun
         answer = self.ask(type(command).__name__, lambda: act(command), command=command)  # type: ignore[arg-type]
         assert not isinstance(answer, Refusal), answer
+
+    def approve(self, graph_id: str, label: str, approved: bool) -> None:
+        with self.engine.store.read() as txn:
+            id = txn.tasks.with_labels(int(graph_id, 16), [label])[label]
+        command = Approve(id, approved, "so be it", "ann", f"{label} of {graph_id}")
+        answer = self.ask("Approve", lambda: self.engine.approve(command), command=command)
+        assert isinstance(answer, Done), answer
 
     def limit(self, pool: str, capacity: int | None) -> None:
         answer = self.ask("set_pool", lambda: self.engine.set_pool(pool, capacity, actor="ann"), pool=pool)
@@ -240,6 +247,7 @@ def play(player: Player) -> None:
     noon(player, one, two)
     afternoon(player, one, two)
     evening(player, one, two)
+    night(player)
 
 
 def morning(player: Player, one: Bot, two: Bot) -> None:
@@ -303,6 +311,33 @@ def evening(player: Player, one: Bot, two: Bot) -> None:
     work(player, one, two)
     two.goodbye()
     player.settle()
+
+
+def night(player: Player) -> None:
+    """People are asked, and graphs run inside tasks: one ends by itself, one with the graph around it."""
+    inner = graph(a=noop(), b=inside(graph(c=noop()), "a"))
+    first = player.submit(
+        graph(ask=asking(), roll=inside(inner, "ask"), last=asking("roll", timeout="5s")), key="night"
+    )
+    player.settle()
+    player.approve(first, "ask", approved=True)
+    player.settle()
+    player.wait(STEP_MS)
+    second = player.submit(graph(no=asking(), wait=inside(graph(ask=asking()))), key="stopped")
+    player.settle()
+    player.approve(second, "no", approved=False)
+    player.wish(Cancel(graph=int(second, 16), actor="ann", key="cancel-night"))
+    player.settle()
+
+
+def asking(*requires: str, **said: object) -> dict[str, object]:
+    """A task that asks a person, for whom silence would be a yes."""
+    return task(*requires, payload={"approval": {"message": "Go?", "on_timeout": "approve"}} | said)
+
+
+def inside(document: dict[str, object], *requires: str) -> dict[str, object]:
+    """A task with a graph inside."""
+    return task(*requires, payload={"graph": document})
 
 
 def large(**fields: object) -> dict[str, object]:

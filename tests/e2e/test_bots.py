@@ -1,9 +1,11 @@
 """Bots come, change and go: what they run is theirs alone, and nothing of it is left behind."""
 
+import os
 import signal
 import time
 from pathlib import Path
 
+from taskyard.core.fleet import LEASE_MS
 from tests.cli.waiting import until
 from tests.e2e.documents import call, gated, node, only, script
 from tests.e2e.yard import ROOT, Yard, seen
@@ -42,6 +44,58 @@ def test_nothing_survives_a_bot_that_is_killed_and_its_next_life_goes_on_at_once
     graph.until("script", "successful")
     assert [(one.bot, one.signal) for one in graph.attempts("script")] == [("mortal", "lose"), ("mortal", "succeed")]
     assert [one.signal for one in graph.attempts("call")] == ["lose", None]
+
+
+def test_nothing_survives_an_agent_and_a_runner_that_are_killed_at_once(shared: Yard, tmp_path: Path) -> None:
+    bot = shared.bot("doomed")
+    hang = (
+        f'[ "$TASKYARD_ATTEMPT" = 2 ] || {{ setsid sh -c "sleep 600 & sleep 600" & echo $$ > {tmp_path}/pid; wait; }}'
+    )
+    graph = shared.submit({"work": script(hang, task=only("doomed"))})
+    until(lambda: (tmp_path / "pid").exists() and len(bot.marked()) >= 5, "runner, keeper, shell and what it left")
+    bot.kill(also_runner=True)
+    until(lambda: bot.marked() == {}, "the keeper ends everything, and itself")
+    shared.bot("doomed")
+    graph.finished()
+
+
+def test_a_twin_gets_what_the_first_has_given_back_long_before_its_lease_is_over(shared: Yard, tmp_path: Path) -> None:
+    first = shared.bot("twofold", state="twofold-1")
+    hang = f'[ "$TASKYARD_ATTEMPT" = 2 ] || {{ echo $$ > {tmp_path}/pid; sleep 600; }}'
+    graph = shared.submit({"work": script(hang, task=only("twofold"))})
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "it runs")
+    shared.bot("twofold", state="twofold-2")
+    graph.finished()
+    assert first.ended() == 1
+    one, two = graph.attempts("work")
+    assert (one.signal, two.signal) == ("lose", "succeed")
+    connected = next(event for event in shared.client.bot_events("twofold") if event.kind == "connected")
+    assert one.ended_ms is not None
+    assert connected.at_ms <= one.ended_ms < one.claimed_ms + LEASE_MS, "by its goodbye, not by the clock"
+    assert connected.note.startswith("in another folder or on another machine")
+
+
+def test_what_went_wrong_with_a_bot_is_told_between_what_it_ran(shared: Yard, tmp_path: Path) -> None:
+    runner = shared.bot("ailing", slots=1).runner
+    shared.submit({"none": node({"command": ["no-such-program"]}, task=only("ailing"))}).settled()
+    shared.submit({"gone": node({"python": "os:_exit", "args": [3]}, task=only("ailing"))}).settled()
+    graph = shared.submit({"work": gated(tmp_path / "gate", task=only("ailing"))})
+    graph.until("work", "running")
+    os.kill(runner, signal.SIGKILL)
+    (tmp_path / "gate").touch()
+    graph.finished()
+    errors = {
+        "cannot start 'no-such-program': there is no such program": True,
+        "a warm worker has ended in the middle of a call: with exit code 3": True,
+        "the runner has died; what it ran is lost": False,
+    }
+
+    def told() -> dict[str, bool]:
+        return {one.note: one.task is not None for one in shared.client.bot_events("ailing") if one.kind == "error"}
+
+    seen(told, lambda found: found == errors, "all three are told")
+    notes = [one.note for one in shared.client.bot_events("ailing") if one.kind == "task_ended"]
+    assert notes == ["succeed: done", "lose: bot_lost", "fail: exit_code", "fail: exit_code"]
 
 
 def test_a_bot_that_is_told_to_end_finishes_what_runs_and_takes_nothing_more(shared: Yard, tmp_path: Path) -> None:

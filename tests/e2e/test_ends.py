@@ -45,7 +45,9 @@ def test_what_an_attempt_took_is_kept(shared: Yard) -> None:
     (attempt,) = graph.attempts("busy")
     assert attempt.stats is not None
     stats = attempt.stats
-    assert None not in (stats.prepared_ms, stats.ran_ms, stats.cpu_s, stats.memory_bytes)
+    phases = (stats.queued_ms, stats.prepared_ms, stats.ran_ms, stats.uploaded_ms)
+    assert None not in (*phases, stats.cpu_s, stats.memory_bytes)
+    assert sum(one or 0 for one in phases) <= (attempt.ended_ms or 0) - graph.task("busy").created_ms + len(phases)
     assert (attempt.output_bytes, attempt.truncated, attempt.bot) == (6, False, "main")
     assert (stats.cpu_s or 0) > 0
 

@@ -1,9 +1,12 @@
 """Leases that are not renewed and wishes that come with renewals, at a server that waits for seconds only."""
 
+import shutil
+import signal
 from pathlib import Path
 
 from tests.cli.waiting import is_gone, until
 from tests.e2e.documents import call, gated, node, only, script
+from tests.e2e.proxy import proxy
 from tests.e2e.witness import lines, lives
 from tests.e2e.yard import Yard, seen
 
@@ -25,8 +28,12 @@ def test_the_work_of_a_machine_that_goes_dark_is_done_by_another(hasty: Yard, tm
         ("other", "succeed", "done"),
     ]
     assert lives(file) == {"work": [(1, "start"), (2, "start"), (2, "end")]}
-    told = seen(lambda: list(hasty.client.bot_events("dark")), lambda events: len(events) > 1, "it is missed")
-    assert [one.kind for one in told] == ["missing", "connected"]
+    told = seen(
+        lambda: list(hasty.client.bot_events("dark")),
+        lambda events: "missing" in {one.kind for one in events},
+        "it is missed",
+    )
+    assert [one.kind for one in told if one.task is None] == ["missing", "connected"]
     assert other.program.poll() is None
 
 
@@ -43,6 +50,29 @@ def test_of_two_bots_with_one_name_the_first_is_told_and_ends(hasty: Yard, tmp_p
     graph.finished()
     assert [one.signal for one in graph.attempts("work")] == ["lose", "succeed"]
     assert second.program.poll() is None
+
+
+def test_a_twin_does_other_work_while_the_first_cannot_hear_that_it_is_over(hasty: Yard, tmp_path: Path) -> None:
+    """The first is frozen: only its runner can end what it runs, and does so before the lease is over."""
+    first = hasty.bot("double", state="double-1", slots=1)
+    # Whoever runs has the lock, and so do all its children, until the last of them is gone.
+    alone = f'exec 9>{tmp_path}/lock; flock -n 9 || exit 9; [ "$TASKYARD_ATTEMPT" = 2 ] || {{ echo on; sleep 600; }}'
+    graph = hasty.submit({"work": script(alone, task=only("double"))})
+    until(lambda: graph.output("work") == b"on\n", "it runs")
+    first.program.send_signal(signal.SIGSTOP)
+    # A folder that was copied is another one, and a hello whose answer is lost is said again.
+    shutil.copytree(first.state, hasty.folder / "bots" / "double-2")
+    with proxy(hasty.url) as wire:
+        wire.loses_after = b"/bot/hello"
+        hasty.bot("double", state="double-2", slots=1, url=wire.url)
+        other = hasty.submit({"other": script("true", task=only("double"))})
+        other.finished()
+        assert len(wire.lost) == 1
+        assert [one.signal for one in graph.attempts("work")] == [None]
+        graph.finished()
+    assert [(one.signal, one.exit_code) for one in graph.attempts("work")] == [("lose", None), ("succeed", 0)]
+    first.program.send_signal(signal.SIGCONT)
+    assert first.ended() == 1
 
 
 def test_a_running_task_is_canceled_within_its_grace(hasty: Yard, tmp_path: Path) -> None:

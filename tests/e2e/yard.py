@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 #: How a server is started: the program itself, or one whose leases are short (`hasty.py`).
 USUAL = "taskyard"
 HASTY = "tests.e2e.hasty"
+RUNNER = "taskyard.bot.runner"
 #: States in which nothing of a task runs, and nothing of it will without a person.
 ENDED = {"successful", "failed", "error", "canceled", "skipped", "blocked"}
 
@@ -51,7 +52,17 @@ class Yard:
     def serve(self) -> None:
         """Start the server, where it was before if it was there before; return when it answers."""
         place = ["--port", str(self._port), "--database", self.database]
-        command = [self._program, "serve", *place, "--admin-token", str(self.folder / "admin.token"), "-o", "json"]
+        haste = ["--lease", "3s"] if self._program == HASTY else []
+        command = [
+            self._program,
+            "serve",
+            *place,
+            *haste,
+            "--admin-token",
+            str(self.folder / "admin.token"),
+            "-o",
+            "json",
+        ]
         self._server = started(command, self.folder / "server.log", self.env())
         assert self._server.stdout is not None
         self.url = json.loads(read_until(self._server.stdout.fileno(), "\n", self._server))["url"]
@@ -129,13 +140,13 @@ class Bot:
     @property
     def runner(self) -> int:
         """The number of the process that starts tasks."""
-        (found,) = [pid for pid, command in self.marked().items() if "taskyard.bot.runner" in command]
+        (found,) = [pid for pid, command in self.marked().items() if command.startswith("python") and RUNNER in command]
         return found
 
     def kill(self, also_runner: bool = False) -> None:
         """Pull the plug of the agent; of the runner in the same moment, if that is wanted."""
         if also_runner:
-            # Nobody is left to clear up, as when a machine goes dark.
+            # Nobody is left but the keeper.
             runner = self.runner
             os.kill(runner, signal.SIGSTOP)
             _kill(self.program)
@@ -276,6 +287,8 @@ def _with_mark(marker: str) -> Iterator[tuple[int, str]]:
         # Whoever has just ended, or is another user's, says nothing.
         with suppress(OSError):
             if entry.name.isdecimal() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                # A keeper has the command line of its runner, and a name of its own.
+                command = (entry / "comm").read_text().strip() + " "
+                command += (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if not is_gone(int(entry.name)):
                     yield int(entry.name), command

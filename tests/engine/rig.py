@@ -14,6 +14,7 @@ from typing import Any, Self
 import psycopg
 
 from taskyard.core import ids
+from taskyard.core.fleet import LEASE_MS
 from taskyard.core.matching import canonical
 from taskyard.core.words import Millis, Signal, State
 from taskyard.engine.engine import Engine
@@ -99,10 +100,10 @@ class Troubled:
 class Rig:
     """An engine with people and bots around it."""
 
-    def __init__(self, url: str, events: bool = True, ticks: bool = True) -> None:
+    def __init__(self, url: str, events: bool = True, ticks: bool = True, lease_ms: int = LEASE_MS) -> None:
         self.clock = FakeClock()
         self.store = Troubled(open_store(url))
-        self.engine = Engine(self.store, self.clock, events=events, ticks=ticks)
+        self.engine = Engine(self.store, self.clock, events=events, ticks=ticks, lease_ms=lease_ms)
         self.engine.loop.start()
         self._polls = count(1)
 

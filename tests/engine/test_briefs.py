@@ -3,9 +3,12 @@
 import json
 from typing import Any
 
-from taskyard.core.words import Signal
+import pytest
+
+from taskyard.core.words import Signal, State
+from taskyard.lifecycle import printing
 from taskyard.lifecycle.commands import Output, Poll, Publish, Renewal, Report, Stats
-from taskyard.lifecycle.outcomes import Brief, Code, Kept, Lease, Refusal
+from taskyard.lifecycle.outcomes import Brief, Code, Done, Kept, Lease, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.store.verbs.traces import StatsRow
 from tests.engine.rig import Rig, graph, report, task
@@ -142,3 +145,17 @@ def test_a_running_task_speaks_for_itself_until_it_ends(rig: Rig) -> None:
     late = rig.engine.publish(spoken)
     assert isinstance(late, Refusal)
     assert late.code is Code.LEASE_LOST
+
+
+def test_of_what_an_attempt_prints_the_beginning_is_kept_up_to_the_limit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(printing, "OUTPUT_MAX", 10)
+    rig.hello()
+    rig.submit(graph(a=task()))
+    (lease,) = briefed(rig)
+    kept = said(rig, outputs=(piece(lease, 0, b"123456"), piece(lease, 6, b"789012"), piece(lease, 12, b"34"))).outputs
+    assert kept == (Kept(lease.task, 1, 6), Kept(lease.task, 1, 10), Kept(lease.task, 1, 10))
+    assert printed(rig, lease) == b"1234567890"
+    ended = Report(lease.task, 1, lease.fence, Signal.SUCCEED, exit_code=0, stats=Stats(truncated=True))
+    assert said(rig, reports=(ended,)).reports == (Done(lease.task, State.SUCCESSFUL),)

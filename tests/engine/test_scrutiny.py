@@ -32,7 +32,19 @@ from taskyard.engine.bounds import (
     WHY_MAX,
 )
 from taskyard.engine.face import AsyncEngine
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Output, Poll, Publish, Renewal, Report, Rerun, Stats
+from taskyard.lifecycle.commands import (
+    Approve,
+    Cancel,
+    Goodbye,
+    Hello,
+    Output,
+    Poll,
+    Publish,
+    Renewal,
+    Report,
+    Rerun,
+    Stats,
+)
 from taskyard.lifecycle.outcomes import Asked, Code, Done, Lease, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
@@ -124,6 +136,10 @@ def rerunning(**changed: Any) -> Ask:
     return lambda yard: yard.rig.engine.rerun(Rerun(**{"graph": yard.labels.graph, **changed}))
 
 
+def deciding(**changed: Any) -> Ask:
+    return lambda yard: yard.rig.engine.approve(Approve(**{"task": yard.lease.task, "approved": True, **changed}))
+
+
 def submitting(**changed: Any) -> Ask:
     return lambda yard: yard.rig.engine.submit(graph(z=task()), **changed)
 
@@ -182,6 +198,7 @@ def single_faults() -> Iterator[Case]:
     yield from fields_of(leaving, "", bot)
     yield from fields_of(canceling, "", subject | person | {"subtree": [None, 1, "yes"]})
     yield from fields_of(rerunning, "", subject | person)
+    yield from fields_of(deciding, "", person | {"task": NO_NUMBERS, "approved": [None, 1], "comment": [None, NUL]})
     yield from fields_of(submitting, "", person | {"graph_id": ["", "7", NUL, LONE, 7, "0" * 16, "f" * 16]})
     yield from fields_of(extending, "", {"actor": NO_NAMES, "graph_id": [None, "", "7", NUL, LONE, 7, "0" * 16]})
 
@@ -190,6 +207,7 @@ def odd_shapes() -> Iterator[Case]:
     """What is wrong with more than one field, or with a whole part."""
     many = (Renewal(1, 1, 1),) * (POLL_WORDS_MAX + 1)
     yield "a cancel of nothing", lambda yard: yard.rig.engine.cancel(Cancel()), ("task",)
+    yield "a bot by the server's own name", greeting(bot="server"), ("dimensions.id", "bot")
     yield "a rerun of nothing", lambda yard: yard.rig.engine.rerun(Rerun(key="k")), ("task",)
     yield "reports as a list", polling(reports=[]), ("reports",)
     yield "a renewal that is none", polling(renewals=(None,)), ("renewals[0]",)
@@ -402,6 +420,7 @@ COMMANDS: dict[str, st.SearchStrategy[Any]] = {
     "goodbye": some(st.builds(Goodbye, bot=some(NAMES), session=some(NAMES))),
     "cancel": some(st.builds(Cancel, **SUBJECTS, subtree=some(st.booleans()), **PERSONS)),
     "rerun": some(st.builds(Rerun, **SUBJECTS, **PERSONS)),
+    "approve": some(st.builds(Approve, task=some(NUMBERS), approved=some(st.booleans()), comment=NAMES, **PERSONS)),
 }
 ANSWERS = (Refusal, Polled, Done, Asked, Submitted, Story, type(None))
 

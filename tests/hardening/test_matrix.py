@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.words import Signal
+from tests.engine.rig import soon
 from tests.hardening.fingerprint import Look
 from tests.server.yard import Answer, Yard, graph, task
 
@@ -24,6 +25,8 @@ NAMES = {
     "{token_id}": "{token}",
 }
 NO_ONE = "ty_user_" + "a" * 22 + "_" + "b" * 43
+QUESTION = {"task": {"payload": {"approval": {"message": "go on?"}}, "dimensions": LAB}}
+SCENE = graph(a=task(dimensions=LAB), b=task(dimensions=LAB), q=QUESTION)
 DOCUMENT = graph(a=task(dimensions=LAB))
 BODIES: dict[str, Any] = {
     "POST /api/v1/graphs": DOCUMENT,
@@ -37,6 +40,7 @@ BODIES: dict[str, Any] = {
     "PUT /api/v1/tasks/{task}/checkpoint": b"\x00\xff",
     "POST /api/v1/bot/hello": {"bot": "another", "session": "s"},
     "POST /api/v1/bot/poll": {"bot": "another", "session": "s"},
+    "POST /api/v1/bot/trouble": {"bot": "another", "session": "s", "text": "its disk is full"},
     "POST /api/v1/bot/goodbye": {"bot": "another", "session": "s"},
 }
 
@@ -85,6 +89,7 @@ class Stage:
             "reader": yard.token("pool:lab:read"),
             "submitter": yard.token("pool:lab:submit"),
             "canceler": yard.token("pool:lab:cancel"),
+            "approver": yard.token("pool:lab:approve"),
             "pool-admin": yard.token("pool:lab:admin"),
             "admin": yard.admin,
             "bot": yard.token(kind="bot", pool="lab"),
@@ -93,12 +98,14 @@ class Stage:
 
     def scene(self) -> Scene:
         yard = self.yard
-        made, beside = yard.submit(graph(a=task(dimensions=LAB), b=task(dimensions=LAB))), yard.submit(DOCUMENT)
+        made, beside = yard.submit(SCENE), yard.submit(DOCUMENT)
         leases = {lease.task: lease for lease in yard.claim()}
         own, ended, other = leases[made.key("a")], leases[made.key("b")], leases[beside.key("a")]
         yard.ask("PUT", f"/api/v1/tasks/{made.tasks['a']}/result", {"n": 0}, token=yard.run_token(own))
         yard.end(ended, Signal.FAIL)
+        soon(lambda: yard.get(f"/api/v1/tasks/{made.tasks['q']}")["state"] == "running")  # the server asks by itself
         names = {"graph": made.id, "task": made.tasks["a"], "failed": made.tasks["b"], "bot": "b2", "pool": "lab"}
+        names["question"] = made.tasks["q"]
         names |= {"put": f"{int(made.id, 16) - 16 * 7:016x}", "token": yard.token("pool:lab:read").split("_")[2]}
         running = {"own-run": own, "ended-run": ended, "other-run": other}
 
@@ -190,4 +197,4 @@ def _short(path: str) -> str:
 
 
 def _plain(path: str) -> str:
-    return path.replace("{put}", "{graph}").replace("{failed}", "{task}")
+    return path.replace("{put}", "{graph}").replace("{failed}", "{task}").replace("{question}", "{task}")

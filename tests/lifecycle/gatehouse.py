@@ -95,7 +95,7 @@ class Gatehouse(Yard):
         """Let a bot be silent for too long, and notice it."""
 
         def act(corridor: Corridor) -> None:
-            enlist.lose(corridor, [bot])
+            enlist.lose(corridor, [(bot, "")])
             corridor.txn.bots.miss([bot])
             corridor.stirred.append(None)
 

@@ -81,13 +81,13 @@ class Grounds(Yard):
         self.do(notice_silence)
         return dealt
 
-    def wait(self, ms: int, awake: Iterable[str] = ()) -> None:
+    def wait(self, ms: int, awake: Iterable[str] = (), session: str = "s1") -> None:
         """Let time pass with all its sweeps; the bots named here are heard of meanwhile."""
         until = self.now + ms
         while self.now < until:
             self.later(min(SWEEP_MS, until - self.now))
             for bot in awake:
-                self.poll(bot, 0)
+                self.poll(bot, 0, session)
             self.sweep()
 
     def serve_own(self) -> int:
@@ -115,8 +115,12 @@ class Grounds(Yard):
 
     def bot_events(self, bot: str) -> list[str]:
         """Name what happened to a bot, in order."""
+        return [kind for kind, _ in self.bot_notes(bot)]
+
+    def bot_notes(self, bot: str) -> list[tuple[str, str]]:
+        """Name what happened to a bot, in order, with what was noted of it."""
         with self.store.read() as txn:
-            return [row[3] for row in reversed(txn.bots.events(bot, ALL))]
+            return [(row[3], row[6]) for row in reversed(txn.bots.events(bot, ALL))]
 
     # Looking.
 

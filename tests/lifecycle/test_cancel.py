@@ -10,6 +10,7 @@ from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.resolve import resolve
 from taskyard.store.sessions import Busy
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, star
+from tests.lifecycle.in_short import in_short
 from tests.lifecycle.yard import chain
 
 KEY = 8_693_923_365_000_000_000
@@ -148,7 +149,7 @@ def test_a_subtree_is_canceled_without_starting_a_handler_in_it(yard: Grounds) -
     labels = yard.submit(
         graph(a=node(), b=node("a"), page=node(failure=["b"]), c=node(always=["page"]), other=node(), d=node("other"))
     )
-    assert yard.cancel(labels["b"], subtree=True) == Asked(labels["b"], 3)
+    assert in_short(yard.cancel(labels["b"], subtree=True)) == Asked(labels["b"], 3)
     assert yard.words(labels) == {
         "a": "waiting",
         "b": "canceled",
@@ -165,7 +166,7 @@ def test_what_is_behind_a_task_that_has_ended_can_still_be_canceled(yard: Ground
     labels = yard.submit(chain("a", "b", "c"))
     yard.hello("rack1")
     yard.run("rack1", labels)
-    assert yard.cancel(labels["a"], subtree=True) == Asked(labels["a"], 2)
+    assert in_short(yard.cancel(labels["a"], subtree=True)) == Asked(labels["a"], 2)
     assert yard.words(labels) == {"a": "successful", "b": "canceled", "c": "canceled"}
 
 
@@ -174,7 +175,7 @@ def test_a_large_subtree_is_canceled_from_its_leaves_up(yard: Grounds) -> None:
     document["tasks"]["page"] = node(failure=["hub"])  # type: ignore[index]
     document["tasks"]["end"] = node(always=[f"ray{place}" for place in range(3)], join="any")  # type: ignore[index]
     labels = yard.submit(document)
-    assert yard.cancel(labels["hub"], subtree=True) == Asked(labels["hub"], 0, promised=True)
+    assert in_short(yard.cancel(labels["hub"], subtree=True)) == Asked(labels["hub"], 0, promised=True)
     notes = yard.notes()
     assert len(notes) == 7  # the hub has so much to tell that it goes alone
     assert yard.take_up(notes[-1]) is False  # which holds the hub; the first is taken up in its place

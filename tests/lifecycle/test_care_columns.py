@@ -316,6 +316,8 @@ LEFT: dict[str, list[Spoil]] = {
 EXEMPT: dict[str, str] = {
     "task.id": "A key is what a row is known by: with another one it is another row.",
     "graph.id": "A key is what a row is known by: with another one it is another row.",
+    "graph.parent_id": "It is compared with the attempts that there are, in `tests/engine/test_inner.py`.",
+    "graph.parent_attempt": "It is compared with the attempts that there are, in `tests/engine/test_inner.py`.",
     "queue.id": "Tasks refer to it, and its dimensions are compared with it instead.",
     "task_definition.digest": "It is of what was submitted, which is not kept where something was put in its place.",
     "event.at_ms": "When something happened is the truth that rows follow from.",

@@ -1,14 +1,15 @@
-"""How bots come and go: a new session ends the attempts of the one before."""
+"""How bots come and go: a new session in the same folder ends the attempts of the one before, a twin's does not."""
 
 import pytest
 
-from taskyard.core.fleet import LEASE_MS
+from taskyard.core.fleet import GUARD_MS, LEASE_MS, SWEEP_MS
 from taskyard.core.matching import canonical
 from taskyard.core.words import Reason, State
 from taskyard.lifecycle import enlist
 from taskyard.lifecycle.commands import Hello
 from taskyard.lifecycle.enlist import hello
 from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.polling import Polled
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
 
@@ -90,3 +91,74 @@ def test_a_goodbye_of_an_older_session_means_nothing(yard: Grounds) -> None:
     yard.poll("rack1", session="s2")
     yard.goodbye("rack1", session="s1")
     assert yard.words(labels) == {"a": "running"}
+
+
+def test_a_twin_takes_other_work_and_what_the_first_runs_ends_with_its_lease(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(retries=1), b=node(priority=200)))
+    yard.hello("rack1", session="here/1")
+    yard.wait(2 * LEASE_MS, ["rack1"], session="here/1")  # the service is up for long, so nobody is spared
+    yard.claim("rack1", session="here/1")
+    yard.hello("rack1", session="there/1")
+    (other,) = yard.claim("rack1", 9, session="there/1")
+    assert (other.task, yard.words(labels)) == (labels["b"], {"a": "running", "b": "running"})
+    refused = yard.poll("rack1", session="here/1")
+    assert isinstance(refused, Refusal)
+    yard.wait(LEASE_MS + GUARD_MS - 1, ["rack1"], session="there/1")
+    assert yard.words(labels)["a"] == "running"
+    yard.wait(SWEEP_MS, ["rack1"], session="there/1")
+    assert yard.words(labels)["a"] == "waiting"
+    assert yard.bot_notes("rack1") == [("connected", ""), ("connected", enlist.ELSEWHERE)]
+
+
+def test_a_twin_that_was_replaced_and_has_ended_everything_gives_it_back_by_its_goodbye(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(), b=node()))
+    yard.hello("rack1", session="here/1")
+    yard.claim("rack1", session="here/1")
+    yard.hello("rack1", session="there/12")
+    yard.claim("rack1", session="there/12")
+    yard.goodbye("rack1", session="there/1")
+    assert yard.words(labels) == {"a": "running", "b": "running"}
+    yard.goodbye("rack1", session="here/1")
+    assert yard.words(labels) == {"a": "waiting", "b": "running"}
+    assert yard.bot_events("rack1") == ["connected", "connected"]
+    assert isinstance(yard.poll("rack1", session="there/12"), Polled)
+
+
+def test_each_of_two_twins_that_comes_back_ends_only_what_its_own_folder_ran(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(), b=node()))
+    yard.hello("rack1", session="here/1")
+    yard.claim("rack1", session="here/1")
+    yard.hello("rack1", session="there/1")
+    yard.claim("rack1", session="there/1")
+    yard.hello("rack1", session="here/2")
+    assert yard.words(labels) == {"a": "waiting", "b": "running"}
+    yard.hello("rack1", session="there/2")
+    assert yard.words(labels) == {"a": "waiting", "b": "waiting"}
+
+
+def test_a_twin_that_comes_with_a_word_of_the_first_takes_nothing_away_from_it(yard: Grounds) -> None:
+    labels = yard.submit(chain("a"))
+    yard.hello("rack1", session="here/1")
+    yard.claim("rack1", session="here/1")
+    has = canonical({"id": "rack1", "pool": "default"})
+    yard.do(lambda corridor: hello(corridor, [Hello("rack1", one, has) for one in ("here/1", "there/1")]))
+    assert yard.words(labels) == {"a": "running"}
+    late = yard.poll("rack1", session="here/1")
+    assert isinstance(late, Refusal)
+    assert isinstance(yard.poll("rack1", session="there/1"), Polled)
+
+
+def test_a_twin_of_a_bot_with_too_much_for_one_transaction_lets_go_of_none_of_it(
+    yard: Grounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enlist, "LOST_MAX", 2)
+    labels = yard.submit(graph(**{f"t{number}": node() for number in range(5)}))
+    yard.hello("rack1", slots=5, session="here/1")
+    yard.wait(2 * LEASE_MS, ["rack1"], session="here/1")
+    yard.claim("rack1", 5, session="here/1")
+    yard.hello("rack1", session="there/1")
+    yard.sweep()
+    assert set(yard.words(labels).values()) == {"running"}
+    yard.hello("rack1", session="here/2")
+    yard.sweep()
+    assert set(yard.words(labels).values()) == {"waiting"}

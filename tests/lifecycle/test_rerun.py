@@ -3,6 +3,7 @@
 from taskyard.core.words import Signal, State
 from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, rays, star
+from tests.lifecycle.in_short import in_short
 from tests.lifecycle.tallied import EDGES, Tallied
 from tests.lifecycle.yard import Labels, chain
 
@@ -91,7 +92,11 @@ def test_a_rerun_of_a_graph_takes_all_that_failed_and_what_failed_with_it(yard: 
         "ok": "successful",
         "stop": "canceled",
     }
-    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 4)
+    answer = yard.rerun(graph=labels.graph)
+    assert in_short(answer) == Asked(labels.graph, 4)
+    assert isinstance(answer, Asked)
+    assert (answer.total, answer.unblocked) == (4, 1)
+    assert set(answer.tasks) == {labels[one] for one in ("a", "b", "d", "stop")}
     assert yard.words(labels) == {
         "a": "waiting",
         "b": "unscheduled",
@@ -164,7 +169,7 @@ def test_a_large_rerun_goes_page_by_page_and_nobody_fails_again_for_being_early(
     assert isinstance(nodes, dict)
     # The hub is the youngest here: by its key alone it would come last.
     labels = failed_star(yard, {"tasks": {**{label: nodes[label] for label in reversed(nodes)}}})
-    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
+    assert in_short(yard.rerun(graph=labels.graph)) == Asked(labels.graph, 0, promised=True)
     assert len(yard.notes()) == 6  # the hub has so much to tell that it goes alone
     yard.keep_promises()
     assert yard.census(labels) == {"unscheduled": MANY, "waiting": 1}
@@ -189,7 +194,7 @@ def test_who_fails_by_policy_is_rerun_when_it_has_heard_of_the_mend(yard: Ground
     labels = failed_star(yard, star(on_impossible="fail"))
     ray = max(rays(labels).values())
     yard.rerun(labels["hub"])
-    assert yard.rerun(ray) == Asked(ray, 0, promised=True)
+    assert in_short(yard.rerun(ray)) == Asked(ray, 0, promised=True)
     assert str(yard.task(ray).state) == "failed"
     yard.keep_promises()
     assert yard.census(labels) == {"failed": MANY - 1, "unscheduled": 1, "waiting": 1}
@@ -206,6 +211,6 @@ def test_a_failure_that_has_much_to_tell_and_what_failed_with_it_are_rerun_in_tu
     yard.run("rack1", labels, "hub")
     yard.keep_promises()
     assert yard.census(labels) == {"blocked": 1_100, "failed": 2}
-    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
+    assert in_short(yard.rerun(graph=labels.graph)) == Asked(labels.graph, 0, promised=True)
     yard.keep_promises()
     assert yard.census(labels) == {"unscheduled": 1_101, "waiting": 1}

@@ -8,6 +8,7 @@ import pytest
 from taskyard.core.fleet import DEAD_AFTER_MS, GUARD_MS, LEASE_MS
 from taskyard.core.words import Millis, State
 from taskyard.engine.failpoints import Boundary
+from taskyard.lifecycle.commands import Goodbye
 from taskyard.lifecycle.lapse import notice_silence
 from taskyard.lifecycle.outcomes import Code, Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.polling import Polled
@@ -250,3 +251,50 @@ def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: P
         noted = [row[3] for row in txn.bots.events("b1", 9)]
     assert (bot.missing, bot.facts.last_seen_ms) == (False, one.watch.now())
     assert noted in (["connected"], ["missing", "connected"])
+
+
+# Twins: two bots of one name, each at a server of its own.
+
+
+@pytest.mark.parametrize("early", ["claim", "twin"])
+def test_what_a_bot_takes_while_its_twin_begins_is_never_given_to_that_twin(pair: Pair, early: str) -> None:
+    one, two = pair
+    labels = one.submit(wide(1))
+    one.hello("here/1", "b")
+    acts: list[tuple[Server, Callable[[], object]]] = [
+        (one, lambda: one.poll(1, bot="b", session="here/1")),
+        (two, lambda: two.hello("there/1", "b")),
+    ]
+    (first, act), (then, other) = acts if early == "claim" else reversed(acts)
+    with first.halted(COMMIT) as halt:
+        acting = first.go(act)
+        halt.reached()
+        following = then.go(other)
+        wait_for_a_wait(one.url)
+    answers = {early: acting.result(SOON_S), "other": following.result(SOON_S)}
+    if early == "claim":
+        assert isinstance(answers["claim"], Polled)
+        assert two.claim(1, bot="b", session="there/1") == ()
+        assert bots(one, labels["t0"]) == [("b", None)]
+    else:
+        assert isinstance(answers["other"], Refusal)
+        assert len(two.claim(1, bot="b", session="there/1")) == 1
+    one.engine.goodbye(Goodbye("b", "here/1"))
+    assert one.states(labels) == {"t0": "waiting" if early == "claim" else "running"}
+
+
+def test_of_two_first_sessions_at_once_neither_takes_anything_from_the_other(pair: Pair) -> None:
+    one, two = pair
+    labels = one.submit(wide(1))
+    with one.halted(COMMIT) as halt:
+        first = one.go(lambda: one.hello("here/1", "b"))
+        halt.reached()
+        second = two.go(lambda: two.hello("there/1", "b"))
+        wait_for_a_wait(one.url)
+    first.result(SOON_S)
+    second.result(SOON_S)
+    refused = one.poll(1, bot="b", session="here/1")
+    assert isinstance(refused, Refusal)
+    assert len(two.claim(1, bot="b", session="there/1")) == 1
+    one.engine.goodbye(Goodbye("b", "here/1"))
+    assert one.states(labels) == {"t0": "running"}

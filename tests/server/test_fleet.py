@@ -28,8 +28,8 @@ def test_a_bot_is_shown_with_what_it_has(either: Yard) -> None:
         "terminated": False,
         "tasks": [made.tasks["a"]],
     }
-    (event,) = either.get("/api/v1/bots/b1/events")["items"]
-    assert event["kind"] == "connected"
+    events = either.get("/api/v1/bots/b1/events")["items"]
+    assert [(one["kind"], one["task"]) for one in events] == [("task_started", made.tasks["a"]), ("connected", None)]
     assert either.ask("GET", "/api/v1/bots/b2").status == 404
     assert either.ask("GET", "/api/v1/bots/b2/events").status == 404
 
@@ -61,7 +61,8 @@ def test_what_an_admin_says_about_a_bot_stays_until_it_is_taken_back(either: Yar
     free = either.ask("PATCH", "/api/v1/bots/b1", {"draining": False})
     assert free.json["draining"] is False
     assert len(either.claim()) == 1
-    assert [one["kind"] for one in walk(either, "/api/v1/bots/b1/events")] == ["settings"] * 3 + ["connected"]
+    kinds = [one["kind"] for one in walk(either, "/api/v1/bots/b1/events")]
+    assert kinds == ["task_started", *["settings"] * 3, "connected"]
 
 
 def test_a_bot_may_have_an_odd_name(yard: Yard) -> None:

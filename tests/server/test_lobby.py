@@ -83,3 +83,22 @@ def test_a_bug_is_told_to_a_bot_as_a_problem(yard: Yard, bot: str, monkeypatch: 
     answer = yard.ask("POST", "/api/v1/bot/poll", {"bot": "b1", "session": "s1"}, token=bot)
     assert (answer.status, answer.headers["content-type"]) == (500, "application/problem+json")
     assert (answer.json["code"], b"NoneType" in answer.body) == ("failed", False)
+
+
+def test_a_bot_says_what_went_wrong_with_it(yard: Yard, bot: str) -> None:
+    said = {"bot": "b1", "session": "s1", "text": "its disk\0 is\nfull" + " and" * 999}
+    assert yard.ask("POST", "/api/v1/bot/trouble", said, token=bot).status == 204
+    newest, _ = yard.get("/api/v1/bots/b1/events")["items"]
+    assert (newest["kind"], newest["note"][:22], len(newest["note"]) <= 1_000) == (
+        "error",
+        "its disk is full and a",
+        True,
+    )
+    assert yard.ask("POST", "/api/v1/bot/trouble", said | {"session": "s0"}, token=bot).status == 409
+    assert yard.ask("POST", "/api/v1/bot/trouble", said | {"task": "nonsense"}, token=bot).status == 400
+    assert yard.ask("POST", "/api/v1/bot/trouble", said, token=yard.admin).status == 403
+
+
+def test_a_bot_hears_how_long_its_leases_last_and_its_polls_may_wait(yard: Yard) -> None:
+    welcome = hello(yard, yard.token(kind="bot", pool="lab")).json
+    assert welcome == {"bot": "b1", "pool": "lab", "lease_ms": 60_000, "guard_ms": 5_000, "wait_max_ms": 20_000}

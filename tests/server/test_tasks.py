@@ -55,6 +55,8 @@ def test_a_task_is_shown_with_the_names_of_the_task_graph_scheduler(either: Yard
         "requires": [{"task": made.tasks["a"], "label": "a", "on": "success"}],
         "dependents": [made.tasks["c"], "task-graph"],
         "result": None,
+        "inner_graph": None,
+        "reused": None,
     }
 
 

@@ -46,7 +46,7 @@ def add_tasks(txn: Txn, *ids: int, **columns: object) -> None:
 
 def move(txn: Txn, id: int, *targets: State, bot: str | None = None) -> TaskRecord:
     """Take a task along arrows; the bot has it at the end."""
-    task = txn.tasks.look([id])[0]
+    task = txn.tasks.recall([id])[id]
     for target in targets:
         source = task.state
         task.life, task.bot = replace(task.life, state=target), bot if target is targets[-1] else None

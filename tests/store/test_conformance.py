@@ -13,10 +13,23 @@ import pytest
 from taskyard.core.words import State
 from taskyard.store.opening import Store, open_store
 from taskyard.store.postgres import CONNECTIONS_MAX, PostgresStore
-from taskyard.store.sessions import Busy, Gone
+from taskyard.store.sessions import Busy, Gone, Taken
 from taskyard.store.sqlite import SqliteStore
 from taskyard.store.txn import Txn
-from taskyard.store.verbs import Attempts, Bots, Edges, Events, Graphs, Notes, Passes, Queues, Tasks, Traces
+from taskyard.store.verbs import (
+    Attempts,
+    Bots,
+    Edges,
+    Events,
+    Graphs,
+    Notes,
+    Passes,
+    Queues,
+    Reuses,
+    Tasks,
+    Times,
+    Traces,
+)  # fmt: skip
 from taskyard.store.verbs.keeping import AuditRow
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move, task_row
 
@@ -48,7 +61,7 @@ def postgres_store(postgres_url: str) -> Iterator[PostgresStore]:
 
 
 def test_every_verb_is_tried() -> None:
-    groups = (Attempts, Bots, Edges, Events, Graphs, Notes, Passes, Queues, Tasks, Traces)
+    groups = (Attempts, Bots, Edges, Events, Graphs, Notes, Passes, Queues, Reuses, Tasks, Times, Traces)
     verbs = {
         f"{group.__name__.lower()}.{name}"
         for group in groups
@@ -295,7 +308,7 @@ def test_two_servers_are_given_different_candidates(postgres_store: PostgresStor
     with postgres_store.write() as one, postgres_store.write() as other:
         assert {row[0] for row in one.tasks.candidates([0], 2)} == {1, 2}
         assert {row[0] for row in other.tasks.candidates([0], 2)} == {3}
-        assert other.tasks.waiting(0, "command", 9) == [3]
+        assert other.tasks.waiting(0, ["command"], 9) == [3]
     with postgres_store.write() as one:
         assert {row[0] for row in one.tasks.candidates([0], 2)} == {1, 2}
 
@@ -319,7 +332,7 @@ def test_a_wait_for_a_lock_that_lasts_too_long_says_busy(postgres_store: Postgre
 
 def look_at_once(other: Txn) -> None:
     """Wait for the lock of a graph for as short as can be."""
-    other.tasks._session._connection.execute("SET LOCAL lock_timeout = 1")  # type: ignore[attr-defined]
+    other.tasks._session._pipeline.say("SET LOCAL lock_timeout = 1")  # type: ignore[attr-defined]
     other.graphs.look([1])
 
 
@@ -328,7 +341,7 @@ def test_a_transaction_whose_connection_is_killed_is_gone_and_the_next_one_works
 ) -> None:
     def be_killed(txn: Txn) -> None:
         add_graph(txn)
-        kill(postgres_url, txn.tasks._session._connection.info.backend_pid)  # type: ignore[attr-defined]
+        kill(postgres_url, txn.tasks._session._pipeline._pgconn.backend_pid)  # type: ignore[attr-defined]
         add_graph(txn, 2)
 
     with pytest.raises(Gone), postgres_store.write() as txn:
@@ -342,7 +355,7 @@ def test_a_connection_that_died_between_transactions_costs_one_try(
     postgres_store: PostgresStore, postgres_url: str
 ) -> None:
     with postgres_store.write() as txn:
-        pid = txn.tasks._session._connection.info.backend_pid  # type: ignore[attr-defined]
+        pid = txn.tasks._session._pipeline._pgconn.backend_pid  # type: ignore[attr-defined]
     kill(postgres_url, pid)
     with pytest.raises(Gone), postgres_store.write():
         pass
@@ -359,3 +372,20 @@ def kill(url: str, pid: int) -> None:
 def test_a_store_is_opened_by_its_address_and_nothing_else_is_one() -> None:
     with pytest.raises(ValueError, match="mysql:// is no store"):
         open_store("mysql://host/name")
+
+
+def test_what_was_sent_behind_a_fault_can_be_sent_again(postgres_store: PostgresStore) -> None:
+    def collide(txn: Txn) -> None:
+        txn.tasks.add([task_row(1), task_row(1)])
+        txn.passes.stir([7])  # nobody has waited since: it is skipped, and so is learning what it means
+
+    with pytest.raises(Taken), postgres_store.write() as txn:
+        collide(txn)
+    with postgres_store.write() as txn:
+        txn.passes.stir([7])
+        assert [task for _, task in txn.passes.stirs(0, 9)] == [7]
+
+
+def test_a_character_that_ends_text_is_refused_and_cuts_nothing(postgres_store: PostgresStore) -> None:
+    with pytest.raises(psycopg.DataError), postgres_store.write() as txn:
+        txn.queues.with_dimensions(["a\0b", "c"])

@@ -68,7 +68,22 @@ def test_in_one_transaction_a_task_is_one_thing(store: Store) -> None:
         first = txn.tasks.recall([2, 1, 404])
         assert list(first) == [2, 1]
         assert txn.tasks.recall([1])[1] is first[1] is txn.tasks.known(1)
-        assert txn.tasks.known(3) is None
+        assert txn.tasks.known(404) is None
+
+
+def test_whoever_was_just_born_and_awaits_nobody_is_known_as_it_would_be_read(store: Store) -> None:
+    with store.write() as txn:
+        add_tasks(txn, 4, rules='{"reruns":2}', due_ms=NOW + 1, priority=7, excludes=1)
+        add_tasks(txn, 5, awaited=1)
+        known = txn.tasks.known(4)
+        assert txn.tasks.look([4]) == [known]
+        assert txn.tasks.known(5) is None
+
+
+def test_what_is_just_born_takes_no_more_than_half_of_the_memory(sqlite: Store) -> None:
+    with sqlite.write() as txn:
+        add_tasks(txn, *range(10, 10 + memory.KEPT_MAX // 2))
+        assert txn.tasks.known(10) is None
 
 
 def test_the_only_writer_knows_from_one_transaction_to_the_next(sqlite: Store) -> None:
@@ -121,7 +136,7 @@ def test_what_is_written_past_the_memory_is_read_in_the_next_transaction(sqlite:
         txn.tasks.recall([2])
     with sqlite.write() as txn:
         if verb == "let_go":
-            txn.tasks.let_go(["b"], Millis(NOW - 5), Millis(NOW - 4))
+            txn.tasks.let_go([("b", "", NOW - 5, NOW - 4)])
         else:
             getattr(txn.tasks, verb)([2])
         assert txn.tasks.known(2) is not None

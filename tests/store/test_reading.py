@@ -104,6 +104,10 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         assert txn.reading.tasks(1, FIRST, "running", 9) == [12]
         assert txn.reading.counts(1) == txn.reading.totals() == {"unscheduled": 2, "running": 1}
         assert txn.reading.names(1, 11, 9) == [("t12", 12), ("t13", 13)]
+        assert txn.reading.running("b1", "command", None, FIRST, 9) == [12]
+        assert txn.reading.running("b1", "command", frozenset({"lab"}), FIRST, 9) == [12], "of no pool at all"
+        assert txn.reading.running("b1", "command", None, 12, 9) == []
+        assert txn.reading.running("b1", "noop", None, FIRST, 9) == []
         assert txn.reading.results(12) == {1: '{"a": 1}'}
         assert txn.reading.exit_codes([11, 12]) == {12: 7}
         assert txn.reading.last_results([11, 12]) == {12: '{"a": 1}'}
@@ -124,7 +128,9 @@ def test_bots_are_listed_as_they_and_an_admin_say(store: Store) -> None:
         assert txn.reading.bot("b9") is None
         assert txn.reading.bot_settings("b1") == ("burnt", None, True, False)
         assert txn.reading.bot_settings("b0") == (None, None, False, False)
-        assert [row[0] for row in txn.reading.bot_events("b1", FIRST_NAME, 9)] == ["fe", "ff"]
-        assert [row[0] for row in txn.reading.bot_events("b1", "fe", 9)] == ["ff"]
+        assert [row[0] for row in txn.reading.bot_events("b1", NOW + 1, "", 9)] == ["fe", "ff"]
+        assert [row[0] for row in txn.reading.bot_events("b1", NOW, "fe", 9)] == ["ff"]
+        assert txn.reading.bot_events("b1", NOW - 1, "", 9) == []
+        assert txn.reading.bot_attempts("b1", 9) == []
         assert txn.reading.aggregation("current") == '{"a": []}'
         assert txn.reading.aggregation("other") is None

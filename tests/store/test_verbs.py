@@ -238,11 +238,11 @@ def test_candidates_are_the_first_of_each_queue_and_none_of_a_canceled_graph(sto
         assert {row[0] for row in txn.tasks.candidates([8, 9], 3)} == {12, 13, 14, 15, 16}
         assert sorted(txn.tasks.candidates([8], 1)) == [(12, 8, 50, 9, None)]
         assert {row[0] for row in txn.tasks.candidates([8], 9)} == {11, 12, 13, 14}
-        assert txn.tasks.waiting(8, "command", 3) == [12, 13, 14]
-        assert txn.tasks.waiting(8, "noop", 3) == []
+        assert txn.tasks.waiting(8, ["command"], 3) == [12, 13, 14]
+        assert txn.tasks.waiting(8, ["noop", "graph"], 3) == []
         assert txn.graphs.cancel(2, NOW)
         assert {row[0] for row in txn.tasks.candidates([9], 9)} == {15}
-        assert txn.tasks.waiting(9, "command", 3) == [15]
+        assert txn.tasks.waiting(9, ["noop", "command"], 3) == [15]
 
 
 # Graphs, edges, attempts.
@@ -269,6 +269,16 @@ def test_a_graph_is_begun_defined_counted_and_turned(store: Store) -> None:
         assert txn.graphs.peek([1]) == [graph]
     assert (graph.state, graph.tally, graph.events) == (GraphState.BLOCKED, Tally(1, 2, 3), 4)
     assert (graph.extensions, graph.created_ms, graph.canceled_ms, graph.loader) == (3, LATER, LATER, None)
+
+
+def test_an_attempt_is_one_graph_and_it_is_found_once_it_is_whole(store: Store) -> None:
+    with store.write() as txn:
+        assert [txn.graphs.add(id, "running", NOW, "me", (7, id)) for id in (1, 2)] == [True, True]
+        assert not txn.graphs.add(3, "running", NOW, "you", (7, 2)), "somebody else is at it"
+        assert txn.graphs.inside([7, 8]) == {}
+        txn.graphs.set_loader(2, None)
+        assert txn.graphs.inside([7, 8]) == {(7, 2): 2}
+        assert [(one.parent, one.parent_attempt) for one in txn.graphs.peek([1, 2])] == [(7, 1), (7, 2)]
 
 
 @pytest.mark.parametrize("row", [(1, "asleep", 0, 0, 0, 0, NOW), (1, "running", -1, 0, 0, 0, NOW)])
@@ -332,14 +342,17 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
         task.life = replace(task.life, attempt=1)
         source, task.life = task.state, replace(task.life, state=S.STOPPING)
         txn.tasks.carry([(task, source)])
-        txn.attempts.begin([(1, 1, "b1", "s1", "p1", LARGEST, 2, 3, NOW)])
-        assert txn.attempts.of(1) == [AttemptRow(1, "b1", "s1", "p1", LARGEST, 2, 3, NOW, None, None, None, None)]
+        txn.attempts.begin([(1, 1, "b1", "here/s1", "p1", LARGEST, 2, 3, NOW)])
+        assert txn.attempts.of(1) == [AttemptRow(1, "b1", "here/s1", "p1", LARGEST, 2, 3, NOW, None, None, None, None)]
         assert txn.attempts.polled(["b1", "b2"]) == [("b1", "p1", 1)]
         assert txn.tasks.leased_by(["b1", "b2"], 9) == [(1, "b1")]
         assert txn.tasks.leased_by(["b1"], 0) == []
         task.lease_until_ms, task.due_ms, task.stored = LATER, LATER, task.state
         txn.tasks.keep([task])
-        txn.tasks.let_go(["b1", "b2"], NOW, Millis(NOW + 1))
+        assert txn.tasks.leased_in(["b1", "b2"], 9) == [(1, "b1", "here/s1")]
+        txn.tasks.let_go([("b1", "here/s/", NOW, NOW + 1), ("b2", "", NOW, NOW + 1)])
+        assert txn.tasks.look([1])[0].lease_until_ms == LATER
+        txn.tasks.let_go([("b1", "here/", NOW, NOW + 1), ("b2", "", NOW, NOW + 1)])
         (over,) = txn.tasks.look([1])
         assert (over.lease_until_ms, over.due_ms) == (NOW, NOW + 1)
         txn.attempts.end([(1, 1, LATER, "fail", "exit_code", 3)])
@@ -545,10 +558,10 @@ def test_contenders_are_those_that_a_pass_has_to_admit(store: Store) -> None:
         add_tasks(txn, 1, 2, 3, 4, queue_id=8, excludes=1, weight=2)
         for id in (1, 2, 3, 4):
             move(txn, id, S.PENDING)
-        tasks = txn.tasks.look([1, 2, 3])
+        tasks = txn.tasks.recall([1, 2, 3]).values()
         for task in tasks:
             task.contends = True
-        txn.tasks.keep(tasks)
+        txn.tasks.keep(list(tasks))
         move(txn, 3, S.WAITING)
         assert [row.id for row in txn.passes.contenders(S.PENDING, 1, 9)] == [2]
         assert [row.id for row in txn.passes.contenders(S.PENDING, 0, 1)] == [1]
@@ -590,3 +603,36 @@ def test_the_last_word_on_a_held_task_is_kept(store: Store) -> None:
         assert txn.passes.holds_of([1, 3]) == {1: HoldRow(1, Reason.CAPACITY, "p", None, LATER)}
         txn.passes.drop_holds([1, 3])
         assert set(txn.passes.holds_of([1, 2])) == {2}
+
+
+def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        txn.queues.add([(8, 1, 8, "any", "p", "[]")], 1)
+        add_tasks(txn, 1, 2, awaited=1)
+        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None) for id in (1, 2)])
+        txn.edges.add([(1, 2, "success")])
+        txn.attempts.add_results([(1, 0, "7")])
+    with store.write() as txn:
+        asked = [txn.tasks.recall([1, 2]), txn.graphs.recall(1), txn.edges.out_of([1, 2], 9), txn.queues.after(0)]
+        asked += [txn.traces.inputs([2]), txn.passes.relied_on_pools()]
+    with store.write() as txn:
+        txn.tasks.foresee([2, 1])
+        txn.graphs.foresee([1])
+        txn.edges.foresee([2, 1], 9)
+        txn.queues.foresee(0)
+        txn.traces.foresee([2])
+        txn.passes.foresee()
+        found = [txn.tasks.recall([1, 2]), txn.graphs.recall(1), txn.edges.out_of([1, 2], 9), txn.queues.after(0)]
+        found += [txn.traces.inputs([2]), txn.passes.relied_on_pools()]
+    assert found == asked
+    assert asked[2] == [EdgeRow(1, 2, On.SUCCESS, None)]
+    assert asked[-2] == [(2, "t1", "7")]
+
+
+def test_what_was_foreseen_and_is_not_asked_costs_nothing_but_the_question(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        txn.tasks.foresee([404])
+        add_tasks(txn, 1)
+        assert [task.id for task in txn.tasks.look([1])] == [1]

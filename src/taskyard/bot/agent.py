@@ -27,7 +27,8 @@ from taskyard.bot.patience import answered
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.runner_link import RunnerLink
 from taskyard.bot.state import InUse, State
-from taskyard.wire.bots import Goodbye, Lease
+from taskyard.bot.troubles import Troubles
+from taskyard.wire.bots import WAIT_MAX_MS, Goodbye, Lease, Welcome
 
 #: How often a busy bot looks at its clock, and an idle one.
 TICK_SECONDS: Final = 0.05
@@ -75,9 +76,11 @@ class Agent:
     ) -> None:
         self._config, self._state = config, state
         self._stop, self._kill, self._again = told
-        self._introduction = Introduction(config, secrets.token_hex(8))
+        self._introduction = Introduction(config, f"{state.name(config.marker)}/{secrets.token_hex(4)}", self._welcomed)
         self._desk, self._appetite = Desk(), Appetite(config.slots)
-        self._bench = Bench(config, state, self._desk, self._appetite, self._tell_runner, self._changed)
+        self._troubles = Troubles(config, self._introduction.session)
+        self.trouble = self._troubles.note
+        self._bench = Bench(config, state, self._desk, self._appetite, self)
         self._dialogue = Dialogue(
             config, self._introduction.session, self._desk, self._appetite, self, self._introduction.hello
         )
@@ -86,6 +89,7 @@ class Agent:
         self._busy = asyncio.Event()  # there is something in hand
         self._broken = asyncio.Event()  # this life cannot go on
         self._mending: asyncio.Task[None] | None = None
+        self._replaced = False  # another bot has begun in this one's name
 
     async def live(self) -> int:
         """Live, and say with which code the program should end."""
@@ -98,12 +102,16 @@ class Agent:
             return await self._session()
         except TurnedAway as error:
             _LOG.error("%s", error)
+            self._replaced = error.replaced
             return error.exit_code
         finally:
             for task in aside:
                 task.cancel()
             await asyncio.gather(*aside, return_exceptions=True)
             await self._end()
+            if self._replaced:
+                # Nothing is left of what it ran: others need not wait for the leases.
+                await self._say_goodbye()
 
     # What the server says, by way of the dialogue.
 
@@ -117,6 +125,10 @@ class Agent:
     def heed(self, consequences: Consequences) -> None:
         """Hold, stop or give up attempts."""
         self._bench.heed(consequences)
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        """Let polls wait for no longer than a lease allows: that of what they bring counts from when they were sent."""
+        self._dialogue.wait_ms = min(WAIT_MAX_MS, welcome.wait_max_ms)
 
     # The course of a life.
 
@@ -183,6 +195,7 @@ class Agent:
     async def _end(self) -> None:
         """Leave nothing behind, whatever happened."""
         await self._dialogue.close()
+        await self._troubles.close()
         self._bench.abandon()
         if self._mending is not None:
             self._mending.cancel()
@@ -199,7 +212,8 @@ class Agent:
         env = Surroundings(self._config).of_runner
         self._runner = RunnerLink(env, self._bench.hear, self._runner_lost)
 
-    def _tell_runner(self, *told: ToRunner) -> None:
+    def tell_runner(self, *told: ToRunner) -> None:
+        """Tell the runner, if there is one."""
         if self._runner is not None:
             self._runner.tell(*told)
 
@@ -210,7 +224,7 @@ class Agent:
 
     async def _mend(self, gone: RunnerLink) -> None:
         """Clear what a dead runner left, and go on with another."""
-        _LOG.warning("the runner has died; what it ran is lost")
+        self._troubles.note("the runner has died; what it ran is lost")
         await gone.close()
         await asyncio.to_thread(remains.clear, self._config.marker)
         self._bench.lose_all()
@@ -223,7 +237,8 @@ class Agent:
 
     # What time brings.
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """There is something to tell the server."""
         self._dialogue.nudge()
 
     async def _tick(self) -> None:

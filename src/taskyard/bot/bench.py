@@ -8,21 +8,35 @@ import asyncio
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from typing import Protocol
 
 from taskyard.bot.config import BotConfig
 from taskyard.bot.crew import Crew
-from taskyard.bot.desk import Desk, Held, failed, lost
+from taskyard.bot.desk import Complain, Desk, Held, failed, lost
 from taskyard.bot.environment import Surroundings
-from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, Tell, ToAgent
+from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, Tell, ToAgent, ToRunner
 from taskyard.bot.inputs import InputsMissing, fetch_inputs
 from taskyard.bot.kinds import Function, Program, Unfit, work_of
 from taskyard.bot.parcel import Consequences
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.programs import NOT_RUNNABLE, Programs
 from taskyard.bot.room import Rooms
+from taskyard.bot.spool import Spool
 from taskyard.bot.state import State
 from taskyard.wire.bots import Lease, Report
+
+
+class Owner(Protocol):
+    """Whose bench it is."""
+
+    def tell_runner(self, *told: ToRunner) -> None:
+        """Tell the runner; what is told together goes out together."""
+
+    def changed(self) -> None:
+        """There is something to tell the server."""
+
+    def trouble(self, text: str, held: Held | None = None) -> None:
+        """Something went wrong with the bot itself."""
 
 
 class Bench:
@@ -34,17 +48,18 @@ class Bench:
         state: State,
         desk: Desk,
         appetite: Appetite,
-        tell: Tell,
-        changed: Callable[[], None],
+        owner: Owner,
     ) -> None:
         self._config = config
         self._desk = desk
         self._appetite = appetite
-        self._tell = tell
-        self._changed = changed
+        self._tell: Tell = owner.tell_runner
+        self._changed = owner.changed
+        self.trouble: Complain = owner.trouble
+        self._work = state.work
         self._rooms = Rooms(state.work)
-        self._programs = Programs(state.work, self._rooms, Surroundings(config), desk, tell)
-        self._crew = Crew(self._rooms, appetite, tell, self)
+        self._programs = Programs(self._new_spool, self._rooms, Surroundings(config), desk, self._tell, owner.trouble)
+        self._crew = Crew(self._rooms, appetite, self._tell, self)
         self._paused = False
         self._waiting: deque[Held] = deque()  # programs without a slot
         self._fetching: set[asyncio.Task[None]] = set()
@@ -148,12 +163,16 @@ class Bench:
     def print(self, held: Held, body: str | bytes) -> None:
         """Note what one printed; while it runs, its output goes out with the next request, or soon by itself."""
         self._programs.print(held, body)
+        if held.spool is not None and held.spool.trouble:
+            self.trouble(held.spool.trouble, held)
 
     def ended(self, held: Held, report: Report) -> None:
         """Note how one ended."""
         if held.room is not None:
             self._rooms.give_back(held.room, held.untouched)
             held.room = None
+        if held.spool is not None:
+            held.ended = time.monotonic()
         self._desk.end(held, report)
         self._changed()
 
@@ -208,6 +227,9 @@ class Bench:
         self._line_up(held)
         self.fill()
 
+    def _new_spool(self, run: int) -> Spool:
+        return Spool(self._work / f"{run}.output", self._config.output_max)
+
     def _line_up(self, held: Held) -> None:
         if isinstance(held.work, Program):
             self._appetite.meet(held.work.name)
@@ -223,4 +245,6 @@ class Bench:
         self._appetite.program_took(frame.ran_s)
         found = self._programs.end(frame)
         if found is not None:
+            if frame.why == "not_started":
+                self.trouble(frame.note, found[0])
             self.ended(*found)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from taskyard.wire.bots import OUTPUT_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class BotConfig:
@@ -17,6 +19,7 @@ class BotConfig:
     dimensions: Mapping[str, list[str]] = field(default_factory=dict)  # given ones win over detected ones
     dimensions_file: Path | None = None  # lines of `key=value`; a change of it takes effect at once
     once: bool = False  # take one batch, and end when it is done
+    output_max: int = OUTPUT_MAX  # how many bytes of what an attempt prints are kept
     inherit: bool = False  # whether tasks have all of the bot's own environment, not only what programs need
 
     @property

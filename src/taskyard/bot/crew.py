@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from taskyard.bot import worker_frames
-from taskyard.bot.desk import Held, failed, lost
+from taskyard.bot.desk import Complain, Held, failed, lost
 from taskyard.bot.environment import identity
 from taskyard.bot.frames import Dismiss, Gone, Hire, Hold, ToRunner
 from taskyard.bot.intake import Intake
@@ -48,6 +48,10 @@ class Floor(Protocol):
 
     def fill(self) -> None:
         """Start what there is a slot for."""
+
+    @property
+    def trouble(self) -> Complain:
+        """Note what went wrong with the bot itself."""
 
 
 class Crew:
@@ -215,6 +219,7 @@ class Crew:
             try:
                 frames.append(packed(self._call(held)))
             except OSError as error:
+                self._floor.trouble(f"a call has no place to run in: {error}", held)
                 self._floor.print(held, f"taskyard: {error}\n")
                 self._floor.ended(held, failed(held, "exit_code", 126))
                 continue
@@ -287,6 +292,7 @@ class Crew:
             reason = worker.dismissed if worker.dismissed in ("timed_out", "silent") else "signaled"
             return failed(held, reason, gone.exit_code)
         code = gone.exit_code
+        self._floor.trouble(f"a warm worker has ended in the middle of a call: {_how(code)}", held)
         self._floor.print(held, f"taskyard: the worker that made this call has ended: {_how(code)}\n")
         return failed(held, "signaled" if code is not None and code < 0 else "exit_code", code)
 
@@ -303,6 +309,7 @@ class Crew:
 
     def _give_up(self) -> None:
         self._vain = 0
+        self._floor.trouble("no warm worker can be started", None)
         while self._line:
             held = self._line.popleft()
             self._floor.print(held, "taskyard: no warm worker can be started on this bot\n")

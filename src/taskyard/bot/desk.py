@@ -4,7 +4,7 @@ It says what has to be told, and when; it tells nobody, starts nothing and has n
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -42,6 +42,7 @@ class Held(msgspec.Struct, eq=False):
     began: float | None = None
     prepared_ms: int | None = None
     report: Report | None = None  # it has ended, and this is to be told
+    ended: float | None = None  # when, if it printed anything
     sending: bool = False  # a request is under way that speaks of it
     stopping: str = ""  # it was told to end, and why
     ours: bool = True  # False: the server has taken it away, and wants to hear no more
@@ -56,6 +57,10 @@ class Held(msgspec.Struct, eq=False):
     def deadline(self) -> float:
         """When nothing of it may run any more, whatever is renewed."""
         return math.inf if self.lease.deadline_ms is None else self.taken + self.lease.deadline_ms / 1000
+
+
+#: How something is told that went wrong with the bot itself, about an attempt or none.
+Complain = Callable[[str, Held | None], None]
 
 
 class Desk:

@@ -2,6 +2,7 @@
 
 There are two connections. A wish for work may be parked on the first; what has to be told meanwhile goes over the
 second. When nothing is parked, what is told and the next wish are one request: a chain of tasks is one request a hop.
+While tasks are so short that many end before an answer comes, both are used in turn, and the server never waits for us.
 A request that has something to tell never waits for work, so that its answer is here at once. No request is ever taken
 back; one without an answer is repeated, word for word, until it has one.
 """
@@ -64,6 +65,8 @@ class Dialogue:
         self._ears, self._hello = ears, hello
         self._links = (Link(config), Link(config))
         self._under_way: list[asyncio.Task[None] | None] = [None, None]
+        self._wanted = [0, 0]  # how many tasks each of these asks for
+        self._telling = [0, 0]  # and how many ends it tells
         self._parked = False
         self._listening = False  # nothing has come since all that is in hand was renewed
         self._listens = False  # what is parked wants nothing: it hears when something should be ended
@@ -107,17 +110,23 @@ class Dialogue:
         now = time.monotonic()
         if self._under_way[0] is None:
             self._ask_or_tell(now)
-        elif self._under_way[1] is None and (self._parked or now - self._asked_at > SLOW_SECONDS):
-            self._tell_beside(now)
+        elif self._under_way[1] is None:
+            if self._parked or now - self._asked_at > SLOW_SECONDS:
+                self._tell_beside(now)
+            elif len(self._desk.finished) - self._telling[0] >= self._appetite.batch:
+                self._send(1, pack(self._desk, now), self._room(self._desk.unfinished), 0, now)
 
     def _ask_or_tell(self, now: float) -> None:
         in_hand = self._desk.unfinished
         if self._must_tell(now) or (self._desk.finished and self._is_ripe(in_hand, now)):
             parcel = pack(self._desk, now)
             if parcel:
-                want = max(0, self._appetite.in_hand - in_hand) if self.wishing else 0
-                self._send(0, parcel, want, 0, now)
+                self._send(0, parcel, self._room(in_hand), 0, now)
                 return
+        if not self._wanted[1]:  # else what is asked for may be all that there is to wait for
+            self._wish_or_listen(in_hand, now)
+
+    def _wish_or_listen(self, in_hand: int, now: float) -> None:
         if self.wishing and in_hand < self._config.slots:
             if in_hand == 0 or not self._appetite.short or now >= self._linger_until:
                 self._appetite.forget()  # the line was found empty
@@ -139,8 +148,11 @@ class Dialogue:
             parcel = pack(self._desk, now)
             if parcel:
                 listens = self._listens and self.wishing
-                want = max(0, self._appetite.in_hand - self._desk.unfinished) if listens else 0
-                self._send(1, parcel, want, 0, now)
+                self._send(1, parcel, self._room(self._desk.unfinished) if listens else 0, 0, now)
+
+    def _room(self, in_hand: int) -> int:
+        """Say how many more tasks there is room for, with those that were asked for already."""
+        return max(0, self._appetite.in_hand - in_hand - sum(self._wanted)) if self.wishing else 0
 
     def _must_tell(self, now: float) -> bool:
         return self._desk.is_due(now) or self._desk.is_loud(now)
@@ -170,6 +182,7 @@ class Dialogue:
         if parcel or want:
             self._told_at = now
         self._collect_until = math.inf
+        self._wanted[which], self._telling[which] = want, len(parcel.reported)
         task = self._loop.create_task(self._exchange(which, parcel, self._encoder.encode(poll), wait_ms))
         task.add_done_callback(self._look_at)
         self._under_way[which] = task
@@ -178,6 +191,7 @@ class Dialogue:
         link = self._links[which]
         reply = await answered(lambda: self._ask(link, body, wait_ms))
         self._under_way[which] = None
+        self._wanted[which] = self._telling[which] = 0
         consequences = settle(self._desk, parcel, reply.polled, reply.sent)
         if consequences:
             self._ears.heed(consequences)

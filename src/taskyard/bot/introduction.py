@@ -4,6 +4,7 @@ It can be said again at any time, with the same session, when something about th
 """
 
 import logging
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -18,8 +19,9 @@ _LOG = logging.getLogger("taskyard.bot")
 class Introduction:
     """What one session says of itself."""
 
-    def __init__(self, config: BotConfig, session: str) -> None:
+    def __init__(self, config: BotConfig, session: str, welcomed: Callable[[Welcome], None]) -> None:
         self.session = session
+        self._welcomed = welcomed  # hears how the server deals with bots
         self.draining = False
         self._config = config
         self._read = _stamp(config.dimensions_file)
@@ -35,7 +37,9 @@ class Introduction:
             draining=self.draining,
             version=_version(),
         )
-        return await link.hello(hello)
+        welcome = await link.hello(hello)
+        self._welcomed(welcome)
+        return welcome
 
     async def hello_once(self) -> Welcome:
         """Say it over a connection of its own."""

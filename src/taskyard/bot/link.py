@@ -11,7 +11,7 @@ import msgspec
 
 from taskyard.bot.config import BotConfig
 from taskyard.sdk.http import Answer, Connection, Unreachable
-from taskyard.wire.bots import Goodbye, Hello, Polled, Welcome
+from taskyard.wire.bots import Goodbye, Hello, Polled, Trouble, Welcome
 
 #: How long an answer may take beyond the time that the server was allowed to wait for work.
 ANSWER_SECONDS_MAX: Final = 30.0
@@ -36,9 +36,10 @@ class Stranger(Exception):
 class TurnedAway(Exception):
     """The server will not deal with this bot; `exit_code` is what its program should end with."""
 
-    def __init__(self, why: str, exit_code: int = 1) -> None:
+    def __init__(self, why: str, exit_code: int = 1, replaced: bool = False) -> None:
         super().__init__(why)
         self.exit_code = exit_code
+        self.replaced = replaced  # another bot has begun in its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,10 @@ class Link:
     async def goodbye(self, goodbye: Goodbye) -> None:
         """End the session."""
         await self._post("goodbye", self._encoder.encode(goodbye), timeout_s=5.0)
+
+    async def trouble(self, trouble: Trouble) -> None:
+        """Say what went wrong with this bot."""
+        await self._post("trouble", self._encoder.encode(trouble), timeout_s=5.0)
 
     def close(self) -> None:
         """Hang up."""
@@ -103,7 +108,7 @@ def _refusal(answer: Answer) -> Exception:
     if answer.status in (401, 403):
         return TurnedAway(f"the server does not take this bot's token: {why}", exit_code=4)
     if problem.code == "session_replaced":
-        return TurnedAway(f"another bot of the same name has begun; this one ends: {why}")
+        return TurnedAway(f"another bot of the same name has begun; this one ends: {why}", replaced=True)
     return TurnedAway(f"the server does not understand this bot: {why}")
 
 

@@ -5,7 +5,10 @@ A report travels with the last of its output or after it, never before. What is 
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from taskyard.bot.desk import Desk, Held, Key
+from taskyard.bot.spool import Spool
 from taskyard.wire.bots import OUTPUTS_MAX, Output, Polled, Renewal, Report
 
 
@@ -42,7 +45,7 @@ def pack(desk: Desk, now: float) -> Parcel:
         room = _pack_output(parcel, held, room) if held.spool is not None else room
         spool = held.spool
         if held.report is not None and (spool is None or _sent_to(parcel, held) == spool.size):
-            _pack_report(parcel, held, held.report)
+            _pack_report(parcel, held, held.report if spool is None else _told_whole(held, held.report, spool, now))
         elif parcel.outputs and parcel.outputs[-1].task == held.lease.task:
             parcel.others.append(held)
     for held in [one for one in desk.loud.values() if one.report is None and not one.sending]:
@@ -79,6 +82,14 @@ def _pack_report(parcel: Parcel, held: Held, report: Report) -> None:
         parcel.renewals.append(_word(held, checkpoint=held.memories.pop()))
     parcel.reports.append(report)
     parcel.reported.append(held)
+
+
+def _told_whole(held: Held, report: Report, spool: Spool, now: float) -> Report:
+    """Say of an attempt that printed how long it took until the last of it goes out, which is now, and if it is cut."""
+    stats = report.stats
+    if stats is not None and held.ended is not None:
+        stats = replace(stats, uploaded_ms=round((now - held.ended) * 1000))
+    return replace(report, stats=stats, truncated=spool.truncated)
 
 
 def _pack_output(parcel: Parcel, held: Held, room: int) -> int:

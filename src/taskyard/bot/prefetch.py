@@ -18,9 +18,11 @@ MODEST_SECONDS: Final = 0.050
 #: Tasks below this are short.
 SHORT_SECONDS: Final = 0.005
 #: However short tasks are, no more than this is in hand or asked for at once: others want work, too.
-IN_HAND_MAX: Final = 64
+IN_HAND_MAX: Final = 192
+#: Fewer ends than this are told with the next request, not beside it: each request costs as much as many of them.
+BATCH_MIN: Final = 16
 #: Of programs, less is in hand than of calls: the name of one says less about how long it will take.
-PROCESSES_PER_SLOT_MAX: Final = 8
+PROCESSES_PER_SLOT_MAX: Final = 16
 #: How many different functions and programs are remembered.
 MET_MAX: Final = 1_000
 #: How much of the average the last task is. Two or three tasks of another kind change it.
@@ -85,7 +87,12 @@ class Appetite:
     def low(self) -> int:
         """How few are left in hand when it is time to tell and ask: the next should come before the last end."""
         target = self.in_hand
-        return max(target // 4, self._slots) if target > self._slots else self._slots - 1
+        return max(target // 2, self._slots) if target > self._slots else self._slots - 1
+
+    @property
+    def batch(self) -> int:
+        """How many ends are worth a request of their own while another one is under way."""
+        return max(self.in_hand // 3, BATCH_MIN)
 
     @property
     def short(self) -> bool:

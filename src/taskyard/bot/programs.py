@@ -5,12 +5,10 @@ It starts no process itself.
 
 import os
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final, cast
 
-import msgspec
-
-from taskyard.bot.desk import Desk, Held, failed, lost
+from taskyard.bot.desk import Complain, Desk, Held, failed, lost
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Start, Stop, Tell
 from taskyard.bot.kinds import Program, Unfit
@@ -27,14 +25,23 @@ FOR_EVER_SECONDS: Final = 10 * 365 * 86_400.0
 class Programs:
     """What runs as a program now; `ended` is called for each that ends."""
 
-    def __init__(self, work: Path, rooms: Rooms, surroundings: Surroundings, desk: Desk, tell: Tell) -> None:
+    def __init__(
+        self,
+        spool: Callable[[int], Spool],
+        rooms: Rooms,
+        surroundings: Surroundings,
+        desk: Desk,
+        tell: Tell,
+        trouble: Complain,
+    ) -> None:
         self.running: dict[int, Held] = {}  # those that wait for their turn at the runner included
         self._starts: list[Start] = []
-        self._work = work
+        self._spool = spool
         self._rooms = rooms
         self._surroundings = surroundings
         self._desk = desk
         self._tell = tell
+        self._trouble = trouble
 
     def start(self, held: Held, abreast: int = 0) -> Report | None:
         """Start one with the next `go`, or say how it failed; `abreast` is for one that may have to wait its turn."""
@@ -47,6 +54,7 @@ class Programs:
             room.furnish(held.lease, held.inputs, program.script)
             cwd = _folder(program, room)
         except OSError as error:
+            self._trouble(f"a program has no place to run in: {error}", held)
             self.print(held, f"taskyard: {error}\n")
             return failed(held, "exit_code", NOT_RUNNABLE)
         held.began = time.monotonic()
@@ -81,7 +89,7 @@ class Programs:
     def print(self, held: Held, text: str | bytes) -> None:
         """Add to what an attempt printed."""
         body = text if isinstance(text, bytes) else text.encode(errors="replace")
-        spool = held.spool or Spool(self._work / f"{held.run}.output")
+        spool = held.spool or self._spool(held.run)
         self._desk.printed(held, spool, body, time.monotonic())
 
     def end(self, frame: Ended) -> tuple[Held, Report] | None:
@@ -98,7 +106,7 @@ class Programs:
         report = self._verdict(held, frame)
         if not held.untouched:
             self._last_words(held, held.room)
-        return held, _cut(report, held)
+        return held, report
 
     def _verdict(self, held: Held, frame: Ended) -> Report:
         stats = _stats(held, frame)
@@ -149,9 +157,3 @@ def _stats(held: Held, frame: Ended) -> Stats:
         read_bytes=frame.read_bytes,
         written_bytes=frame.written_bytes,
     )
-
-
-def _cut(report: Report, held: Held) -> Report:
-    """Say so if not all of the output was kept."""
-    truncated = held.spool is not None and held.spool.truncated
-    return msgspec.structs.replace(report, truncated=True) if truncated else report

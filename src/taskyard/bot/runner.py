@@ -24,6 +24,7 @@ import msgspec
 
 from taskyard.bot import frames, outputs
 from taskyard.bot.frames import Dismiss, Ended, Gone, Hire, Hired, Hold, Printed, Start, Started, Stop, ToRunner
+from taskyard.bot.keeper import left_behind
 from taskyard.bot.line import Line
 from taskyard.bot.papers import Papers
 from taskyard.bot.processes import Exit, NotStarted, Spawner, has_ended, reaped, signal_group
@@ -409,7 +410,9 @@ def main() -> None:
         signal.signal(one, signal.SIG_IGN)
     limit = [] if given.worker_memory_max is None else ["--memory-max", str(given.worker_memory_max)]
     os.set_inheritable(given.fd, False)
-    Runner(socket.socket(fileno=given.fd), os.environ.get(BOT_MARK) or str(os.getpid()), limit).serve()
+    marker = os.environ.get(BOT_MARK) or str(os.getpid())
+    with left_behind(marker, given.fd):
+        Runner(socket.socket(fileno=given.fd), marker, limit).serve()
 
 
 if __name__ == "__main__":

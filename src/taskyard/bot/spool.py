@@ -1,13 +1,16 @@
 """What an attempt printed and the server does not have yet: in memory while it is little, then in a file.
 
 Bytes are known by where they stand in all that was printed. What the server has is forgotten here; what is beyond the
-limit of an attempt is never kept, and the spool says so.
+limit of an attempt is never kept, nor is anything more once the disk has failed, and the spool says so.
 """
 
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
-from taskyard.wire.bots import OUTPUT_MAX, PIECE_MAX
+from taskyard.wire.bots import PIECE_MAX
+
+if TYPE_CHECKING:
+    from io import FileIO
 
 #: A talkative attempt may take this much memory; the rest waits on disk.
 MEMORY_MAX: Final = 1_048_576
@@ -16,15 +19,16 @@ MEMORY_MAX: Final = 1_048_576
 class Spool:
     """The part of an output that has to be sent, from `kept` to `size`."""
 
-    def __init__(self, file: Path, output_max: int = OUTPUT_MAX) -> None:
+    def __init__(self, file: Path, output_max: int) -> None:
         self.kept = 0  # so much the server has
         self.size = 0  # so much was printed, as far as it is kept at all
         self.truncated = False
+        self.trouble = ""  # why nothing more is kept, if that is no fault of who printed it
         self._path = file
         self._output_max = output_max
         self._memory = bytearray()  # the bytes from `_memory_start` on
         self._memory_start = 0
-        self._file: BinaryIO | None = None  # everything before `_memory_start`, if not yet sent
+        self._file: FileIO | None = None  # everything before `_memory_start`, if not yet sent
 
     @property
     def pending(self) -> int:
@@ -38,8 +42,13 @@ class Spool:
             self.truncated, body = True, body[:room]
         self._memory += body
         self.size += len(body)
-        if len(self._memory) > MEMORY_MAX:
-            self._move_to_file()
+        if len(self._memory) > MEMORY_MAX and not self.trouble:
+            try:
+                self._move_to_file()
+            except OSError as error:
+                # What is in memory can still be sent.
+                self.truncated, self._output_max = True, self.size
+                self.trouble = f"output cannot be kept: {error}"
 
     def piece(self, start: int, size_max: int) -> bytes:
         """Give bytes that the server does not have, from `start` on, as many as one piece may bring."""
@@ -73,10 +82,13 @@ class Spool:
 
     def _move_to_file(self) -> None:
         if self._file is None:
-            self._file = self._path.open("w+b")
+            self._file = self._path.open("w+b", buffering=0)
         # Offsets in the file are those of the output; what was sent before it existed is a hole in it.
         self._file.seek(self._memory_start)
-        self._file.write(self._memory)
+        with memoryview(self._memory) as rest:
+            written = 0
+            while written < len(rest):
+                written += self._file.write(rest[written:])
         self._memory_start += len(self._memory)
         self._memory.clear()
 

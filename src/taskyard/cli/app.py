@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from taskyard.cli import doctor, fleet, logs, looking, running, serving, submitting, tokens, up, wishes
+from taskyard.cli import approving, doctor, fleet, logs, looking, running, serving, submitting, tokens, up, wishes
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.work import Work
 
@@ -83,6 +83,7 @@ def _add_remote(app: App) -> None:
     app.command(logs.logs, name="logs", help_epilogue=logs.EXAMPLES)
     app.command(wishes.cancel, name="cancel", help_epilogue=wishes.CANCEL_EXAMPLES)
     app.command(wishes.rerun, name="rerun", help_epilogue=wishes.RERUN_EXAMPLES)
+    app.command(approving.approve, name="approve", help_epilogue=approving.EXAMPLES)
     app.command(fleet.bots_app())
     app.command(fleet.pools_app())
     app.command(tokens.app())

@@ -1,4 +1,4 @@
-"""The commands about the fleet: `bots` and `pools`, each with `set`."""
+"""The commands about the fleet: `bots` and `pools`, each with `set`, and what happened to a bot."""
 
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final
@@ -16,6 +16,7 @@ Examples:
 
     taskyard bots                         every bot
     taskyard bots --dimension os=Linux    those that have it
+    taskyard bots events rack4-11         what happened to it, and what it ran
     taskyard bots set rack4-11 --quarantine "its disk is full"
     taskyard bots set rack4-11 --no-quarantine
     taskyard bots set rack4-11 --drain    take nothing new
@@ -36,6 +37,13 @@ _BOT_COLUMNS: Final[list[forms.Column]] = [
     ("seen", lambda one: forms.age(one.last_seen_ms)),
     ("dimensions", lambda one: " ".join(f"{key}={'|'.join(values)}" for key, values in one.dimensions.items())),
 ]
+_EVENT_COLUMNS: Final[list[forms.Column]] = [
+    ("age", lambda one: forms.age(one.at_ms)),
+    ("event", lambda one: one.kind.replace("_", " ")),
+    ("task", lambda one: one.task or ""),
+    ("attempt", lambda one: "" if one.attempt is None else one.attempt),
+    ("note", lambda one: one.note),
+]
 _POOL_COLUMNS: Final[list[forms.Column]] = [
     ("name", lambda one: one.name),
     ("capacity", lambda one: "its bots" if one.from_bots else "any" if one.capacity is None else one.capacity),
@@ -49,6 +57,7 @@ def bots_app() -> App:
     app = App(name="bots", help_epilogue=BOTS_EXAMPLES)
     app.default(bots)
     app.command(set_bot, name="set", help_epilogue=BOTS_EXAMPLES)
+    app.command(bot_events, name="events", help_epilogue=BOTS_EXAMPLES)
     return app
 
 
@@ -76,6 +85,19 @@ def bots(
         wanted = [one.replace("=", ":", 1) for one in dimension or ()]
         found = client.bots(pool=pool, state=state, dimensions=wanted, limit=limit)
         return forms.give_all(found, output, _BOT_COLUMNS, lambda one: one.id)
+
+
+def bot_events(
+    name: Annotated[str, Parameter(help="The bot's name.")],
+    /,
+    *,
+    limit: Limit = 100,
+    output: forms.Form = "table",
+    server: Server = HERE,
+) -> int:
+    """List what happened to a bot and what it ran, the newest first."""
+    with connected(server) as client:
+        return forms.give_all(client.bot_events(name, limit=limit), output, _EVENT_COLUMNS, lambda one: one.id)
 
 
 @Parameter(name="*")

@@ -79,6 +79,9 @@ class LiveView:
             overflow="ellipsis",
         )
 
+    def say(self, line: str) -> None:
+        self._console.print(Text(line), no_wrap=True, overflow="ellipsis")
+
     def _draw(self) -> RenderableType:
         # The drawing thread works on copies: the dicts change under it.
         running, states = list(self._running.items()), list(self._ended.values())

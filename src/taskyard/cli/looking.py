@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from taskyard.cli import forms, standing, text
+from taskyard.cli import forms, paths, standing, text
+from taskyard.cli.approving import Questions
 from taskyard.cli.session import HERE, Server, connected, either
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
-    from taskyard.wire.api import AttemptView, GraphView, StoryItem, StoryView, TaskView
+    from taskyard.wire.api import AttemptView, CriticalPath, GraphView, Parent, StoryItem, StoryView, TaskView
 
 GRAPHS_EXAMPLES: Final = """\
 Examples:
@@ -31,7 +32,7 @@ Examples:
 SHOW_EXAMPLES: Final = """\
 Examples:
 
-    taskyard show 78a6ff3e8d8c0f28           a graph: its counts and failures
+    taskyard show 78a6ff3e8d8c0f28           a graph: counts, failures, expected end
     taskyard show 00c0ffee12345678           a task: its attempts
     taskyard show -o json 78a6ff3e8d8c0f28   all of it, for a program
 """
@@ -126,11 +127,14 @@ def _show_graph(client: "Client", id: str, output: str) -> int:
         if graph.counts.get(state)
         for task in client.tasks(id, state=state, limit=FAILED_SHOWN_MAX)
     ]
-    shape = {**asdict(graph), "failed": [asdict(task) for task in failed]}
-    return forms.give_one(shape, output, lambda: _graph_lines(graph, failed), graph.id)
+    path = client.critical_path(id)
+    shape = {**asdict(graph), "failed": [asdict(task) for task in failed], "critical_path": asdict(path)}
+    return forms.give_one(
+        shape, output, lambda: (*_graph_lines(graph, failed, path), *Questions(client).new_in(graph)), graph.id
+    )
 
 
-def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
+def _graph_lines(graph: "GraphView", failed: "list[TaskView]", path: "CriticalPath") -> Iterator[str]:
     settled = "settled" if graph.settled else "still moving"
     yield from forms.table(
         [
@@ -140,12 +144,20 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]") -> Iterator[str]:
             ("created", forms.moment(graph.created_ms)),
             ("moved", forms.moment(graph.moved_ms)),
             ("tasks", forms.counted(graph.counts)),
+            *([("inside", _parent(graph.parent))] if graph.parent else []),
+            *([("again", standing.again(graph))] if graph.rerun_of else []),
+            *paths.line(path),
         ]
     )
     for task in failed:
         yield f"  {standing.failure(task)}"
     if standing.failed(graph) > len(failed):
         yield f"  and {standing.failed(graph) - len(failed)} more"
+    yield from paths.lines(path)
+
+
+def _parent(parent: "Parent") -> str:
+    return f"attempt {parent.attempt} of task {forms.cell(parent.task)} in graph {forms.cell(parent.graph)}"
 
 
 def _show_task(client: "Client", id: str, output: str) -> int:
@@ -168,6 +180,8 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("reruns left", f"{task.rerunsLeft} of {task.rerunsAllowed}"),
             ("requires", forms.cell(", ".join(edge.label for edge in task.requires))),
             ("progress", forms.cell(task.progress)),
+            *([("inner graph", forms.cell(task.inner_graph))] if task.inner_graph else []),
+            *([("its end", standing.taken_over(task.reused))] if task.reused else []),
         ]
     )
     if attempts:
@@ -190,7 +204,8 @@ def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:
 
 
 def _story_lines(told: "StoryView") -> Iterator[str]:
-    yield f"{forms.moment(told.created_ms)}  {text.harmless(told.label)} is submitted"
+    reused = f", its end {standing.taken_over(told.reused)}" if told.reused else ""
+    yield f"{forms.moment(told.created_ms)}  {text.harmless(told.label)} is submitted{reused}"
     yield from map(_story_line, told.items)
     if not told.whole:
         yield "there is more than is told here"

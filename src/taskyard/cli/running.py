@@ -1,6 +1,7 @@
 """The command `taskyard run`: a graph to its end, on this machine."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -8,7 +9,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from taskyard.cli import documents, reports, views
+from taskyard.cli import asking, documents, reports, views
 from taskyard.cli.exits import Exit
 from taskyard.cli.work import Plan, Unserved, Work
 from taskyard.wire.faults import RefusedDocument
@@ -26,6 +27,7 @@ Examples:
     taskyard run -o json nightly.yaml     the outcome, for a program
     taskyard run --logs out nightly.yaml  keep everything that tasks print
     taskyard run --limit licence=2 g.yaml two tasks with a licence at a time
+    taskyard run --approve yes graph.yaml say yes to whatever it asks
     generate-graph | taskyard run -       a graph from standard input
 """
 
@@ -85,6 +87,10 @@ def command(work: Work) -> Callable[..., int]:
             ),
         ] = None,
         limit: Limits = None,
+        approve: Annotated[
+            Literal["ask", "yes", "no"],
+            Parameter(help="What is answered when a task asks for approval: whoever is at the terminal is asked."),
+        ] = "ask",
     ) -> int:
         """Run a graph of tasks to its end, on this machine.
 
@@ -95,7 +101,9 @@ def command(work: Work) -> Callable[..., int]:
         plan = _plan(work, file, limits_of(limit or []))
         if plan is None or not _made(logs):
             return Exit.USAGE
-        return _run(plan, jobs or os.cpu_count() or 1, output, logs)
+        if approve == "ask" and plan.asks and not sys.stdin.isatty():
+            return _refuse_to_ask(plan.asks)
+        return _run(plan, jobs or os.cpu_count() or 1, output, logs, approve)
 
     return run
 
@@ -122,10 +130,23 @@ def _made(folder: Path | None) -> bool:
     return True
 
 
-def _run(plan: Plan, jobs: int, output: str, logs: Path | None) -> Exit:
+def _refuse_to_ask(labels: tuple[str, ...]) -> Exit:
+    """Say that nobody can answer: a run without a terminal would wait for ever."""
+    reports.say_error(f"{labels[0]} asks for approval, and there is no terminal to ask at; nothing was started")
+    reports.talk("  say --approve yes or --approve no, give it a timeout, or submit the graph to a server")
+    return Exit.USAGE
+
+
+def _decide(approve: str, view: views.View) -> asking.Decide:
+    if approve != "ask":
+        return asking.told(approve == "yes")
+    return asking.Terminal(view.say).decide if sys.stdin.isatty() else asking.told(None)
+
+
+def _run(plan: Plan, jobs: int, output: str, logs: Path | None, approve: str) -> Exit:
     try:
         with views.choose(plan, jobs) as view:
-            outcome = plan.run(jobs, view.show, logs)
+            outcome = plan.run(jobs, view.show, _decide(approve, view), logs)
     except Unserved as refusal:
         reports.say_error(f"cannot go on: {refusal}")
         return Exit.ERROR

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from taskyard.cli import profile, reports, text
+from taskyard.cli import profile, reports, spans, text
 from taskyard.cli.exits import Exit
 from taskyard.cli.session import HERE, Server
 from taskyard.cli.work import Botting, Serving, Unserved, Work
@@ -65,6 +65,9 @@ class Manner:
     ] = False
 
 
+#: What a server takes.
+LEASE_MIN_SECONDS: Final = 2
+LEASE_MAX_SECONDS: Final = 3_600
 AS_USUAL: Final = Manner()
 
 
@@ -77,6 +80,11 @@ def dimensions_of(written: list[str]) -> dict[str, list[str]]:
             raise ValueError(f"{one!r} is no dimension: it looks like gpu=h100.")
         found.setdefault(key, []).append(value)
     return found
+
+
+def _check_lease(_: object, written: str) -> None:
+    if not LEASE_MIN_SECONDS <= spans.seconds_of(written) <= LEASE_MAX_SECONDS:
+        raise ValueError(f"a lease lasts from {LEASE_MIN_SECONDS} seconds to an hour.")
 
 
 def _check_dimensions(_: object, written: list[str] | None) -> None:
@@ -114,13 +122,16 @@ def serve_command(work: Work) -> Callable[..., int]:
         admin_token: Annotated[
             Path | None, Parameter(help="A file for a token that may do everything; made if it is not there.")
         ] = None,
+        lease: Annotated[
+            str, Parameter(validator=_check_lease, help="How long a bot may be silent about what it runs.")
+        ] = "60s",
         output: Annotated[
             Literal["text", "json"], Parameter(name=["--output", "-o"], help="How the address is printed on stdout.")
         ] = "text",
     ) -> int:
         """Serve graphs and bots until a signal ends it."""
         database = place.database or f"sqlite:///{place.data / 'taskyard.db'}"
-        wish = Serving(place.host, place.port, database, auth, admin_token)
+        wish = Serving(place.host, place.port, database, auth, admin_token, spans.seconds_of(lease) * 1_000)
         try:
             work.serve(wish, _ready(output))
         except Unserved as refusal:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from taskyard.cli import forms, text
 
 if TYPE_CHECKING:
-    from taskyard.wire.api import GraphView, TaskView
+    from taskyard.wire.api import GraphView, Reused, TaskView
 
 #: States that a task comes to rest in, and those of them that are a failure.
 RESTING: Final = frozenset({"successful", "failed", "error", "canceled", "skipped", "blocked"})
@@ -33,3 +33,15 @@ def failure(task: "TaskView") -> str:
     tries = f", attempt {task.attempt}" if task.attempt > 1 else ""
     reason = text.harmless(f"{task.reason}{code}{tries}")
     return f"{text.harmless(task.state):<11} {text.harmless(task.label)} ({reason}; {text.harmless(task.id)})"
+
+
+def again(seen: "GraphView") -> str:
+    """Tell what a graph runs again."""
+    labels = forms.cell(", ".join(seen.rerun_from))
+    return f"{text.harmless(seen.rerun_of or '')} from {labels}; {text.many(seen.reused, 'task')} taken over"
+
+
+def taken_over(source: "Reused") -> str:
+    """Tell whose end was taken over."""
+    where = f"task {source.task}, attempt {source.attempt}, of graph {source.graph_id}"
+    return f"taken over from {text.harmless(where)}"

@@ -88,6 +88,8 @@ def _cut(line: str) -> str:
 #: Ends that no exit code tells.
 _CAUSES = {
     Reason.TIMED_OUT: "timed out",
+    Reason.DENIED: "denied",
+    Reason.GRAPH_FAILED: "the graph inside it did not finish",
     Reason.SILENT: "printed nothing for too long",
     Reason.BOT_LOST: "its bot was lost",
     Reason.EXPIRED: "waited too long for a bot",

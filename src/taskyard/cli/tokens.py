@@ -52,7 +52,8 @@ class Wish:
     scope: Annotated[
         list[str] | None,
         Parameter(
-            negative="", help="What it may do, as often as needed: admin, or pool:NAME:read, submit, cancel, admin."
+            negative="",
+            help="What it may do, as often as needed: admin, or pool:NAME:read, submit, cancel, approve, admin.",
         ),
     ] = None
     expires: Annotated[

@@ -11,7 +11,7 @@ from typing import Protocol, Self, TextIO
 
 from taskyard.cli import text
 from taskyard.cli.work import Plan
-from taskyard.wire.progress import Progress, State
+from taskyard.wire.progress import Progress, Reason, State
 
 
 class View(AbstractContextManager["View"], Protocol):
@@ -19,6 +19,10 @@ class View(AbstractContextManager["View"], Protocol):
 
     def show(self, progress: Progress) -> None:
         """Show what became of a task."""
+        ...
+
+    def say(self, line: str) -> None:
+        """Say something that stays."""
         ...
 
 
@@ -39,7 +43,7 @@ class PlainView:
         self._stream = stream
 
     def __enter__(self) -> Self:
-        self._say(self._opening)
+        self.say(self._opening)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -47,9 +51,9 @@ class PlainView:
 
     def show(self, progress: Progress) -> None:
         for line in lines(progress):
-            self._say(line)
+            self.say(line)
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         # Nobody may be listening any more; the work goes on all the same.
         with suppress(OSError):
             self._stream.write(line + "\n")
@@ -62,7 +66,7 @@ def lines(progress: Progress) -> list[str]:
     told = _TOLD.get(progress.state, text.ending)(progress)
     first = f"{line} ({told})" if told else line
     # Pending with an end behind it: the attempt failed and is going to be repeated.
-    went_wrong = progress.exit_code not in (None, 0)
+    went_wrong = progress.exit_code not in (None, 0) or progress.reason is Reason.GRAPH_FAILED
     return [first, *_tail(progress)] if went_wrong else [first]
 
 

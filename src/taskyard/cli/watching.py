@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from taskyard.cli import gauge, reports, standing, text, views
+from taskyard.cli.approving import Questions
 from taskyard.cli.exits import Ended, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from taskyard.sdk.client import Client
     from taskyard.wire.api import GraphView, TaskView
@@ -28,23 +29,23 @@ TAIL_BYTES: Final = 8_192
 
 def watch(client: "Client", graph: str, timeout_s: float) -> "GraphView":
     """Show a graph until it is settled; say so and end when that takes too long."""
-    told = _Failures(client, graph)
+    told, asked = _Failures(client, graph), Questions(client)
     try:
         with _gauge() as shown:
             for seen in client.watch(graph, timeout_s):
-                _show(client, seen, told, shown)
+                _show(client, seen, [told, asked], shown)
     except TimeoutError as late:
         reports.say_error(f"{late}; it goes on, and `taskyard show {graph}` looks at it")
         raise Ended(Exit.TIMED_OUT) from late
     return seen
 
 
-def _show(client: "Client", seen: "GraphView", told: "_Failures", shown: gauge.Gauge) -> None:
+def _show(client: "Client", seen: "GraphView", tellers: "Sequence[_Failures | Questions]", shown: gauge.Gauge) -> None:
     from taskyard.sdk.errors import Overloaded, Unreachable  # noqa: PLC0415
 
     # A server that is away just now is asked for the details with the next look.
     with suppress(Overloaded, Unreachable):
-        for line in told.new_in(seen):
+        for line in (line for one in tellers for line in one.new_in(seen)):
             shown.say(line)
         shown.show(seen, lambda: [task.label for task in client.tasks(seen.id, state="running", limit=RUNNING_MAX)])
 
@@ -83,7 +84,9 @@ class _Failures:
             return
         self._told.add((task.id, task.attempt))
         yield standing.failure(task)
-        if task.attempt:
+        if task.inner_graph is not None:
+            yield f"  its graph: taskyard show {text.harmless(task.inner_graph)}"
+        elif task.attempt:
             yield from (f"  | {line}" for line in tail(self._client, task.id, task.attempt))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from taskyard.wire.checkup import Checkup
-from taskyard.wire.progress import Outcome, Progress
+from taskyard.wire.progress import Outcome, Progress, Question
 
 
 class Plan(Protocol):
@@ -18,9 +18,21 @@ class Plan(Protocol):
     @property
     def labels(self) -> tuple[str, ...]: ...
 
-    def run(self, jobs: int, watch: Callable[[Progress], None], logs: Path | None) -> Outcome:
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The tasks that ask a person and wait for an answer for ever."""
+        ...
+
+    def run(
+        self,
+        jobs: int,
+        watch: Callable[[Progress], None],
+        decide: Callable[[Question], bool | None],
+        logs: Path | None,
+    ) -> Outcome:
         """Run it to its end, at most `jobs` tasks at a time; tell `watch` of everything, from this thread.
 
+        `decide` is asked what tasks ask, again and again until it knows.
         If `logs` names a folder, everything that attempts print is kept there.
         """
         ...
@@ -35,6 +47,7 @@ class Serving:
     database: str
     authentication: bool
     admin_token: Path | None  # a file that has a token for everything, or is going to have one
+    lease_ms: int | None = None  # how long bots may be silent about what they run
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,6 +280,12 @@ def given_again_at(until: Millis) -> Millis:
     return Millis(until + fleet.GUARD_MS)
 
 
+def own_lease(now: Millis, timeout_ms: int | None, deadline_ms: Millis | None) -> Millis | None:
+    """Give the lease of what the server runs itself: given again just when its time is over; None is for ever."""
+    ends = _earlier(deadline_ms, None if timeout_ms is None else Millis(now + timeout_ms))
+    return None if ends is None else Millis(ends - fleet.GUARD_MS)
+
+
 def with_grace(until: Millis, now: Millis, lease_ms: int = fleet.LEASE_MS, deadline_ms: Millis | None = None) -> Millis:
     """Lengthen a lease after an outage of the server to a full one from now: its bot could not renew it."""
     full = lease_until(now, lease_ms, deadline_ms)

@@ -13,13 +13,17 @@ from taskyard.core.matching import POOL, Dimensions, matches
 from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis
 
-#: How long a bot may run an attempt without renewing. A few renewals may be lost and nothing happens.
+#: How long a bot may run an attempt without renewing, unless a server is told otherwise. A few renewals may be lost and
+#: nothing happens.
 LEASE_MS: Final = 60_000
+#: The shortest: a renewal takes its time on a poor network. And the longest: work of a dead machine waits for as long.
+LEASE_MIN_MS: Final = 2_000
+LEASE_MAX_MS: Final = 3_600_000
 #: What the server waits beyond a lease: the bot's runner has ended the process before, clocks drift by less.
 GUARD_MS: Final = 5_000
 #: How often the server looks for what time has brought.
 SWEEP_MS: Final = 5_000
-#: A bot that is silent for longer than this is dead: whatever it ran is known to be lost by then.
+#: A bot that is silent for longer than this is dead, however long its leases are: it is heard of more often.
 DEAD_AFTER_MS: Final = LEASE_MS + GUARD_MS + SWEEP_MS
 #: A bot seen within this time counts as capacity: one that restarts, or runs on poor network, will be back.
 CAPACITY_SEEN_MS: Final = 600_000
@@ -60,6 +64,21 @@ Composite: TypeAlias = tuple[Condition, Condition, Condition, Condition]
 def alive(bot: BotFacts, now: Millis, silence_max_ms: int = DEAD_AFTER_MS) -> bool:
     """Tell whether a bot lives: it has not said goodbye and was not silent for longer than allowed."""
     return not bot.terminated and now - bot.last_seen_ms <= silence_max_ms
+
+
+def wait_max_ms(lease_ms: int) -> int:
+    """Say how long a poll may wait for work: the lease of what it brings counts from when it was sent."""
+    return lease_ms // 3
+
+
+def lives_of(session: str) -> str:
+    """Say how the names of all sessions begin that had the same folder on the same machine as this one.
+
+    `folder/life` is the name of a session. A folder has one bot at a time, and the next one begins by clearing what was
+    left in it; so whatever an earlier session of a folder ran is gone. Sessions that name no folder are taken for lives
+    of the only bot of that name.
+    """
+    return session[: session.rfind("/") + 1]
 
 
 def takes_work(bot: BotFacts, now: Millis) -> bool:

@@ -136,6 +136,8 @@ STOPPED = frozenset({_S.STOPPING})
 ACTIVE = HOLDING | {_S.PENDING}
 #: Moves only when a prerequisite does.
 BEHIND = frozenset({_S.UNSCHEDULED, _S.BLOCKED})
+#: Waits for a rerun of what it hangs on.
+SHUT = frozenset({_S.BLOCKED})
 #: No arrow leads away from here: whoever is here stays.
 FINAL = frozenset(_S) - {arrow.source for arrow in ARROWS}
 

@@ -151,6 +151,7 @@ class Reason(Word):
     TIMED_OUT = "timed_out"
     SILENT = "silent"  # nothing was printed for too long
     DENIED = "denied"  # a person said no
+    GRAPH_FAILED = "graph_failed"  # the graph inside it did not finish
     BOT_LOST = "bot_lost"
     EXPIRED = "expired"
     DEADLINE = "deadline"

@@ -11,7 +11,7 @@ from typing import Final
 from taskyard.core.graph.gate import EdgeState, known
 from taskyard.core.machine import ENDED, LEASED
 from taskyard.core.words import Reason, State
-from taskyard.embedded import printed
+from taskyard.embedded import insides, printed
 from taskyard.embedded.logs import Logs
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
@@ -94,6 +94,8 @@ class Feed:
         reason = _reason(event, ended)
         # Of a good end nobody asks for the output again, and kept for every task it would be much.
         tail = "" if reason is Reason.DONE else printed.tail(txn, event.subject, number) + about_log
+        if reason is Reason.GRAPH_FAILED:
+            tail = insides.tail(txn, event.subject, number)
         if ended is None:
             return Progress(label, target, number, reason, tail=tail)
         return Progress(label, target, number, reason, _exit_code(ended), _elapsed_ms(ended), tail)

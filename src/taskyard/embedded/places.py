@@ -26,10 +26,14 @@ def _task(task: Any, here: Path) -> Any:
 
 def _slice(one: Any, here: Path) -> Any:
     """Place the payload of a task or of a slice; what stands behind a mark is left to it."""
-    if not _has(one, "payload") or not _has(one["payload"], "cwd"):
+    if not _has(one, "payload") or not isinstance(one["payload"], dict):
         return one
-    cwd = one["payload"]["cwd"]
-    return {**one, "payload": {**one["payload"], "cwd": str(here / cwd)}} if isinstance(cwd, str) else one
+    payload = dict(one["payload"])
+    if isinstance(payload.get("cwd"), str):
+        payload["cwd"] = str(here / payload["cwd"])
+    if _has(payload.get("graph"), "tasks"):
+        payload["graph"] = placed(payload["graph"], here)
+    return {**one, "payload": payload}
 
 
 def _has(value: Any, name: str) -> bool:

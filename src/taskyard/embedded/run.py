@@ -13,6 +13,7 @@ from taskyard.embedded.companion import Companion
 from taskyard.embedded.feed import Feed
 from taskyard.embedded.opening import Wish
 from taskyard.embedded.places import placed
+from taskyard.embedded.questions import Decide, Questions
 from taskyard.embedded.stuck import is_stuck
 from taskyard.embedded.wishes import Wishes
 from taskyard.embedded.yard import serving, wait_for_bot
@@ -35,8 +36,8 @@ class Refused(Exception):
     """The engine does not take the document; the plan should have said so."""
 
 
-def run(wish: Wish, bot: Companion, wishes: Wishes, watch: Watch) -> Outcome:
-    """Run a graph to its end, with a bot that is on its way.
+def run(wish: Wish, bot: Companion, wishes: Wishes, watch: Watch, decide: Decide) -> Outcome:
+    """Run a graph to its end, with a bot that is on its way; `decide` answers what it asks.
 
     Raise KeyboardInterrupt if somebody wants to end before anything was started.
     """
@@ -45,7 +46,8 @@ def run(wish: Wish, bot: Companion, wishes: Wishes, watch: Watch) -> Outcome:
             raise KeyboardInterrupt
         engine.listeners.append(lambda _: wishes.news.set())
         graph = _submit(engine, wish)
-        return _Run(engine, graph, Feed(wish.labels, wish.logs), bot, wishes).to_its_end(watch)
+        questions = Questions(engine, decide, ACTOR)
+        return _Run(engine, graph, Feed(wish.labels, wish.logs), bot, wishes, questions).to_its_end(watch)
 
 
 def _submit(engine: Engine, wish: Wish) -> int:
@@ -58,12 +60,15 @@ def _submit(engine: Engine, wish: Wish) -> int:
 
 
 class _Run:
-    def __init__(self, engine: Engine, graph: int, feed: Feed, bot: Companion, wishes: Wishes) -> None:
+    def __init__(
+        self, engine: Engine, graph: int, feed: Feed, bot: Companion, wishes: Wishes, questions: Questions
+    ) -> None:
         self._engine = engine
         self._graph = graph
         self._feed = feed
         self._bot = bot
         self._wishes = wishes
+        self._questions = questions
         self._began = time.monotonic()
         self._moved_at = self._began
         self._heeded = 0
@@ -71,6 +76,7 @@ class _Run:
     def to_its_end(self, watch: Watch) -> Outcome:
         while not self._look(watch).settled and not self._is_stuck():
             self._heed()
+            self._questions.answer()
             if self._heeded < 2:
                 self._bot.check()
             elif self._bot.is_gone:

@@ -6,7 +6,7 @@ What still moves by itself in less than the longest time is waited for: a slice 
 from typing import Final
 
 from taskyard.core.graph.limits import EXPIRES_MS
-from taskyard.core.machine import ENDED
+from taskyard.core.machine import ENDED, LEASED
 from taskyard.core.matching import Dimensions, combinations, matches
 from taskyard.core.words import State
 from taskyard.lifecycle.definitions import decoded
@@ -18,18 +18,27 @@ LOOKED_MAX: Final = 500
 #: Where a task rests unless others move, and where it waits for a bot.
 _RESTS: Final = frozenset(state.text for state in ENDED | {State.UNSCHEDULED, State.BLOCKED})
 _WAITING: Final = frozenset({State.WAITING.text})
+#: Where a task is that may have a graph inside.
+_RUNNING: Final = frozenset({State.RUNNING.text})
 
 
 def is_stuck(txn: Txn, graph: int, bot: str) -> bool:
-    """Tell whether nothing in a graph can move with this bot alone."""
+    """Tell whether nothing in a graph, or in those inside it, can move with this bot alone."""
     left = {state for state, count in txn.reading.counts(graph).items() if count} - _RESTS
     found = txn.bots.look([bot])
-    if left != _WAITING or bot not in found:
+    if not left or not left <= _WAITING | _RUNNING or bot not in found:
         return False
-    ids = txn.reading.tasks(graph, -1, State.WAITING.text, LOOKED_MAX + 1)
+    ids = [id for state in sorted(left) for id in txn.reading.tasks(graph, -1, state, LOOKED_MAX + 1)]
     return len(ids) <= LOOKED_MAX and all(
-        _is_beyond(txn, task, found[bot].facts.dimensions) for task in txn.tasks.look(ids)
+        _is_stuck_inside(txn, task, bot) if task.state in LEASED else _is_beyond(txn, task, found[bot].facts.dimensions)
+        for task in txn.tasks.look(ids)
     )
+
+
+def _is_stuck_inside(txn: Txn, task: TaskRecord, bot: str) -> bool:
+    """Tell whether what runs is a graph in which nothing can move, and whose time is never over."""
+    inner = txn.graphs.inside([task.id]).get((task.id, task.life.attempt))
+    return inner is not None and task.due_ms is None and is_stuck(txn, inner, bot)
 
 
 def _is_beyond(txn: Txn, task: TaskRecord, has: Dimensions) -> bool:

@@ -24,6 +24,12 @@ PIECE_MAX: Final = 262_144
 #: What an attempt says of its progress, in characters, and what it leaves for the next, in bytes.
 PROGRESS_MAX: Final = 4_096
 CHECKPOINT_MAX: Final = 65_536
+#: What a person says of a decision, in characters.
+COMMENT_MAX: Final = 4_096
+#: From how many tasks on a graph may be run again or ended by one wish; a matrix counts as one.
+LABELS_MAX: Final = 100
+#: How many tasks a wish names that ends them with everything behind them: what one transaction looks at in no time.
+WISHED_MAX: Final = 1_000
 #: A pool may count its capacity from the slots of its bots, and weights go up to this.
 SLOTS_MAX: Final = 1_000_000
 #: Why a bot is unfit or away; a traceback fits.

@@ -11,6 +11,7 @@ from typing import Final
 
 from taskyard.core.ids import LAST_MS
 from taskyard.core.words import Millis
+from taskyard.engine.bearing import Bearing
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.pages import LOAD_MAX_MS, Transact
@@ -40,6 +41,7 @@ class Chore(Enum):
     LAPSE = auto()
     PROMISES = auto()
     OWN = auto()
+    INNER = auto()
     PASSES = auto()
 
 
@@ -47,13 +49,20 @@ class Chores:
     """What one engine does by itself."""
 
     def __init__(
-        self, transact: Transact, store: Store, clock: Clock, schedule: Callable[[], Passed], parking: Parking
+        self,
+        transact: Transact,
+        store: Store,
+        clock: Clock,
+        schedule: Callable[[], Passed],
+        parking: Parking,
+        bearing: Bearing,
     ) -> None:
         self._transact = transact
         self._store = store
         self._clock = clock
         self._schedule = schedule
         self._parking = parking
+        self._bearing = bearing
         self._parked: set[int] = set()
         self._after = 0  # the last note that was taken up
         self._kept = 0  # how many were, since the first
@@ -63,6 +72,7 @@ class Chores:
             Chore.LAPSE: self._due.next,
             Chore.PROMISES: self._keep_promises,
             Chore.OWN: self._own.next,
+            Chore.INNER: bearing.next,
             Chore.PASSES: self._pass,
         }
 
@@ -84,6 +94,7 @@ class Chores:
     def sweep(self) -> None:
         """Do what is done every few seconds."""
         self._parked.clear()
+        self._bearing.try_again()
         for portions in (self._due, self._own):
             self._try_again(portions)
         now = self._clock.now()

@@ -12,9 +12,11 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from taskyard.core import ids
+from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
 from taskyard.core.ids import Key
 from taskyard.core.values import replace
 from taskyard.engine import scrutiny
+from taskyard.engine.bearing import Bearing
 from taskyard.engine.chores import Chores
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.custody import Custody
@@ -25,6 +27,7 @@ from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
+from taskyard.engine.renewing import May, Renewing, anywhere
 from taskyard.engine.rooms import Command
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
@@ -33,10 +36,10 @@ from taskyard.engine.wishing import Wished, Wishing
 from taskyard.engine.writer import Act, Writer
 from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Publish, Rerun
+from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Publish, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Far, Refusal
+from taskyard.lifecycle.outcomes import Done, Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.publish import publish
 from taskyard.lifecycle.submit import Submitted
@@ -64,10 +67,14 @@ class Engine:
         clock: Clock | None = None,
         *,
         scheduler_id: str = "taskyard",
+        lease_ms: int = LEASE_MS,
         events: bool = True,
         ticks: bool = True,
     ) -> None:
+        if not LEASE_MIN_MS <= lease_ms <= LEASE_MAX_MS:
+            raise ValueError(f"a lease lasts from {LEASE_MIN_MS} to {LEASE_MAX_MS} ms, not {lease_ms}")
         self.store = store
+        self.lease_ms = lease_ms  # how long bots may run attempts without renewing
         self.clock = clock or SystemClock()
         with (
             suppress(Unavailable),
@@ -79,25 +86,29 @@ class Engine:
         #: may have done it, and then nobody is told.
         self.listeners: list[Callable[[Collection[int]], None]] = []
         self._custody: Custody | None = None
-        self._writer = Writer(store, self.clock, self._hear)
+        self._writer = Writer(store, self.clock, self._hear, lease_ms)
         self.loop = Loop(self._writer)
         mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
+        self._renewing = Renewing(store, self.clock, mint, self._submitting)
         self.wishing = Wishing(self.loop, store)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
-        chores = Chores(self.transact, store, self.clock, self.schedule, self._writer.parking)
+        self._bearing = Bearing(self._submitting, store, self.transact)
+        chores = Chores(self.transact, store, self.clock, self.schedule, self._writer.parking, self._bearing)
         self.ticker = Ticker(chores, self.clock, events, ticks)
 
     @classmethod
-    def open(cls, url: str, clock: Clock | None = None, *, scheduler_id: str = "taskyard") -> Self:
+    def open(
+        cls, url: str, clock: Clock | None = None, *, scheduler_id: str = "taskyard", lease_ms: int = LEASE_MS
+    ) -> Self:
         """Bring the database at `url` to the newest version and open it; a file may have one engine at a time."""
         from taskyard.store.migration import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
 
         custody = Custody(url)
         try:
             upgrade(url)
-            engine = cls(open_store(url), clock, scheduler_id=scheduler_id)
+            engine = cls(open_store(url), clock, scheduler_id=scheduler_id, lease_ms=lease_ms)
         except BaseException:
             custody.leave()
             raise
@@ -114,6 +125,7 @@ class Engine:
 
     def stop(self) -> None:
         """Answer what was accepted, and end. A writer that is late keeps the database as long as it lives."""
+        self._bearing.stop()
         self.ticker.stop()
         if self.loop.stop():
             self.store.close()
@@ -158,6 +170,21 @@ class Engine:
         """Try a task again, or all that failed in a graph."""
         answer: Wished | Far = answer_of(self.ask(Rerun, command))
         return self.wishing.go(command) if isinstance(answer, Far) else answer
+
+    def approve(self, command: Approve) -> Done | Refusal:
+        """Decide about an approval that waits for a person."""
+        answer: Done | Refusal = answer_of(self.ask(Approve, command))
+        return answer
+
+    def renew(
+        self, graph_id: str, labels: tuple[str, ...], *, key: str = "", actor: str = "", may: May = anywhere
+    ) -> Submitted | Refusal:
+        """Store a graph that runs a settled one again from some tasks on, and takes over what is before them.
+
+        `may` is told in which pools something is going to run, and raises if that may not be.
+        """
+        refusal = scrutiny.request(graph_id=graph_id, labels=labels, key=key, actor=actor)
+        return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, actor, may)
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

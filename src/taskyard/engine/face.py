@@ -8,12 +8,13 @@ from collections.abc import Iterable
 
 from taskyard.engine.engine import Answer, Engine
 from taskyard.engine.failpoints import Boundary
+from taskyard.engine.renewing import May, anywhere
 from taskyard.engine.wishing import Wished
 from taskyard.engine.writer import Act
 from taskyard.lifecycle.admit import Passed
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Publish, Rerun
+from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Publish, Rerun
 from taskyard.lifecycle.finding import Finding
-from taskyard.lifecycle.outcomes import Far, Refusal
+from taskyard.lifecycle.outcomes import Done, Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.views.outline import Outline
@@ -43,6 +44,17 @@ class AsyncEngine:
     async def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
         return await self._wish(Rerun, command)
+
+    async def approve(self, command: Approve) -> Done | Refusal:
+        """Decide about an approval that waits for a person."""
+        answer: Done | Refusal = await asyncio.wrap_future(self._engine.ask(Approve, command))
+        return answer
+
+    async def renew(
+        self, graph_id: str, labels: tuple[str, ...], *, key: str = "", actor: str = "", may: May = anywhere
+    ) -> Submitted | Refusal:
+        """Store a graph that runs a settled one again. A thread reads all of that one."""
+        return await asyncio.to_thread(self._engine.renew, graph_id, labels, key=key, actor=actor, may=may)
 
     async def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskyard.core.machine import HOLDING, LEASED
-from taskyard.core.words import Millis
+from taskyard.core.words import Kind, Millis
 from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.queues import Registry
@@ -15,6 +15,7 @@ from taskyard.store.txn import Txn
 
 #: In a queue.
 _QUEUED: Final = HOLDING - LEASED
+_GRAPH: Final = Kind.GRAPH.text
 #: Later than any moment.
 _NEVER: Final = Millis(2**63)
 
@@ -25,7 +26,8 @@ class Left:
 
     stirs: bool = False  # a pass of admission has something to look at
     promises: bool = False  # notes are open
-    own: bool = False  # something is queued that the server runs itself
+    own: bool = False  # something is queued that the server runs itself,
+    inner: bool = False  # or that has a graph inside
     turned: tuple[int, ...] = ()  # graphs that came into another state, or to rest
     due_ms: Millis | None = None  # when the clock first has something to say about a task that it wrote
 
@@ -33,20 +35,23 @@ class Left:
 class Passage(Corridor):
     """One transaction of the engine."""
 
-    def __init__(self, txn: Txn, now: Millis, registry: Registry) -> None:
-        super().__init__(txn, now, registry)
+    def __init__(self, txn: Txn, now: Millis, registry: Registry, lease_ms: int) -> None:
+        super().__init__(txn, now, registry, lease_ms)
         self.promised = False  # somebody knows that notes were left
         self.serves_all = False  # polls that wait get whatever is in their queues
 
     def left(self) -> Left:
         """Tell what there is to do now."""
-        promised, own, due = self.promised, False, _NEVER
+        promised, own, inner, due = self.promised or self.noted, False, False, _NEVER
         for task in self.written:
             if task.due_ms is not None and task.due_ms < due:
                 due = task.due_ms
             if task.telling:
                 promised = True
             if task.queue == SERVER_QUEUE and task.life.state in _QUEUED:
-                own = True
+                if task.kind == _GRAPH:
+                    inner = True
+                else:
+                    own = True
         turned = tuple(self.turned)
-        return Left(bool(self.stirred), promised, own, turned, None if due is _NEVER else due)
+        return Left(bool(self.stirred), promised, own, inner, turned, None if due is _NEVER else due)

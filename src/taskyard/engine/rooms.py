@@ -11,9 +11,10 @@ from typing import Any, Final, TypeAlias
 from taskyard.engine.naming import Named, submit_named
 from taskyard.engine.passage import Passage
 from taskyard.lifecycle.answers import keyed
+from taskyard.lifecycle.approve import approve
 from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.claim import WANT_MAX
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
+from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Rerun
 from taskyard.lifecycle.enlist import goodbye, hello
 from taskyard.lifecycle.polling import poll
 from taskyard.lifecycle.rerun import rerun
@@ -22,7 +23,7 @@ from taskyard.lifecycle.submit import PAGE_MAX, Extension, extend
 #: How many bytes of output are written in the time that a task takes.
 BYTES_PER_TASK: Final = 4_096
 
-Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Named | Extension
+Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Approve | Named | Extension
 _Room: TypeAlias = Callable[[Passage, Sequence[Any]], Sequence[object] | None]
 
 
@@ -62,5 +63,6 @@ _ROOMS: Final[Mapping[type, _Room]] = {
     Extension: extend,
     Cancel: lambda passage, commands: keyed(passage, commands, cancel),
     Rerun: lambda passage, commands: keyed(passage, commands, rerun),
+    Approve: lambda passage, commands: keyed(passage, commands, approve),
     Poll: poll,
 }

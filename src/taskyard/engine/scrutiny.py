@@ -21,8 +21,10 @@ from taskyard.engine.bounds import (
     BOT_DIMENSION_VALUES_MAX,
     BOT_DIMENSIONS_MAX,
     CHECKPOINT_MAX,
+    COMMENT_MAX,
     EXIT_CODE_MAX,
     EXIT_CODE_MIN,
+    LABELS_MAX,
     NUMBER_MAX,
     OUTPUTS_MAX,
     PIECE_MAX,
@@ -33,10 +35,24 @@ from taskyard.engine.bounds import (
     RESULTS_MAX,
     SLOTS_MAX,
     WHY_MAX,
+    WISHED_MAX,
 )
 from taskyard.engine.glance import is_plain
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Output, Poll, Publish, Renewal, Report, Rerun, Stats
+from taskyard.lifecycle.commands import (
+    Approve,
+    Cancel,
+    Goodbye,
+    Hello,
+    Output,
+    Poll,
+    Publish,
+    Renewal,
+    Report,
+    Rerun,
+    Stats,
+)
 from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.own_attempts import SERVER
 
 _Table: TypeAlias = Mapping[str, Reader]
 
@@ -118,13 +134,27 @@ def _name(longest: int = NAME_MAX, *, empty: bool = False) -> Reader:
     return Reader(takes, read)
 
 
-def _text(longest: int) -> Reader:
-    takes = f"a string of 1 to {longest} characters, without NUL"
+def _several(one: Reader, least: int, most: int) -> Reader:
+    takes = f"a tuple of {least} to {most}, each {one.takes}"
+
+    def read(value: object, at: Path, faults: Faults) -> None:
+        if type(value) is not tuple or not least <= len(value) <= most:
+            faults.add(at, f"must be {takes}; got {_shown(value)}")
+            return
+        for place, each in enumerate(value):
+            one.read(each, (*at, place), faults)
+
+    return Reader(takes, read)
+
+
+def _text(longest: int, *, empty: bool = False) -> Reader:
+    shortest = 0 if empty else 1
+    takes = f"a string of {shortest} to {longest} characters, without NUL"
 
     def read(value: object, at: Path, faults: Faults) -> None:
         if type(value) is not str:
             faults.add(at, f"must be {takes}; got {_shown(value)}")
-        elif not 1 <= len(value) <= longest:
+        elif not shortest <= len(value) <= longest:
             faults.add(at, f"must be {takes}; got {len(value)}")
         elif "\0" in value:
             faults.add(at, "holds a NUL character; remove it")
@@ -278,12 +308,14 @@ _RENEWAL: Final[_Table] = {
 _OUTPUT: Final[_Table] = {**_ATTEMPT, "start": _number(0, NUMBER_MAX), "body": _bytes(PIECE_MAX)}
 _BOT: Final[_Table] = {"bot": _name(), "session": _name()}
 _WISH: Final[_Table] = {"task": _or_none(_KEY_OF_TASK), "graph": _or_none(_KEY_OF_TASK)}
+_WISHED: Final = _several(_KEY_OF_TASK, 0, WISHED_MAX)
 #: What comes beside a document, or beside anything that a person asks for.
 BESIDE: Final[_Table] = {
     "graph_id": _id(),
     "task_id": _id(),
     "key": _name(empty=True),
     "actor": _name(empty=True),
+    "labels": _several(_name(), 1, LABELS_MAX),
 }
 #: What a person says of a limit.
 LIMITS: Final[_Table] = {
@@ -321,8 +353,19 @@ FIELDS: Final[Mapping[type, _Table]] = {
     Output: _OUTPUT,
     Goodbye: _BOT,
     Publish: {**_RENEWAL, "result": _or_none(_text(RESULT_MAX))},
-    Cancel: {**_WISH, "subtree": _exactly(bool, "True or False"), **_PERSON},
+    Cancel: {
+        **_WISH,
+        "subtree": _exactly(bool, "True or False"),
+        **_PERSON,
+        "tasks": _several(_KEY_OF_TASK, 0, WISHED_MAX),
+    },
     Rerun: {**_WISH, **_PERSON},
+    Approve: {
+        "task": _KEY_OF_TASK,
+        "approved": _exactly(bool, "True or False"),
+        "comment": _text(COMMENT_MAX, empty=True),
+        **_PERSON,
+    },
 }
 #: Who looks at which command.
 CHECKS: Final[Mapping[type, Callable[[Any], Refusal | None]]] = {
@@ -331,6 +374,7 @@ CHECKS: Final[Mapping[type, Callable[[Any], Refusal | None]]] = {
     Goodbye: goodbye,
     Cancel: cancel,
     Rerun: rerun,
+    Approve: lambda command: _refusal(Approve, command),
     Publish: publish,
 }
 
@@ -371,6 +415,8 @@ def _own_dimensions(command: Hello, faults: Faults) -> None:
     had = dict(command.dimensions)
     if had.get(ID) != (command.bot,):
         faults.add(("dimensions", ID), f"must be the name of the bot, {quoted(command.bot)}, and nothing else")
+    if command.bot == SERVER.bot:
+        faults.add(("bot",), "is what the server calls itself; take another name")
     if POOL not in had:
         faults.add(("dimensions",), f"needs the key {quoted(POOL)}")
 

@@ -1,9 +1,11 @@
 """Storing a graph: check it, give it keys, and store it in one transaction or in pages."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from taskyard.core.graph.document import Graph
-from taskyard.core.ids import Key
+from taskyard.core.ids import Key, text_of
 from taskyard.engine import intake
 from taskyard.engine.clock import Clock
 from taskyard.engine.keys import Mint
@@ -11,6 +13,7 @@ from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.naming import Named, answer_to, digest_under_key
 from taskyard.engine.pages import Pages
 from taskyard.engine.troubles import Unavailable
+from taskyard.lifecycle.inner import Inside
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted
 from taskyard.store.opening import Store
@@ -39,18 +42,35 @@ class Submitting:
         validation = intake.read(document, self._clock.now(), self._scheduler_id, id)
         if validation.graph is None:
             return self._repeat(document, id, key) or intake.refusal(validation)
-        body = intake.body_of(document)
+        graph, body = validation.graph, intake.body_of(document)
+        return self.store(lambda: self._named(graph, body, id, key, actor), is_chosen=id is not None)
+
+    def store(self, make: Callable[[], Named], *, is_chosen: bool = False) -> Submitted | Refusal:
+        """Store what `make` makes; it makes it again with other keys, where somebody else has one of them.
+
+        An id that somebody has chosen stays, so what is there under it is the answer.
+        """
         answer: Submitted | Refusal | None = None
         for _ in range(TRIES_MAX):
+            named = make()
             try:
-                answer = self._try(self._named(validation.graph, body, id, key, actor))
+                answer = self._try(named)
             except Taken:
                 continue
-            if answer is not None and (id is not None or not _is_conflict(answer)):
-                return answer
+            if answer is not None and (is_chosen or not _is_conflict(answer)):
+                return _with_names(answer, named)
         if answer is None:
             raise Unavailable(f"the graph could not be stored in {TRIES_MAX} tries")
         return answer  # it was not the minted id that is in use, but the key
+
+    def bear(self, document: object, inside: Inside) -> Submitted | Refusal | None:
+        """Store the graph inside a task, and begin that task with it; None if that has to be tried again."""
+        validation = intake.read(document, self._clock.now(), self._scheduler_id)
+        if validation.graph is None:
+            return intake.refusal(validation)
+        actor = f"task {text_of(Key(inside.task))}-{inside.attempt}"
+        with intake.still_for(document):
+            return self._try(self._named(validation.graph, intake.body_of(document), None, "", actor, inside))
 
     def _try(self, named: Named) -> Submitted | Refusal | None:
         """Store it, or say by None that it has to be tried again."""
@@ -62,11 +82,13 @@ class Submitting:
             return answer
         return None if self._pages.drop_if_stale(named.submission.brood.graph_id) else answer
 
-    def _named(self, graph: Graph, body: bytes, id: Key | None, key: str, actor: str) -> Named:
+    def _named(
+        self, graph: Graph, body: bytes, id: Key | None, key: str, actor: str, inside: Inside | None = None
+    ) -> Named:
         minted = self._mint.fresh(len(graph.tasks))
         brood = intake.brood_of(graph, body, minted, minted.graph if id is None else id, {})
         definition = intake.definition_of(graph, self._scheduler_id, intake.digest_of(body))
-        submission = Submission(graph, brood, definition, self._clock.word(), actor)
+        submission = Submission(graph, brood, definition, self._clock.word(), actor, inside)
         return Named(submission, key if id is None else "")
 
     def _repeat(self, document: object, id: Key | None, key: str) -> Submitted | None:
@@ -83,6 +105,13 @@ class Submitting:
             graphs, definition = txn.graphs.peek([id]), txn.graphs.definition(id)
         is_whole = bool(graphs) and graphs[0].loader is None
         return Submitted(id, echo=True) if is_whole and definition and definition[5] == digest else None
+
+
+def _with_names(answer: Submitted | Refusal, named: Named) -> Submitted | Refusal:
+    """Tell what tasks are called, where it is known: what was stored before may have grown since."""
+    if isinstance(answer, Submitted) and not answer.echo:
+        return replace(answer, names=named.submission.brood.ids)
+    return answer
 
 
 def _is_conflict(answer: Submitted | Refusal) -> bool:

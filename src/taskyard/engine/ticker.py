@@ -63,6 +63,7 @@ class Ticker:
                 (Chore.PASSES, left.stirs),
                 (Chore.PROMISES, left.promises),
                 (Chore.OWN, left.own),
+                (Chore.INNER, left.inner),
             )
             if hinted
         }

@@ -5,10 +5,11 @@ from typing import Final
 
 from taskyard.core.graph.document import Graph, Task
 from taskyard.core.graph.faults import Fault, Faults, Path
+from taskyard.core.graph.limits import DEPTH_MAX
 from taskyard.core.words import Kind
 
 #: Kinds that nobody runs: a task would wait for ever, or fail wherever it came.
-KINDS: Final = frozenset({Kind.ANSIBLE, Kind.APPROVAL, Kind.GRAPH})
+KINDS: Final = frozenset({Kind.ANSIBLE})
 #: What a payload may name beside its kind, and no bot knows what to do with.
 BESIDE: Final = frozenset({"outputs", "secrets"})
 NOT_YET: Final = "not supported yet, so it would not do what it says; remove it"
@@ -21,6 +22,8 @@ def asks_for_more(task: Task) -> bool:
     for one in task.slices:
         payload = one.payload
         if one.kind in KINDS or payload.get("secrets") or payload.get("outputs"):
+            return True
+        if one.kind is Kind.GRAPH and unserved(payload[Kind.GRAPH], None):
             return True
     return False
 
@@ -40,10 +43,14 @@ def unserved(document: object, graph: Graph | None) -> tuple[Fault, ...]:
     return faults.listed()
 
 
-def _tasks(document: object) -> Iterator[tuple[Path, Mapping[str, object]]]:
-    """Find whatever looks like a task in a document that may be anything."""
+def _tasks(document: object, at: Path = ()) -> Iterator[tuple[Path, Mapping[str, object]]]:
+    """Find whatever looks like a task in a document that may be anything, also in the graphs inside it."""
     for label, node in _part(document, "tasks").items():
-        yield ("tasks", label, "task"), _part(node, "task")
+        place, task = (*at, "tasks", label, "task"), _part(node, "task")
+        yield place, task
+        if len(at) < DEPTH_MAX:  # what is deeper was refused
+            for inside, payload in _payloads(task, place):
+                yield from _tasks(payload.get(Kind.GRAPH), (*inside, Kind.GRAPH.text))
 
 
 def _payloads(task: Mapping[str, object], at: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:

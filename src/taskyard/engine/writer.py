@@ -7,6 +7,7 @@ is called by one thread.
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from taskyard.core.fleet import LEASE_MS
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary, Side, point
 from taskyard.engine.parking import Parking
@@ -36,10 +37,11 @@ class Lost(Unavailable):
 class Writer:
     """The one that writes."""
 
-    def __init__(self, store: Store, clock: Clock, after: Callable[[Left], None]) -> None:
+    def __init__(self, store: Store, clock: Clock, after: Callable[[Left], None], lease_ms: int = LEASE_MS) -> None:
         self._store = store
         self._clock = clock
         self._after = after  # is told what each commit leaves to do
+        self._lease_ms = lease_ms
         self._registry = Registry()
         self.parking = Parking()
         self.commits = 0
@@ -64,7 +66,7 @@ class Writer:
         began = self._clock.now()
         try:
             with stillness(), self._store.write() as txn:
-                passage = Passage(txn, self._clock.now(), self._registry)
+                passage = Passage(txn, self._clock.now(), self._registry, self._lease_ms)
                 answer = act(passage)
                 served = self.parking.serve(passage, passage.serves_all)
                 passage.close()

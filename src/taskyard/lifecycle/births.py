@@ -18,6 +18,7 @@ from taskyard.core.words import Millis, On, Reason
 from taskyard.lifecycle.definitions import encoded
 from taskyard.store.records import rules_text
 from taskyard.store.sessions import Row
+from taskyard.store.verbs.reuse import Source
 
 _BORN = Life().state.text
 _WAITS = Reason.PREREQUISITE.text
@@ -29,11 +30,17 @@ LOAD = "load"
 SHOW = "show"
 #: and "drop what was loaded of this extension".
 DROP = "drop"
+#: The note "this graph has come to rest, and the task that it is inside of has to hear of it",
+SETTLED = "settled"
+#: and "end this graph, for the task that it is inside of is to end".
+STOP = "stop"
 #: The queue of tasks that the server runs itself.
 SERVER_QUEUE = 0
 #: How many rows are as much to write as a task is: itself and three edges, mutexes or limits. So a page of the largest
 #: graph, which has two and a half edges for each task, is full of tasks first.
 ROWS_PER_TASK: Final = 4
+#: How many characters of a result are as much to copy as a row is to write.
+RESULT_PER_ROW: Final = 1_024
 
 
 def weight(tasks: int, beside: int) -> int:
@@ -66,6 +73,8 @@ class Rows:
     edges: list[Row] = field(default_factory=list)
     mutexes: list[Row] = field(default_factory=list)
     limits: list[Row] = field(default_factory=list)
+    reuses: list[Row] = field(default_factory=list)
+    copies: list[Row] = field(default_factory=list)  # of results
 
     def parts(self, most: int) -> "Iterator[Rows]":
         """Cut off the edges beyond a page of that weight: a task can have more of them than a page."""
@@ -74,6 +83,15 @@ class Rows:
         yield self
         for first in range(room, len(edges), room):
             yield Rows(edges=edges[first : first + room])
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """What a task takes over instead of running: the end of an attempt, and a result of so many characters."""
+
+    source: Source
+    copied: tuple[int, int] | None  # the task and the attempt whose result is copied
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,8 @@ class Brood:
     ids: Mapping[str, int]  # of every label that they may name, old ones included
     created_ms: Millis
     substitutes: bool  # some payload has a $subs
+    reused: Mapping[str, Reused] = field(default_factory=dict)  # by label
+    digests: Mapping[str, str] = field(default_factory=dict)  # of definitions that are not as they were submitted
 
     def __post_init__(self) -> None:
         # All that takes as long as there are tasks is done by the thread of whoever asks: the writer has no time.
@@ -97,17 +117,36 @@ class Brood:
 
     @cached_property
     def _beside(self) -> Sequence[int]:
-        return [_beside(task) for task in self.tasks]
+        if not self.reused:
+            return [_beside(task) for task in self.tasks]
+        return [_beside(task) + self._copied(task.label) for task in self.tasks]
+
+    def _copied(self, label: str) -> int:
+        """Say how many rows it is as much to write as what a task takes over."""
+        found = self.reused.get(label)
+        return 0 if found is None else 1 + found.size // RESULT_PER_ROW
+
+    @cached_property
+    def _asked(self) -> set[tuple[Dimensions, bool]]:
+        """Everything that some slice asks for, and whether the server runs it."""
+        return {(one.dimensions, one.kind in SERVER_KINDS) for task in self.tasks for one in task.slices}
 
     @cached_property
     def dimensions(self) -> set[Dimensions]:
-        """Everything that some slice asks for."""
-        return {one.dimensions for task in self.tasks for one in task.slices if one.kind not in SERVER_KINDS}
+        """Everything that some slice asks bots for."""
+        return {dimensions for dimensions, is_own in self._asked if not is_own}
 
     @cached_property
     def pools(self) -> set[str]:
-        """Every pool in which one of them may run, as rights are asked for: what names none is of the default one."""
-        return {pool for dimensions in self.dimensions for pool in dict(dimensions).get(POOL, (DEFAULT_POOL,))}
+        """Every pool in which one of them may run, as rights are asked for: what names none is of the default one.
+
+        What the server runs is of a pool only if it names one.
+        """
+        return {
+            pool
+            for dimensions, is_own in self._asked
+            for pool in dict(dimensions).get(POOL, () if is_own else (DEFAULT_POOL,))
+        }
 
     def pages(self, most: int) -> Iterator[slice]:
         """Cut them into pages of at most that weight. A task that weighs more has one for itself."""
@@ -140,18 +179,27 @@ class Brood:
         id = self.ids[task.label]
         promise = promises.of(task)
         filled = _filled(task, self._names) if self.substitutes else task
-        kept = digest(task) if filled is not task else None
+        kept = digest(task) if filled is not task else self.digests.get(task.label)
         rows.tasks.append(_row(id, self, task, promise, queues, how))
         rows.definitions.append((id, self.graph_id, task.label, encoded(filled), kept))
         rows.edges += [(self.ids[edge.task], id, edge.on.text) for edge in task.requires]
         if task.mutexes or task.limits:
             rows.mutexes += [(id, mutex.key, mutex.party) for mutex in task.mutexes]
             rows.limits += [(id, name, amount) for name, amount in task.limits]
+        if self.reused and task.label in self.reused:
+            _take_over(rows, id, self.reused[task.label])
 
 
 def roots(graph: Graph) -> Iterable[str]:
     """Name the tasks that wait for nobody."""
     return (task.label for task in graph.tasks.values() if not task.requires)
+
+
+def _take_over(rows: Rows, id: int, reused: Reused) -> None:
+    source = reused.source
+    rows.reuses.append((id, source.task, source.graph, source.attempt))
+    if reused.copied is not None:
+        rows.copies.append((id, *reused.copied))
 
 
 def _beside(task: Task) -> int:

@@ -35,8 +35,10 @@ _READER: Final = msgspec.json.Decoder(_Definition)
 def brief(corridor: Corridor, leases: Sequence[Lease]) -> list[Lease]:
     """Say what is to be run by each lease."""
     tasks = corridor.look([lease.task for lease in leases])
+    fed = [id for id, task in tasks.items() if task.edges.met]
+    corridor.txn.traces.foresee(fed)
     definitions = corridor.txn.tasks.definitions(list(tasks))
-    inputs = _inputs(corridor, [id for id, task in tasks.items() if task.edges.met])
+    inputs = _inputs(corridor, fed)
     left = corridor.txn.traces.checkpoints([lease.task for lease in leases if lease.attempt > 1])
     return [
         replace(lease, brief=_brief(tasks[lease.task], definitions[lease.task], lease, inputs, left))

@@ -1,8 +1,9 @@
-"""The room where people end work: a task, a task with everything behind it, or a whole graph.
+"""The room where people end work: a task, some tasks with everything behind them, or a whole graph.
 
 A canceled task counts as a failure for its dependents, and its handlers run. In a canceled graph nothing starts any
 more: the fact is stored before the first task moves. Below a task, dependents are canceled before what they wait for,
-so no handler among them starts either.
+so no handler among them starts either: whoever deals with a failure of a task is behind it. What has ended stays as it
+is.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,8 +12,9 @@ from typing import Final
 from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import STOPPED, Outcome, sources, step
+from taskyard.core.values import value
 from taskyard.core.words import Reason, Signal
-from taskyard.lifecycle import reach
+from taskyard.lifecycle import reach, stopping
 from taskyard.lifecycle.commands import Cancel
 from taskyard.lifecycle.move import Move, move_by
 from taskyard.lifecycle.moves import Corridor
@@ -28,6 +30,15 @@ CANCEL: Final = "cancel"
 _CANCELABLE = sources(Signal.CANCEL)
 
 
+@value
+class _Part:
+    """Some tasks of a graph with everything behind them, and what was named to mean them."""
+
+    graph: int
+    subject: int
+    roots: tuple[int, ...]
+
+
 def cancel(
     corridor: Corridor, commands: Sequence[Cancel], found: Found | None = None
 ) -> list[Done | Refusal | Asked | Far]:
@@ -37,22 +48,31 @@ def cancel(
 
 
 def find(txn: Txn, one: Cancel) -> Sight:
-    """Find out what is behind a task that is to be canceled with all of it."""
-    assert one.task is not None, "all else is near enough"
-    return reach.everywhere(txn, txn.tasks.look([one.task])[0].graph, _behind(one.task))
+    """Find out what is behind tasks that are to be canceled with all of it."""
+    if one.task is None:
+        assert one.graph is not None, "a cancel names a task or a graph"
+        return reach.everywhere(txn, one.graph, _behind(one.tasks))
+    return reach.everywhere(txn, txn.tasks.look([one.task])[0].graph, _behind([one.task]))
+
+
+def stop_page(corridor: Corridor, note: Note) -> bool:
+    """Cancel the graph inside a task that is to end; say that this was all."""
+    _cancel_graph(corridor, note.graph, note.actor)
+    reach.keep_promise(corridor, note)
+    return True
 
 
 def cancel_page(corridor: Corridor, note: Note) -> bool:
     """Cancel some of the tasks of a note; say whether that was all."""
     if note.tasks:
-        _end(corridor, reach.promised(note))
+        _end(corridor, reach.promised(note), note.actor)
         reach.keep_promise(corridor, note)
         return True
     corridor.hushed.add(note.graph)
     seen = corridor.txn.tasks.window(note.graph, note.cursor, reach.LOOKED_MAX)
     ids = [id for id, state in seen if state in _CANCELABLE]
     page, left = ids[: reach.PAGE_MAX], ids[reach.PAGE_MAX :]
-    _end(corridor, page)
+    _end(corridor, page, note.actor)
     done = len(seen) < reach.LOOKED_MAX and not left
     if done:
         reach.keep_promise(corridor, note)
@@ -70,11 +90,15 @@ def promise_all(corridor: Corridor, graph: int, actor: str) -> None:
 def _cancel(corridor: Corridor, one: Cancel, found: Found | None) -> Done | Refusal | Asked | Far:
     if one.task is None:
         assert one.graph is not None, "a cancel names a task or a graph"
-        return _cancel_graph(corridor, one.graph, one.actor)
+        if not one.tasks:
+            return _cancel_graph(corridor, one.graph, one.actor)
+        return _cancel_part(corridor, one.graph, one, found)
     task = reach.seen(corridor, one.task)
     if task is None:
         return reach.unknown("task", one.task)
-    return _cancel_subtree(corridor, task, one.actor, found) if one.subtree else _cancel_task(corridor, task, one.actor)
+    if not one.subtree:
+        return _cancel_task(corridor, task, one.actor)
+    return _cancel_subtree(corridor, _Part(task.graph, task.id, (task.id,)), one.actor, found)
 
 
 def _cancel_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refusal:
@@ -83,26 +107,41 @@ def _cancel_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Ref
         return Refusal(Code.CONFLICT, f"cannot cancel task {text_of(Key(task.id))}: it is {task.state}")
     if answer.outcome is Outcome.MOVE:
         corridor.send([_move(task)])
+        stopping.end_own(corridor, [task], actor)
         corridor.audit(actor, CANCEL, task.id)
-    return Done(task.id, answer.target, echo=answer.outcome is Outcome.ECHO)
+    return Done(task.id, task.state, echo=answer.outcome is Outcome.ECHO)
 
 
-def _cancel_subtree(corridor: Corridor, task: TaskRecord, actor: str, found: Found | None) -> Asked | Refusal | Far:
-    if corridor.canceled(task.graph):
-        return Asked(task.id, 0, echo=True)
-    if not changeable(corridor.graph(task.graph).state):
-        return _over(corridor.graph(task.graph))
-    pages = reach.nearby(corridor, task.graph, _behind(task.id), found)
-    if pages is None:
+def _cancel_part(corridor: Corridor, graph: int, one: Cancel, found: Found | None) -> Asked | Refusal | Far:
+    """End some tasks of a graph with everything behind them."""
+    graphs = corridor.txn.graphs.peek([graph])
+    if not graphs or graphs[0].loader is not None:
+        return reach.unknown("graph", graph)
+    for id in one.tasks:
+        task = reach.seen(corridor, id)
+        if task is None or task.graph != graph:
+            return reach.unknown(f"task in graph {text_of(Key(graph))} with the id", id)
+    return _cancel_subtree(corridor, _Part(graph, graph, one.tasks), one.actor, found)
+
+
+def _cancel_subtree(corridor: Corridor, part: _Part, actor: str, found: Found | None) -> Asked | Refusal | Far:
+    graph = part.graph
+    if corridor.canceled(graph):
+        return Asked(part.subject, 0, echo=True)
+    if not changeable(corridor.graph(graph).state):
+        return _over(corridor.graph(graph))
+    found = reach.nearby(corridor, graph, _behind(part.roots), found)
+    if found is None:
         return Far()
-    ids = [id for page in pages for id in page]
-    fits = len(ids) <= reach.PAGE_MAX
-    moved = _end(corridor, ids) if fits else 0
+    fits = found.total <= reach.PAGE_MAX
+    moved = _end(corridor, [id for page in found.pages for id in page], actor) if fits else 0
     if not fits:
-        reach.promise(corridor, CANCEL, task.graph, pages, actor)
-    if moved or not fits:
-        corridor.audit(actor, CANCEL, task.id, f"and all behind it, {len(ids)} tasks")
-    return Asked(task.id, moved, promised=not fits, echo=fits and not moved)
+        reach.promise(corridor, CANCEL, graph, found.pages, actor)
+    if fits and not moved:
+        return Asked(part.subject, 0, echo=True)
+    for root in part.roots:
+        corridor.audit(actor, CANCEL, root, f"and all behind it, {found.total} tasks")
+    return Asked(part.subject, moved, promised=not fits, total=found.total)
 
 
 def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
@@ -119,7 +158,7 @@ def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
     if fits and not set(_cancelable(corridor, id)[0]) <= set(ids):
         raise Busy("a task of the graph was rerun meanwhile")
     corridor.cancel(id)
-    moved = _end(corridor, ids) if fits else 0
+    moved = _end(corridor, ids, actor) if fits else 0
     if not fits:
         promise_all(corridor, id, actor)
     corridor.audit(actor, CANCEL, id)
@@ -133,19 +172,20 @@ def _cancelable(corridor: Corridor, graph: int) -> tuple[list[int], bool]:
     return ids, len(seen) <= reach.LOOKED_MAX and len(ids) <= reach.PAGE_MAX
 
 
-def _behind(task: int) -> Search:
-    return lambda looking: reach.subtree(looking, task)
+def _behind(tasks: Collection[int]) -> Search:
+    return lambda looking: reach.subtree(looking, tasks)
 
 
 def _over(graph: GraphRecord) -> Refusal:
     return Refusal(Code.CONFLICT, f"cannot cancel anything in graph {text_of(Key(graph.id))}: it is {graph.state}")
 
 
-def _end(corridor: Corridor, ids: Collection[int]) -> int:
+def _end(corridor: Corridor, ids: Collection[int], actor: str) -> int:
     """Cancel those of some tasks that can be; say how many. What is still being loaded is canceled when it is shown."""
     tasks = corridor.look(ids).values()
     moves = [_move(task) for task in tasks if task.state in _CANCELABLE and not task.hidden]
     corridor.send(moves)
+    stopping.end_own(corridor, [move.task for move in moves], actor)
     return len(moves)
 
 

@@ -13,13 +13,13 @@ from typing import Final, TypeAlias
 
 from taskyard.core.machine import sources
 from taskyard.core.words import Millis, Signal
-from taskyard.lifecycle import belongings, finding, queues, strays
+from taskyard.lifecycle import belongings, finding, inner, queues, strays
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.evidence import Evidence, Whole, gather, wholes
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.recount import NO_QUEUE, differences, recounted, stuck
-from taskyard.lifecycle.survey import GRAPHS_MAX, Survey, Totals, attempts_of, placed
+from taskyard.lifecycle.survey import GRAPHS_MAX, Survey, Totals, attempts_of, placed, unheard
 from taskyard.lifecycle.tries import attempt_findings
 from taskyard.store.records import GraphRecord
 from taskyard.store.txn import Txn
@@ -63,6 +63,8 @@ def repair(transact: Transact, findings: Iterable[Finding], actor: str = "") -> 
         transact(lambda corridor, graph=graph: _mend_graph(corridor, graph, actor))  # type: ignore[misc]
     for page in _pages(tasks):
         transact(lambda corridor, page=page: _ask(corridor, page, actor))  # type: ignore[misc]
+    for page in _pages(graphs):
+        transact(lambda corridor, page=page: _tell(corridor, page, actor))  # type: ignore[misc]
     if any(one.kind not in finding.OF_TASKS | {finding.GRAPH} for one in mendable):
         transact(lambda corridor: _mend_strays(corridor, mendable, actor))
     return len(mendable)
@@ -159,6 +161,13 @@ def _ask(corridor: Corridor, ids: Sequence[int], actor: str) -> None:
     corridor.ready += [(task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.contends]
     corridor.ask(records)
     corridor.send()
+
+
+def _tell(corridor: Corridor, graphs: Sequence[int], actor: str) -> None:
+    """Let tasks hear of the graphs inside them that came to rest unheard while their numbers were wrong."""
+    for graph in corridor.txn.graphs.peek(corridor.txn.care.unheard(graphs)):
+        inner.tell(corridor, graph)
+        _audit(corridor, [unheard(graph.id)], actor)
 
 
 # Graphs.

@@ -151,7 +151,7 @@ def _lease_out(corridor: Corridor, wishes: Sequence[Wish], chosen: dict[int, lis
         poll = wishes[place].poll
         for id in ids:
             task = tasks[id]
-            until = budget.lease_until(corridor.now, fleet.LEASE_MS, task.rules.deadline_ms)
+            until = budget.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
             if until is None:
                 continue  # its deadline has passed; the next sweep ends it
             taker = Taker(poll.bot, poll.session, poll.poll, until)

@@ -113,13 +113,25 @@ class Publish:
 
 @value
 class Cancel:
-    """A person wants work ended: one task, a task with everything behind it, or a whole graph."""
+    """A person wants work ended: one task, some tasks with everything behind them, or a whole graph."""
 
     task: int | None = None
     graph: int | None = None  # the whole graph, if no task is named
     subtree: bool = False
     actor: str = ""
     key: str = ""  # repeated with the same key, it gives the first answer
+    tasks: tuple[int, ...] = ()  # of the graph: only these, with everything behind them
+
+
+@value
+class Approve:
+    """A person decides about an approval that waits for one."""
+
+    task: int
+    approved: bool
+    comment: str = ""
+    actor: str = ""
+    key: str = ""
 
 
 @value

@@ -12,8 +12,9 @@ from taskyard.core.graph.document import Task
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Task)
-#: A task on its second slice is often looked at more than once.
+#: A task on its second slice is often looked at more than once. What is long, as with a graph inside, is not kept.
 _KEPT = 1_000
+_KEPT_CHARS = 20_000
 
 
 def encoded(task: Task) -> str:
@@ -21,7 +22,11 @@ def encoded(task: Task) -> str:
     return _ENCODER.encode(task).decode()
 
 
-@lru_cache(maxsize=_KEPT)
 def decoded(text: str) -> Task:
     """Read a definition."""
+    return _kept(text) if len(text) <= _KEPT_CHARS else _DECODER.decode(text)
+
+
+@lru_cache(maxsize=_KEPT)
+def _kept(text: str) -> Task:
     return _DECODER.decode(text)

@@ -1,17 +1,19 @@
 """The room where bots come and go: a session begins, a bot is heard of, a session ends.
 
-A bot that begins another session has lost what its last one ran: those attempts end at once. Whoever speaks for a
-session that was replaced is refused.
+A bot that begins another session in the same folder has lost what its last one ran there: those attempts end at once.
+One that begins in another folder, or on another machine, knows nothing of what the bot before it runs: those attempts
+end with their leases, or when that bot says goodbye. Whoever speaks for a session that was replaced is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from taskyard.core import budget, fleet
 from taskyard.core.machine import REASONS, Outcome
 from taskyard.core.words import Millis, Signal
 from taskyard.lifecycle.commands import Goodbye, Hello, Poll
-from taskyard.lifecycle.diary import CONNECTED, ENDED, note
+from taskyard.lifecycle.diary import CONNECTED, ENDED, ERROR, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
@@ -20,22 +22,40 @@ from taskyard.store.verbs.fleet import BotRecord, dimensions_text
 
 #: How many polls and sessions of a bot are remembered. A few can be under way; a copy that comes later is news.
 KEPT_MAX: Final = 8
+#: What is noted of a bot that begins in another folder, or on another machine, than it was.
+ELSEWHERE: Final = "in another folder or on another machine; what the bot of this name ran before ends with its leases"
 #: How many attempts are ended as lost in one transaction.
 LOST_MAX: Final = 200
 
 
 def hello(corridor: Corridor, hellos: Sequence[Hello]) -> list[Refusal | None]:
     """Begin sessions, or take note of what changed about bots; refuse a late copy of a hello that was replaced."""
-    known = corridor.txn.bots.look({one.bot for one in hellos})
-    answers = [_too_late(known.get(one.bot), one.session) for one in hellos]
-    _welcome(corridor, known, [one for one, answer in zip(hellos, answers, strict=True) if answer is None])
+    answers: list[Refusal | None] = []
+    for some in _each_bot_once(hellos):
+        known = corridor.txn.bots.look({one.bot for one in some})
+        told = [_too_late(known.get(one.bot), one.session) for one in some]
+        _welcome(corridor, known, [one for one, answer in zip(some, told, strict=True) if answer is None])
+        answers += told
     return answers
+
+
+def _each_bot_once(hellos: Sequence[Hello]) -> Iterator[Sequence[Hello]]:
+    """Cut hellos that came together, in their order, so that each later one of a bot is heard after the earlier."""
+    start = 0
+    heard: set[str] = set()
+    for place, one in enumerate(hellos):
+        if one.bot in heard:
+            yield hellos[start:place]
+            start, heard = place, set()
+        heard.add(one.bot)
+    yield hellos[start:]
 
 
 def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequence[Hello]) -> None:
     if not hellos:
         return
-    new = {one.bot for one in hellos if one.bot not in known or known[one.bot].session != one.session}
+    begun = [one for one in hellos if one.bot not in known or known[one.bot].session != one.session]
+    new = {one.bot for one in begun}
     now = corridor.now
     rows = []
     for one in hellos:
@@ -43,9 +63,11 @@ def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequenc
         rows.append((one.bot, one.session, _replaced(known.get(one.bot), one.session), *said))
     corridor.txn.bots.begin(rows)
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
-    lose(corridor, sorted(new))
+    lose(corridor, [(one.bot, fleet.lives_of(one.session)) for one in begun])
     corridor.txn.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
-    note(corridor, sorted(new), CONNECTED)
+    twins = {one.bot for one in begun if _is_twin(known.get(one.bot), one.session)}
+    note(corridor, sorted(new - twins), CONNECTED)
+    note(corridor, sorted(twins), CONNECTED, ELSEWHERE)
     corridor.altered |= {one.bot for one in hellos}
     corridor.stirred.append(None)
 
@@ -69,19 +91,37 @@ def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[Caller | Refusal]:
 
 
 def goodbye(corridor: Corridor, goodbyes: Sequence[Goodbye]) -> None:
-    """End sessions; what their bots had is lost."""
+    """End sessions; what they had is lost. One that was replaced has this to say, too: that nothing of it is left."""
     bots = corridor.txn.bots.look({one.bot for one in goodbyes})
+    lose(corridor, [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots])
     gone = sorted({one.bot for one in goodbyes if one.bot in bots and bots[one.bot].session == one.session})
-    lose(corridor, gone)
     corridor.txn.bots.end(gone)
     note(corridor, gone, ENDED)
     corridor.altered |= set(gone)
     corridor.stirred.append(None)
 
 
-def lose(corridor: Corridor, bots: Sequence[str]) -> None:
-    """End every attempt of bots as lost; those too many for one transaction are over, and the clock ends them."""
-    had = dict(corridor.txn.tasks.leased_by(bots, LOST_MAX + 1))
+def complain(
+    corridor: Corridor, bot: str, session: str, text: str, about: tuple[int | None, int | None] = (None, None)
+) -> Refusal | None:
+    """Note what a bot says went wrong with it; about a task and its attempt, if it is."""
+    found = corridor.txn.bots.look([bot]).get(bot)
+    if found is None or found.session != session:
+        return _over(bot)
+    note(corridor, [bot], ERROR, text, about)
+    return None
+
+
+def lose(corridor: Corridor, sessions: Sequence[tuple[str, str]]) -> None:
+    """End as lost what bots had in sessions whose names, each with a slash behind it, begin as is said beside each bot.
+
+    Those too many for one transaction are over, and the clock ends them.
+    """
+    begins: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for bot, begin in sessions:
+        begins[bot] += (begin,)
+    found = corridor.txn.tasks.leased_in(sorted(begins), LOST_MAX + 1)
+    had = {id: bot for id, bot, session in found if f"{session}/".startswith(begins[bot])}
     moves = []
     for task in corridor.look(list(had)).values():
         if task.bot != had[task.id]:
@@ -91,9 +131,9 @@ def lose(corridor: Corridor, bots: Sequence[str]) -> None:
             task.not_by = task.bot
             moves.append(Move(task, Signal.LOSE, ruling.life_after, ruling.reason or REASONS[Signal.LOSE]))
     corridor.send(moves)
-    if len(had) > LOST_MAX:
+    if len(found) > LOST_MAX:
         now = corridor.now
-        corridor.txn.tasks.let_go(bots, Millis(now - fleet.GUARD_MS), now)
+        corridor.txn.tasks.let_go([(*one, Millis(now - fleet.GUARD_MS), now) for one in sessions])
 
 
 def _with_line(known: str, line: str) -> str:
@@ -112,6 +152,11 @@ def _replaced(bot: BotRecord | None, session: str) -> str:
     if bot is None:
         return ""
     return bot.replaced if bot.session == session else _with_line(bot.replaced, bot.session)
+
+
+def _is_twin(bot: BotRecord | None, session: str) -> bool:
+    """Tell whether a session begins beside one of another folder that has not ended."""
+    return bot is not None and not bot.facts.terminated and fleet.lives_of(bot.session) != fleet.lives_of(session)
 
 
 def _too_late(bot: BotRecord | None, session: str) -> Refusal | None:

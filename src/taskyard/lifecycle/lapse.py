@@ -12,7 +12,8 @@ from taskyard.core import budget, fleet
 from taskyard.core.budget import Ruling
 from taskyard.core.machine import LEASED, REASONS, Outcome, sources
 from taskyard.core.words import Millis, Signal
-from taskyard.lifecycle import readiness
+from taskyard.lifecycle import readiness, stopping
+from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.commands import Choose
 from taskyard.lifecycle.diary import MISSING, note
 from taskyard.lifecycle.move import Move
@@ -95,6 +96,8 @@ def _visible(corridor: Corridor, due: dict[int, TaskRecord]) -> dict[int, bool]:
 
 def _move(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
     """Rule on one task, by what is due first: its deadline, its lease or its slice, its start."""
+    if task.queue == SERVER_QUEUE and task.state in LEASED:
+        return stopping.time_out(corridor, task)
     overdue = budget.overdue(task.life, task.rules, corridor.now)
     if overdue.outcome is Outcome.MOVE:
         return _moved(task, Signal.DEADLINE, overdue)
@@ -110,7 +113,7 @@ def _move(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
 def _lose(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
     """End an attempt whose lease is over, unless the service was away and its bot may still come back."""
     assert task.lease_until_ms is not None, "only a lease is due"
-    until = budget.with_grace(Millis(task.lease_until_ms), since, deadline_ms=task.rules.deadline_ms)
+    until = budget.with_grace(Millis(task.lease_until_ms), since, corridor.lease_ms, task.rules.deadline_ms)
     task.lease_until_ms = until
     if budget.given_again_at(until) > corridor.now:
         return None

@@ -21,6 +21,7 @@ from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, Millis, Signal, State
 from taskyard.lifecycle import dealing, readiness, telling
+from taskyard.lifecycle.births import SETTLED
 from taskyard.lifecycle.move import Move, Taker, move_by
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.sheet import Sheet
@@ -48,10 +49,11 @@ class _Sum:
 class Corridor:
     """One transaction: its moves and what follows from them."""
 
-    def __init__(self, txn: Txn, now: Millis, registry: Registry) -> None:
+    def __init__(self, txn: Txn, now: Millis, registry: Registry, lease_ms: int = fleet.LEASE_MS) -> None:
         self.txn = txn
         self.now = now
         self.registry = registry
+        self.lease_ms = lease_ms  # how long a lease lasts that is given or renewed now
         self.deferring = False  # while true, moves are written only by `close`, and looks by state miss them
         self.untold = TOLD_MAX  # how many more edges this transaction may tell
         self.to_tell: list[tuple[TaskRecord, State, State]] = []
@@ -66,6 +68,8 @@ class Corridor:
         self.turned: list[int] = []  # graphs that came into another state, or to rest, or to move again
         self.stopped: list[TaskRecord] = []  # whoever runs these has to end them
         self.altered: set[str] = set()  # bots about whom something is new: what they wait for may be another now
+        self.heard: set[int] = set()  # graphs inside tasks that came to rest, and whose tasks know it
+        self.noted = False  # notes were left that nobody outside knows of
         self.written: list[TaskRecord] = []  # whoever moved or changed, each time that this was written
         self._sheet = Sheet()
         self._sums: dict[int, _Sum] = {}
@@ -281,6 +285,8 @@ class Corridor:
             raise Busy("the graph was canceled meanwhile")
         had = graph.tally
         tally = Tally(had.active + added.active, had.behind + added.behind, had.unhandled + added.unhandled)
+        if not tally.active and graph.parent is not None and graph.id not in self.heard:
+            tally = self._held_up(graph, tally)
         state = verdict(tally, graph.canceled_ms is not None)
         if state is not graph.state or settled(tally) != settled(had):
             self.turned.append(graph.id)
@@ -290,6 +296,12 @@ class Corridor:
             added.facts[graph.id].append(_turned(graph.state, state))
         events = graph.events + sum(map(len, added.facts.values()))
         return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now)
+
+    def _held_up(self, graph: GraphRecord, tally: Tally) -> Tally:
+        """Keep a graph inside a task from its rest until that task has heard of it, by a note."""
+        self.txn.notes.add([(SETTLED, graph.id, None, None, None, "", "")])
+        self.noted = True
+        return Tally(1, tally.behind, tally.unhandled)
 
 
 def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:

@@ -45,6 +45,9 @@ class Asked:
     moved: int  # how many tasks it has moved
     promised: bool = False  # the others follow, page by page
     echo: bool = False  # there was nothing left to do
+    total: int = 0  # how many tasks it reaches in all, moved or promised; not counted for a whole graph that ends
+    unblocked: int = 0  # how many tasks were blocked by those that are rerun
+    tasks: tuple[int, ...] = ()  # those that are rerun, as many as one answer names
 
 
 @value

@@ -35,6 +35,7 @@ NOTHING: Final = Polled((), (), ())
 
 def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     """Carry out polls: first what ended, then what goes on, then what begins."""
+    _foresee(corridor, polls)
     greeted = greet(corridor, polls)
     heard = [(place, polls[place], bot) for place, bot in enumerate(greeted) if isinstance(bot, Caller)]
     # What a result releases and a wish takes is written once, as one way from where it was to where it runs.
@@ -55,6 +56,13 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
         stored = tuple(islice(printed, len(one.outputs))) if one.outputs else ()
         answers[place] = Polled(ended, going, given, stored, not given and is_repeated(wish))
     return answers
+
+
+def _foresee(corridor: Corridor, polls: Sequence[Poll]) -> None:
+    """Ask for everything at once that will be asked for in any case."""
+    corridor.txn.tasks.foresee({report.task for one in polls for report in one.reports})
+    if any(one.want for one in polls):
+        corridor.registry.foresee(corridor.txn)
 
 
 def _briefed(

@@ -2,14 +2,14 @@
 
 What a task has to tell is told in the order in which it happened, and the pages of one wish are taken in the order in
 which they were promised: whoever takes up a later note is given the earlier one first. Before anything is rerun,
-everything in its graph has been told.
+everything in its graph has been told; before a new graph is opened, everything is taken over that it is born with.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from taskyard.core.words import Millis
-from taskyard.lifecycle import births, cancel, dealing, hearing, rerun, submit, telling
+from taskyard.lifecycle import births, cancel, dealing, hearing, inner, rerun, reuse, submit, telling
 from taskyard.lifecycle.moves import Corridor
 from taskyard.store.records import Note
 from taskyard.store.sessions import Busy
@@ -69,7 +69,7 @@ def _before(corridor: Corridor, note: Note) -> Note | None:
     notes = corridor.txn.notes
     if note.task is not None:
         return hearing.first_of(corridor.txn, note)
-    kinds = (*hearing.TELLING, *hearing.DEALING, note.kind) if note.kind == rerun.RERUN else (note.kind,)
+    kinds = (*_EARLIER.get(note.kind, ()), note.kind)
     return next((first for kind in kinds if (first := notes.first(note.graph, kind))), None)
 
 
@@ -88,13 +88,21 @@ def _drop_graph(corridor: Corridor, id: int, count: int) -> None:
         corridor.txn.graphs.drop_page(id, count)
 
 
+#: Which kinds of notes about a graph are done before those of another.
+_EARLIER: Mapping[str, tuple[str, ...]] = {
+    rerun.RERUN: (*hearing.TELLING, *hearing.DEALING),
+    births.OPEN: (reuse.REUSE,),
+}
 _PAGES: Mapping[str, Callable[[Corridor, Note], bool]] = {
     hearing.TELL: telling.page,
     hearing.DEAL: dealing.page,
     hearing.RAN: dealing.page,
+    reuse.REUSE: reuse.reuse_page,
     births.OPEN: submit.open_page,
     births.SHOW: _show,
     births.DROP: submit.drop_page,
+    births.SETTLED: inner.hear,
+    births.STOP: cancel.stop_page,
     cancel.CANCEL: cancel.cancel_page,
     rerun.RERUN: rerun.rerun_page,
 }

@@ -71,6 +71,10 @@ class Registry:
             self._serve(txn, {id: versions[id] for id in (versions if len(served) >= _BOTS_KEPT else changed)})
         return {id: served[id].queues if served[id].takes_work else () for id in versions}
 
+    def foresee(self, txn: Txn) -> None:
+        """Hint: this will be refreshed."""
+        txn.queues.foresee(self._newest)
+
     def refresh(self, txn: Txn) -> None:
         """Learn of the queues that came since."""
         for queue in txn.queues.after(self._newest):

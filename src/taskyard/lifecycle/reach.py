@@ -48,6 +48,7 @@ class Reached:
 
     order: "TopologicalSorter[int]"
     to_tell: Counter[int]
+    beside: int = 0  # how many others it concerns
 
     def cut(self) -> Pages:
         """Cut them into pages: each can be moved by one transaction, and what it has to tell can be told there too.
@@ -75,7 +76,7 @@ class Sight:
 
     def cut(self) -> "Found":
         """Cut it into pages."""
-        return Found(self.extensions, self.reached.cut())
+        return Found(self.extensions, self.reached.cut(), self.reached.beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,12 @@ class Found:
 
     extensions: int
     pages: Pages
+    beside: int = 0  # how many others it concerns
+
+    @property
+    def total(self) -> int:
+        """How many tasks it reaches."""
+        return sum(map(len, self.pages))
 
 
 class Looking:
@@ -93,13 +100,13 @@ class Looking:
         self._txn = txn
         self._left = most
 
-    def tasks(self, graph: int, states: Collection[State]) -> list[int]:
+    def tasks(self, graph: int, states: Collection[State]) -> list[tuple[int, State]]:
         """Name every task of a graph that is in one of `states`."""
-        found: list[int] = []
+        found: list[tuple[int, State]] = []
         after = -1
         while True:
             page = self._spend(self._txn.tasks.window(graph, after, self._count()))
-            found += [id for id, state in page if state in states]
+            found += [one for one in page if one[1] in states]
             if len(page) < ROWS_MAX:
                 return found
             after = page[-1][0]
@@ -134,11 +141,11 @@ def seen(corridor: Corridor, id: int) -> TaskRecord | None:
     return task
 
 
-def subtree(looking: Looking, task: int) -> Reached:
-    """Find a task and everything behind it, dependents before their prerequisites."""
-    order: TopologicalSorter[int] = TopologicalSorter({task: ()})
+def subtree(looking: Looking, tasks: Collection[int]) -> Reached:
+    """Find tasks and everything behind them, dependents before their prerequisites."""
+    order: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(tasks, ()))
     to_tell = Counter[int]()
-    found, frontier = {task}, [task]
+    found, frontier = set(tasks), sorted(tasks)
     while frontier:
         beyond: set[int] = set()
         for prerequisite, dependent, _ in looking.edges(frontier):
@@ -150,16 +157,17 @@ def subtree(looking: Looking, task: int) -> Reached:
     return Reached(order, to_tell)
 
 
-def in_order(looking: Looking, graph: int, states: Collection[State]) -> Reached:
-    """Find every task of a graph that is in one of `states`, prerequisites before their dependents."""
-    tasks = looking.tasks(graph, states)
+def in_order(looking: Looking, graph: int, states: frozenset[State], beside: frozenset[State]) -> Reached:
+    """Find every task of a graph in one of `states`, prerequisites before their dependents; count those `beside`."""
+    seen = looking.tasks(graph, states | beside)
+    tasks = [id for id, state in seen if state in states]
     order: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(tasks, ()))
     among, to_tell = set(tasks), Counter[int]()
     for prerequisite, dependent, _ in looking.edges(tasks):
         to_tell[prerequisite] += 1
         if dependent in among:
             order.add(dependent, prerequisite)
-    return Reached(order, to_tell)
+    return Reached(order, to_tell, len(seen) - len(tasks))
 
 
 def everywhere(txn: Txn, graph: int, search: Search) -> Sight:
@@ -167,12 +175,13 @@ def everywhere(txn: Txn, graph: int, search: Search) -> Sight:
     return Sight(txn.graphs.peek([graph])[0].extensions, search(Looking(txn, None)))
 
 
-def nearby(corridor: Corridor, graph: int, search: Search, found: Found | None) -> Pages | None:
+def nearby(corridor: Corridor, graph: int, search: Search, found: Found | None) -> Found | None:
     """Give what was found, if the graph is still what it was, or look as far as a transaction may; None if too far."""
+    extensions = corridor.graph(graph).extensions
     if found is not None:
-        return found.pages if found.extensions == corridor.graph(graph).extensions else None
+        return found if found.extensions == extensions else None
     try:
-        return search(Looking(corridor.txn, LOOKED_MAX)).cut()
+        return Sight(extensions, search(Looking(corridor.txn, LOOKED_MAX))).cut()
     except _TooFarError:
         return None
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from taskyard.core import budget, fleet, ids
 from taskyard.core.budget import Life, Rules
+from taskyard.core.graph.approval import patience_ms
 from taskyard.core.graph.document import Slice, Task
 from taskyard.core.graph.gate import LISTENING, Edges, gate, signals
 from taskyard.core.graph.payload import SERVER_KINDS
@@ -215,7 +216,9 @@ def _in_its_time(task: TaskRow, known: Evidence, definition: Task, whole: bool, 
         task = task._replace(
             not_before_ms=_not_before(past, rules),
             waits_since_ms=_waits_since(task, past, bool(definition.mutexes), now),
-            lease_until_ms=_lease_until(task, past, known, rules),
+            lease_until_ms=_own_lease(task, past, definition, rules)
+            if task.queue_id == SERVER_QUEUE
+            else _lease_until(task, past, known, rules),
         )
     return task._replace(due_ms=_due(task, rules, now))
 
@@ -247,6 +250,14 @@ def _waits_since(task: TaskRow, past: Past, excludes: bool, now: Millis) -> int 
     return past.admitted_ms
 
 
+def _own_lease(task: TaskRow, past: Past, definition: Task, rules: Rules) -> int | None:
+    """Say until when the server may run a task itself."""
+    deed = past.deeds.get(past.attempt)
+    if task.state not in LEASED or deed is None:
+        return None
+    return budget.own_lease(Millis(deed.claimed_ms), patience_ms(definition.slices[0].payload), rules.deadline_ms)
+
+
 def _lease_until(task: TaskRow, past: Past, known: Evidence, rules: Rules) -> int | None:
     """Say when the lease of a task ends: a full lease after its bot was given it or last heard of, or in between.
 
@@ -258,8 +269,9 @@ def _lease_until(task: TaskRow, past: Past, known: Evidence, rules: Rules) -> in
     heard = max(deed.claimed_ms, known.seen.get(task.bot_id or "", 0), known.since_ms)
     first, last = (_full_lease(at, rules) for at in (deed.claimed_ms, heard))
     until, due = task.lease_until_ms, None if task.due_ms is None else task.due_ms - fleet.GUARD_MS
-    if until is not None and until == due and deed.claimed_ms - fleet.GUARD_MS <= until < first:
-        return until  # its bot has left with more than one transaction ends: the clock does the rest
+    longest = heard + fleet.LEASE_MAX_MS + fleet.GUARD_MS
+    if until is not None and until == due and deed.claimed_ms - fleet.GUARD_MS <= until <= longest:
+        return until  # both say so: leases last as a server says, or end when a bot leaves with too much at once
     fitting = (one for one in (until, due) if one is not None and first <= one <= last + fleet.GUARD_MS)
     return next(fitting, last)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from taskyard.core import budget, fleet
+from taskyard.core import budget
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import LEASED, STOPPED
 from taskyard.core.words import Millis, Signal
@@ -30,7 +30,7 @@ def _renew(corridor: Corridor, task: TaskRecord | None, bot: str, renewal: Renew
         return Renewed(task.id, renewal.attempt, None) if task.life.ended in _RESULTS else _lost(renewal)
     if task.bot != bot:
         return _lost(renewal)
-    until = budget.lease_until(corridor.now, fleet.LEASE_MS, task.rules.deadline_ms)
+    until = budget.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
     if until is None:
         return _lost(renewal)
     task.lease_until_ms = max(until, task.lease_until_ms or until)

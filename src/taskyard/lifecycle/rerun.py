@@ -5,12 +5,13 @@ the corridor; whatever it had failed by policy has failed too, and so is rerun w
 """
 
 from collections.abc import Collection, Sequence
+from itertools import chain, islice
 from typing import Final
 
 from taskyard.core import budget
 from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import REASONS, Outcome, sources
+from taskyard.core.machine import REASONS, SHUT, Outcome, sources
 from taskyard.core.words import Impossible, Signal
 from taskyard.lifecycle import reach, readiness
 from taskyard.lifecycle.commands import Rerun
@@ -83,21 +84,25 @@ def _rerun_graph(corridor: Corridor, id: int, actor: str, found: Found | None) -
     refusal = _closed(corridor.graph(id))
     if refusal is not None:
         return refusal
-    pages = reach.nearby(corridor, id, _failed_in(id), found)
-    if pages is None:
+    found = reach.nearby(corridor, id, _failed_in(id), found)
+    if found is None:
         return Far()
+    pages = found.pages
     fits = len(pages) <= 1 and not any(corridor.txn.notes.first(id, kind) for kind in (TELL, RAN))
     moved = sum(_again(corridor, page) for page in pages) if fits else 0
     if not fits:
         reach.promise(corridor, RERUN, id, pages, actor)
     if moved or not fits:
-        corridor.audit(actor, RERUN, id, f"{sum(map(len, pages))} tasks")
-    return Asked(id, moved, promised=not fits, echo=fits and not moved)
+        corridor.audit(actor, RERUN, id, f"{found.total} tasks")
+    if fits and not moved:
+        return Asked(id, 0, echo=True)
+    tasks = tuple(islice(chain.from_iterable(pages), reach.PAGE_MAX))
+    return Asked(id, moved, promised=not fits, total=found.total, unblocked=found.beside, tasks=tasks)
 
 
 def _failed_in(graph: int) -> Search:
     # A task that failed by policy would do so again if it were rerun before it hears that what it hangs on was.
-    return lambda looking: reach.in_order(looking, graph, _RERUNNABLE)
+    return lambda looking: reach.in_order(looking, graph, _RERUNNABLE, SHUT)
 
 
 def _would_fail_unheard(corridor: Corridor, task: TaskRecord) -> bool:

@@ -12,6 +12,7 @@ from taskyard.core.budget import Ruling
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import LEASED, REASONS, Outcome
 from taskyard.core.words import Reason, Signal
+from taskyard.lifecycle import telling
 from taskyard.lifecycle.commands import Report, Stats
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
@@ -28,6 +29,7 @@ _MOVE: Final = Outcome.MOVE
 def resolve(corridor: Corridor, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
     """End attempts as their bots say; each report comes with the bot that sent it."""
     tasks = corridor.look({report.task for _, report in reports})
+    telling.foresee(corridor, tasks)
     outcomes: list[Done | Refusal] = []
     moves: dict[int, Move] = {}
     for bot, report in reports:

@@ -11,11 +11,12 @@ from taskyard.core.fleet import GUARD_MS
 from taskyard.core.ids import Key, bot_event_number, text_of
 from taskyard.core.machine import HOLDING, sources
 from taskyard.core.matching import POOL, dimension_hash, matches, queue_root
-from taskyard.core.words import Signal
+from taskyard.core.words import Kind, Signal
 from taskyard.lifecycle import finding
 from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.diary import CONNECTED, ENDED, MISSING
 from taskyard.lifecycle.finding import Finding
+from taskyard.lifecycle.own_attempts import SERVER
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.care import BotRow
@@ -161,6 +162,8 @@ def _unattempted(txn: Txn) -> Iterator[Finding]:
     """Find what was kept for attempts that are not there. It may be all that is left of somebody's work."""
     for table, task, attempt in txn.care.strays(PAGE_MAX):
         yield Finding(table, task, "attempt", attempt, None, mendable=False)
+    for task in txn.care.hollow(SERVER.bot, Kind.GRAPH.text, PAGE_MAX):
+        yield Finding(finding.TASK, task, "graph inside", None, "there", mendable=False)
 
 
 #: How to find what can be mended.

@@ -7,8 +7,8 @@ large is hidden in the same way while it is loaded, and its graph cannot finish 
 The same create repeated is an echo, at any later moment; so is the same extension. Another body is refused.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from taskyard.core import admission
@@ -18,10 +18,12 @@ from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.words import GraphState, State
-from taskyard.lifecycle import dealing, queues, telling
+from taskyard.lifecycle import dealing, inner, queues, reuse, telling
 from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows, fitting
+from taskyard.lifecycle.inner import Inside
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.reuse import Origin
 from taskyard.store.records import GraphRecord, Note
 
 #: How many ordinary tasks one transaction inserts or releases; one with many edges weighs more.
@@ -39,6 +41,8 @@ class Submission:
     definition: tuple[str, str, str, str, str, str]  # scheduler, name, routing, description, tags, digest
     loader: str  # who loads it: a fresh word for each try
     actor: str = ""
+    inside: Inside | None = None  # the attempt that it is, if it is inside a task
+    origin: Origin | None = None  # what it runs again
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Submitted:
 
     graph: int
     echo: bool = False
+    names: Mapping[str, int] = field(default_factory=dict, compare=False)  # its tasks by label; none: look for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +85,18 @@ def submit(corridor: Corridor, submissions: Sequence[Submission]) -> list[Submit
 def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
     """Begin a graph: nobody sees it yet. One that was begun and never opened has to be dropped first."""
     txn, brood = corridor.txn, one.brood
-    refusal = _impossible(corridor, brood)
+    refusal = _unborn(corridor, one) or _impossible(corridor, brood)
     if refusal is not None:
         return refusal
     if corridor.look([brood.graph_id]):
         return Refusal(Code.CONFLICT, f"{text_of(Key(brood.graph_id))} is the id of a task: take another one")
-    if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader):
+    inside = None if one.inside is None else (one.inside.task, one.inside.attempt)
+    if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader, inside):
         return _exists(corridor, one)
     txn.graphs.define(brood.graph_id, one.definition)
     txn.graphs.add_pools(brood.graph_id, brood.pools)
+    if one.origin is not None:
+        txn.reuses.begin(brood.graph_id, one.origin.row)
     return Loading(brood.graph_id, queues.ensure(txn, brood.dimensions))
 
 
@@ -107,7 +115,12 @@ def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
     found = corridor.txn.graphs.look([id])
     if not found or found[0].loader != one.loader:
         return Refusal(Code.CONFLICT, f"graph {text_of(Key(id))} is being loaded by somebody else")
+    refusal = _unborn(corridor, one)
+    if refusal is not None:
+        return refusal
     _born(corridor, one)
+    if one.origin is not None:
+        reuse.promise(corridor, id, one.origin, one.actor)
     corridor.txn.notes.add([(OPEN, id, None, None, None, "", "")])
     corridor.count(id, active=1)
     return Submitted(id)
@@ -115,14 +128,17 @@ def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
 
 def open_page(corridor: Corridor, note: Note) -> bool:
     """Release some of the tasks that wait for nobody; say whether that was all."""
+    window = PAGE_MAX // 4 or 1
+    most = 2 * window  # to release a task takes twice as long as to insert it
+    page: list[int] = []
+    last, seen, done = note.cursor, 0, False
     # Few of many tasks may wait for nobody, so a page ends with what was looked through, too.
-    seen = corridor.txn.tasks.roots(note.graph, State.UNSCHEDULED, note.cursor, SEEN_MAX)
-    roots = [id for id, is_root in seen if is_root]
-    page = roots[: PAGE_MAX // 2 or 1]  # to release a task takes twice as long as to insert it
+    while not done and len(page) + window <= most and seen < SEEN_MAX:
+        found = corridor.txn.tasks.roots(note.graph, State.UNSCHEDULED, last, window)
+        page += [id for id, is_root in found if is_root]
+        last, seen, done = found[-1][0] if found else last, seen + len(found), len(found) < window
     corridor.ask(corridor.look(page).values())
-    is_cut = len(page) < len(roots)
-    last = page if is_cut else [id for id, _ in seen[-1:]]
-    return _turn_page(corridor, note, last, done=not is_cut and len(seen) < SEEN_MAX)
+    return _turn_page(corridor, note, [last], done)
 
 
 def extend(corridor: Corridor, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
@@ -198,19 +214,33 @@ def _submit(corridor: Corridor, one: Submission) -> Submitted | Refusal:
     rows = one.brood.rows(slice(None), begun.queues, corridor.now)
     _insert(corridor, rows)
     _born(corridor, one)
-    ids = one.brood.ids
-    corridor.ask(corridor.look([ids[task.label] for task in one.brood.tasks if not task.requires]).values())
+    ids, reused = one.brood.ids, one.brood.reused
+    if reused:
+        reuse.take_over(corridor, [ids[label] for label in reused])
+    roots = [ids[task.label] for task in one.brood.tasks if not task.requires and task.label not in reused]
+    corridor.ask(corridor.look(roots).values())
     corridor.send()
     return Submitted(begun.graph)
 
 
+def _unborn(corridor: Corridor, one: Submission) -> Refusal | None:
+    """Refuse a graph whose task does not want it any more."""
+    return None if one.inside is None else inner.closed(corridor, one.inside)
+
+
 def _born(corridor: Corridor, one: Submission) -> None:
     id = one.brood.graph_id
+    if one.inside is not None:
+        inner.begin(corridor, one.inside)
     corridor.txn.graphs.set_loader(id, None)
     corridor.txn.graphs.set_created(id, one.brood.created_ms)
     corridor.born(id)
     corridor.count(id, behind=len(one.brood.tasks))
-    corridor.audit(one.actor, "submit", id, f"{len(one.brood.tasks)} tasks")
+    note = f"{len(one.brood.tasks)} tasks"
+    if one.origin is not None:
+        note += f", {one.origin.told}"
+        corridor.audit(one.actor, reuse.RERUN, one.origin.row.source, f"{one.origin.told}, as graph {text_of(Key(id))}")
+    corridor.audit(one.actor, "submit", id, note)
 
 
 def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal:
@@ -264,7 +294,7 @@ def _exists(corridor: Corridor, one: Submission) -> Submitted | Refusal:
 
 def _impossible(corridor: Corridor, brood: Brood) -> Refusal | None:
     """Refuse demands that no named limit can ever meet."""
-    asking = [task for task in brood.tasks if task.limits]
+    asking = [task for task in brood.tasks if task.limits and task.label not in brood.reused]
     totals = corridor.txn.passes.named_limits() if asking else {}
     faults = [
         Fault(f"tasks.{task.label}.task.limits.{name}", f"asks for {amount}; there are {totals.get(name, 0)} in all")
@@ -281,6 +311,8 @@ def _insert(corridor: Corridor, rows: Rows) -> None:
     corridor.txn.edges.add(rows.edges)
     tasks.add_mutexes(rows.mutexes)
     tasks.add_limits(rows.limits)
+    corridor.txn.reuses.add(rows.reuses)
+    corridor.txn.reuses.copy_results(rows.copies)
 
 
 def _learn_edges(corridor: Corridor, ids: Sequence[int]) -> None:

@@ -95,6 +95,8 @@ class Survey:
         """Say what is wrong with the graphs."""
         for graph, totals in self.totals():
             yield from _graph_findings(self.wholes[graph.id], self._sides[graph.id], totals)
+        for id in self.txn.care.unheard([id for id, graph in self.graphs.items() if graph.parent is not None]):
+            yield unheard(id)
 
     def _task(self, task: TaskRow, known: Evidence) -> Iterator[Finding]:
         graph = self.wholes[task.graph_id]
@@ -141,6 +143,11 @@ class Survey:
             own.state,
             into.events + own.events,
         )
+
+
+def unheard(graph: int) -> Finding:
+    """Say that a graph is at rest inside a task that goes on."""
+    return Finding(finding.GRAPH, graph, "rest", "unheard", "heard by its task")
 
 
 def placed(task: TaskRow, known: Evidence) -> TaskRow:

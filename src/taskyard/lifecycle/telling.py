@@ -35,6 +35,13 @@ def tell(corridor: "Corridor") -> None:
     _tell_dependents(corridor)
 
 
+def foresee(corridor: "Corridor", tasks: Mapping[int, TaskRecord]) -> None:
+    """Ask at once for what will be asked for when these tasks end, if nothing can change it until then."""
+    corridor.txn.graphs.foresee({task.graph for task in tasks.values()})
+    if tasks and not any(task.handles or task.telling for task in tasks.values()):
+        corridor.txn.edges.foresee(tasks, corridor.untold + 1)
+
+
 def page(corridor: "Corridor", note: Note) -> bool:
     """Tell one page of a note; say whether the note is done. The moves that follow are left to `corridor.send`."""
     assert note.task is not None
@@ -88,6 +95,8 @@ def _tell_dependents(corridor: "Corridor") -> None:
 
 def _hear(corridor: "Corridor", edges: Sequence[EdgeRow], told: Mapping[int, _Told], counts: bool) -> None:
     """Let dependents hear what is told of their prerequisites; say whether handlers of what has failed are counted."""
+    if edges:
+        corridor.txn.passes.foresee()  # whoever is released by this asks for them
     dependents = corridor.look({edge.dependent for edge in edges})
     handlers: list[EdgeRow] = []
     heard: dict[int, TaskRecord] = {}

@@ -96,6 +96,10 @@ class Client:
         """Tell where a graph stands."""
         return self._asking.get(f"/graphs/{segment(graph)}", api.GraphView)
 
+    def critical_path(self, graph: str) -> api.CriticalPath:
+        """Tell which tasks determined when a graph ended, or are going to, and when that is expected to be."""
+        return self._asking.get(f"/graphs/{segment(graph)}/critical-path", api.CriticalPath)
+
     def names(self, graph: str) -> dict[str, str]:
         """Give the id of each task of a graph, by label."""
         names: dict[str, str] = {}
@@ -115,13 +119,22 @@ class Client:
         query: Query = {"state": state, "label": label}
         return self._asking.pages(f"/graphs/{segment(graph)}/tasks", query, api.Tasks, limit)
 
-    def cancel_graph(self, graph: str) -> api.Wished:
-        """End everything in a graph."""
-        return self._asking.post(f"/graphs/{segment(graph)}/cancel", None, api.Wished)
+    def cancel_graph(self, graph: str, *, start: Sequence[str] = ()) -> api.Wished:
+        """End everything in a graph, or only the tasks with the labels of `start` and everything behind them."""
+        wish = {"from": list(start)} if start else None
+        return self._asking.post(f"/graphs/{segment(graph)}/cancel", wish, api.Wished)
 
     def rerun_graph(self, graph: str) -> api.Wished:
-        """Try again all that failed in a graph."""
-        return self._asking.post(f"/graphs/{segment(graph)}/rerun", None, api.Wished)
+        """Try again all that failed in a graph; what it blocked goes on."""
+        return self._asking.post(f"/graphs/{segment(graph)}/rerun", {"failed": True}, api.Wished)
+
+    def rerun_from(self, graph: str, start: Sequence[str], *, key: str = "") -> api.Wished:
+        """Run a settled graph again from some labels on, as a new graph that takes over what is before them.
+
+        The new graph is the `subject` of the answer. Asked for again with the same key, it is the same one.
+        """
+        wish = {"from": list(start)}
+        return self._asking.post(f"/graphs/{segment(graph)}/rerun", wish, api.Wished, key=key)
 
     def watch(self, graph: str, timeout_s: float = WAIT_SECONDS) -> Iterator[api.GraphView]:
         """Give a graph as it is seen from time to time, the last time when it is settled.
@@ -164,6 +177,15 @@ class Client:
     def rerun_task(self, task: str) -> api.Wished:
         """Try a task again."""
         return self._asking.post(f"/tasks/{segment(task)}/rerun", None, api.Wished)
+
+    def approvals(self, *, limit: int | None = None) -> Iterator[api.ApprovalView]:
+        """Give what people are asked, page by page as it is taken."""
+        return self._asking.pages("/approvals", {}, api.Approvals, limit)
+
+    def approve(self, task: str, *, approved: bool = True, comment: str = "") -> api.Decided:
+        """Decide about an approval that waits for a person; `Refused` says what was decided before."""
+        wish = {"approved": approved, "comment": comment or None}
+        return self._asking.post(f"/tasks/{segment(task)}/approve", wish, api.Decided)
 
     # What a running task says and asks; who has no task of its own names one.
 

@@ -73,6 +73,7 @@ class BotRoutes:
     def __init__(self, engine: Engine, admission: Admission) -> None:
         self._engine = engine
         self._admission = admission
+        self._wait_max_ms = min(wire.WAIT_MAX_MS, fleet.wait_max_ms(engine.lease_ms))
         self._routes: Mapping[str, Callable[[bytes, str, Receive], Awaitable[Reply]]] = {
             "/api/v1/bot/hello": self._hello,
             "/api/v1/bot/poll": self._poll,
@@ -114,7 +115,7 @@ class BotRoutes:
             said.bot, said.session, canonical(had), said.slots, said.quarantined, said.maintenance, said.draining
         )
         _check(await _awaited(self._engine.ask(commands.Hello, hello)))
-        return _said(wire.Welcome(said.bot, pool, fleet.LEASE_MS, fleet.GUARD_MS, wire.WAIT_MAX_MS))
+        return _said(wire.Welcome(said.bot, pool, self._engine.lease_ms, fleet.GUARD_MS, self._wait_max_ms))
 
     async def _goodbye(self, body: bytes, _: str, __: Receive) -> Reply:
         said: wire.Goodbye = _DECODERS[wire.Goodbye].decode(body)
@@ -131,7 +132,7 @@ class BotRoutes:
     async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
         """Wait for work as long as the bot can, and is there."""
         leave = lambda *_: self._engine.leave(asked)  # noqa: E731
-        timer = asyncio.get_running_loop().call_later(min(said.wait_ms, wire.WAIT_MAX_MS) / 1000, leave)
+        timer = asyncio.get_running_loop().call_later(min(said.wait_ms, self._wait_max_ms) / 1000, leave)
         gone = asyncio.ensure_future(receive())  # after the body, all that can come is that the bot hangs up
         gone.add_done_callback(leave)
         try:

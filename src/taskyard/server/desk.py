@@ -91,16 +91,22 @@ class Desk:
         await self.watchers.until(key_of(graph_id, "graph"), look, bool, span_s)
 
     async def of_task(
-        self, caller: Caller, right: str, task_id: str, view: Callable[[Txn, TaskRecord], Answer | None]
+        self,
+        caller: Caller,
+        right: str,
+        task_id: str,
+        view: Callable[[Txn, TaskRecord], Answer | None],
+        pools: "Callable[[Txn, TaskRecord], frozenset[str]] | None" = None,
     ) -> Answer:
-        """Look at a task, for somebody who has a right in its graph."""
+        """Look at a task, for somebody who has a right in its graph, or in the `pools` of the task."""
         key = key_of(task_id, "task")
 
         def look(txn: Txn) -> Answer | Denial | None:
             record = task_views.find(txn, key)
             if record is None:
                 return None
-            return lacking(txn, caller, right, record.graph) or view(txn, record)
+            where = None if pools is None else pools(txn, record)
+            return lacking(txn, caller, right, record.graph, where) or view(txn, record)
 
         found = await self.read(look)
         if isinstance(found, Denial):
@@ -139,9 +145,9 @@ def missing(caller: Caller, scope: str) -> Denial:
     return Denial(403, "forbidden", f"this needs the scope {scope}", caller.actor)
 
 
-def lacking(txn: Txn, caller: Caller, right: str, graph: int) -> Denial | None:
-    """Say what somebody lacks for a right in a graph."""
-    scope = caller.lacks(right, graph, pools_of(txn, graph))
+def lacking(txn: Txn, caller: Caller, right: str, graph: int, pools: frozenset[str] | None = None) -> Denial | None:
+    """Say what somebody lacks for a right in a graph, or in some of its pools."""
+    scope = caller.lacks(right, graph, pools or pools_of(txn, graph))
     return None if scope is None else missing(caller, scope)
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from taskyard.core.fleet import DEAD_AFTER_MS
 from taskyard.core.graph.readers import name_fault
+from taskyard.core.ids import key_of
 from taskyard.engine.troubles import outages
+from taskyard.lifecycle.enlist import complain
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
 from taskyard.server.desk import Desk, bearer
-from taskyard.server.problems import MEDIA_TYPE, refused
+from taskyard.server.problems import MEDIA_TYPE, of_refusal, refused
 from taskyard.views import bots as views
 from taskyard.wire import bots as wire
 
@@ -31,6 +32,9 @@ class _Named(msgspec.Struct):
     """As much of a hello as is needed to know who says it."""
 
     bot: str
+
+
+_TROUBLE: Final = msgspec.json.Decoder(wire.Trouble)
 
 
 class Guard:
@@ -57,6 +61,7 @@ class Lobby(BotRoutes):
         self._waiting: set[Future[Any]] = set()
         # Of their own: those of people may all wait for something, and what bots have to say must not.
         self._threads = ThreadPoolExecutor(THREADS_MAX, "taskyard-lobby")
+        self._routes = {**self._routes, "/api/v1/bot/trouble": self._trouble}
         desk.at_close.append(self.close)
 
     def close(self) -> None:
@@ -96,11 +101,23 @@ class Lobby(BotRoutes):
             known = views.bot(txn, name, self._engine.clock.now())
         if known is None or not known.alive or known.pool == pool:
             return None
-        text = f"a bot of this name lives in another pool: choose another name, or wait {DEAD_AFTER_MS // 1000} seconds"
+        text = "a bot of this name lives in another pool: choose another name, or end that one first"
         return Denial(403, "forbidden", text, f"a bot of pool {pool}")
 
     async def _apart(self, act: "Callable[..., T]", *said: object) -> "T":
         return await asyncio.get_running_loop().run_in_executor(self._threads, act, *said)
+
+    async def _trouble(self, body: bytes, _: str, __: Receive) -> Reply:
+        """Note what went wrong with a bot."""
+        said = _TROUBLE.decode(body)
+        about = None if said.task is None else key_of(said.task), said.attempt
+        text = " ".join(said.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
+        refusal = await asyncio.to_thread(
+            self._engine.transact, lambda passage: complain(passage, said.bot, said.session, text, about)
+        )
+        if refusal is not None:
+            raise of_refusal(refusal)
+        return Reply(204)
 
     async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
         self._waiting.add(asked)

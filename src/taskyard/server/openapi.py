@@ -18,6 +18,7 @@ _BOTS: Final[dict[str, tuple[str, type, type | None]]] = {
     "hello": ("Begin a session, or say what has changed.", bots.Hello, bots.Welcome),
     "poll": ("Say everything at once, and ask for work.", bots.Poll, bots.Polled),
     "goodbye": ("End a session.", bots.Goodbye, None),
+    "trouble": ("Say what went wrong with the bot itself.", bots.Trouble, None),
 }
 #: What a route may answer beside what it says itself, and when.
 _EVERYWHERE: Final = {"500": "A bug of the server; nothing was done.", "503": "The database cannot be used just now."}

@@ -15,8 +15,9 @@ ADMIN: Final = "admin"
 READ: Final = "read"
 SUBMIT: Final = "submit"
 CANCEL: Final = "cancel"
+APPROVE: Final = "approve"
 BOT: Final = "bot"
-RIGHTS: Final = (READ, SUBMIT, CANCEL, ADMIN, BOT)
+RIGHTS: Final = (READ, SUBMIT, CANCEL, APPROVE, ADMIN, BOT)
 #: Stands for every pool.
 ALL: Final = "*"
 _POOL: Final = "pool:"

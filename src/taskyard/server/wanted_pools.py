@@ -8,7 +8,9 @@ anything here; it is refused later, for what is wrong with it.
 from collections.abc import Iterator
 from typing import Any, Final
 
+from taskyard.core.graph.limits import NESTING_MAX
 from taskyard.core.matching import POOL
+from taskyard.core.words import Kind
 from taskyard.server.scopes import ALL
 
 _UNNAMED: Final = ""
@@ -16,8 +18,17 @@ _UNNAMED: Final = ""
 
 def pools_named(document: object, unnamed: str = ALL) -> frozenset[str]:
     """Name every pool in which a task of a document may run; `unnamed` stands for those of a task that names none."""
-    nodes = _part(document, "tasks")
-    return frozenset(pool or unnamed for node in nodes.values() for pool in _of_task(_value(node, "task")))
+    return frozenset(pool or unnamed for pool in _of_graph(document, 0))
+
+
+def _of_graph(document: object, nesting: int) -> Iterator[str]:
+    """Name the pools of a graph and of those inside it; what is nested deeper than may be is refused later."""
+    for node in _part(document, "tasks").values():
+        task = _value(node, "task")
+        yield from _of_task(task)
+        slices = _value(task, "slices")
+        for holder in (task, *(slices if isinstance(slices, list) else ())) if nesting <= NESTING_MAX else ():
+            yield from _of_graph(_value(_value(holder, "payload"), Kind.GRAPH), nesting + 1)
 
 
 def _of_task(task: object) -> Iterator[str]:

@@ -146,6 +146,8 @@ CREATE TABLE graph (
 	moved_ms INTEGER NOT NULL,
 	canceled_ms INTEGER,
 	loader TEXT,
+	parent_id INTEGER,
+	parent_attempt INTEGER,
 	CONSTRAINT graph_pk PRIMARY KEY (id),
 	CONSTRAINT graph_state_is_known CHECK (state IN ('blocked', 'canceled', 'finished', 'running')),
 	CONSTRAINT graph_active_is_not_negative CHECK (active >= 0),
@@ -171,6 +173,15 @@ CREATE TABLE graph_pool (
 )
  WITHOUT ROWID
 ;
+CREATE TABLE graph_rerun (
+	graph_id INTEGER NOT NULL,
+	source_id INTEGER NOT NULL,
+	labels TEXT NOT NULL,
+	again INTEGER DEFAULT 0 NOT NULL,
+	reused INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT graph_rerun_pk PRIMARY KEY (graph_id),
+	CONSTRAINT graph_rerun_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
+);
 CREATE TABLE greedy_key (
 	"key" TEXT NOT NULL,
 	CONSTRAINT greedy_key_pk PRIMARY KEY ("key")
@@ -352,6 +363,14 @@ CREATE TABLE task_mutex (
 )
  WITHOUT ROWID
 ;
+CREATE TABLE task_reuse (
+	task_id INTEGER NOT NULL,
+	source_id INTEGER NOT NULL,
+	source_graph_id INTEGER NOT NULL,
+	attempt INTEGER DEFAULT 0 NOT NULL,
+	CONSTRAINT task_reuse_pk PRIMARY KEY (task_id),
+	CONSTRAINT task_reuse_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+);
 CREATE TABLE token (
 	id TEXT NOT NULL,
 	kind TEXT NOT NULL,
@@ -368,7 +387,9 @@ CREATE TABLE token (
 CREATE INDEX queue_of_root ON queue (root, hash);
 CREATE INDEX bot_queue_queue ON bot_queue (queue_id);
 CREATE INDEX graph_loading ON graph (id) WHERE loader IS NOT NULL;
+CREATE UNIQUE INDEX graph_of_attempt ON graph (parent_id, parent_attempt) WHERE parent_id IS NOT NULL;
 CREATE INDEX graph_untold ON graph (id) WHERE events > told;
+CREATE INDEX graph_name ON graph_definition (name, id) WHERE name <> '';
 CREATE INDEX task_contending ON task (state, id) WHERE contends = 1;
 CREATE INDEX task_due ON task (due_ms) WHERE due_ms IS NOT NULL;
 CREATE INDEX task_in_queue ON task (queue_id, priority, created_ms, id) WHERE state = 'waiting';

@@ -34,6 +34,10 @@ class Memory:
         if self._stale or len(self.graphs) + len(self.tasks) + len(self.bots) > KEPT_MAX:
             self.forget()
 
+    def has_room(self, tasks: int) -> bool:
+        """Tell whether so many tasks can be known that nobody asked for yet: what was asked for is worth more."""
+        return len(self.tasks) + tasks <= KEPT_MAX // 2
+
     def forget(self) -> None:
         """Know nothing."""
         self.graphs: dict[int, GraphRecord] = {}

@@ -9,13 +9,14 @@ What is written is sent ahead: nobody waits for it before the next look or the e
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool
 
+from taskyard.store.pipeline import Answer, Pipeline
 from taskyard.store.sessions import Busy, Gone, Row, Taken
 from taskyard.store.statements import POSTGRES, for_postgres, lockless, statements
 from taskyard.store.txn import Txn
@@ -54,6 +55,7 @@ class PostgresStore:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._pipelines: WeakKeyDictionary[psycopg.Connection[Any], Pipeline] = WeakKeyDictionary()
         self._pool = ConnectionPool(
             url,
             min_size=1,
@@ -71,17 +73,32 @@ class PostgresStore:
     @contextmanager
     def write(self) -> Iterator[Txn]:
         """One transaction; it is durable when the block ends, and undone if the block fails."""
-        with _faults(), self._pool.connection() as connection, connection.pipeline() as pipeline:
-            session = PipelineSession(connection, pipeline)
-            connection.execute("BEGIN")
+        with _faults(), self._pool.connection() as connection, self._pipeline(connection) as pipeline:
+            session = PipelineSession(pipeline)
+            pipeline.say("BEGIN")
             try:
                 yield Txn(session)
-                session.settle()
-                connection.execute("COMMIT")
+                pipeline.say("COMMIT")
+                pipeline.collect()
             except BaseException:
-                with suppress(psycopg.Error):  # the pool undoes the transaction; nothing may be under way then
-                    session.collect()
+                with suppress(psycopg.Error):  # if the connection is lost, so is the transaction
+                    pipeline.say("ROLLBACK")
+                    pipeline.collect()
                 raise
+
+    @contextmanager
+    def _pipeline(self, connection: psycopg.Connection[Any]) -> Iterator[Pipeline]:
+        pipeline = self._pipelines.get(connection)
+        if pipeline is None:
+            pipeline = self._pipelines[connection] = Pipeline(connection)
+        pipeline.open()
+        try:
+            yield pipeline
+        finally:
+            try:
+                pipeline.close()
+            except psycopg.Error:
+                connection.close()  # nobody knows what is still under way on it
 
     @contextmanager
     def read(self) -> Iterator[Txn]:
@@ -108,6 +125,9 @@ class PostgresSession:
         statement = self._texts[name]
         return self._connection.execute(statement.text, statement.bound(values)).fetchall()
 
+    def foresee(self, name: str, *values: object) -> None:
+        """Do nothing: whoever only looks is in no hurry."""
+
     def run(self, name: str, *values: object) -> int:
         statement = self._texts[name]
         return self._connection.execute(statement.text, statement.bound(values)).rowcount
@@ -126,53 +146,39 @@ class PostgresSession:
             raise Busy(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
 
 
-class PipelineSession(PostgresSession):
-    """One open transaction in which what is written is sent ahead, and judged when it ends."""
+class PipelineSession:
+    """One open transaction in which what is written is sent ahead: a fault is noticed by whoever waits next."""
 
-    __slots__ = ("_expected", "_pipeline")
+    __slots__ = ("_foreseen", "_pipeline")
 
-    def __init__(self, connection: psycopg.Connection[Any], pipeline: psycopg.Pipeline) -> None:
-        super().__init__(connection, _TEXTS)
+    def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._expected: list[tuple[str, int, psycopg.Cursor[Any]]] = []
+        self._foreseen: dict[tuple[str, *tuple[bytes | None, ...]], Answer] = {}
+
+    def rows(self, name: str, *values: object) -> list[Row]:
+        spelled = _TEXTS[name].spelled(values)
+        answer = self._foreseen.pop((name, *spelled), None) if self._foreseen else None
+        return self._pipeline.rows(answer or self._pipeline.send(name, _TEXTS[name].text, spelled))
+
+    def foresee(self, name: str, *values: object) -> None:
+        spelled = _TEXTS[name].spelled(values)
+        self._foreseen[name, *spelled] = self._pipeline.send(name, _TEXTS[name].text, spelled)
 
     def run(self, name: str, *values: object) -> int:
-        statement = self._texts[name]
-        cursor = self._connection.execute(statement.text, statement.bound(values))
-        self.collect()
-        return cursor.rowcount
+        answer = self._pipeline.send(name, _TEXTS[name].text, _TEXTS[name].spelled(values))
+        self._pipeline.collect()
+        return answer.changed
+
+    def each(self, name: str, rows: Sequence[Row]) -> None:
+        if rows:
+            statement = _TEXTS[name]
+            self._pipeline.send(name, statement.text, [column.encode() for column in statement.columns(rows)])
 
     def every(self, name: str, rows: Sequence[Row]) -> None:
         if rows:
-            statement = self._texts[name]
-            cursor = self._connection.execute(statement.text, statement.columns(rows))
-            self._expected.append((name, len(rows), cursor))
-
-    def settle(self) -> None:
-        """See what became of everything that was written."""
-        self.collect()
-        for name, count, cursor in self._expected:
-            if cursor.rowcount != count:
-                raise Busy(f"{name}: {count - cursor.rowcount} of {count} were changed meanwhile")
-
-    def collect(self) -> None:
-        """Wait for the server to be done with everything so far."""
-        # The driver waits for answers even if a part of the question is still here: all of it has to be sent first.
-        _send_all(self._connection.pgconn)
-        self._pipeline.sync()
-
-
-def _send_all(connection: psycopg.pq.abc.PGconn) -> None:
-    if not connection.flush():
-        return
-    with DefaultSelector() as selector:
-        selector.register(connection.socket, EVENT_READ | EVENT_WRITE)
-        while connection.flush():
-            ready = selector.select(STATEMENT_MAX_MS / 1000)
-            if not ready:
-                raise Gone("the database takes nothing any more")
-            if ready[0][1] & EVENT_READ:
-                connection.consume_input()
+            statement = _TEXTS[name]
+            columns = [column.encode() for column in statement.columns(rows)]
+            self._pipeline.send(f"every {name}", statement.checked, [*columns, str(len(rows)).encode()])
 
 
 @contextmanager
@@ -182,6 +188,8 @@ def _faults() -> Iterator[None]:
         yield
     except _AGAIN as error:
         raise Busy(str(error)) from error
+    except errors.DivisionByZero as error:
+        raise Busy("something was changed meanwhile") from error
     except errors.UniqueViolation as error:
         raise Taken(str(error)) from error
     except _GONE as error:
@@ -199,19 +207,37 @@ class _Text:
     types: tuple[str, ...]
     lists: tuple[int, ...]
 
+    @property
+    def checked(self) -> str:
+        """The text, but one more parameter says how many rows it has to change: otherwise it fails."""
+        counted = f"CASE WHEN COUNT(*) = ${len(self.types) + 1}::bigint THEN 1 ELSE 0 END"
+        return f"WITH changed AS ({self.text} RETURNING 1) SELECT 1 / {counted} FROM changed"  # noqa: S608 - our own texts
+
     def bound(self, values: tuple[Any, ...]) -> Sequence[object]:
         """Spell the lists among values."""
         if not self.lists:
             return values
         bound = list(values)
         for place in self.lists:
-            bound[place] = _array(self.types[place].removesuffix("s"), values[place])
+            # In order, so that the same question is spelled in the same way.
+            bound[place] = _array(self.types[place].removesuffix("s"), sorted(values[place]))
         return bound
+
+    def spelled(self, values: tuple[Any, ...]) -> list[bytes | None]:
+        """Spell values as they are sent."""
+        return [_spelled(value) for value in self.bound(values)]
 
     def columns(self, rows: Sequence[Row]) -> list[str]:
         """Spell rows as one array for each parameter."""
         columns = zip(*rows, strict=True)
         return [_array(type_, column) for type_, column in zip(self.types, columns, strict=True)]
+
+
+def _spelled(value: object) -> bytes | None:
+    """Spell a value as the database reads it."""
+    if value is None or isinstance(value, bytes):
+        return None if value is None else b"\\x" + value.hex().encode()
+    return str(value).encode()
 
 
 def _array(type_: str, items: Iterable[Any]) -> str:

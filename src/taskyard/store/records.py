@@ -184,6 +184,21 @@ def task_record(row: Row) -> TaskRecord:
     )  # fmt: skip
 
 
+def born_record(row: Row) -> TaskRecord:
+    """Read a row of `add_tasks`: just what `look_tasks` would find."""
+    (
+        id, graph, state, reason, moved_ms, not_before_ms, rules, kind, priority, created_ms, weight, join,
+        on_impossible, handles, excludes, awaited, met, broken, impossible, queue, due_ms, hidden,
+    ) = row  # fmt: skip
+    stored = _STATES[state]
+    return TaskRecord(
+        id, graph, Life(stored, not_before_ms=not_before_ms), reason, moved_ms,
+        rules_of_text(rules) if rules else _DEFAULT, kind, priority, created_ms, weight, _JOINS[join],
+        _IMPOSSIBLES[on_impossible], handles == 1, excludes == 1, Edges(awaited, met, broken, impossible), _NOBODY, 0,
+        False, queue, None, None, 0, None, due_ms, hidden == 1, stored,
+    )  # fmt: skip
+
+
 @value
 class GraphRecord:
     """A graph: its state, what it counts, and whether people can still change it."""
@@ -196,6 +211,8 @@ class GraphRecord:
     created_ms: Millis
     canceled_ms: Millis | None
     loader: str | None
+    parent: int | None = None  # the task that it is inside of,
+    parent_attempt: int | None = None  # and the attempt of it that it is
 
 
 @value

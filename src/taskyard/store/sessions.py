@@ -1,4 +1,4 @@
-"""What a database has to offer to the verbs: run a named statement. Three ways, and no more."""
+"""What a database has to offer to the verbs: run a named statement. Four ways, and a hint; no more."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
@@ -12,6 +12,9 @@ class Session(Protocol):
 
     def rows(self, name: str, *values: object) -> list[Row]:
         """Ask: the rows that statement `name` finds."""
+
+    def foresee(self, name: str, *values: object) -> None:
+        """Hint: just this will be asked, and nothing that is written until then changes the answer."""
 
     def run(self, name: str, *values: object) -> int:
         """Carry out statement `name` once; say how many rows it changed."""

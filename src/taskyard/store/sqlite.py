@@ -113,6 +113,9 @@ class SqliteSession:
         except sqlite3.Error as error:
             raise _fault(error) from error
 
+    def foresee(self, name: str, *values: object) -> None:
+        """Do nothing: an answer is never far away."""
+
     def run(self, name: str, *values: object) -> int:
         try:
             return self._connection.execute(*_bound(name, values)).rowcount

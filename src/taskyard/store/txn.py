@@ -14,7 +14,9 @@ from taskyard.store.verbs import (
     Passes,
     Queues,
     Reading,
+    Reuses,
     Tasks,
+    Times,
     Traces,
 )
 
@@ -24,7 +26,7 @@ class Txn:
 
     __slots__ = (
         "access", "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues",
-        "reading", "tasks", "traces",
+        "reading", "reuses", "tasks", "times", "traces",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -42,3 +44,5 @@ class Txn:
         self.traces = Traces(session)
         self.access = Access(session)
         self.reading = Reading(session)
+        self.reuses = Reuses(session)
+        self.times = Times(session)

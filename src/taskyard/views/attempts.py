@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from taskyard.core.machine import LEASED
+from taskyard.core.machine import LEASED, sources
+from taskyard.core.words import Signal
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.traces import StatsRow
@@ -17,13 +18,27 @@ from taskyard.wire.api import AttemptView, Stats
 
 #: How many pieces of output are read at once: some megabytes at most.
 PIECES_MAX: Final = 16
+#: How many events of a task are read at once, and how many pages of them, for how long it waited.
+EVENTS_PAGE: Final = 500
+EVENT_PAGES_MAX: Final = 20
+#: What is known of an attempt that has told nothing of what it took.
+NOTHING_TOLD: Final = StatsRow(0, None, None, None, None, None, None, None, 0)
+#: Where tasks are when a bot takes them.
+_QUEUED: Final = frozenset(map(str, sources(Signal.CLAIM)))
 
 
 def attempts(txn: Txn, task: int) -> list[AttemptView]:
     """Show every attempt of a task."""
     stats, results, sizes = txn.traces.stats(task), txn.reading.results(task), txn.traces.sizes(task)
+    queued = _queued(txn, task)
     return [
-        _attempt(row, stats.get(row.number), results.get(row.number), sizes.get(row.number, 0))
+        _attempt(
+            row,
+            results.get(row.number),
+            sizes.get(row.number, 0),
+            stats.get(row.number, NOTHING_TOLD),
+            queued.get(row.number),
+        )
         for row in txn.attempts.of(task)
     ]
 
@@ -60,7 +75,24 @@ def under_way(record: TaskRecord, attempt: int) -> bool:
     return record.life.attempt == attempt and record.state in LEASED
 
 
-def _attempt(row: AttemptRow, took: StatsRow | None, published: str | None, size: int) -> AttemptView:
+def _queued(txn: Txn, task: int) -> dict[int, int]:
+    """Say how long each attempt waited in a queue before a bot took it, by the clock of the server."""
+    found: dict[int, int] = {}
+    after, since = 0, 0
+    for _ in range(EVENT_PAGES_MAX):
+        page = txn.events.of(task, after, EVENTS_PAGE)
+        for event in page:
+            if event.target in _QUEUED:
+                since = event.at_ms
+            elif event.source in _QUEUED and event.attempt is not None:
+                found[event.attempt] = event.at_ms - since
+        if len(page) < EVENTS_PAGE:
+            break
+        after = page[-1].number
+    return found
+
+
+def _attempt(row: AttemptRow, published: str | None, size: int, took: StatsRow, queued_ms: int | None) -> AttemptView:
     return AttemptView(
         number=row.number,
         bot=row.bot,
@@ -72,14 +104,15 @@ def _attempt(row: AttemptRow, took: StatsRow | None, published: str | None, size
         reason=row.reason,
         exit_code=row.exit_code,
         output_bytes=size,
-        truncated=took is not None and took.truncated == 1,
+        truncated=took.truncated == 1,
         result=None if published is None else msgspec.Raw(published.encode()),
-        stats=None if took is None else _stats(took),
+        stats=_stats(took, queued_ms) if queued_ms is not None or took is not NOTHING_TOLD else None,
     )
 
 
-def _stats(took: StatsRow) -> Stats:
+def _stats(took: StatsRow, queued_ms: int | None) -> Stats:
     return Stats(
+        queued_ms=queued_ms,
         prepared_ms=took.prepared_ms,
         ran_ms=took.ran_ms,
         uploaded_ms=took.uploaded_ms,

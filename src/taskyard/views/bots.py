@@ -12,7 +12,7 @@ from taskyard.core.words import BotId, Millis
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.fleet import dimensions_of_text
 from taskyard.store.verbs.reading import FIRST_NAME, BotRow
-from taskyard.wire.api import BotEventView, BotView, DimensionAggregation, PoolView
+from taskyard.wire.api import BotView, DimensionAggregation, PoolView
 
 #: How many bots are read at once, and how many are looked at for one page.
 PAGE_MAX: Final = 500
@@ -49,13 +49,6 @@ def bot(txn: Txn, id: str, now: Millis) -> BotView | None:
     if row is None:
         return None
     return _view(row, now, [text_of(Key(task)) for task, _ in txn.tasks.leased_by([id], TASKS_MAX)])
-
-
-def events(txn: Txn, id: str, after: str, count: int) -> tuple[list[BotEventView], str | None]:
-    """Show what happened to a bot, the newest first, beyond an event; say where to go on."""
-    rows = txn.reading.bot_events(id, after, count + 1)
-    views = [BotEventView(row[0], row[1], row[2], _id(row[3]), row[4], row[5]) for row in rows[:count]]
-    return views, rows[count - 1][0] if len(rows) > count else None
 
 
 def aggregation(txn: Txn, pools: frozenset[str] | None = None) -> DimensionAggregation:
@@ -138,7 +131,3 @@ def _view(row: BotRow, now: Millis, tasks: list[str] | None = None) -> BotView:
         terminated=facts.terminated,
         tasks=tasks or [],
     )
-
-
-def _id(key: int | None) -> str | None:
-    return None if key is None else text_of(Key(key))

@@ -15,7 +15,7 @@ from taskyard.core.graph.verdict import Tally, settled
 from taskyard.core.ids import Key, text_of
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, GraphRow, Wanted
-from taskyard.wire.api import GraphView
+from taskyard.wire.api import GraphView, Parent
 
 #: How many graphs are looked at for one page.
 LOOKED_MAX: Final = 5_000
@@ -23,14 +23,15 @@ LOOKED_MAX: Final = 5_000
 NAMES_MAX: Final = 10_000
 
 _TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
+_LABELS: Final = msgspec.json.Decoder(list[str])
 
 
 def graph(txn: Txn, id: int, counts: bool = True) -> GraphView | None:
     """Show one graph, with how many of its tasks are in each state; None if there is none, or it is not whole."""
     row = txn.reading.graph(id)
-    if row is None or not counts:
-        return None if row is None else _view(row)
-    return replace(_view(row), counts=txn.reading.counts(id))
+    if row is None:
+        return None
+    return replace(_view(row), counts=txn.reading.counts(id) if counts else {}, parent=_parent(txn, id))
 
 
 def is_settled(txn: Txn, id: int) -> bool | None:
@@ -66,6 +67,19 @@ def all_names(txn: Txn, graph: int) -> dict[str, str]:
     return _named(found) if len(found) <= NAMES_MAX else {}
 
 
+def told_names(ids: Mapping[str, int]) -> dict[str, str]:
+    """Give ids that are known by label as they are shown; none of them, if they are too many for one answer."""
+    return _named(ids.items()) if len(ids) <= NAMES_MAX else {}
+
+
+def _parent(txn: Txn, id: int) -> Parent | None:
+    (record,) = txn.graphs.peek([id])
+    if record.parent is None or record.parent_attempt is None:
+        return None
+    (task,) = txn.tasks.look([record.parent])
+    return Parent(text_of(Key(task.id)), record.parent_attempt, text_of(Key(task.graph)))
+
+
 def _named(found: Iterable[tuple[str, int]]) -> dict[str, str]:
     return {label: text_of(Key(id)) for label, id in found}
 
@@ -91,4 +105,7 @@ def _view(row: GraphRow) -> GraphView:
         description=row.description,
         tags=dict(_TAGS.decode(row.tags)),
         schedulerId=row.scheduler_id,
+        rerun_of=None if row.rerun_of is None else text_of(Key(row.rerun_of)),
+        rerun_from=[] if row.rerun_from is None else _LABELS.decode(row.rerun_from),
+        reused=row.reused or 0,
     )

@@ -17,6 +17,7 @@ from taskyard.core.words import Millis, Reason, Signal, State
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.keeping import EventRow
+from taskyard.store.verbs.reuse import Source
 from taskyard.store.verbs.work import AttemptRow
 
 #: How many events one query reads, and how many moves and wishes of people a story tells at most.
@@ -45,6 +46,7 @@ class Birth:
     graph: int
     label: str
     created_ms: Millis
+    source: Source | None = None  # whose end it took over
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def story(txn: Txn, task: int) -> Story:
     happened: list[Moved | Asked] = [*asked, *moves[:MOVES_MAX]]
     happened.sort(key=lambda one: one.at_ms)
     return Story(
-        Birth(task, record.graph, label, Millis(record.created_ms)),
+        Birth(task, record.graph, label, Millis(record.created_ms), txn.reuses.sources([task]).get(task)),
         tuple(happened),
         tuple(_attempted(record, row) for row in txn.attempts.of(task)),
         record.state,

@@ -9,16 +9,19 @@ import msgspec
 from taskyard.core.graph.routing import routing_key
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, UNSUCCESSFUL
+from taskyard.core.words import Kind
 from taskyard.lifecycle.definitions import decoded
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
-from taskyard.wire.api import Edge, Resolution, TaskView
+from taskyard.store.verbs.reuse import Source
+from taskyard.wire.api import Edge, Resolution, Reused, TaskView
 
 #: How many edges of a task are told, in each direction.
 EDGES_MAX: Final = 10_000
 #: The graph is a dependent of each of its tasks, as the task-graph scheduler tells it.
 GRAPH: Final = "task-graph"
+_INNER: Final = Kind.GRAPH.text
 
 
 def find(txn: Txn, id: int) -> TaskRecord | None:
@@ -72,14 +75,44 @@ def _views(txn: Txn, records: Sequence[TaskRecord], url: str) -> list[TaskView]:
     ids = [record.id for record in records]
     definitions = txn.tasks.definitions(ids)
     exit_codes, progress = txn.reading.exit_codes(ids), txn.traces.progress(ids)
+    sources = txn.reuses.sources([record.id for record in records if _is_reused(record)])
     graphs = {graph: txn.graphs.definition(graph) for graph in {record.graph for record in records}}
+    inner = txn.graphs.inside([record.id for record in records if record.kind == _INNER])
     views = []
     for record in records:
         label, definition = definitions[record.id]
         key = _routing(record, graphs[record.graph], decoded(definition).routing)
-        view = _view(record, label, key, url)
-        views.append(replace(view, exit_code=exit_codes.get(record.id), progress=progress.get(record.id)))
+        view = _taken_over(_view(record, label, key, url), sources.get(record.id), url)
+        found = inner.get((record.id, record.life.attempt))
+        views.append(
+            replace(
+                view,
+                exit_code=exit_codes.get(record.id),
+                progress=progress.get(record.id),
+                inner_graph=None if found is None else text_of(Key(found)),
+            )
+        )
     return views
+
+
+def reused(source: Source | None) -> Reused | None:
+    """Show whose end was taken over."""
+    return None if source is None else Reused(text_of(Key(source.task)), text_of(Key(source.graph)), source.attempt)
+
+
+def _is_reused(record: TaskRecord) -> bool:
+    return record.state in ENDED and not record.life.attempt
+
+
+def _taken_over(view: TaskView, source: Source | None, url: str) -> TaskView:
+    """Add where a task that did not run has its end from: what it printed is there."""
+    found = reused(source)
+    if found is None:
+        return view
+    at = f"{url}/api/v1/tasks"
+    return replace(
+        view, reused=found, resolution=Resolution(False, f"{at}/{view.id}/result", f"{at}/{found.task}/output")
+    )
 
 
 def _routing(record: TaskRecord, said: Row | None, routing: str) -> str:

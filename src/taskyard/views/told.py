@@ -2,6 +2,7 @@
 
 from taskyard.core.ids import Key, text_of
 from taskyard.views.story import Asked, Moved, Story
+from taskyard.views.tasks import reused
 from taskyard.wire.api import StoryItem, StoryView
 
 
@@ -16,6 +17,7 @@ def told(story: Story) -> StoryView:
         state=story.state.text,
         whole=story.whole,
         items=[_item(one) for one in story.happened],
+        reused=reused(birth.source),
     )
 
 

@@ -41,6 +41,15 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """Where a graph is inside another: the task, which attempt of it the graph is, and that task's graph."""
+
+    task: str
+    attempt: int
+    graph: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphView:
     """A graph in outline."""
 
@@ -59,6 +68,10 @@ class GraphView:
     tags: dict[str, str]
     schedulerId: str  # noqa: N815
     counts: dict[str, int] = field(default_factory=dict)  # how many tasks are in each state
+    parent: Parent | None = None  # only where one graph is asked for, and it is inside a task
+    rerun_of: str | None = None  # the graph that it runs again,
+    rerun_from: list[str] = field(default_factory=list)  # from these labels on,
+    reused: int = 0  # and how many of its tasks it took over from there
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,15 @@ class Resolution:
     failed: bool
     resultUrl: str | None = None  # noqa: N815
     logsUrl: str | None = None  # noqa: N815
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """The attempt of a task of another graph whose end was taken over."""
+
+    task: str
+    graph_id: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +130,40 @@ class TaskView:
     dependents: list[str] = field(default_factory=list)  # task ids, and `task-graph`
     definition: Any = None  # what was submitted, checked and complete
     result: Any = None  # what the last attempt published
+    inner_graph: str | None = None  # the graph that the last attempt is, of a task with a graph inside
+    reused: Reused | None = None  # it did not run: what it is was taken over
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalView:
+    """What a person is asked."""
+
+    task: str
+    graph_id: str
+    label: str
+    message: str
+    since_ms: int
+    until_ms: int | None  # when time is over; None: never
+    on_timeout: str  # what silence means then: approve or deny
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided about an approval, and where its task is now."""
+
+    task: str
+    approved: bool
+    state: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What an attempt took."""
+    """What an attempt took; what nobody measured is null."""
 
-    queued_ms: int | None = None
-    prepared_ms: int | None = None
+    queued_ms: int | None = None  # from when it waited for a bot until one took it
+    prepared_ms: int | None = None  # from when it came to the bot until it began
     ran_ms: int | None = None
-    uploaded_ms: int | None = None
+    uploaded_ms: int | None = None  # from its end until the last of its output went out; null if it printed nothing
     cpu_s: float | None = None
     memory_bytes: int | None = None
     read_bytes: int | None = None
@@ -147,10 +193,15 @@ class AttemptView:
 class Wished:
     """What a cancel or a rerun did."""
 
-    subject: str
+    subject: str  # the task, the graph, or the new graph that was made
     moved: int
     promised: bool  # the others follow, page by page
-    echo: bool  # there was nothing left to do
+    echo: bool  # there was nothing left to do, or it had been done before
+    total: int = 0  # how many tasks it reaches in all, where that was counted
+    unblocked: int = 0  # how many tasks were blocked by those that are rerun
+    tasks: list[str] = field(default_factory=list)  # those that are rerun, as many as one answer names
+    rerun_of: str | None = None  # the graph that the new one runs again,
+    reused: int = 0  # and how many of its tasks are taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +285,14 @@ class Tasks:
 
 
 @dataclass(frozen=True, slots=True)
+class Approvals:
+    """A page of what people are asked."""
+
+    items: list[ApprovalView]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Bots:
     """A page of bots."""
 
@@ -307,6 +366,7 @@ class StoryView:
     state: str
     whole: bool  # whether all of it is told
     items: list[StoryItem]
+    reused: Reused | None = None  # whose end was taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,3 +375,38 @@ class DimensionAggregation:
 
     dimensions: dict[str, list[str]]
     bots: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathTask:
+    """A task on a critical path: what it took, or what it is expected to take."""
+
+    task: str
+    label: str
+    state: str
+    began_ms: int | None = None
+    ended_ms: int | None = None
+    ran_ms: int | None = None
+    waited_ms: int | None = None  # after the task before it on the path had ended; only of a settled graph
+    expected_ms: int | None = None  # as such tasks took before; only of a graph that moves
+    remaining_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """The chain of tasks that determined when a graph ended, or is going to."""
+
+    graph_id: str
+    settled: bool
+    at_ms: int  # when this was told
+    total_ms: int  # how long the graph took, or has taken so far
+    path: list[PathTask]  # the first to run first; of a very long one only a part
+    whole: bool  # whether all of it is told
+    ended_ms: int | None = None  # of a settled graph, with how much of that its path ran, and waited
+    running_ms: int | None = None
+    waiting_ms: int | None = None
+    expected_end_ms: int | None = None  # of a graph that moves: at the earliest, if all goes well; None if nobody knows
+    left: int = 0  # how many tasks are still going to run, or run,
+    known: int = 0  # of how many of them it is known how long they take,
+    confidence: float | None = None  # and which share of them that is
+    stuck: int = 0  # how many hang on something that is blocked

@@ -19,6 +19,8 @@ OUTPUT_MAX: Final = 67_108_864
 #: What a task hands to its next attempt, and what it says of its progress, in bytes.
 CHECKPOINT_MAX: Final = 65_536
 PROGRESS_MAX: Final = 4_096
+#: What a bot says of one trouble of its own, in characters.
+TROUBLE_MAX: Final = 1_000
 #: Inputs that are larger together than this are asked for by themselves, on `/api/v1/tasks/{id}/inputs`.
 INPUTS_MAX: Final = 262_144
 #: Where JSON passes through as it was written, and there is none: such a field cannot be None as well.
@@ -36,6 +38,8 @@ class Hello(Shape, frozen=True):
     """A bot begins a session, or says what has changed about it. Its pool comes from its token."""
 
     bot: str
+    # `folder/life`: what an earlier life in the same folder ran is gone, and may be given again at once. One that names
+    # no folder says that it is the only bot of its name.
     session: str
     dimensions: dict[str, list[str]] = {}
     slots: int = 1
@@ -109,6 +113,16 @@ class Goodbye(Shape, frozen=True):
 
     bot: str
     session: str
+
+
+class Trouble(Shape, frozen=True):
+    """Something went wrong with a bot itself, and people should know; of an attempt, if it is about one."""
+
+    bot: str
+    session: str
+    text: str
+    task: str | None = None
+    attempt: int | None = None
 
 
 # What the server answers.

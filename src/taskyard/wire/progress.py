@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from taskyard.core.words import GraphState, Reason, State
 
-__all__ = ["GraphState", "Outcome", "Progress", "Reason", "State"]
+__all__ = ["GraphState", "Outcome", "Progress", "Question", "Reason", "State"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,15 @@ class Progress:
     elapsed_ms: int | None = None
     tail: str = ""
     blocked_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a task asks a person."""
+
+    task: str
+    label: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,12 @@ def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
             ".approval.on_timeout",
             'must be one of deny, approve; got "yes"',
         ),
+        ({"approval": "?", "cwd": "/srv"}, ".cwd", "means nothing to an approval; remove it"),
+        (
+            {"graph": {"tasks": {}}, "env": {}},
+            ".env",
+            "means nothing to a graph inside, whose tasks have their own; remove it",
+        ),
         ({"graph": []}, ".graph", "must be a graph document; got a list"),
         ({"noop": False}, ".noop", "must be true; got false"),
         ({"noop": 1}, ".noop", "must be true; got 1"),
@@ -233,3 +239,21 @@ def test_tasks_of_a_graph_inside_count() -> None:
     assert validate(document, tasks_max=3).graph is not None
     expected = Fault("tasks.a.task.payload.graph.tasks", "makes more than 1 tasks; split it")
     assert validate(document, tasks_max=2).faults == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("around", "within", "clashes"),
+    [
+        ({"key": "door"}, {"key": "door"}, True),
+        ({"key": "door", "party": "a"}, {"key": "door", "party": "b"}, True),
+        ({"key": "door", "party": "a"}, {"key": "door", "party": "a"}, False),
+        ({"key": "door"}, {"key": "gate"}, False),
+    ],
+)
+def test_a_task_inside_may_not_wait_for_the_one_around_it(
+    around: dict[str, str], within: dict[str, str], clashes: bool
+) -> None:
+    deep = graph(low=node({"graph": task(mutexes=[within])}))
+    found = faults_of(graph(outer={"task": {"payload": {"graph": deep}, "mutexes": [around]}}))
+    at = "tasks.outer.task.payload.graph.tasks.low.task.payload.graph.tasks.a.task.mutexes"
+    assert found == ([(at, '"door" is held by the task around it; keep one of them')] if clashes else [])

@@ -59,6 +59,11 @@ def known(on: On, state: State) -> EdgeState:
     return _KNOWN[on, state]
 
 
+def meets(on: On, state: State) -> bool:
+    """Tell whether a prerequisite in `state` meets an edge."""
+    return _KNOWN[on, state] is EdgeState.MET
+
+
 def hear(edge: EdgeState, on: On, tell: Tell, under_way: bool = False) -> EdgeState:
     """Say what an edge knows after its prerequisite told `tell`; `under_way` says that its task is active.
 

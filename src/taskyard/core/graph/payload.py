@@ -7,7 +7,7 @@ text is wanted, except for names: of secrets, of Python functions, of environmen
 - `python`: `module:function`; `args` is a list of positional or an object of named JSON arguments.
 - `ansible`: a playbook's path, or an object with `playbook`, or with `module` for an ad-hoc command.
 - `approval`: what a person is asked, or an object; `timeout` is how long, and `on_timeout` what silence means.
-- `graph`: a graph document, run as a graph of its own; its `$subs` are about its own labels.
+- `graph`: a graph document, run as a graph of its own for each attempt; its `$subs` are about its own labels.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,6 +55,9 @@ from taskyard.core.words import Kind
 KINDS: Mapping[str, Kind] = {str(kind): kind for kind in Kind}
 #: Kinds that the server runs itself: no bot, so no choice of slices, and no share of a pool.
 SERVER_KINDS = frozenset({Kind.APPROVAL, Kind.GRAPH, Kind.NOOP})
+#: Kinds beside which only a `timeout` means something, as people call them; and what surrounds every other kind.
+ALONE: Mapping[Kind, str] = {Kind.APPROVAL: "an approval", Kind.GRAPH: "a graph inside, whose tasks have their own"}
+_SURROUNDINGS = frozenset({"env", "secrets", "outputs", "cwd", "io_timeout", "grace"})
 #: What a payload that is no object is read as, so that nobody takes it for an absent one.
 BROKEN: Payload = MappingProxyType({"": None})
 
@@ -79,6 +82,9 @@ def kind_of(payload: Payload, at: Path, faults: Faults) -> Kind | None:
         faults.add((*at, "args"), 'belongs to "python"; a command holds its own arguments')
     if "secrets" in payload:
         _refuse_shared(payload, at, faults)
+    if kind in ALONE:
+        for idle in sorted(payload.keys() & _SURROUNDINGS):
+            faults.add((*at, idle), f"means nothing to {ALONE[kind]}; remove it")
     return kind
 
 
@@ -207,7 +213,7 @@ PAYLOAD = Level(
         "timeout",
         span(TIMEOUT_MIN_MS, TIMEOUT_MAX_MS),
         span_text(TIMEOUT_MS),
-        "How long an attempt may take; an approval without it waits for ever.",
+        "How long an attempt may take; an approval or a graph inside has no end of time without it.",
     ),
     Field("io_timeout", span(0, TIMEOUT_MAX_MS), "0s", "How long it may print nothing; 0s is for ever."),
     Field(

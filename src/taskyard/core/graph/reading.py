@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import cast
 
 from taskyard.core.graph.allowance import Allowance
-from taskyard.core.graph.document import Graph, Task
+from taskyard.core.graph.document import Graph, Mutex, Task
 from taskyard.core.graph.edges import Resolver, Wants
 from taskyard.core.graph.extension import NOTHING, Existing, digest
 from taskyard.core.graph.faults import Faults, Path, quoted
@@ -56,6 +56,7 @@ class Place:
     existing: Existing = NOTHING
     marked: frozenset[str] | None = None  # the labels whose nodes hold marks; None: any may
     axes: frozenset[str] = frozenset()  # those of the matrices around it
+    held: tuple[Mutex, ...] = ()  # by the tasks that it is inside of, for as long as it runs
     nesting: int = 0
 
 
@@ -178,9 +179,11 @@ class _NodeReader:
         if not isinstance(raw, dict):
             return {"slices": ()}
         parts["slices"] = slices = take_slices(parts, at, self.faults)  # type: ignore[arg-type]
+        if self.place.held and "mutexes" in parts:
+            self._refuse_held(cast("tuple[Mutex, ...]", parts["mutexes"]), at)
         if not slices or slices[0].kind in SERVER_KINDS:
             parts["weight"] = 0
-            self._read_inner(raw, choice, at)
+            self._read_inner(raw, choice, at, cast("tuple[Mutex, ...]", parts.get("mutexes", ())))
         if self.place.marked is None or at[-2] in self.place.marked:
             self._refuse_marks(raw, choice, at)
         if "routing" in parts:
@@ -194,7 +197,14 @@ class _NodeReader:
         refuse_unfilled(marks, choice, self.faults)
         refuse_subs(marks, self.labels, self.faults)
 
-    def _read_inner(self, raw: Raw, choice: Choice, at: Path) -> None:
+    def _refuse_held(self, mutexes: tuple[Mutex, ...], at: Path) -> None:
+        """Note who would wait for ever: for a task around it, which waits for it in turn."""
+        held = {one.key: one.party for one in self.place.held}
+        for one in mutexes:
+            if one.key in held and (one.party is None or one.party != held[one.key]):
+                self.faults.add((*at, "mutexes"), f"{quoted(one.key)} is held by the task around it; keep one of them")
+
+    def _read_inner(self, raw: Raw, choice: Choice, at: Path, mutexes: tuple[Mutex, ...]) -> None:
         """Read the graphs inside a task, only to note what is wrong with them."""
         for place, payload in payloads(raw, at):
             inner = payload.get(Kind.GRAPH)
@@ -203,8 +213,9 @@ class _NodeReader:
             if self.place.nesting >= NESTING_MAX:
                 self.faults.add((*place, "graph"), f"is nested too deep; at most {NESTING_MAX} graphs in each other")
                 continue
-            axes = self.place.axes | choice.keys()
-            read_graph(inner, Place((*place, "graph"), axes=axes, nesting=self.place.nesting + 1), self.context)
+            axes, held = self.place.axes | choice.keys(), (*self.place.held, *mutexes)
+            where = Place((*place, "graph"), axes=axes, held=held, nesting=self.place.nesting + 1)
+            read_graph(inner, where, self.context)
 
     def _refuse_key(self, routing: str, at: Path) -> None:
         if len(routing) > self.routing_room >= 1:

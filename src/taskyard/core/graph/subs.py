@@ -28,6 +28,14 @@ def substitute(payload: Payload, ids: Mapping[str, str]) -> Payload:
     return filled if any(filled[key] is not payload[key] for key in payload) else payload
 
 
+def renamed(payload: Payload, names: Mapping[str, str]) -> Payload:
+    """Give a payload whose `$subs` were replaced before, with other ids in the place of those; `names` is old -> new.
+
+    Only a text that is an id and nothing else is taken for one.
+    """
+    return {key: item if key == Kind.GRAPH else _exchange(item, names) for key, item in payload.items()}
+
+
 def refuse_subs(marks: Iterable[Mark], labels: Labels, faults: Faults) -> None:
     """Note each `$subs` that cannot be replaced."""
     for place, name in marks:
@@ -51,3 +59,13 @@ def label_of(name: object) -> str | None:
 
 def _such_as(matrix: Matrix) -> str:
     return f", such as {quoted(next(iter(matrix.combinations)))}" if matrix.combinations else ""
+
+
+def _exchange(item: object, names: Mapping[str, str]) -> object:
+    if isinstance(item, str):
+        return names.get(item, item)
+    if isinstance(item, list | tuple):
+        return [_exchange(one, names) for one in item]
+    if isinstance(item, Mapping):
+        return {key: _exchange(one, names) for key, one in item.items()}
+    return item

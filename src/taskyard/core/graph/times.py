@@ -4,7 +4,7 @@ A bare number is refused: nobody can see whether it means seconds or millisecond
 """
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 from taskyard.core.graph.document import Task, When
 from taskyard.core.graph.faults import Faults, Path, shown
@@ -55,6 +55,11 @@ def moment_ms(text: str) -> int | None:
     except ValueError:  # such as a 30th of February, or a leap second
         return None
     return round(moment.timestamp() * 1000) if YEAR_MIN <= moment.year <= YEAR_MAX else None
+
+
+def moment_text(ms: int) -> str:
+    """Write a moment as RFC 3339 does, to the second."""
+    return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
 def span(low_ms: int, high_ms: int) -> Reader:

@@ -84,6 +84,11 @@ def changeable(state: GraphState) -> bool:
     return state in {GraphState.RUNNING, GraphState.BLOCKED}
 
 
+def succeeded(state: GraphState) -> bool:
+    """Whether a graph that is settled has come to a good end."""
+    return state is GraphState.FINISHED
+
+
 def handling(handlers: Handlers) -> Handling:
     """Judge a failure by its handlers."""
     if handlers.ran:

@@ -26,6 +26,7 @@ from taskyard.server.replies import ThePage, body, reply
 from taskyard.server.routes.graphs import clean, pair
 from taskyard.server.scopes import ADMIN, READ
 from taskyard.store.verbs.reading import FIRST_NAME
+from taskyard.views import bot_events
 from taskyard.views import bots as views
 from taskyard.wire import api
 
@@ -80,11 +81,11 @@ async def show_bot(bot_id: str, desk: TheDesk, caller: TheCaller) -> Response:
 
 @routes.get("/bots/{bot_id}/events", response_model=api.BotEvents)
 async def list_bot_events(bot_id: str, desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
-    """List what happened to a bot, the newest first."""
+    """List what happened to a bot and what it ran, the newest first; of what it ran, as much as is found quickly."""
     await _bot(desk, caller, READ, bot_id)
-    after = cursors.name(page.cursor, FIRST_NAME)
-    found, last = await desk.read(lambda txn: views.events(txn, bot_id, after, page.limit))
-    return reply(api.BotEvents(found, cursors.written(last)))
+    after = cursors.moment(page.cursor, bot_events.NEWEST)
+    found, last = await desk.read(lambda txn: bot_events.events(txn, bot_id, after, page.limit))
+    return reply(api.BotEvents(found, cursors.written(*last) if last else None))
 
 
 @routes.patch("/bots/{bot_id}", response_model=api.BotView, openapi_extra=_SETTINGS)

@@ -1,4 +1,4 @@
-"""Routes of graphs: submit, extend, list, look at, cancel, rerun."""
+"""Routes of graphs: submit, extend, list, look at, cancel, rerun, all of it or from some tasks on."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,11 +8,13 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from taskyard.core.graph.readers import name_fault
 from taskyard.core.graph.validate import validate
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.core.words import GraphState, State
+from taskyard.engine.bounds import LABELS_MAX, WISHED_MAX
 from taskyard.engine.troubles import outages
 from taskyard.engine.wishing import Wished
 from taskyard.lifecycle.commands import Cancel, Rerun
@@ -23,13 +25,16 @@ from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller
 from taskyard.server.desk import Desk, done
 from taskyard.server.doors import seat_of
-from taskyard.server.problems import of_refusal, wrong
+from taskyard.server.fields import Fields
+from taskyard.server.problems import invalid, of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
 from taskyard.server.scopes import ALL, CANCEL, READ, SUBMIT
 from taskyard.server.wanted_pools import pools_named
 from taskyard.store.verbs.reading import FIRST, Wanted
 from taskyard.views import graphs as views
 from taskyard.views import tasks as task_views
+from taskyard.views.critical_path import critical_path
+from taskyard.views.labels import meant
 from taskyard.wire import api
 from taskyard.wire.api import WAIT_MAX_MS
 
@@ -44,9 +49,31 @@ _EXAMPLE: Final[dict[str, Any]] = {
         },
     }
 }
+
+
+def _fields(**properties: object) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
 _TAKEN = body("A graph document, as JSON or YAML.", DOCUMENT, yaml=True, example=_EXAMPLE)
 _MADE: Final[dict[int | str, dict[str, Any]]] = {
     200: {"model": api.Submitted, "description": "It had been stored before."}
+}
+_FROM: Final = {
+    "type": "array",
+    "items": {"type": "string"},
+    "minItems": 1,
+    "maxItems": LABELS_MAX,
+    "description": "Labels; that of a matrix means all its combinations.",
+}
+_PART = body("From which tasks on; everything, if it is left out.", _fields(**{"from": _FROM}), required=False)
+_AGAIN = body(
+    "What to run again: all that failed, or everything from some tasks on, as a new graph.",
+    _fields(failed={"type": "boolean"}, **{"from": _FROM}),
+    required=False,
+)
+_RENEWED: Final[dict[int | str, dict[str, Any]]] = {
+    201: {"model": api.Wished, "description": "A new graph was stored that runs this one again."}
 }
 
 
@@ -146,18 +173,36 @@ async def list_names(
     return reply(api.Names(found, cursors.written(last)))
 
 
-@routes.post("/graphs/{graph_id}/cancel", response_model=api.Wished)
-async def cancel_graph(graph_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
-    """End everything in a graph. Needs `cancel`."""
+@routes.get("/graphs/{graph_id}/critical-path", response_model=api.CriticalPath)
+async def show_critical_path(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Tell which chain of tasks determined when a graph ended, or is going to, and when that is expected to be."""
+    now = desk.engine.clock.now()
+    pools = frozenset[str]() if caller.run is not None else caller.rights.pools_with(READ)
+    return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: critical_path(txn, key, now, pools)))
+
+
+@routes.post("/graphs/{graph_id}/cancel", response_model=api.Wished, openapi_extra=_PART)
+async def cancel_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+    """End everything in a graph, or only some tasks with all behind them. Needs `cancel`."""
+    names = await _labels(request)
     graph = await desk.of_graph(caller, CANCEL, graph_id, lambda _, key: key)
-    wish = Cancel(graph=graph, actor=caller.actor, key=own_key(caller, key))
+    tasks = await _tasks_named(desk, graph, names) if names else ()
+    wish = Cancel(graph=graph, tasks=tasks, actor=caller.actor, key=own_key(caller, key))
     return wished(await desk.face.cancel(wish))
 
 
-@routes.post("/graphs/{graph_id}/rerun", response_model=api.Wished)
-async def rerun_graph(graph_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
-    """Try everything again that failed, with what it blocked. Needs `submit`."""
-    graph = await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
+@routes.post("/graphs/{graph_id}/rerun", response_model=api.Wished, responses=_RENEWED, openapi_extra=_AGAIN)
+async def rerun_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+    """Try everything again that failed, with what it blocked; or store a new graph that runs a settled one again.
+
+    With `from`, the new graph runs these tasks again and all behind them, and takes over what is before them. Both need
+    `submit`: the one in the graph, the other in every pool where something runs again.
+    """
+    names = await _labels(request, "failed")
+    right = READ if names else SUBMIT
+    graph = await desk.of_graph(caller, right, graph_id, lambda _, key: key)
+    if names:
+        return await _renew(desk, caller, graph_id, names, own_key(caller, key))
     wish = Rerun(graph=graph, actor=caller.actor, key=own_key(caller, key))
     return wished(await desk.face.rerun(wish))
 
@@ -183,8 +228,9 @@ def wished(outcome: Wished) -> Response:
     if isinstance(outcome, Refusal):
         raise of_refusal(outcome)
     if isinstance(outcome, Asked):
-        subject = text_of(TaskKey(outcome.subject))
-        return reply(api.Wished(subject, outcome.moved, outcome.promised, outcome.echo))
+        tasks = [text_of(TaskKey(one)) for one in outcome.tasks]
+        counts = (outcome.moved, outcome.promised, outcome.echo, outcome.total, outcome.unblocked)
+        return reply(api.Wished(text_of(TaskKey(outcome.subject)), *counts, tasks))
     return reply(api.Wished(text_of(TaskKey(outcome.task)), int(not outcome.echo), False, outcome.echo))
 
 
@@ -216,7 +262,47 @@ async def _need_pools(desk: Desk, caller: Caller, document: object, what: str) -
         desk.need(caller, SUBMIT, await asyncio.to_thread(pools_named, document, unnamed), what)
 
 
+async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]:
+    """Read from which tasks on a wish is meant; none if it is about the whole graph, or about what `other` says."""
+    said = Fields(await bodies.fields(request, optional=True))
+    names = said.names("from", LABELS_MAX, name_fault)
+    if said.has("from") and not names:
+        said.add("from", "names nothing: name a label, or leave it out")
+    if other is not None and said.flag(other, not names) is bool(names):
+        said.add(other, "must be true, or from must name labels; not both")
+    said.close()
+    return names
+
+
+async def _tasks_named(desk: Desk, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
+    found = await desk.read(lambda txn: meant(txn, graph, names))
+    if found.faults:
+        faults = [api.Fault(one.message, one.path) for one in found.faults]
+        raise invalid(f"graph {text_of(TaskKey(graph))} has no such task", faults)
+    if len(found.tasks) > WISHED_MAX:
+        raise wrong(f"means {len(found.tasks)} tasks; {WISHED_MAX} is the most", "from")
+    return found.tasks
+
+
+async def _renew(desk: Desk, caller: Caller, graph_id: str, names: tuple[str, ...], key: str) -> Response:
+    """Store a graph that runs another again, and answer."""
+
+    def may(pools: frozenset[str]) -> None:
+        desk.need(caller, SUBMIT, pools, f"run graph {graph_id} again")
+
+    made = done(await desk.face.renew(graph_id, names, key=key, actor=caller.actor, may=may))
+    row = await desk.read(lambda txn: txn.reuses.rerun(made.graph))
+    assert row is not None, "a graph that runs another again says so"
+    source = text_of(TaskKey(row.source))
+    new = text_of(TaskKey(made.graph))
+    total = row.again + row.reused
+    answer = api.Wished(new, row.again, False, made.echo, total, rerun_of=source, reused=row.reused)
+    return reply(answer, 200 if made.echo else 201)
+
+
 def _names(desk: Desk, made: Submitted) -> Mapping[str, str]:
+    if made.names:
+        return views.told_names(made.names)
     with outages(), desk.engine.store.read() as txn:
         return views.all_names(txn, made.graph)
 

@@ -1,6 +1,6 @@
 -- survey_graphs(after: int, count: int): graphs as they are now, in pages.
-SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader
-  FROM graph WHERE id > :after ORDER BY id LIMIT :count;
+SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader, parent_id,
+       parent_attempt FROM graph WHERE id > :after ORDER BY id LIMIT :count;
 
 -- survey_records(ids: ints, grown: texts): since when graphs are where they are, what others were told of them, how often the audit says that they grew, and whether there is a definition of them.
 SELECT g.id, g.moved_ms, g.told, (SELECT COUNT(*) FROM audit a WHERE a.subject_id = g.id AND a.action IN (:grown)),
@@ -107,13 +107,25 @@ SELECT q.pool, CAST(SUM(t.weight) AS bigint), COUNT(*) FROM task t JOIN queue q 
 SELECT 'attempt', t.task_id, t.number FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM task o WHERE o.id = t.task_id)
 UNION ALL SELECT 'result', r.task_id, r.attempt FROM result r
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = r.task_id AND a.number = r.attempt)
+   AND NOT (r.attempt = 0 AND EXISTS (SELECT 1 FROM task_reuse u WHERE u.task_id = r.task_id))
 UNION ALL SELECT 'attempt_stats', s.task_id, s.attempt FROM attempt_stats s
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = s.task_id AND a.number = s.attempt)
 UNION ALL SELECT 'output_chunk', c.task_id, c.attempt FROM output_chunk c
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = c.task_id AND a.number = c.attempt)
 UNION ALL SELECT 'progress', p.task_id, p.attempt FROM progress p
  WHERE NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = p.task_id AND a.number = p.attempt)
+UNION ALL SELECT 'graph', g.id, g.parent_attempt FROM graph g WHERE g.parent_id IS NOT NULL AND g.loader IS NULL
+   AND NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = g.parent_id AND a.number = g.parent_attempt)
  LIMIT :count;
+
+-- survey_hollow(bot: text, kind: text, count: int): what somebody runs of one kind that has a graph inside, where that graph is missing.
+SELECT t.id FROM task t WHERE t.bot_id = :bot AND t.kind = :kind
+   AND NOT EXISTS (SELECT 1 FROM graph g WHERE g.parent_id = t.id AND g.parent_attempt = t.attempt AND g.loader IS NULL)
+ LIMIT :count;
+
+-- survey_unheard(ids: ints): those of some graphs that are at rest inside an attempt that goes on.
+SELECT g.id FROM graph g JOIN task t ON t.id = g.parent_id AND t.attempt = g.parent_attempt
+ WHERE g.id IN (:ids) AND g.active = 0 AND g.loader IS NULL AND t.bot_id IS NOT NULL;
 
 -- each mend_tasks(id: int, graph_id: int, was: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, handles: int, excludes: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, hidden: int, telling: int, contends: int, queue_id: int, bot_id: text, not_by: text, fence: int, lease_until_ms: int, due_ms: int): write what was counted afresh about tasks, where they still are.
 UPDATE task SET graph_id = :graph_id, was = :was, reason = :reason, moved_ms = :moved_ms, attempt = :attempt,

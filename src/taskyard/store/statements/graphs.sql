@@ -1,18 +1,21 @@
 -- look_graphs(ids: ints): the graphs with these ids, kept from others until the transaction ends.
-SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader
-  FROM graph WHERE id IN (:ids) ORDER BY id FOR NO KEY UPDATE;
+SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader, parent_id,
+       parent_attempt FROM graph WHERE id IN (:ids) ORDER BY id FOR NO KEY UPDATE;
 
 -- peek_graphs(ids: ints): the graphs with these ids, as they are now.
-SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader
-  FROM graph WHERE id IN (:ids);
+SELECT id, state, active, behind, unhandled, events, extensions, created_ms, canceled_ms, loader, parent_id,
+       parent_attempt FROM graph WHERE id IN (:ids);
 
 -- each turn_graphs(id: int, state: text, active: int, behind: int, unhandled: int, events: int, moved_ms: int): write what the moves of their tasks made of graphs.
 UPDATE graph SET moved_ms = CASE WHEN state = :state THEN moved_ms ELSE :moved_ms END, state = :state, active = :active,
        behind = :behind, unhandled = :unhandled, events = :events WHERE id = :id;
 
--- add_graph(id: int, state: text, created_ms: int, loader: text): insert an empty graph that somebody is loading.
-INSERT INTO graph (id, state, created_ms, moved_ms, loader)
-VALUES (:id, :state, :created_ms, :created_ms, :loader) ON CONFLICT DO NOTHING;
+-- add_graph(id: int, state: text, created_ms: int, loader: text, parent_id: int, parent_attempt: int): insert an empty graph that somebody is loading.
+INSERT INTO graph (id, state, created_ms, moved_ms, loader, parent_id, parent_attempt)
+VALUES (:id, :state, :created_ms, :created_ms, :loader, :parent_id, :parent_attempt) ON CONFLICT DO NOTHING;
+
+-- graphs_inside(tasks: ints): the graphs that attempts of tasks are, if they are whole.
+SELECT parent_id, parent_attempt, id FROM graph WHERE parent_id IN (:tasks) AND loader IS NULL ORDER BY parent_id, parent_attempt;
 
 -- add_graph_definition(id: int, scheduler_id: text, name: text, routing: text, description: text, tags: text, digest: text): insert what was said about a graph.
 INSERT INTO graph_definition (id, scheduler_id, name, routing, description, tags, digest)

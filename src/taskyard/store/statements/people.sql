@@ -16,9 +16,9 @@ SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM no
 DELETE FROM edge WHERE prerequisite_id IN (:ids);
 
 -- The condition of the index stands in the text, as for `candidates`.
--- waiting_of_kind(queue_id: int, kind: text, count: int): who is first in a queue among the tasks of one kind.
+-- waiting_of_kinds(queue_id: int, kinds: texts, count: int): who is first in a queue among the tasks of some kinds.
 SELECT w.id FROM task w JOIN graph g ON g.id = w.graph_id
- WHERE w.queue_id = :queue_id AND w.state = 'waiting' AND w.kind = :kind AND g.canceled_ms IS NULL
+ WHERE w.queue_id = :queue_id AND w.state = 'waiting' AND w.kind IN (:kinds) AND g.canceled_ms IS NULL
  ORDER BY w.priority, w.created_ms, w.id LIMIT :count FOR UPDATE OF w SKIP LOCKED;
 
 -- leading(ids: ints): those of some tasks that somebody hangs on.

@@ -1,8 +1,8 @@
 -- A graph of which no pool is known may be seen by everybody who may see any.
 -- read_graphs(after: int, state: text, name: text, all_pools: int, pools: texts, count: int): whole graphs beyond an id, the newest first.
 SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms, g.canceled_ms,
-       d.scheduler_id, d.name, d.routing, d.description, d.tags
-  FROM graph g JOIN graph_definition d ON d.id = g.id
+       d.scheduler_id, d.name, d.routing, d.description, d.tags, r.source_id, r.labels, r.reused
+  FROM graph g JOIN graph_definition d ON d.id = g.id LEFT JOIN graph_rerun r ON r.graph_id = g.id
  WHERE g.id > :after AND g.loader IS NULL AND (:state = '' OR g.state = :state) AND (:name = '' OR d.name = :name)
    AND (:all_pools = 1 OR NOT EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = g.id)
         OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = g.id AND p.pool IN (:pools)))
@@ -10,8 +10,15 @@ SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms,
 
 -- read_graph(id: int): a graph, if it is whole.
 SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms, g.canceled_ms,
-       d.scheduler_id, d.name, d.routing, d.description, d.tags
-  FROM graph g JOIN graph_definition d ON d.id = g.id WHERE g.id = :id AND g.loader IS NULL;
+       d.scheduler_id, d.name, d.routing, d.description, d.tags, r.source_id, r.labels, r.reused
+  FROM graph g JOIN graph_definition d ON d.id = g.id LEFT JOIN graph_rerun r ON r.graph_id = g.id WHERE g.id = :id AND g.loader IS NULL;
+
+-- read_running(bot: text, kind: text, after: int, all_pools: int, pools: texts, count: int): what somebody runs of one kind beyond an id, in pages.
+SELECT t.id FROM task t
+ WHERE t.bot_id = :bot AND t.kind = :kind AND t.id > :after
+   AND (:all_pools = 1 OR NOT EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = t.graph_id)
+        OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = t.graph_id AND p.pool IN (:pools)))
+ ORDER BY t.id LIMIT :count;
 
 -- read_counts(graph_id: int): how many tasks of a graph are in each state.
 SELECT state, COUNT(*) FROM task WHERE graph_id = :graph_id AND hidden = 0 GROUP BY state;
@@ -55,8 +62,16 @@ SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s
 -- read_bot_settings(bot_id: text): what an admin said about a bot.
 SELECT quarantined, maintenance, draining, terminated FROM bot_settings WHERE bot_id = :bot_id;
 
--- read_bot_events(bot_id: text, after: text, count: int): what happened to a bot, the newest first, beyond an event.
-SELECT id, at_ms, kind, task_id, attempt, note FROM bot_event WHERE bot_id = :bot_id AND id > :after ORDER BY id LIMIT :count;
+-- read_bot_events(bot_id: text, at_ms: int, after: text, count: int): what happened to a bot, the newest first, beyond an event of a moment.
+SELECT id, at_ms, kind, task_id, attempt, note FROM bot_event
+ WHERE bot_id = :bot_id AND (at_ms < :at_ms OR at_ms = :at_ms AND id > :after) ORDER BY at_ms DESC, id LIMIT :count;
+
+-- read_bot_attempts(bot_id: text, looked: int): what a bot has in hand, and what it had of so many attempts, those of the newest tasks first.
+SELECT task_id, number, claimed_ms, ended_ms, signal, reason
+  FROM (SELECT * FROM attempt ORDER BY task_id, number LIMIT :looked) newest WHERE bot_id = :bot_id
+ UNION
+SELECT a.task_id, a.number, a.claimed_ms, a.ended_ms, a.signal, a.reason
+  FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt WHERE t.bot_id = :bot_id;
 
 -- read_aggregation(id: text): which dimensions the bots had when they were last put together.
 SELECT dimensions FROM dimension_aggregation WHERE id = :id;

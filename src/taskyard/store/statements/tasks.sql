@@ -96,8 +96,14 @@ SELECT id, due_ms FROM task WHERE due_ms IS NOT NULL AND due_ms <= :now ORDER BY
 -- leased_by(bots: texts, count: int): what these bots have.
 SELECT id, bot_id FROM task WHERE bot_id IN (:bots) LIMIT :count;
 
--- let_go(bots: texts, until_ms: int, due_ms: int): end the leases of all that these bots have.
-UPDATE task SET lease_until_ms = :until_ms, due_ms = :due_ms WHERE bot_id IN (:bots) AND lease_until_ms > :until_ms;
+-- leased_in(bots: texts, count: int): what these bots have, and in which session each of it was taken.
+SELECT t.id, t.bot_id, a.session FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
+ WHERE t.bot_id IN (:bots) LIMIT :count;
+
+-- each let_go(bot_id: text, sessions: text, slash: text, until_ms: int, due_ms: int): end the leases of all that bots took in sessions whose names, each with a slash behind it, begin so.
+UPDATE task SET lease_until_ms = :until_ms, due_ms = :due_ms WHERE bot_id = :bot_id AND lease_until_ms > :until_ms
+   AND EXISTS (SELECT 1 FROM attempt a WHERE a.task_id = task.id AND a.number = task.attempt
+                  AND SUBSTR(a.session || :slash, 1, LENGTH(:sessions)) = :sessions);
 
 -- The condition of the index stands in the text: with a parameter no database would use it.
 -- candidates@sqlite(queues: ints, count: int): for each queue, who is first in it.

@@ -46,10 +46,14 @@ graph = Table(
     moment("moved_ms", nullable=False),
     moment("canceled_ms"),
     words("loader", nullable=True),  # who is still inserting it; null once it is whole and visible
+    # The attempt of a task that it is, if it is inside one. No foreign key: that task is of another graph, and stays.
+    Column("parent_id", whole(), nullable=True),
+    Column("parent_attempt", whole(), nullable=True),
     one_of("state", [*GraphState]),
     *not_negative("active", "behind", "unhandled"),
 )
 Index("graph_loading", graph.c.id, **where("loader IS NOT NULL"))
+Index("graph_of_attempt", graph.c.parent_id, graph.c.parent_attempt, unique=True, **where("parent_id IS NOT NULL"))
 Index("graph_untold", graph.c.id, **where("events > told"))
 
 graph_definition = Table(
@@ -62,6 +66,19 @@ graph_definition = Table(
     words("description"),
     words("tags"),
     words("digest"),
+)
+#: What was called the same before tells how long things take; most single requests have no name.
+Index("graph_name", graph_definition.c.name, graph_definition.c.id, **where("name <> ''"))
+
+#: A graph that runs another again from some of its tasks, and how many tasks it was born with of each sort.
+graph_rerun = Table(
+    "graph_rerun",
+    metadata,
+    key("graph_id", ForeignKey("graph.id")),
+    Column("source_id", whole(), nullable=False),  # the other graph; it may be gone by now
+    words("labels"),  # as JSON
+    count("again"),
+    count("reused"),
 )
 
 task = Table(
@@ -171,6 +188,17 @@ task_limit = Table(
     words("name", primary_key=True),
     count("amount"),
     sqlite_with_rowid=False,
+)
+
+#: Tasks that are done because another one was: which attempt of which task, wherever that is by now. What it published
+#: stands beside the task as if of an attempt 0.
+task_reuse = Table(
+    "task_reuse",
+    metadata,
+    key("task_id", ForeignKey("task.id")),
+    Column("source_id", whole(), nullable=False),
+    Column("source_graph_id", whole(), nullable=False),
+    count("attempt"),
 )
 
 # Attempts and what they left. These have no foreign keys: whoever writes them has locked the task, and the check costs

@@ -6,10 +6,12 @@ from taskyard.store.verbs.fleet import Bots, Queues
 from taskyard.store.verbs.keeping import Events, Notes
 from taskyard.store.verbs.passes import Passes
 from taskyard.store.verbs.reading import Reading
+from taskyard.store.verbs.reuse import Reuses
+from taskyard.store.verbs.times import Times
 from taskyard.store.verbs.traces import Traces
 from taskyard.store.verbs.work import Attempts, Edges, Graphs, Tasks
 
 __all__ = [
-    "Access", "Attempts", "Bots", "Care", "Edges", "Events", "Graphs", "Notes", "Passes", "Queues", "Reading", "Tasks",
-    "Traces",
+    "Access", "Attempts", "Bots", "Care", "Edges", "Events", "Graphs", "Notes", "Passes", "Queues", "Reading",
+    "Reuses", "Tasks", "Times", "Traces",
 ]  # fmt: skip

@@ -261,6 +261,14 @@ class Care:
         """Read what belongs to no attempt: table, task, attempt."""
         return [(row[0], row[1], row[2]) for row in self._session.rows("survey_strays", count)]
 
+    def hollow(self, bot: str, kind: str, count: int) -> list[int]:
+        """Name what a bot runs of one kind that has a graph inside, where that graph is missing."""
+        return [row[0] for row in self._session.rows("survey_hollow", bot, kind, count)]
+
+    def unheard(self, ids: Collection[int]) -> list[int]:
+        """Name those of some graphs that are at rest inside an attempt that goes on."""
+        return [row[0] for row in self._session.rows("survey_unheard", ids)] if ids else []
+
     # Mending.
 
     def mend_tasks(self, rows: Sequence[TaskRow]) -> None:

@@ -150,6 +150,11 @@ class Queues:
         self._session = session
         self._memory = memory
 
+    def foresee(self, number: int) -> None:
+        """Hint: the queues after a number will be read."""
+        if number != self._memory.newest_queue:
+            self._session.foresee("queues_after", number)
+
     def after(self, number: int) -> list[QueueRow]:
         """Read the queues that came after a number, if there can be any."""
         if number == self._memory.newest_queue:

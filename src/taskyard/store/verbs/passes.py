@@ -130,6 +130,12 @@ class Passes:
             self._memory.pools = self.pools()
         return self._memory.pools
 
+    def foresee(self) -> None:
+        """Hint: pools will be relied on."""
+        if self._memory.pools is None:
+            self._session.foresee("rely_on_pools")
+            self._session.foresee("pools")
+
     def set_pool(self, name: str, capacity: int | None, from_bots: bool) -> None:
         """Describe a pool, once nobody relies any more on what it was."""
         self._session.rows("change_pools")

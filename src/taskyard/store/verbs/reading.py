@@ -31,6 +31,9 @@ class GraphRow:
     routing: str
     description: str
     tags: str
+    rerun_of: int | None = None
+    rerun_from: str | None = None  # labels, as JSON
+    reused: int | None = None
 
 
 @value
@@ -90,6 +93,11 @@ class Reading:
         """Name tasks of a graph beyond an id; an empty state asks for any."""
         return [row[0] for row in self._session.rows("read_tasks", graph, after, state, count)]
 
+    def running(self, bot: str, kind: str, pools: frozenset[str] | None, after: int, count: int) -> list[int]:
+        """Name what a bot runs of one kind beyond an id, in graphs of some pools, or of all (None)."""
+        every, some = int(pools is None), sorted(pools or ())
+        return [row[0] for row in self._session.rows("read_running", bot, kind, after, every, some, count)]
+
     def names(self, graph: int, after: int, count: int) -> list[tuple[str, int]]:
         """Read labels and ids of tasks of a graph beyond an id."""
         return [(row[0], row[1]) for row in self._session.rows("read_names", graph, after, count)]
@@ -120,9 +128,16 @@ class Reading:
         found = self._session.rows("read_bot_settings", id)
         return (found[0][0], found[0][1], found[0][2] == 1, found[0][3] == 1) if found else (None, None, False, False)
 
-    def bot_events(self, id: str, after: str, count: int) -> list[Row]:
-        """Read what happened to a bot, the newest first: id, at, kind, task, attempt, note."""
-        return self._session.rows("read_bot_events", id, after, count)
+    def bot_events(self, id: str, at_ms: int, after: str, count: int) -> list[Row]:
+        """Read what was noted of a bot beyond an event, the newest first: id, at, kind, task, attempt, note."""
+        return self._session.rows("read_bot_events", id, at_ms, after, count)
+
+    def bot_attempts(self, id: str, looked: int) -> list[Row]:
+        """Read what a bot has in hand, and what it had of so many attempts of the newest tasks.
+
+        Each is task, number, claimed, ended, signal, reason.
+        """
+        return self._session.rows("read_bot_attempts", id, looked)
 
     def aggregation(self, id: str) -> str | None:
         """Read which dimensions the bots had when they were last put together."""

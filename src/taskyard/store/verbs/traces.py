@@ -73,6 +73,11 @@ class Traces:
         """Read the newest thing that an attempt of each task left for the next."""
         return {row[0]: bytes(row[2]) for row in self._session.rows("checkpoints", ids)} if ids else {}
 
+    def foresee(self, ids: Collection[int]) -> None:
+        """Hint: the inputs of tasks will be read."""
+        if ids:
+            self._session.foresee("inputs", ids)
+
     def inputs(self, ids: Collection[int]) -> list[tuple[int, str, str]]:
         """Read what the prerequisites of tasks published: task, label, result."""
         return [(row[0], row[1], row[2]) for row in self._session.rows("inputs", ids)] if ids else []

@@ -11,15 +11,20 @@ from taskyard.core.machine import FINAL
 from taskyard.core.values import replace, value
 from taskyard.core.words import GraphState, Millis, On, State
 from taskyard.store.memory import Memory
-from taskyard.store.records import GraphRecord, TaskRecord, graph_record, task_record
+from taskyard.store.records import GraphRecord, TaskRecord, born_record, graph_record, task_record
 from taskyard.store.sessions import Row, Session
+from taskyard.store.statements import SQLITE, statements
 
 #: How many edges are dropped with a page of tasks; one task may have more.
 DROPPED_EDGES_MAX: Final = 4_000
 
 _ONS = {on.value: on for on in On}
 _STATES = {state.value: state for state in State}
-_DROPS = ("drop_edges", "drop_edges_out", "drop_mutexes", "drop_limits", "drop_definitions", "drop_tasks")
+_AWAITED = [name for name, _ in statements(SQLITE)["add_tasks"].parameters].index("awaited")
+_DROPS = (
+    "drop_edges", "drop_edges_out", "drop_mutexes", "drop_limits", "drop_definitions", "drop_reuses", "drop_copies",
+    "drop_tasks",
+)  # fmt: skip
 
 
 class Shape(IntEnum):
@@ -55,6 +60,12 @@ class Tasks:
         """Read tasks, in the order of their ids; nobody else moves them before this transaction ends."""
         return [task_record(row) for row in self._session.rows("look_tasks", ids)] if ids else []
 
+    def foresee(self, ids: Collection[int]) -> None:
+        """Hint: these will be recalled."""
+        unknown = [id for id in ids if id not in self._memory.tasks]
+        if unknown:
+            self._session.foresee("look_tasks", unknown)
+
     def recall(self, ids: Collection[int]) -> dict[int, TaskRecord]:
         """Give tasks as this transaction has made them; whoever is not known by heart is looked at."""
         known = self._memory.tasks
@@ -89,8 +100,10 @@ class Tasks:
         self._session.every("keep_tasks", [task.kept() for task in changed])
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Insert tasks as they are born."""
+        """Insert tasks as they are born. Those that await nobody are wanted next, so they are known at once."""
         self._session.each("add_tasks", rows)
+        if self._memory.has_room(len(rows)):
+            self._memory.tasks |= {row[0]: born_record(row) for row in rows if row[_AWAITED] == 0}
 
     def add_definitions(self, rows: Sequence[Row]) -> None:
         """Insert what was asked for: id, graph, label, definition, digest."""
@@ -146,18 +159,22 @@ class Tasks:
         """Name at most `count` of what bots have."""
         return [(row[0], row[1]) for row in self._session.rows("leased_by", bots, count)] if bots else []
 
-    def let_go(self, bots: Collection[str], until: Millis, due: Millis) -> None:
-        """End the leases of all that bots have; the clock sees to the rest."""
-        self._session.run("let_go", bots, until, due)
+    def leased_in(self, bots: Collection[str], count: int) -> list[tuple[int, str, str]]:
+        """Name at most `count` of what bots have: task, bot, and the session in which it was taken."""
+        return [(row[0], row[1], row[2]) for row in self._session.rows("leased_in", bots, count)] if bots else []
+
+    def let_go(self, rows: Sequence[Row]) -> None:
+        """End leases of bots, and leave the rest to the clock: bot, how the names of the sessions begin, until, due."""
+        self._session.each("let_go", [(bot, sessions, "/", until, due) for bot, sessions, until, due in rows])
         self._memory.fade()
 
     def candidates(self, queues: Collection[int], count: int) -> list[Row]:
         """Name the first `count` of each queue: id, queue, priority, created, not_by."""
         return self._session.rows("candidates", queues, count) if queues else []
 
-    def waiting(self, queue: int, kind: str, count: int) -> list[int]:
-        """Name the first `count` of one kind that wait in a queue; nobody else takes them up meanwhile."""
-        return [row[0] for row in self._session.rows("waiting_of_kind", queue, kind, count)]
+    def waiting(self, queue: int, kinds: Collection[str], count: int) -> list[int]:
+        """Name the first `count` of some kinds that wait in a queue; nobody else takes them up meanwhile."""
+        return [row[0] for row in self._session.rows("waiting_of_kinds", queue, kinds, count)]
 
     def drop(self, ids: Collection[int]) -> None:
         """Forget tasks that nobody ever saw, and everything beside them."""
@@ -184,6 +201,12 @@ class Graphs:
             self._memory.graphs[id] = known
         return known
 
+    def foresee(self, ids: Collection[int]) -> None:
+        """Hint: these will be recalled, each by itself."""
+        for id in ids:
+            if id not in self._memory.graphs:
+                self._session.foresee("peek_graphs", [id])
+
     def hold(self, ids: Collection[int]) -> list[GraphRecord]:
         """Give graphs as they are now, in the order of their ids; nobody else changes them before this ends."""
         if not self._memory.is_sure:
@@ -208,9 +231,13 @@ class Graphs:
                 tally = Tally(active, behind, unhandled)
                 graphs[id] = replace(known, state=GraphState(state), tally=tally, events=events)
 
-    def add(self, id: int, state: str, now: Millis, loader: str) -> bool:
-        """Insert an empty graph that `loader` loads; tell whether it is new."""
-        return self._session.run("add_graph", id, state, now, loader) == 1
+    def add(self, id: int, state: str, now: Millis, loader: str, inside: tuple[int, int] | None = None) -> bool:
+        """Insert an empty graph that `loader` loads; tell whether it is new, and the first `inside` an attempt."""
+        return self._session.run("add_graph", id, state, now, loader, *(inside or (None, None))) == 1
+
+    def inside(self, tasks: Collection[int]) -> dict[tuple[int, int], int]:
+        """Find the whole graphs that attempts of tasks are, by task and attempt."""
+        return {(row[0], row[1]): row[2] for row in self._session.rows("graphs_inside", tasks)} if tasks else {}
 
     def define(self, id: int, row: Row) -> None:
         """Insert what was said about a graph: scheduler, name, routing, description, tags, digest."""
@@ -259,6 +286,7 @@ class Graphs:
         if gone:
             self._session.run("drop_graph_definition", id)
             self._session.run("drop_graph_pools", id)
+            self._session.run("drop_rerun", id)
             self._session.run("drop_graph", id)
             self._memory.graphs.pop(id, None)
         return gone
@@ -297,6 +325,10 @@ class Edges:
     def add(self, rows: Sequence[Row]) -> None:
         """Insert edges: prerequisite, dependent, on."""
         self._session.each("add_edges", rows)
+
+    def foresee(self, prerequisites: Collection[int], count: int) -> None:
+        """Hint: these out-edges will be read."""
+        self._session.foresee("dependents", prerequisites, count)
 
     def out_of(self, prerequisites: Collection[int], count: int) -> list[EdgeRow]:
         """Read at most `count` out-edges of tasks, by prerequisite and dependent."""

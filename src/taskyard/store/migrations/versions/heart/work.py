@@ -17,11 +17,13 @@ def create() -> None:
     _progress()
     _result()
     _graph_definition()
+    _graph_rerun()
     _task()
     _edge()
     _task_definition()
     _task_limit()
     _task_mutex()
+    _task_reuse()
 
 
 def _attempt() -> None:
@@ -78,6 +80,8 @@ def _graph() -> None:
         sa.Column("moved_ms", WHOLE, nullable=False),
         sa.Column("canceled_ms", WHOLE, nullable=True),
         sa.Column("loader", sa.Text(), nullable=True),
+        sa.Column("parent_id", WHOLE, nullable=True),
+        sa.Column("parent_attempt", WHOLE, nullable=True),
         sa.PrimaryKeyConstraint("id", name="graph_pk"),
         sa.CheckConstraint("state IN ('blocked', 'canceled', 'finished', 'running')", name="graph_state_is_known"),
         sa.CheckConstraint("active >= 0", name="graph_active_is_not_negative"),
@@ -90,6 +94,14 @@ def _graph() -> None:
         ["id"],
         sqlite_where=sa.text("loader IS NOT NULL"),
         postgresql_where=sa.text("loader IS NOT NULL"),
+    )
+    op.create_index(
+        "graph_of_attempt",
+        "graph",
+        ["parent_id", "parent_attempt"],
+        unique=True,
+        sqlite_where=sa.text("parent_id IS NOT NULL"),
+        postgresql_where=sa.text("parent_id IS NOT NULL"),
     )
     op.create_index(
         "graph_untold",
@@ -148,6 +160,26 @@ def _graph_definition() -> None:
         sa.Column("digest", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="graph_definition_pk"),
         sa.ForeignKeyConstraint(["id"], ["graph.id"], name="graph_definition_id_fk"),
+    )
+    op.create_index(
+        "graph_name",
+        "graph_definition",
+        ["name", "id"],
+        sqlite_where=sa.text("name <> ''"),
+        postgresql_where=sa.text("name <> ''"),
+    )
+
+
+def _graph_rerun() -> None:
+    op.create_table(
+        "graph_rerun",
+        sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("source_id", WHOLE, nullable=False),
+        sa.Column("labels", sa.Text(), nullable=False),
+        sa.Column("again", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("reused", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("graph_id", name="graph_rerun_pk"),
+        sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="graph_rerun_graph_id_fk"),
     )
 
 
@@ -323,3 +355,15 @@ def _task_mutex() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index("task_mutex_key", "task_mutex", ["key"])
+
+
+def _task_reuse() -> None:
+    op.create_table(
+        "task_reuse",
+        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("source_id", WHOLE, nullable=False),
+        sa.Column("source_graph_id", WHOLE, nullable=False),
+        sa.Column("attempt", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("task_id", name="task_reuse_pk"),
+        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="task_reuse_task_id_fk"),
+    )

@@ -1,0 +1,85 @@
+"""The command `taskyard approve`: what waits for a person, and the person's decision."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from taskyard.cli import forms, reports, text
+from taskyard.cli.session import HERE, Server, connected
+
+if TYPE_CHECKING:
+    from taskyard.sdk.client import Client
+    from taskyard.wire.api import GraphView, TaskView
+
+EXAMPLES: Final = """\
+Examples:
+
+    taskyard approve                           list what waits for a person
+    taskyard approve 00c0ffee12345678          say yes
+    taskyard approve --deny --comment "not on a Friday" 00c0ffee12345678
+    taskyard approve -o name | xargs -n1 taskyard approve
+"""
+#: How many questions of a graph are told while it is watched, and how deep they are looked for.
+TOLD_MAX: Final = 20
+DEEP_MAX: Final = 8
+
+_COLUMNS: Final[list[forms.Column]] = [
+    ("task", lambda one: one.task),
+    ("label", lambda one: one.label),
+    ("asked", lambda one: forms.age(one.since_ms)),
+    ("until", lambda one: None if one.until_ms is None else forms.moment(one.until_ms)),
+    ("then", lambda one: None if one.until_ms is None else one.on_timeout),
+    ("message", lambda one: one.message),
+]
+
+
+def approve(
+    task: Annotated[str | None, Parameter(help="The task's id; without one, all that waits is listed.")] = None,
+    /,
+    *,
+    deny: Annotated[bool, Parameter(name=["--deny", "--reject"], negative="", help="Say no: the task fails.")] = False,
+    comment: Annotated[str, Parameter(help="Why; it is kept with the decision.")] = "",
+    output: forms.Form = "table",
+    server: Server = HERE,
+) -> int:
+    """Decide about a task that asks a person, or list those that do.
+
+    What waits behind the task is given the decision, with who decided.
+    """
+    with connected(server) as client:
+        if task is None:
+            return forms.give_all(client.approvals(), output, _COLUMNS, lambda one: one.task)
+        made = client.approve(task, approved=not deny, comment=comment)
+        reports.talk(f"{'approved' if made.approved else 'denied'}; the task is {text.harmless(made.state)}")
+        return forms.give_one(asdict(made), output, lambda: [text.harmless(made.task)], made.task)
+
+
+class Questions:
+    """Tells what a graph, or one inside it, asks people: each question once."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._told: set[tuple[str, int]] = set()
+
+    def new_in(self, seen: "GraphView") -> Iterator[str]:
+        """Put each new question in a line, with how to answer it."""
+        for task in self._asking(seen.id, DEEP_MAX) if seen.counts.get("running") else ():
+            if (task.id, task.attempt) not in self._told and len(self._told) < TOLD_MAX:
+                self._told.add((task.id, task.attempt))
+                asked = text.harmless(message_of(self._client.task(task.id).definition))
+                yield f"waiting for approval: {text.harmless(task.label)}: {asked}; taskyard approve {task.id}"
+
+    def _asking(self, graph: str, deep: int) -> "Iterator[TaskView]":
+        for task in self._client.tasks(graph, state="running", limit=TOLD_MAX):
+            if task.kind == "approval":
+                yield task
+            elif task.inner_graph is not None and deep:
+                yield from self._asking(task.inner_graph, deep - 1)
+
+
+def message_of(definition: Any) -> str:
+    """Find what an approval asks in the definition of its task."""
+    asked = definition["slices"][0]["payload"]["approval"]
+    return str(asked["message"] if isinstance(asked, dict) else asked)

@@ -1,0 +1,73 @@
+"""Which tasks of a graph run again when it is run again from some of them, and which are taken over as they are.
+
+Whoever is named runs again, and so does everything behind it. What is not behind it and did not succeed cannot be
+taken over: it runs again too, with everything behind that. A task that was skipped is neither: its gate is asked
+again, and says the same unless something before it runs again. Nothing here knows a store.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from taskyard.core.graph.document import Task
+from taskyard.core.graph.faults import Fault, Faults, quoted
+from taskyard.core.values import value
+from taskyard.core.words import State
+
+
+@value
+class Renewal:
+    """What becomes of the tasks of a graph that is run again; whoever is in neither is left to its gate."""
+
+    again: frozenset[str]
+    reused: frozenset[str]
+
+
+def renewal(requires: Mapping[str, Iterable[str]], states: Mapping[str, State], start: Collection[str]) -> Renewal:
+    """Say what runs again from `start`; `requires` has the prerequisites of each label, `states` where each ended."""
+    undone = [label for label, state in states.items() if state not in _KEPT]
+    again = behind(requires, {*start, *undone})
+    reused = (label for label, state in states.items() if state is State.SUCCESSFUL and label not in again)
+    return Renewal(again, frozenset(reused))
+
+
+def behind(requires: Mapping[str, Iterable[str]], start: Collection[str]) -> frozenset[str]:
+    """Name some tasks and everything that depends on them, directly or not."""
+    dependents: dict[str, list[str]] = defaultdict(list)
+    for label, prerequisites in requires.items():
+        for prerequisite in prerequisites:
+            dependents[prerequisite].append(label)
+    found, frontier = set(start), list(start)
+    while frontier:
+        beyond = [label for label in dependents[frontier.pop()] if label not in found]
+        found.update(beyond)
+        frontier += beyond
+    return frozenset(found)
+
+
+def named(names: Sequence[str], labels: Mapping[str, str]) -> tuple[set[str], tuple[Fault, ...]]:
+    """Find the tasks that people name: by label, or by that of a matrix, which means all its combinations.
+
+    `labels` has the node of each label, as `Task.node` tells it. What is found comes with what means nothing.
+    """
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for label, node in labels.items():
+        nodes[node].append(label)
+    faults, found = Faults(), set[str]()
+    for place, name in enumerate(names):
+        if name in labels:
+            found.add(name)
+        elif name and name in nodes:
+            found.update(nodes[name])
+        else:
+            meant = faults.meant(name, labels, nodes) or "; no task of the graph has it"
+            faults.add(("from", place), f"unknown label {quoted(name)}{meant}")
+    return found, faults.listed()
+
+
+def timeless(task: Task) -> bool:
+    """Tell whether a task says nothing about when it may run: one that is taken over does not run at all."""
+    return task.deadline is None and task.not_before is None
+
+
+#: Done, or never to be done as things are.
+_KEPT = frozenset({State.SUCCESSFUL, State.SKIPPED})

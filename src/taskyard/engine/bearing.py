@@ -1,0 +1,100 @@
+"""Bearing the graphs inside tasks: whatever waits to begin is read, checked again and stored like any other graph.
+
+The transaction that shows the graph begins its task, so whoever comes second, here or at another server, comes too
+late. A large graph is stored by a thread of its own, one at a time: the ticker has others to see to. What could not be
+born now is set aside until the next sweep.
+"""
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from taskyard.core.graph.approval import patience_ms
+from taskyard.core.ids import Key, text_of
+from taskyard.core.words import Kind
+from taskyard.engine.failpoints import Boundary
+from taskyard.engine.pages import Transact
+from taskyard.engine.submitting import Submitting
+from taskyard.engine.troubles import Trouble, outages
+from taskyard.lifecycle import inner
+from taskyard.lifecycle.births import SERVER_QUEUE
+from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.inner import Inside
+from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.submit import Submitted
+from taskyard.store.opening import Store
+from taskyard.store.sessions import Taken
+
+#: How many are born, a transaction each, before the other chores have a turn.
+BORN_MAX: Final = 20
+#: From how many characters on a definition is stored by a thread of its own: some hundred tasks.
+LARGE_CHARS: Final = 20_000
+_GRAPHS: Final = (Kind.GRAPH.text,)
+
+_LOG = logging.getLogger(__name__)
+
+
+class Bearing:
+    """Begins the tasks of one engine that have a graph inside."""
+
+    def __init__(self, submitting: Submitting, store: Store, transact: Transact) -> None:
+        self._submitting = submitting
+        self._store = store
+        self._transact = transact
+        self._aside: set[int] = set()
+        self._loading: set[int] = set()
+        self._loader: ThreadPoolExecutor | None = None
+
+    def next(self) -> bool:
+        """Begin some; say whether there were any, so that there may be more."""
+        found = self._waiting()
+        for task, (attempt, text) in found.items():
+            if len(text) < LARGE_CHARS:
+                self._bear(task, attempt, text)
+            else:
+                self._load(task, attempt, text)
+        return bool(found)
+
+    def try_again(self) -> None:
+        """Look again at what was set aside."""
+        self._aside.clear()
+
+    def stop(self) -> None:
+        """Begin nothing more. Whoever is still loading ends with the writer."""
+        if self._loader is not None:
+            self._loader.shutdown(wait=False, cancel_futures=True)
+
+    def _waiting(self) -> Mapping[int, tuple[int, str]]:
+        """Find what waits to begin and is in nobody's hands here: the attempt, and the definition."""
+        ours = self._aside | self._loading
+        with outages(), self._store.read() as txn:
+            ids = [id for id in txn.tasks.waiting(SERVER_QUEUE, _GRAPHS, BORN_MAX + len(ours)) if id not in ours]
+            tasks, texts = txn.tasks.look(ids[:BORN_MAX]), txn.tasks.definitions(ids[:BORN_MAX])
+        return {task.id: (task.life.attempt + 1, texts[task.id][1]) for task in tasks}
+
+    def _load(self, task: int, attempt: int, text: str) -> None:
+        self._loader = self._loader or ThreadPoolExecutor(1, "taskyard-inner")
+        self._loading.add(task)
+        loaded = self._loader.submit(self._bear, task, attempt, text)
+        loaded.add_done_callback(lambda _: self._loading.discard(task))
+
+    def _bear(self, task: int, attempt: int, text: str) -> None:
+        """Begin one; whatever goes wrong with it keeps nobody else waiting."""
+        try:
+            payload = decoded(text).slices[0].payload
+            inside = Inside(task, attempt, patience_ms(payload))
+            answer = self._submitting.bear(payload[Kind.GRAPH], inside)
+            if isinstance(answer, Refusal) and answer.code is Code.INVALID:
+                self._transact(lambda passage: inner.refuse(passage, inside, answer), Boundary.OWN)
+            elif not isinstance(answer, Submitted):
+                self._aside.add(task)
+        except (Trouble, Taken) as trouble:
+            self._put_aside(task, trouble)
+        except Exception as fault:  # noqa: BLE001 - a bug, and this one's only
+            _LOG.exception("the graph inside a task cannot be stored")
+            self._put_aside(task, fault)
+
+    def _put_aside(self, task: int, fault: Exception) -> None:
+        self._aside.add(task)
+        _LOG.warning("the graph inside task %s is left for the next sweep: %s", text_of(Key(task)), fault)

@@ -1,0 +1,236 @@
+"""Running a graph again from some of its tasks: look at it, plan, and store a new one that takes over the rest.
+
+The older graph is only looked at. All of it is done by the thread of whoever asks; what is stored is stored as any
+graph is, in one transaction or in pages.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import Final
+
+import msgspec
+
+from taskyard.core.graph.document import Graph, Task
+from taskyard.core.graph.extension import digest
+from taskyard.core.graph.faults import Fault, path_text
+from taskyard.core.graph.renewal import Renewal, named, renewal, timeless
+from taskyard.core.graph.subs import renamed
+from taskyard.core.graph.verdict import settled
+from taskyard.core.ids import Key, text_of
+from taskyard.core.matching import POOL
+from taskyard.core.values import replace
+from taskyard.engine.clock import Clock
+from taskyard.engine.keys import Mint
+from taskyard.engine.naming import Named, answer_to, digest_under_key
+from taskyard.engine.submitting import Submitting
+from taskyard.engine.troubles import outages
+from taskyard.lifecycle.births import Brood, Reused
+from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.reach import Pages, Reached, unknown
+from taskyard.lifecycle.reuse import Origin
+from taskyard.lifecycle.stillness import stillness
+from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted
+from taskyard.store.opening import Store
+from taskyard.store.sessions import Row
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.reuse import DoneRow, RerunRow, Source
+
+#: How many tasks one query reads.
+ROWS_MAX: Final = 10_000
+#: How many labels people are told of.
+TOLD_MAX: Final = 10
+#: Stands for every pool: what names none may run in any.
+ANY_POOL: Final = "*"
+#: Says by raising that something may not run in these pools.
+May = Callable[[frozenset[str]], None]
+
+
+def anywhere(_: frozenset[str]) -> None:
+    """Whoever has the engine itself may do anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A graph as it was, and what becomes of it."""
+
+    graph: Key
+    definition: Row  # scheduler, name, routing, description, tags, digest
+    tasks: Mapping[str, Task]  # by label, in the order of the older graph
+    digests: Mapping[str, str]  # of the definitions that are not as they were submitted
+    done: Mapping[str, DoneRow]
+    labels: tuple[str, ...]
+    renewal: Renewal
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """In which pools something is going to run."""
+        again = (self.tasks[label] for label in self.renewal.again)
+        asked = (dict(one.dimensions).get(POOL) for task in again for one in task.slices)
+        return frozenset(pool for pools in asked for pool in pools or (ANY_POOL,))
+
+    @property
+    def told(self) -> str:
+        """What is asked for, in a few words."""
+        more = len(self.labels) - TOLD_MAX
+        labels = ", ".join(self.labels[:TOLD_MAX]) + (f" and {more} more" if more > 0 else "")
+        return f"graph {text_of(self.graph)} again from {labels}, {len(self.renewal.reused)} tasks reused"
+
+
+class Renewing:
+    """Runs graphs again."""
+
+    def __init__(self, store: Store, clock: Clock, mint: Mint, submitting: Submitting) -> None:
+        self._store = store
+        self._clock = clock
+        self._mint = mint
+        self._submitting = submitting
+
+    def renew(self, graph: Key, labels: Sequence[str], key: str, actor: str, may: May) -> Submitted | Refusal:
+        """Store a graph that runs another again from `labels` on; `may` hears where, before anything is stored."""
+        body = _digest(graph, labels)
+        answer = self._repeat(key, body) if key else None
+        if answer is not None:
+            return answer
+        with outages(), self._store.read() as txn:
+            plan = _look(txn, graph, labels)
+        if isinstance(plan, Refusal):
+            return plan
+        late = self._late(plan)
+        if late is not None:
+            return late
+        may(plan.pools)
+        with _still_for(plan):
+            return self._submitting.store(lambda: self._named(plan, body, key, actor))
+
+    def _repeat(self, key: str, body: str) -> Submitted | Refusal | None:
+        """Find what was made under a key: by now the older graph may be another."""
+        with outages(), self._store.read() as txn:
+            return answer_to(txn, key, digest_under_key(body))
+
+    def _late(self, plan: _Plan) -> Refusal | None:
+        """Refuse what would have to run after its deadline."""
+        now = self._clock.now()
+        deadlines = ((label, plan.tasks[label].deadline) for label in plan.tasks if label in plan.renewal.again)
+        late = [label for label, when in deadlines if when is not None and when.fixed and when.ms <= now]
+        if not late:
+            return None
+        faults = tuple(Fault(path_text(("tasks", label)), "its deadline has passed") for label in late)
+        text = f"{len(late)} deadlines have passed: submit the graph with later ones"
+        return Refusal(Code.CONFLICT, f"cannot run graph {text_of(plan.graph)} again: {text}", faults)
+
+    def _named(self, plan: _Plan, body: str, key: str, actor: str) -> Named:
+        minted = self._mint.fresh(len(plan.tasks))
+        ids = {label: int(id) for label, id in zip(plan.tasks, minted.tasks, strict=True)}
+        tasks = _tasks(plan, ids)
+        reused = {label: _reused(plan, label) for label in plan.tasks if label in plan.renewal.reused}
+        ordered = [tasks[label] for label in _in_order(tasks)]
+        digests = {**plan.digests, **_changed(plan, tasks)}
+        brood = Brood(minted.graph, ordered, ids, minted.created_ms, False, reused, digests)
+        scheduler, name, routing, description, tags, _ = plan.definition
+        row = RerunRow(plan.graph, plan.labels, len(plan.renewal.again), len(reused))
+        origin = Origin(row, plan.told, _pages(tasks, ids, reused))
+        definition = (scheduler, name, routing, description, tags, body)
+        graph = Graph(name, routing, tasks, description)
+        submission = Submission(graph, brood, definition, self._clock.word(), actor, origin=origin)
+        return Named(submission, key)
+
+
+# Looking.
+
+
+def _look(txn: Txn, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
+    found, definition = txn.graphs.peek([graph]), txn.graphs.definition(graph)
+    if not found or found[0].loader is not None or definition is None:
+        return unknown("graph", graph)
+    if not settled(found[0].tally):
+        text = f"graph {text_of(graph)} is still moving: wait until it is settled, or cancel it"
+        return Refusal(Code.CONFLICT, text)
+    rows = {id: (label, decoded(text), kept) for id, label, text, kept in txn.tasks.definitions_of(graph)}
+    tasks = {rows[id][0]: rows[id][1] for id in sorted(rows)}
+    labels, faults = named(names, {label: task.node for label, task in tasks.items()})
+    if faults:
+        return Refusal(Code.INVALID, f"graph {text_of(graph)} has no such task", faults)
+    done = {rows[row.id][0]: row for row in _done(txn, graph)}
+    requires = {label: [edge.task for edge in task.requires] for label, task in tasks.items()}
+    plan = renewal(requires, {label: row.state for label, row in done.items()}, labels)
+    digests = {label: kept for label, _, kept in rows.values() if kept is not None}
+    return _Plan(graph, definition, tasks, digests, done, tuple(dict.fromkeys(names)), plan)
+
+
+def _done(txn: Txn, graph: int) -> list[DoneRow]:
+    found: list[DoneRow] = []
+    after = -1
+    while page := txn.reuses.done(graph, after, ROWS_MAX):
+        found += page
+        after = page[-1].id
+    return found
+
+
+# Making.
+
+
+def _tasks(plan: _Plan, ids: Mapping[str, int]) -> dict[str, Task]:
+    """Give the tasks of the new graph: those that name tasks by id name the new ones."""
+    if plan.digests:
+        names = {text_of(Key(row.id)): text_of(Key(ids[label])) for label, row in plan.done.items()}
+        tasks = {label: _renamed(one, names) if label in plan.digests else one for label, one in plan.tasks.items()}
+    else:
+        tasks = dict(plan.tasks)
+    # What does not run has no time by which it has to: its deadline may have passed long since.
+    for label in plan.renewal.reused:
+        if not timeless(tasks[label]):
+            tasks[label] = replace(tasks[label], deadline=None, not_before=None)
+    return tasks
+
+
+def _changed(plan: _Plan, tasks: Mapping[str, Task]) -> dict[str, str]:
+    """Tell how those tasks were submitted of which that cannot be seen any more."""
+    changed = (label for label in tasks if tasks[label] is not plan.tasks[label] and label not in plan.digests)
+    return {label: digest(plan.tasks[label]) for label in changed}
+
+
+def _renamed(task: Task, names: Mapping[str, str]) -> Task:
+    slices = (replace(one, payload=renamed(one.payload, names)) for one in task.slices)
+    return replace(task, slices=tuple(slices))
+
+
+def _reused(plan: _Plan, label: str) -> Reused:
+    """Say what a task takes over. One that did so itself tells where that came from in the first place."""
+    row = plan.done[label]
+    copied = None if row.size is None else (row.id, row.attempt)
+    return Reused(row.source or Source(row.id, plan.graph, row.attempt), copied, row.size or 0)
+
+
+def _in_order(tasks: Mapping[str, Task]) -> list[str]:
+    """Put whoever is required first."""
+    requires = {label: [edge.task for edge in task.requires] for label, task in tasks.items()}
+    return list(TopologicalSorter(requires).static_order())
+
+
+def _pages(tasks: Mapping[str, Task], ids: Mapping[str, int], reused: Mapping[str, Reused]) -> Pages:
+    """Cut what is taken over into pages, dependents before what they require, as `reuse` wants them."""
+    order: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(ids.values(), ()))
+    to_tell = Counter[int]()
+    for label, task in tasks.items():
+        for edge in task.requires:
+            order.add(ids[edge.task], ids[label])
+            to_tell[ids[edge.task]] += 1
+    wanted = {ids[label] for label in reused}
+    pages = Reached(order, to_tell).cut() if wanted else []
+    return [[id for id in page if id in wanted] for page in pages]
+
+
+def _digest(graph: Key, labels: Sequence[str]) -> str:
+    """Tell one wish from another."""
+    said = msgspec.json.encode(("rerun", int(graph), sorted(set(labels))))
+    return hashlib.sha256(said).hexdigest()
+
+
+def _still_for(plan: _Plan) -> AbstractContextManager[None]:
+    """Keep the garbage collector still while a large graph is stored."""
+    return stillness() if len(plan.tasks) > PAGE_MAX else nullcontext()

@@ -1,0 +1,66 @@
+"""The room where people decide: an approval that waits for them is granted or denied, once.
+
+Whoever comes too early hears what it waits for, whoever comes too late what was decided, by whom and when; neither
+changes anything.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from taskyard.core.graph.approval import Decision
+from taskyard.core.graph.times import moment_text
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import ENDED, LEASED, STOPPED
+from taskyard.core.words import Kind
+from taskyard.lifecycle import own_attempts, reach
+from taskyard.lifecycle.commands import Approve
+from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.outcomes import Code, Done, Refusal
+from taskyard.store.records import TaskRecord
+
+#: What the audit calls it.
+APPROVE: Final = "approve"
+DENY: Final = "deny"
+#: Where an approval waits for a person.
+_ASKING: Final = LEASED - STOPPED
+_DECISION: Final = msgspec.json.Decoder(Decision)
+
+
+def approve(corridor: Corridor, commands: Sequence[Approve]) -> list[Done | Refusal]:
+    """Decide about approvals as people say."""
+    corridor.look({one.task for one in commands})
+    return [_approve(corridor, one) for one in commands]
+
+
+def _approve(corridor: Corridor, one: Approve) -> Done | Refusal:
+    task = reach.seen(corridor, one.task)
+    if task is None:
+        return reach.unknown("task", one.task)
+    if task.kind != Kind.APPROVAL.text or task.state not in _ASKING:
+        verb, name = APPROVE if one.approved else DENY, text_of(Key(task.id))
+        return Refusal(Code.CONFLICT, f"cannot {verb} task {name}: {_why_not(corridor, task)}")
+    decision = Decision(one.approved, corridor.now, one.actor, one.comment)
+    corridor.send([own_attempts.decided(corridor, task, decision)])
+    corridor.audit(one.actor, APPROVE if one.approved else DENY, task.id, one.comment)
+    return Done(task.id, task.state)
+
+
+def _why_not(corridor: Corridor, task: TaskRecord) -> str:
+    if task.kind != Kind.APPROVAL.text:
+        return f"it is no approval but a {task.kind}, about which nobody decides"
+    if task.state not in ENDED:
+        return f"it is {task.state} ({task.reason}), so nobody was asked yet"
+    told = corridor.txn.reading.last_results([task.id]).get(task.id)
+    if told is None:
+        return f"it is {task.state} ({task.reason}), and nobody has decided"
+    return _said(_DECISION.decode(told))
+
+
+def _said(decision: Decision) -> str:
+    word = "approved" if decision.approved else "denied"
+    at = moment_text(decision.at_ms)
+    if decision.timed_out:
+        return f"nobody answered in time, so it was {word} at {at}"
+    return f"it was {word} by {decision.by or 'somebody'} at {at}"

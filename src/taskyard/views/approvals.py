@@ -1,0 +1,44 @@
+"""What people are asked: every approval that waits for one. Nothing here writes."""
+
+from typing import Final
+
+from taskyard.core import budget
+from taskyard.core.graph.approval import question
+from taskyard.core.ids import Key, text_of
+from taskyard.core.matching import POOL
+from taskyard.core.words import Kind, Millis
+from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.own_attempts import SERVER
+from taskyard.store.records import TaskRecord
+from taskyard.store.txn import Txn
+from taskyard.wire.api import ApprovalView
+
+_KIND: Final = Kind.APPROVAL.text
+
+
+def approvals(txn: Txn, pools: frozenset[str] | None, after: int, count: int) -> tuple[list[ApprovalView], int | None]:
+    """Show what waits for a person beyond an id, in graphs of some pools or of all; say where to go on."""
+    ids = txn.reading.running(SERVER.bot, _KIND, pools, after, count + 1)
+    page = ids[:count]
+    texts = txn.tasks.definitions(page)
+    views = [_view(record, *texts[record.id]) for record in txn.tasks.look(page)]
+    return views, page[-1] if len(ids) > count else None
+
+
+def pools_asked(txn: Txn, record: TaskRecord) -> frozenset[str]:
+    """Name the pools whose people decide about an approval, if it names any itself."""
+    definition = decoded(txn.tasks.definitions([record.id])[record.id][1])
+    return frozenset(dict(definition.slices[0].dimensions).get(POOL, ()))
+
+
+def _view(record: TaskRecord, label: str, text: str) -> ApprovalView:
+    asked, until = question(decoded(text).slices[0].payload), record.lease_until_ms
+    return ApprovalView(
+        task=text_of(Key(record.id)),
+        graph_id=text_of(Key(record.graph)),
+        label=label,
+        message=asked.message,
+        since_ms=record.moved_ms,
+        until_ms=None if until is None else budget.given_again_at(Millis(until)),
+        on_timeout=asked.on_timeout.value,
+    )

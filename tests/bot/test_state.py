@@ -1,0 +1,48 @@
+"""A bot's folder: one bot at a time has it, and its name tells whether the bot before had the very same."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from taskyard.bot.state import InUse, State
+
+
+def named(folder: Path, marker: str = "") -> str:
+    """Give the name of a folder in one life of its bot."""
+    state = State(folder)
+    try:
+        return state.name(marker or f"{folder}#bot")
+    finally:
+        state.close()
+
+
+def test_a_folder_has_one_name_over_all_lives_of_its_bot(tmp_path: Path) -> None:
+    assert named(tmp_path / "state") == named(tmp_path / "state")
+
+
+def test_another_folder_another_bot_and_a_copy_have_other_names(tmp_path: Path) -> None:
+    first = named(tmp_path / "state")
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    others = [
+        named(tmp_path / "other"),
+        named(tmp_path / "state", "another mark"),
+        named(tmp_path / "copy"),
+        named(tmp_path / "copy", f"{tmp_path / 'state'}#bot"),  # as one in another container is called
+    ]
+    assert len({first, *others}) == 5
+
+
+def test_a_machine_that_was_started_again_or_copied_has_other_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = named(tmp_path / "state")
+    monkeypatch.setattr("taskyard.bot.state._boot", lambda: "another start")
+    assert named(tmp_path / "state") != before
+
+
+def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    with pytest.raises(InUse, match="another bot uses the folder"):
+        State(tmp_path)
+    state.close()

@@ -1,0 +1,50 @@
+"""How long leases last is a setting of the engine: claims, renewals, outages and the doctor go by it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from taskyard.core.fleet import GUARD_MS, LEASE_MAX_MS, LEASE_MIN_MS
+from taskyard.core.words import State
+from taskyard.engine.engine import Engine
+from taskyard.lifecycle.commands import Poll, Renewal
+from taskyard.lifecycle.outcomes import Renewed
+from taskyard.lifecycle.polling import Polled
+from taskyard.store.opening import open_store
+from tests.engine.rig import Rig, graph, task
+
+
+@pytest.fixture(params=[LEASE_MIN_MS, LEASE_MAX_MS])
+def rig(database_url: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
+    with Rig(database_url, lease_ms=request.param) as one:
+        yield one
+
+
+def test_a_lease_lasts_as_the_engine_is_told(rig: Rig) -> None:
+    labels = rig.submit(graph(a=task()))
+    rig.hello()
+    (lease,) = rig.claim()
+    assert lease.until_ms - rig.clock.now() == rig.engine.lease_ms
+    rig.clock.later(1_000)
+    renewal = Renewal(lease.task, lease.attempt, lease.fence)
+    answer = rig.engine.poll(Poll("b1", "s1", renewals=(renewal,)))
+    assert isinstance(answer, Polled)
+    (renewed,) = answer.renewals
+    assert isinstance(renewed, Renewed)
+    assert (renewed.until_ms or 0) - rig.clock.now() == rig.engine.lease_ms
+    assert rig.engine.doctor() == []
+    rig.clock.later(rig.engine.lease_ms + GUARD_MS - 1)
+    rig.settle()
+    assert rig.states(labels) == {"a": State.RUNNING}
+    # It was an outage, too, so that it lasts one more lease from now on.
+    rig.clock.later(rig.engine.lease_ms)
+    rig.settle()
+    rig.clock.later(rig.engine.lease_ms + GUARD_MS)
+    rig.settle()
+    assert rig.engine.doctor() == []
+
+
+@pytest.mark.parametrize("lease_ms", [LEASE_MIN_MS - 1, LEASE_MAX_MS + 1])
+def test_a_lease_that_is_too_short_or_too_long_is_refused(sqlite_url: str, lease_ms: int) -> None:
+    with pytest.raises(ValueError, match="a lease lasts from 2000 to 3600000 ms"):
+        Engine(open_store(sqlite_url), lease_ms=lease_ms)

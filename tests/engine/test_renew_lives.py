@@ -1,0 +1,78 @@
+"""Any graph, run with any failures and run again from anywhere: what must run does, what is taken over never does."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from taskyard.core.words import GraphState, State
+from taskyard.engine import intake, pages, renewing, submitting
+from taskyard.lifecycle import reach, submit
+from taskyard.lifecycle.submit import Submitted
+from tests.engine.rig import Labels, Rig, graph, task
+from tests.engine.test_renew import run
+
+#: What a task says of each prerequisite.
+Requires = dict[str, dict[str, str]]
+KEPT = {State.SUCCESSFUL, State.SKIPPED}
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> tuple[Mapping[str, Requires], dict[str, object]]:
+    """Edges by label, and the document, in any order."""
+    labels = [f"t{number}" for number in range(draw(st.integers(1, 9)))]
+    kinds = st.sampled_from(["success", "success", "success", "always", "failure"])
+    edges: dict[str, Requires] = {}
+    for place, label in enumerate(labels):
+        before = draw(st.lists(st.sampled_from(labels[:place]), unique=True, max_size=3)) if place else []
+        edges[label] = {one: {"task": one, "on": draw(kinds)} for one in before}
+    nodes = {}
+    for label in draw(st.permutations(labels)):
+        join, policy = (
+            draw(st.sampled_from(["all", "all", "any"])),
+            draw(st.sampled_from(["hold", "hold", "skip", "fail"])),
+        )
+        nodes[label] = {**task(), "requires": [*edges[label].values()], "join": join, "on_impossible": policy}
+    return edges, graph(**nodes)
+
+
+def wanted(label: str, edges: Mapping[str, Requires], states: Mapping[str, State], start: set[str]) -> bool:
+    """Whether a task has to run again: the rule in one line, as slow as it is."""
+    bad = label in start or states[label] not in KEPT
+    return bad or any(wanted(one, edges, states, start) for one in edges[label])
+
+
+@pytest.mark.parametrize("page", [None, 2])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=st.data())
+def test_what_must_run_again_does_and_nothing_else(
+    file_rig: Rig, monkeypatch: pytest.MonkeyPatch, page: int | None, drawn: st.DataObject
+) -> None:
+    if page is not None:
+        for module in (submit, intake, pages, renewing, submitting, reach):
+            monkeypatch.setattr(module, "PAGE_MAX", page)
+    edges, document = drawn.draw(shapes())
+    some = st.sets(st.sampled_from(sorted(edges)))
+    old = file_rig.submit(document)
+    run(file_rig, old, frozenset(drawn.draw(some)))
+    states, start = file_rig.states(old), drawn.draw(st.sets(st.sampled_from(sorted(edges)), min_size=1))
+    made = file_rig.engine.renew(old.text, tuple(start))
+    assert isinstance(made, Submitted), made
+    new = file_rig.labels(made.graph)
+    again = {label for label in edges if wanted(label, edges, states, start)}
+    with file_rig.store.read() as txn:
+        taken = txn.reuses.sources(new.values())
+    done = {label for label, state in states.items() if state is State.SUCCESSFUL}
+    assert {label for label, id in new.items() if id in taken} == done - again
+    run(file_rig, new)
+    assert_as_if_run_anew(file_rig, new, document, done - again)
+
+
+def assert_as_if_run_anew(rig: Rig, new: Labels, document: object, taken: set[str]) -> None:
+    """When all goes well, a graph that took something over ends as one that took over nothing."""
+    fresh = rig.submit(document)
+    run(rig, fresh)
+    assert rig.states(new) == rig.states(fresh)
+    assert rig.graph(new.graph).state is rig.graph(fresh.graph).state is GraphState.FINISHED
+    assert all(not rig.tasks(new)[label].life.attempt for label in taken)
