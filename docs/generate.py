@@ -26,8 +26,19 @@ from taskyard.server import auth, bodies, cursors, denials, problems, replies, s
 from taskyard.server import bots as bot_routes
 from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
+from taskyard.views import (
+    ancestry,
+    bot_events,
+    causes,
+    dry_run,
+    dry_run_facts,
+    durations,
+    story,
+    why,
+    why_facts,
+    why_graph,
+)
 from taskyard.views import attempts as attempt_views
-from taskyard.views import bot_events, durations, story
 from taskyard.views import bots as bot_views
 from taskyard.views import critical_path as path_views
 from taskyard.views import graphs as graph_views
@@ -170,6 +181,13 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         path_views,
         durations,
         story,
+        causes,
+        ancestry,
+        why,
+        why_facts,
+        why_graph,
+        dry_run,
+        dry_run_facts,
     ),
     "Tokens and denials": (auth, access, denials),
     "Bots": (bot_routes, wire_bots, bounds, fleet),

@@ -1,8 +1,8 @@
 """The commands that change the course of things: `cancel` and `rerun`, for a graph or a task."""
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
-from taskyard.cli import forms, reports, text
+from taskyard.cli import forms, reports, spans, text, watching
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Parameter
 from taskyard.cli.naming import AnyId, either, task_id
@@ -41,6 +41,16 @@ _COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
+class Waiting(NamedTuple):
+    """Whether to wait, and for how long."""
+
+    wait: Annotated[bool, Parameter(negative="", help="Watch what runs again until it is settled.")] = False
+    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to wait at most: 90s, 5m, 1h, 2d.")] = "1d"
+
+
+AT_ONCE: Final = Waiting()
+
+
 def cancel(
     *ids: AnyId,
     subtree: Annotated[bool, Parameter(negative="", help="Of a task: everything behind it, too.")] = False,
@@ -59,7 +69,7 @@ def cancel(
             return client.cancel_graph(named, start=start)
         return either(client, named, client.cancel_graph, client.cancel_task)
 
-    return _each(server, ids, ask, "canceled", output)
+    return _each(server, ids, ask, "canceled", output)[1]
 
 
 def rerun(
@@ -70,6 +80,7 @@ def rerun(
         Parameter(name="--from", help="Of a settled graph: anew from this label on; may be repeated."),
     ] = None,
     key: Annotated[str, Parameter(help="With --from: asked for again with this key, it is the same graph.")] = "",
+    waiting: Waiting = AT_ONCE,
     output: forms.Form = "name",
     server: Server = HERE,
 ) -> int:
@@ -82,12 +93,13 @@ def rerun(
             return client.rerun_from(named, start, key=key)
         return client.rerun_graph(named) if failed else either(client, named, client.rerun_graph, client.rerun_task)
 
-    return _each(server, ids, ask, "to run again", output)
+    done, code = _each(server, ids, ask, "to run again", output)
+    return _watched(server, done, spans.seconds_of(waiting.timeout)) if waiting.wait and code == Exit.OK else code
 
 
 def _each(
     server: Server, ids: "Sequence[str]", ask: "Callable[[Client, str], Wished]", what: str, output: forms.Form
-) -> int:
+) -> "tuple[list[Wished], int]":
     """Ask for one after the other, though one may be refused; print what was done, say what was not.
 
     The exit code is that of the first that was refused.
@@ -104,7 +116,21 @@ def _each(
             _tell(wished, what)
             done.append(wished)
     code = forms.give_all(done, forms.Listing(output), _COLUMNS, lambda one: one.subject) if done else Exit.OK
-    return refused[0] if refused else code
+    return done, refused[0] if refused else code
+
+
+def _watched(server: Server, done: "Sequence[Wished]", timeout_s: int) -> int:
+    """Watch graphs until they are settled, one after the other; the exit code is that of the first that failed."""
+    codes: list[int] = []
+    for wished in done:
+        with connected(server) as client:
+            seen = watching.watch(client, _graph_of(client, wished.subject), timeout_s)
+            codes.append(watching.verdict(client, seen))
+    return next((code for code in codes if code), Exit.OK)
+
+
+def _graph_of(client: "Client", id: str) -> str:
+    return either(client, id, lambda graph: client.graph(graph).id, lambda task: client.task(task).graph_id)
 
 
 def _tell(wished: "Wished", what: str) -> None:
