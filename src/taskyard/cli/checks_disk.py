@@ -17,6 +17,7 @@ from typing import Final
 
 from taskyard.cli import text
 from taskyard.cli.check import Check, fault, ok, warning
+from taskyard.cli.kept import path as config_file
 
 #: The first that has all that is used: `RETURNING`, and updates from other rows.
 SQLITE_MIN: Final = (3, 35, 0)
@@ -64,7 +65,7 @@ def disk(data: Path) -> Iterator[Check]:
 
 def files(data: Path) -> Iterator[Check]:
     """See who can read what is secret, and whether we can."""
-    settings = sorted(_config().glob("*.toml"))
+    settings = sorted(config_file().parent.glob("*.toml"))
     secrets = [path for path in (*settings, *(data / name for name in _SECRETS)) if path.exists()]
     kept = [path for path in (data, *(data / name for name in _DATABASES), data / "bots") if path.exists()]
     found = [*map(_secret, secrets), *map(_kept, kept)]
@@ -135,9 +136,3 @@ def _kept(path: Path) -> Check | None:
 
 def _me() -> str:
     return str(os.geteuid())
-
-
-def _config() -> Path:
-    """Say where settings are kept."""
-    base = os.environ.get("XDG_CONFIG_HOME") or ""
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".config") / "taskyard"

@@ -11,6 +11,10 @@ VARIABLES: Final[Mapping[str, str]] = {
     "FORCE_COLOR": "if neither empty nor 0: colours on a pipe, too; `NO_COLOR` wins over it",
     "TERM": "`dumb` is a terminal without colours and drawing",
     "COLUMNS": "how wide tables are on a terminal, unless it says so itself",
+    "PGHOST": "a PostgreSQL that `taskyard doctor` tries to reach, as PostgreSQL's own programs do",
+    "PGHOSTADDR": "the same, by its number",
+    "PGSERVICE": "the same, by a service file",
+    "PGDATABASE": "the same, by the name of a database",
     "XDG_CONFIG_HOME": "where `taskyard/config.toml` is; `~/.config` unless told",
     "XDG_DATA_HOME": "where `taskyard up` and bots keep things, in `taskyard`; `~/.local/share` unless told",
 }
