@@ -137,6 +137,11 @@ def test_a_pipe_is_neither_painted_nor_cut_and_a_terminal_is_both(shared: Yard) 
     assert max(map(layout.width, _plain(text).splitlines())) <= 60
 
 
+def test_what_is_read_or_copied_stays_whole_on_a_terminal(shared: Yard) -> None:
+    code, text = seen(["config"], shared.env, shared.folder, columns=30)
+    assert (code, f"{shared.folder}/.config/taskyard/config.toml" in text) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("env", "painted"), [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"FORCE_COLOR": "1"}, True)]
 )
