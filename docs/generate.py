@@ -22,7 +22,7 @@ from taskyard.core.graph import limits as graph_limits
 from taskyard.core.machine import ARROWS, Outcome, effects, step
 from taskyard.core.words import Signal, State
 from taskyard.engine import bounds, loop, scrutiny
-from taskyard.server import auth, bodies, cursors, denials, problems, replies, serving, settings
+from taskyard.server import auth, bodies, connections, cursors, denials, lobby, problems, replies, serving, settings
 from taskyard.server import bots as bot_routes
 from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
@@ -170,7 +170,7 @@ def limits() -> str:
 #: Where limits stand, by what they bound.
 LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
     "Documents": (scalars, reading, yaml_text, wire_faults, graph_limits),
-    "Requests of people": (settings, serving, bodies, replies, cursors, problems, output, health),
+    "Requests of people": (settings, serving, connections, bodies, replies, cursors, problems, output, health),
     "What people are shown": (
         wire_api,
         graph_views,
@@ -190,7 +190,7 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         dry_run_facts,
     ),
     "Tokens and denials": (auth, access, denials),
-    "Bots": (bot_routes, wire_bots, bounds, fleet),
+    "Bots": (bot_routes, lobby, wire_bots, bounds, fleet),
     "The engine": (loop,),
 }
 
