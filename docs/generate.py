@@ -8,10 +8,13 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from taskyard.cli import exits, helping, kept, profile, table, variables
+from taskyard.cli.grammar import Slot, Syntax
 from taskyard.core import fleet
 from taskyard.core.events import KINDS
 from taskyard.core.graph import FIELDS, REQUIRED, Field
@@ -23,8 +26,19 @@ from taskyard.server import auth, bodies, connections, cursors, denials, lobby, 
 from taskyard.server import bots as bot_routes
 from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
+from taskyard.views import (
+    ancestry,
+    bot_events,
+    causes,
+    dry_run,
+    dry_run_facts,
+    durations,
+    story,
+    why,
+    why_facts,
+    why_graph,
+)
 from taskyard.views import attempts as attempt_views
-from taskyard.views import bot_events, durations, story
 from taskyard.views import bots as bot_views
 from taskyard.views import critical_path as path_views
 from taskyard.views import graphs as graph_views
@@ -103,6 +117,51 @@ def routes() -> str:
     return "\n\n".join(f"### {title.capitalize()}\n\n{_table(head, rows)}" for title, rows in found.items())
 
 
+def command_line(name: str) -> str:
+    """Tell how a command is called and what it takes, in the words of its help."""
+    syntax = table.COMMANDS[name].syntax()
+    rows = [[f"`{slot.stands}`", helping.meaning(slot)] for slot in syntax.arguments]
+    rows += [[", ".join(f"`{one}`" for one in _spelled(slot)), helping.meaning(slot)] for slot in _own(syntax)]
+    takes = f"\n\n{_table(['takes', 'means'], rows)}" if rows else ""
+    return f"```text\n{helping.usage(name, syntax)}\n```{takes}"
+
+
+def server_options() -> str:
+    """List the options that every command has that asks a server."""
+    slots = [slot for slot in table.COMMANDS["graphs"].syntax().options if slot.about.group != "Options"]
+    return _table(
+        ["option", "means"], ([", ".join(f"`{one}`" for one in _spelled(slot)), slot.about.help] for slot in slots)
+    )
+
+
+def exit_codes() -> str:
+    """List the exit codes."""
+    return _table(["code", "means"], ([str(code.value), text] for code, text in exits.MEANINGS.items()))
+
+
+def keys() -> str:
+    """List the keys of both files, and the variables of the environment."""
+    user = [[f"`{key}`", "your file", text] for key, text in kept.KEYS.items()]
+    profiles = [[f"`{key}`", "`[profiles.NAME]` in your file", text] for key, text in kept.PROFILE_KEYS.items()]
+    project = [[f"`{key}`", f"`{profile.PROJECT_FILE}`", text] for key, text in profile.PROJECT_KEYS.items()]
+    return _table(["key", "where", "means"], [*user, *profiles, *project])
+
+
+def environment() -> str:
+    """List what commands read from the environment."""
+    return _table(["variable", "means"], ([f"`{name}`", text] for name, text in variables.VARIABLES.items()))
+
+
+def _own(syntax: Syntax) -> list[Slot]:
+    """Give the options that are not those of every command that asks a server."""
+    return [slot for slot in syntax.options if slot.about.group == "Options"]
+
+
+def _spelled(slot: Slot) -> list[str]:
+    value = "" if slot.is_flag else f" {slot.stands}"
+    return [f"{name}{value}" for name in (*slot.names, *([slot.off] if slot.off else []))]
+
+
 def limits() -> str:
     """List every limit, by what it bounds."""
     return "\n\n".join(f"### {title}\n\n{_limits_of(modules)}" for title, modules in LIMITED.items())
@@ -122,6 +181,13 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         path_views,
         durations,
         story,
+        causes,
+        ancestry,
+        why,
+        why_facts,
+        why_graph,
+        dry_run,
+        dry_run_facts,
     ),
     "Tokens and denials": (auth, access, denials),
     "Bots": (bot_routes, lobby, wire_bots, bounds, fleet),
@@ -222,14 +288,19 @@ def _fill(part: re.Match[str]) -> str:
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
+    **{f"command-{name.replace(' ', '-')}": partial(command_line, name) for name in table.COMMANDS},
     "commands": commands,
     "diagram": diagram,
+    "environment": environment,
     "events": events,
+    "exit-codes": exit_codes,
     "fields": fields,
     "follows": follows,
+    "keys": keys,
     "limits": limits,
     "matrix": matrix,
     "routes": routes,
+    "server-options": server_options,
 }
 
 

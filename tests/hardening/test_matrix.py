@@ -30,6 +30,7 @@ SCENE = graph(a=task(dimensions=LAB), b=task(dimensions=LAB), q=QUESTION)
 DOCUMENT = graph(a=task(dimensions=LAB))
 BODIES: dict[str, Any] = {
     "POST /api/v1/graphs": DOCUMENT,
+    "POST /api/v1/graphs/check": DOCUMENT,
     "PUT /api/v1/graphs/{put}": DOCUMENT,
     "POST /api/v1/requests": {"task": {"payload": {"command": ["true"]}, "dimensions": LAB}},
     "POST /api/v1/graphs/{graph}/tasks": {"tasks": {"late": task("a", dimensions=LAB)}},

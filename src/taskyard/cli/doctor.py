@@ -1,22 +1,24 @@
-"""The command `taskyard doctor`: what is wrong with a database on stdout, what became of it on stderr."""
+"""The command `taskyard doctor`: what is wrong with a database or this installation on stdout, talk on stderr."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
-from cyclopts import Parameter
-
-from taskyard.cli import reports, text, views
+from taskyard.cli import forms, installation, paint, reports, text
 from taskyard.cli.exits import Exit
+from taskyard.cli.grammar import Parameter
+from taskyard.cli.parsing import Unusable
+from taskyard.cli.session import HERE, Server
 from taskyard.cli.work import Work
 from taskyard.wire.checkup import Checkup, Finding, Unchecked
 
 EXAMPLES: Final = """\
 Examples:
 
+    taskyard doctor                         this installation
     taskyard doctor yard.db                 a file, also one in use
     taskyard doctor postgresql://host/yard  a database of PostgreSQL
     taskyard doctor --repair yard.db        mend what can be mended
@@ -27,41 +29,47 @@ Examples:
 _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
 
-def command(work: Work) -> Callable[..., int]:
-    """Make the command around the work it has done for it."""
-
-    def doctor(
-        database: Annotated[
-            str,
-            Parameter(validator=_refuse_address, help="A file of SQLite, sqlite:///FILE, or postgresql://..."),
-        ],
-        /,
-        *,
-        repair: Annotated[bool, Parameter(negative="", help="Mend what can be mended, and count again.")] = False,
-        output: Annotated[
-            Literal["text", "json"],
-            Parameter(name=["--output", "-o"], help="How the findings are printed on stdout."),
-        ] = "text",
-    ) -> int:
-        """Recount every number that a database keeps, and say what does not follow from the rest.
-
-        Looking changes nothing, and servers go on working meanwhile. A file
-        can be repaired while nobody uses it, PostgreSQL at any time.
-        """
-        try:
-            with _waiting("recounting"):
-                checkup = work.check_up(database, repair)
-        except Unchecked as refusal:
-            reports.say_error(f"cannot look after {_name(database)}: {refusal}")
-            return Exit.ERROR
-        return _told(checkup, repair, output)
-
-    return doctor
-
-
-def _refuse_address(_: object, database: str) -> None:
-    if "://" in database and not database.startswith(_SCHEMES):
+def _refuse_address(_: object, database: str | None) -> None:
+    if database is not None and "://" in database and not database.startswith(_SCHEMES):
         raise ValueError("A database is a file, sqlite:///FILE or postgresql://...")
+
+
+def doctor(
+    database: Annotated[
+        str | None,
+        Parameter(
+            validator=_refuse_address,
+            help="A file of SQLite, sqlite:///FILE, or postgresql://...; this installation unless told.",
+            completes="file",
+        ),
+    ] = None,
+    /,
+    *,
+    repair: Annotated[bool, Parameter(negative="", help="Mend what can be mended, and count again.")] = False,
+    data: installation.Data = None,
+    output: forms.Form = "table",
+    server: Server = HERE,
+    work: Work,
+) -> int:
+    """Recount every number that a database keeps, and say what does not follow from the rest.
+
+    Looking changes nothing, and servers go on working meanwhile. A file
+    can be repaired while nobody uses it, PostgreSQL at any time.
+
+    Without a database, this installation is examined: Python, packages,
+    the disk, files, the server and what a bot needs.
+    """
+    if database is None:
+        if repair:
+            raise Unusable("--repair needs a DATABASE: an installation is only examined")
+        return installation.examine(data, server, output)
+    try:
+        with _waiting("recounting"):
+            checkup = work.check_up(database, repair)
+    except Unchecked as refusal:
+        reports.say_error(f"cannot look after {_name(database)}: {refusal}")
+        return Exit.ERROR
+    return _told(checkup, repair, output)
 
 
 def _name(database: str) -> str:
@@ -72,7 +80,7 @@ def _name(database: str) -> str:
 @contextmanager
 def _waiting(sentence: str) -> Iterator[None]:
     """Show on a terminal that something is being done."""
-    if not views.can_draw(sys.stderr):
+    if not paint.can_draw(sys.stderr):
         yield
         return
     from rich.console import Console  # noqa: PLC0415 - drawing costs time to load
@@ -82,8 +90,7 @@ def _waiting(sentence: str) -> Iterator[None]:
 
 
 def _told(checkup: Checkup, repair: bool, output: str) -> Exit:
-    give = _give_json if output == "json" else _give_text
-    has_arrived = reports.delivered(lambda: give(checkup.found))
+    has_arrived = reports.delivered(lambda: _WRITERS[output](checkup.found))
     reports.talk(_summary(checkup, repair))
     ended = Exit.FAILED if checkup.left else Exit.OK
     return ended if has_arrived else ended or Exit.ERROR
@@ -97,6 +104,24 @@ def _give_text(findings: tuple[Finding, ...]) -> None:
 def _give_json(findings: tuple[Finding, ...]) -> None:
     """Print the findings as one list, in ASCII: no name in it can act on a terminal."""
     reports.answer(json.dumps([_shape(finding) for finding in findings], indent=2))
+
+
+def _give_lines(findings: tuple[Finding, ...]) -> None:
+    for finding in findings:
+        reports.answer(json.dumps(_shape(finding)))
+
+
+def _give_names(findings: tuple[Finding, ...]) -> None:
+    for subject in dict.fromkeys(finding.subject for finding in findings):
+        reports.answer(text.harmless(subject))
+
+
+_WRITERS: Final[Mapping[str, Callable[[tuple[Finding, ...]], None]]] = {
+    "table": _give_text,
+    "json": _give_json,
+    "jsonl": _give_lines,
+    "name": _give_names,
+}
 
 
 def _shape(finding: Finding) -> dict[str, object]:

@@ -96,7 +96,7 @@ async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: T
     """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
     await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
     async with bodies.worked_on(request) as document:
-        await _need_pools(desk, caller, document, f"extend graph {graph_id}")
+        await need_pools(desk, caller, document, f"extend graph {graph_id}")
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             made = done(desk.engine.extend(graph_id, document, actor=caller.actor))
@@ -214,7 +214,7 @@ async def submit(
     desk: Desk, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
 ) -> Response:
     """Store a graph for somebody, and answer."""
-    await _need_pools(desk, caller, document, "submit a graph")
+    await need_pools(desk, caller, document, "submit a graph")
 
     def store() -> tuple[Submitted, Mapping[str, str]]:
         made = done(desk.engine.submit(document, graph_id=graph_id, key=key, actor=caller.actor))
@@ -254,7 +254,7 @@ def faults_of_graph(document: object) -> list[api.Fault]:
     return [api.Fault(one.message, one.path) for one in validate(document).faults]
 
 
-async def _need_pools(desk: Desk, caller: Caller, document: object, what: str) -> None:
+async def need_pools(desk: Desk, caller: Caller, document: object, what: str) -> None:
     """Refuse who may not submit into every pool that a document names; who may everywhere need not be asked."""
     if caller.lacks_pools(SUBMIT, frozenset({ALL})):
         # A running task may add what names no pool to a graph that has such tasks: somebody was free to submit them.
@@ -284,13 +284,27 @@ async def _tasks_named(desk: Desk, graph: int, names: tuple[str, ...]) -> tuple[
     return found.tasks
 
 
+class _Barred(Exception):
+    """Somebody may not run something in all of these pools."""
+
+    def __init__(self, pools: frozenset[str]) -> None:
+        super().__init__()
+        self.pools = pools
+
+
 async def _renew(desk: Desk, caller: Caller, graph_id: str, names: tuple[str, ...], key: str) -> Response:
     """Store a graph that runs another again, and answer."""
 
     def may(pools: frozenset[str]) -> None:
-        desk.need(caller, SUBMIT, pools, f"run graph {graph_id} again")
+        if caller.lacks_pools(SUBMIT, pools):
+            raise _Barred(pools)  # a thread asks, and denials are noted by that of the event loop
 
-    made = done(await desk.face.renew(graph_id, names, key=key, actor=caller.actor, may=may))
+    try:
+        async with desk.large:
+            made = done(await desk.face.renew(graph_id, names, key=key, actor=caller.actor, may=may))
+    except _Barred as barred:
+        desk.need(caller, SUBMIT, barred.pools, f"run graph {graph_id} again")
+        raise
     row = await desk.read(lambda txn: txn.reuses.rerun(made.graph))
     assert row is not None, "a graph that runs another again says so"
     source = text_of(TaskKey(row.source))
