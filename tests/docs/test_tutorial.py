@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.docs.page import Typed, Written, steps
 from tests.docs.terminal import DEADLINE_SECONDS, Terminal
 from tests.house.tree import DOCS
