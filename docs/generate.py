@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from taskyard.bot.environment import PASSED_ON
+from taskyard.cli import exits, helping, kept, profile, table, variables
+from taskyard.cli.grammar import Slot, Syntax
 from taskyard.core import fleet
 from taskyard.core.events import KINDS, Event
 from taskyard.core.graph import FIELDS, REQUIRED, Field
@@ -155,6 +158,51 @@ def needed(method: str, path: str, operation: Mapping[str, Any]) -> str:
     named = re.search(r"needs?\s+`([a-z]+)`", said, re.IGNORECASE)
     assert named or method == "get", f"{method} {path} does not say what it needs"
     return f"`{named[1] if named else 'read'}`"
+
+
+def command_line(name: str) -> str:
+    """Tell how a command is called and what it takes, in the words of its help."""
+    syntax = table.COMMANDS[name].syntax()
+    rows = [[f"`{slot.stands}`", helping.meaning(slot)] for slot in syntax.arguments]
+    rows += [[", ".join(f"`{one}`" for one in _spelled(slot)), helping.meaning(slot)] for slot in _own(syntax)]
+    takes = f"\n\n{_table(['takes', 'means'], rows)}" if rows else ""
+    return f"```text\n{helping.usage(name, syntax)}\n```{takes}"
+
+
+def server_options() -> str:
+    """List the options that every command has that asks a server."""
+    slots = [slot for slot in table.COMMANDS["graphs"].syntax().options if slot.about.group != "Options"]
+    return _table(
+        ["option", "means"], ([", ".join(f"`{one}`" for one in _spelled(slot)), slot.about.help] for slot in slots)
+    )
+
+
+def exit_codes() -> str:
+    """List the exit codes."""
+    return _table(["code", "means"], ([str(code.value), text] for code, text in exits.MEANINGS.items()))
+
+
+def keys() -> str:
+    """List the keys of both files, and the variables of the environment."""
+    user = [[f"`{key}`", "your file", text] for key, text in kept.KEYS.items()]
+    profiles = [[f"`{key}`", "`[profiles.NAME]` in your file", text] for key, text in kept.PROFILE_KEYS.items()]
+    project = [[f"`{key}`", f"`{profile.PROJECT_FILE}`", text] for key, text in profile.PROJECT_KEYS.items()]
+    return _table(["key", "where", "means"], [*user, *profiles, *project])
+
+
+def environment() -> str:
+    """List what commands read from the environment."""
+    return _table(["variable", "means"], ([f"`{name}`", text] for name, text in variables.VARIABLES.items()))
+
+
+def _own(syntax: Syntax) -> list[Slot]:
+    """Give the options that are not those of every command that asks a server."""
+    return [slot for slot in syntax.options if slot.about.group == "Options"]
+
+
+def _spelled(slot: Slot) -> list[str]:
+    value = "" if slot.is_flag else f" {slot.stands}"
+    return [f"{name}{value}" for name in (*slot.names, *([slot.off] if slot.off else []))]
 
 
 def limits() -> str:
@@ -297,18 +345,23 @@ def _fill(part: re.Match[str]) -> str:
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
+    **{f"command-{name.replace(' ', '-')}": partial(command_line, name) for name in table.COMMANDS},
     "commands": commands,
     "diagram": diagram,
     "event-fields": event_fields,
+    "environment": environment,
     "events": events,
+    "exit-codes": exit_codes,
     "fields": fields,
     "follows": follows,
+    "keys": keys,
     "limits": limits,
     "matrix": matrix,
     "metrics": metrics,
     "passed-on": passed_on,
     "routes": routes,
     "server-settings": server_settings,
+    "server-options": server_options,
 }
 
 

@@ -6,8 +6,7 @@ Nothing is imported before it is needed, so that `taskyard --version` and a Tab 
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskyard.cli.exits import Exit
 
@@ -38,14 +37,13 @@ def _open_streams() -> None:
 
 
 def _call(arguments: list[str]) -> int:
-    if arguments == ["--version"]:
-        # Scripts ask for it often, and it needs no command line to be understood.
+    if arguments[:1] == ["--version"]:
         sys.stdout.write(f"{_version()}\n")
         return Exit.OK
-    from taskyard.cli import app, reports  # noqa: PLC0415
-
     try:
-        code = app.call(app.build(Embedded(), _version), arguments)
+        from taskyard.cli import app, reports  # noqa: PLC0415
+
+        code = app.call(Embedded(), arguments)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return code if reports.delivered(_nothing_more) else code or Exit.ERROR
@@ -120,8 +118,7 @@ class Embedded:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedPlan:
+class EmbeddedPlan(NamedTuple):
     """A graph that passed."""
 
     document: "dict[str, Any]"
@@ -142,6 +139,8 @@ class EmbeddedPlan:
         decide: "Callable[[Question], bool | None]",
         logs: "Path | None",
     ) -> "Outcome":
+        from dataclasses import replace  # noqa: PLC0415
+
         from taskyard.embedded.opening import Wish, run_graph  # noqa: PLC0415
 
         with _told():
@@ -197,7 +196,7 @@ def _expected() -> tuple[type[Exception], ...]:
 
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:
     """See that a file has a token for everything. Who can open the database may do everything anyway."""
-    from taskyard.cli.profile import write_secret  # noqa: PLC0415
+    from taskyard.cli.kept import write_secret  # noqa: PLC0415
 
     if first is not None or not file.exists():
         write_secret(file, f"{first or _another_admin_token(engine)}\n")

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,12 @@ def hang(file: str) -> None:
 def shout(size: int) -> None:
     """Print so many characters."""
     sys.stdout.write(("1234567\n" * (size // 8 + 1))[:size])
+
+
+def count(file: str, gate: str) -> None:
+    """Leave a line with the name of the task, and wait for a gate if there is one."""
+    target = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(target, f"{os.environ['TASKYARD_TASK_ID']}\n".encode())
+    os.close(target)
+    while gate and not os.path.exists(gate):
+        time.sleep(0.01)

@@ -139,3 +139,15 @@ def burn(seconds: float) -> None:
 
 
 ATTRIBUTE: Callable[..., int] = add
+
+
+def wait_for(path: str) -> None:
+    """Wait until there is a file."""
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+
+def touch(path: str) -> None:
+    """Make a file."""
+    with open(path, "ab"):
+        pass

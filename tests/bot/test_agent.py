@@ -268,3 +268,18 @@ def test_a_call_that_takes_too_long_is_ended(yard: Yard, tmp_path: Path) -> None
     after = yard.add({"python": "tests.bot.agent_functions:nothing"})
     with bot(yard, tmp_path, slots=1):
         assert (yard.report(task).reason, yard.report(after).signal) == ("timed_out", "succeed")
+
+
+def test_calls_behind_one_that_hangs_are_made_by_another_worker_each_once(yard: Yard, tmp_path: Path) -> None:
+    gate, seen = tmp_path / "gate", tmp_path / "seen"
+    count = {"python": "tests.bot.agent_functions:count", "args": [str(seen), ""]}
+    before = [yard.add(count) for _ in range(300)]  # so that many calls are handed to a worker at once
+    hangs = yard.add(count | {"args": [str(seen), str(gate)]})
+    behind = [yard.add(count) for _ in range(100)]
+    with bot(yard, tmp_path / "state", slots=2):
+        for task in (*before, *behind):
+            assert yard.report(task).signal == "succeed"
+        assert hangs not in yard.reports
+        gate.touch()
+        assert yard.report(hangs).signal == "succeed"
+    assert sorted(seen.read_text().split()) == sorted((*before, hangs, *behind))

@@ -257,3 +257,15 @@ def test_dimensions_that_change_are_told_at_once(yard: Yard, tmp_path: Path) -> 
     assert [one["lab"] for one in said] == [["north"], ["south", "east"], ["south", "east"]]
     assert said[0]["os"] == ["mine"]
     assert re.fullmatch(r"[1-9][0-9]*", said[0]["cores"][0])
+
+
+def test_a_bot_with_nothing_in_hand_ends_when_told_though_its_server_is_gone(tmp_path: Path) -> None:
+    yard = Yard()
+    with served(yard):
+        one = bot(yard, tmp_path / "state")
+        running = one.__enter__()
+        yard.until(lambda: yard.polls, "it is at work")
+    try:
+        assert running.end()[0] == 0
+    finally:
+        one.__exit__(None, None, None)

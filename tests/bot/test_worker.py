@@ -14,7 +14,7 @@ import pytest
 from taskyard.bot import worker_frames
 from taskyard.bot.frames import Dismiss, Gone, Hire, Hold
 from taskyard.bot.intake import Intake
-from taskyard.bot.worker_frames import Call, Leaving, Raised, Returned, Said, Told
+from taskyard.bot.worker_frames import Back, Call, Leaving, Raised, Returned, Said, Told
 from tests.bot.running import DEADLINE_S, TestedRunner, lives, wait_for_end
 
 HERE = "tests.bot.functions"
@@ -305,3 +305,26 @@ def test_a_worker_ends_when_nobody_can_call_it_any_more(runner: TestedRunner, wo
     worker.call("nothing")
     worker.end.shutdown(socket.SHUT_RDWR)
     assert runner.gone(1) == Gone(1, 0)
+
+
+def test_what_waits_behind_a_call_that_takes_long_is_given_back_and_never_begun(
+    worker: TestedWorker, tmp_path: Path
+) -> None:
+    gate, seen = tmp_path / "gate", tmp_path / "seen"
+    worker.send(called(1, "wait_for", str(gate)), called(2, "touch", str(seen)), called(3, "touch", str(seen)))
+    worker.hear(lambda: any(isinstance(one, Back) for one in worker.told))
+    worker.send(called(4, "touch", str(seen)))  # this one comes while nobody reads
+    worker.hear(lambda: sum(isinstance(one, Back) for one in worker.told) == 2)
+    gate.touch()
+    worker.answer(1)
+    assert worker.call("add", 1) == 2, "it goes on with what comes then"
+    assert [one.runs for one in worker.told if isinstance(one, Back)] == [[2, 3], [4]]
+    assert [one.run for one in worker.answers()] == [1, 1001]
+    assert not seen.exists()
+
+
+def test_a_stream_of_short_calls_is_given_back_by_nobody(worker: TestedWorker) -> None:
+    # About as long together as two looks at what takes long are apart.
+    worker.send(*(called(run, "burn", 0.002) for run in range(1, 61)))
+    worker.answer(60)
+    assert [one.run for one in worker.answers()] == list(range(1, 61))

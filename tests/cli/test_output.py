@@ -2,17 +2,21 @@
 
 import os
 import pty
+import re
 import subprocess
-import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from taskyard.cli import app
 from tests.cli.program import PROGRAM
+from tests.cli.terminal import seen
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
 from tests.cli.yard import at_home
-from tests.sdk.test_client import GRAPH, TASK, attempts
+from tests.sdk.test_client import ATTEMPT, GRAPH, TASK, attempts
 from tests.sdk.wayward import Reply, Wayward, problem, told, wayward
 
 HOSTILE = b"\x1b]0;owned\x07one\r\ntwo \xff\x1b[5m[bold]\n\x9b31mthree"
@@ -83,13 +87,104 @@ def test_what_a_server_says_of_a_fault_is_harmless_too(server: Wayward, tmp_path
     assert "  a\\x07: no\\nreally" in done.stderr.decode()
 
 
-@pytest.mark.parametrize("arguments", [["show", "00c0ffee12345678"], ["graphs"], ["token", "list"]])
-def test_asking_a_server_loads_nothing_of_one(arguments: list[str], server: Wayward, tmp_path: Path) -> None:
-    server.will(problem(404), problem(404))
-    program = f"import sys; from taskyard import main; main._call({arguments!r}); print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=env(server, tmp_path), capture_output=True, text=True, check=True
-    )
-    heavy = {"fastapi", "uvicorn", "sqlalchemy", "rich", "yaml", "taskyard.engine", "taskyard.store", "taskyard.bot"}
-    assert "taskyard.sdk.client" in done.stdout.split()
-    assert heavy.isdisjoint(done.stdout.split())
+#: What acts on a terminal, or hides from who looks: a title, a colour, a bell, a line of its own, reversed reading.
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\x08\u202e\u2028x\x7f"
+TOKEN = {
+    "id": "1", "kind": "user", "name": "n", "scopes": ["admin"], "pool": None, "created_ms": 1, "expires_ms": None,
+    "revoked_ms": None,
+}  # fmt: skip
+BOT = {
+    "id": "b", "pool": "p", "dimensions": {"os": ["Linux"]}, "slots": 1, "busy": 0, "alive": True, "first_seen_ms": 1,
+    "last_seen_ms": 1, "quarantined": "q", "maintenance": None, "draining": False, "terminated": False,
+}  # fmt: skip
+POOL = {"name": "p", "capacity": None, "from_bots": False, "bots": 0, "slots": 0}
+WISHED = {"subject": "1", "moved": 1, "promised": False, "echo": False}
+STORY = {
+    "task": "1", "graph_id": "2", "label": "a", "created_ms": 1, "state": "failed", "whole": True,
+    "items": [
+        {"at_ms": 1, "signal": "fail", "source": "running", "target": "failed", "reason": "r", "bot": "b"},
+        {"at_ms": 1, "actor": "me", "action": "cancel", "about": "task", "note": "why"},
+    ],
+}  # fmt: skip
+EVENT = {"id": "1", "at_ms": 1, "kind": "k", "task": "t", "attempt": 1, "note": "n"}
+APPROVAL = {
+    "task": "1", "graph_id": "2", "label": "l", "message": "m", "since_ms": 1, "until_ms": 2, "on_timeout": "deny",
+}  # fmt: skip
+STEP = {"task": "1", "label": "l", "state": "failed"}
+PATH = {"graph_id": "1", "settled": True, "at_ms": 1, "total_ms": 1, "path": [STEP, STEP], "whole": True}
+FULL_TASK = {**TASK, "progress": "p", "requires": [{"task": "1", "label": "l", "on": "success"}]}
+FULL_ATTEMPT = {**ATTEMPT, "ended_ms": 5, "signal": "fail", "reason": "exit_code"}
+FAILED = {**GRAPH, "counts": {"failed": 1}}
+
+
+def evil(shape: object) -> Any:
+    """Put something hostile into every text of a shape, keys of mappings and all."""
+    if isinstance(shape, dict):
+        inner = ("tags", "counts", "dimensions")
+        return {
+            key: {f"{name}{EVIL}" if key == "dimensions" else name: evil(one) for name, one in value.items()}
+            if key in inner
+            else evil(value)
+            for key, value in shape.items()
+        }
+    if isinstance(shape, list):
+        return [evil(one) for one in shape]
+    return f"{shape}{EVIL}" if isinstance(shape, str) else shape
+
+
+def page(*items: object) -> Reply:
+    return told({"items": [evil(item) for item in items]})
+
+
+#: What is asked, and what a hostile server says to it.
+HOSTILE_ANSWERS = [
+    (["graphs"], [page(GRAPH)]),
+    (["tasks", "1"], [page(TASK)]),
+    (["show", "1"], [told(evil(FAILED)), page(TASK), told(evil(PATH))]),
+    (["show", "2"], [problem(404), told(evil(FULL_TASK)), page(FULL_ATTEMPT)]),
+    (["story", "1"], [told(evil(STORY))]),
+    (["bots"], [page(BOT)]),
+    (["bots", "events", "b"], [page(EVENT)]),
+    (["approve"], [page(APPROVAL)]),
+    (["approve", "1"], [told(evil({"task": "1", "approved": True, "state": "successful"}))]),
+    (["bots", "set", "b", "--drain"], [told(evil(BOT))]),
+    (["pools"], [page(POOL)]),
+    (["pools", "set", "p"], [told(evil(POOL))]),
+    (["token", "list"], [page(TOKEN)]),
+    (["token", "create", "--name", "x"], [told(evil({"token": "t", "view": TOKEN}))]),
+    (["token", "revoke", "1"], [told(evil(TOKEN))]),
+    (["cancel", "1"], [told(evil(WISHED))]),
+    (["rerun", "1"], [told(evil(WISHED))]),
+    (["rerun", "1", "--from", "a"], [told(evil({**WISHED, "rerun_of": "1"}))]),
+    (["graphs"], [Reply(403, problem(403).body.replace(b"detail of 403", EVIL.encode("unicode_escape")[2:]))]),
+    (["graphs"], [Reply(body=EVIL.encode())]),
+]
+
+
+@pytest.mark.parametrize("form", ["table", "name", "json", "jsonl"])
+@pytest.mark.parametrize(("arguments", "replies"), HOSTILE_ANSWERS, ids=lambda value: " ".join(map(str, value))[:30])
+def test_nothing_that_a_server_says_acts_on_a_terminal(
+    arguments: list[str],
+    replies: list[Reply],
+    form: str,
+    server: Wayward,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TASKYARD_URL", server.url)
+    monkeypatch.setenv("TASKYARD_TOKEN", "x")
+    server.will(*replies)
+    app.call(None, [*arguments, "-o", form])  # type: ignore[arg-type]
+    text = "".join(capsys.readouterr())
+    assert text
+    assert not server.replies, "it did not ask for all of it"
+    hidden = {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp") and one != "\n"}
+    assert hidden == set()
+    assert not re.search("^(x|owned)", text, re.MULTILINE), "no text makes lines of its own"
+
+
+def test_raw_bytes_reach_a_terminal_when_they_are_asked_for(server: Wayward, tmp_path: Path) -> None:
+    server.will(Reply(body=HOSTILE))
+    code, text = seen(["logs", "--raw", "1"], {**env(server, tmp_path)}, tmp_path)
+    assert code == 0
+    assert "\x1b[5m" in text

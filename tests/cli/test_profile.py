@@ -1,68 +1,185 @@
-"""Which server is meant: a flag, the environment, the profile, the default; and whose token goes where."""
+"""Which server is meant: by a flag, the environment, a project file, a profile; and whose token goes where."""
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from taskyard.cli import profile
+from taskyard.cli import kept, profile
+from taskyard.cli.kept import Profile
+from taskyard.cli.parsing import Unusable
 from taskyard.cli.profile import Target
 
-PROFILE = 'url = "http://yard:1"\ntoken = "of-the-profile"\n'
+FILE = """\
+# mine, all mine
+profile = "yard"  # the usual one
+
+[profiles.yard]
+url = "http://yard:1"
+token = "of-the-yard"
+
+[profiles.lab]
+# slow, but mine
+url = "https://lab"
+token = "of-the-lab"
+"""
+YARD = Target("http://yard:1", "of-the-yard")
+LAB = Target("https://lab", "of-the-lab")
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("TASKYARD_URL", "TASKYARD_TOKEN", "XDG_DATA_HOME"):
+    for name in ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_PROFILE", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "project" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project" / "below")
     return tmp_path
 
 
-def write(home: Path, text: str) -> None:
-    (home / "taskyard").mkdir()
-    (home / "taskyard" / "profile.toml").write_text(text)
+def write(home: Path, text: str = FILE) -> None:
+    kept.write_secret(home / "taskyard" / "config.toml", text)
+
+
+def project(home: Path, text: str) -> None:
+    (home / "project" / ".taskyard.toml").write_text(text)
 
 
 def test_nothing_said_is_the_default() -> None:
     assert profile.find(None, None) == Target("http://127.0.0.1:8420", None)
 
 
-def test_a_flag_wins_over_the_environment_and_that_over_the_profile(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(home, PROFILE)
-    assert profile.find(None, None) == Target("http://yard:1", "of-the-profile")
+def test_each_place_wins_over_those_below_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home)
+    assert profile.find(None, None) == YARD
+    project(home, 'profile = "lab"\n')
+    assert profile.find(None, None) == LAB
+    monkeypatch.setenv("TASKYARD_PROFILE", "yard")
+    assert profile.find(None, None) == YARD
     monkeypatch.setenv("TASKYARD_URL", "http://env:2")
     monkeypatch.setenv("TASKYARD_TOKEN", "of-the-env")
     assert profile.find(None, None) == Target("http://env:2", "of-the-env")
-    assert profile.find("http://flag:3", "of-the-flag") == Target("http://flag:3", "of-the-flag")
+    assert profile.find(None, None, "lab") == LAB
+    assert profile.find("http://flag:3", "of-the-flag", "lab") == Target("http://flag:3", "of-the-flag")
 
 
-def test_a_token_of_the_profile_never_goes_to_another_server(home: Path) -> None:
-    write(home, PROFILE)
+def test_a_token_of_a_profile_never_goes_to_another_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home)
     assert profile.find("http://other:1", None) == Target("http://other:1", None)
-    assert profile.find("http://yard:1/", None) == Target("http://yard:1/", "of-the-profile")
+    assert profile.find("http://lab", None) == Target("http://lab", None), "not without TLS"
+    monkeypatch.setenv("TASKYARD_URL", "http://other:1")
+    assert profile.find(None, None) == Target("http://other:1", None)
 
 
-@pytest.mark.parametrize("text", ["url = ", 'url = 7\ntoken = ["x"]', "\xff\x00"])
-def test_a_profile_that_cannot_be_read_is_left_aside(text: str, home: Path) -> None:
+@pytest.mark.parametrize("url", ["https://LAB/", "https://lab:443"])
+def test_a_server_is_known_by_any_spelling_of_its_address(url: str, home: Path) -> None:
+    write(home)
+    assert profile.find(url, None) == Target(url, "of-the-lab")
+
+
+@pytest.mark.parametrize("variable", ["", "of-the-env"])
+@pytest.mark.parametrize("flag", [None, "of-the-flag"])
+def test_a_project_file_cannot_bring_anybody_to_a_stranger(
+    variable: str, flag: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home)
+    monkeypatch.setenv("TASKYARD_TOKEN", variable)
+    project(home, 'url = "https://stranger"\ntoken = "x"\n')
+    with pytest.raises(Unusable, match="none of your profiles has, so nothing is sent there"):
+        profile.find(None, flag)
+    assert profile.find("https://stranger", flag).url == "https://stranger", "who says it oneself may"
+
+
+def test_a_project_file_may_name_a_server_that_is_known(home: Path) -> None:
+    write(home)
+    project(home, 'url = "https://lab/"\n')
+    assert profile.find(None, None) == Target("https://lab/", "of-the-lab")
+
+
+def test_a_project_file_may_name_this_machine_which_gets_no_token(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home)
+    project(home, 'url = "http://127.0.0.1:9"\n')
+    assert profile.find(None, None) == Target("http://127.0.0.1:9", None)
+    monkeypatch.setenv("TASKYARD_TOKEN", "of-the-env")
+    with pytest.raises(Unusable, match="nothing is sent there"):
+        profile.find(None, None)
+
+
+def test_a_token_in_a_project_file_is_left_aside_and_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(home)
+    project(home, 'profile = "lab"\ntoken = "x"\nulr = "y"\n')
+    assert profile.find(None, None) == LAB
+    said = capsys.readouterr().err
+    assert "a token in a project file is left aside" in said
+    assert 'unknown key "ulr". Did you mean "url"?' in said
+
+
+def test_a_project_file_of_another_user_is_left_aside(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home)
+    project(home, 'profile = "lab"\n')
+    monkeypatch.setattr(os, "getuid", lambda: os.stat(home).st_uid + 1)
+    if os.stat(home).st_uid == 0:
+        # What root wrote counts for everybody; a real stranger's file needs root to be made, which this is.
+        os.chown(home / "project" / ".taskyard.toml", 4_711, 4_711)
+    assert profile.find(None, None) == YARD
+    assert "belongs to another user" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["flag", "environment", "project"])
+def test_an_unknown_profile_is_told_with_the_nearest(where: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home)
+    if where == "environment":
+        monkeypatch.setenv("TASKYARD_PROFILE", "yrad")
+    if where == "project":
+        project(home, 'profile = "yrad"\n')
+    with pytest.raises(Unusable, match=r'unknown profile "yrad"\. Did you mean "yard"\?'):
+        profile.find(None, None, "yrad" if where == "flag" else None)
+
+
+@pytest.mark.parametrize("text", ["url = ", "profiles = 7", '[profiles.x]\nurl = 7\ntoken = ["x"]', "\xff\x00"])
+def test_a_file_that_cannot_be_read_is_left_aside(text: str, home: Path) -> None:
     write(home, text)
     assert profile.find(None, None) == Target("http://127.0.0.1:8420", None)
 
 
-def test_a_kept_profile_is_its_owner_s_alone_and_written_anew_by_the_next_yard() -> None:
-    assert profile.keep("http://127.0.0.1:5", 'a"\\token')
-    assert profile.keep("http://127.0.0.1:6", "another")
-    assert profile.find(None, None) == Target("http://127.0.0.1:6", "another")
-    assert stat.S_IMODE(profile.path().stat().st_mode) == 0o600
+def test_tokens_that_others_can_read_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(home)
+    assert profile.find(None, None) == YARD
+    assert capsys.readouterr().err == ""
+    kept.path().chmod(0o644)
+    assert profile.find(None, None) == YARD
+    assert f"chmod 600 {kept.path()}" in capsys.readouterr().err
 
 
-def test_a_profile_that_a_person_wrote_is_not_overwritten(home: Path) -> None:
-    write(home, PROFILE)
-    assert not profile.keep("http://127.0.0.1:5", "token")
-    assert profile.path().read_text() == PROFILE
+def test_an_edit_leaves_everything_else_as_people_wrote_it(home: Path) -> None:
+    write(home)
+    kept.keep(Profile("new", "http://new", 'a"\\\x7f\ntoken', by_up=True), use=False)
+    kept.keep(Profile("lab", "http://moved", None), use=True)
+    text = kept.path().read_text()
+    assert text.startswith('# mine, all mine\nprofile = "lab"\n\n[profiles.yard]\nurl = "http://yard:1"\n')
+    assert kept.read().profiles["new"] == Profile("new", "http://new", 'a"\\\x7f\ntoken', by_up=True)
+    assert kept.read().profiles["lab"] == Profile("lab", "http://moved")
+    kept.forget("lab")
+    assert (kept.read().default, sorted(kept.read().profiles)) == (None, ["new", "yard"])
+    assert stat.S_IMODE(kept.path().stat().st_mode) == 0o600
+
+
+def test_a_first_profile_makes_the_file() -> None:
+    kept.keep(Profile("first", "http://first", "token"), use=True)
+    assert kept.path().read_text() == 'profile = "first"\n\n[profiles.first]\nurl = "http://first"\ntoken = "token"\n'
+    kept.use("first")
+    assert profile.find(None, None) == Target("http://first", "token")
+
+
+def test_a_file_that_is_no_toml_is_not_touched(home: Path) -> None:
+    write(home, "broken = \n")
+    with pytest.raises(kept.Uneditable, match="edit it by hand"):
+        kept.keep(Profile("first", "http://first", "token"), use=True)
+    assert kept.path().read_text() == "broken = \n"
 
 
 def test_folders_are_where_the_specification_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

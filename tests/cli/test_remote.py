@@ -119,7 +119,7 @@ def test_a_graph_is_run_again_from_a_label_on(place: Yard) -> None:
     done = place.run("rerun", "--from", "b", "--from", "c", "--key", "k-2", id)
     assert done.stderr == f"stored: 2 tasks to run again, 1 taken over from graph {id}\n"
     new = done.stdout.strip()
-    assert place.told("rerun", "--from", "b", "--from", "c", "--key", "k-2", id) == new
+    assert place.told("rerun", "--from", "b", "--from", "c", "--key", "k-2", "--wait", id) == new
     shown = json.loads(place.told("show", new, "-o", "json"))
     assert (shown["rerun_of"], shown["rerun_from"], shown["reused"]) == (id, ["b", "c"], 1)
     assert f"again    {id} from b, c; 1 task taken over" in place.told("show", new)

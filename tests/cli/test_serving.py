@@ -78,7 +78,7 @@ def test_up_is_found_by_the_other_commands_and_ends_with_all_it_started(number: 
     assert set(said) == {"TASKYARD_URL", "TASKYARD_TOKEN"}
     assert len(children) == 1
     assert all(map(is_gone, children))
-    assert stat.S_IMODE((tmp_path / ".config/taskyard/profile.toml").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / ".config/taskyard/config.toml").stat().st_mode) == 0o600
 
 
 def test_up_knows_its_tokens_again_and_refuses_a_folder_that_is_in_use(tmp_path: Path) -> None:

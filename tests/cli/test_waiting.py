@@ -52,7 +52,7 @@ def test_a_terminal_sees_a_bar_until_somebody_cancels_the_graph(place: Yard) -> 
         with place.client as client:
             newest = next(iter(client.graphs()))
             client.cancel_graph(newest.id)
-        assert newest.id in read_until(person, newest.id, program)
+        assert "[bold]graph[/bold]: canceled: 1 canceled" in read_until(person, newest.id, program)
         assert program.wait(DEADLINE_SECONDS) == 3
     assert "━" in seen
     assert "[bold]graph[/bold]" in seen

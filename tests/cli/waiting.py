@@ -60,3 +60,16 @@ def _read(stream: int) -> bytes:
         return os.read(stream, 65536)
     except OSError:
         return b""  # the other side of a terminal is closed
+
+
+def read_all(stream: int, writer: subprocess.Popen[bytes]) -> str:
+    """Read everything that `writer` writes until it ends."""
+    text = b""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        has_ended = writer.poll() is not None
+        chunk = _read(stream) if select.select([stream], [], [], 0.05)[0] else b""
+        if not chunk and has_ended:
+            return text.decode(errors="replace")
+        assert time.monotonic() < deadline, f"waited too long for the end after {text!r}"
+        text += chunk

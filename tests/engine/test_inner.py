@@ -8,8 +8,9 @@ import pytest
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import GraphState, Reason, Signal, State
 from taskyard.engine import bearing
-from taskyard.lifecycle.commands import Cancel, Rerun
+from taskyard.lifecycle.commands import Approve, Cancel, Rerun
 from taskyard.lifecycle.outcomes import Done, Refusal
+from taskyard.lifecycle.submit import Submitted
 from tests.engine.rig import Labels, Rig, graph, noop, report, soon, spoil, task, wide
 
 
@@ -170,6 +171,21 @@ def test_what_people_do_with_it_afterwards_does_not_open_its_task_again(file_rig
     assert why(file_rig, outer["outer"]) == (State.FAILED, Reason.GRAPH_FAILED)
 
 
+def test_the_graph_of_an_older_attempt_does_not_end_a_later_one(file_rig: Rig) -> None:
+    outer, old = begun(file_rig, graph(a=task()))
+    run(file_rig, Signal.FAIL)
+    file_rig.engine.rerun(Rerun(task=outer["outer"]))
+    file_rig.settle()
+    (lease,) = file_rig.claim()
+    file_rig.engine.rerun(Rerun(graph=old.graph))
+    run(file_rig)
+    assert file_rig.graph(old.graph).state is GraphState.FINISHED
+    assert why(file_rig, outer["outer"]) == (State.RUNNING, Reason.UNDER_WAY)
+    file_rig.end(lease)
+    file_rig.settle()
+    assert file_rig.states(outer)["outer"] is State.SUCCESSFUL
+
+
 def test_one_without_tasks_ends_at_once(file_rig: Rig) -> None:
     outer, inner = begun(file_rig, graph())
     assert file_rig.states(outer) == {"outer": State.SUCCESSFUL, "after": State.SUCCESSFUL}
@@ -271,3 +287,21 @@ def test_a_rest_that_nobody_heard_of_is_found_and_told(rig: Rig) -> None:
         rig.engine.repair(findings, "ann")
         rig.settle()
     assert rig.states(outer)["outer"] is State.SUCCESSFUL
+
+
+def test_who_runs_again_what_is_behind_takes_over_decisions_and_graphs(file_rig: Rig) -> None:
+    ask = task(payload={"approval": "Ship it?"})
+    outer = file_rig.submit(graph(ask=ask, roll=inside(graph(a=noop()), "ask"), last=noop("roll")))
+    file_rig.settle()
+    file_rig.engine.approve(Approve(outer["ask"], approved=True, actor="ann"))
+    file_rig.settle()
+    again = file_rig.engine.renew(outer.text, ("last",))
+    assert isinstance(again, Submitted)
+    new = file_rig.labels(again.graph)
+    file_rig.settle()
+    assert set(file_rig.states(new).values()) == {State.SUCCESSFUL}
+    assert inner_of(file_rig, new["roll"]) == []
+    other = file_rig.engine.renew(outer.text, ("roll",))
+    assert isinstance(other, Submitted)
+    file_rig.settle()
+    assert len(inner_of(file_rig, file_rig.labels(other.graph)["roll"])) == 1

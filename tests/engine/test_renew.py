@@ -124,6 +124,21 @@ def test_a_skipped_task_is_skipped_again_unless_something_before_it_runs(rig: Ri
     run(rig, again)
 
 
+def test_a_graph_inside_a_task_is_taken_over_with_it_or_run_again(rig: Rig) -> None:
+    inside = {"task": {"payload": {"graph": graph(x=noop())}}}
+    old = rig.submit(graph(inside=inside, last=task("inside")))
+    run(rig, old)
+    new = renewed(rig, old, "last")
+    run(rig, new)
+    assert (rig.tasks(new)["inside"].life.attempt, rig.states(new)["inside"]) == (0, DONE)
+    again = renewed(rig, old, "inside")
+    run(rig, again)
+    assert rig.graph(again.graph).state is GraphState.FINISHED
+    with rig.store.read() as txn:
+        inner = txn.graphs.inside([labels["inside"] for labels in (old, new, again)])
+    assert set(inner) == {(old["inside"], 1), (again["inside"], 1)}
+
+
 def test_a_matrix_is_named_by_its_node_or_by_one_combination(rig: Rig) -> None:
     test = {"matrix": {"os": ["linux", "mac"]}, "requires": ["a"], "task": task()["task"]}
     old = rig.submit(graph(a=task(), test=test, last=task("test")))

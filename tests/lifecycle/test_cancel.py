@@ -2,8 +2,9 @@
 
 import pytest
 
+from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Reason, Signal, State
-from taskyard.lifecycle.commands import Report, Rerun
+from taskyard.lifecycle.commands import Cancel, Report, Rerun
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
 from taskyard.lifecycle.rerun import rerun
@@ -160,6 +161,30 @@ def test_a_subtree_is_canceled_without_starting_a_handler_in_it(yard: Grounds) -
     }
     assert yard.cancel(labels["b"], subtree=True) == Asked(labels["b"], 0, echo=True)
     assert yard.audits(labels["b"]) == [("ann", "cancel", "and all behind it, 3 tasks")]
+
+
+def test_several_tasks_of_a_graph_are_canceled_with_all_behind_them(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(), b=node("a"), c=node("b", "x"), x=node(), y=node("x"), other=node()))
+    wish = Cancel(graph=labels.graph, tasks=(labels["b"], labels["y"]), actor="ann")
+    assert yard.wish(wish) == Asked(labels.graph, 3, total=3)
+    assert yard.words(labels) == {
+        "a": "waiting",
+        "b": "canceled",
+        "c": "canceled",
+        "x": "waiting",
+        "y": "canceled",
+        "other": "waiting",
+    }
+    assert yard.wish(wish) == Asked(labels.graph, 0, echo=True)
+    told = f"only task {text_of(Key(labels['b']))} and 1 more and all behind, 3 tasks"
+    assert yard.audits(labels.graph) == [("ann", "submit", "6 tasks"), ("ann", "cancel", told)]
+
+
+def test_tasks_of_another_graph_are_no_part_of_this_one(yard: Grounds) -> None:
+    labels, others = yard.submit(chain("a", "b")), yard.submit(chain("c"))
+    for graph_id, task in ((labels.graph, others["c"]), (labels.graph, 404), (404, labels["a"])):
+        assert refused(yard.wish(Cancel(graph=graph_id, tasks=(task,))))[0] is Code.NOT_FOUND
+    assert yard.census(labels) == {"waiting": 1, "unscheduled": 1}
 
 
 def test_what_is_behind_a_task_that_has_ended_can_still_be_canceled(yard: Grounds) -> None:

@@ -322,6 +322,8 @@ EXEMPT: dict[str, str] = {
     "task_definition.digest": "It is of what was submitted, which is not kept where something was put in its place.",
     "event.at_ms": "When something happened is the truth that rows follow from.",
     "graph_definition.*": "What was said about a graph is the truth, and its digest is of a document that is not kept.",
+    "graph_rerun.*": "What a person asked for, and what a graph was born with because of it, is the truth.",
+    "task_reuse.*": "Only this row knows whose end a task took over.",
     "attempt.session": "Only the bot and this row know in which session it was.",
     "attempt.poll_id": "Only the bot and this row know by which poll it was.",
     "result.*": "What an attempt published is the truth.",

@@ -52,6 +52,15 @@ def test_a_subtree_that_is_too_large_to_look_at_is_found_outside_and_canceled_pa
     assert yard.audits(labels["t0"]) == [("ann", "cancel", "and all behind it, 45 tasks")]
 
 
+def test_a_part_that_is_too_large_to_look_at_is_canceled_page_by_page(yard: Grounds) -> None:
+    labels = yard.submit(chain(*many()))
+    wish = Cancel(graph=labels.graph, tasks=(labels["t1"], labels["t40"]))
+    assert yard.ask(wish) == Far()
+    assert yard.wish(wish) == Asked(labels.graph, 0, promised=True, total=44)
+    yard.keep_promises()
+    assert yard.census(labels) == {"canceled": 44, "waiting": 1}
+
+
 def test_what_is_found_is_moved_in_pages(yard: Grounds, tallied: Tallied) -> None:
     labels = yard.submit(chain(*many()))
     tallied.most(MOVES)

@@ -117,8 +117,11 @@ def test_nothing_is_rerun_in_a_graph_that_is_over(yard: Grounds) -> None:
     stopped = yard.submit(chain("a"))
     yard.cancel(graph=stopped.graph)
     for labels in (done, stopped):
-        assert refused(yard.rerun(labels["a"])) == (Code.CONFLICT, "nothing in it is rerun")
-        assert refused(yard.rerun(graph=labels.graph)) == (Code.CONFLICT, "nothing in it is rerun")
+        assert refused(yard.rerun(labels["a"])) == (Code.CONFLICT, "run it again from a label on, as a new graph")
+        assert refused(yard.rerun(graph=labels.graph)) == (
+            Code.CONFLICT,
+            "run it again from a label on, as a new graph",
+        )
 
 
 def test_a_rerun_begins_with_the_first_slice_again(yard: Grounds) -> None:

@@ -124,3 +124,14 @@ def test_the_pools_of_a_graph_inside_need_a_right_too(place: Yard) -> None:
     assert (denied.status, "pool:prod:submit" in denied.json["detail"]) == (403, True)
     allowed = graph(outer=task(payload={"graph": graph(a=task())}))
     assert place.ask("POST", "/api/v1/graphs", allowed, token=token).status == 201
+
+
+def test_running_again_needs_a_right_in_the_pools_inside_too(place: Yard) -> None:
+    idle = task(payload={"noop": True}, dimensions={"pool": "prod"})
+    made = place.submit(graph(outer=task(payload={"graph": graph(a=idle)})))
+    until(place, made.tasks["outer"], "successful")
+    route, wish = f"/api/v1/graphs/{made.id}/rerun", {"from": ["outer"]}
+    denied = place.ask("POST", route, wish, token=place.token("pool:*:read", "pool:default:submit"))
+    assert (denied.status, "pool:prod:submit" in denied.json["detail"]) == (403, True)
+    both = place.token("pool:*:read", "pool:default:submit", "pool:prod:submit")
+    assert place.ask("POST", route, wish, token=both).status < 300

@@ -146,6 +146,21 @@ def test_a_matrix_ends_whole(place: Yard) -> None:
     wish(place, made, "cancel")
 
 
+def test_the_critical_path_is_told_to_who_may_read_the_graph(place: Yard) -> None:
+    first = ran(place, {**ROW, "name": "paths"})
+    past = place.get(f"/api/v1/graphs/{first.id}/critical-path")
+    assert (past["settled"], [one["label"] for one in past["path"]]) == (True, ["a", "b", "c"])
+    assert past["total_ms"] == past["running_ms"] + past["waiting_ms"]
+    made = place.submit({**ROW, "name": "paths"})
+    seen = place.get(f"/api/v1/graphs/{made.id}/critical-path")
+    assert (seen["settled"], seen["left"], seen["known"], seen["confidence"]) == (False, 3, 3, 1.0)
+    assert seen["expected_end_ms"] >= seen["at_ms"]
+    stranger = place.token("pool:lab:read")
+    assert place.ask("GET", f"/api/v1/graphs/{made.id}/critical-path", token=stranger).status == 403
+    assert place.ask("GET", "/api/v1/graphs/7ffffffffffffff8/critical-path").status == 404
+    wish(place, made, "cancel")
+
+
 def test_it_is_described(place: Yard) -> None:
     paths = place.get("/api/v1/openapi.json")["paths"]
     again = paths["/api/v1/graphs/{graph_id}/rerun"]["post"]

@@ -55,7 +55,7 @@ def test_the_description_names_every_route_and_its_problems(yard: Yard) -> None:
         if isinstance(route, APIRoute)
         for method in route.methods or ()
     }
-    bots = {(f"/api/v1/bot/{name}", "post") for name in ("hello", "poll", "goodbye")}
+    bots = {(f"/api/v1/bot/{name}", "post") for name in ("hello", "poll", "goodbye", "trouble")}
     assert {(path, method) for path, method, _ in operations(described)} == routes | bots
     for path, method, one in operations(described):
         answers = one["responses"]

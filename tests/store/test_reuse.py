@@ -113,9 +113,9 @@ def played(store: Store) -> Store:
 
 def test_it_is_known_how_long_those_took_that_are_in_a_state(played: Store) -> None:
     with played.read() as txn:
-        assert txn.times.taken(1, ["a", "b", "c"], S.SUCCESSFUL) == [("a", 20)]
-        assert txn.times.taken(1, ["b"], S.SUCCESSFUL) == []
-        assert txn.times.taken(2, ["a"], S.SUCCESSFUL) == []
+        assert txn.times.taken(1, ["a", "b", "c"], [S.SUCCESSFUL]) == [("a", 20)]
+        assert txn.times.taken(1, ["b"], [S.SUCCESSFUL]) == []
+        assert txn.times.taken(2, ["a"], [S.SUCCESSFUL]) == []
 
 
 def test_what_is_still_to_come_tells_since_when_it_runs(played: Store) -> None:

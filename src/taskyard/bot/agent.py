@@ -35,7 +35,7 @@ TICK_SECONDS: Final = 0.05
 IDLE_TICK_SECONDS: Final = 1.0
 #: A wish that is parked when the bot wants to end is awaited for so long: the server answers it once it has heard.
 PARKED_SECONDS_MAX: Final = 2.0
-#: How long a bot that was told to end at once tries to say so.
+#: How long a bot that was told to end, at once or with nothing in hand, tries to say so.
 LAST_WORDS_SECONDS_MAX: Final = 5.0
 #: A runner that dies so often in one life will not live.
 RUNNERS_MAX: Final = 10
@@ -151,7 +151,12 @@ class Agent:
         _LOG.info("ending: %d tasks are awaited; another signal ends them", self._desk.unfinished)
         self._dialogue.wishing = False
         self._introduction.draining = True
-        if await self._unless_told(answered(self._introduction.hello_once), self._kill):
+        told = False
+        with contextlib.suppress(TimeoutError):
+            # Who has nothing in hand does not wait for a server that may never come back.
+            async with asyncio.timeout(None if self._desk.held else LAST_WORDS_SECONDS_MAX):
+                told = await self._unless_told(answered(self._introduction.hello_once), self._kill)
+        if told or self._desk.held:
             await self._first(self._all_told(), self._kill.wait(), self._broken.wait())
 
     async def _kill_all(self) -> None:
@@ -270,12 +275,14 @@ class Agent:
         """Wait for something; False when the bot is told to end before."""
         told = also or (self._stop, self._kill)
         task: asyncio.Future[object] = asyncio.ensure_future(what)
-        await self._first(_ended(task), *(event.wait() for event in told))
-        if task.done():
+        try:
+            await self._first(_ended(task), *(event.wait() for event in told))
+            if not task.done():
+                return False
             task.result()
             return True
-        task.cancel()
-        return False
+        finally:
+            task.cancel()
 
     async def _first(self, *ones: Awaitable[object]) -> None:
         """Wait for whatever comes first; a talk that broke is raised."""

@@ -23,7 +23,7 @@ from taskyard.bot.pipes import Pipe
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.room import Rooms
 from taskyard.bot.warm import WarmWorker
-from taskyard.bot.worker_frames import Call, Leaving, Raised, Returned, Said, Took, packed, read_told
+from taskyard.bot.worker_frames import Back, Call, Leaving, Raised, Returned, Said, Took, packed, read_told
 from taskyard.wire.bots import NOTHING, Report, Stats
 
 #: What a call costs beside the function itself.
@@ -170,17 +170,25 @@ class Crew:
             for held in worker.handed.values():
                 self._floor.ended(held, lost(held))
         else:
-            self._give_back(worker)
+            self._give_back(list(worker.handed.values()))
         if self._vain >= VAIN_HIRES_MAX:
             self._give_up()
 
-    def _give_back(self, worker: WarmWorker) -> None:
-        """Put what it had not begun in front of the line; what has to end would only take another worker with it."""
-        for held in reversed(worker.handed.values()):
+    def _give_back(self, unbegun: list[Held]) -> None:
+        """Put what was not begun in front of the line; what has to end would only take another worker with it."""
+        for held in reversed(unbegun):
             if held.stopping:
                 self._floor.ended(held, lost(held) if held.stopping == "lose" else failed(held, None))
             else:
+                if held.room is not None:
+                    self._rooms.give_back(held.room)
+                    held.room = None
                 self._line.appendleft(held)
+
+    def _take_back(self, worker: WarmWorker, runs: list[int]) -> None:
+        """Put in front of the line what waits behind a call that takes long; another worker may be free for it."""
+        self._give_back([worker.handed.pop(run) for run in runs if run in worker.handed])
+        self._floor.fill()
 
     def _blame(self, worker: WarmWorker, gone: Gone) -> None:
         culprit = worker.handed.pop(gone.run, None) if gone.run is not None else None
@@ -251,6 +259,9 @@ class Crew:
         frame = read_told(body)
         if isinstance(frame, Leaving):
             worker.leaving = True
+            return
+        if isinstance(frame, Back):
+            self._take_back(worker, frame.runs)
             return
         held = worker.handed.get(frame.run)
         if held is None:

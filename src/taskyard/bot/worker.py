@@ -2,7 +2,8 @@
 
 Everything that a call prints, at the level of the system and so by programs that it starts, too, goes to a file that
 this process tells from. When a call leaves something behind that could touch the next one, the worker says so and ends;
-calls that it had not begun were not begun. It runs no commands, and knows nothing of tasks beyond what a call says.
+calls that it had not begun were not begun. What waits behind a call that takes long it gives back. It runs no commands,
+and knows nothing of tasks beyond what a call says.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NoReturn
 
@@ -20,7 +23,7 @@ from taskyard.bot.journal import NOBODY, Journal
 from taskyard.bot.meters import Meters
 from taskyard.bot.strays import die_with_parent
 from taskyard.bot.surroundings import Surroundings
-from taskyard.bot.worker_frames import Call, Leaving, Raised, Returned, Said, Told, packed, read_call
+from taskyard.bot.worker_frames import Back, Call, Leaving, Raised, Returned, Said, Told, packed, read_call
 
 #: Answers wait for each other this long, so that a stream of small calls makes few messages.
 FLUSH_SECONDS: Final = 0.001
@@ -29,13 +32,16 @@ LOOK_SECONDS: Final = 0.05
 MEMORY_MAX: Final = 1_073_741_824
 #: How many bytes of calls are taken at once, into a buffer that stays.
 CALLS_MAX: Final = 131_072
+#: How a socket is read without waiting, where it can be.
+_AT_ONCE: Final[int | None] = getattr(socket, "MSG_DONTWAIT", None)
 
 
 class Teller:
     """Sends answers and output in order. A thread of its own does so while a call takes its time."""
 
-    def __init__(self, end: socket.socket, journal: Journal, output: int) -> None:
+    def __init__(self, end: socket.socket, journal: Journal, output: int, unbegun: Callable[[], list[int]]) -> None:
         self._end = end
+        self._unbegun = unbegun  # takes away what waits behind the call in hand
         self._journal = journal
         self._output = output
         self._lock = threading.Lock()
@@ -99,12 +105,18 @@ class Teller:
             self._journal.sent()
 
     def _look_after_long_calls(self) -> None:
+        before = NOBODY
         with suppress(OSError):
             while self._busy.wait():
                 time.sleep(LOOK_SECONDS)
                 with self._lock:
-                    if self._journal.in_hand()[0] != NOBODY:
+                    run = self._journal.in_hand()[0]
+                    if run != NOBODY:
                         self._tell_output()
+                        # Another worker may be free for what waits behind it.
+                        if run == before and (runs := self._unbegun()):
+                            self._keep(packed(Back(runs)))
+                    before = run
                     self._flush()
 
 
@@ -115,20 +127,53 @@ class Worker:
         output = os.dup(sys.stdout.fileno())
         self._end = end
         self._surroundings = Surroundings(output, memory_max)
-        self._teller = Teller(end, journal, output)
+        self._reading = threading.Lock()
+        self._intake, self._buffer = Intake(), memoryview(bytearray(CALLS_MAX))
+        self._waiting: deque[bytes] = deque()  # each is taken once, by whoever makes the call or gives it back
+        self._teller = Teller(end, journal, output, self._unbegun)
         self._meters = Meters()
 
     def serve(self) -> str | None:
         """Work until the agent is gone, or the worker has to go: then say why."""
-        intake, buffer = Intake(), memoryview(bytearray(CALLS_MAX))
-        while size := self._end.recv_into(buffer):
-            for body in intake.bodies(bytes(buffer[:size])):
+        while self._take_in():
+            while (body := self._next()) is not None:
                 reason = self._answer(read_call(body))
                 if reason is not None:
                     self._teller.leave(reason)
                     return reason
             self._teller.rest()
         return None
+
+    def _next(self) -> bytes | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None  # there is no more, or it was given back
+
+    def _take_in(self) -> bool:
+        """Wait until calls have come; False when the agent is gone."""
+        with self._reading:
+            return bool(self._waiting) or self._read()
+
+    def _read(self, flags: int = 0) -> bool:
+        size = self._end.recv_into(self._buffer, 0, flags)
+        if size:
+            self._waiting.extend(self._intake.bodies(bytes(self._buffer[:size])))
+        return size > 0
+
+    def _unbegun(self) -> list[int]:
+        """Take away the calls that wait, those included that have come and were not read yet; name them, in order."""
+        if _AT_ONCE is not None and self._reading.acquire(blocking=False):
+            try:
+                with suppress(BlockingIOError):
+                    self._read(_AT_ONCE)
+            finally:
+                self._reading.release()
+        taken: list[int] = []
+        with suppress(IndexError):
+            while True:
+                taken.append(read_call(self._waiting.pop()).run)
+        return taken[::-1]
 
     def _answer(self, call: Call) -> str | None:
         """Make one call; say why there cannot be another, if so."""

@@ -1,8 +1,8 @@
 """What an agent and a warm worker tell each other: calls, what came of them, and what they printed.
 
 They go over a socket as those of `frames` do. An agent may send many calls at once; they are carried out one after
-another, and answered in that order. Calls that are not answered when a worker is gone were not begun, except for the
-one that its `Gone` names.
+another, and answered in that order. What waits behind a call that takes long is given back, and not begun. Calls that
+are not answered when a worker is gone were not begun, except for the one that its `Gone` names.
 """
 
 from typing import Final
@@ -67,13 +67,19 @@ class Said(_Frame, frozen=True):
     body: bytes
 
 
+class Back(_Frame, frozen=True):
+    """Calls that the worker has not begun, and will not: the one before them takes long."""
+
+    runs: list[int]
+
+
 class Leaving(_Frame, frozen=True):
     """The worker ends: what the last call left could touch the next one."""
 
     reason: str
 
 
-Told = Returned | Raised | Said | Leaving
+Told = Returned | Raised | Said | Back | Leaving
 
 _CALLS: Final = msgspec.json.Decoder(Call)
 _TOLD: Final[msgspec.json.Decoder[Told]] = msgspec.json.Decoder(Told)

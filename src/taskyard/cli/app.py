@@ -1,100 +1,106 @@
-"""The program's commands, put together. Each reads what was given, has the work done, shows it, says how it ended."""
+"""The program: finds the command that is meant, has its words read, calls it, and gives the exit code."""
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from cyclopts import App, CycloptsError, Parameter
-
-from taskyard.cli import approving, doctor, fleet, logs, looking, running, serving, submitting, tokens, up, wishes
+from taskyard.cli import nearest, parsing, reports, table
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.work import Work
+from taskyard.cli.grammar import INJECTED, Syntax
 
-HELP = "Run graphs of tasks: every task as soon as its prerequisites are met, as many at once as you allow."
-EXAMPLES = """\
-Examples:
+if TYPE_CHECKING:
+    from taskyard.cli.work import Work
 
-    taskyard run examples/release.yaml    run a graph here and watch it
-    taskyard up                           start a server and a bot
-    taskyard submit --wait nightly.yaml   run a graph on a server
-    taskyard graphs                       what the server has
-    taskyard show 78a6ff3e8d8c0f28        a graph or a task
-    taskyard logs -f 00c0ffee12345678     what a task prints
-    taskyard doctor yard.db               recount every number of a database
-    taskyard completion bash              a script that completes on Tab
+#: How completion scripts ask for ids; it has no row in the table, as it is not for people.
+HIDDEN: Final = "__complete"
 
-Exit codes: 0 ok, 1 error, 2 usage or bad document (nothing was started),
-3 the graph failed or the database is not well, 4 not permitted, 5 not found,
-6 no bot can run it, 124 not settled in time, 130 interrupted.
-"""
-COMPLETION_EXAMPLES = """\
-Examples:
-
-    eval "$(taskyard completion bash)"
-    taskyard completion zsh > ~/.zfunc/_taskyard
-    taskyard completion fish > ~/.config/fish/completions/taskyard.fish
-"""
+_HELP: Final = ("--help", "-h")
 
 
-def build(work: Work, version: Callable[[], str]) -> App:
-    """Make the program around the work it has done for it."""
-    app = App(
-        name="taskyard",
-        help=HELP,
-        help_epilogue=EXAMPLES,
-        help_format="plaintext",
-        version=version,
-        exit_on_error=False,
-        result_action="return_value",
-    )
-    _add_local(app, work)
-    _add_remote(app)
-    app.command(_completion_command(app), name="completion", help_epilogue=COMPLETION_EXAMPLES)
-    return app
-
-
-def call(app: App, arguments: Sequence[str]) -> int:
+def call(work: "Work", words: Sequence[str]) -> int:
     """Carry out one command line and give the exit code."""
+    if not words or words[0] in _HELP or words[0] == "help":
+        return _help(words[1:] if words[:1] == ["help"] else ())
+    if words[0] == HIDDEN:
+        return _offer(words[1:])
+    name, rest = _found(words)
+    if name not in table.COMMANDS:
+        return _refused(nearest.unknown("command", name, table.first_words()), "taskyard")
+    if any(word in _HELP for word in _before_dashes(rest)):
+        return _help(name.split())
     try:
-        return int(app(arguments) or Exit.OK)
-    except CycloptsError:
-        return Exit.USAGE  # it has been printed
+        return _carry_out(table.COMMANDS[name], rest, work)
+    except parsing.Unusable as unusable:
+        return _refused(_with_commands_below(name, rest, str(unusable)), f"taskyard {name}")
     except Ended as ended:
         return ended.code
 
 
-def _add_local(app: App, work: Work) -> None:
-    """Add what works on this machine."""
-    app.command(running.command(work), name="run", help_epilogue=running.EXAMPLES)
-    app.command(up.up, name="up", help_epilogue=up.EXAMPLES)
-    app.command(serving.serve_command(work), name="serve", help_epilogue=serving.SERVE_EXAMPLES)
-    app.command(serving.bot_command(work), name="bot", help_epilogue=serving.BOT_EXAMPLES)
-    app.command(doctor.command(work), name="doctor", help_epilogue=doctor.EXAMPLES)
+def _found(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Take the longest name of a command from a line: `bots set` before `bots`."""
+    two = " ".join(words[:2])
+    return (two, words[2:]) if two in table.COMMANDS and len(words) > 1 else (words[0], words[1:])
 
 
-def _add_remote(app: App) -> None:
-    """Add what asks a server."""
-    app.command(submitting.submit, name="submit", help_epilogue=submitting.SUBMIT_EXAMPLES)
-    app.command(submitting.extend, name="extend", help_epilogue=submitting.EXTEND_EXAMPLES)
-    app.command(looking.graphs, name="graphs", help_epilogue=looking.GRAPHS_EXAMPLES)
-    app.command(looking.tasks, name="tasks", help_epilogue=looking.TASKS_EXAMPLES)
-    app.command(looking.show, name="show", help_epilogue=looking.SHOW_EXAMPLES)
-    app.command(looking.story, name="story", help_epilogue=looking.STORY_EXAMPLES)
-    app.command(logs.logs, name="logs", help_epilogue=logs.EXAMPLES)
-    app.command(wishes.cancel, name="cancel", help_epilogue=wishes.CANCEL_EXAMPLES)
-    app.command(wishes.rerun, name="rerun", help_epilogue=wishes.RERUN_EXAMPLES)
-    app.command(approving.approve, name="approve", help_epilogue=approving.EXAMPLES)
-    app.command(fleet.bots_app())
-    app.command(fleet.pools_app())
-    app.command(tokens.app())
+def _before_dashes(words: Sequence[str]) -> Sequence[str]:
+    """Give the words that can be options: what follows `--` cannot."""
+    return words[: words.index("--")] if "--" in words else words
 
 
-def _completion_command(app: App) -> Callable[..., None]:
-    def completion(
-        shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell that is going to read the script.")],
-        /,
-    ) -> None:
-        """Print a script that completes commands and options on Tab."""
-        sys.stdout.write(app.generate_completion(shell=shell) + "\n")
+def _carry_out(command: table.Command, words: Sequence[str], work: "Work") -> int:
+    function = command.load()
+    syntax = command.syntax()
+    values = parsing.parse(f"taskyard {command.name}", syntax, words)
+    arguments, options = _sorted(syntax, values)
+    given = {INJECTED: work} if syntax.injected else {}
+    return int(function(*arguments, **options, **given) or Exit.OK)
 
-    return completion
+
+def _sorted(syntax: Syntax, values: parsing.Values) -> tuple[list[object], dict[str, object]]:
+    """Put values where a function takes them: arguments in their order, options by name, groups made of theirs."""
+    arguments: list[object] = []
+    options: dict[str, object] = {}
+    for slot in syntax.arguments:
+        value = values[slot.key]
+        if slot.key[0] == syntax.spread:
+            arguments += value or []
+        else:
+            arguments.append(value)
+    for slot in syntax.options:
+        if not slot.key[1]:
+            options[slot.key[0]] = values[slot.key]
+    for name, shape in syntax.groups.items():
+        options[name] = shape(**{field: value for (group, field), value in values.items() if group == name and field})
+    return arguments, options
+
+
+def _with_commands_below(name: str, rest: Sequence[str], message: str) -> str:
+    """Say which command was probably meant, where a word stands in the place of one."""
+    below = table.below(name)
+    if below and rest and not rest[0].startswith("-") and not table.COMMANDS[name].syntax().arguments:
+        return nearest.unknown(f'command below "{name}"', rest[0], below)
+    return message
+
+
+def _offer(words: Sequence[str]) -> int:
+    """Offer what a value can be to whoever pressed Tab; a word of another version is no fault at a prompt."""
+    from taskyard.cli import completing  # noqa: PLC0415
+
+    kind, begun = (*words, "", "")[:2]
+    return completing.offer(kind, begun) if kind in completing.KINDS else Exit.OK
+
+
+def _refused(message: str, program: str) -> Exit:
+    reports.say_error(message)
+    reports.talk(f'"{program} --help" has examples.')
+    return Exit.USAGE
+
+
+def _help(words: Sequence[str]) -> int:
+    from taskyard.cli import helping  # noqa: PLC0415 - it loads every command to name them
+
+    name = " ".join(words[:2])
+    if name and name not in table.COMMANDS:
+        return _refused(nearest.unknown("command", name, table.COMMANDS), "taskyard")
+    lines = helping.of_command(name) if name else helping.of_program()
+    return Exit.OK if reports.delivered(lambda: sys.stdout.write("\n".join(lines) + "\n")) else Exit.ERROR

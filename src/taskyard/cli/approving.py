@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import Parameter
-
-from taskyard.cli import forms, reports, text
+from taskyard.cli import forms, naming, reports, text
+from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import HERE, Server, connected
 
 if TYPE_CHECKING:
@@ -36,7 +35,12 @@ _COLUMNS: Final[list[forms.Column]] = [
 
 
 def approve(
-    task: Annotated[str | None, Parameter(help="The task's id; without one, all that waits is listed.")] = None,
+    task: Annotated[
+        str | None,
+        Parameter(
+            name="TASK", help="The task's id, or GRAPH/LABEL; without, all that waits is listed.", completes="task"
+        ),
+    ] = None,
     /,
     *,
     deny: Annotated[bool, Parameter(name=["--deny", "--reject"], negative="", help="Say no: the task fails.")] = False,
@@ -50,8 +54,8 @@ def approve(
     """
     with connected(server) as client:
         if task is None:
-            return forms.give_all(client.approvals(), output, _COLUMNS, lambda one: one.task)
-        made = client.approve(task, approved=not deny, comment=comment)
+            return forms.give_all(client.approvals(), forms.Listing(output), _COLUMNS, lambda one: one.task)
+        made = client.approve(naming.task_id(client, task), approved=not deny, comment=comment)
         reports.talk(f"{'approved' if made.approved else 'denied'}; the task is {text.harmless(made.state)}")
         return forms.give_one(asdict(made), output, lambda: [text.harmless(made.task)], made.task)
 

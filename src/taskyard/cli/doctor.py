@@ -2,15 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
-from cyclopts import Parameter
-
-from taskyard.cli import reports, text, views
+from taskyard.cli import forms, paint, reports, text
 from taskyard.cli.exits import Exit
+from taskyard.cli.grammar import Parameter
 from taskyard.cli.work import Work
 from taskyard.wire.checkup import Checkup, Finding, Unchecked
 
@@ -27,41 +26,38 @@ Examples:
 _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
 
-def command(work: Work) -> Callable[..., int]:
-    """Make the command around the work it has done for it."""
-
-    def doctor(
-        database: Annotated[
-            str,
-            Parameter(validator=_refuse_address, help="A file of SQLite, sqlite:///FILE, or postgresql://..."),
-        ],
-        /,
-        *,
-        repair: Annotated[bool, Parameter(negative="", help="Mend what can be mended, and count again.")] = False,
-        output: Annotated[
-            Literal["text", "json"],
-            Parameter(name=["--output", "-o"], help="How the findings are printed on stdout."),
-        ] = "text",
-    ) -> int:
-        """Recount every number that a database keeps, and say what does not follow from the rest.
-
-        Looking changes nothing, and servers go on working meanwhile. A file
-        can be repaired while nobody uses it, PostgreSQL at any time.
-        """
-        try:
-            with _waiting("recounting"):
-                checkup = work.check_up(database, repair)
-        except Unchecked as refusal:
-            reports.say_error(f"cannot look after {_name(database)}: {refusal}")
-            return Exit.ERROR
-        return _told(checkup, repair, output)
-
-    return doctor
-
-
 def _refuse_address(_: object, database: str) -> None:
     if "://" in database and not database.startswith(_SCHEMES):
         raise ValueError("A database is a file, sqlite:///FILE or postgresql://...")
+
+
+def doctor(
+    database: Annotated[
+        str,
+        Parameter(
+            validator=_refuse_address,
+            help="A file of SQLite, sqlite:///FILE, or postgresql://...",
+            completes="file",
+        ),
+    ],
+    /,
+    *,
+    repair: Annotated[bool, Parameter(negative="", help="Mend what can be mended, and count again.")] = False,
+    output: forms.Form = "table",
+    work: Work,
+) -> int:
+    """Recount every number that a database keeps, and say what does not follow from the rest.
+
+    Looking changes nothing, and servers go on working meanwhile. A file
+    can be repaired while nobody uses it, PostgreSQL at any time.
+    """
+    try:
+        with _waiting("recounting"):
+            checkup = work.check_up(database, repair)
+    except Unchecked as refusal:
+        reports.say_error(f"cannot look after {_name(database)}: {refusal}")
+        return Exit.ERROR
+    return _told(checkup, repair, output)
 
 
 def _name(database: str) -> str:
@@ -72,7 +68,7 @@ def _name(database: str) -> str:
 @contextmanager
 def _waiting(sentence: str) -> Iterator[None]:
     """Show on a terminal that something is being done."""
-    if not views.can_draw(sys.stderr):
+    if not paint.can_draw(sys.stderr):
         yield
         return
     from rich.console import Console  # noqa: PLC0415 - drawing costs time to load
@@ -82,8 +78,7 @@ def _waiting(sentence: str) -> Iterator[None]:
 
 
 def _told(checkup: Checkup, repair: bool, output: str) -> Exit:
-    give = _give_json if output == "json" else _give_text
-    has_arrived = reports.delivered(lambda: give(checkup.found))
+    has_arrived = reports.delivered(lambda: _WRITERS[output](checkup.found))
     reports.talk(_summary(checkup, repair))
     ended = Exit.FAILED if checkup.left else Exit.OK
     return ended if has_arrived else ended or Exit.ERROR
@@ -97,6 +92,24 @@ def _give_text(findings: tuple[Finding, ...]) -> None:
 def _give_json(findings: tuple[Finding, ...]) -> None:
     """Print the findings as one list, in ASCII: no name in it can act on a terminal."""
     reports.answer(json.dumps([_shape(finding) for finding in findings], indent=2))
+
+
+def _give_lines(findings: tuple[Finding, ...]) -> None:
+    for finding in findings:
+        reports.answer(json.dumps(_shape(finding)))
+
+
+def _give_names(findings: tuple[Finding, ...]) -> None:
+    for subject in dict.fromkeys(finding.subject for finding in findings):
+        reports.answer(text.harmless(subject))
+
+
+_WRITERS: Final[Mapping[str, Callable[[tuple[Finding, ...]], None]]] = {
+    "table": _give_text,
+    "json": _give_json,
+    "jsonl": _give_lines,
+    "name": _give_names,
+}
 
 
 def _shape(finding: Finding) -> dict[str, object]:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Final
 
-from cyclopts import Parameter
+from taskyard.cli.grammar import Parameter
 
 #: Reading stops here: the longest document that is read, and one byte to see that it is longer.
 READ_BYTES_MAX: Final = 10 * 1024 * 1024 + 1
@@ -23,17 +23,10 @@ def name_of(file: str) -> str:
     return "<stdin>" if file == "-" else file
 
 
-def _refuse_option(_: object, file: str) -> None:
-    """Let `-` pass as a file and nothing else that looks like an option."""
-    if file.startswith("-") and file != "-":
-        raise ValueError("There is no such option.")
-
-
 File = Annotated[
     str,
     Parameter(
-        allow_leading_hyphen=True,
-        validator=_refuse_option,
         help="The graph document, YAML or JSON; `-` reads standard input.",
+        completes="file",
     ),
 ]

@@ -1,6 +1,8 @@
-"""What the program's exit code says to a script; `--help` tells the same."""
+"""What the program's exit code says to a script; help and the page of commands tell the same."""
 
+from collections.abc import Mapping
 from enum import IntEnum, unique
+from typing import Final
 
 
 @unique
@@ -8,14 +10,27 @@ class Exit(IntEnum):
     """How a command ended."""
 
     OK = 0
-    ERROR = 1  # what was asked could not be done
-    USAGE = 2  # the command line or the document has to be mended first; nothing was started
-    FAILED = 3  # the graph ran and did not finish, or the database was looked at and is not well
-    DENIED = 4  # the server does not take the token, or not for this
-    MISSING = 5  # the server has no such thing
-    NO_BOT = 6  # no bot can run what is left
-    TIMED_OUT = 124  # the wait ended before what was waited for
-    INTERRUPTED = 130  # by Ctrl-C or another signal; what ran was ended first
+    ERROR = 1
+    USAGE = 2
+    FAILED = 3
+    DENIED = 4
+    MISSING = 5
+    NO_BOT = 6
+    TIMED_OUT = 124
+    INTERRUPTED = 130
+
+
+MEANINGS: Final[Mapping[Exit, str]] = {
+    Exit.OK: "ok: it was done; the graph finished; the database is well",
+    Exit.ERROR: "error: what was asked could not be done",
+    Exit.USAGE: "usage: the command line or the document has to be mended first; nothing was started",
+    Exit.FAILED: "failed: the graph ran and did not finish, the task failed, or the database is not well",
+    Exit.DENIED: "not permitted: the server does not take the token, or not for this",
+    Exit.MISSING: "not found: the server has no such thing",
+    Exit.NO_BOT: "no bot can run what is left of the graph",
+    Exit.TIMED_OUT: "time was up before what was waited for",
+    Exit.INTERRUPTED: "interrupted, by Ctrl-C or another signal; what `run` ran was ended first",
+}
 
 
 class Ended(Exception):

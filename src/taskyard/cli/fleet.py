@@ -1,14 +1,12 @@
 """The commands about the fleet: `bots` and `pools`, each with `set`, and what happened to a bot."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Final
+from dataclasses import asdict
+from typing import Annotated, Final, Literal, NamedTuple
 
-from cyclopts import App, Parameter
-from cyclopts.validators import Number
-
-from taskyard.cli import forms, reports
-from taskyard.cli.exits import Exit
-from taskyard.cli.looking import Limit
+from taskyard.cli import forms, lookout
+from taskyard.cli.grammar import Number, Parameter
+from taskyard.cli.looking import All, Limit, show_all
+from taskyard.cli.parsing import Unusable
 from taskyard.cli.session import HERE, Server, connected
 
 BOTS_EXAMPLES: Final = """\
@@ -16,7 +14,17 @@ Examples:
 
     taskyard bots                         every bot
     taskyard bots --dimension os=Linux    those that have it
+    taskyard bots --state dead -o name    the names of those that are lost
+    taskyard bots --watch                 look again and again
+"""
+EVENTS_EXAMPLES: Final = """\
+Examples:
+
     taskyard bots events rack4-11         what happened to it, and what it ran
+"""
+SET_BOT_EXAMPLES: Final = """\
+Examples:
+
     taskyard bots set rack4-11 --quarantine "its disk is full"
     taskyard bots set rack4-11 --no-quarantine
     taskyard bots set rack4-11 --drain    take nothing new
@@ -25,9 +33,16 @@ POOLS_EXAMPLES: Final = """\
 Examples:
 
     taskyard pools                        every pool
+    taskyard pools -o json                for a program
+"""
+SET_POOL_EXAMPLES: Final = """\
+Examples:
+
     taskyard pools set lab --capacity 8   at most a weight of 8 at once
     taskyard pools set lab --from-bots    as many as its bots have slots
 """
+
+BotWord = Literal["alive", "dead", "healthy", "quarantined", "not_in_maintenance", "in_maintenance", "idle", "busy"]
 
 _BOT_COLUMNS: Final[list[forms.Column]] = [
     ("name", lambda one: one.id),
@@ -52,57 +67,54 @@ _POOL_COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
-def bots_app() -> App:
-    """Make `bots` with what is below it."""
-    app = App(name="bots", help_epilogue=BOTS_EXAMPLES)
-    app.default(bots)
-    app.command(set_bot, name="set", help_epilogue=BOTS_EXAMPLES)
-    app.command(bot_events, name="events", help_epilogue=BOTS_EXAMPLES)
-    return app
+class WantedBots(NamedTuple):
+    """Which bots."""
+
+    pool: Annotated[str | None, Parameter(help="Only those in this pool.", completes="pool")] = None
+    state: Annotated[BotWord | None, Parameter(help="Only those that are so.")] = None
+    dimension: Annotated[
+        list[str] | None, Parameter(help="Only those that have it, as key=value; all, if several.")
+    ] = None
+    limit: Limit = 1_000
+    all: All = False
 
 
-def pools_app() -> App:
-    """Make `pools` with what is below it."""
-    app = App(name="pools", help_epilogue=POOLS_EXAMPLES)
-    app.default(pools)
-    app.command(set_pool, name="set", help_epilogue=POOLS_EXAMPLES)
-    return app
+ANY_BOTS: Final = WantedBots()
 
 
 def bots(
     *,
-    pool: Annotated[str | None, Parameter(help="Only those in this pool.")] = None,
-    state: Annotated[str | None, Parameter(help="Only those in this state, such as dead or quarantined.")] = None,
-    dimension: Annotated[
-        list[str] | None, Parameter(negative="", help="Only those that have it, as key=value.")
-    ] = None,
-    limit: Limit = 1_000,
-    output: forms.Form = "table",
+    wanted: WantedBots = ANY_BOTS,
+    listing: forms.Listing = forms.TABLE,
+    watch: lookout.Watch = lookout.ONCE,
     server: Server = HERE,
 ) -> int:
     """List the bots: where they are, what they can, what they do."""
+    dimensions = [one.replace("=", ":", 1) for one in wanted.dimension or ()]
+    most = None if wanted.all else wanted.limit
     with connected(server) as client:
-        wanted = [one.replace("=", ":", 1) for one in dimension or ()]
-        found = client.bots(pool=pool, state=state, dimensions=wanted, limit=limit)
-        return forms.give_all(found, output, _BOT_COLUMNS, lambda one: one.id)
+        return show_all(
+            lambda: client.bots(pool=wanted.pool, state=wanted.state, dimensions=dimensions, limit=most),
+            listing,
+            _BOT_COLUMNS,
+            watch,
+        )
 
 
 def bot_events(
-    name: Annotated[str, Parameter(help="The bot's name.")],
+    name: Annotated[str, Parameter(help="The bot's name.", completes="bot")],
     /,
     *,
     limit: Limit = 100,
-    output: forms.Form = "table",
+    listing: forms.Listing = forms.TABLE,
     server: Server = HERE,
 ) -> int:
     """List what happened to a bot and what it ran, the newest first."""
     with connected(server) as client:
-        return forms.give_all(client.bot_events(name, limit=limit), output, _EVENT_COLUMNS, lambda one: one.id)
+        return forms.give_all(client.bot_events(name, limit=limit), listing, _EVENT_COLUMNS, lambda one: one.id)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True)
-class Orders:
+class Orders(NamedTuple):
     """What a bot is told; what is not said stays as it is."""
 
     quarantine: Annotated[str | None, Parameter(help="Give it nothing to do; say why.")] = None
@@ -130,29 +142,30 @@ NO_ORDERS: Final = Orders()
 
 
 def set_bot(
-    name: Annotated[str, Parameter(help="The bot's name.")],
+    name: Annotated[str, Parameter(help="The bot's name.", completes="bot")],
     /,
     *,
     orders: Orders = NO_ORDERS,
+    output: forms.Form = "table",
     server: Server = HERE,
 ) -> int:
     """Say what a bot may do."""
     changes = orders.changes()
     if not changes:
-        reports.say_error("say what the bot should do: --quarantine MESSAGE, --drain, ...")
-        return Exit.USAGE
+        raise Unusable("say what the bot should do: --quarantine MESSAGE, --drain, ...")
     with connected(server) as client:
-        return forms.give_all([client.set_bot(name, **changes)], "table", _BOT_COLUMNS, lambda one: one.id)
+        bot = client.set_bot(name, **changes)
+        return forms.give_one(asdict(bot), output, lambda: forms.pairs(bot, _BOT_COLUMNS), bot.id)
 
 
-def pools(*, output: forms.Form = "table", server: Server = HERE) -> int:
+def pools(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> int:
     """List the pools: how much each may run at once, and who is in it."""
     with connected(server) as client:
-        return forms.give_all(client.pools(), output, _POOL_COLUMNS, lambda one: one.name)
+        return forms.give_all(client.pools(), listing, _POOL_COLUMNS, lambda one: one.name)
 
 
 def set_pool(
-    name: Annotated[str, Parameter(help="The pool's name; a new one is made.")],
+    name: Annotated[str, Parameter(help="The pool's name; a new one is made.", completes="pool")],
     /,
     *,
     capacity: Annotated[
@@ -165,8 +178,7 @@ def set_pool(
     """Make a pool, or change how much it may run at once."""
     with connected(server) as client:
         pool = client.set_pool(name, capacity=capacity, from_bots=from_bots)
-        lines = forms.table([[title.upper(), forms.cell(value(pool))] for title, value in _POOL_COLUMNS])
-        return forms.give_one(asdict(pool), output, lambda: lines, pool.name)
+        return forms.give_one(asdict(pool), output, lambda: forms.pairs(pool, _POOL_COLUMNS), pool.name)
 
 
 def _bot_state(alive: bool, quarantined: str | None, maintenance: str | None, draining: bool) -> str:

@@ -1,19 +1,20 @@
 """How things are printed on stdout: a table for people, JSON for programs, names for scripts.
 
 All text is made harmless in a table and in names; JSON is written in ASCII, so that nothing in it acts on a terminal.
+A table has colours and fits the width where people look at it; a pipe gets every cell whole.
 """
 
-import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
-from cyclopts import Parameter
-
-from taskyard.cli import reports, text
+from taskyard.cli import layout, nearest, reports, text
 from taskyard.cli.exits import Exit
+from taskyard.cli.grammar import Parameter
+from taskyard.cli.parsing import Unusable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -22,22 +23,42 @@ Form = Annotated[
     Literal["table", "json", "jsonl", "name"],
     Parameter(name=["--output", "-o"], help="How it is printed on stdout."),
 ]
-#: The longest a cell gets in a table; JSON has all of it.
-CELL_MAX = 60
 
 Thing = TypeVar("Thing", bound="DataclassInstance")
 Column = tuple[str, Callable[[Any], object]]
 
 
-def give_all(things: Iterable[Thing], form: str, columns: Sequence[Column], name: Callable[[Thing], str]) -> Exit:
+class Listing(NamedTuple):
+    """How a list is printed."""
+
+    output: Form = "table"
+    columns: Annotated[str | None, Parameter(help="Which columns a table has, such as id,state.")] = None
+
+    def chosen(self, columns: Sequence[Column]) -> list[Column]:
+        """Give the columns that are wanted; all, unless told."""
+        known = dict(columns)
+        wanted = [one.strip().lower() for one in self.columns.split(",")] if self.columns else list(known)
+        for one in wanted:
+            if one not in known:
+                raise Unusable(nearest.unknown("column", one, known))
+        return [(one, known[one]) for one in wanted]
+
+
+TABLE: Final = Listing()
+
+
+def give_all(
+    things: Iterable[Thing], listing: Listing, columns: Sequence[Column], name: Callable[[Thing], str]
+) -> Exit:
     """Print many things; what a server gives page by page is not gathered before it has to be."""
+    chosen = listing.chosen(columns)
     writers: dict[str, Callable[[], None]] = {
-        "table": lambda: _give_table(things, columns),
+        "table": lambda: _give_table(things, chosen),
         "json": lambda: _give_json([asdict(thing) for thing in things]),
-        "jsonl": lambda: _give_lines(json.dumps(asdict(thing)) for thing in things),
-        "name": lambda: _give_lines(text.harmless(name(thing)) for thing in things),
+        "jsonl": lambda: _give_at_once(_json(asdict(thing)) for thing in things),
+        "name": lambda: _give_at_once(text.harmless(name(thing)) for thing in things),
     }
-    return _arrived(writers[form])
+    return _arrived(writers[listing.output])
 
 
 def give_one(shape: dict[str, Any], form: str, lines: Callable[[], Iterable[str]], name: str) -> Exit:
@@ -45,7 +66,7 @@ def give_one(shape: dict[str, Any], form: str, lines: Callable[[], Iterable[str]
     writers: dict[str, Callable[[], None]] = {
         "table": lambda: _give_lines(lines()),
         "json": lambda: _give_json(shape),
-        "jsonl": lambda: reports.answer(json.dumps(shape)),
+        "jsonl": lambda: reports.answer(_json(shape)),
         "name": lambda: reports.answer(text.harmless(name)),
     }
     return _arrived(writers[form])
@@ -70,36 +91,52 @@ def counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {text.harmless(state)}" for state, count in counts.items() if count) or "none"
 
 
-def table(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """Align rows in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return [indent + line for line in padded]
-
-
 def cell(value: object) -> str:
-    """Put something into a cell: one harmless line of a bounded length."""
+    """Put something into a cell: one harmless line."""
     if value is None or value == "":
         return "-"
-    plain = text.harmless(("no", "yes")[value] if isinstance(value, bool) else str(value))
-    return plain if len(plain) <= CELL_MAX else f"{plain[: CELL_MAX - 3]}..."
+    return text.harmless(("no", "yes")[value] if isinstance(value, bool) else str(value))
+
+
+def pairs(shape: Any, columns: Sequence[Column]) -> list[str]:
+    """Tell of one thing, a line for each column."""
+    return layout.table([[title, cell(value(shape))] for title, value in columns], sys.stdout)
+
+
+def lines_of(things: Iterable[Any], columns: Sequence[Column]) -> list[str]:
+    """Lay things out as a table, its titles above; nothing for no things."""
+    rows = [[cell(value(thing)) for _, value in columns] for thing in things]
+    titles = [title.upper() for title, _ in columns]
+    return layout.table([titles, *rows], sys.stdout, titled=True) if rows else []
 
 
 def _give_table(things: Iterable[Thing], columns: Sequence[Column]) -> None:
-    rows = [[cell(value(thing)) for _, value in columns] for thing in things]
-    if rows:
-        _give_lines(table([[title.upper() for title, _ in columns], *rows]))
-    else:
+    lines = lines_of(things, columns)
+    _give_lines(lines)
+    if not lines:
         reports.talk("nothing to show")
 
 
 def _give_json(shape: object) -> None:
-    reports.answer(json.dumps(shape, indent=2))
+    reports.answer(_json(shape, indent=2))
+
+
+def _json(shape: object, indent: int | None = None) -> str:
+    import json  # noqa: PLC0415 - a table does not need it
+
+    return json.dumps(shape, indent=indent)
 
 
 def _give_lines(lines: Iterable[str]) -> None:
     for line in lines:
         reports.answer(line)
+
+
+def _give_at_once(lines: Iterable[str]) -> None:
+    """Write each line when it is there: whoever reads them does not wait for the next page."""
+    for line in lines:
+        reports.answer(line)
+        sys.stdout.flush()
 
 
 def _arrived(write: Callable[[], None]) -> Exit:

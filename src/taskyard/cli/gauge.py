@@ -67,6 +67,7 @@ class LiveGauge:
         self._console = Console(file=sys.stderr)
         self._live = Live(console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._began = time.monotonic()
+        self._seen: GraphView | None = None
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -74,8 +75,12 @@ class LiveGauge:
 
     def __exit__(self, *error: object) -> None:
         self._live.stop()
+        # What was drawn is gone: how it ended stays.
+        if self._seen is not None and self._seen.settled:
+            self.say(standing.headline(self._seen))
 
     def show(self, seen: "GraphView", running: Running) -> None:
+        self._seen = seen
         from rich.console import Group  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
 

@@ -4,12 +4,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
 from taskyard.cli import reports, text
 from taskyard.cli.exits import Exit
-from taskyard.cli.looking import TaskId
+from taskyard.cli.grammar import Number, Parameter
+from taskyard.cli.naming import TaskId, task_id
 from taskyard.cli.session import HERE, Server, connected
 
 EXAMPLES: Final = """\
@@ -17,6 +15,7 @@ Examples:
 
     taskyard logs 00c0ffee12345678               what its last attempt printed
     taskyard logs -f 00c0ffee12345678            and what it still prints
+    taskyard logs 78a6ff3e8d8c0f28/build         a task by its label
     taskyard logs --attempt 1 00c0ffee12345678 > first.log
 """
 
@@ -32,17 +31,29 @@ def logs(
     attempt: Annotated[
         int | None, Parameter(validator=Number(gte=1), help="Which attempt; the last unless told.")
     ] = None,
+    raw: Annotated[bool, Parameter(negative="", help="Every byte, on a terminal too: it may obey them.")] = False,
     server: Server = HERE,
 ) -> int:
     """Print what a task printed.
 
     A pipe or a file gets every byte as it was. On a terminal, what would act
-    on it is left out.
+    on it is left out, unless --raw is given.
     """
     with connected(server) as client:
-        pieces = client.follow(task, attempt=attempt) if follow else iter([client.output(task, attempt=attempt)])
-        write = _show if sys.stdout.isatty() else _pass_on
-        return Exit.OK if reports.delivered(lambda: write(pieces)) else Exit.ERROR
+        id = task_id(client, task)
+        pieces = client.follow(id, attempt=attempt) if follow else iter([client.output(id, attempt=attempt)])
+        write = _show if sys.stdout.isatty() and not raw else _pass_on
+        return Exit.OK if reports.delivered(lambda: write(_noted(pieces))) else Exit.ERROR
+
+
+def _noted(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass bytes on; say so to a person if there are none."""
+    is_empty = True
+    for piece in pieces:
+        is_empty = is_empty and not piece
+        yield piece
+    if is_empty and sys.stdout.isatty():
+        reports.talk("it has printed nothing")
 
 
 def _pass_on(pieces: Iterable[bytes]) -> None:

@@ -1,15 +1,18 @@
 """The commands that only look: `graphs`, `tasks`, `show`, `story`."""
 
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Final
+from itertools import takewhile
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from taskyard.cli import forms, paths, standing, text
+from taskyard.cli import forms, layout, lookout, naming, paths, spans, standing, text, watching
 from taskyard.cli.approving import Questions
-from taskyard.cli.session import HERE, Server, connected, either
+from taskyard.cli.exits import Exit
+from taskyard.cli.grammar import Number, Parameter
+from taskyard.cli.naming import AnyId, GraphId, TaskId
+from taskyard.cli.session import HERE, Server, connected
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
@@ -18,37 +21,47 @@ if TYPE_CHECKING:
 GRAPHS_EXAMPLES: Final = """\
 Examples:
 
-    taskyard graphs                     the newest graphs
-    taskyard graphs --state blocked     those that need somebody
-    taskyard graphs --name nightly -o name | head -1
+    taskyard graphs                         the newest graphs
+    taskyard graphs --state blocked         those that need somebody
+    taskyard graphs --since 1d --all        every graph of the last day
+    taskyard graphs --name nightly -o name --limit 1
+    taskyard graphs --tag team=db --watch   look again and again
 """
 TASKS_EXAMPLES: Final = """\
 Examples:
 
     taskyard tasks 78a6ff3e8d8c0f28
     taskyard tasks 78a6ff3e8d8c0f28 --state failed -o name
-    taskyard tasks 78a6ff3e8d8c0f28 -o jsonl | jq .label
+    taskyard tasks 78a6ff3e8d8c0f28 --columns label,state,bot
+    taskyard tasks 78a6ff3e8d8c0f28 -o jsonl --all | jq .label
 """
 SHOW_EXAMPLES: Final = """\
 Examples:
 
-    taskyard show 78a6ff3e8d8c0f28           a graph: counts, failures, expected end
+    taskyard show 78a6ff3e8d8c0f28           a graph: counts, failures, its end
     taskyard show 00c0ffee12345678           a task: its attempts
+    taskyard show 78a6ff3e8d8c0f28/build     a task by its label
+    taskyard show --watch 78a6ff3e8d8c0f28   until it is settled
     taskyard show -o json 78a6ff3e8d8c0f28   all of it, for a program
 """
 STORY_EXAMPLES: Final = """\
 Examples:
 
     taskyard story 00c0ffee12345678
-    taskyard story -o json 00c0ffee12345678
+    taskyard story 78a6ff3e8d8c0f28/build
+    taskyard story -o jsonl 00c0ffee12345678   a line for each event
 """
 
 #: How many failed tasks of a graph are named; `taskyard tasks` has them all.
 FAILED_SHOWN_MAX: Final = 20
 
 Limit = Annotated[int, Parameter(validator=Number(gte=1, lte=1_000_000), help="How many at most.")]
-GraphId = Annotated[str, Parameter(help="The graph's id.")]
-TaskId = Annotated[str, Parameter(help="The task's id.")]
+All = Annotated[bool, Parameter(name="--all", negative="", help="All there are, however many.")]
+GraphWord = Literal["running", "blocked", "finished", "canceled"]
+TaskWord = Literal[
+    "unscheduled", "blocked", "pending", "waiting", "running", "stopping",
+    "successful", "failed", "error", "canceled", "skipped",
+]  # fmt: skip
 
 _GRAPH_COLUMNS: Final[list[forms.Column]] = [
     ("id", lambda one: one.id),
@@ -70,56 +83,144 @@ _TASK_COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
+class WantedGraphs(NamedTuple):
+    """Which graphs."""
+
+    state: Annotated[GraphWord | None, Parameter(help="Only those in this state.")] = None
+    name: Annotated[str | None, Parameter(help="Only those of this name.")] = None
+    tag: Annotated[list[str] | None, Parameter(help="Only those that have it, as key=value; all, if several.")] = None
+    since: Annotated[
+        str | None, Parameter(validator=spans.check, help="Only those that came within this span: 90s, 5m, 1h, 2d.")
+    ] = None
+    limit: Limit = 50
+    all: All = False
+
+
+class WantedTasks(NamedTuple):
+    """Which tasks."""
+
+    state: Annotated[TaskWord | None, Parameter(help="Only those in this state.")] = None
+    label: Annotated[str | None, Parameter(help="Only the one of this label.")] = None
+    limit: Limit = 1_000
+    all: All = False
+
+
+ANY_GRAPHS: Final = WantedGraphs()
+ANY_TASKS: Final = WantedTasks()
+
+
 def graphs(
     *,
-    state: Annotated[str | None, Parameter(help="Only those: running, blocked, finished or canceled.")] = None,
-    name: Annotated[str | None, Parameter(help="Only those of this name.")] = None,
-    limit: Limit = 50,
-    output: forms.Form = "table",
+    wanted: WantedGraphs = ANY_GRAPHS,
+    listing: forms.Listing = forms.TABLE,
+    watch: lookout.Watch = lookout.ONCE,
     server: Server = HERE,
 ) -> int:
     """List graphs, the newest first."""
     with connected(server) as client:
-        found = client.graphs(state=state, name=name, limit=limit)
-        return forms.give_all(found, output, _GRAPH_COLUMNS, lambda one: one.id)
+        return show_all(lambda: _graphs(client, wanted), listing, _GRAPH_COLUMNS, watch)
 
 
 def tasks(
     graph: GraphId,
     /,
     *,
-    state: Annotated[str | None, Parameter(help="Only those in this state, such as failed.")] = None,
-    label: Annotated[str | None, Parameter(help="Only the one of this label.")] = None,
-    limit: Limit = 1_000,
-    output: forms.Form = "table",
+    wanted: WantedTasks = ANY_TASKS,
+    listing: forms.Listing = forms.TABLE,
+    watch: lookout.Watch = lookout.ONCE,
     server: Server = HERE,
 ) -> int:
     """List the tasks of a graph."""
+    most = None if wanted.all else wanted.limit
     with connected(server) as client:
-        found = client.tasks(graph, state=state, label=label, limit=limit)
-        return forms.give_all(found, output, _TASK_COLUMNS, lambda one: one.id)
+        return show_all(
+            lambda: client.tasks(graph, state=wanted.state, label=wanted.label, limit=most),
+            listing,
+            _TASK_COLUMNS,
+            watch,
+        )
 
 
 def show(
-    id: Annotated[str, Parameter(help="The id of a graph or a task.")],
+    id: AnyId,
     /,
     *,
     output: forms.Form = "table",
+    watch: lookout.Watch = lookout.ONCE,
     server: Server = HERE,
 ) -> int:
-    """Show a graph with its counts and failures, or a task with its attempts."""
+    """Show a graph with its counts and failures, or a task with its attempts.
+
+    With --watch it goes on until a graph is settled or a task has ended, and
+    the exit code is the outcome: 0 well, 3 failed or canceled.
+    """
     with connected(server) as client:
-        return either(lambda: _show_graph(client, id, output), lambda: _show_task(client, id, output))
+        return naming.either(
+            client,
+            id,
+            lambda graph: _show(lambda: _seen_graph(client, graph), watch, output),
+            lambda task: _show(lambda: _seen_task(client, task), watch, output),
+        )
 
 
 def story(task: TaskId, /, *, output: forms.Form = "table", server: Server = HERE) -> int:
     """Tell everything that happened to a task, and who asked for it."""
     with connected(server) as client:
-        told = client.story(task)
+        told = client.story(naming.task_id(client, task))
+        if output == "jsonl":
+            return forms.give_all(told.items, forms.Listing("jsonl"), [], lambda _: told.task)
         return forms.give_one(asdict(told), output, lambda: _story_lines(told), told.task)
 
 
-def _show_graph(client: "Client", id: str, output: str) -> int:
+def show_all(
+    look: Callable[[], Iterable[Any]], listing: forms.Listing, columns: list[forms.Column], watch: lookout.Watch
+) -> Exit:
+    """Print a list, once or again and again. What it lists has an `id`."""
+    if not watch.watch:
+        return forms.give_all(look(), listing, columns, lambda one: str(one.id))
+    chosen = listing.chosen(columns)
+
+    def seen() -> lookout.Seen:
+        found = list(look())
+        return lookout.Seen([asdict(one) for one in found], forms.lines_of(found, chosen))
+
+    return lookout.follow(seen, watch, listing.output)
+
+
+def _graphs(client: "Client", wanted: WantedGraphs) -> "Iterator[GraphView]":
+    """Give the graphs that are wanted; the newest come first, so a moment is where to stop."""
+    tags = [one.replace("=", ":", 1) for one in wanted.tag or ()]
+    most = None if wanted.all else wanted.limit
+    found = client.graphs(state=wanted.state, name=wanted.name, tags=tags, limit=most)
+    if wanted.since is None:
+        return found
+    since_ms = (time.time() - spans.seconds_of(wanted.since)) * 1000
+    return takewhile(lambda one: one.created_ms >= since_ms, found)
+
+
+class _Shown(NamedTuple):
+    """One thing as it is shown: for programs, for people, by name; and the exit code if it has come to its end."""
+
+    id: str
+    shape: dict[str, Any]
+    lines: Callable[[], Iterable[str]]
+    end: Exit | None
+
+
+def _show(look: Callable[[], _Shown], watch: lookout.Watch, output: str) -> Exit:
+    """Show one thing, once or until its end."""
+    if not watch.watch:
+        seen = look()
+        return forms.give_one(seen.shape, output, seen.lines, seen.id)
+
+    def again() -> lookout.Seen:
+        seen = look()
+        return lookout.Seen([seen.shape], list(seen.lines()), seen.end)
+
+    return lookout.follow(again, watch, output)
+
+
+def _seen_graph(client: "Client", id: str) -> _Shown:
     graph = client.graph(id)
     failed = [
         task
@@ -129,14 +230,13 @@ def _show_graph(client: "Client", id: str, output: str) -> int:
     ]
     path = client.critical_path(id)
     shape = {**asdict(graph), "failed": [asdict(task) for task in failed], "critical_path": asdict(path)}
-    return forms.give_one(
-        shape, output, lambda: (*_graph_lines(graph, failed, path), *Questions(client).new_in(graph)), graph.id
-    )
+    end = watching.verdict(client, graph) if graph.settled else None
+    return _Shown(graph.id, shape, lambda: (*_graph_lines(graph, failed, path), *Questions(client).new_in(graph)), end)
 
 
 def _graph_lines(graph: "GraphView", failed: "list[TaskView]", path: "CriticalPath") -> Iterator[str]:
     settled = "settled" if graph.settled else "still moving"
-    yield from forms.table(
+    yield from layout.table(
         [
             ("graph", forms.cell(graph.id)),
             ("name", forms.cell(graph.name)),
@@ -147,7 +247,8 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]", path: "CriticalPa
             *([("inside", _parent(graph.parent))] if graph.parent else []),
             *([("again", standing.again(graph))] if graph.rerun_of else []),
             *paths.line(path),
-        ]
+        ],
+        sys.stdout,
     )
     for task in failed:
         yield f"  {standing.failure(task)}"
@@ -160,15 +261,15 @@ def _parent(parent: "Parent") -> str:
     return f"attempt {parent.attempt} of task {forms.cell(parent.task)} in graph {forms.cell(parent.graph)}"
 
 
-def _show_task(client: "Client", id: str, output: str) -> int:
+def _seen_task(client: "Client", id: str) -> _Shown:
     task = client.task(id)
     attempts = client.attempts(id)
     shape = {**asdict(task), "attempts": [asdict(attempt) for attempt in attempts]}
-    return forms.give_one(shape, output, lambda: _task_lines(task, attempts), task.id)
+    return _Shown(task.id, shape, lambda: _task_lines(task, attempts), standing.end_of(task))
 
 
 def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str]:
-    yield from forms.table(
+    yield from layout.table(
         [
             ("task", forms.cell(task.id)),
             ("label", forms.cell(task.label)),
@@ -182,11 +283,12 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("progress", forms.cell(task.progress)),
             *([("inner graph", forms.cell(task.inner_graph))] if task.inner_graph else []),
             *([("its end", standing.taken_over(task.reused))] if task.reused else []),
-        ]
+        ],
+        sys.stdout,
     )
     if attempts:
         head = ("ATTEMPT", "BOT", "BEGAN", "TOOK", "ENDED", "OUTPUT")
-        yield from forms.table([head, *map(_attempt_row, attempts)], indent="  ")
+        yield from layout.table([head, *map(_attempt_row, attempts)], sys.stdout, indent="  ", titled=True)
 
 
 def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:

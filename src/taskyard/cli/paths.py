@@ -1,9 +1,10 @@
 """What determines when a graph ends, for people: one line, and a table of the tasks on its critical path."""
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from taskyard.cli import forms, text
+from taskyard.cli import forms, layout, text
 
 if TYPE_CHECKING:
     from taskyard.wire.api import CriticalPath, PathTask
@@ -28,7 +29,8 @@ def lines(seen: "CriticalPath") -> Iterator[str]:
     yield ""
     shown = seen.path[-SHOWN_MAX:] if seen.settled else seen.path[:SHOWN_MAX]
     head = ("CRITICAL PATH", "STATE", *(("WAITED", "RAN") if seen.settled else ("RAN", "EXPECTED", "LEFT")))
-    yield from forms.table([head, *(_row(one, seen.settled) for one in shown)], indent="  ")
+    rows = [head, *(_row(one, seen.settled) for one in shown)]
+    yield from layout.table(rows, sys.stdout, indent="  ", titled=True)
     if more := len(seen.path) - len(shown):
         yield f"  and {more}{'' if seen.whole else ' or more'} {'before' if seen.settled else 'behind'} these"
 

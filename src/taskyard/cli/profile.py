@@ -1,106 +1,187 @@
-"""Which server a person means: the user's profile file, and what stands above and below it.
+"""Which server is meant and with which token, and who said so: a flag, the environment, a project file, a profile.
 
-A flag wins over the environment, the environment over the profile, the profile over the default. A token of the profile
-is for the server of the profile: it is never sent to another. The file holds a secret, so only its owner may read it.
+The first of them that names a server decides; a name of its own wins over a profile at the same place. A token is for
+the server that it was stored with, and is never sent to another. A project file comes with other people's files: it
+chooses among the servers that a person knows already, brings no tokens, and is no reason to send one elsewhere.
 """
 
-import json
 import os
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
-from taskyard.cli import reports
+from taskyard.cli import kept, nearest, reports
+from taskyard.cli.kept import Kept, Profile
+from taskyard.cli.parsing import Unusable
 
 DEFAULT_URL: Final = "http://127.0.0.1:8420"
-#: More than any profile needs.
-PROFILE_BYTES_MAX: Final = 65_536
+#: What a project file is called; it is looked for from here upwards.
+PROJECT_FILE: Final = ".taskyard.toml"
+PROJECT_KEYS: Final[Mapping[str, str]] = {
+    "url": "the address of a server that one of your profiles has, or of this machine",
+    "profile": "the name of one of your profiles",
+}
+#: What the environment can say.
+URL_VARIABLE, TOKEN_VARIABLE, PROFILE_VARIABLE = "TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_PROFILE"
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_PORTS: Final = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A server and the token for it."""
 
     url: str
-    token: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What the file says; `by_up`: it was written by `taskyard up`, which may write it anew."""
-
-    url: str | None = None
     token: str | None = None
-    by_up: bool = False
+
+    def __repr__(self) -> str:
+        return f"Target({self.url!r})"
 
 
-def find(url: str | None, token: str | None) -> Target:
-    """Say which server is meant, with what was given as flags."""
-    named = url or os.environ.get("TASKYARD_URL")
-    given = token or os.environ.get("TASKYARD_TOKEN")
+class Origin(NamedTuple):
+    """A value, and who said it."""
+
+    value: str | None
+    source: str
+
+
+class Found(NamedTuple):
+    """Everything that was found out about which server is meant."""
+
+    url: Origin
+    token: Origin
+    profile: Origin
+
+
+class _Voice(NamedTuple):
+    """One place that may name a server, or a profile with one."""
+
+    url: Origin
+    profile: Origin
+    foreign: bool = False  # it came with other people's files
+
+
+def find(url: str | None, token: str | None, profile: str | None = None) -> Target:
+    """Say which server is meant, with what was given as flags; raise `Unusable` when that cannot be said."""
+    given = token or os.environ.get(TOKEN_VARIABLE)
+    named = url or (None if profile else os.environ.get(URL_VARIABLE))
     if named and given:
-        return Target(named, given)
-    known = read()
-    address = named or known.url or DEFAULT_URL
-    is_its_own = address.rstrip("/") == (known.url or DEFAULT_URL).rstrip("/")
-    return Target(address, given or (known.token if is_its_own else None))
+        return Target(named, given)  # files have nothing to add, and reading them takes time
+    found = look(url, token, profile)
+    return Target(found.url.value or DEFAULT_URL, found.token.value)
 
 
-def path() -> Path:
-    """Say where the profile is."""
-    return _folder("XDG_CONFIG_HOME", ".config") / "profile.toml"
+def look(url: str | None = None, token: str | None = None, profile: str | None = None) -> Found:
+    """Find out which server is meant, and who said what."""
+    own = kept.read()
+    voice = next((one for one in _voices(url, profile, own) if one.url.value or one.profile.value), None)
+    if voice is None:
+        address, chosen = Origin(DEFAULT_URL, "default"), None
+    elif voice.url.value:
+        address, chosen = voice.url, None
+    else:
+        chosen = _named(own, voice.profile)
+        address = Origin(chosen.url, f"profile {chosen.name}")
+    known = chosen or _knowing(own, address.value or "")
+    if voice is not None and voice.foreign and known is None:
+        _refuse_stranger(address, token)
+    by_profile = Origin(known.name, voice.profile.source if chosen and voice else "its url") if known else None
+    return Found(address, _token(token, known, profile), by_profile or Origin(None, "none"))
+
+
+def same_server(one: str, other: str) -> bool:
+    """Tell whether two addresses are those of one server."""
+    return _parts(one) == _parts(other)
 
 
 def yard_folder() -> Path:
     """Say where `taskyard up` keeps its database unless told."""
-    return _folder("XDG_DATA_HOME", ".local/share")
+    return kept.folder("XDG_DATA_HOME", ".local/share")
 
 
-def read() -> Profile:
-    """Read the profile; one that is not there, or cannot be read, says nothing."""
-    import tomllib  # noqa: PLC0415 - who names server and token does not pay for it
+def project_file() -> Path | None:
+    """Find the project file, here or above; one that another user wrote is left aside, and that is told."""
+    here = Path.cwd()
+    for place in (here, *here.parents):
+        file = place / PROJECT_FILE
+        try:
+            owner = file.stat().st_uid
+        except OSError:
+            continue
+        if not hasattr(os, "getuid") or owner in (os.getuid(), 0):
+            return file
+        reports.say_error(f"{file} belongs to another user and is left aside")
+        return None
+    return None
 
+
+def _voices(url: str | None, profile: str | None, own: Kept) -> "list[_Voice]":
+    """Name the places that may say something, the strongest first."""
+    flag = _Voice(Origin(url, "--url"), Origin(profile, "--profile"))
+    environment = _Voice(
+        Origin(os.environ.get(URL_VARIABLE) or None, URL_VARIABLE),
+        Origin(os.environ.get(PROFILE_VARIABLE) or None, PROFILE_VARIABLE),
+    )
+    user = _Voice(Origin(None, ""), Origin(own.default, str(kept.path())))
+    if any(origin.value for voice in (flag, environment) for origin in (voice.url, voice.profile)):
+        return [flag, environment]
+    return [_project(), user]
+
+
+def _project() -> _Voice:
+    file = project_file()
+    if file is None:
+        return _Voice(Origin(None, ""), Origin(None, ""))
+    said = kept.read_toml(file)
+    if "token" in said:
+        reports.say_error(f"{file}: a token in a project file is left aside; `taskyard login` keeps it for you alone")
+    kept.tell_unknown(file, {key: value for key, value in said.items() if key != "token"}, PROJECT_KEYS)
+    url, profile = (Origin(kept.text_of(said.get(key)), str(file)) for key in ("url", "profile"))
+    return _Voice(url, profile, foreign=True)
+
+
+def _named(own: Kept, name: Origin) -> Profile:
+    assert name.value is not None, "somebody named it"
+    if name.value not in own.profiles:
+        listed = nearest.unknown("profile", name.value, own.profiles)
+        raise Unusable(f"{name.source}: {listed}" + ("" if own.profiles else " `taskyard login URL` makes one."))
+    return own.profiles[name.value]
+
+
+def _knowing(own: Kept, url: str) -> Profile | None:
+    """Find the profile of a server, first of all the one in use."""
+    first = sorted(own.profiles.values(), key=lambda one: one.name != own.default)
+    return next((one for one in first if same_server(one.url, url)), None)
+
+
+def _token(flag: str | None, known: Profile | None, by_flag: str | None) -> Origin:
+    """Choose the token: a flag's, then that of a profile named by a flag, the environment's, the server's own."""
+    of_profile = Origin(known.token, f"profile {known.name}") if known and known.token else None
+    environment = os.environ.get(TOKEN_VARIABLE)
+    if flag:
+        return Origin(flag, "--token")
+    if by_flag and of_profile:
+        return of_profile
+    if environment:
+        return Origin(environment, TOKEN_VARIABLE)
+    return of_profile or Origin(None, "none")
+
+
+def _refuse_stranger(address: Origin, token: str | None) -> None:
+    """Refuse a server that only a project file knows, unless it is on this machine and gets no token."""
+    url = address.value or ""
+    if urlsplit(url).hostname in _LOOPBACK and not (token or os.environ.get(TOKEN_VARIABLE)):
+        return
+    raise Unusable(
+        f"{address.source} names the server {url}, which none of your profiles has, so nothing is sent there: "
+        f"`taskyard login {url}` makes it yours, --url {url} uses it once"
+    )
+
+
+def _parts(url: str) -> tuple[str, str, int | None, str]:
+    parts = urlsplit(url)
     try:
-        with path().open("rb") as file:
-            said = tomllib.loads(file.read(PROFILE_BYTES_MAX).decode())
-    except FileNotFoundError:
-        return Profile()
-    except (OSError, ValueError) as fault:
-        reports.say_error(f"the profile {path()} cannot be read and is left aside: {fault}")
-        return Profile()
-    return Profile(_text(said.get("url")), _text(said.get("token")), said.get("by") == "up")
-
-
-def keep(url: str, token: str) -> bool:
-    """Write the profile for a server that `up` started; False if somebody has a profile of their own there."""
-    known = read()
-    if known.url is not None and not known.by_up:
-        return known == Profile(url, token)
-    write_secret(path(), "".join(f"{key} = {json.dumps(value)}\n" for key, value in _lines(url, token)))
-    return True
-
-
-def write_secret(file: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        draft.unlink()
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-        out.write(text)
-    draft.replace(file)
-
-
-def _lines(url: str, token: str) -> list[tuple[str, str]]:
-    return [("by", "up"), ("url", url), ("token", token)]
-
-
-def _folder(variable: str, below_home: str) -> Path:
-    base = os.environ.get(variable) or ""
-    # A path that is not absolute is to be ignored, says the XDG specification.
-    return (Path(base) if Path(base).is_absolute() else Path.home() / below_home) / "taskyard"
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+        port = parts.port
+    except ValueError:
+        port = -1
+    return parts.scheme, parts.hostname or "", port or _PORTS.get(parts.scheme), parts.path.rstrip("/")

@@ -1,13 +1,15 @@
-"""What a run leaves on stdout: a summary for people, or one JSON object for programs; and faults on stderr."""
+"""What is written to stdout for whoever asked, and to stderr for whoever looks on: lines, and faults in them."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from taskyard.cli import text, views
-from taskyard.wire.faults import Fault
-from taskyard.wire.progress import Outcome, Progress, Reason
+from taskyard.cli import text
+
+if TYPE_CHECKING:
+    from taskyard.wire.faults import Fault
 
 
 def delivered(write: Callable[[], object]) -> bool:
@@ -24,32 +26,7 @@ def delivered(write: Callable[[], object]) -> bool:
     return True
 
 
-#: What fits a screen; the headline counts all, and `-o json` has them.
-NAMED_MAX = 20
-
-
-def give_summary(outcome: Outcome) -> None:
-    """Say how the graph ended, then name the tasks that did not end well, those that ran first."""
-    answer(text.headline(outcome))
-    bad = sorted((task for task in outcome.tasks.values() if task.reason is not Reason.DONE), key=_never_ran)
-    for task in bad[:NAMED_MAX]:
-        answer(f"  {views.lines(task)[0]}")
-    if len(bad) > NAMED_MAX:
-        answer(f"  and {len(bad) - NAMED_MAX} more")
-
-
-def give_json(outcome: Outcome) -> None:
-    """Print the outcome as one JSON object, in ASCII: what tasks printed cannot act on a terminal."""
-    shape = {
-        "name": outcome.name,
-        "state": outcome.state,
-        "elapsed_ms": outcome.elapsed_ms,
-        "tasks": {label: _shape(task) for label, task in outcome.tasks.items()},
-    }
-    answer(json.dumps(shape, indent=2))
-
-
-def say_faults(name: str, faults: Iterable[Fault]) -> None:
+def say_faults(name: str, faults: "Iterable[Fault]") -> None:
     """List what is wrong with a document, a line for each fault, the place first as compilers do."""
     listed = tuple(faults)
     talk(f"{text.harmless(name)} cannot be run: {text.many(len(listed), 'fault')}; nothing was started.")
@@ -74,8 +51,10 @@ def answer(line: str) -> None:
 
 
 def talk(line: str) -> None:
-    """Write a line for whoever looks on."""
-    sys.stderr.write(line + "\n")
+    """Write a line for whoever looks on; if nobody does any more, nothing is lost."""
+    with suppress(OSError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
 
 def _silence() -> None:
@@ -83,23 +62,7 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _never_ran(task: Progress) -> bool:
-    return not task.attempt
-
-
-def _shape(task: Progress) -> dict[str, object]:
-    return {
-        "state": task.state,
-        "reason": task.reason,
-        "exit_code": task.exit_code,
-        "attempts": task.attempt,
-        "elapsed_ms": task.elapsed_ms,
-        "blocked_by": list(task.blocked_by),
-        "tail": task.tail,
-    }
-
-
-def _place(name: str, fault: Fault) -> str:
+def _place(name: str, fault: "Fault") -> str:
     numbers = [str(number) for number in (fault.line, fault.column) if number is not None]
     place = ":".join([name, *numbers])
     return f"{place}: {fault.path}" if fault.path else place

@@ -2,15 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from taskyard.cli import asking, documents, reports, views
+from taskyard.cli import asking, documents, forms, outcomes, reports, views
 from taskyard.cli.exits import Exit
+from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.work import Plan, Unserved, Work
 from taskyard.wire.faults import RefusedDocument
 from taskyard.wire.progress import GraphState, Outcome, Reason, State
@@ -26,8 +23,8 @@ Examples:
     taskyard run --jobs 4 nightly.yaml    at most four tasks at a time
     taskyard run -o json nightly.yaml     the outcome, for a program
     taskyard run --logs out nightly.yaml  keep everything that tasks print
-    taskyard run --limit licence=2 g.yaml two tasks with a licence at a time
-    taskyard run --approve yes graph.yaml say yes to whatever it asks
+    taskyard run --limit licence=2 g.yaml  two tasks with a licence at a time
+    taskyard run --approve yes graph.yaml  say yes to whatever it asks
     generate-graph | taskyard run -       a graph from standard input
 """
 
@@ -54,58 +51,57 @@ def _check_limits(_: object, written: list[str] | None) -> None:
 Limits = Annotated[
     list[str] | None,
     Parameter(
-        negative="",
         validator=_check_limits,
         help="How much there is of something that tasks share, as name=total; as often as needed.",
     ),
 ]
 
 
-def command(work: Work) -> Callable[..., int]:
-    """Make the command around the work it has done for it."""
+class Manner(NamedTuple):
+    """How a run goes about it."""
 
-    def run(
-        file: documents.File,
-        /,
-        *,
-        jobs: Annotated[
-            int | None,
-            Parameter(
-                name=["--jobs", "-j"],
-                validator=Number(gte=1, lte=JOBS_MAX),
-                help="How many tasks may run at a time; one for each processor unless told.",
-            ),
-        ] = None,
-        output: Annotated[
-            Literal["text", "json"],
-            Parameter(name=["--output", "-o"], help="How the outcome is printed on stdout."),
-        ] = "text",
-        logs: Annotated[
-            Path | None,
-            Parameter(
-                help="A folder for everything that tasks print, a file for each attempt; made if it is not there."
-            ),
-        ] = None,
-        limit: Limits = None,
-        approve: Annotated[
-            Literal["ask", "yes", "no"],
-            Parameter(help="What is answered when a task asks for approval: whoever is at the terminal is asked."),
-        ] = "ask",
-    ) -> int:
-        """Run a graph of tasks to its end, on this machine.
+    logs: Annotated[
+        Path | None,
+        Parameter(help="A folder for everything that tasks print, a file for each attempt; made if it is not there."),
+    ] = None
+    limit: Limits = None
+    approve: Annotated[
+        Literal["ask", "yes", "no"],
+        Parameter(help="What is answered when a task asks for approval: whoever is at the terminal is asked."),
+    ] = "ask"
 
-        Each task starts in a fresh folder, or in its `cwd`, counted from here.
-        Progress is shown on stderr, the outcome on stdout.
-        Ctrl-C asks what runs to end; a second one kills it.
-        """
-        plan = _plan(work, file, limits_of(limit or []))
-        if plan is None or not _made(logs):
-            return Exit.USAGE
-        if approve == "ask" and plan.asks and not sys.stdin.isatty():
-            return _refuse_to_ask(plan.asks)
-        return _run(plan, jobs or os.cpu_count() or 1, output, logs, approve)
 
-    return run
+AS_USUAL: Final = Manner()
+
+
+def run(
+    file: documents.File,
+    /,
+    *,
+    jobs: Annotated[
+        int | None,
+        Parameter(
+            name=["--jobs", "-j"],
+            validator=Number(gte=1, lte=JOBS_MAX),
+            help="How many tasks may run at a time; one for each processor unless told.",
+        ),
+    ] = None,
+    output: forms.Form = "table",
+    manner: Manner = AS_USUAL,
+    work: Work,
+) -> int:
+    """Run a graph of tasks to its end, on this machine.
+
+    Each task starts in a fresh folder, or in its `cwd`, counted from here.
+    Progress is shown on stderr, the outcome on stdout.
+    Ctrl-C asks what runs to end; a second one kills it.
+    """
+    plan = _plan(work, file, limits_of(manner.limit or []))
+    if plan is None or not _made(manner.logs):
+        return Exit.USAGE
+    if manner.approve == "ask" and plan.asks and not sys.stdin.isatty():
+        return _refuse_to_ask(plan.asks)
+    return _run(plan, jobs or os.cpu_count() or 1, output, manner)
 
 
 def _plan(work: Work, file: str, limits: dict[str, int]) -> Plan | None:
@@ -143,14 +139,14 @@ def _decide(approve: str, view: views.View) -> asking.Decide:
     return asking.Terminal(view.say).decide if sys.stdin.isatty() else asking.told(None)
 
 
-def _run(plan: Plan, jobs: int, output: str, logs: Path | None, approve: str) -> Exit:
+def _run(plan: Plan, jobs: int, output: str, manner: Manner) -> Exit:
     try:
         with views.choose(plan, jobs) as view:
-            outcome = plan.run(jobs, view.show, _decide(approve, view), logs)
+            outcome = plan.run(jobs, view.show, _decide(manner.approve, view), manner.logs)
     except Unserved as refusal:
         reports.say_error(f"cannot go on: {refusal}")
         return Exit.ERROR
-    give = reports.give_json if output == "json" else reports.give_summary
+    give = outcomes.WRITERS[output]
     ended = _exit_of(outcome)
     return ended if reports.delivered(lambda: give(outcome)) else ended or Exit.ERROR
 

@@ -1,18 +1,14 @@
 """The commands that stay: `serve`, a server, and `bot`, which runs tasks for one."""
 
-import json
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, NamedTuple
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from taskyard.cli import profile, reports, spans, text
+from taskyard.cli import forms, profile, reports, spans, text
 from taskyard.cli.exits import Exit
+from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.session import HERE, Server
 from taskyard.cli.work import Botting, Serving, Unserved, Work
 
@@ -20,7 +16,7 @@ SERVE_EXAMPLES: Final = """\
 Examples:
 
     taskyard serve                                  taskyard.db, in this folder
-    taskyard serve --database postgresql://db/yard  a database that servers share
+    taskyard serve --database postgresql://db/yard  one that servers share
     taskyard serve --host 0.0.0.0 --port 80         for other machines
     taskyard serve --admin-token admin.token        keep a token in a file
 
@@ -38,9 +34,7 @@ SLOTS_MAX: Final = 1_000
 Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535), help="Where to listen; 0 takes any free port.")]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a server listens, and where it keeps things."""
 
     host: Annotated[str, Parameter(help="The address to listen on.")] = "127.0.0.1"
@@ -54,11 +48,12 @@ class Place:
 HERE_AND_NOW: Final = Place()
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True)
-class Manner:
+class Manner(NamedTuple):
     """How a bot goes about it."""
 
+    state: Annotated[
+        Path | None, Parameter(help="A folder of its own, for what it must not forget over a restart.")
+    ] = None
     once: Annotated[bool, Parameter(negative="", help="Run what is there to run, and end.")] = False
     inherit_env: Annotated[
         bool, Parameter(negative="", help="Give tasks all of this environment, not only what programs need.")
@@ -91,16 +86,12 @@ def _check_dimensions(_: object, written: list[str] | None) -> None:
     dimensions_of(written or [])
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """What a bot is told that it is or has, beside what it finds out itself."""
 
     dimension: Annotated[
         list[str] | None,
-        Parameter(
-            negative="", validator=_check_dimensions, help="What it is or has, as key=value; as often as needed."
-        ),
+        Parameter(validator=_check_dimensions, help="What it is or has, as key=value; as often as needed."),
     ] = None
     dimensions_file: Annotated[
         Path | None, Parameter(help="A file with a key=value on each line; a change of it takes effect at once.")
@@ -110,97 +101,85 @@ class Given:
 NOTHING_GIVEN: Final = Given()
 
 
-def serve_command(work: Work) -> Callable[..., int]:
-    """Make `serve` around the work it has done for it."""
-
-    def serve(
-        *,
-        place: Place = HERE_AND_NOW,
-        auth: Annotated[
-            bool, Parameter(negative="--no-auth", help="Ask for tokens; without, only this machine can connect.")
-        ] = True,
-        admin_token: Annotated[
-            Path | None, Parameter(help="A file for a token that may do everything; made if it is not there.")
-        ] = None,
-        lease: Annotated[
-            str, Parameter(validator=_check_lease, help="How long a bot may be silent about what it runs.")
-        ] = "60s",
-        output: Annotated[
-            Literal["text", "json"], Parameter(name=["--output", "-o"], help="How the address is printed on stdout.")
-        ] = "text",
-    ) -> int:
-        """Serve graphs and bots until a signal ends it."""
-        database = place.database or f"sqlite:///{place.data / 'taskyard.db'}"
-        wish = Serving(place.host, place.port, database, auth, admin_token, spans.seconds_of(lease) * 1_000)
-        try:
-            work.serve(wish, _ready(output))
-        except Unserved as refusal:
-            reports.say_error(f"cannot serve: {refusal}")
-            return Exit.ERROR
-        return Exit.OK
-
-    return serve
+def serve(
+    *,
+    place: Place = HERE_AND_NOW,
+    auth: Annotated[
+        bool, Parameter(negative="--no-auth", help="Ask for tokens; without, only this machine can connect.")
+    ] = True,
+    admin_token: Annotated[
+        Path | None, Parameter(help="A file for a token that may do everything; made if it is not there.")
+    ] = None,
+    lease: Annotated[
+        str,
+        Parameter(
+            validator=_check_lease,
+            help="How long a bot may be silent about what it runs before that is given to another: from 2s to 1h.",
+        ),
+    ] = "60s",
+    output: forms.Form = "table",
+    work: Work,
+) -> int:
+    """Serve graphs and bots until a signal ends it."""
+    database = place.database or f"sqlite:///{place.data / 'taskyard.db'}"
+    wish = Serving(place.host, place.port, database, auth, admin_token, spans.seconds_of(lease) * 1_000)
+    try:
+        work.serve(wish, _ready(output))
+    except Unserved as refusal:
+        reports.say_error(f"cannot serve: {refusal}")
+        return Exit.ERROR
+    return Exit.OK
 
 
-def bot_command(work: Work) -> Callable[..., int]:
-    """Make `bot` around the work it has done for it."""
-
-    def bot(
-        *,
-        name: Annotated[str | None, Parameter(help="Its name, its own; the machine's unless told.")] = None,
-        slots: Annotated[
-            int | None,
-            Parameter(
-                validator=Number(gte=1, lte=SLOTS_MAX),
-                help="How many tasks at a time; one for each processor unless told.",
-            ),
-        ] = None,
-        state: Annotated[
-            Path | None, Parameter(help="A folder of its own, for what it must not forget over a restart.")
-        ] = None,
-        manner: Manner = AS_USUAL,
-        given: Given = NOTHING_GIVEN,
-        server: Server = HERE,
-    ) -> int:
-        """Run tasks for a server until a signal ends it; what runs then is ended first."""
-        named = name or socket.gethostname()
-        folder = state or profile.yard_folder() / "bots" / named.replace("/", "_")
-        target = profile.find(server.url, server.token)
-        wish = Botting(
-            url=target.url,
-            token=target.token or "",
-            name=named,
-            slots=slots or os.cpu_count() or 1,
-            state=folder,
-            dimensions=dimensions_of(given.dimension or []),
-            dimensions_file=given.dimensions_file,
-            once=manner.once,
-            inherit=manner.inherit_env,
-        )
-        try:
-            return work.bot(wish)
-        except Unserved as refusal:
-            reports.say_error(f"cannot be a bot: {refusal}")
-            return Exit.ERROR
-
-    return bot
+def bot(
+    *,
+    name: Annotated[str | None, Parameter(help="Its name, its own; the machine's unless told.")] = None,
+    slots: Annotated[
+        int | None,
+        Parameter(
+            validator=Number(gte=1, lte=SLOTS_MAX),
+            help="How many tasks at a time; one for each processor unless told.",
+        ),
+    ] = None,
+    manner: Manner = AS_USUAL,
+    given: Given = NOTHING_GIVEN,
+    server: Server = HERE,
+    work: Work,
+) -> int:
+    """Run tasks for a server until a signal ends it; what runs then is ended first."""
+    named = name or socket.gethostname()
+    target = server.target()
+    wish = Botting(
+        url=target.url,
+        token=target.token or "",
+        name=named,
+        slots=slots or os.cpu_count() or 1,
+        state=manner.state or profile.yard_folder() / "bots" / named.replace("/", "_"),
+        dimensions=dimensions_of(given.dimension or []),
+        dimensions_file=given.dimensions_file,
+        once=manner.once,
+        inherit=manner.inherit_env,
+    )
+    try:
+        return work.bot(wish)
+    except Unserved as refusal:
+        reports.say_error(f"cannot be a bot: {refusal}")
+        return Exit.ERROR
 
 
 def _ready(output: str) -> Callable[[str, str | None], None]:
     """Make what tells that a server is there: its address, and the first token if it was just made."""
 
     def tell(url: str, token: str | None) -> None:
-        if output == "json":
-            reports.delivered(lambda: reports.answer(json.dumps({"url": url, "token": token})))
-            return
-        reports.delivered(lambda: _give(url, token))
-        reports.talk("serving; Ctrl-C ends it")
+        give_address(url, token, output)
+        if output == "table":
+            reports.talk("serving; Ctrl-C ends it")
 
     return tell
 
 
-def _give(url: str, token: str | None) -> None:
-    """Print lines that a shell can take as they are."""
-    reports.answer(f"TASKYARD_URL={text.harmless(url)}")
-    if token is not None:
-        reports.answer(f"TASKYARD_TOKEN={text.harmless(token)}")
+def give_address(url: str, token: str | None, output: str) -> None:
+    """Print where a server is and a token for it; a table is lines that a shell can take as they are."""
+    told = {"TASKYARD_URL": url} | ({} if token is None else {"TASKYARD_TOKEN": token})
+    lines = [f"{name}={text.harmless(value)}" for name, value in told.items()]
+    forms.give_one({"url": url, "token": token}, output, lambda: lines, url)

@@ -1,13 +1,12 @@
 """How a command speaks with a server: which one, and what is said and returned when it does not go well."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 
-from cyclopts import Group, Parameter
-
-from taskyard.cli import profile, reports
+from taskyard.cli import reports
 from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.grammar import Parameter
+from taskyard.cli.profile import Target, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,22 +14,31 @@ if TYPE_CHECKING:
     from taskyard.sdk.client import Client
     from taskyard.sdk.errors import ClientError
 
-_GROUP: Final = Group("Server", sort_key=9)
+_GROUP: Final = "Server"
+Answer = TypeVar("Answer")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(NamedTuple):
     """Which server, and with which token."""
 
     url: Annotated[
         str | None,
-        Parameter(group=_GROUP, help="The server's address; else TASKYARD_URL, the profile, http://127.0.0.1:8420."),
+        Parameter(group=_GROUP, help="The server's address; else TASKYARD_URL, the profile's, http://127.0.0.1:8420."),
     ] = None
     token: Annotated[
         str | None,
-        Parameter(group=_GROUP, help="The token; else TASKYARD_TOKEN or the profile, which other users cannot see."),
+        Parameter(group=_GROUP, help="The token; better TASKYARD_TOKEN or a profile, which other users cannot see."),
     ] = None
+    profile: Annotated[
+        str | None,
+        Parameter(
+            group=_GROUP, help="One of your profiles; else TASKYARD_PROFILE, or the one in use.", completes="profile"
+        ),
+    ] = None
+
+    def target(self) -> Target:
+        """Say which server is meant, with what stands in the environment and in files."""
+        return find(self.url, self.token, self.profile)
 
 
 HERE: Final = Server()
@@ -42,7 +50,7 @@ def connected(server: Server) -> "Iterator[Client]":
     from taskyard.sdk.client import Client  # noqa: PLC0415 - it costs time to load
     from taskyard.sdk.errors import ClientError  # noqa: PLC0415
 
-    target = profile.find(server.url, server.token)
+    target = server.target()
     try:
         with Client(target.url, target.token) as client:
             yield client
@@ -58,7 +66,7 @@ def _say(error: "ClientError") -> None:
     if isinstance(error, Refused):
         reports.list_faults([(fault.path, fault.message) for fault in error.faults])
     if isinstance(error, Unauthorised):
-        reports.talk("  a token comes from --token, TASKYARD_TOKEN or the profile that `taskyard up` writes")
+        reports.talk("  `taskyard login URL` keeps a token; `taskyard config` shows which one was used")
 
 
 def _code(error: "ClientError") -> Exit:
@@ -72,7 +80,7 @@ def _code(error: "ClientError") -> Exit:
     return Exit.USAGE if isinstance(error, Refused) and error.problem.status in (400, 413, 422) else Exit.ERROR
 
 
-def either(first: "Callable[[], int]", second: "Callable[[], int]") -> int:
+def either(first: "Callable[[], Answer]", second: "Callable[[], Answer]") -> Answer:
     """Take an id for what `first` knows, or else for what `second` does: graphs and tasks have ids of one form."""
     from taskyard.sdk.errors import NotFound  # noqa: PLC0415
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from taskyard.cli import forms, text
+from taskyard.cli.exits import Exit
 
 if TYPE_CHECKING:
     from taskyard.wire.api import GraphView, Reused, TaskView
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 #: States that a task comes to rest in, and those of them that are a failure.
 RESTING: Final = frozenset({"successful", "failed", "error", "canceled", "skipped", "blocked"})
 FAILED: Final = ("failed", "error")
+WELL: Final = frozenset({"successful", "skipped"})
 
 
 def headline(seen: "GraphView") -> str:
@@ -25,6 +27,13 @@ def done(seen: "GraphView") -> tuple[int, int]:
 def failed(seen: "GraphView") -> int:
     """How many tasks of a graph failed."""
     return sum(seen.counts.get(state, 0) for state in FAILED)
+
+
+def end_of(task: "TaskView") -> Exit | None:
+    """Give the exit code for how a task ended; None while it has not."""
+    if task.state not in RESTING:
+        return None
+    return Exit.OK if task.state in WELL else Exit.FAILED
 
 
 def failure(task: "TaskView") -> str:

@@ -3,10 +3,9 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import Parameter
-
 from taskyard.cli import documents, forms, reports, spans, standing, watching
 from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import HERE, Server, connected
 from taskyard.wire.faults import Fault, RefusedDocument
 
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 SUBMIT_EXAMPLES: Final = """\
 Examples:
 
-    taskyard submit nightly.yaml                   store it, print its id
-    taskyard submit --wait nightly.yaml            and watch it to its end
-    taskyard submit --wait --timeout 1h graph.yaml wait for an hour at most
-    taskyard submit --key nightly-42 nightly.yaml  once, however often asked
-    generate-graph | taskyard submit -o json -     from standard input
+    taskyard submit nightly.yaml                     store it, print its id
+    taskyard submit --wait nightly.yaml              and watch it to its end
+    taskyard submit --wait --timeout 1h graph.yaml   for an hour at most
+    taskyard submit --key nightly-42 nightly.yaml    once, however often asked
+    generate-graph | taskyard submit -o json -       from standard input
 
 With --wait the exit code tells the outcome: 0 finished, 3 failed or canceled,
 6 no bot can run what is left, 124 not settled in time.

@@ -5,10 +5,6 @@ What tasks print and what documents say is hostile. `harmless` is the one way fo
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable
-
-from taskyard.wire.progress import Outcome, Progress, Reason
 
 #: A failure's last lines, enough to see it and few enough to see the next one.
 TAIL_LINES_MAX = 10
@@ -54,27 +50,6 @@ def many(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def ending(progress: Progress) -> str:
-    """Say how an attempt ended."""
-    parts = [_cause(progress)]
-    if progress.attempt > 1:
-        parts.append(f"attempt {progress.attempt}")
-    if progress.elapsed_ms is not None:
-        parts.append(seconds(progress.elapsed_ms))
-    return ", ".join(part for part in parts if part)
-
-
-def counts(tasks: Iterable[Progress]) -> str:
-    """Count tasks by state: `3 successful, 1 failed`."""
-    return ", ".join(f"{count} {state}" for state, count in Counter(task.state.value for task in tasks).items())
-
-
-def headline(outcome: Outcome) -> str:
-    """Say how a graph ended, in a line."""
-    ended = f"{harmless(outcome.name)}: {outcome.state} in {seconds(outcome.elapsed_ms)}"
-    return f"{ended}: {counts(outcome.tasks.values())}" if outcome.tasks else ended
-
-
 def _visible(character: str) -> str:
     if unicodedata.category(character) in _HIDDEN:
         return character.encode("unicode_escape").decode()
@@ -83,24 +58,3 @@ def _visible(character: str) -> str:
 
 def _cut(line: str) -> str:
     return line if len(line) <= LINE_LENGTH_MAX else f"{line[:LINE_LENGTH_MAX]} ..."
-
-
-#: Ends that no exit code tells.
-_CAUSES = {
-    Reason.TIMED_OUT: "timed out",
-    Reason.DENIED: "denied",
-    Reason.GRAPH_FAILED: "the graph inside it did not finish",
-    Reason.SILENT: "printed nothing for too long",
-    Reason.BOT_LOST: "its bot was lost",
-    Reason.EXPIRED: "waited too long for a bot",
-    Reason.NO_BOT: "no bot here can run it",
-    Reason.DEADLINE: "its deadline is over",
-}
-
-
-def _cause(progress: Progress) -> str:
-    if progress.reason in _CAUSES:
-        return _CAUSES[progress.reason]
-    if progress.reason is Reason.SIGNALED and progress.exit_code:
-        return f"ended by signal {progress.exit_code - 128}"
-    return f"exit code {progress.exit_code}" if progress.exit_code else ""

@@ -1,22 +1,29 @@
 """The commands about tokens: `token create`, `token list`, `token revoke`. Secrets are printed once."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Final, Literal
-
-from cyclopts import App, Parameter
+from dataclasses import asdict
+from typing import Annotated, Final, Literal, NamedTuple
 
 from taskyard.cli import forms, reports, spans, text
-from taskyard.cli.exits import Exit
+from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import HERE, Server, connected
 
 EXAMPLES: Final = """\
 Examples:
 
+    taskyard token list
+    taskyard token list -o json
+"""
+CREATE_EXAMPLES: Final = """\
+Examples:
+
     taskyard token create --name ci --scope pool:lab:read --expires 30d
     taskyard token create --kind bot --name rack4 --pool lab
     taskyard token create --kind enrolment --name lab --pool lab --expires 1d
-    taskyard token list
-    taskyard token revoke 7f3a...
+"""
+REVOKE_EXAMPLES: Final = """\
+Examples:
+
+    taskyard token revoke 00c0ffee12345678
 """
 
 _COLUMNS: Final[list[forms.Column]] = [
@@ -31,24 +38,12 @@ _COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
-def app() -> App:
-    """Make `token` with what is below it."""
-    made = App(name="token", help="Make, list and revoke tokens.", help_epilogue=EXAMPLES)
-    made.default(tokens)
-    made.command(create, name="create", help_epilogue=EXAMPLES)
-    made.command(tokens, name="list", help_epilogue=EXAMPLES)
-    made.command(revoke, name="revoke", help_epilogue=EXAMPLES)
-    return made
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What a new token is for."""
 
     name: Annotated[str, Parameter(help="Who or what it is for; audits name it.")]
     kind: Annotated[Literal["user", "bot", "enrolment"], Parameter(help="Who may use it.")] = "user"
-    pool: Annotated[str | None, Parameter(help="The pool of the bots that it is for.")] = None
+    pool: Annotated[str | None, Parameter(help="The pool of the bots that it is for.", completes="pool")] = None
     scope: Annotated[
         list[str] | None,
         Parameter(
@@ -66,21 +61,25 @@ def create(*, wish: Wish, output: forms.Form = "name", server: Server = HERE) ->
     span_ms = None if wish.expires is None else spans.seconds_of(wish.expires) * 1000
     with connected(server) as client:
         made = client.new_token(wish.kind, wish.name, pool=wish.pool, scopes=wish.scope or (), expires_in_ms=span_ms)
-        lines = [made.token, *forms.table([[title, forms.cell(value(made.view))] for title, value in _COLUMNS])]
-        return forms.give_one(asdict(made), output, lambda: lines, made.token)
+        return forms.give_one(
+            asdict(made), output, lambda: [text.harmless(made.token), *forms.pairs(made.view, _COLUMNS)], made.token
+        )
 
 
-def tokens(*, output: forms.Form = "table", server: Server = HERE) -> int:
+def tokens(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> int:
     """List tokens, without their secrets."""
     with connected(server) as client:
-        return forms.give_all(client.tokens(), output, _COLUMNS, lambda one: one.id)
+        return forms.give_all(client.tokens(), listing, _COLUMNS, lambda one: one.id)
 
 
 def revoke(
-    id: Annotated[str, Parameter(help="The token's id, as `token list` gives it.")], /, *, server: Server = HERE
+    *ids: Annotated[str, Parameter(name="ID", help="The token's id, as `token list` gives it.")],
+    output: forms.Form = "name",
+    server: Server = HERE,
 ) -> int:
-    """End a token at once."""
+    """End tokens at once."""
     with connected(server) as client:
-        revoked = client.revoke_token(id)
-    reports.talk(f"token {text.harmless(revoked.id)} ({text.harmless(revoked.name)}) is revoked")
-    return Exit.OK
+        revoked = [client.revoke_token(id) for id in ids]
+    for one in revoked:
+        reports.talk(f"token {text.harmless(one.id)} ({text.harmless(one.name)}) is revoked")
+    return forms.give_all(revoked, forms.Listing(output), _COLUMNS, lambda one: one.id)

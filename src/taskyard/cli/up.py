@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
-from taskyard.cli import children, profile, reports, text
+from taskyard.cli import children, forms, kept, profile, reports, text
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.serving import SLOTS_MAX, Port
+from taskyard.cli.grammar import Number, Parameter
+from taskyard.cli.kept import Profile
+from taskyard.cli.serving import SLOTS_MAX, Port, give_address
 from taskyard.cli.session import Server, connected
 
 EXAMPLES: Final = """\
@@ -32,6 +31,8 @@ Examples:
 
 Then, elsewhere: taskyard submit --wait nightly.yaml
 """
+#: The profile by which other commands find it.
+PROFILE: Final = "local"
 BOTS_MAX: Final = 100
 #: How long the server may take to be there: it may have to bring a large database to a new version.
 READY_SECONDS_MAX: Final = 300.0
@@ -63,6 +64,7 @@ def up(
         ),
     ] = None,
     port: Port = 8420,
+    output: forms.Form = "table",
 ) -> int:
     """Start a server and bots on this machine, and look after them until a signal ends it.
 
@@ -75,7 +77,7 @@ def up(
     except OSError as error:
         reports.say_error(f"cannot keep anything in {folder}: {error.strerror}")
         return Exit.ERROR
-    return _Yard(folder, bots, slots or os.cpu_count() or 1, port).live()
+    return _Yard(folder, bots, slots or os.cpu_count() or 1, port, output).live()
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class _Yard:
     bots: int
     slots: int
     port: int
+    output: forms.Form
     asked: int = 0  # how often somebody asked it to end
     url: str = ""
     said: int = 0  # how long the server's log was before it was started
@@ -125,11 +128,22 @@ class _Yard:
         bot_token = self._bot_token(token)
         for number in range(self.bots):
             self.running[number] = self._start_bot(number, bot_token)
-        kept = profile.keep(self.url, token)
-        reports.delivered(lambda: _give(self.url, token))
+        give_address(self.url, token, self.output)
         reports.talk(f"everything is in {text.harmless(str(self.folder))}; Ctrl-C ends it")
-        if not kept:
-            reports.talk(f"the profile {profile.path()} names another server: set the two variables above to use this")
+        self._keep_profile(token)
+
+    def _keep_profile(self, token: str) -> None:
+        """Let the other commands find this server, unless people have said otherwise."""
+        own = kept.read()
+        is_free = PROFILE not in own.profiles or own.profiles[PROFILE].by_up
+        if is_free:
+            try:
+                kept.keep(Profile(PROFILE, self.url, token, by_up=True), use=own.default is None)
+            except (kept.Uneditable, OSError) as fault:
+                reports.say_error(str(fault))
+        if not is_free or own.default not in (None, PROFILE):
+            wanted = f"--profile {PROFILE}" if is_free else "the two variables above"
+            reports.talk(f"other commands do not come here by themselves, as {kept.path()} says: use {wanted}")
 
     def _address(self, server: subprocess.Popen[bytes]) -> str:
         """Read the server's first line, unless it ends before, having said why."""
@@ -161,7 +175,7 @@ class _Yard:
         if not file.exists():
             with connected(Server(self.url, token)) as client:
                 made = client.new_token("bot", "bots of this machine", pool="default")
-            profile.write_secret(file, f"{made.token}\n")
+            kept.write_secret(file, f"{made.token}\n")
         return _read(file)
 
     def _start_bot(self, number: int, token: str) -> subprocess.Popen[bytes]:
@@ -212,9 +226,3 @@ def _read(file: Path) -> str:
     except OSError as error:
         reports.say_error(f"cannot read {file}: {error.strerror}")
         raise Ended(Exit.ERROR) from error
-
-
-def _give(url: str, token: str) -> None:
-    """Print lines that a shell can take as they are."""
-    reports.answer(f"TASKYARD_URL={text.harmless(url)}")
-    reports.answer(f"TASKYARD_TOKEN={text.harmless(token)}")

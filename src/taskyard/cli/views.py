@@ -3,15 +3,16 @@
 A view is told of progress and shows it on stderr. It decides nothing and keeps only what it shows.
 """
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
-from taskyard.cli import text
-from taskyard.cli.work import Plan
+from taskyard.cli import paint, telling, text
 from taskyard.wire.progress import Progress, Reason, State
+
+if TYPE_CHECKING:
+    from taskyard.cli.work import Plan
 
 
 class View(AbstractContextManager["View"], Protocol):
@@ -26,9 +27,9 @@ class View(AbstractContextManager["View"], Protocol):
         ...
 
 
-def choose(plan: Plan, jobs: int) -> View:
+def choose(plan: "Plan", jobs: int) -> View:
     """Choose the live view for a terminal that can draw, and plain lines for everything else."""
-    if not can_draw(sys.stderr):
+    if not paint.can_draw(sys.stderr):
         return PlainView(plan, jobs, sys.stderr)
     from taskyard.cli.live import LiveView  # noqa: PLC0415 - drawing costs time to load
 
@@ -38,7 +39,7 @@ def choose(plan: Plan, jobs: int) -> View:
 class PlainView:
     """One line for everything that happens, free of escape codes."""
 
-    def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:
+    def __init__(self, plan: "Plan", jobs: int, stream: TextIO) -> None:
         self._opening = f"{text.harmless(plan.name)}: {text.many(len(plan.labels), 'task')}, {jobs} at a time"
         self._stream = stream
 
@@ -63,16 +64,11 @@ class PlainView:
 def lines(progress: Progress) -> list[str]:
     """Put what became of a task in a line, and what it printed last below it when it went wrong."""
     line = f"{progress.state:<11} {text.harmless(progress.label)}"
-    told = _TOLD.get(progress.state, text.ending)(progress)
+    told = _TOLD.get(progress.state, telling.ending)(progress)
     first = f"{line} ({told})" if told else line
     # Pending with an end behind it: the attempt failed and is going to be repeated.
     went_wrong = progress.exit_code not in (None, 0) or progress.reason is Reason.GRAPH_FAILED
     return [first, *_tail(progress)] if went_wrong else [first]
-
-
-def can_draw(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal whose owner wants to see drawings."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _tail(progress: Progress) -> list[str]:
@@ -96,5 +92,5 @@ _TOLD: dict[State, Callable[[Progress], str]] = {
     State.STOPPING: lambda _: "Ctrl-C again kills it",
     State.UNSCHEDULED: _blocked,
     State.WAITING: lambda _: "no bot here can run it",
-    State.PENDING: lambda progress: f"{text.ending(progress)}; again",
+    State.PENDING: lambda progress: f"{telling.ending(progress)}; again",
 }

@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from taskyard.cli import gauge, reports, standing, text, views
+from taskyard.cli import gauge, paint, reports, standing, text
 from taskyard.cli.approving import Questions
 from taskyard.cli.exits import Ended, Exit
 
@@ -59,7 +59,7 @@ def verdict(client: "Client", seen: "GraphView") -> Exit:
 
 
 def _gauge() -> gauge.Gauge:
-    return gauge.LiveGauge() if views.can_draw(sys.stderr) else gauge.PlainGauge()
+    return gauge.LiveGauge() if paint.can_draw(sys.stderr) else gauge.PlainGauge()
 
 
 class _Failures:

@@ -2,13 +2,17 @@
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-from cyclopts import Parameter
-
-from taskyard.cli import reports, text
-from taskyard.cli.exits import Exit
-from taskyard.cli.session import HERE, Server, connected, either
+from taskyard.cli import forms, reports, spans, text, watching
+from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.grammar import Parameter
+from taskyard.cli.naming import AnyId, either, task_id
+from taskyard.cli.parsing import Unusable
+from taskyard.cli.session import HERE, Server, connected
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from taskyard.sdk.client import Client
     from taskyard.wire.api import Wished
 
 CANCEL_EXAMPLES: Final = """\
@@ -16,76 +20,119 @@ Examples:
 
     taskyard cancel 78a6ff3e8d8c0f28            a graph, or one task
     taskyard cancel --subtree 00c0ffee12345678  a task and all behind it
-    taskyard cancel --from test 78a6ff3e8d8c0f28  the same, by its label
-    taskyard graphs --state running -o name | xargs -n1 taskyard cancel
+    taskyard cancel 78a6ff3e8d8c0f28/deploy     a task by its label
+    taskyard cancel --from test 78a6ff3e8d8c0f28  test and all behind it
+    taskyard cancel $(taskyard graphs --state running -o name)
 """
 RERUN_EXAMPLES: Final = """\
 Examples:
 
     taskyard rerun 00c0ffee12345678   a task that failed
+    taskyard rerun 78a6ff3e8d8c0f28/test
     taskyard rerun --failed 78a6ff3e8d8c0f28   all that failed in a graph
     taskyard rerun --from test 78a6ff3e8d8c0f28
         a new graph: test and all behind it; the rest is taken over
 """
 
-Id = Annotated[str, Parameter(help="The id of a graph or a task.")]
+_COLUMNS: Final[list[forms.Column]] = [
+    ("id", lambda one: one.subject),
+    ("tasks", lambda one: one.moved),
+    ("more", lambda one: one.promised),
+]
 
 
 def cancel(
-    id: Id,
-    /,
-    *,
+    *ids: AnyId,
     subtree: Annotated[bool, Parameter(negative="", help="Of a task: everything behind it, too.")] = False,
     start: Annotated[
-        list[str] | None,
-        Parameter(name="--from", negative="", help="Of a graph: only the task of this label and all behind it."),
+        list[str] | None, Parameter(name="--from", help="Of a graph: only the task of this label and all behind it.")
     ] = None,
+    output: forms.Form = "name",
     server: Server = HERE,
 ) -> int:
-    """End a graph, or a task: what runs is stopped, what waits never starts."""
-    with connected(server) as client:
+    """End graphs, or tasks: what runs is stopped, what waits never starts."""
+
+    def ask(client: "Client", named: str) -> "Wished":
         if subtree:
-            return _told(client.cancel_task(id, subtree=True), "canceled")
+            return client.cancel_task(task_id(client, named), subtree=True)
         if start:
-            return _told(client.cancel_graph(id, start=start), "canceled")
-        return either(
-            lambda: _told(client.cancel_graph(id), "canceled"), lambda: _told(client.cancel_task(id), "canceled")
-        )
+            return client.cancel_graph(named, start=start)
+        return either(client, named, client.cancel_graph, client.cancel_task)
+
+    return _each(server, ids, ask, "canceled", output)[1]
 
 
 def rerun(
-    id: Id,
-    /,
-    *,
+    *ids: AnyId,
     failed: Annotated[bool, Parameter(negative="", help="Of a graph: all that failed, and what it blocked.")] = False,
     start: Annotated[
         list[str] | None,
-        Parameter(name="--from", negative="", help="Of a settled graph: anew from this label on; may be repeated."),
+        Parameter(name="--from", help="Of a settled graph: anew from this label on; may be repeated."),
     ] = None,
     key: Annotated[str, Parameter(help="With --from: asked for again with this key, it is the same graph.")] = "",
+    wait: Annotated[bool, Parameter(negative="", help="Watch what runs again until it is settled.")] = False,
+    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to wait at most: 90s, 5m, 1h, 2d.")] = "1d",
+    output: forms.Form = "name",
     server: Server = HERE,
 ) -> int:
-    """Try again: a task, all that failed in a graph, or a whole graph from some of its tasks on."""
+    """Try again: tasks, all that failed in graphs, or whole graphs from some of their tasks on."""
     if failed and start:
-        reports.say_error("--failed runs in the same graph, --from makes a new one: take one of them")
-        return Exit.USAGE
-    with connected(server) as client:
+        raise Unusable("--failed runs in the same graph, --from makes a new one: take one of them")
+
+    def ask(client: "Client", named: str) -> "Wished":
         if start:
-            return _told_anew(client.rerun_from(id, start, key=key))
-        if failed:
-            return _told(client.rerun_graph(id), "to run again")
-        return either(
-            lambda: _told(client.rerun_graph(id), "to run again"), lambda: _told(client.rerun_task(id), "to run again")
-        )
+            return client.rerun_from(named, start, key=key)
+        return client.rerun_graph(named) if failed else either(client, named, client.rerun_graph, client.rerun_task)
+
+    done, code = _each(server, ids, ask, "to run again", output)
+    return _watched(server, done, spans.seconds_of(timeout)) if wait and code == Exit.OK else code
 
 
-def _told(wished: "Wished", what: str) -> int:
-    if wished.echo:
+def _each(
+    server: Server, ids: "Sequence[str]", ask: "Callable[[Client, str], Wished]", what: str, output: forms.Form
+) -> "tuple[list[Wished], int]":
+    """Ask for one after the other, though one may be refused; print what was done, say what was not.
+
+    The exit code is that of the first that was refused.
+    """
+    done: list[Wished] = []
+    refused: list[Exit] = []
+    for named in ids:
+        try:
+            with connected(server) as client:
+                wished = ask(client, named)
+        except Ended as ended:
+            refused.append(ended.code)
+        else:
+            _tell(wished, what)
+            done.append(wished)
+    code = forms.give_all(done, forms.Listing(output), _COLUMNS, lambda one: one.subject) if done else Exit.OK
+    return done, refused[0] if refused else code
+
+
+def _watched(server: Server, done: "Sequence[Wished]", timeout_s: int) -> int:
+    """Watch graphs until they are settled, one after the other; the exit code is that of the first that failed."""
+    codes: list[int] = []
+    for wished in done:
+        with connected(server) as client:
+            seen = watching.watch(client, _graph_of(client, wished.subject), timeout_s)
+            codes.append(watching.verdict(client, seen))
+    return next((code for code in codes if code), Exit.OK)
+
+
+def _graph_of(client: "Client", id: str) -> str:
+    return either(client, id, lambda graph: client.graph(graph).id, lambda task: client.task(task).graph_id)
+
+
+def _tell(wished: "Wished", what: str) -> None:
+    if wished.rerun_of:
+        before = " before" if wished.echo else ""
+        reused = f"{wished.reused} taken over from graph {text.harmless(wished.rerun_of)}"
+        reports.talk(f"stored{before}: {text.many(wished.moved, 'task')} {what}, {reused}")
+    elif wished.echo:
         reports.talk("there was nothing left to do")
     else:
         reports.talk(f"{_count(wished)} {what}{_beside(wished)}")
-    reports.answer(text.harmless(wished.subject))
-    return Exit.OK
 
 
 def _count(wished: "Wished") -> str:
@@ -96,12 +143,3 @@ def _count(wished: "Wished") -> str:
 def _beside(wished: "Wished") -> str:
     freed = f", and {wished.unblocked} that they blocked can go on" if wished.unblocked else ""
     return f"{freed}; page by page" if wished.promised else freed
-
-
-def _told_anew(wished: "Wished") -> int:
-    """Tell of a new graph; its id is what is printed."""
-    before = " before" if wished.echo else ""
-    reused = f"{wished.reused} taken over from graph {text.harmless(wished.rerun_of or '')}"
-    reports.talk(f"stored{before}: {text.many(wished.moved, 'task')} to run again, {reused}")
-    reports.answer(text.harmless(wished.subject))
-    return Exit.OK

@@ -17,6 +17,7 @@ import msgspec
 from taskyard.core.graph.document import Graph, Task
 from taskyard.core.graph.extension import digest
 from taskyard.core.graph.faults import Fault, path_text
+from taskyard.core.graph.inside import with_all_inside
 from taskyard.core.graph.renewal import Renewal, named, renewal, timeless
 from taskyard.core.graph.subs import renamed
 from taskyard.core.graph.verdict import settled
@@ -68,8 +69,8 @@ class _Plan:
 
     @property
     def pools(self) -> frozenset[str]:
-        """In which pools something is going to run."""
-        again = (self.tasks[label] for label in self.renewal.again)
+        """In which pools something is going to run, also inside."""
+        again = (task for label in self.renewal.again for task in with_all_inside(self.tasks[label]))
         asked = (dict(one.dimensions).get(POOL) for task in again for one in task.slices)
         return frozenset(pool for pools in asked for pool in pools or (ANY_POOL,))
 

@@ -8,18 +8,13 @@ a bot or a lease is there is for the rooms to say.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from taskyard.core import ids
 from taskyard.core.budget import WORDS_ON_AN_ATTEMPT
-from taskyard.core.graph.dimensions import KEY
-from taskyard.core.graph.faults import Faults, Path, quoted, shown
+from taskyard.core.graph.faults import Faults, Path, quoted
 from taskyard.core.graph.fields import Reader
-from taskyard.core.graph.limits import DIMENSION_KEY_MAX, DIMENSION_VALUE_MAX, NAME_MAX
-from taskyard.core.graph.readers import name_fault
-from taskyard.core.matching import ID, OR, POOL, canonical
-from taskyard.core.words import Reason, Signal, Word
+from taskyard.core.matching import ID, POOL
+from taskyard.core.words import Reason, Signal
+from taskyard.engine import readers
 from taskyard.engine.bounds import (
-    BOT_DIMENSION_VALUES_MAX,
-    BOT_DIMENSIONS_MAX,
     CHECKPOINT_MAX,
     COMMENT_MAX,
     EXIT_CODE_MAX,
@@ -101,90 +96,7 @@ def request(**said: object) -> Refusal | None:
     return _told("request", faults)
 
 
-# Readers of single values. A command is made in Python, so types have to be right to the letter: a subclass may do
-# anything, and `True` is no number.
-
-
-def _exactly(kind: type, takes: str, fits: Callable[[Any], bool] = lambda _: True) -> Reader:
-    def read(value: object, at: Path, faults: Faults) -> None:
-        if type(value) is not kind or not fits(value):
-            faults.add(at, f"must be {takes}; got {_shown(value)}")
-
-    return Reader(takes, read)
-
-
-def _number(low: int, high: int) -> Reader:
-    return _exactly(int, f"an integer from {low} to {high}", lambda value: low <= value <= high)
-
-
-def _one_of(kind: type[Word], allowed: frozenset[Any]) -> Reader:
-    named = ", ".join(f"{kind.__name__}.{one.name}" for one in kind if one in allowed)
-    return _exactly(kind, f"one of {named}", lambda value: value in allowed)
-
-
-def _name(longest: int = NAME_MAX, *, empty: bool = False) -> Reader:
-    takes = f"a string of {0 if empty else 1} to {longest} characters, none hidden"
-
-    def read(value: object, at: Path, faults: Faults) -> None:
-        if type(value) is not str:
-            faults.add(at, f"must be {takes}; got {_shown(value)}")
-        elif (value or not empty) and (fault := name_fault(value, longest)):
-            faults.add(at, fault)
-
-    return Reader(takes, read)
-
-
-def _several(one: Reader, least: int, most: int) -> Reader:
-    takes = f"a tuple of {least} to {most}, each {one.takes}"
-
-    def read(value: object, at: Path, faults: Faults) -> None:
-        if type(value) is not tuple or not least <= len(value) <= most:
-            faults.add(at, f"must be {takes}; got {_shown(value)}")
-            return
-        for place, each in enumerate(value):
-            one.read(each, (*at, place), faults)
-
-    return Reader(takes, read)
-
-
-def _text(longest: int, *, empty: bool = False) -> Reader:
-    shortest = 0 if empty else 1
-    takes = f"a string of {shortest} to {longest} characters, without NUL"
-
-    def read(value: object, at: Path, faults: Faults) -> None:
-        if type(value) is not str:
-            faults.add(at, f"must be {takes}; got {_shown(value)}")
-        elif not shortest <= len(value) <= longest:
-            faults.add(at, f"must be {takes}; got {len(value)}")
-        elif "\0" in value:
-            faults.add(at, "holds a NUL character; remove it")
-        elif not _can_be_written(value):
-            faults.add(at, "holds a lone surrogate, which is not a character; remove it")
-
-    return Reader(takes, read)
-
-
-def _or_none(reader: Reader) -> Reader:
-    def read(value: object, at: Path, faults: Faults) -> None:
-        if value is not None:
-            reader.read(value, at, faults)
-
-    return Reader(f"{reader.takes}; or None", read)
-
-
-def _id() -> Reader:
-    takes = f"an id, {ids.KEY_DIGITS} hexadecimal digits"
-
-    def read(value: object, at: Path, faults: Faults) -> None:
-        if type(value) is not str:
-            faults.add(at, f"must be {takes}; got {_shown(value)}")
-            return
-        try:
-            ids.key_of(value)
-        except ValueError as fault:
-            faults.add(at, str(fault))
-
-    return Reader(takes, read)
+# Readers of what a command holds; those of single values are in `readers`.
 
 
 def _tuple_of(kind: type, table: _Table, most: int) -> Reader:
@@ -192,7 +104,7 @@ def _tuple_of(kind: type, table: _Table, most: int) -> Reader:
 
     def read(value: object, at: Path, faults: Faults) -> None:
         if type(value) is not tuple:
-            faults.add(at, f"must be {takes}; got {_shown(value)}")
+            faults.add(at, f"must be {takes}; got {readers.named(value)}")
         elif len(value) > most:
             faults.add(at, f"must hold at most {most}; got {len(value)}")
         else:
@@ -228,10 +140,6 @@ def _bodies(outputs: Reader) -> Reader:
     return Reader(outputs.takes, read)
 
 
-def _bytes(most: int) -> Reader:
-    return _exactly(bytes, f"at most {most} bytes", lambda value: len(value) <= most)
-
-
 def _one(kind: type, table: _Table) -> Reader:
     def read(value: object, at: Path, faults: Faults) -> None:
         _read(kind, table, value, at, faults)
@@ -239,91 +147,57 @@ def _one(kind: type, table: _Table) -> Reader:
     return Reader(f"a {kind.__name__}", read)
 
 
-def _dimensions() -> Reader:
-    takes = "dimensions in canonical form, with the bot's own id and a pool"
-
-    def read(value: object, at: Path, faults: Faults) -> None:
-        if type(value) is not tuple or not all(map(_is_dimension, value)):
-            faults.add(at, f"must be {takes}; got {_shown(value)}")
-        elif len(value) > BOT_DIMENSIONS_MAX:
-            faults.add(at, f"must hold at most {BOT_DIMENSIONS_MAX} keys; got {len(value)}")
-        else:
-            before = faults.noted
-            for key, values in value:
-                _read_dimension(key, values, (*at, key), faults)
-            if faults.noted == before and canonical(dict(value)) != value:
-                faults.add(at, "must have each key and each value once, in their order: use `matching.canonical`")
-
-    return Reader(takes, read)
-
-
-def _is_dimension(one: object) -> bool:
-    if type(one) is not tuple or len(one) != 2:
-        return False
-    key, values = one
-    return type(key) is str and type(values) is tuple and all(type(value) is str for value in values)
-
-
-def _read_dimension(key: str, values: tuple[str, ...], at: Path, faults: Faults) -> None:
-    if KEY.fullmatch(key) is None:
-        faults.add(at, f"is no dimension key; use 1 to {DIMENSION_KEY_MAX} of the characters A-Z a-z 0-9 _ . -")
-    if not 1 <= len(values) <= BOT_DIMENSION_VALUES_MAX:
-        faults.add(at, f"must hold 1 to {BOT_DIMENSION_VALUES_MAX} values; got {len(values)}")
-        return
-    for place, value in enumerate(values):
-        if fault := name_fault(value, DIMENSION_VALUE_MAX):
-            faults.add((*at, place), fault)
-        elif OR in value:
-            faults.add((*at, place), f"must not hold {OR}: a bot has a value or has it not")
-
-
 # What every field takes.
 
-_KEY_OF_TASK: Final = _number(0, NUMBER_MAX)
-_ATTEMPT: Final[_Table] = {"task": _KEY_OF_TASK, "attempt": _number(1, NUMBER_MAX), "fence": _number(0, NUMBER_MAX)}
-_AMOUNT: Final = _or_none(_number(0, NUMBER_MAX))
+_KEY_OF_TASK: Final = readers.number(0, NUMBER_MAX)
+_ATTEMPT: Final[_Table] = {
+    "task": _KEY_OF_TASK,
+    "attempt": readers.number(1, NUMBER_MAX),
+    "fence": readers.number(0, NUMBER_MAX),
+}
+_AMOUNT: Final = readers.or_none(readers.number(0, NUMBER_MAX))
 _STATS: Final[_Table] = {
     "prepared_ms": _AMOUNT,
     "ran_ms": _AMOUNT,
     "uploaded_ms": _AMOUNT,
-    "cpu_s": _or_none(_exactly(float, "a number of seconds", lambda value: 0 <= value <= NUMBER_MAX)),
+    "cpu_s": readers.or_none(readers.exactly(float, "a number of seconds", lambda value: 0 <= value <= NUMBER_MAX)),
     "memory_bytes": _AMOUNT,
     "read_bytes": _AMOUNT,
     "written_bytes": _AMOUNT,
-    "truncated": _exactly(bool, "True or False"),
+    "truncated": readers.exactly(bool, "True or False"),
 }
 _REPORT: Final[_Table] = {
     **_ATTEMPT,
-    "signal": _one_of(Signal, WORDS_ON_AN_ATTEMPT),
-    "reason": _or_none(_one_of(Reason, REASONS_OF_BOTS)),
-    "exit_code": _or_none(_number(EXIT_CODE_MIN, EXIT_CODE_MAX)),
-    "result": _or_none(_text(RESULT_MAX)),
-    "stats": _or_none(_one(Stats, _STATS)),
+    "signal": readers.one_of(Signal, WORDS_ON_AN_ATTEMPT),
+    "reason": readers.or_none(readers.one_of(Reason, REASONS_OF_BOTS)),
+    "exit_code": readers.or_none(readers.number(EXIT_CODE_MIN, EXIT_CODE_MAX)),
+    "result": readers.or_none(readers.text(RESULT_MAX)),
+    "stats": readers.or_none(_one(Stats, _STATS)),
 }
 _RENEWAL: Final[_Table] = {
     **_ATTEMPT,
-    "progress": _or_none(_text(PROGRESS_MAX)),
-    "checkpoint": _or_none(_bytes(CHECKPOINT_MAX)),
+    "progress": readers.or_none(readers.text(PROGRESS_MAX)),
+    "checkpoint": readers.or_none(readers.some_bytes(CHECKPOINT_MAX)),
 }
-_OUTPUT: Final[_Table] = {**_ATTEMPT, "start": _number(0, NUMBER_MAX), "body": _bytes(PIECE_MAX)}
-_BOT: Final[_Table] = {"bot": _name(), "session": _name()}
-_WISH: Final[_Table] = {"task": _or_none(_KEY_OF_TASK), "graph": _or_none(_KEY_OF_TASK)}
-_WISHED: Final = _several(_KEY_OF_TASK, 0, WISHED_MAX)
+_OUTPUT: Final[_Table] = {**_ATTEMPT, "start": readers.number(0, NUMBER_MAX), "body": readers.some_bytes(PIECE_MAX)}
+_BOT: Final[_Table] = {"bot": readers.name(), "session": readers.name()}
+_WISH: Final[_Table] = {"task": readers.or_none(_KEY_OF_TASK), "graph": readers.or_none(_KEY_OF_TASK)}
+_WISHED: Final = readers.several(_KEY_OF_TASK, 0, WISHED_MAX)
 #: What comes beside a document, or beside anything that a person asks for.
 BESIDE: Final[_Table] = {
-    "graph_id": _id(),
-    "task_id": _id(),
-    "key": _name(empty=True),
-    "actor": _name(empty=True),
-    "labels": _several(_name(), 1, LABELS_MAX),
+    "graph_id": readers.key(),
+    "task_id": readers.key(),
+    "key": readers.name(empty=True),
+    "actor": readers.name(empty=True),
+    "labels": readers.several(readers.name(), 1, LABELS_MAX),
 }
 #: What a person says of a limit.
 LIMITS: Final[_Table] = {
-    "name": _name(),
-    "capacity": _or_none(_number(0, NUMBER_MAX)),
-    "from_bots": _exactly(bool, "True or False"),
-    "total": _number(0, NUMBER_MAX),
-    "greedy": _exactly(bool, "True or False"),
+    "name": readers.name(),
+    "capacity": readers.or_none(readers.number(0, NUMBER_MAX)),
+    "from_bots": readers.exactly(bool, "True or False"),
+    "total": readers.number(0, NUMBER_MAX),
+    "greedy": readers.exactly(bool, "True or False"),
 }
 _PERSON: Final[_Table] = {"actor": BESIDE["actor"], "key": BESIDE["key"]}
 _SAID: Final[_Table] = {**BESIDE, **LIMITS}
@@ -331,39 +205,39 @@ _SAID: Final[_Table] = {**BESIDE, **LIMITS}
 FIELDS: Final[Mapping[type, _Table]] = {
     Hello: {
         **_BOT,
-        "dimensions": _dimensions(),
-        "slots": _number(1, SLOTS_MAX),
-        "quarantined": _or_none(_text(WHY_MAX)),
-        "maintenance": _or_none(_text(WHY_MAX)),
-        "draining": _exactly(bool, "True or False"),
+        "dimensions": readers.dimensions(),
+        "slots": readers.number(1, SLOTS_MAX),
+        "quarantined": readers.or_none(readers.text(WHY_MAX)),
+        "maintenance": readers.or_none(readers.text(WHY_MAX)),
+        "draining": readers.exactly(bool, "True or False"),
     },
     Poll: {
         **_BOT,
-        "poll": _name(empty=True),
+        "poll": readers.name(empty=True),
         "reports": _results(_tuple_of(Report, _REPORT, POLL_WORDS_MAX)),
         "renewals": _tuple_of(Renewal, _RENEWAL, POLL_WORDS_MAX),
-        "want": _number(0, NUMBER_MAX),
+        "want": readers.number(0, NUMBER_MAX),
         "outputs": _bodies(_tuple_of(Output, _OUTPUT, POLL_WORDS_MAX)),
-        "waits": _exactly(bool, "True or False"),
-        "briefed": _exactly(bool, "True or False"),
+        "waits": readers.exactly(bool, "True or False"),
+        "briefed": readers.exactly(bool, "True or False"),
     },
     Report: _REPORT,
     Stats: _STATS,
     Renewal: _RENEWAL,
     Output: _OUTPUT,
     Goodbye: _BOT,
-    Publish: {**_RENEWAL, "result": _or_none(_text(RESULT_MAX))},
+    Publish: {**_RENEWAL, "result": readers.or_none(readers.text(RESULT_MAX))},
     Cancel: {
         **_WISH,
-        "subtree": _exactly(bool, "True or False"),
+        "subtree": readers.exactly(bool, "True or False"),
         **_PERSON,
-        "tasks": _several(_KEY_OF_TASK, 0, WISHED_MAX),
+        "tasks": readers.several(_KEY_OF_TASK, 0, WISHED_MAX),
     },
     Rerun: {**_WISH, **_PERSON},
     Approve: {
         "task": _KEY_OF_TASK,
-        "approved": _exactly(bool, "True or False"),
-        "comment": _text(COMMENT_MAX, empty=True),
+        "approved": readers.exactly(bool, "True or False"),
+        "comment": readers.text(COMMENT_MAX, empty=True),
         **_PERSON,
     },
 }
@@ -390,7 +264,7 @@ def _refusal(kind: type, command: object, beyond: Callable[[Any, Faults], None] 
 
 def _read(kind: type, table: _Table, value: object, at: Path, faults: Faults) -> None:
     if type(value) is not kind:
-        faults.add(at, f"must be a {kind.__name__}; got {_shown(value)}")
+        faults.add(at, f"must be a {kind.__name__}; got {readers.named(value)}")
         return
     for name, reader in table.items():
         reader.read(getattr(value, name), (*at, name), faults)
@@ -419,21 +293,3 @@ def _own_dimensions(command: Hello, faults: Faults) -> None:
         faults.add(("bot",), "is what the server calls itself; take another name")
     if POOL not in had:
         faults.add(("dimensions",), f"needs the key {quoted(POOL)}")
-
-
-def _shown(value: object) -> str:
-    """Name a value in a message. What is not plain is named by its type only: it may hold or do anything."""
-    if isinstance(value, Word):
-        return f"{type(value).__name__}.{value.name}"
-    plain = value is None or type(value) in (str, int, float, bool)
-    return shown(value) if plain else f"a {type(value).__name__}"
-
-
-def _can_be_written(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

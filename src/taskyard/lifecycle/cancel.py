@@ -38,6 +38,13 @@ class _Part:
     subject: int
     roots: tuple[int, ...]
 
+    def told(self, total: int) -> str:
+        """Say for the audit how much that is."""
+        if self.subject != self.graph:
+            return f"and all behind it, {total} tasks"
+        more = f" and {len(self.roots) - 1} more" if len(self.roots) > 1 else ""
+        return f"only task {text_of(Key(self.roots[0]))}{more} and all behind, {total} tasks"
+
 
 def cancel(
     corridor: Corridor, commands: Sequence[Cancel], found: Found | None = None
@@ -117,6 +124,7 @@ def _cancel_part(corridor: Corridor, graph: int, one: Cancel, found: Found | Non
     graphs = corridor.txn.graphs.peek([graph])
     if not graphs or graphs[0].loader is not None:
         return reach.unknown("graph", graph)
+    corridor.look(one.tasks)
     for id in one.tasks:
         task = reach.seen(corridor, id)
         if task is None or task.graph != graph:
@@ -139,8 +147,7 @@ def _cancel_subtree(corridor: Corridor, part: _Part, actor: str, found: Found | 
         reach.promise(corridor, CANCEL, graph, found.pages, actor)
     if fits and not moved:
         return Asked(part.subject, 0, echo=True)
-    for root in part.roots:
-        corridor.audit(actor, CANCEL, root, f"and all behind it, {found.total} tasks")
+    corridor.audit(actor, CANCEL, part.subject, part.told(found.total))
     return Asked(part.subject, moved, promised=not fits, total=found.total)
 
 

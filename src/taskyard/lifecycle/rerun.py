@@ -115,7 +115,8 @@ def _closed(graph: GraphRecord) -> Refusal | None:
     if changeable(graph.state) and graph.canceled_ms is None:
         return None
     state = graph.state if graph.canceled_ms is None else "canceled"
-    return Refusal(Code.CONFLICT, f"graph {text_of(Key(graph.id))} is {state}: nothing in it is rerun")
+    text = f"graph {text_of(Key(graph.id))} is {state}: run it again from a label on, as a new graph"
+    return Refusal(Code.CONFLICT, text)
 
 
 def _again(corridor: Corridor, ids: Collection[int]) -> int:

@@ -87,10 +87,11 @@ class Client:
         return self._asking.post(f"/graphs/{segment(named)}/tasks", {"tasks": tasks}, api.Submitted)
 
     def graphs(
-        self, *, state: str | None = None, name: str | None = None, limit: int | None = None
+        self, *, state: str | None = None, name: str | None = None, tags: Sequence[str] = (), limit: int | None = None
     ) -> Iterator[api.GraphView]:
-        """Give graphs, the newest first, page by page as they are taken."""
-        return self._asking.pages("/graphs", {"state": state, "name": name}, api.Graphs, limit)
+        """Give graphs, the newest first, page by page as they are taken; a tag is written `key:value`."""
+        query: Query = {"state": state, "name": name, "tag": list(tags) or None}
+        return self._asking.pages("/graphs", query, api.Graphs, limit)
 
     def graph(self, graph: str) -> api.GraphView:
         """Tell where a graph stands."""

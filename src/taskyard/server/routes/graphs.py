@@ -274,13 +274,27 @@ async def _tasks_named(desk: Desk, graph: int, names: tuple[str, ...]) -> tuple[
     return found.tasks
 
 
+class _Barred(Exception):
+    """Somebody may not run something in all of these pools."""
+
+    def __init__(self, pools: frozenset[str]) -> None:
+        super().__init__()
+        self.pools = pools
+
+
 async def _renew(desk: Desk, caller: Caller, graph_id: str, names: tuple[str, ...], key: str) -> Response:
     """Store a graph that runs another again, and answer."""
 
     def may(pools: frozenset[str]) -> None:
-        desk.need(caller, SUBMIT, pools, f"run graph {graph_id} again")
+        if caller.lacks_pools(SUBMIT, pools):
+            raise _Barred(pools)  # a thread asks, and denials are noted by that of the event loop
 
-    made = done(await desk.face.renew(graph_id, names, key=key, actor=caller.actor, may=may))
+    try:
+        async with desk.large:
+            made = done(await desk.face.renew(graph_id, names, key=key, actor=caller.actor, may=may))
+    except _Barred as barred:
+        desk.need(caller, SUBMIT, barred.pools, f"run graph {graph_id} again")
+        raise
     row = await desk.read(lambda txn: txn.reuses.rerun(made.graph))
     assert row is not None, "a graph that runs another again says so"
     source = text_of(TaskKey(row.source))

@@ -2,10 +2,10 @@
 -- graphs_called(name: text, after: int, count: int): graphs of a name that are older than one, the newest first.
 SELECT id FROM graph_definition WHERE name = :name AND name <> '' AND id > :after ORDER BY id LIMIT :count;
 
--- times_taken(graph_id: int, labels: texts, state: text): how long the last attempts of tasks took that are in a state, by label.
+-- times_taken(graph_id: int, labels: texts, states: texts): how long the last attempts of tasks took that are in one of these states, by label.
 SELECT d.label, a.ended_ms - a.claimed_ms
   FROM task_definition d JOIN task t ON t.id = d.id JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
- WHERE d.graph_id = :graph_id AND d.label IN (:labels) AND t.state = :state AND a.ended_ms IS NOT NULL;
+ WHERE d.graph_id = :graph_id AND d.label IN (:labels) AND t.state IN (:states) AND a.ended_ms IS NOT NULL;
 
 -- Whoever takes over the end of another is as good as ended.
 -- tasks_to_come(graph_id: int, after: int, ended: texts, count: int): tasks of a graph that have not ended, and since when they run, in pages.

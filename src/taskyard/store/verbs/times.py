@@ -45,9 +45,10 @@ class Times:
         """Name older graphs of a name, the newest first; a graph without a name has none."""
         return [row[0] for row in self._session.rows("graphs_called", name, after, count)]
 
-    def taken(self, graph: int, labels: Collection[str], state: State) -> list[tuple[str, int]]:
-        """Say how long the last attempts of those tasks of a graph took that are in a state."""
-        return [(row[0], row[1]) for row in self._session.rows("times_taken", graph, labels, state.value)]
+    def taken(self, graph: int, labels: Collection[str], states: Collection[State]) -> list[tuple[str, int]]:
+        """Say how long the last attempts of those tasks of a graph took that are in one of some states."""
+        rows = self._session.rows("times_taken", graph, labels, [state.value for state in states])
+        return [(row[0], row[1]) for row in rows]
 
     def coming(self, graph: int, after: int, ended: Collection[State], count: int) -> list[ComingRow]:
         """Read tasks of a graph beyond an id that are in none of the states `ended`."""

@@ -1,0 +1,196 @@
+"""The commands about where commands go: `config`, `profile list`, `profile use`, `profile remove`, `login`.
+
+Tokens are never printed whole, and never taken from a command line by `login`: others could see them there.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from taskyard.cli import forms, kept, nearest, profile, reports
+from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.grammar import Parameter
+from taskyard.cli.kept import Profile
+from taskyard.cli.parsing import Unusable
+from taskyard.cli.session import HERE, Server, connected
+
+CONFIG_EXAMPLES: Final = """\
+Examples:
+
+    taskyard config                  which server, which token, and who says so
+    taskyard config --profile lab    what would be used with this flag
+    taskyard config -o json          for a program
+"""
+LIST_EXAMPLES: Final = """\
+Examples:
+
+    taskyard profile list
+    taskyard profile list -o name
+"""
+USE_EXAMPLES: Final = """\
+Examples:
+
+    taskyard profile use lab
+"""
+REMOVE_EXAMPLES: Final = """\
+Examples:
+
+    taskyard profile remove lab
+"""
+LOGIN_EXAMPLES: Final = """\
+Examples:
+
+    taskyard login https://yard.example.com
+    taskyard login https://yard.example.com --name lab < token.txt
+    taskyard login http://127.0.0.1:8420 --no-use
+"""
+#: A token is shorter than this.
+TOKEN_CHARACTERS_MAX: Final = 4_096
+
+ProfileName = Annotated[str, Parameter(name="NAME", help="The profile's name.", completes="profile")]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that commands go by, and who said it."""
+
+    key: str
+    value: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileView:
+    """A profile without its secret."""
+
+    name: str
+    url: str
+    token: str | None  # masked
+    used: bool
+
+
+_SETTINGS: Final[list[forms.Column]] = [
+    ("key", lambda one: one.key),
+    ("value", lambda one: one.value),
+    ("source", lambda one: one.source),
+]
+_PROFILES: Final[list[forms.Column]] = [
+    ("name", lambda one: one.name),
+    ("url", lambda one: one.url),
+    ("token", lambda one: one.token),
+    ("used", lambda one: one.used),
+]
+
+
+def config(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> int:
+    """Show which server and token commands go by, and who said so.
+
+    A flag wins over the environment, that over a project file, that over your
+    profile in use, and that over the default.
+    """
+    found = profile.look(server.url, server.token, server.profile)
+    project = profile.project_file()
+    settings = [
+        Setting("url", found.url.value, found.url.source),
+        Setting("token", masked(found.token.value), found.token.source),
+        Setting("profile", found.profile.value, found.profile.source),
+        Setting("user file", str(kept.path()), "there" if kept.path().exists() else "not there"),
+        Setting("project file", str(project) if project else None, "there" if project else "not there"),
+    ]
+    return forms.give_all(settings, listing, _SETTINGS, lambda one: one.key)
+
+
+def profiles(*, listing: forms.Listing = forms.TABLE) -> int:
+    """List your profiles: servers that you know, each with a token for it."""
+    own = kept.read()
+    views = [
+        ProfileView(one.name, one.url, masked(one.token), one.name == own.default) for one in own.profiles.values()
+    ]
+    return forms.give_all(views, listing, _PROFILES, lambda one: one.name)
+
+
+def use(name: ProfileName, /) -> int:
+    """Have a profile used unless another is named."""
+    _known(name)
+    _edited(lambda: kept.use(name))
+    reports.talk(f"commands go to {kept.read().profiles[name].url} from now on")
+    return Exit.OK
+
+
+def remove(name: ProfileName, /) -> int:
+    """Forget a profile and its token; the token itself stays good."""
+    _known(name)
+    _edited(lambda: kept.forget(name))
+    reports.talk(f"profile {name} is gone; `taskyard token revoke` ends its token")
+    return Exit.OK
+
+
+def login(
+    url: Annotated[str, Parameter(help="The server's address.")],
+    /,
+    *,
+    name: Annotated[str | None, Parameter(help="What to call the profile; after the host unless told.")] = None,
+    use: Annotated[bool, Parameter(help="Use it from now on.")] = True,
+    output: forms.Form = "name",
+) -> int:
+    """Keep a server and a token for it as a profile of yours.
+
+    The token is asked for on a terminal, or read from standard input. The
+    server is asked whether it takes it before anything is kept.
+    """
+    called = name or re.sub("[^A-Za-z0-9_-]+", "-", urlsplit(url).hostname or "").strip("-")
+    if not kept.NAME.fullmatch(called):
+        raise Unusable(f"{called!r} is no name for a profile: letters, digits, _ and -; give one with --name")
+    made = Profile(called, url.rstrip("/"), _asked_token())
+    _try(made)
+    _edited(lambda: kept.keep(made, use=use))
+    reports.talk(f"{made.url} is profile {made.name}" + ("; commands go there from now on" if use else ""))
+    shape = asdict(ProfileView(made.name, made.url, masked(made.token), use))
+    return forms.give_one(shape, output, lambda: [f"{made.name}  {made.url}"], made.name)
+
+
+def masked(token: str | None) -> str | None:
+    """Show of a token only of which kind it is."""
+    if token is None:
+        return None
+    kind = re.match("[a-z]+_[a-z]+_", token)
+    return f"{kind[0] if kind else ''}****"
+
+
+def _known(name: str) -> None:
+    known = kept.read().profiles
+    if name not in known:
+        raise Unusable(nearest.unknown("profile", name, known))
+
+
+def _edited(edit: Callable[[], None]) -> None:
+    try:
+        edit()
+    except (kept.Uneditable, OSError) as fault:
+        reports.say_error(str(fault))
+        raise Ended(Exit.ERROR) from fault
+
+
+def _asked_token() -> str:
+    """Ask a person, or read a line."""
+    if sys.stdin.isatty():
+        from getpass import getpass  # noqa: PLC0415 - only who is asked needs it
+
+        token = getpass("token: ", stream=sys.stderr).strip()
+    else:
+        token = sys.stdin.readline(TOKEN_CHARACTERS_MAX).strip()
+    if not token:
+        raise Unusable("there is no token: it is read from standard input")
+    return token
+
+
+def _try(made: Profile) -> None:
+    """See that the server takes the token; what it may do is another matter."""
+    from taskyard.sdk.errors import Forbidden  # noqa: PLC0415
+
+    with connected(Server(made.url, made.token)) as client, suppress(Forbidden):
+        client.pools()

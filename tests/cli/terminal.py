@@ -1,0 +1,44 @@
+"""The program on a terminal of its own, and what a person sees there."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cli.program import PROGRAM
+from tests.cli.waiting import DEADLINE_SECONDS, read_all
+
+
+@contextmanager
+def on_terminal(
+    arguments: Sequence[str], env: Mapping[str, str], cwd: Path, columns: int = 80
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start the program on a terminal; give it and the side where a person sits."""
+    person, program_side = pty.openpty()
+    fcntl.ioctl(program_side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with subprocess.Popen(
+        [str(PROGRAM), *arguments],
+        cwd=cwd,
+        env={"TERM": "xterm-256color", **env},
+        stdin=program_side,
+        stdout=program_side,
+        stderr=program_side,
+    ) as program:
+        os.close(program_side)
+        try:
+            yield program, person
+        finally:
+            program.kill()
+            os.close(person)
+
+
+def seen(arguments: Sequence[str], env: Mapping[str, str], cwd: Path, columns: int = 80) -> tuple[int, str]:
+    """Run the program to its end; give its exit code and everything that was seen."""
+    with on_terminal(arguments, env, cwd, columns) as (program, person):
+        text = read_all(person, program)
+        return program.wait(DEADLINE_SECONDS), text

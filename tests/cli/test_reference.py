@@ -1,0 +1,62 @@
+"""What the page of commands is made from is complete: exit codes, variables of the environment, keys of files."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from taskyard.cli import exits, helping, kept, profile, table, variables
+from taskyard.cli.exits import Exit
+
+CLI = Path(exits.__file__).parent
+#: What stands above others and lists what is listed below it anyway has no section of its own.
+SECTIONS = [name for name in table.COMMANDS if f"{name} list" not in table.COMMANDS]
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+
+
+def test_every_exit_code_has_its_meaning_and_is_in_the_help() -> None:
+    assert set(exits.MEANINGS) == set(Exit)
+    assert {int(code) for code in re.findall(r"\b(\d+) ", helping.EXITS)} == {int(code) for code in Exit}
+
+
+def names_read(path: Path) -> set[str]:
+    """Find what a module reads from the environment: names in `os.environ`, and what is handed on to be looked up."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        is_get = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("environ.get", "folder"))
+        named = node.args[0] if is_get and isinstance(node, ast.Call) and node.args else None
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
+            named = node.slice
+        if isinstance(named, ast.Constant):
+            found.add(str(named.value))
+        elif isinstance(named, ast.Name):
+            found.add(getattr(profile, named.id, named.id))
+    return found
+
+
+def test_every_variable_that_is_read_is_listed_and_the_other_way_round() -> None:
+    read = {name for path in CLI.glob("*.py") for name in names_read(path)}
+    assert read - {"variable"} == set(variables.VARIABLES)
+
+
+def test_a_profile_has_the_keys_that_are_listed() -> None:
+    written = set(re.findall(r'"(\w+)", (?:"up"|profile\.)', (CLI / "kept.py").read_text()))
+    assert written == set(kept.PROFILE_KEYS)
+    assert set(profile.PROJECT_KEYS) == {"url", "profile"}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_command_has_its_section_with_what_it_takes(name: str) -> None:
+    part = f"### `taskyard {name}`\n"
+    section = PAGE.read_text(encoding="utf-8").partition(part)[2].partition("\n### ")[0]
+    assert f"<!-- generated: command-{name.replace(' ', '-')} -->\n" in section
+
+
+@pytest.mark.parametrize("purpose", table.PURPOSES)
+def test_the_page_has_the_purposes_of_the_help(purpose: str) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    section = page.partition(f"\n## {purpose}\n")[2].partition("\n## ")[0]
+    listed = re.findall("^### `taskyard ([a-z ]+)`$", section, re.MULTILINE)
+    own = [name for name, one in table.COMMANDS.items() if one.purpose == purpose]
+    assert set(listed) == {name for name in own if name in SECTIONS}

@@ -1,0 +1,93 @@
+"""No command pays for what it does not need: which modules a call loads, and which it must not."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.yard import at_home
+from tests.sdk.test_client import GRAPH, TASK
+from tests.sdk.wayward import Wayward, told, wayward
+
+#: What takes long to load, and is for servers, bots, drawings and documents.
+HEAVY = {
+    "alembic", "asyncio", "cyclopts", "fastapi", "httptools", "jinja2", "multiprocessing", "psutil", "psycopg",
+    "pydantic", "rich", "sqlalchemy", "sqlite3", "starlette", "structlog", "uvicorn", "yaml",
+    "taskyard.bot", "taskyard.core.graph", "taskyard.embedded", "taskyard.engine", "taskyard.server", "taskyard.store",
+}  # fmt: skip
+#: What is light, and still is not for everybody.
+ELSEWHERE = {"difflib", "getpass", "importlib.metadata", "json", "shutil", "subprocess", "tempfile"}
+
+
+@pytest.fixture
+def server() -> Iterator[Wayward]:
+    with wayward() as one:
+        yield one
+
+
+def loaded(arguments: list[str], server: Wayward, home: Path) -> set[str]:
+    program = f"import sys; from taskyard import main; main._call({arguments!r}); print(*sys.modules, file=sys.stderr)"
+    env = at_home(home) | {"TASKYARD_URL": server.url, "TASKYARD_TOKEN": "x"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["graphs"],
+        ["tasks", "1"],
+        ["show", "1"],
+        ["bots"],
+        ["pools"],
+        ["token", "list"],
+        ["cancel", "1"],
+        ["story", "1"],
+    ],
+    ids=" ".join,
+)
+def test_a_plain_command_loads_nothing_heavy(arguments: list[str], server: Wayward, tmp_path: Path) -> None:
+    page = told({"items": []})
+    path = {"graph_id": "1", "settled": False, "at_ms": 1, "total_ms": 1, "path": [], "whole": True}
+    answers = {
+        "show": [told({**GRAPH, "counts": {}}), told(path)],
+        "cancel": [told({"subject": "1", "moved": 1, "promised": False, "echo": False})],
+    }
+    answers["story"] = [told({**TASK, "task": "1", "whole": True, "items": []})]
+    server.will(*answers.get(arguments[0], [page]))
+    found = loaded(arguments, server, tmp_path)
+    assert "taskyard.sdk.client" in found
+    assert found & (HEAVY | ELSEWHERE) == set()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["config"], ["profile"], ["graphs", "--help"], ["graphs", "--frob"], ["run", "/nowhere"], ["--help"]]
+)
+def test_what_asks_no_server_loads_no_client(arguments: list[str], server: Wayward, tmp_path: Path) -> None:
+    found = loaded(arguments, server, tmp_path)
+    assert found & (HEAVY | {"taskyard.sdk.client", "http.client", "msgspec"}) == set()
+
+
+def test_a_command_loads_no_other(server: Wayward, tmp_path: Path) -> None:
+    found = {one for one in loaded(["config"], server, tmp_path) if one.startswith("taskyard.cli.")}
+    others = (
+        "running",
+        "up",
+        "serving",
+        "doctor",
+        "submitting",
+        "looking",
+        "logs",
+        "wishes",
+        "fleet",
+        "tokens",
+        "work",
+    )
+    assert found.isdisjoint(f"taskyard.cli.{one}" for one in others)
+
+
+def test_the_version_needs_no_command_line(server: Wayward, tmp_path: Path) -> None:
+    found = loaded(["--version"], server, tmp_path)
+    assert found & (HEAVY | {"argparse", "taskyard.cli.app"}) == set()
