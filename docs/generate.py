@@ -37,8 +37,19 @@ from taskyard.server import bots as bot_routes
 from taskyard.server.meters import Meters
 from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
+from taskyard.views import (
+    ancestry,
+    bot_events,
+    causes,
+    dry_run,
+    dry_run_facts,
+    durations,
+    story,
+    why,
+    why_facts,
+    why_graph,
+)
 from taskyard.views import attempts as attempt_views
-from taskyard.views import bot_events, durations, story
 from taskyard.views import bots as bot_views
 from taskyard.views import critical_path as path_views
 from taskyard.views import graphs as graph_views
@@ -157,6 +168,8 @@ def needed(method: str, path: str, operation: Mapping[str, Any]) -> str:
         return "an enrolment token"
     if "the task's own token" in said:
         return "the task's own token"
+    if "the caller's own token" in said:
+        return "any token"
     named = re.search(r"needs?\s+`([a-z]+)`", said, re.IGNORECASE)
     assert named or method == "get", f"{method} {path} does not say what it needs"
     return f"`{named[1] if named else 'read'}`"
@@ -226,6 +239,13 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         path_views,
         durations,
         story,
+        causes,
+        ancestry,
+        why,
+        why_facts,
+        why_graph,
+        dry_run,
+        dry_run_facts,
     ),
     "Tokens and denials": (auth, access, denials),
     "Bots": (bot_routes, wire_bots, bounds, fleet),

@@ -219,7 +219,7 @@ def test_a_server_that_is_not_there_is_told_without_the_password(tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "DATABASE"),
+        (["--repair"], "DATABASE"),
         (["mysql://host/yard"], "A database is a file, sqlite:///FILE or postgresql://..."),
         (["sqlite://yard.db"], "A database is a file, sqlite:///FILE or postgresql://..."),
         (["yard.db", "--mend"], "--mend"),

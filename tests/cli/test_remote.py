@@ -149,8 +149,8 @@ def test_a_story_tells_who_asked_for_what(place: Yard) -> None:
     place.told("cancel", task)
     story = place.told("story", task)
     assert "a is submitted" in story
-    assert "asks: cancel (task)" in story
-    assert "-> canceled by cancel" in story
+    assert "asked: cancel the task" in story
+    assert " canceled it" in story
 
 
 def test_pools_are_made_and_listed(place: Yard) -> None:

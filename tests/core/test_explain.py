@@ -1,12 +1,28 @@
 """Why a task is not running: every reason, as data and as a sentence."""
 
+from dataclasses import replace
+
 import pytest
 
-from taskyard.core.explain import Guard, Prerequisite, Situation, Why, sentence, span, why
+from taskyard.core.explain import (
+    Ahead,
+    BotWord,
+    Ending,
+    Guard,
+    Other,
+    Prerequisite,
+    Situation,
+    Standing,
+    Why,
+    hangs_on,
+    why,
+)
+from taskyard.core.explain import bots as standing
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
 from taskyard.core.matching import canonical
 from taskyard.core.partials import Held
+from taskyard.core.saying import ENDINGS, sentence, span
 from taskyard.core.words import BotId, Join, Kind, Millis, On, Reason, State, TaskId
 
 NOW = Millis(1_800_000_000_000)
@@ -21,11 +37,11 @@ def bot(name: str, gpu: str = "h100", busy: int = 0, seen: Millis = NOW, quarant
 
 
 def pending(held: Held | None, *bots: BotFacts) -> Situation:
-    return Situation("test", State.PENDING, held=held, dimensions=GPU, bots=bots)
+    return Situation("test", State.PENDING, held=held, dimensions=GPU, bots=standing(GPU, bots, NOW))
 
 
 def waiting(*bots: BotFacts, ahead: int = 0) -> Situation:
-    return Situation("test", State.WAITING, dimensions=GPU, bots=bots, ahead=ahead)
+    return Situation("test", State.WAITING, dimensions=GPU, bots=standing(GPU, bots, NOW), ahead=Ahead(ahead))
 
 
 def edge(label: str, state: State, edge: EdgeState, on: On = On.SUCCESS) -> Prerequisite:
@@ -35,6 +51,7 @@ def edge(label: str, state: State, edge: EdgeState, on: On = On.SUCCESS) -> Prer
 BUILD_RUNS = edge("build", State.RUNNING, EdgeState.AWAITED)
 LINT_DONE = edge("lint", State.SUCCESSFUL, EdgeState.MET)
 BUILD_FAILED = edge("build", State.FAILED, EdgeState.BROKEN)
+BLOCKER = Other(State.RUNNING, OTHER, "build", "aa")
 BUILD_FINE = edge("build", State.SUCCESSFUL, EdgeState.IMPOSSIBLE, On.FAILURE)
 MANY = tuple(edge(f"part{n}", State.PENDING, EdgeState.AWAITED) for n in range(5))
 
@@ -67,17 +84,17 @@ CASES = [
     (
         pending(None),
         Reason.UNSEEN,
-        "test is pending: the next pass of the scheduler will judge it",
+        "test is pending: the next pass of the scheduler decides",
     ),
     (
         pending(Held(ME, Reason.NOT_BEFORE, until=Millis(NOW + 90_000))),
         Reason.NOT_BEFORE,
-        "test is pending: it may start in 1 min",
+        "test is pending: it may start in 1 min, at 2027-01-15 08:01:30Z",
     ),
     (
-        pending(Held(ME, Reason.MUTEX, "device:7", OTHER, EARLIER)),
+        replace(pending(Held(ME, Reason.MUTEX, "device:7", OTHER, EARLIER)), other=BLOCKER),
         Reason.MUTEX,
-        "test is pending: task 7f3a has come first at mutex device:7 for 12 min",
+        "test is pending: mutex device:7 is held by build (task 7f3a of graph aa, running) for 12 min",
     ),
     (
         pending(Held(ME, Reason.LIMIT, "licences", used=3, total=5, need=3)),
@@ -93,16 +110,19 @@ CASES = [
         ),
     ),
     (
-        pending(Held(ME, Reason.RESERVED, "lab", OTHER, EARLIER, place=2)),
+        replace(pending(Held(ME, Reason.RESERVED, "lab", OTHER, EARLIER, place=2)), ahead=Ahead(1, whole=False)),
         Reason.RESERVED,
-        "test is pending: pool lab is kept free for the older task 7f3a; it is number 2 in line",
+        (
+            "test is pending: pool lab is kept free for a task that you may not see, which has waited longer; "
+            "it has waited for 12 min; it is number 2 in line, or further back"
+        ),
     ),
     (
         pending(Held(ME, Reason.NO_BOT), bot("rack1", gpu="a100"), bot("rack2", gpu="a100")),
         Reason.NO_BOT,
         (
             "test is pending: it would hold its mutexes for nothing; "
-            "no bot matches; the nearest is rack1, which lacks gpu: h100"
+            "no bot has gpu: h100; the nearest is rack1 (gpu: a100)"
         ),
     ),
     (
@@ -113,7 +133,7 @@ CASES = [
     (
         Situation("test", State.UNSCHEDULED),
         Reason.PREREQUISITE,
-        "test is unscheduled: it waits for a prerequisite",
+        "test is unscheduled: it is about to hear how its prerequisites ended",
     ),
     (
         waiting(),
@@ -123,7 +143,7 @@ CASES = [
     (
         waiting(bot("rack1", gpu="a100")),
         Reason.NO_BOT,
-        "test is waiting: no bot matches; the nearest is rack1, which lacks gpu: h100",
+        "test is waiting: no bot has gpu: h100; the nearest is rack1 (gpu: a100)",
     ),
     (
         waiting(bot("rack1", busy=1), bot("rack2", busy=1), bot("rack3", gpu="a100"), ahead=4),
@@ -161,19 +181,19 @@ CASES = [
         "test is stopping: cancel was asked; rack1 is ending attempt 1",
     ),
     (
-        Situation("test", State.SUCCESSFUL, ended=Reason.REUSED),
+        Situation("test", State.SUCCESSFUL, ending=Ending(Reason.REUSED), since=EARLIER),
         Reason.REUSED,
-        "test is successful: reused",
+        "test is successful: an equal result was known, 12 min ago",
     ),
     (
-        Situation("test", State.FAILED, ended=Reason.EXIT_CODE, note="exit code 2"),
+        Situation("test", State.FAILED, ending=Ending(Reason.EXIT_CODE, 2, BotId("rack1"), 3), since=EARLIER),
         Reason.EXIT_CODE,
-        "test is failed: exit code (exit code 2)",
+        "test is failed: exit code 3 in attempt 2 on rack1, 12 min ago",
     ),
     (
-        Situation("test", State.ERROR, ended=Reason.BOT_LOST, note="rack1"),
+        Situation("test", State.ERROR, ending=Ending(Reason.BOT_LOST, 1, BotId("rack1")), since=EARLIER),
         Reason.BOT_LOST,
-        "test is in error: bot lost (rack1)",
+        "test is in error: its bot was lost in attempt 1 on rack1, 12 min ago",
     ),
 ]
 
@@ -182,7 +202,7 @@ CASES = [
     ("task", "reason", "said"), CASES, ids=[f"{c[0].state}-{c[1]}-{n}" for n, c in enumerate(CASES)]
 )
 def test_why_a_task_is_not_running(task: Situation, reason: Reason, said: str) -> None:
-    answer = why(task, NOW)
+    answer = why(task)
     assert answer.reason is reason
     assert answer.state is task.state
     assert sentence(answer, NOW) == said
@@ -194,14 +214,19 @@ def test_every_reason_for_not_running_has_a_case() -> None:
     assert not_running <= {reason for _, reason, _ in CASES}
 
 
+def test_every_reason_for_an_end_has_its_words() -> None:
+    reasons = list(Reason)
+    assert set(reasons[reasons.index(Reason.DONE) :]) | {Reason.NO_BOT, Reason.PREREQUISITE_FAILED} == set(ENDINGS)
+
+
 @pytest.mark.parametrize("state", State)
 def test_there_is_an_answer_in_every_state_even_when_nothing_else_is_known(state: State) -> None:
-    answer = why(Situation("t", state, ended=Reason.ASKED), NOW)
+    answer = why(Situation("t", state, ending=Ending(Reason.ASKED)))
     assert sentence(answer, NOW).startswith("t is in error: " if state is State.ERROR else f"t is {state}: ")
 
 
 def test_the_answer_names_the_guard_that_says_no() -> None:
-    guards = {state: why(Situation("t", state, ended=Reason.ASKED), NOW).guard for state in State}
+    guards = {state: why(Situation("t", state, ending=Ending(Reason.ASKED))).guard for state in State}
     assert {state: guard for state, guard in guards.items() if guard} == {
         State.UNSCHEDULED: Guard.GRAPH,
         State.BLOCKED: Guard.GRAPH,
@@ -212,17 +237,17 @@ def test_the_answer_names_the_guard_that_says_no() -> None:
 
 
 def test_the_answer_is_data() -> None:
-    answer = why(waiting(bot("rack1", busy=1), bot("rack2", quarantined="hot"), ahead=2), NOW)
+    answer = why(waiting(bot("rack1", busy=1), bot("rack2", quarantined="hot"), ahead=2))
     assert isinstance(answer, Why)
     assert answer.bots
-    assert (answer.bots.matching, answer.bots.free, answer.bots.busy) == (2, 0, 1)
-    assert answer.bots.away == ("rack2 is quarantined (hot)",)
-    assert answer.ahead == 2
+    assert answer.bots.standing == ((Standing.BUSY, 1), (Standing.QUARANTINED, 1))
+    assert answer.bots.named == (BotWord(BotId("rack2"), Standing.QUARANTINED, "hot", NOW),)
+    assert answer.ahead == Ahead(2)
 
 
 def test_only_the_prerequisites_that_say_no_are_named() -> None:
     task = Situation("test", State.BLOCKED, prerequisites=(BUILD_FAILED, BUILD_RUNS, LINT_DONE))
-    assert why(task, NOW).prerequisites == (BUILD_FAILED,)
+    assert why(task).prerequisites == (BUILD_FAILED,)
 
 
 @pytest.mark.parametrize(
@@ -239,3 +264,26 @@ def test_only_the_prerequisites_that_say_no_are_named() -> None:
 )
 def test_a_length_of_time_is_said_as_people_say_it(ms: int, said: str) -> None:
     assert span(ms) == said
+
+
+def test_a_dead_bot_is_the_nearest_only_where_no_live_one_is_as_near() -> None:
+    dead, live = bot("rack1", gpu="a100", seen=EARLIER), bot("rack2", gpu="a100")
+    answer = why(waiting(dead, live))
+    assert answer.bots
+    assert answer.bots.nearest
+    assert answer.bots.nearest.bot == "rack2"
+
+
+@pytest.mark.parametrize("state", State)
+def test_what_a_task_hangs_on_follows_from_its_state(state: State) -> None:
+    awaited = {State.UNSCHEDULED, State.BLOCKED, State.PENDING, State.WAITING, State.RUNNING, State.STOPPING}
+    failed = {State.FAILED, State.ERROR, State.CANCELED}
+    expected = {
+        State.UNSCHEDULED: awaited,
+        State.BLOCKED: failed,
+        State.SKIPPED: failed | {State.SUCCESSFUL, State.SKIPPED},
+        State.FAILED: failed,
+    }
+    reasons = {State.SKIPPED: Reason.CONDITION, State.FAILED: Reason.PREREQUISITE_FAILED}
+    assert hangs_on(state, reasons.get(state, Reason.PREREQUISITE)) == expected.get(state, set())
+    assert hangs_on(State.FAILED, Reason.EXIT_CODE) == set()

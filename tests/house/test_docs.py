@@ -126,3 +126,8 @@ def test_every_command_and_option_is_in_the_page_of_commands(command: table.Comm
 def test_every_exit_code_is_in_the_page_of_commands() -> None:
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
     assert [code for code in Exit if not re.search(rf"^\| {code.value} \| .+ \|$", page, re.MULTILINE)] == []
+
+
+def test_the_page_of_reasons_has_every_reason_in_the_order_of_the_code() -> None:
+    page = (DOCS / "why.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| .+ \|$", page, re.MULTILINE) == [*words.Reason]

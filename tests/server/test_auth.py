@@ -29,6 +29,10 @@ GET    /tasks/{task}          401 401   0 403 403 403   0   0 403 403
 GET    /tasks/{task}/attempts 401 401   0 403 403 403   0   0 403 403
 GET    /tasks/{task}/output   401 401   0 403 403 403   0   0 403 403
 GET    /tasks/{task}/story    401 401   0 403 403 403   0   0 403 403
+GET    /tasks/{task}/why      401 401   0 403 403 403   0   0 403 403
+GET    /graphs/{graph}/why    401 401   0 403 403 403   0   0 403 403
+POST   /graphs/check          401 401 403   0 403 403   0   0 403 403
+GET    /about                 401 401   0   0   0   0   0   0   0   0
 GET    /tasks/{task}/inputs   401 401   0 403 403 403   0   0 403 403
 PUT    /tasks/{task}/result   401 401 403 403 403 403 403 403 403 403
 PUT    /tasks/{task}/progress 401 401 403 403 403 403 403 403 403 403
@@ -55,6 +59,7 @@ NONSENSE = "nonsense"
 LAB = graph(a=task(dimensions={"pool": "lab"}))
 BODIES: dict[str, Any] = {
     "POST /graphs": LAB,
+    "POST /graphs/check": LAB,
     "PUT /graphs/{put}": LAB,
     "POST /requests": {"name": "one", "task": LAB["tasks"]["a"]["task"]},  # type: ignore[index]
     "POST /graphs/{graph}/tasks": {"tasks": {"b": task("a", dimensions={"pool": "lab"})}},

@@ -85,7 +85,8 @@ def test_answers_are_what_the_description_says(yard: Yard) -> None:
     yard.claim()
     for path in ("/graphs", "/graphs/{graph_id}", "/graphs/{graph_id}/tasks", "/graphs/{graph_id}/names",
                  "/tasks/{task_id}", "/tasks/{task_id}/attempts", "/tasks/{task_id}/story", "/bots", "/bots/{bot_id}",
-                 "/bots/{bot_id}/events", "/pools", "/tokens", "/dimensions"):  # fmt: skip
+                 "/bots/{bot_id}/events", "/pools", "/tokens", "/dimensions", "/tasks/{task_id}/why",
+                 "/graphs/{graph_id}/why", "/about"):  # fmt: skip
         answers = described["paths"][f"/api/v1{path}"]["get"]["responses"]
         name = answers["200"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         got = yard.get("/api/v1" + path.format(graph_id=made.id, task_id=made.tasks["a"], bot_id="b1"))

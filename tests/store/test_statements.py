@@ -29,6 +29,8 @@ HOT = [
     "notes_about", "notes_in", "events_of", "definitions", "tasks_with_labels", "tasks_in", "roots_in", "polled",
     "end_attempts", "attempts_of", "contenders", "contenders_among", "mutexes_of", "limits_of", "holds_of", "see_bots",
     "look_bots", "queues_with", "queues_after", "answers", "audits_of",
+    "read_prerequisites", "read_labels", "read_endings", "read_wishes", "read_ahead", "read_pool_use", "read_limit_use",
+    "read_happened", "read_older_rivals", "read_newer_rivals",
     *(name for name in NAMES if name.startswith("carry_")),
 ]  # fmt: skip
 

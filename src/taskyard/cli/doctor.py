@@ -1,4 +1,4 @@
-"""The command `taskyard doctor`: what is wrong with a database on stdout, what became of it on stderr."""
+"""The command `taskyard doctor`: what is wrong with a database or this installation on stdout, talk on stderr."""
 
 import json
 import sys
@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Final
 
-from taskyard.cli import forms, paint, reports, text
+from taskyard.cli import forms, installation, paint, reports, text
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Parameter
+from taskyard.cli.parsing import Unusable
+from taskyard.cli.session import HERE, Server
 from taskyard.cli.work import Work
 from taskyard.wire.checkup import Checkup, Finding, Unchecked
 
 EXAMPLES: Final = """\
 Examples:
 
+    taskyard doctor                         this installation
     taskyard doctor yard.db                 a file, also one in use
     taskyard doctor postgresql://host/yard  a database of PostgreSQL
     taskyard doctor --repair yard.db        mend what can be mended
@@ -26,31 +29,40 @@ Examples:
 _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
 
-def _refuse_address(_: object, database: str) -> None:
-    if "://" in database and not database.startswith(_SCHEMES):
+def _refuse_address(_: object, database: str | None) -> None:
+    if database is not None and "://" in database and not database.startswith(_SCHEMES):
         raise ValueError("A database is a file, sqlite:///FILE or postgresql://...")
 
 
 def doctor(
     database: Annotated[
-        str,
+        str | None,
         Parameter(
             validator=_refuse_address,
-            help="A file of SQLite, sqlite:///FILE, or postgresql://...",
+            help="A file of SQLite, sqlite:///FILE, or postgresql://...; this installation unless told.",
             completes="file",
         ),
-    ],
+    ] = None,
     /,
     *,
     repair: Annotated[bool, Parameter(negative="", help="Mend what can be mended, and count again.")] = False,
+    data: installation.Data = None,
     output: forms.Form = "table",
+    server: Server = HERE,
     work: Work,
 ) -> int:
     """Recount every number that a database keeps, and say what does not follow from the rest.
 
     Looking changes nothing, and servers go on working meanwhile. A file
     can be repaired while nobody uses it, PostgreSQL at any time.
+
+    Without a database, this installation is examined: Python, packages,
+    the disk, files, the server and what a bot needs.
     """
+    if database is None:
+        if repair:
+            raise Unusable("--repair needs a DATABASE: an installation is only examined")
+        return installation.examine(data, server, output)
     try:
         with _waiting("recounting"):
             checkup = work.check_up(database, repair)

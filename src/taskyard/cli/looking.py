@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
-from taskyard.cli import forms, layout, lookout, naming, paths, spans, standing, text, watching
+from taskyard.cli import forms, layout, lookout, naming, paths, spans, standing, storytelling, text, watching
 from taskyard.cli.approving import Questions
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Number, Parameter
@@ -16,7 +16,7 @@ from taskyard.cli.session import HERE, Server, connected
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
-    from taskyard.wire.api import AttemptView, CriticalPath, GraphView, Parent, StoryItem, StoryView, TaskView
+    from taskyard.wire.api import AttemptView, CriticalPath, GraphView, Parent, TaskView
 
 GRAPHS_EXAMPLES: Final = """\
 Examples:
@@ -164,12 +164,12 @@ def show(
 
 
 def story(task: TaskId, /, *, output: forms.Form = "table", server: Server = HERE) -> int:
-    """Tell everything that happened to a task, and who asked for it."""
+    """Tell everything that happened to a task: each move with its cause, attempt and bot."""
     with connected(server) as client:
         told = client.story(naming.task_id(client, task))
         if output == "jsonl":
             return forms.give_all(told.items, forms.Listing("jsonl"), [], lambda _: told.task)
-        return forms.give_one(asdict(told), output, lambda: _story_lines(told), told.task)
+        return forms.give_one(asdict(told), output, lambda: storytelling.lines(told), told.task)
 
 
 def show_all(
@@ -302,28 +302,4 @@ def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:
         forms.cell(took),
         forms.cell(ended),
         f"{attempt.output_bytes} bytes{cut}",
-    )
-
-
-def _story_lines(told: "StoryView") -> Iterator[str]:
-    reused = f", its end {standing.taken_over(told.reused)}" if told.reused else ""
-    yield f"{forms.moment(told.created_ms)}  {text.harmless(told.label)} is submitted{reused}"
-    yield from map(_story_line, told.items)
-    if not told.whole:
-        yield "there is more than is told here"
-
-
-def _story_line(item: "StoryItem") -> str:
-    when = forms.moment(item.at_ms)
-    if item.action is not None:
-        note = f": {item.note}" if item.note else ""
-        return f"{when}  {text.harmless(f'{item.actor} asks: {item.action} ({item.about}){note}')}"
-    extra = [
-        f"attempt {item.attempt}" if item.attempt else "",
-        f"bot {item.bot}" if item.bot else "",
-        item.reason or "",
-    ]
-    told = ", ".join(part for part in extra if part)
-    return f"{when}  {text.harmless(f'{item.source} -> {item.target} by {item.signal}')}" + (
-        f" ({text.harmless(told)})" if told else ""
     )

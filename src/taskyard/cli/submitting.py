@@ -1,9 +1,9 @@
 """The commands that bring graphs to a server: `submit` and `extend`."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
-from taskyard.cli import documents, forms, reports, spans, standing, watching
+from taskyard.cli import documents, foresight, forms, reports, spans, standing, watching
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import HERE, Server, connected
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from taskyard.sdk.client import Client
-    from taskyard.wire.api import Submitted
+
+Answer = TypeVar("Answer")
 
 SUBMIT_EXAMPLES: Final = """\
 Examples:
@@ -22,10 +23,12 @@ Examples:
     taskyard submit --wait nightly.yaml              and watch it to its end
     taskyard submit --wait --timeout 1h graph.yaml   for an hour at most
     taskyard submit --key nightly-42 nightly.yaml    once, however often asked
+    taskyard submit --dry-run nightly.yaml           what would become of it
     generate-graph | taskyard submit -o json -       from standard input
 
-With --wait the exit code tells the outcome: 0 finished, 3 failed or canceled,
-6 no bot can run what is left, 124 not settled in time.
+With --dry-run it is 6 if some task can run on no bot that exists. With --wait
+the exit code tells the outcome: 0 finished, 3 failed or canceled, 6 no bot can
+run what is left, 124 not settled in time.
 """
 EXTEND_EXAMPLES: Final = """\
 Examples:
@@ -35,12 +38,22 @@ Examples:
 """
 
 
+class Manner(NamedTuple):
+    """How far a submission goes: not at all, into the store, or to the end of the graph."""
+
+    wait: Annotated[bool, Parameter(negative="", help="Watch it until it is settled.")] = False
+    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to wait at most: 90s, 5m, 1h, 2d.")] = "1d"
+    dry_run: Annotated[bool, Parameter(negative="", help="Only say what would become of it; store nothing.")] = False
+
+
+AT_ONCE: Final = Manner()
+
+
 def submit(
     file: documents.File,
     /,
     *,
-    wait: Annotated[bool, Parameter(negative="", help="Watch it until it is settled.")] = False,
-    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to wait at most: 90s, 5m, 1h, 2d.")] = "1d",
+    manner: Manner = AT_ONCE,
     key: Annotated[str, Parameter(help="A word of yours: repeated with it, this is the same graph.")] = "",
     output: forms.Form = "name",
     server: Server = HERE,
@@ -52,10 +65,12 @@ def submit(
     """
     document, text = _document(file)
     with connected(server) as client:
+        if manner.dry_run:
+            return foresight.give(_placed(file, text, lambda: client.check(document)), output)
         stored = _placed(file, text, lambda: client.submit(document, key=key))
-        if not wait:
+        if not manner.wait:
             return forms.give_one(asdict(stored), output, lambda: [stored.graph_id], stored.graph_id)
-        return _wait(client, stored.graph_id, spans.seconds_of(timeout), output)
+        return _wait(client, stored.graph_id, spans.seconds_of(manner.timeout), output)
 
 
 def extend(
@@ -96,7 +111,7 @@ def _document(file: str) -> tuple[dict[str, Any], bytes]:
     return value, text
 
 
-def _placed(file: str, text: bytes, ask: "Callable[[], Submitted]") -> "Submitted":
+def _placed(file: str, text: bytes, ask: "Callable[[], Answer]") -> "Answer":
     """Ask; put the faults that the server finds on lines of the document, where they are known."""
     from taskyard.sdk.errors import Refused  # noqa: PLC0415
     from taskyard.wire.reading import find_lines  # noqa: PLC0415

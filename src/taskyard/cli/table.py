@@ -60,6 +60,7 @@ COMMANDS: Final[dict[str, Command]] = {
         Command("tasks", LOOK, "looking", "tasks", "TASKS_EXAMPLES"),
         Command("show", LOOK, "looking", "show", "SHOW_EXAMPLES"),
         Command("logs", LOOK, "logs", "logs"),
+        Command("why", LOOK, "why", "why"),
         Command("story", LOOK, "looking", "story", "STORY_EXAMPLES"),
         Command("cancel", CHANGE, "wishes", "cancel", "CANCEL_EXAMPLES"),
         Command("rerun", CHANGE, "wishes", "rerun", "RERUN_EXAMPLES"),

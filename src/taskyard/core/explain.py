@@ -1,21 +1,23 @@
-"""Why a task is not running: the first guard that says no, as data and as one sentence.
+"""Why a task is not running: the first guard that says no, as data.
 
-`why` looks at what is known about one task and finds its reason; `sentence` says it to a person. Both only look:
-whoever asks changes nothing, and the answer is the rule's own, never a second opinion about it.
+`why` looks at what is known about one task and finds its reason; `saying` puts it into words. Whoever asks changes
+nothing, and the answer is the rule's own, never a second opinion about it.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
 from taskyard.core import fleet, matching
 from taskyard.core.fleet import BotFacts
-from taskyard.core.graph.gate import EdgeState
-from taskyard.core.matching import Dimensions, Nearest
+from taskyard.core.graph.gate import EdgeState, known
+from taskyard.core.machine import ENDED, STOPPED
+from taskyard.core.matching import Dimensions
 from taskyard.core.partials import Held
-from taskyard.core.words import BotId, Join, Kind, Millis, On, Reason, State
+from taskyard.core.words import BotId, Join, Kind, Millis, On, Reason, State, TaskId
 
-#: How many prerequisites and bots a sentence names before it only counts them.
+#: How many prerequisites and bots an answer names before it only counts them.
 NAMED_MAX = 3
 
 
@@ -28,6 +30,31 @@ class Guard(StrEnum):
     MATCHING = "matching"
 
 
+@unique
+class Standing(StrEnum):
+    """How a bot stands that matches a task."""
+
+    FREE = "free"
+    BUSY = "busy"
+    QUARANTINED = "quarantined"
+    MAINTENANCE = "maintenance"
+    DRAINING = "draining"
+    DEAD = "dead"  # it is silent for too long
+    GONE = "gone"  # it has said goodbye
+    LEAVES = "leaves"  # it has lost the task, and leaves it to another bot
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a task ended: why, by which attempt of which bot, and who wanted it."""
+
+    reason: Reason
+    attempt: int = 0
+    bot: BotId | None = None
+    exit_code: int | None = None
+    actor: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
     """One in-edge of a task, and where the task at its other end is."""
@@ -36,6 +63,38 @@ class Prerequisite:
     state: State
     edge: EdgeState
     on: On = On.SUCCESS
+    id: TaskId | None = None
+    ending: Ending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another task that is in the way; of one that the asker may not see, nothing but its state is told.
+
+    One that is not stored yet has a label and no id.
+    """
+
+    state: State
+    id: TaskId | None = None
+    label: str = ""
+    graph: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """How many stand before a task, as far as they were counted."""
+
+    count: int = 0
+    whole: bool = True  # False: there may be more
+
+
+@dataclass(frozen=True, slots=True)
+class SliceWait:
+    """Which of its slices a task is on, and until when that one waits for a bot."""
+
+    number: int  # from 1
+    count: int
+    until: Millis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +105,71 @@ class Situation:
     state: State
     kind: Kind = Kind.COMMAND
     prerequisites: tuple[Prerequisite, ...] = ()
+    unmet: int | None = None  # how many edges say no, if more than are named
     join: Join = Join.ALL
-    held: Held | None = None  # what the last pass said of it
+    held: Held | None = None  # what the last pass said of it, as far as it still is so
+    other: Other | None = None  # who is in the way, if somebody is
     dimensions: Dimensions = ()
-    bots: tuple[BotFacts, ...] = ()  # every bot of its pool
-    ahead: int = 0  # how many stand before it in its queue
+    bots: "Bots | None" = None  # how the bots stand for it, where that matters
+    own: bool = False  # the server runs it itself
+    ahead: Ahead = Ahead()  # in its queue, or in the line for its pool
+    slices: SliceWait | None = None
+    again: bool = False  # it has been tried in this round
+    ending_asked: str | None = None  # who canceled its graph, while it has not heard of that
     attempt: int = 0
     bot: BotId | None = None
+    inside: str | None = None  # the graph that its attempt is
+    until: Millis | None = None  # how long a person has to decide
     since: Millis | None = None  # when it came into its state
-    ended: Reason | None = None  # why it ended as it did; every ended task has a reason
-    note: str = ""  # what was said with that, such as the exit code
+    ending: Ending | None = None  # how it ended; every ended task has a reason
+
+
+@dataclass(frozen=True, slots=True)
+class BotWord:
+    """One bot that matches a task, and how it stands."""
+
+    bot: BotId
+    standing: Standing
+    note: str
+    last_seen_ms: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key of the nearest bot: what is wanted of it, and what the bot has."""
+
+    key: str
+    wanted: tuple[str, ...]
+    has: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The bot that comes nearest to what a task asks for, and every key that differs."""
+
+    bot: BotId
+    differs: tuple[Difference, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Bots:
     """How the bots that match a task stand, and the nearest one when none does."""
 
-    matching: int = 0
-    free: int = 0
-    busy: int = 0
-    away: tuple[str, ...] = ()  # each that matches and takes no work, with the reason
+    known: int = 0  # how many were looked at
+    whole: bool = True  # False: there are more
+    standing: tuple[tuple[Standing, int], ...] = ()  # how many of those that match stand how
+    named: tuple[BotWord, ...] = ()  # some of those that match and cannot take it, the latest seen first
+    absent: Dimensions = ()  # what is asked for and no bot has at all
     nearest: Nearest | None = None
+
+    @property
+    def matching(self) -> int:
+        """How many match."""
+        return sum(count for _, count in self.standing)
+
+    def count(self, *standings: Standing) -> int:
+        """Count the bots that match and stand in one of these ways."""
+        return sum(count for standing, count in self.standing if standing in standings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,202 +181,214 @@ class Why:
     reason: Reason
     guard: Guard | None = None
     prerequisites: tuple[Prerequisite, ...] = ()
+    unmet: int = 0
     join: Join = Join.ALL
     held: Held | None = None
+    other: Other | None = None
+    again: bool = False
+    dimensions: Dimensions = ()
     bots: Bots | None = None
-    ahead: int = 0
+    own: bool = False
+    ahead: Ahead = Ahead()
+    slices: SliceWait | None = None
     attempt: int = 0
     bot: BotId | None = None
+    inside: str | None = None
+    until: Millis | None = None
     since: Millis | None = None
-    note: str = ""
+    ending: Ending | None = None
+    actor: str | None = None
 
 
-def why(task: Situation, now: Millis) -> Why:
+#: Which edges keep a task where it is, by its state, and the reason that is.
+_BY_GRAPH = {
+    State.UNSCHEDULED: (Reason.PREREQUISITE, frozenset({EdgeState.AWAITED})),
+    State.BLOCKED: (Reason.PREREQUISITE_FAILED, frozenset({EdgeState.BROKEN})),
+    State.SKIPPED: (Reason.CONDITION, frozenset({EdgeState.BROKEN, EdgeState.IMPOSSIBLE})),
+    State.FAILED: (Reason.PREREQUISITE_FAILED, frozenset({EdgeState.BROKEN})),  # by its own policy
+}
+#: What keeps a bot from taking a task for longer than what it runs now.
+AWAY = frozenset(
+    {Standing.QUARANTINED, Standing.MAINTENANCE, Standing.DRAINING, Standing.DEAD, Standing.GONE, Standing.LEAVES}
+)
+
+
+def why(task: Situation) -> Why:
     """Find the first guard that says no to a task, or what it does instead of waiting."""
+    if task.ending_asked is not None and task.state not in ENDED | STOPPED:
+        return Why(task.label, task.state, Reason.ASKED, actor=task.ending_asked, since=task.since)
     match task.state:
         case State.UNSCHEDULED | State.BLOCKED | State.SKIPPED:
             return _by_graph(task)
         case State.PENDING:
-            return _by_admission(task, now)
+            return _by_admission(task)
         case State.WAITING:
-            return _by_matching(task, now)
+            return _by_matching(task)
         case State.RUNNING | State.STOPPING:
             return _under_way(task)
         case _:
-            assert task.ended, f"{task.label} is {task.state} and nobody said why"
-            return Why(task.label, task.state, task.ended, since=task.since, note=task.note)
+            assert task.ending, f"{task.label} is {task.state} and nobody said why"
+            return _ended(task, task.ending)
 
 
-def sentence(answer: Why, now: Millis) -> str:
-    """Say the answer in one sentence."""
-    state = "in error" if answer.state is State.ERROR else answer.state
-    return f"{answer.label} is {state}: {_because(answer, now)}"
+def hangs_on(state: State, reason: str) -> frozenset[State]:
+    """Name where a prerequisite may be that keeps a task in `state` for `reason`; nowhere if none does."""
+    found = _BY_GRAPH.get(state)
+    if found is None or (state in ENDED and reason != found[0]):
+        return frozenset()
+    return frozenset(one for one in State for on in On if known(on, one) in found[1])
 
 
-def span(ms: int) -> str:
-    """Say a length of time the way people do."""
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
-        if ms >= size:
-            return f"{ms // size} {unit}"
-    return "a moment"
+def says_no(state: State, edge: EdgeState) -> bool:
+    """Tell whether an edge is one that keeps a task in `state`."""
+    return state in _BY_GRAPH and edge in _BY_GRAPH[state][1]
+
+
+def bots(dimensions: Dimensions, all_bots: Sequence[BotFacts], now: Millis, leaves: BotId | None = None) -> Bots:
+    """Say how the bots stand that match dimensions; if none does, which comes nearest.
+
+    `leaves` is the bot that has lost the task, when another one could try it.
+    """
+    words = [
+        _word(bot, now, leaves if bot.id == leaves else None)
+        for bot in all_bots
+        if matching.matches(dimensions, bot.dimensions)
+    ]
+    if not words:
+        return Bots(len(all_bots), absent=_absent(dimensions, all_bots), nearest=_nearest(dimensions, all_bots, now))
+    counted = Counter(word.standing for word in words)
+    standing = tuple((one, counted[one]) for one in Standing if counted[one])
+    away = sorted((word for word in words if word.standing in AWAY), key=lambda one: (-one.last_seen_ms, one.bot))
+    return Bots(len(all_bots), standing=standing, named=tuple(away[:NAMED_MAX]))
 
 
 def _by_graph(task: Situation) -> Why:
-    reason, edges = {
-        State.UNSCHEDULED: (Reason.PREREQUISITE, {EdgeState.AWAITED}),
-        State.BLOCKED: (Reason.PREREQUISITE_FAILED, {EdgeState.BROKEN}),
-        State.SKIPPED: (Reason.CONDITION, {EdgeState.BROKEN, EdgeState.IMPOSSIBLE}),
-    }[task.state]
+    reason, edges = _BY_GRAPH[task.state]
     unmet = tuple(one for one in task.prerequisites if one.edge in edges)
-    return Why(task.label, task.state, reason, Guard.GRAPH, prerequisites=unmet, join=task.join, since=task.since)
+    count = len(unmet) if task.unmet is None else task.unmet
+    return Why(
+        task.label, task.state, reason, Guard.GRAPH, prerequisites=unmet, unmet=count, join=task.join, since=task.since
+    )
 
 
-def _by_admission(task: Situation, now: Millis) -> Why:
+def _by_admission(task: Situation) -> Why:
     reason = task.held.reason if task.held else Reason.UNSEEN
-    bots = _bots(task, now) if reason is Reason.NO_BOT else None
-    return Why(task.label, task.state, reason, Guard.ADMISSION, held=task.held, bots=bots, since=task.since)
+    found = (task.bots or Bots()) if reason is Reason.NO_BOT else None
+    return Why(
+        task.label,
+        task.state,
+        reason,
+        Guard.ADMISSION,
+        held=task.held,
+        other=task.other,
+        again=task.again,
+        dimensions=task.dimensions,
+        bots=found,
+        ahead=task.ahead,
+        slices=task.slices,
+        since=task.since,
+    )
 
 
-def _by_matching(task: Situation, now: Millis) -> Why:
-    bots = _bots(task, now)
-    return Why(task.label, task.state, _bots_say(bots), Guard.MATCHING, bots=bots, ahead=task.ahead, since=task.since)
+def _by_matching(task: Situation) -> Why:
+    found = None if task.own else task.bots or Bots()
+    return Why(
+        task.label,
+        task.state,
+        Reason.IN_LINE if found is None else _bots_say(found),
+        Guard.MATCHING,
+        dimensions=task.dimensions,
+        bots=found,
+        own=task.own,
+        ahead=task.ahead,
+        slices=task.slices,
+        since=task.since,
+    )
 
 
-def _bots_say(bots: Bots) -> Reason:
-    if not bots.matching:
+def _bots_say(found: Bots) -> Reason:
+    if not found.matching:
         return Reason.NO_BOT
-    if bots.free:
+    if found.count(Standing.FREE):
         return Reason.IN_LINE
-    return Reason.BOTS_BUSY if bots.busy else Reason.BOTS_AWAY
+    return Reason.BOTS_BUSY if found.count(Standing.BUSY) else Reason.BOTS_AWAY
 
 
 def _under_way(task: Situation) -> Why:
     stopping = task.state is State.STOPPING
     decided = Reason.APPROVAL if task.kind is Kind.APPROVAL else Reason.UNDER_WAY
     reason = Reason.STOP_ASKED if stopping else decided
-    return Why(task.label, task.state, reason, attempt=task.attempt, bot=task.bot, since=task.since)
+    return Why(
+        task.label,
+        task.state,
+        reason,
+        attempt=task.attempt,
+        bot=task.bot,
+        inside=task.inside,
+        until=task.until if reason is Reason.APPROVAL else None,
+        since=task.since,
+    )
 
 
-def _bots(task: Situation, now: Millis) -> Bots:
-    matching_ones = [bot for bot in task.bots if matching.matches(task.dimensions, bot.dimensions)]
-    if not matching_ones:
-        return Bots(nearest=matching.nearest(task.dimensions, ((bot.id, bot.dimensions) for bot in task.bots)))
-    taking = [bot for bot in matching_ones if fleet.takes_work(bot, now)]
-    free = sum(fleet.idle_slots(bot, now) > 0 for bot in taking)
-    away = tuple(f"{bot.id} {_absence(bot, now)}" for bot in matching_ones if not fleet.takes_work(bot, now))
-    return Bots(len(matching_ones), free, len(taking) - free, away)
+def _ended(task: Situation, ending: Ending) -> Why:
+    unmet = tuple(one for one in task.prerequisites if says_no(task.state, one.edge))
+    return Why(
+        task.label,
+        task.state,
+        ending.reason,
+        prerequisites=unmet,
+        unmet=len(unmet) if task.unmet is None else task.unmet,
+        attempt=ending.attempt,
+        bot=ending.bot,
+        since=task.since,
+        ending=ending,
+        actor=ending.actor,
+    )
 
 
-def _absence(bot: BotFacts, now: Millis) -> str:
+# Bots.
+
+
+def _word(bot: BotFacts, now: Millis, leaves: BotId | None) -> BotWord:
+    standing, note = _stands(bot, now, leaves)
+    return BotWord(bot.id, standing, note, bot.last_seen_ms)
+
+
+def _stands(bot: BotFacts, now: Millis, leaves: BotId | None) -> tuple[Standing, str]:
+    if bot.terminated:
+        return Standing.GONE, ""
     if not fleet.alive(bot, now):
-        return f"was last seen {span(now - bot.last_seen_ms)} ago"
+        return Standing.DEAD, ""
     if bot.quarantined is not None:
-        return f"is quarantined ({bot.quarantined})"
-    return f"is in maintenance ({bot.maintenance})" if bot.maintenance is not None else "is draining"
+        return Standing.QUARANTINED, bot.quarantined
+    if bot.maintenance is not None:
+        return Standing.MAINTENANCE, bot.maintenance
+    if bot.draining:
+        return Standing.DRAINING, ""
+    if leaves is not None:
+        return Standing.LEAVES, ""
+    return (Standing.FREE if fleet.idle_slots(bot, now) else Standing.BUSY), ""
 
 
-def _because(answer: Why, now: Millis) -> str:
-    match answer.guard:
-        case Guard.GRAPH:
-            return _graph_says(answer)
-        case Guard.ADMISSION:
-            return _admission_says(answer, now)
-        case Guard.MATCHING:
-            return _matching_says(answer)
-        case None:
-            return _state_says(answer, now)
+def _absent(dimensions: Dimensions, all_bots: Iterable[BotFacts]) -> Dimensions:
+    """Name what is asked for and no bot has, whatever else it has."""
+    has: dict[str, set[str]] = {}
+    for bot in all_bots:
+        for key, values in bot.dimensions:
+            has.setdefault(key, set()).update(values)
+    return matching.missing(dimensions, tuple((key, tuple(values)) for key, values in has.items()))
 
 
-def _graph_says(answer: Why) -> str:
-    named = _names(f"{one.label} ({one.state})" for one in answer.prerequisites) or "a prerequisite"
-    match answer.reason:
-        case Reason.PREREQUISITE:
-            return f"it waits for {'one of ' if answer.join is Join.ANY else ''}{named}"
-        case Reason.PREREQUISITE_FAILED:
-            return f"it needs {named}; rerun that to go on"
-        case _:
-            return f"its condition cannot come true after {named}"
+def _nearest(dimensions: Dimensions, all_bots: Iterable[BotFacts], now: Millis) -> Nearest | None:
+    """Find the bot that lacks the fewest values: a live one before a dead one, then the first by name."""
 
+    def distance(bot: BotFacts) -> tuple[int, bool, str]:
+        lacks = matching.missing(dimensions, bot.dimensions)
+        return sum(len(values) for _, values in lacks), not fleet.alive(bot, now), bot.id
 
-def _admission_says(answer: Why, now: Millis) -> str:
-    held = answer.held
-    if held is None:
-        return "the next pass of the scheduler will judge it"
-    long = span(now - held.since) if held.since is not None else "some time"
-    match held.reason:
-        case Reason.NOT_BEFORE:
-            return f"it may start in {span((held.until or now) - now)}"
-        case Reason.MUTEX:
-            return f"task {held.by} has come first at mutex {held.name} for {long}"
-        case Reason.LIMIT:
-            return f"limit {held.name} has {_use_says(held)}"
-        case Reason.CAPACITY:
-            return f"pool {held.name} has {_use_says(held)}; it has waited for {long}{_place_says(held)}"
-        case Reason.RESERVED:
-            return f"pool {held.name} is kept free for the older task {held.by}{_place_says(held)}"
-        case _:
-            return f"it would hold its mutexes for nothing; {_no_bot_says(answer.bots)}"
-
-
-def _use_says(held: Held) -> str:
-    if held.used is None or held.total is None:
-        return "too little left"
-    return f"{held.used} of {held.total} in use, and it needs {held.need}"
-
-
-def _place_says(held: Held) -> str:
-    return f"; it is number {held.place} in line" if held.place else ""
-
-
-def _matching_says(answer: Why) -> str:
-    bots = answer.bots or Bots()
-    match answer.reason:
-        case Reason.NO_BOT | Reason.BOTS_AWAY:
-            return _no_bot_says(bots)
-        case Reason.BOTS_BUSY:
-            return (
-                f"{_count(bots.busy, 'bot')} could run it and {_all_are(bots.busy)} busy; {_ahead_says(answer.ahead)}"
-            )
-        case _:
-            return f"{_count(bots.free, 'bot')} could run it now; {_ahead_says(answer.ahead)}"
-
-
-def _no_bot_says(bots: Bots | None) -> str:
-    if bots is not None and bots.away:
-        return f"{_count(bots.matching, 'bot')} could run it, but {_names(bots.away)}"
-    if bots is None or bots.nearest is None:
-        return "there is no bot"
-    lacks = _names(f"{key}: {value}" for key, values in bots.nearest.lacks for value in values)
-    return f"no bot matches; the nearest is {bots.nearest.bot}, which lacks {lacks}"
-
-
-def _ahead_says(ahead: int) -> str:
-    return f"{_count(ahead, 'task')} before it" if ahead else "it is next"
-
-
-def _state_says(answer: Why, now: Millis) -> str:
-    long = span(now - answer.since) if answer.since is not None else "some time"
-    match answer.reason:
-        case Reason.UNDER_WAY:
-            return f"attempt {answer.attempt} on {answer.bot or 'the server'} for {long}"
-        case Reason.APPROVAL:
-            return f"a person has to approve it; it has waited for {long}"
-        case Reason.STOP_ASKED:
-            return f"cancel was asked; {answer.bot or 'the server'} is ending attempt {answer.attempt}"
-        case _:
-            said = answer.reason.replace("_", " ")
-            return f"{said} ({answer.note})" if answer.note else said
-
-
-def _names(all_names: Iterable[str]) -> str:
-    listed = list(all_names)
-    shown, rest = listed[:NAMED_MAX], len(listed) - NAMED_MAX
-    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _all_are(number: int) -> str:
-    return "it is" if number == 1 else "all are"
+    bot = min((one for one in all_bots if not one.terminated), key=distance, default=None)
+    if bot is None:
+        return None
+    has = dict(bot.dimensions)
+    lacks = matching.missing(dimensions, bot.dimensions)
+    return Nearest(bot.id, tuple(Difference(key, wanted, has.get(key, ())) for key, wanted in lacks))

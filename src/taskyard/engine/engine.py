@@ -76,6 +76,7 @@ class Engine:
         self.store = store
         self.lease_ms = lease_ms  # how long bots may run attempts without renewing
         self.clock = clock or SystemClock()
+        self.scheduler_id = scheduler_id
         with (
             suppress(Unavailable),
             outages(),

@@ -7,12 +7,12 @@ large is hidden in the same way while it is loaded, and its graph cannot finish 
 The same create repeated is an echo, at any later moment; so is the same extension. Another body is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from taskyard.core import admission
-from taskyard.core.graph.document import Graph
+from taskyard.core.graph.document import Graph, Task
 from taskyard.core.graph.faults import Fault
 from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
@@ -25,6 +25,7 @@ from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.lifecycle.reuse import Origin
 from taskyard.store.records import GraphRecord, Note
+from taskyard.store.txn import Txn
 
 #: How many ordinary tasks one transaction inserts or releases; one with many edges weighs more.
 PAGE_MAX: Final = 1_000
@@ -85,7 +86,7 @@ def submit(corridor: Corridor, submissions: Sequence[Submission]) -> list[Submit
 def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
     """Begin a graph: nobody sees it yet. One that was begun and never opened has to be dropped first."""
     txn, brood = corridor.txn, one.brood
-    refusal = _unborn(corridor, one) or _impossible(corridor, brood)
+    refusal = _unborn(corridor, one) or impossible(txn, _asking(brood))
     if refusal is not None:
         return refusal
     if corridor.look([brood.graph_id]):
@@ -268,7 +269,7 @@ def _look_at_prerequisites(corridor: Corridor, brood: Brood) -> None:
 
 
 def _extendable(corridor: Corridor, one: Extension) -> GraphRecord | Changed | Refusal:
-    refusal = _impossible(corridor, one.brood)
+    refusal = impossible(corridor.txn, _asking(one.brood))
     if refusal is not None:
         return refusal
     found = corridor.txn.graphs.look([one.brood.graph_id])
@@ -292,10 +293,15 @@ def _exists(corridor: Corridor, one: Submission) -> Submitted | Refusal:
     return Submitted(id, echo=True)
 
 
-def _impossible(corridor: Corridor, brood: Brood) -> Refusal | None:
+def _asking(brood: Brood) -> Iterable[Task]:
+    """Name the tasks that are going to run: what is taken over from another graph asks for nothing."""
+    return (task for task in brood.tasks if task.label not in brood.reused) if brood.reused else brood.tasks
+
+
+def impossible(txn: Txn, tasks: Iterable[Task]) -> Refusal | None:
     """Refuse demands that no named limit can ever meet."""
-    asking = [task for task in brood.tasks if task.limits and task.label not in brood.reused]
-    totals = corridor.txn.passes.named_limits() if asking else {}
+    asking = [task for task in tasks if task.limits]
+    totals = txn.passes.named_limits() if asking else {}
     faults = [
         Fault(f"tasks.{task.label}.task.limits.{name}", f"asks for {amount}; there are {totals.get(name, 0)} in all")
         for task in asking

@@ -15,7 +15,9 @@ from taskyard.sdk.errors import Unset
 from taskyard.sdk.following import follow
 from taskyard.sdk.routes import Asking, Query, segment
 from taskyard.sdk.waiting import looks
-from taskyard.wire import api
+from taskyard.wire import api, why
+from taskyard.wire.about import About
+from taskyard.wire.dry_run import DryRun
 
 #: Where a server is that was started by `taskyard up` and told nothing else.
 URL: Final = "http://127.0.0.1:8420"
@@ -74,6 +76,10 @@ class Client:
         if graph_id is not None:
             return self._asking.put(f"/graphs/{segment(graph_id)}", document, api.Submitted)
         return self._asking.post("/graphs", document, api.Submitted, key=key)
+
+    def check(self, document: Mapping[str, Any]) -> DryRun:
+        """Say what would become of a graph if it were submitted now; nothing is stored."""
+        return self._asking.post("/graphs/check", document, DryRun)
 
     def request(self, request: Mapping[str, Any], *, key: str = "") -> api.Submitted:
         """Have a single task stored and run: a graph of one."""
@@ -137,6 +143,10 @@ class Client:
         wish = {"from": list(start)}
         return self._asking.post(f"/graphs/{segment(graph)}/rerun", wish, api.Wished, key=key)
 
+    def why_graph(self, graph: str) -> why.WhyGraphView:
+        """Say what holds a graph."""
+        return self._asking.get(f"/graphs/{segment(graph)}/why", why.WhyGraphView)
+
     def watch(self, graph: str, timeout_s: float = WAIT_SECONDS) -> Iterator[api.GraphView]:
         """Give a graph as it is seen from time to time, the last time when it is settled.
 
@@ -161,6 +171,10 @@ class Client:
     def story(self, task: str) -> api.StoryView:
         """Tell everything that happened to a task."""
         return self._asking.get(f"/tasks/{segment(task)}/story", api.StoryView)
+
+    def why(self, task: str) -> why.WhyView:
+        """Say why a task does not run, down to the root causes."""
+        return self._asking.get(f"/tasks/{segment(task)}/why", why.WhyView)
 
     def output(self, task: str, *, attempt: int | None = None, start: int = 0, end: int | None = None) -> bytes:
         """Give what an attempt printed, the last one's unless told; of it, from `start` up to `end`."""
@@ -279,6 +293,10 @@ class Client:
     def revoke_token(self, token: str) -> api.TokenView:
         """End a token, by its id, at once."""
         return self._asking.delete(f"/tokens/{segment(token)}", api.TokenView)
+
+    def about(self) -> About:
+        """Tell the version and the time of the server, and what this client's own token is good for."""
+        return self._asking.get("/about", About)
 
     def enrol(self, name: str) -> api.NewToken:
         """Get a token for a bot of this name; the client's own token is one for enrolment."""

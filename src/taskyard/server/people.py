@@ -16,12 +16,12 @@ from taskyard.server.desk import Desk
 from taskyard.server.doors import Crowd, Watch
 from taskyard.server.logs import log
 from taskyard.server.problems import Refused, invalid, of_trouble, refused, response
-from taskyard.server.routes import access, approvals, fleet, graphs, health, output, requests, tasks
+from taskyard.server.routes import about, access, approvals, fleet, graphs, health, output, requests, tasks, why
 from taskyard.wire import api
 
 _LOG = log("taskyard.server")
 #: Everything that has routes.
-PARTS: Final = (graphs, requests, tasks, approvals, output, fleet, access, health)
+PARTS: Final = (graphs, requests, tasks, why, approvals, output, fleet, access, about, health)
 
 
 class People(FastAPI):

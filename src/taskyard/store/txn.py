@@ -9,6 +9,7 @@ from taskyard.store.verbs import (
     Care,
     Edges,
     Events,
+    Explaining,
     Graphs,
     Notes,
     Passes,
@@ -25,8 +26,8 @@ class Txn:
     """One open transaction of either database."""
 
     __slots__ = (
-        "access", "attempts", "bots", "care", "edges", "events", "graphs", "memory", "notes", "passes", "queues",
-        "reading", "reuses", "tasks", "times", "traces",
+        "access", "attempts", "bots", "care", "edges", "events", "explaining", "graphs", "memory", "notes", "passes",
+        "queues", "reading", "reuses", "tasks", "times", "traces",
     )  # fmt: skip
 
     def __init__(self, session: Session, memory: Memory | None = None) -> None:
@@ -44,5 +45,6 @@ class Txn:
         self.traces = Traces(session)
         self.access = Access(session)
         self.reading = Reading(session)
+        self.explaining = Explaining(session)
         self.reuses = Reuses(session)
         self.times = Times(session)

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from taskyard.core.fleet import BotFacts, Condition, alive, stands
@@ -74,6 +75,12 @@ def pools(txn: Txn, now: Millis) -> list[PoolView]:
             slots[pool] += row.slots
     described = sorted(txn.passes.pools(), key=lambda one: one.name)
     return [PoolView(one.name, one.capacity, one.from_bots, count[one.name], slots[one.name]) for one in described]
+
+
+def fleet(txn: Txn) -> tuple[tuple[BotFacts, ...], bool]:
+    """Give what the rules know about bots, as many as are looked at; tell whether these are all."""
+    found = list(islice(_rows(txn, FIRST_NAME), LOOKED_MAX + 1))
+    return tuple(map(_facts, found[:LOOKED_MAX])), len(found) <= LOOKED_MAX
 
 
 def _rows(txn: Txn, after: str) -> Iterator[BotRow]:

@@ -353,6 +353,10 @@ class StoryItem:
     action: str | None = None
     about: str | None = None  # task or graph
     note: str | None = None
+    cause: str = ""  # what brought it about, in words
+    cause_task: str | None = None  # the task that did
+    cause_label: str | None = None
+    after_ms: int = 0  # how long after the item before it, or after the task came
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: T
     await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
     async with bodies.room(request):
         document = await bodies.document(request)
-        await _need_pools(desk, caller, document, f"extend graph {graph_id}")
+        await need_pools(desk, caller, document, f"extend graph {graph_id}")
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             made = done(desk.engine.extend(graph_id, document, actor=caller.actor))
@@ -204,7 +204,7 @@ async def submit(
     desk: Desk, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
 ) -> Response:
     """Store a graph for somebody, and answer."""
-    await _need_pools(desk, caller, document, "submit a graph")
+    await need_pools(desk, caller, document, "submit a graph")
 
     def store() -> tuple[Submitted, Mapping[str, str]]:
         made = done(desk.engine.submit(document, graph_id=graph_id, key=key, actor=caller.actor))
@@ -244,7 +244,7 @@ def faults_of_graph(document: object) -> list[api.Fault]:
     return [api.Fault(one.message, one.path) for one in validate(document).faults]
 
 
-async def _need_pools(desk: Desk, caller: Caller, document: object, what: str) -> None:
+async def need_pools(desk: Desk, caller: Caller, document: object, what: str) -> None:
     """Refuse who may not submit into every pool that a document names; who may everywhere need not be asked."""
     if caller.lacks_pools(SUBMIT, frozenset({ALL})):
         # A running task may add what names no pool to a graph that has such tasks: somebody was free to submit them.

@@ -60,8 +60,9 @@ async def list_attempts(task_id: str, desk: TheDesk, caller: TheCaller) -> Respo
 
 @routes.get("/tasks/{task_id}/story", response_model=api.StoryView)
 async def tell_story(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
-    """Tell everything that happened to a task."""
-    return reply(await desk.of_task(caller, READ, task_id, lambda txn, one: told(story(txn, one.id))))
+    """Tell everything that happened to a task, each move with its cause."""
+    lease_ms = desk.engine.lease_ms
+    return reply(await desk.of_task(caller, READ, task_id, lambda txn, one: told(txn, story(txn, one.id), lease_ms)))
 
 
 @routes.post("/tasks/{task_id}/cancel", response_model=api.Wished, openapi_extra=_SUBTREE)

@@ -2,6 +2,7 @@
 
 from taskyard.store.verbs.access import Access
 from taskyard.store.verbs.care import Care
+from taskyard.store.verbs.explaining import Explaining
 from taskyard.store.verbs.fleet import Bots, Queues
 from taskyard.store.verbs.keeping import Events, Notes
 from taskyard.store.verbs.passes import Passes
@@ -12,6 +13,6 @@ from taskyard.store.verbs.traces import Traces
 from taskyard.store.verbs.work import Attempts, Edges, Graphs, Tasks
 
 __all__ = [
-    "Access", "Attempts", "Bots", "Care", "Edges", "Events", "Graphs", "Notes", "Passes", "Queues", "Reading",
-    "Reuses", "Tasks", "Times", "Traces",
+    "Access", "Attempts", "Bots", "Care", "Edges", "Events", "Explaining", "Graphs", "Notes", "Passes", "Queues",
+    "Reading", "Reuses", "Tasks", "Times", "Traces",
 ]  # fmt: skip

@@ -1,0 +1,296 @@
+"""Why a task is not running, in words: one sentence for a person, from the data that `explain` found.
+
+It knows every reason and decides nothing. Lists are cut after a few names, and the rest is counted.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from taskyard.core.explain import (
+    NAMED_MAX,
+    Ahead,
+    Bots,
+    BotWord,
+    Difference,
+    Ending,
+    Guard,
+    Nearest,
+    Other,
+    Prerequisite,
+    SliceWait,
+    Standing,
+    Why,
+)
+from taskyard.core.matching import Dimensions
+from taskyard.core.partials import Held
+from taskyard.core.words import Join, Millis, Reason, State
+
+#: What a reason for an end says by itself.
+ENDINGS: Mapping[Reason, str] = MappingProxyType(
+    {
+        Reason.DONE: "done",
+        Reason.REUSED: "an equal result was known",
+        Reason.EXIT_CODE: "exit code {code}",
+        Reason.SIGNALED: "ended by signal {signal}",
+        Reason.TIMED_OUT: "timed out",
+        Reason.SILENT: "printed nothing for too long",
+        Reason.DENIED: "a person said no",
+        Reason.GRAPH_FAILED: "the graph inside it did not finish",
+        Reason.BOT_LOST: "its bot was lost",
+        Reason.EXPIRED: "waited too long for a bot",
+        Reason.NO_BOT: "no bot could run it",
+        Reason.DEADLINE: "its deadline passed",
+        Reason.ASKED: "canceled by {actor}",
+        Reason.PREREQUISITE_FAILED: "a prerequisite failed",
+    }
+)
+#: Shells say 128 and more for a signal.
+_SIGNAL_FROM = 128
+
+
+def sentence(answer: Why, now: Millis) -> str:
+    """Say the answer in one sentence."""
+    return f"{answer.label} is {state_says(answer.state)}: {because(answer, now)}"
+
+
+def because(answer: Why, now: Millis) -> str:
+    """Say the reason alone."""
+    match answer.guard:
+        case Guard.GRAPH:
+            return _graph_says(answer)
+        case Guard.ADMISSION:
+            return _admission_says(answer, now)
+        case Guard.MATCHING:
+            return _matching_says(answer, now)
+        case None:
+            return _state_says(answer, now)
+
+
+def state_says(state: State) -> str:
+    """Say a state as a person would."""
+    return "in error" if state is State.ERROR else state.text
+
+
+def span(ms: int) -> str:
+    """Say a length of time the way people do."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms >= size:
+            return f"{ms // size} {unit}"
+    return "a moment"
+
+
+def moment(at: Millis) -> str:
+    """Say a moment."""
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def ending_says(ending: Ending) -> str:
+    """Say how a task ended."""
+    code = ending.exit_code or 0
+    said = ENDINGS.get(ending.reason, ending.reason.replace("_", " ")).format(
+        code=code, signal=code - _SIGNAL_FROM if code > _SIGNAL_FROM else code, actor=ending.actor or "a person"
+    )
+    where = f" in attempt {ending.attempt}" if ending.attempt else ""
+    return f"{said}{where}{f' on {ending.bot}' if ending.bot else ''}"
+
+
+def differs_says(nearest: Nearest) -> str:
+    """Name the nearest bot and what it has instead of what is asked for."""
+    return f"{nearest.bot} ({names(map(_has_says, nearest.differs))})"
+
+
+def wanted_says(dimensions: Dimensions) -> str:
+    """Name what is asked for."""
+    return names(f"{key}: {value}" for key, values in dimensions for value in values)
+
+
+def names(all_names: Iterable[str], count: int | None = None) -> str:
+    """List a few names, and count the others."""
+    listed = list(all_names)
+    shown = listed[:NAMED_MAX]
+    rest = (len(listed) if count is None else max(count, len(listed))) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+
+
+def counted(number: int, what: str) -> str:
+    """Count a noun."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def other_says(other: Other | None) -> str:
+    """Name another task, if the asker may know of it."""
+    if other is None or other.id is None:
+        return f"{other.label} of the same graph" if other and other.label else "a task that you may not see"
+    return f"{other.label} (task {other.id} of graph {other.graph}, {state_says(other.state)})"
+
+
+# The graph.
+
+
+def _graph_says(answer: Why) -> str:
+    named = names(map(_edge_says, answer.prerequisites), answer.unmet)
+    match answer.reason:
+        case Reason.PREREQUISITE if not named:
+            return "it is about to hear how its prerequisites ended"
+        case Reason.PREREQUISITE:
+            return f"it waits for {'one of ' if answer.join is Join.ANY else ''}{named}"
+        case Reason.PREREQUISITE_FAILED:
+            return f"it needs {named or 'a prerequisite that failed'}; rerun that to go on"
+        case _:
+            return f"its condition cannot come true after {named or 'what happened'}"
+
+
+def _edge_says(one: Prerequisite) -> str:
+    ended = f", {ending_says(one.ending)}" if one.ending and one.ending.reason is not Reason.DONE else ""
+    return f"{one.label} ({state_says(one.state)}{ended})"
+
+
+# Admission.
+
+
+def _admission_says(answer: Why, now: Millis) -> str:
+    held = answer.held
+    if held is None:
+        return "the next pass of the scheduler decides"
+    match held.reason:
+        case Reason.NOT_BEFORE:
+            return _start_says(held.until or now, answer.again, now)
+        case Reason.MUTEX:
+            return _mutex_says(held, answer.other, now)
+        case Reason.LIMIT:
+            return f"limit {held.name} has {_use_says(held)}"
+        case Reason.CAPACITY:
+            return f"pool {held.name} has {_use_says(held)}{_line_says(held, answer.ahead, now)}"
+        case Reason.RESERVED:
+            kept = f"pool {held.name} is kept free for {other_says(answer.other)}, which has waited longer"
+            return f"{kept}{_line_says(held, answer.ahead, now)}"
+        case _:
+            return f"it would hold its mutexes for nothing; {_no_bot_says(answer, now)}"
+
+
+def _start_says(until: Millis, again: bool, now: Millis) -> str:
+    return f"it {'is tried again' if again else 'may start'} in {span(until - now)}, at {moment(until)}"
+
+
+def _mutex_says(held: Held, other: Other | None, now: Millis) -> str:
+    long = f" for {span(now - held.since)}" if held.since is not None else ""
+    if other is not None and other.state is State.PENDING:
+        return f"{other_says(other)} comes first at mutex {held.name}, and has waited{long}"
+    return f"mutex {held.name} is held by {other_says(other)}{long}"
+
+
+def _use_says(held: Held) -> str:
+    if held.used is None or held.total is None:
+        return "too little left"
+    return f"{held.used} of {held.total} in use, and it needs {held.need}"
+
+
+def _line_says(held: Held, ahead: Ahead, now: Millis) -> str:
+    long = f"; it has waited for {span(now - held.since)}" if held.since is not None else ""
+    if held.place is None:
+        return long
+    return f"{long}; it is number {held.place} in line{'' if ahead.whole else ', or further back'}"
+
+
+# Matching.
+
+
+def _matching_says(answer: Why, now: Millis) -> str:
+    if answer.own:
+        return f"the server runs it itself; {_ahead_says(answer.ahead)}"
+    found = answer.bots or Bots()
+    match answer.reason:
+        case Reason.NO_BOT | Reason.BOTS_AWAY:
+            said = _no_bot_says(answer, now)
+        case Reason.BOTS_BUSY:
+            busy = found.count(Standing.BUSY)
+            are = "it is" if busy == 1 else "all are"
+            said = f"{counted(busy, 'bot')} could run it and {are} busy{_others_say(found, now)}"
+            said = f"{said}; {_ahead_says(answer.ahead)}"
+        case _:
+            said = f"{counted(found.count(Standing.FREE), 'bot')} could run it now; {_ahead_says(answer.ahead)}"
+    return said + _slice_says(answer.slices, now)
+
+
+def _no_bot_says(answer: Why, now: Millis) -> str:
+    found = answer.bots or Bots()
+    if found.matching:
+        away = names((_word_says(one, now) for one in found.named), found.matching)
+        return f"{counted(found.matching, 'bot')} could run it, but {away}"
+    if found.nearest is None:
+        return "there is no bot"
+    lacks = f"no bot has {wanted_says(found.absent)}" if found.absent else _together_says(answer.dimensions)
+    looked = "" if found.whole else f" of the first {found.known} bots"
+    return f"{lacks}; the nearest{looked} is {differs_says(found.nearest)}"
+
+
+def _together_says(dimensions: Dimensions) -> str:
+    return f"no one bot has all of {wanted_says(dimensions)}"
+
+
+def _others_say(found: Bots, now: Millis) -> str:
+    if not found.named:
+        return ""
+    away = found.matching - found.count(Standing.BUSY, Standing.FREE)
+    return f"; {names((_word_says(one, now) for one in found.named), away)}"
+
+
+def _word_says(word: BotWord, now: Millis) -> str:
+    return f"{word.bot} {_standing_says(word, now)}"
+
+
+def _standing_says(word: BotWord, now: Millis) -> str:
+    ago = f"{span(now - word.last_seen_ms)} ago"
+    return {
+        Standing.QUARANTINED: f"is quarantined ({word.note})",
+        Standing.MAINTENANCE: f"is in maintenance ({word.note})",
+        Standing.DRAINING: "is draining",
+        Standing.DEAD: f"was last seen {ago}",
+        Standing.GONE: f"said goodbye {ago}",
+        Standing.LEAVES: "has lost it and leaves it to others",
+    }.get(word.standing, f"is {word.standing}")
+
+
+def _has_says(one: Difference) -> str:
+    return f"{one.key}: {', '.join(one.has)}" if one.has else f"no {one.key}"
+
+
+def _ahead_says(ahead: Ahead) -> str:
+    least = "" if ahead.whole else "at least "
+    return f"{least}{counted(ahead.count, 'task')} before it" if ahead.count else "it is next"
+
+
+def _slice_says(slices: SliceWait | None, now: Millis) -> str:
+    if slices is None or slices.count == 1:
+        return ""
+    at = f"; slice {slices.number} of {slices.count}"
+    return at if slices.until is None else f"{at} waits for another {span(slices.until - now)}"
+
+
+# What is under way, or over.
+
+
+def _state_says(answer: Why, now: Millis) -> str:
+    long = span(now - answer.since) if answer.since is not None else "some time"
+    match answer.reason:
+        case Reason.UNDER_WAY if answer.inside:
+            return f"attempt {answer.attempt} is graph {answer.inside}, for {long}; ask why of that one"
+        case Reason.UNDER_WAY:
+            return f"attempt {answer.attempt} on {answer.bot or 'the server'} for {long}"
+        case Reason.APPROVAL:
+            left = "" if answer.until is None else f", and waits for another {span(answer.until - now)}"
+            return f"a person has to approve it; it has waited for {long}{left}"
+        case Reason.STOP_ASKED:
+            return f"cancel was asked; {answer.bot or 'the server'} is ending attempt {answer.attempt}"
+        case Reason.ASKED if answer.ending is None:
+            return f"its graph is canceled by {answer.actor or 'a person'}, and it is about to end"
+        case _:
+            assert answer.ending is not None, "every ended task has a reason"
+            return f"{_end_says(answer, answer.ending)}, {long} ago"
+
+
+def _end_says(answer: Why, ending: Ending) -> str:
+    if answer.prerequisites:
+        return f"it needs {names(map(_edge_says, answer.prerequisites), answer.unmet)}"
+    return ending_says(ending)

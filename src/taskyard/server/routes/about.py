@@ -1,0 +1,32 @@
+"""The route by which a caller finds out where they are and who they are: whoever has a good token may ask."""
+
+from importlib.metadata import version
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from taskyard.server.asking import TheCaller, TheDesk
+from taskyard.server.callers import RUN_RIGHTS, Caller
+from taskyard.server.replies import reply
+from taskyard.server.scopes import ADMIN, scope
+from taskyard.wire.about import About
+
+routes = APIRouter(prefix="/api/v1", tags=["access"])
+
+
+@routes.get("/about", response_model=About)
+async def about(desk: TheDesk, caller: TheCaller) -> Response:
+    """Tell the version and the time of the server, and what the caller's own token is good for."""
+    found = await desk.read(lambda txn: txn.access.find([caller.id])) if caller.id else {}
+    row = found.get(caller.id)
+    expires = None if row is None else row.expires_ms
+    now = desk.engine.clock.now()
+    return reply(About(version("taskyard"), now, caller.actor, caller.kind, _scopes(caller), caller.pool, expires))
+
+
+def _scopes(caller: Caller) -> list[str]:
+    """Spell what a caller may do."""
+    if caller.run is not None:
+        return [scope(pool, right) for pool in sorted(caller.run.pools) for right in sorted(RUN_RIGHTS)]
+    admin = [ADMIN] if caller.rights.admin else []
+    return admin + sorted(scope(pool, right) for right, pools in caller.rights.pools.items() for pool in pools)

@@ -1,0 +1,72 @@
+"""Routes that explain: why a task does not run, what holds a graph, and what would become of one."""
+
+import asyncio
+from collections.abc import Collection
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from taskyard.engine import rehearsal
+from taskyard.server import bodies
+from taskyard.server.asking import TheCaller, TheDesk
+from taskyard.server.callers import Caller
+from taskyard.server.desk import done, lacking
+from taskyard.server.replies import body, reply
+from taskyard.server.routes.graphs import DOCUMENT, faults_of_graph, need_pools
+from taskyard.server.scopes import READ
+from taskyard.store.txn import Txn
+from taskyard.views.dry_run import foreseen
+from taskyard.views.why import explained
+from taskyard.views.why_graph import held
+from taskyard.wire import why as api
+from taskyard.wire.dry_run import DryRun
+
+routes = APIRouter(prefix="/api/v1", tags=["why"])
+
+
+@routes.get("/tasks/{task_id}/why", response_model=api.WhyView)
+async def why_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Say why a task does not run, down to the root causes; or on which bot it runs, or how it ended."""
+    now = desk.engine.clock.now()
+    return reply(
+        await desk.of_task(caller, READ, task_id, lambda txn, one: explained(txn, one, now, Sight(txn, caller)))
+    )
+
+
+@routes.get("/graphs/{graph_id}/why", response_model=api.WhyGraphView)
+async def why_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Say what holds a graph: its root causes, grouped, the most pressing first."""
+    now = desk.engine.clock.now()
+    return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: held(txn, key, now, Sight(txn, caller))))
+
+
+@routes.post("/graphs/check", response_model=DryRun, openapi_extra=body("A graph document.", DOCUMENT, yaml=True))
+async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Say what would become of a graph if it were submitted now; nothing is stored. Needs `submit`, as that does."""
+    async with bodies.room(request):
+        document = await bodies.document(request, faults_of_graph)
+        await need_pools(desk, caller, document, "check a graph")
+        now = desk.engine.clock.now()
+        graph = done(await asyncio.to_thread(rehearsal.read, document, now, desk.engine.scheduler_id))
+        found = await desk.read(
+            lambda txn: rehearsal.refused(txn, graph) or foreseen(txn, graph, now, Sight(txn, caller))
+        )
+        return reply(done(found))
+
+
+class Sight:
+    """What a caller may see of what is in the way."""
+
+    def __init__(self, txn: Txn, caller: Caller) -> None:
+        self._txn = txn
+        self._caller = caller
+        self._pools = caller.rights.pools_with(READ) if caller.run is None else caller.run.pools
+
+    def graph(self, graph: int) -> bool:
+        """Tell whether they may see a graph."""
+        return lacking(self._txn, self._caller, READ, graph) is None
+
+    def bots_of(self, pools: Collection[str]) -> bool:
+        """Tell whether they may see the bots of some pools."""
+        return self._pools is None or not self._pools.isdisjoint(pools)

@@ -1,0 +1,286 @@
+"""What brought about each line of a story: the prerequisite, the bot, the person, the clock, or whoever gave way.
+
+Events say what happened and not why: the cause is found around them, in what happened to prerequisites and rivals just
+before, in what people asked for, and in the diary of bots. So it is told as far as one can tell. Nothing here writes.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+from taskyard.core.budget import given_again_at
+from taskyard.core.machine import ENDED, HOLDING, UNSUCCESSFUL
+from taskyard.core.words import Kind, Millis, Reason, Signal, State
+from taskyard.lifecycle.approve import APPROVE, DENY
+from taskyard.lifecycle.cancel import CANCEL
+from taskyard.lifecycle.diary import CONNECTED
+from taskyard.lifecycle.diary import ENDED as GOODBYE
+from taskyard.lifecycle.own_attempts import SERVER
+from taskyard.lifecycle.rerun import RERUN
+from taskyard.store.records import TaskRecord
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.keeping import EventRow
+from taskyard.views.ancestry import ancestors
+from taskyard.views.story import About, Asked, Moved, Story
+
+#: How many prerequisites are looked at, and how much of what happened to them.
+EDGES_MAX: Final = 200
+HAPPENED_MAX: Final = 2_000
+#: How many rivals at each mutex, and how many events of a bot are looked at.
+RIVALS_MAX: Final = 20
+BOT_EVENTS_MAX: Final = 500
+WISHES_MAX: Final = 100
+
+#: How a prerequisite, or another task, ended.
+_ENDS: Final[Mapping[State, str]] = {
+    State.SUCCESSFUL: "succeeded",
+    State.FAILED: "failed",
+    State.ERROR: "ended in error",
+    State.CANCELED: "was canceled",
+    State.SKIPPED: "was skipped",
+}
+#: How an attempt ended, where the signal alone does not tell.
+_FAILURES: Final[Mapping[Reason, str]] = {
+    Reason.TIMED_OUT: "it timed out",
+    Reason.SILENT: "it printed nothing for too long",
+    Reason.SIGNALED: "a signal ended it",
+    Reason.GRAPH_FAILED: "the graph inside it did not finish",
+}
+_PAST: Final = {CANCEL: "canceled", RERUN: "reran"}
+_DECIDED: Final = {APPROVE: "approved", DENY: "denied"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What made a task move, in words; and the other task, if there is one."""
+
+    text: str
+    task: int | None = None
+    label: str | None = None
+
+
+def causes(txn: Txn, told: Story, lease_ms: int) -> list[Cause]:
+    """Say of everything in a story what brought it about, in the same order; `lease_ms` is how long leases last."""
+    search = _Search(txn, told, lease_ms)
+    return [search.of_asked(one) if isinstance(one, Asked) else search.of_move(one) for one in told.happened]
+
+
+class _Search:
+    """One search for causes; what several of them need is read once."""
+
+    def __init__(self, txn: Txn, told: Story, lease_ms: int) -> None:
+        self._txn = txn
+        self._lease_ms = lease_ms
+        self._told = told
+        self._task = told.birth.task
+        self._labels: dict[int, str] = {}
+        self._exits = {one.number: one.exit_code for one in told.attempts}
+        self._claimed = {one.number: one.claimed_ms for one in told.attempts}
+        self._finders: Mapping[Signal, Callable[[Moved], Cause]] = {
+            Signal.RELEASE: self._released,
+            Signal.BLOCK: lambda move: self._prerequisite(move, UNSUCCESSFUL),
+            Signal.DOOM: lambda move: self._prerequisite(move, UNSUCCESSFUL),
+            Signal.SKIP: lambda move: self._prerequisite(move, ENDED),
+            Signal.MEND: self._mended,
+            Signal.ADMIT: self._admitted,
+            Signal.CLAIM: lambda move: Cause(_claim_says(move)),
+            Signal.SUCCEED: self._succeeded,
+            Signal.FAIL: self._failed,
+            Signal.LOSE: self._lost,
+            Signal.EXPIRE: lambda move: Cause(_expiry_says(move)),
+            Signal.CANCEL: lambda move: self._asked(move, CANCEL),
+            Signal.RERUN: lambda move: self._asked(move, RERUN),
+        }
+
+    def of_asked(self, one: Asked) -> Cause:
+        """Say who asked for what."""
+        note = f" ({one.note})" if one.note else ""
+        return Cause(f"{_actor(one.actor)} asked: {one.action} the {one.about}{note}")
+
+    def of_move(self, move: Moved) -> Cause:
+        """Say why a task moved."""
+        finder = self._finders.get(move.signal)
+        return Cause(_PLAIN[move.signal]) if finder is None else finder(move)
+
+    # Prerequisites.
+
+    def _released(self, move: Moved) -> Cause:
+        if not self._edges:
+            return Cause("it waits for nobody")
+        return self._prerequisite(move, ENDED)
+
+    def _prerequisite(self, move: Moved, ends: Collection[State]) -> Cause:
+        """Find the prerequisite that ended last before a move."""
+        last = _last(self._around, move, lambda one: State(one.target) in ends)
+        if last is None:
+            return Cause("its prerequisites have ended")
+        label = self._label(last.subject)
+        return Cause(f"prerequisite {label} {_ENDS[State(last.target)]}", last.subject, label)
+
+    def _mended(self, move: Moved) -> Cause:
+        again = {Signal.RERUN.text, Signal.MEND.text}
+        last = _last(self._around, move, lambda one: one.signal in again)
+        if last is None:
+            return Cause("a prerequisite is tried again")
+        label = self._label(last.subject)
+        return Cause(f"prerequisite {label} is tried again", last.subject, label)
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        found = self._txn.edges.page_into(self._task, -1, EDGES_MAX)
+        return list(dict.fromkeys(edge.prerequisite for edge in found))
+
+    @cached_property
+    def _around(self) -> list[EventRow]:
+        return self._txn.explaining.happened(self._edges, HAPPENED_MAX)
+
+    # Admission.
+
+    def _admitted(self, move: Moved) -> Cause:
+        before = self._previous.get(move.number)
+        since = self._told.birth.created_ms if before is None else before.at_ms
+        if since == move.at_ms:
+            return Cause("nothing holds it")
+        begins = self._record.rules.not_before_ms
+        if begins is not None and since <= begins <= move.at_ms:
+            return Cause("its time has come")
+        if before is not None and before.signal is Signal.FAIL and self._record.rules.delay_ms:
+            return Cause("its pause before another try is over")
+        return self._freed(move, since) or Cause("nothing holds it any more")
+
+    def _freed(self, move: Moved, since: Millis) -> Cause | None:
+        """Find who gave a mutex back while the task stood before it."""
+        for key, left in self._rivals.items():
+            last = max((one for one in left if since <= one.at_ms <= move.at_ms), key=_at, default=None)
+            if last is None:
+                continue
+            if last.graph != self._told.birth.graph:  # whoever may see this task may not see that one
+                return Cause(f"mutex {key} was given back by a task of another graph")
+            label = self._label(last.subject)
+            return Cause(f"mutex {key} was given back by {label}", last.subject, label)
+        return None
+
+    @cached_property
+    def _rivals(self) -> dict[str, list[EventRow]]:
+        """When those gave each mutex back that came just before this task."""
+        mutexes = self._txn.passes.mutexes_of([self._task]).get(self._task, ())
+        rivals = {one.key: self._txn.explaining.rivals(one.key, self._task, RIVALS_MAX) for one in mutexes}
+        return {
+            key: [one for one in self._txn.explaining.happened(ids, HAPPENED_MAX) if _gave_way(one)]
+            for key, ids in rivals.items()
+        }
+
+    @cached_property
+    def _record(self) -> TaskRecord:
+        return self._txn.tasks.look([self._task])[0]
+
+    # Attempts.
+
+    def _succeeded(self, move: Moved) -> Cause:
+        return Cause(self._decision(move) or "it ended well")
+
+    def _decision(self, move: Moved) -> str | None:
+        """Say who decided about an approval; nobody did, if its time was over."""
+        if self._record.kind != Kind.APPROVAL.text:
+            return None
+        asked = [one for one in self._told.happened if isinstance(one, Asked) and one.at_ms == move.at_ms]
+        decided = next((one for one in asked if one.action in _DECIDED), None)
+        return "nobody decided in time" if decided is None else f"{_actor(decided.actor)} {_DECIDED[decided.action]} it"
+
+    def _failed(self, move: Moved) -> Cause:
+        decision = self._decision(move)
+        if decision is not None:
+            return Cause(decision)
+        said = _FAILURES.get(move.reason) if move.reason else None
+        if said is None:
+            code = self._exits.get(move.attempt or 0)
+            said = "it failed" if code is None else f"exit code {code}"
+        return Cause(f"{said}{'' if move.target in ENDED else '; it is tried again'}")
+
+    def _lost(self, move: Moved) -> Cause:
+        again = "" if move.target in ENDED else "; it is tried again"
+        return Cause(f"{self._loss(move, move.bot or self._bot(move))}{again}")
+
+    def _loss(self, move: Moved, bot: str) -> str:
+        kinds = self._txn.explaining.bot_words(bot, move.at_ms, BOT_EVENTS_MAX)
+        if CONNECTED in kinds:
+            return f"bot {bot} began another session"
+        if GOODBYE in kinds:
+            return f"bot {bot} said goodbye"
+        claimed = self._claimed.get(move.attempt or 0)
+        lapses = None if claimed is None else given_again_at(Millis(claimed + self._lease_ms))
+        # A lease is over no sooner: whoever lost it before has said so.
+        return f"bot {bot} gave it back" if lapses and move.at_ms < lapses else f"the lease of bot {bot} lapsed"
+
+    def _bot(self, move: Moved) -> str:
+        return next((one.bot for one in self._told.attempts if one.number == move.attempt), "")
+
+    # People.
+
+    def _asked(self, move: Moved, action: str) -> Cause:
+        asked = [one for one in self._told.happened if isinstance(one, Asked) and one.action == action]
+        last = max((one for one in asked if one.at_ms <= move.at_ms), key=_at, default=None)
+        if last is not None:
+            what = "it" if last.about is About.TASK else "the graph"
+            return Cause(f"{_actor(last.actor)} {_PAST[action]} {what}")
+        # Whoever ends a task with all behind it has said so of that task.
+        wishes = self._txn.explaining.wishes(ancestors(self._txn, self._task), action, WISHES_MAX)
+        found = next((one for one in wishes if one[2] <= move.at_ms), None)
+        if found is None:
+            return Cause("a person asked for it")
+        subject, actor, _ = found
+        label = self._label(subject)
+        return Cause(f"{_actor(actor)} {_PAST[action]} {label} and all behind it", subject, label)
+
+    # Others.
+
+    @cached_property
+    def _previous(self) -> dict[int, Moved]:
+        """The move before each, by the number of its event."""
+        moves = sorted((one for one in self._told.happened if isinstance(one, Moved)), key=lambda one: one.number)
+        return {later.number: earlier for earlier, later in pairwise(moves)}
+
+    def _label(self, task: int) -> str:
+        if task not in self._labels:
+            self._labels |= self._txn.explaining.labels([task])
+        return self._labels[task]
+
+
+#: What needs no search.
+_PLAIN: Final[Mapping[Signal, str]] = {
+    Signal.REUSE: "an equal result was known",
+    Signal.UNADMIT: "its last bot is gone, so it gives its mutexes back",
+    Signal.DEADLINE: "its deadline passed",
+}
+
+
+def _last(events: Iterable[EventRow], move: Moved, fits: Callable[[EventRow], bool]) -> EventRow | None:
+    """Find the last that fits before a move; numbers are those of one graph."""
+    return max((one for one in events if one.number < move.number and fits(one)), key=_number, default=None)
+
+
+def _gave_way(one: EventRow) -> bool:
+    return one.source is not None and State(one.source) in HOLDING and State(one.target) not in HOLDING
+
+
+def _at(one: EventRow | Asked) -> int:
+    return one.at_ms
+
+
+def _number(one: EventRow) -> int:
+    return one.number
+
+
+def _actor(actor: str) -> str:
+    return actor or "somebody"
+
+
+def _claim_says(move: Moved) -> str:
+    return "the server runs it itself" if move.bot in (None, SERVER.bot) else f"bot {move.bot} claimed it"
+
+
+def _expiry_says(move: Moved) -> str:
+    said = "no bot could serve its slice" if move.reason is Reason.NO_BOT else "its slice waited too long for a bot"
+    return f"{said}{'' if move.target in ENDED else '; the next one is tried'}"

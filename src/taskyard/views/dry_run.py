@@ -1,0 +1,202 @@
+"""What would become of a graph if it were submitted now: who begins at once, who waits for what, who runs on no bot.
+
+It is a forecast by the rules themselves: `admission.decide` over what there is and the new tasks, then the bots as they
+stand. Nothing is stored, and nobody is asked to do anything.
+"""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from taskyard.core import budget, fleet
+from taskyard.core.explain import Ahead, Situation, SliceWait, Standing, Why, why
+from taskyard.core.graph.document import Graph, Task
+from taskyard.core.graph.payload import SERVER_KINDS
+from taskyard.core.machine import ENDED
+from taskyard.core.matching import Dimensions, matches
+from taskyard.core.saying import because, counted, names
+from taskyard.core.words import BotId, Kind, Millis, Reason, State
+from taskyard.store.txn import Txn
+from taskyard.views.dry_run_facts import Forecast, forecast
+from taskyard.views.why_facts import Facts, Sight
+from taskyard.views.why_told import bots_told, dimensions_told, other_told
+from taskyard.wire.dry_run import AFTER, NEVER, NOW, VERDICTS, WAITS, DryRun, DryTask
+
+#: How many tasks are told one by one; all of them are counted.
+LISTED_MAX: Final = 1_000
+#: How many prerequisites of a task are named.
+AFTER_MAX: Final = 20
+
+#: How each verdict is said of one task, and of several.
+_OF_ONE: Final = {NEVER: "cannot run", WAITS: "would wait", NOW: "would run at once"}
+_OF_ALL: Final = {
+    NEVER: "can run on no bot", WAITS: "would wait", NOW: "would run at once", AFTER: "would wait for others of it",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The slice that a task would begin with, and whether a bot exists for any."""
+
+    number: int  # from 1
+    dimensions: Dimensions
+    own: bool = False  # the server runs it itself
+    never: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """What would become of a task, and how many of this graph stand before it in its queue."""
+
+    task: Task
+    verdict: str
+    before: int = 0
+
+
+def foreseen(txn: Txn, graph: Graph, now: Millis, sight: Sight) -> DryRun:
+    """Say what would become of a graph."""
+    look = _Look(Facts(txn, now, sight), graph)
+    fates = [look.fate(task) for task in graph.tasks.values()]
+    counts = Counter(one.verdict for one in fates)
+    listed = sorted(fates, key=lambda one: one.verdict != NEVER)[:LISTED_MAX]
+    return DryRun(
+        name=graph.name,
+        tasks=len(fates),
+        sentence=_sentence(counts),
+        counts={verdict: counts[verdict] for verdict in VERDICTS},
+        items=[look.told(one) for one in listed],
+        more=len(fates) - len(listed),
+        whole=look.forecast.whole,
+    )
+
+
+class _Look:
+    """One look at a graph that is not stored; what its tasks share is worked out once."""
+
+    def __init__(self, facts: Facts, graph: Graph) -> None:
+        self._facts = facts
+        self._chosen: dict[tuple[tuple[Dimensions, bool, Kind], ...], _Choice] = {}
+        self._before: Counter[Dimensions] = Counter()  # tasks of this graph that wait in a queue
+        self._idle = {bot.id: fleet.idle_slots(bot, facts.now) for bot in facts.fleet[0]}
+        self._takers: dict[Dimensions, deque[BotId]] = {}
+        self._choices: Mapping[str, _Choice] = {label: self._choice(task) for label, task in graph.tasks.items()}
+        roots = [task for label, task in graph.tasks.items() if not task.requires and not self._choices[label].never]
+        wanted = {task.label: self._choices[task.label].dimensions for task in roots}
+        self.forecast: Forecast = forecast(facts, roots, wanted)
+
+    def fate(self, task: Task) -> _Fate:
+        """Say what would become of a task, given those that were asked about before."""
+        choice = self._choices[task.label]
+        if choice.never:
+            return _Fate(task, NEVER)
+        if task.requires:
+            return _Fate(task, AFTER)
+        if task.label in self.forecast.held:
+            return _Fate(task, WAITS)
+        before = self._before[choice.dimensions]
+        self._before[choice.dimensions] += 1
+        return _Fate(task, NOW if choice.own or self._take(choice.dimensions) else WAITS, before)
+
+    def told(self, fate: _Fate) -> DryTask:
+        """Tell it."""
+        if fate.verdict == AFTER:
+            return _behind(fate.task, self._choices[fate.task.label])
+        return self._told(fate, self._why(fate))
+
+    # Bots.
+
+    def _choice(self, task: Task) -> _Choice:
+        """Choose the slice that a task would begin with; tasks that ask for the same have the same choice."""
+        asked = tuple((one.dimensions, one.wait_for_capacity, one.kind) for one in task.slices)
+        known = self._chosen.get(asked)
+        if known is None:
+            known = self._chosen[asked] = self._choose(task)
+        return known
+
+    def _choose(self, task: Task) -> _Choice:
+        """Choose as a release would."""
+        if task.slices[0].kind in SERVER_KINDS:
+            return _Choice(1, (), own=True)
+        rules = budget.rules_of(task, self._facts.now)
+        life = budget.born(rules).at(State.PENDING)
+        capacity = [fleet.capacity_seen(one.dimensions, self._facts.fleet[0], self._facts.now) for one in task.slices]
+        ruling = budget.choose_slice(life, rules, capacity)
+        index = ruling.life_after.slice_index
+        never = ruling.target in ENDED or not any(self._exists(one.dimensions) for one in task.slices)
+        return _Choice(index + 1, task.slices[index].dimensions, never=never)
+
+    def _exists(self, dimensions: Dimensions) -> bool:
+        """Tell whether a bot exists that matches: one that has said goodbye does not."""
+        found = self._facts.bots(dimensions)
+        return found.matching > found.count(Standing.GONE)
+
+    def _take(self, dimensions: Dimensions) -> bool:
+        """Give a task a slot that those before it have left free, if there is one."""
+        takers = self._takers.get(dimensions)
+        if takers is None:
+            free = (bot.id for bot in self._facts.fleet[0] if matches(dimensions, bot.dimensions))
+            takers = self._takers[dimensions] = deque(free)
+        while takers and not self._idle[takers[0]]:
+            takers.popleft()
+        if takers:
+            self._idle[takers[0]] -= 1
+        return bool(takers)
+
+    # Answers.
+
+    def _why(self, fate: _Fate) -> Why:
+        task, choice, now = fate.task, self._choices[fate.task.label], self._facts.now
+        held = None if choice.never else self.forecast.held.get(task.label)
+        bots = None if choice.own else self._facts.bots(choice.dimensions)
+        return why(
+            Situation(
+                task.label,
+                State.WAITING if held is None else State.PENDING,
+                held=held,
+                other=None if held is None else self.forecast.other(self._facts, held),
+                dimensions=choice.dimensions,
+                bots=bots,
+                own=choice.own,
+                ahead=Ahead(fate.before),
+                slices=SliceWait(choice.number, len(task.slices)),
+                since=now,
+            )
+        )
+
+    def _told(self, fate: _Fate, answer: Why) -> DryTask:
+        held = answer.held
+        return DryTask(
+            label=fate.task.label,
+            verdict=fate.verdict,
+            reason=answer.reason.text,
+            sentence=f"{fate.task.label} {_OF_ONE[fate.verdict]}: {because(answer, self._facts.now)}",
+            slice=self._choices[fate.task.label].number,
+            dimensions=dimensions_told(answer.dimensions),
+            bots=None if answer.bots is None else bots_told(answer.bots),
+            name=held.name if held else None,
+            other=None if answer.other is None else other_told(answer.other),
+            used=held.used if held else None,
+            total=held.total if held else None,
+            need=held.need if held else None,
+            place=held.place if held else None,
+            until_ms=held.until if held else None,
+        )
+
+
+def _behind(task: Task, choice: _Choice) -> DryTask:
+    labels = list(dict.fromkeys(edge.task for edge in task.requires))
+    return DryTask(
+        label=task.label,
+        verdict=AFTER,
+        reason=Reason.PREREQUISITE.text,
+        sentence=f"{task.label} would wait: it comes after {names(labels)}",
+        after=labels[:AFTER_MAX],
+        slice=choice.number,
+        dimensions=dimensions_told(choice.dimensions),
+    )
+
+
+def _sentence(counts: Mapping[str, int]) -> str:
+    said = [f"{counted(counts[one], 'task')} {_OF_ALL[one]}" for one in VERDICTS if counts.get(one)]
+    return f"{', '.join(said)}; nothing was stored"

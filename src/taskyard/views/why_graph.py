@@ -1,0 +1,113 @@
+"""What holds a graph: its root causes, grouped by what they have in common, the most pressing first.
+
+Whoever waits for a prerequisite is only counted: what holds that prerequisite is the cause. Tasks that may be causes
+are looked at up to a number, and the answer says whether these were all. Nothing here writes.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+from taskyard.core.explain import Why
+from taskyard.core.graph.verdict import Tally, settled, unhandled
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import ACTIVE, BEHIND, UNSUCCESSFUL
+from taskyard.core.saying import counted, names, state_says
+from taskyard.core.words import Millis, State
+from taskyard.store.records import TaskRecord
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.reading import FIRST, GraphRow
+from taskyard.views.why import answers, pressing
+from taskyard.views.why_facts import Facts, Sight
+from taskyard.views.why_told import reasoned
+from taskyard.wire.why import WhyGraphView, WhyGroup
+
+#: How many tasks are looked at that are under way or held, and how many that ended badly.
+LOOKED_MAX: Final = 500
+#: How many tasks of a group are named.
+NAMED_MAX: Final = 20
+#: How many dependents of failures are looked at to find out whether one is blocked.
+DEPENDENTS_MAX: Final = 2_000
+
+_Member: TypeAlias = tuple[TaskRecord, Why]
+
+
+def held(txn: Txn, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None:
+    """Say what holds a graph; None if there is none, or it is not whole."""
+    row = txn.reading.graph(graph)
+    if row is None:
+        return None
+    active, all_active = _page(txn, graph, ACTIVE)
+    failed, all_failed = _page(txn, graph, UNSUCCESSFUL)
+    records = [*_culprits(txn, failed), *active]
+    members = list(zip(records, answers(Facts(txn, now, sight, brief=True), records), strict=True))
+    facts = Facts(txn, now, sight)
+    groups = [_group(facts, found) for found in _grouped(members)]
+    return WhyGraphView(
+        graph_id=text_of(Key(graph)),
+        name=row.name,
+        state=row.state,
+        settled=settled(Tally(row.active, row.behind, row.unhandled)),
+        sentence=_sentence(row, groups),
+        groups=groups,
+        behind=row.behind,
+        whole=all_active and all_failed,
+    )
+
+
+def _page(txn: Txn, graph: int, states: Iterable[State]) -> tuple[list[TaskRecord], bool]:
+    ids = txn.tasks.page(graph, states, FIRST, LOOKED_MAX + 1)
+    return [one for one in txn.tasks.look(ids[:LOOKED_MAX]) if not one.hidden], len(ids) <= LOOKED_MAX
+
+
+def _culprits(txn: Txn, failed: Sequence[TaskRecord]) -> list[TaskRecord]:
+    """Choose the failures that hold the graph: nobody deals with them, or something is blocked by them."""
+    dealt_with = {one.id for one in failed if not unhandled(one.state, one.handlers)}
+    edges = txn.edges.out_of(dealt_with, DEPENDENTS_MAX) if dealt_with else []
+    behind = {one.id for one in txn.tasks.look({edge.dependent for edge in edges}) if one.state in BEHIND}
+    blocking = {edge.prerequisite for edge in edges if edge.dependent in behind}
+    return [one for one in failed if one.id not in dealt_with or one.id in blocking]
+
+
+def _grouped(members: Iterable[_Member]) -> list[list[_Member]]:
+    found: dict[Hashable, list[_Member]] = {}
+    for record, answer in sorted(members, key=lambda one: pressing(one[1])):
+        found.setdefault(_alike(answer), []).append((record, answer))
+    return list(found.values())
+
+
+def _alike(answer: Why) -> Hashable:
+    """Give what answers of one group have in common."""
+    about = answer.held.name if answer.held else None
+    return answer.state, answer.reason, about, answer.dimensions if answer.bots else None
+
+
+def _group(facts: Facts, members: Sequence[_Member]) -> WhyGroup:
+    """Tell of tasks that are alike; the first of them is looked at in full."""
+    record, brief = members[0]
+    (answer,) = answers(facts, [record])
+    first = reasoned(record, answer, facts.now)
+    return WhyGroup(
+        state=brief.state.text,
+        reason=brief.reason.text,
+        count=len(members),
+        sentence=_group_says(members, first.sentence),
+        tasks={why.label: text_of(Key(one.id)) for one, why in members[:NAMED_MAX]},
+        example=first,
+    )
+
+
+def _group_says(members: Sequence[_Member], first: str) -> str:
+    if len(members) == 1:
+        return first
+    labels = names(why.label for _, why in members)
+    return f"{len(members)} tasks are {state_says(members[0][1].state)} ({labels}); {first}"
+
+
+def _sentence(graph: GraphRow, groups: Sequence[WhyGroup]) -> str:
+    is_said = f"{graph.name or text_of(Key(graph.id))} is {graph.state}"
+    if not groups:
+        return f"{is_said}: nothing holds it"
+    others = len(groups) - 1
+    beside = f" (and {counted(others, 'more root cause')})" if others else ""
+    behind = f"; {counted(graph.behind, 'task')} wait{'s' * (graph.behind == 1)} for others" if graph.behind else ""
+    return f"{is_said}: {groups[0].sentence}{beside}{behind}"

@@ -1,0 +1,159 @@
+"""Why tasks do not run, as JSON: what the server tells people and their programs about one task or a whole graph.
+
+Plain dataclasses, as in `wire/api.py`. What does not belong to a reason is null or empty. Lists are cut after a few
+items; a number beside each says how many there are.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class WhyPrerequisite:
+    """A prerequisite that says no, and where it is."""
+
+    task: str
+    label: str
+    state: str
+    on: str
+    ending: str | None  # how it ended, in words
+
+
+@dataclass(frozen=True, slots=True)
+class WhyOther:
+    """Another task that is in the way; one that the asker may not see has only its state."""
+
+    task: str | None
+    label: str
+    graph_id: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhyBot:
+    """A bot that matches and cannot take the task."""
+
+    bot: str
+    standing: str  # quarantined, maintenance, draining, dead, gone, leaves
+    note: str
+    last_seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhyDifference:
+    """One key of the nearest bot: what is wanted, and what the bot has."""
+
+    key: str
+    wanted: list[str]
+    has: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNearest:
+    """The bot that comes nearest, and every key that differs."""
+
+    bot: str
+    differs: list[WhyDifference]
+
+
+@dataclass(frozen=True, slots=True)
+class WhyBots:
+    """How the bots stand that match, and the nearest one when none does."""
+
+    known: int  # how many were looked at
+    whole: bool  # whether these are all
+    matching: int
+    standing: dict[str, int]  # how many of those that match stand how
+    named: list[WhyBot]
+    absent: dict[str, list[str]]  # what is asked for and no bot has at all
+    nearest: WhyNearest | None
+
+
+@dataclass(frozen=True, slots=True)
+class WhySlice:
+    """Which of its slices a task is on, and until when that one waits for a bot."""
+
+    number: int
+    count: int
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoned:
+    """One task, the first guard that says no to it, and everything that belongs to that."""
+
+    task: str
+    graph_id: str
+    label: str
+    state: str
+    reason: str
+    guard: str | None  # graph, admission, matching; null for a task that runs or has ended
+    sentence: str
+    since_ms: int | None  # when it came into its state
+    prerequisites: list[WhyPrerequisite] = field(default_factory=list)
+    unmet: int = 0  # how many prerequisites say no
+    name: str | None = None  # of the mutex, the limit or the pool
+    other: WhyOther | None = None  # who holds that, or comes first
+    other_since_ms: int | None = None
+    waits_since_ms: int | None = None  # since when it waits for its pool
+    used: int | None = None
+    total: int | None = None
+    need: int | None = None
+    place: int | None = None  # in the line for its pool, from 1
+    until_ms: int | None = None  # when a start that is too early, or a person's time to decide, is over
+    dimensions: dict[str, list[str]] = field(default_factory=dict)
+    bots: WhyBots | None = None
+    ahead: int | None = None  # how many stand before it
+    ahead_whole: bool = True  # whether all of them were counted
+    slice: WhySlice | None = None
+    attempt: int | None = None
+    bot: str | None = None
+    graph_inside: str | None = None  # the graph that its attempt is
+    exit_code: int | None = None
+    actor: str | None = None  # who wanted it to end
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A task on the way from the one that was asked about to what holds it in the end."""
+
+    depth: int  # 1: a prerequisite of the task itself
+    needed_by: str  # the task that it was found for
+    root: bool  # nothing else holds it
+    why: Reasoned
+
+
+@dataclass(frozen=True, slots=True)
+class WhyView:
+    """Why a task does not run: in a sentence, as data, and with all that it hangs on, the nearest first."""
+
+    sentence: str
+    why: Reasoned
+    causes: list[Cause]
+    roots: int  # how many of them are root causes
+    more: int  # how many prerequisites were not followed
+
+
+@dataclass(frozen=True, slots=True)
+class WhyGroup:
+    """Tasks of a graph that are held by the same thing."""
+
+    state: str
+    reason: str
+    count: int
+    sentence: str
+    tasks: dict[str, str]  # some of them: label -> id
+    example: Reasoned  # one of them
+
+
+@dataclass(frozen=True, slots=True)
+class WhyGraphView:
+    """What holds a graph: its root causes, the most pressing first."""
+
+    graph_id: str
+    name: str
+    state: str
+    settled: bool
+    sentence: str
+    groups: list[WhyGroup]
+    behind: int  # tasks that wait for others
+    whole: bool  # whether every task that could be a root cause was looked at

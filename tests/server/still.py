@@ -1,0 +1,86 @@
+"""A server whose time stands still: what it says about spans of time can be asserted whole.
+
+Its ticker has no thread: `settle` gives it its turns.
+"""
+
+from itertools import count
+from typing import Any
+
+from taskyard.core.matching import canonical
+from taskyard.core.words import Signal
+from taskyard.engine.engine import Engine
+from taskyard.lifecycle.commands import Hello, Poll, Report
+from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.polling import Polled
+from taskyard.server.bootstrap import prepare, seal_of
+from taskyard.server.serving import Server
+from taskyard.server.settings import Settings
+from taskyard.store.opening import open_store
+from tests.engine.rig import TURNS_MAX, FakeClock
+from tests.server.yard import Made, Yard
+
+MINUTE = 60_000
+
+
+class Still(Yard):
+    """A server, its clock, and a way to ask it why."""
+
+    def __init__(self, url: str) -> None:
+        self.clock = FakeClock()
+        self.engine = Engine(open_store(url), self.clock)
+        self.engine.loop.start()
+        made = prepare(self.engine)
+        assert made is not None
+        self.admin = made
+        self.server = Server(self.engine, Settings(public_url="http://yard"))
+        self.server.start()
+        self.seal = seal_of(self.engine)
+        self._polls = count(1)
+
+    def settle(self) -> None:
+        """Give the ticker turns until it has nothing to do."""
+        for _ in range(TURNS_MAX):
+            if not self.engine.ticker.turn():
+                return
+        raise AssertionError("the ticker is never done")
+
+    def later(self, ms: int) -> None:
+        """Let time pass, and what it brings happen."""
+        self.clock.later(ms)
+        self.settle()
+
+    def submit(self, document: object, **said: Any) -> Made:
+        made = super().submit(document, **said)
+        self.settle()
+        return made
+
+    def bot(self, name: str = "b1", slots: int = 8, pool: str = "default", **said: Any) -> None:
+        """Have a bot say hello, or say what has changed about it."""
+        states = {key: said.pop(key) for key in ("quarantined", "maintenance", "draining") if key in said}
+        has = canonical({"id": name, "pool": pool, **said})
+        assert self.engine.hello(Hello(name, "s1", has, slots, **states)) is None
+        self.settle()
+
+    def report(self, lease: Lease, signal: Signal, bot: str = "b1", **said: Any) -> None:
+        """Have a bot say how an attempt ended, and let happen what follows."""
+        told = Report(lease.task, lease.attempt, lease.fence, signal, **said)
+        assert isinstance(self.engine.poll(Poll(bot, "s1", reports=(told,))), Polled)
+        self.settle()
+
+    def lease(self, made: Made, label: str) -> Lease:
+        """Give the lease of a task that is under way, as its bot has it."""
+        with self.engine.store.read() as txn:
+            (one,) = txn.tasks.look([made.key(label)])
+        assert one.lease_until_ms is not None
+        return Lease(one.id, one.life.attempt, one.fence, one.lease_until_ms, one.life.slice_index)
+
+    def lease_of(self, made: Made, label: str) -> Lease:
+        """Have b1 claim until it has a task, and give its lease."""
+        return next(lease for lease in self.claim() if lease.task == made.key(label))
+
+    def why(self, made: Made, label: str, **said: Any) -> Any:
+        """Ask why a task does not run."""
+        return self.get(f"/api/v1/tasks/{made.tasks[label]}/why", **said)
+
+    def sentence(self, made: Made, label: str, **said: Any) -> str:
+        return str(self.why(made, label, **said)["sentence"])

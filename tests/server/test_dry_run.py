@@ -1,0 +1,172 @@
+"""What would become of a graph: told by a real server that stores nothing of it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from taskyard.lifecycle.commands import Goodbye
+from taskyard.views import dry_run, dry_run_facts
+from tests.server.still import MINUTE, Still
+from tests.server.yard import graph, task
+
+DOOR = {"mutexes": [{"key": "door"}]}
+LAB = {"dimensions": {"pool": "lab"}}
+
+
+@pytest.fixture
+def still(sqlite_url: str) -> Iterator[Still]:
+    with Still(sqlite_url) as made:
+        yield made
+
+
+@pytest.fixture
+def either_still(database_url: str) -> Iterator[Still]:
+    with Still(database_url) as made:
+        yield made
+
+
+def checked(still: Still, document: object, **said: Any) -> Any:
+    answer = still.ask("POST", "/api/v1/graphs/check", document, **said)
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+def sentences(told: Any) -> list[str]:
+    return [one["sentence"] for one in told["items"]]
+
+
+def test_who_begins_who_waits_and_who_can_never_run_is_told_and_nothing_is_stored(either_still: Still) -> None:
+    still = either_still
+    still.bot("b1", slots=1, gpu="a100")
+    document = graph(
+        "nightly",
+        build=task(),
+        lint=task(),
+        test=task("build", "lint"),
+        train=task("build", dimensions={"pool": "default", "gpu": "h100"}),
+        late=task(not_before="1h"),
+        tick={"task": {"payload": {"noop": True}}},
+    )
+    told = checked(still, document)
+    assert sentences(told) == [
+        "train cannot run: no bot has gpu: h100; the nearest is b1 (gpu: a100)",
+        "build would run at once: 1 bot could run it now; it is next",
+        "lint would wait: 1 bot could run it now; 1 task before it",
+        "test would wait: it comes after build, lint",
+        "late would wait: it may start in 1 h, at 2026-01-01 01:00:00Z",
+        "tick would run at once: the server runs it itself; it is next",
+    ]
+    assert told["counts"] == {"never": 1, "waits": 2, "now": 2, "after": 1}
+    assert told["sentence"] == (
+        "1 task can run on no bot, 2 tasks would wait, 2 tasks would run at once, 1 task would wait for others of it; "
+        "nothing was stored"
+    )
+    assert (told["name"], told["tasks"], told["more"], told["whole"]) == ("nightly", 6, 0, True)
+    assert told["items"][0]["bots"]["nearest"] == {
+        "bot": "b1", "differs": [{"key": "gpu", "wanted": ["h100"], "has": ["a100"]}],
+    }  # fmt: skip
+    assert told["items"][3]["after"] == ["build", "lint"]
+    assert still.get("/api/v1/graphs")["items"] == []
+
+
+def test_what_a_pass_would_say_is_foretold_by_its_own_rule(either_still: Still) -> None:
+    still = either_still
+    still.bot()
+    still.bot("l1", pool="lab")
+    still.engine.set_pool("lab", 10)
+    still.engine.set_limit("licences", 5)
+    there = still.submit(graph(holds=task(**DOOR), big=task(**LAB, weight=7), uses=task(limits={"licences": 3})))
+    still.clock.later(MINUTE)
+    document = graph(
+        one=task(**DOOR),
+        two=task(mutexes=[{"key": "gate"}]),
+        three=task(mutexes=[{"key": "gate"}]),
+        wide=task(**LAB, weight=4),
+        thin=task(**LAB, weight=3),
+        licensed=task(limits={"licences": 3}),
+    )
+    assert sentences(checked(still, document)) == [
+        (
+            f"one would wait: mutex door is held by holds (task {there.tasks['holds']} of graph {there.id}, waiting) "
+            "for 1 min"
+        ),
+        "two would run at once: 1 bot could run it now; it is next",
+        "three would wait: mutex gate is held by two of the same graph for a moment",
+        "wide would wait: pool lab has 7 of 10 in use, and it needs 4; it is number 1 in line",
+        "thin would run at once: 1 bot could run it now; it is next",
+        "licensed would wait: limit licences has 3 of 5 in use, and it needs 3",
+    ]
+
+
+def test_whoever_is_pending_already_comes_first(still: Still, monkeypatch: pytest.MonkeyPatch) -> None:
+    still.bot()
+    still.submit(graph(holds=task(mutexes=[{"key": "a"}])))
+    there = still.submit(graph(both=task(mutexes=[{"key": "a"}, {"key": "b"}])))
+    told = checked(still, graph(new=task(mutexes=[{"key": "b"}])))
+    assert sentences(told) == [
+        (
+            f"new would wait: both (task {there.tasks['both']} of graph {there.id}, pending) comes first at mutex b, "
+            "and has waited for a moment"
+        )
+    ]
+    monkeypatch.setattr(dry_run_facts, "PENDING_MAX", 0)
+    assert checked(still, graph(new=task(mutexes=[{"key": "b"}])))["whole"] is False
+
+
+def test_a_bot_that_is_away_exists_and_one_that_said_goodbye_does_not(still: Still) -> None:
+    still.bot("b1", quarantined="hot")
+    still.bot("x1", pool="old")
+    still.engine.goodbye(Goodbye("x1", "s1"))
+    told = checked(still, graph(a=task(), b=task(dimensions={"pool": "old"})))
+    assert sentences(told) == [
+        "b cannot run: 1 bot could run it, but x1 said goodbye a moment ago",
+        "a would wait: 1 bot could run it, but b1 is quarantined (hot)",
+    ]
+
+
+def test_the_slice_it_would_begin_with_is_told(still: Still) -> None:
+    still.bot()
+    slices = [{"dimensions": {"pool": "default", "gpu": "h100"}}, {"dimensions": {"pool": "default"}}]
+    sliced = {"task": {"slices": slices, "payload": {"command": ["true"]}}}
+    alone = {"task": {"slices": [{**slices[0], "wait_for_capacity": False}], "payload": {"command": ["true"]}}}
+    told = checked(still, graph(a=sliced, b=alone))
+    assert sentences(told) == [
+        "b cannot run: no bot has gpu: h100; the nearest is b1 (no gpu)",
+        "a would run at once: 1 bot could run it now; it is next; slice 2 of 2",
+    ]
+    assert [one["slice"] for one in told["items"]] == [1, 2]
+
+
+def test_a_task_with_mutexes_and_no_bot_can_never_run(still: Still) -> None:
+    told = checked(still, graph(a=task(**DOOR)))
+    assert sentences(told) == ["a cannot run: there is no bot"]
+
+
+def test_of_a_large_graph_some_tasks_are_told_and_all_are_counted(
+    still: Still, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run, "LISTED_MAX", 2)
+    still.bot(slots=1)
+    told = checked(still, graph(**{f"t{number}": task() for number in range(9)}))
+    assert (told["tasks"], len(told["items"]), told["more"]) == (9, 2, 7)
+    assert told["counts"] == {"never": 0, "waits": 8, "now": 1, "after": 0}
+
+
+def test_a_document_that_would_be_refused_is_refused_with_every_fault(still: Still) -> None:
+    wrong = still.ask("POST", "/api/v1/graphs/check", {"tasks": {"a": {"requires": ["b"]}, "c": {"task": 7}}})
+    submitted = still.ask("POST", "/api/v1/graphs", {"tasks": {"a": {"requires": ["b"]}, "c": {"task": 7}}})
+    assert (wrong.status, wrong.json) == (400, submitted.json)
+    greedy = graph(a=task(limits={"licences": 3}))
+    answers = [still.ask("POST", path, greedy) for path in ("/api/v1/graphs/check", "/api/v1/graphs")]
+    assert [one.status for one in answers] == [400, 400]
+    assert answers[0].json == answers[1].json
+
+
+def test_who_may_not_submit_may_not_ask_either_and_sees_no_bots_of_others(still: Still) -> None:
+    still.bot("x1", pool="secret")
+    path, document = "/api/v1/graphs/check", graph(a=task())
+    assert still.ask("POST", path, document, token=still.token("pool:default:read")).status == 403
+    assert still.ask("POST", path, document, token=None).status == 401
+    token = still.token("pool:default:submit")
+    assert sentences(checked(still, document, token=token)) == ["a cannot run: there is no bot"]

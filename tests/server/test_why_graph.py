@@ -1,0 +1,86 @@
+"""What holds a graph: its root causes, grouped, on a real server."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from taskyard.core.words import Signal
+from taskyard.views import why_graph
+from tests.server.still import MINUTE, Still
+from tests.server.yard import Made, graph, task
+
+
+@pytest.fixture
+def still(sqlite_url: str) -> Iterator[Still]:
+    with Still(sqlite_url) as made:
+        yield made
+
+
+@pytest.fixture
+def either_still(database_url: str) -> Iterator[Still]:
+    with Still(database_url) as made:
+        yield made
+
+
+def held(still: Still, made: Made) -> Any:
+    return still.get(f"/api/v1/graphs/{made.id}/why")
+
+
+def test_root_causes_are_grouped_and_the_most_pressing_comes_first(either_still: Still) -> None:
+    still = either_still
+    still.bot()
+    gpu = task(dimensions={"pool": "default", "gpu": "h100"})
+    tasks = {f"g{number}": gpu for number in range(4)}
+    made = still.submit(graph("nightly", runs=task(), **tasks, late=task(not_before="1h"), all=task("runs", *tasks)))
+    assert still.claim(want=1)
+    told = held(still, made)
+    assert [(one["count"], one["state"], one["reason"], one["sentence"]) for one in told["groups"]] == [
+        (
+            4,
+            "waiting",
+            "no_bot",
+            (
+                "4 tasks are waiting (g0, g1, g2 and 1 more); "
+                "g0 is waiting: no bot has gpu: h100; the nearest is b1 (no gpu)"
+            ),
+        ),
+        (1, "pending", "not_before", "late is pending: it may start in 1 h, at 2026-01-01 01:00:00Z"),
+        (1, "running", "under_way", "runs is running: attempt 1 on b1 for a moment"),
+    ]
+    assert told["groups"][0]["tasks"] == {label: made.tasks[label] for label in tasks}
+    assert told["sentence"] == (
+        "nightly is running: 4 tasks are waiting (g0, g1, g2 and 1 more); g0 is waiting: no bot has gpu: h100; "
+        "the nearest is b1 (no gpu) (and 2 more root causes); 1 task waits for others"
+    )
+    assert (told["behind"], told["whole"], told["settled"]) == (1, True, False)
+
+
+def test_a_blocked_graph_names_the_failure_and_not_one_that_was_dealt_with(still: Still) -> None:
+    page = {**task(), "requires": [{"task": "a", "on": "failure"}]}
+    made = still.submit(graph("red", a=task(), page=page, b=task("a"), c=task()))
+    still.bot()
+    leases = {lease.task: lease for lease in still.claim()}
+    still.report(leases[made.key("a")], Signal.FAIL, exit_code=2)
+    still.report(leases[made.key("c")], Signal.FAIL, exit_code=3)
+    (paging,) = still.claim()
+    still.report(paging, Signal.SUCCEED)
+    still.clock.later(MINUTE)
+    told = held(still, made)
+    assert told["sentence"] == (
+        "red is blocked: 2 tasks are failed (a, c); a is failed: exit code 2 in attempt 1 on b1, 1 min ago; "
+        "1 task waits for others"
+    )
+    calm = still.submit(graph("calm", a=task(), page=page))
+    still.report(still.claim()[0], Signal.FAIL, exit_code=2)
+    still.report(still.claim()[0], Signal.SUCCEED)
+    assert held(still, calm)["sentence"] == "calm is finished: nothing holds it"
+
+
+def test_a_graph_that_is_too_large_to_look_through_says_so(still: Still, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(why_graph, "LOOKED_MAX", 2)
+    made = still.submit(graph(a=task(), b=task(), c=task()))
+    told = held(still, made)
+    assert (told["whole"], told["groups"][0]["count"]) == (False, 2)
+    assert told["sentence"] == f"{made.id} is running: 2 tasks are waiting (a, b); a is waiting: there is no bot"
+    assert still.ask("GET", "/api/v1/graphs/7ffffffffffffff8/why").status == 404
