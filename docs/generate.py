@@ -326,9 +326,7 @@ _TITLES = {
 
 
 def _field_table(level: str, table: Iterable[Field]) -> str:
-    rows = (
-        [f"`{one.name}`", one.reader.takes, _default(one.default), one.doc + _not_yet(level, one)] for one in table
-    )
+    rows = ([f"`{one.name}`", one.reader.takes, _default(one.default), one.doc + _not_yet(level, one)] for one in table)
     return _table(["field", "takes", "left out", "meaning"], rows)
 
 
