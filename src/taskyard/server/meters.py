@@ -25,7 +25,9 @@ class Meters:
     def __init__(self, engine: Engine) -> None:
         self._registry = CollectorRegistry()
         labels = ("method", "route")
-        self._requests = Counter("taskyard_requests", "Requests that were answered.", (*labels, "status"), registry=self._registry)
+        self._requests = Counter(
+            "taskyard_requests", "Requests that were answered.", (*labels, "status"), registry=self._registry
+        )
         self._seconds = Histogram(
             "taskyard_request_seconds", "How long requests took.", labels, registry=self._registry, buckets=_BUCKETS
         )
@@ -66,7 +68,9 @@ class _OfEngine:
         yield CounterMetricFamily("taskyard_commits", "Transactions that this server has committed.", engine.commits)
         yield GaugeMetricFamily("taskyard_queue_length", "Commands that wait to be carried out.", engine.loop.waiting)
         yield GaugeMetricFamily(
-            "taskyard_longest_transaction_seconds", "The longest transaction since the server was started.", engine.longest_ms / 1000
+            "taskyard_longest_transaction_seconds",
+            "The longest transaction since the server was started.",
+            engine.longest_ms / 1000,
         )
 
     def describe(self) -> list[Metric]:
