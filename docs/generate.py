@@ -32,7 +32,7 @@ from taskyard.engine import bounds, loop, scrutiny
 from taskyard.engine.engine import Engine
 from taskyard.engine.unserved import BESIDE as BESIDE_NOT_YET
 from taskyard.engine.unserved import KINDS as KINDS_NOT_YET
-from taskyard.server import auth, bodies, cursors, denials, problems, replies, serving, settings
+from taskyard.server import auth, bodies, connections, cursors, denials, lobby, problems, replies, serving, settings
 from taskyard.server import bots as bot_routes
 from taskyard.server.meters import Meters
 from taskyard.server.people import people_of
@@ -228,7 +228,7 @@ def limits() -> str:
 #: Where limits stand, by what they bound.
 LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
     "Documents": (scalars, reading, yaml_text, wire_faults, graph_limits),
-    "Requests of people": (settings, serving, bodies, replies, cursors, problems, output, health),
+    "Requests of people": (settings, serving, connections, bodies, replies, cursors, problems, output, health),
     "What people are shown": (
         wire_api,
         graph_views,
@@ -248,7 +248,7 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         dry_run_facts,
     ),
     "Tokens and denials": (auth, access, denials),
-    "Bots": (bot_routes, wire_bots, bounds, fleet),
+    "Bots": (bot_routes, lobby, wire_bots, bounds, fleet),
     "The engine": (loop,),
 }
 
