@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,9 @@ def audit(engine: Engine, path: Path) -> None:
     for line in lines:
         if line.call in {"Cancel", "Rerun"}:
             told = line.said["command"].items()  # as JSON, which knows no tuples
-            said = {name: tuple(value) if isinstance(value, list) else value for name, value in told if name}
+            said: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value for name, value in told if name
+            }
             answer = engine.cancel(Cancel(**said)) if line.call == "Cancel" else engine.rerun(Rerun(**said))
             assert answer == line.answer
     assert check(engine, lines) == before
