@@ -7,17 +7,20 @@ BIN := .venv/bin
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
 JOBS ?= 2
 
-.PHONY: help run test check static fmt bench docs pins clean
+FUZZ := .venv-fuzz
+COMPILE := pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
+
+.PHONY: help run test check static fuzz-env fmt bench docs pins clean
 
 help: ## say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .venv/ready ## run the example release graph to its end
 	@$(RUN) taskyard run examples/release.yaml
 
 test: check ## everything CI runs: format, lint, types, floors, docs, tests
 
-check: static
+check: static fuzz-env
 	$(RUN) pytest -n $(JOBS)
 
 static: .venv/ready ## only what needs no running code: format, lint, types, floors
@@ -25,6 +28,8 @@ static: .venv/ready ## only what needs no running code: format, lint, types, flo
 	$(RUN) ruff check .
 	$(RUN) mypy
 	$(RUN) lint-imports
+
+fuzz-env: $(FUZZ)/ready ## the environment of what asks the server odd things
 
 fmt: .venv/ready ## format and mend what can be mended
 	$(RUN) ruff format .
@@ -37,10 +42,11 @@ docs: .venv/ready ## write the generated parts of docs/ anew
 	$(RUN) python docs/generate.py
 
 pins: $(UV) ## resolve pyproject.toml anew into requirements/
-	$(UV) pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) $(COMPILE) --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) $(COMPILE) --group fuzz -o requirements/fuzz.txt
 
 clean: ## remove what make made
-	rm -rf .tools .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .tools .venv $(FUZZ) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(UV):
 	$(PYTHON) -m pip install -q --disable-pip-version-check --target .tools uv==0.13.7
@@ -49,4 +55,9 @@ $(UV):
 	$(UV) venv -q --clear --python $(PYTHON) .venv
 	$(UV) pip sync -q --python $(BIN)/python --require-hashes requirements/dev.txt
 	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(FUZZ)/ready: $(UV) requirements/fuzz.txt
+	$(UV) venv -q --clear --python $(PYTHON) $(FUZZ)
+	$(UV) pip sync -q --python $(FUZZ)/bin/python --require-hashes requirements/fuzz.txt
 	@touch $@

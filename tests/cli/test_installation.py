@@ -126,7 +126,7 @@ def test_versions_are_compared_by_their_numbers(one: str, versions: str, fits: b
 
 def test_secrets_that_others_can_read_are_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    data, profile = tmp_path / "data", tmp_path / "config" / "taskyard" / "profile.toml"
+    data, profile = tmp_path / "data", tmp_path / "config" / "taskyard" / "config.toml"
     data.mkdir(mode=0o755)
     profile.parent.mkdir(parents=True)
     for file in (profile, data / "admin.token", data / "taskyard.db"):

@@ -12,8 +12,8 @@ DOCS = ROOT / "docs"
 
 #: What `make` and the tools make; `.gitignore` names the same.
 MADE = {
-    ".git", ".tools", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".import_linter_cache",
-    ".taskyard", "__pycache__", "build", "dist", "site",
+    ".git", ".tools", ".venv", ".venv-fuzz", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache",
+    ".import_linter_cache", ".taskyard", "__pycache__", "build", "dist", "site",
 }  # fmt: skip
 
 

@@ -1,9 +1,6 @@
-"""Who may do what: a table written by hand, and how tokens come, go and are sealed."""
+"""How tokens come, go and are sealed. Who may do what on which route: tests/hardening/matrix.txt."""
 
 from itertools import product
-from typing import Any
-
-import pytest
 
 from taskyard.core.words import Signal
 from taskyard.server.auth import BELIEVED_S, Auth, BotGrant, Denial
@@ -12,93 +9,8 @@ from taskyard.server.seals import RunToken, Seal
 from taskyard.server.settings import Settings
 from tests.server.yard import Yard, graph, task
 
-#: What each of these may do to a graph in the pool `lab` and its task, and beyond. 0 stands for "it is allowed".
-WHO = ("nobody", "stranger", "reader", "submitter", "canceler", "elsewhere", "pool admin", "admin", "bot", "newcomer")
-MATRIX = """
-GET    /graphs                401 401   0 403 403   0   0   0 403 403
-POST   /graphs                401 401 403   0 403 403   0   0 403 403
-PUT    /graphs/{put}          401 401 403   0 403 403   0   0 403 403
-POST   /requests              401 401 403   0 403 403   0   0 403 403
-GET    /graphs/{graph}        401 401   0 403 403 403   0   0 403 403
-GET    /graphs/{graph}/tasks  401 401   0 403 403 403   0   0 403 403
-GET    /graphs/{graph}/names  401 401   0 403 403 403   0   0 403 403
-GET    /graphs/{graph}/critical-path 401 401   0 403 403 403   0   0 403 403
-POST   /graphs/{graph}/tasks  401 401 403   0 403 403   0   0 403 403
-POST   /graphs/{graph}/rerun  401 401 403   0 403 403   0   0 403 403
-GET    /tasks/{task}          401 401   0 403 403 403   0   0 403 403
-GET    /tasks/{task}/attempts 401 401   0 403 403 403   0   0 403 403
-GET    /tasks/{task}/output   401 401   0 403 403 403   0   0 403 403
-GET    /tasks/{task}/story    401 401   0 403 403 403   0   0 403 403
-GET    /tasks/{task}/why      401 401   0 403 403 403   0   0 403 403
-GET    /graphs/{graph}/why    401 401   0 403 403 403   0   0 403 403
-POST   /graphs/check          401 401 403   0 403 403   0   0 403 403
-GET    /about                 401 401   0   0   0   0   0   0   0   0
-GET    /tasks/{task}/inputs   401 401   0 403 403 403   0   0 403 403
-PUT    /tasks/{task}/result   401 401 403 403 403 403 403 403 403 403
-PUT    /tasks/{task}/progress 401 401 403 403 403 403 403 403 403 403
-PUT    /tasks/{task}/checkpoint 401 401 403 403 403 403 403 403 403 403
-GET    /bots                  401 401   0 403 403   0   0   0 403 403
-GET    /bots/b1               401 401   0 403 403 403   0   0 403 403
-GET    /bots/b1/events        401 401   0 403 403 403   0   0 403 403
-PATCH  /bots/b1               401 401 403 403 403 403   0   0 403 403
-GET    /dimensions            401 401   0 403 403   0   0   0 403 403
-GET    /pools                 401 401   0 403 403   0   0   0 403 403
-PUT    /pools/lab             401 401 403 403 403 403   0   0 403 403
-GET    /tokens                401 401 403 403 403 403 403   0 403 403
-POST   /tokens                401 401 403 403 403 403 403   0 403 403
-DELETE /tokens/unknown        401 401 403 403 403 403 403   0 403 403
-POST   /enrol                 401 401 403 403 403 403 403 403 403   0
-POST   /tasks/{task}/rerun    401 401 403   0 403 403   0   0 403 403
-GET    /approvals             401 401   0 403 403   0   0   0 403 403
-POST   /tasks/{task}/approve  401 401 403 403 403 403   0   0 403 403
-POST   /tasks/{task}/cancel   401 401 403 403   0 403   0   0 403 403
-POST   /graphs/{graph}/cancel 401 401 403 403   0 403   0   0 403 403
-"""
-ROWS = [line.split() for line in MATRIX.strip().splitlines()]
 NONSENSE = "nonsense"
 LAB = graph(a=task(dimensions={"pool": "lab"}))
-BODIES: dict[str, Any] = {
-    "POST /graphs": LAB,
-    "POST /graphs/check": LAB,
-    "PUT /graphs/{put}": LAB,
-    "POST /requests": {"name": "one", "task": LAB["tasks"]["a"]["task"]},  # type: ignore[index]
-    "POST /graphs/{graph}/tasks": {"tasks": {"b": task("a", dimensions={"pool": "lab"})}},
-    "PATCH /bots/b1": {"draining": True},
-    "POST /tokens": {"name": "another"},
-}
-
-
-@pytest.fixture
-def tokens(yard: Yard) -> dict[str, str | None]:
-    return {
-        "nobody": None,
-        "stranger": "ty_user_" + "a" * 22 + "_" + "b" * 43,
-        "reader": yard.token("pool:lab:read"),
-        "submitter": yard.token("pool:lab:submit"),
-        "canceler": yard.token("pool:lab:cancel"),
-        "elsewhere": yard.token("pool:other:admin"),
-        "pool admin": yard.token("pool:lab:admin"),
-        "admin": yard.admin,
-        "bot": yard.token(kind="bot", pool="lab"),
-        "newcomer": yard.token(kind="enrolment", pool="lab"),
-    }
-
-
-def test_everybody_may_do_what_the_table_says_and_nothing_else(yard: Yard, tokens: dict[str, str | None]) -> None:
-    assert list(tokens) == list(WHO)
-    yard.hello(pool="lab")
-    said = []
-    for method, path, *wanted in ROWS:
-        for who, status in zip(WHO, wanted, strict=True):
-            made = yard.submit(LAB)
-            key = int(made.id, 16)
-            there = path.format(graph=made.id, task=made.tasks["a"], put=f"{key - 16 * 7:016x}")
-            body = BODIES.get(f"{method} {path}")
-            answer = yard.ask(method, f"/api/v1{there}", body, token=tokens[who])
-            got = answer.status if answer.status in {401, 403} else 0
-            if got != int(status) or answer.status >= 500:
-                said.append((method, path, who, answer.status, answer.body))
-    assert said == []
 
 
 def test_what_is_missing_is_named_and_a_challenge_is_sent(yard: Yard) -> None:

@@ -78,6 +78,13 @@ def test_requests_of_bots_are_counted_and_a_full_server_takes_them(yard: Yard, b
     assert yard.ask("GET", "/api/v1/bot/poll").status == 405
 
 
+def test_a_bug_is_told_to_a_bot_as_a_problem(yard: Yard, bot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yard.engine, "ask", None)
+    answer = yard.ask("POST", "/api/v1/bot/poll", {"bot": "b1", "session": "s1"}, token=bot)
+    assert (answer.status, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert (answer.json["code"], b"NoneType" in answer.body) == ("failed", False)
+
+
 def test_a_bot_says_what_went_wrong_with_it(yard: Yard, bot: str) -> None:
     said = {"bot": "b1", "session": "s1", "text": "its disk\0 is\nfull" + " and" * 999}
     assert yard.ask("POST", "/api/v1/bot/trouble", said, token=bot).status == 204

@@ -171,13 +171,14 @@ def test_a_full_server_asks_to_come_again_but_is_still_watched() -> None:
         return {"type": "http.request"}
 
     async def play() -> None:
-        crowd = Crowd(app, 1)
-        first = asyncio.ensure_future(crowd({"type": "http", "path": "/api/v1/graphs"}, receive, send))
+        crowd = Crowd(app, Settings(in_flight_max=1))
+        scope = {"type": "http", "method": "GET", "path": "/api/v1/graphs", "headers": []}
+        first = asyncio.ensure_future(crowd(dict(scope), receive, send))
         while not inside.is_set():
             await asyncio.sleep(0)
-        await crowd({"type": "http", "path": "/api/v1/graphs"}, receive, send)
+        await crowd(dict(scope), receive, send)
         out.set()
-        await crowd({"type": "http", "path": "/healthz"}, receive, send)
+        await crowd(scope | {"path": "/healthz"}, receive, send)
         await first
 
     asyncio.run(play())

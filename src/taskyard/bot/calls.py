@@ -16,6 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from taskyard.bot.worker_frames import NO_ARGUMENTS, NOTHING, Call
+from taskyard.wire.depth import is_deep
+from taskyard.wire.scalars import DEPTH_MAX
 
 #: A failure is read by people: of a longer text, the end says what happened.
 _TEXT_MAX: Final = 65_536
@@ -92,6 +94,8 @@ def _written(value: Any, result_max: int) -> msgspec.Raw:
         raise Fault(f"the function returned what is no JSON: {error}") from None
     if len(written) > result_max:
         raise Fault(f"the function returned {len(written)} bytes of JSON, and a result has at most {result_max}")
+    if is_deep(written):
+        raise Fault(f"the function returned lists or objects that are nested more than {DEPTH_MAX} deep")
     return msgspec.Raw(written)
 
 

@@ -18,6 +18,8 @@ import msgspec
 
 from taskyard.bot.kinds import Unfit
 from taskyard.wire.bots import CHECKPOINT_MAX, NOTHING, PROGRESS_MAX, Lease
+from taskyard.wire.depth import is_deep
+from taskyard.wire.scalars import DEPTH_MAX
 
 #: What a task may publish.
 RESULT_MAX: Final = 262_144
@@ -117,6 +119,8 @@ class Room:
             return NOTHING
         if len(body) > RESULT_MAX:
             raise Unfit(f"the result is larger than {RESULT_MAX} bytes; publish where it is instead")
+        if is_deep(body):
+            raise Unfit(f"the result is nested more than {DEPTH_MAX} deep")
         try:
             msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -28,7 +28,7 @@ def server(named: "Server") -> Iterator[Check]:
     from taskyard.sdk.client import Client  # noqa: PLC0415 - it costs time to load
     from taskyard.sdk.errors import ClientError, NotFound, Unauthorised, Unreachable  # noqa: PLC0415
 
-    target = profile.find(named.url, named.token)
+    target = named.target()
     began = time.time()
     try:
         with Client(target.url, target.token, timeout_s=ANSWER_MAX_S) as client:

@@ -136,7 +136,7 @@ def _cause_row(one: "Cause") -> tuple[str, ...]:
         forms.cell(one.why.state),
         forms.cell(one.why.reason),
         forms.cell(since),
-        one.why.task,
+        forms.cell(one.why.task),
     )
 
 

@@ -1,6 +1,6 @@
 """The commands that change the course of things: `cancel` and `rerun`, for a graph or a task."""
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from taskyard.cli import forms, reports, spans, text, watching
 from taskyard.cli.exits import Ended, Exit
@@ -41,6 +41,16 @@ _COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
+class Waiting(NamedTuple):
+    """Whether to wait, and for how long."""
+
+    wait: Annotated[bool, Parameter(negative="", help="Watch what runs again until it is settled.")] = False
+    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to wait at most: 90s, 5m, 1h, 2d.")] = "1d"
+
+
+AT_ONCE: Final = Waiting()
+
+
 def cancel(
     *ids: AnyId,
     subtree: Annotated[bool, Parameter(negative="", help="Of a task: everything behind it, too.")] = False,
@@ -70,8 +80,7 @@ def rerun(
         Parameter(name="--from", help="Of a settled graph: anew from this label on; may be repeated."),
     ] = None,
     key: Annotated[str, Parameter(help="With --from: asked for again with this key, it is the same graph.")] = "",
-    wait: Annotated[bool, Parameter(negative="", help="Watch what runs again until it is settled.")] = False,
-    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to wait at most: 90s, 5m, 1h, 2d.")] = "1d",
+    waiting: Waiting = AT_ONCE,
     output: forms.Form = "name",
     server: Server = HERE,
 ) -> int:
@@ -85,7 +94,7 @@ def rerun(
         return client.rerun_graph(named) if failed else either(client, named, client.rerun_graph, client.rerun_task)
 
     done, code = _each(server, ids, ask, "to run again", output)
-    return _watched(server, done, spans.seconds_of(timeout)) if wait and code == Exit.OK else code
+    return _watched(server, done, spans.seconds_of(waiting.timeout)) if waiting.wait and code == Exit.OK else code
 
 
 def _each(

@@ -231,6 +231,7 @@ def _is_put_off(answer: Answer, request: Request) -> bool:
 
 
 def _asked_pause(answer: Answer) -> float | None:
-    """How long the server asked to be left alone."""
+    """How long the server asked to be left alone, and a chosen bit longer: those who were asked together part."""
     text = answer.headers.get("retry-after", "")
-    return min(float(text), RETRY_AFTER_SECONDS_MAX) if text.isdecimal() else None
+    asked = min(float(text), RETRY_AFTER_SECONDS_MAX) if text.isdecimal() else None
+    return None if asked is None else asked * random.uniform(1, 1.5)  # noqa: S311

@@ -13,6 +13,8 @@ from taskyard.engine.engine import Engine
 from taskyard.server.bootstrap import seal_of
 from taskyard.server.desk import Desk
 from taskyard.server.lobby import Lobby
+from taskyard.server.origins import stranger
+from taskyard.server.problems import refused, response
 from taskyard.server.settings import Settings
 
 
@@ -23,10 +25,13 @@ class App:
         self.desk = desk
         self._people = people
         self._bots = Lobby(desk)
+        self._anybody = not desk.settings.authentication
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send bots to their own door and everybody else to the other."""
-        if scope["type"] == "http" and self._bots.serves(scope["path"]):
+        if self._anybody and scope["type"] == "http" and (why := stranger(scope)):
+            await response(refused(403, "forbidden", f"without tokens this is refused: {why}"))(scope, receive, send)
+        elif scope["type"] == "http" and self._bots.serves(scope["path"]):
             await self._bots(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)

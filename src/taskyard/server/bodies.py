@@ -4,8 +4,8 @@ What is large is parsed by a thread, so that nobody else waits for it.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final, TypeAlias
 
 from starlette.requests import Request
@@ -28,6 +28,7 @@ LARGE_BYTES: Final = 1_048_576
 LARGE_MAX: Final = 4
 #: Says what is wrong with a value.
 Judge: TypeAlias = Callable[[object], list[api.Fault]]
+_PLAIN: Final = "identity"
 _YAML: Final = ("application/yaml", "application/x-yaml", "text/yaml")
 
 
@@ -50,43 +51,44 @@ class Hands:
         self._held -= size
 
 
-def room(request: Request) -> AbstractAsyncContextManager[object]:
-    """Wait for room to work on a document: of large ones, which take ten times their size, only a few have it."""
-    said = request.headers.get("content-length", "")
-    small = said.isdecimal() and len(said) <= 12 and int(said) <= LARGE_BYTES
-    large: asyncio.Semaphore = request.app.state.desk.large
-    return nullcontext() if small else large
+@asynccontextmanager
+async def worked_on(request: Request, judge: Judge | None = None) -> AsyncIterator[object]:
+    """Read a document and wait for room to work on it: of large ones, which take ten times their size, few have it.
+
+    It is read first: whoever sends slowly keeps nobody else waiting.
+    """
+    async with held(request, DOCUMENT_BYTES_MAX) as body:
+        large: asyncio.Semaphore = request.app.state.desk.large
+        async with large if len(body) > LARGE_BYTES else nullcontext():
+            yield await _read(request, body, judge)
 
 
-async def raw(request: Request, most: int) -> bytes:
-    """Read a body of at most so many bytes."""
+@asynccontextmanager
+async def held(request: Request, most: int) -> AsyncIterator[bytes]:
+    """Read a body of at most so many bytes, and hold it until it is done with."""
+    if request.headers.get("content-encoding", _PLAIN).strip().lower() != _PLAIN:
+        raise refused(415, "unsupported", "bodies are taken as they are, not compressed: leave out Content-Encoding")
     said = request.headers.get("content-length", "")
     if said.isdecimal() and (len(said) > 12 or int(said) > most):
         raise _too_large(most)
     hands: Hands = request.app.state.desk.hands
-    body, held = bytearray(), 0
+    body = bytearray()
     try:
-        async with asyncio.timeout(SENT_MAX_S):
-            async for piece in request.stream():
-                hands.take(len(piece))
-                held += len(piece)
-                if held > most:
-                    raise _too_large(most)
-                body += piece
-    except TimeoutError:
-        raise refused(408, "too_slow", f"the body did not come within {SENT_MAX_S} seconds") from None
+        await _receive(request, hands, body, most)
+        yield bytes(body)
     finally:
-        hands.give(held)
-    return bytes(body)
+        hands.give(len(body))
+
+
+async def raw(request: Request, most: int) -> bytes:
+    """Read a small body."""
+    async with held(request, most) as body:
+        return body
 
 
 async def document(request: Request, judge: Judge | None = None, most: int = DOCUMENT_BYTES_MAX) -> object:
     """Read a body as JSON, or as YAML if its content type says so."""
-    body = await raw(request, most)
-    name = "body.yaml" if _is_yaml(request) else "body.json"
-    if len(body) <= AT_ONCE_MAX:
-        return parsed(body, name, judge)
-    return await asyncio.to_thread(parsed, body, name, judge)
+    return await _read(request, await raw(request, most), judge)
 
 
 async def fields(request: Request, *, optional: bool = False) -> dict[str, Any]:
@@ -98,6 +100,25 @@ async def fields(request: Request, *, optional: bool = False) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise invalid("the body must be an object")
     return found
+
+
+async def _receive(request: Request, hands: Hands, body: bytearray, most: int) -> None:
+    try:
+        async with asyncio.timeout(SENT_MAX_S):
+            async for piece in request.stream():
+                hands.take(len(piece))
+                body += piece
+                if len(body) > most:
+                    raise _too_large(most)
+    except TimeoutError:
+        raise refused(408, "too_slow", f"the body did not come within {SENT_MAX_S} seconds") from None
+
+
+async def _read(request: Request, body: bytes, judge: Judge | None) -> object:
+    name = "body.yaml" if _is_yaml(request) else "body.json"
+    if len(body) <= AT_ONCE_MAX:
+        return parsed(body, name, judge)
+    return await asyncio.to_thread(parsed, body, name, judge)
 
 
 def parsed(body: bytes, name: str, judge: Judge | None = None) -> object:

@@ -23,6 +23,8 @@ from taskyard.lifecycle.outcomes import Kept, Lease, Refusal, Renewed
 from taskyard.lifecycle.polling import Polled
 from taskyard.server.problems import MEDIA_TYPE, Refused, invalid, of_refusal, of_trouble, refused
 from taskyard.wire import bots as wire
+from taskyard.wire.depth import is_deep
+from taskyard.wire.scalars import DEPTH_MAX
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -97,6 +99,8 @@ class BotRoutes:
             return _problem(of_trouble(trouble))
         except (msgspec.MsgspecError, ValueError) as fault:
             return _problem(invalid(str(fault)))
+        except RecursionError:
+            return _problem(invalid("the body is nested too deeply"))
 
     async def _routed(self, scope: Scope, receive: Receive) -> Reply:
         if scope["method"] != "POST":
@@ -198,9 +202,15 @@ def _report(one: wire.Report) -> commands.Report:
         _SIGNALS[one.signal],
         None if one.reason is None else _REASONS[one.reason],
         one.exit_code,
-        bytes(one.result).decode() or None,
+        _result(bytes(one.result)),
         _stats(one),
     )
+
+
+def _result(said: bytes) -> str | None:
+    if is_deep(said):
+        raise ValueError(f"a result is nested more than {DEPTH_MAX} deep")
+    return said.decode() or None
 
 
 def _stats(one: wire.Report) -> commands.Stats | None:

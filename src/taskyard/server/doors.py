@@ -6,45 +6,121 @@ Plain ASGI, so that whoever waits still hears that a client has gone.
 import re
 import secrets
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from taskyard.server.logs import log
 from taskyard.server.meters import Meters
 from taskyard.server.problems import RETRY_CROWD_S, refused, response
+from taskyard.server.settings import Settings
 
 #: Whoever watches the server gets in, also when it is full.
 ALWAYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 #: What is no route, for whoever counts: a stranger must not fill the memory with names.
 NO_ROUTE: Final = "(none)"
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+_LOOKS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+#: Where a request keeps its place.
+SEAT: Final = "taskyard.seat"
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _LOG = log("taskyard.server")
 
 
 class Crowd:
-    """Lets so many in at once, and asks the others to come again."""
+    """Lets so many in at once, of one caller no more than half of them, and asks the others to come again.
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
+    While too much waits for the writer, who only looks comes in, and who wants something done does not.
+    """
+
+    def __init__(self, app: ASGIApp, bounds: Settings, queued: Callable[[], int] = int) -> None:
         self._app = app
-        self._most = most
+        self._bounds = bounds
+        self._queued = queued
         self._inside = 0
+        self._shares: Counter[bytes] = Counter()  # of those inside, by the token that they show
+        self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in ALWAYS:
             await self._app(scope, receive, send)
             return
-        if self._inside >= self._most:
+        token = _shown(scope)
+        if why := self._full(scope, token):
             retry = {"Retry-After": str(RETRY_CROWD_S)}
-            full = refused(429, "overloaded", f"{self._most} requests are under way already", headers=retry)
-            await response(full)(scope, receive, send)
+            await response(refused(429, "overloaded", why, headers=retry))(scope, receive, send)
             return
-        self._inside += 1
+        seat = scope[SEAT] = Seat(self, token)
         try:
             await self._app(scope, receive, send)
         finally:
-            self._inside -= 1
+            seat.leave()
+
+    def take(self, token: bytes) -> None:
+        """Count somebody who came in."""
+        self._inside += 1
+        self._shares[token] += 1
+
+    def give(self, token: bytes) -> None:
+        """Count somebody who left."""
+        self._inside -= 1
+        self._shares[token] -= 1
+        if not self._shares[token]:
+            del self._shares[token]
+
+    @contextmanager
+    def waiting(self, seat: "Seat") -> Iterator[None]:
+        """Let somebody wait outside, as long as there is room for that."""
+        if self._waiting >= self._bounds.waiting_max:
+            yield
+            return
+        seat.leave()
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    def _full(self, scope: Scope, token: bytes) -> str | None:
+        """Say why somebody cannot come in now."""
+        most = self._bounds.in_flight_max
+        if self._inside >= most:
+            return f"{most} requests are under way already"
+        if token and self._shares[token] >= max(1, most // 2):
+            return f"{max(1, most // 2)} requests with this token are under way already"
+        if scope["method"] not in _LOOKS and self._queued() >= self._bounds.queue_max:
+            return f"{self._bounds.queue_max} commands wait to be carried out already"
+        return None
+
+
+class Seat:
+    """Somebody's place inside."""
+
+    def __init__(self, crowd: Crowd, token: bytes) -> None:
+        self._crowd = crowd
+        self._token = token
+        self._taken = True
+        crowd.take(token)
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Do nothing but wait, and leave the place to others; who has waited may finish without one."""
+        return self._crowd.waiting(self)
+
+    def leave(self) -> None:
+        """Give the place back, once."""
+        if self._taken:
+            self._taken = False
+            self._crowd.give(self._token)
+
+
+def seat_of(request: Request) -> Seat:
+    """Give the place of somebody who is inside."""
+    seat: Seat = request.scope[SEAT]
+    return seat
 
 
 class Watch:
@@ -88,3 +164,8 @@ def _id(scope: Scope) -> bytes:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return bytes(value)
     return secrets.token_hex(8).encode()
+
+
+def _shown(scope: Scope) -> bytes:
+    """Give what somebody shows as a token, good or not."""
+    return next((bytes(value) for name, value in scope["headers"] if name == b"authorization"), b"")

@@ -1,21 +1,37 @@
 """The lobby of bots: their routes, who of them comes in, and how those that wait are answered when the server stops."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from taskyard.core.graph.readers import name_fault
 from taskyard.core.ids import key_of
+from taskyard.engine.troubles import outages
 from taskyard.lifecycle.enlist import complain
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
 from taskyard.server.desk import Desk, bearer
-from taskyard.server.problems import of_refusal
+from taskyard.server.problems import MEDIA_TYPE, of_refusal, refused
+from taskyard.views import bots as views
 from taskyard.wire import bots as wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+#: How many threads look up tokens of bots; each look takes well below a millisecond, and holds for some seconds.
+THREADS_MAX: Final = 2
+
+
+class _Named(msgspec.Struct):
+    """As much of a hello as is needed to know who says it."""
+
+    bot: str
 
 
 _TROUBLE: Final = msgspec.json.Decoder(wire.Trouble)
@@ -43,6 +59,8 @@ class Lobby(BotRoutes):
         super().__init__(desk.engine, Guard(desk))
         self._desk = desk
         self._waiting: set[Future[Any]] = set()
+        # Of their own: those of people may all wait for something, and what bots have to say must not.
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "taskyard-lobby")
         self._routes = {**self._routes, "/api/v1/bot/trouble": self._trouble}
         desk.at_close.append(self.close)
 
@@ -52,7 +70,12 @@ class Lobby(BotRoutes):
             self._engine.leave(asked)
 
     async def _reply(self, scope: Scope, receive: Receive) -> Reply:
-        reply = await super()._reply(scope, receive)
+        try:
+            reply = await super()._reply(scope, receive)
+        except Exception:  # noqa: BLE001 - a bug, of which a bot hears as of any other problem
+            _LOG.exception("a bug on %s", scope["path"])
+            bug = refused(500, "failed", "this is a bug of the server").problem
+            reply = Reply(500, msgspec.json.encode(bug), MEDIA_TYPE.encode())
         self._desk.meters.count_bot(scope["path"], reply.status)
         return reply
 
@@ -60,10 +83,29 @@ class Lobby(BotRoutes):
         """Let a thread look up a token that is not remembered: the database may be slow, or away."""
         text, auth = bearer(header_of(scope, b"authorization").decode("latin-1")), self._desk.auth
         if auth.on and (text is None or auth.remembered(text) is None):
-            found = await asyncio.to_thread(auth.bot, text)
+            found = await self._apart(auth.bot, text)
             if isinstance(found, Denial):
                 raise self._desk.deny(found, "speak for a bot")
         return await super()._routed(scope, receive)
+
+    async def _hello(self, body: bytes, pool: str, receive: Receive) -> Reply:
+        name = msgspec.json.decode(body, type=_Named).bot
+        taken = await self._apart(self._taken, name, pool) if self._desk.auth.on and not name_fault(name) else None
+        if taken is not None:
+            raise self._desk.deny(taken, f"be bot {name}")
+        return await super()._hello(body, pool, receive)
+
+    def _taken(self, name: str, pool: str) -> Denial | None:
+        """Let no bot take the name of one that lives in another pool: that one would lose all that it runs."""
+        with outages(), self._engine.store.read() as txn:
+            known = views.bot(txn, name, self._engine.clock.now())
+        if known is None or not known.alive or known.pool == pool:
+            return None
+        text = "a bot of this name lives in another pool: choose another name, or end that one first"
+        return Denial(403, "forbidden", text, f"a bot of pool {pool}")
+
+    async def _apart(self, act: "Callable[..., T]", *said: object) -> "T":
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *said)
 
     async def _trouble(self, body: bytes, _: str, __: Receive) -> Reply:
         """Note what went wrong with a bot."""

@@ -29,7 +29,11 @@ _API: Final = {
     "429": "Too much is under way; come again.",
 }
 _OF_ONE: Final = {"404": "It is not there."}
-_OF_BODY: Final = {"408": "The body came too slowly.", "413": "The body is too large."}
+_OF_BODY: Final = {
+    "408": "The body came too slowly.",
+    "413": "The body is too large.",
+    "415": "The body is compressed.",
+}
 _OF_CHANGE: Final = {"409": "What exists says otherwise, or is not whole yet."}
 _OF_OUTPUT: Final = {"416": "There is nothing in that range."}
 

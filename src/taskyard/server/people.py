@@ -1,5 +1,6 @@
 """The routes of people, put together, with one answer to whatever goes wrong. Bots have others."""
 
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp
 
 from taskyard.engine.troubles import Trouble
@@ -36,7 +38,7 @@ class People(FastAPI):
 
 def behind_doors(desk: Desk) -> ASGIApp:
     """Make the routes of people, with room for so many of them, and with every request noted."""
-    return Watch(Crowd(people_of(desk), desk.settings.in_flight_max), desk.meters)
+    return Watch(Crowd(people_of(desk), desk.settings, lambda: desk.engine.loop.waiting), desk.meters)
 
 
 def people_of(desk: Desk | None) -> People:
@@ -75,7 +77,18 @@ async def _by_http(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, HTTPException)
     codes = {404: ("not_found", "there is no such route"), 405: ("method_not_allowed", "this route has no such method")}
     code, detail = codes.get(fault.status_code, ("refused", str(fault.detail)))
-    return response(refused(fault.status_code, code, f"{detail}: {request.method}", headers=fault.headers))
+    headers = {"Allow": _allowed(request)} if fault.status_code == 405 else fault.headers
+    return response(refused(fault.status_code, code, f"{detail}: {request.method}", headers=headers))
+
+
+def _allowed(request: Request) -> str:
+    """Name every method of a path: one path may have several routes, of which each knows only its own."""
+    found = [route for route in _routes(request.app.routes) if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in found for method in route.methods or ()}))
+
+
+def _routes(routes: Iterable[BaseRoute]) -> Iterator[Route]:
+    return (route for route in routes if isinstance(route, Route))
 
 
 async def _trouble(_: Request, fault: Exception) -> Response:

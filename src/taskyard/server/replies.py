@@ -63,8 +63,11 @@ def own_key(caller: Caller, key: str) -> str:
     return hashlib.sha256(f"{caller.id or caller.actor}\0{key}".encode()).hexdigest()
 
 
-def body(description: str, schema: dict[str, Any], required: bool = True, yaml: bool = False) -> dict[str, Any]:
+def body(
+    description: str, schema: dict[str, Any], required: bool = True, yaml: bool = False, example: object = None
+) -> dict[str, Any]:
     """Describe what a route takes, for its OpenAPI document."""
     kinds = (JSON, "application/yaml") if yaml else (JSON,)
-    content = {kind: {"schema": schema} for kind in kinds}
+    shown = {} if example is None else {"example": example}
+    content = {kind: {"schema": schema, **shown} for kind in kinds}
     return {"requestBody": {"description": description, "required": required, "content": content}}

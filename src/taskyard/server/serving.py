@@ -3,21 +3,26 @@
 `run` is for a process of its own; a `Server` runs in a thread, for `taskyard up` and for tests.
 """
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Event, Thread
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import uvicorn
 
 from taskyard.engine.engine import Engine
 from taskyard.server.app import App, build
+from taskyard.server.connections import Connection, Entrance, hurry
 from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding
 
 #: How many connections may wait to be taken up.
 BACKLOG: Final = 2_048
+#: Connections are looked at whenever uvicorn has ticked so often: once a second.
+TICKS: Final = 10
 #: How long a server in a thread may take to start.
 START_MAX_S: Final = 30
 
@@ -28,10 +33,11 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, app: App, ready: Callable[[], None]) -> None:
         self._desk = app.desk
         self._ready = ready
+        connection: Any = partial(Connection, entrance=Entrance())
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=connection,
                 loop="auto",  # uvloop where there is one
                 ws="none",
                 lifespan="on",
@@ -47,6 +53,11 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS == 0:
+            hurry(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._desk.close()

@@ -52,14 +52,15 @@ def bot(txn: Txn, id: str, now: Millis) -> BotView | None:
     return _view(row, now, [text_of(Key(task)) for task, _ in txn.tasks.leased_by([id], TASKS_MAX)])
 
 
-def aggregation(txn: Txn) -> DimensionAggregation:
-    """Put together which values of which dimensions the bots have that have not said goodbye."""
+def aggregation(txn: Txn, pools: frozenset[str] | None = None) -> DimensionAggregation:
+    """Put together which values of which dimensions the bots of some pools have that have not said goodbye."""
     found: dict[str, set[str]] = defaultdict(set)
     count = 0
     for row in _rows(txn, FIRST_NAME):
-        if not row.terminated:
+        has = dimensions_of_text(row.dimensions)
+        if not row.terminated and (pools is None or not pools.isdisjoint(_pools(has))):
             count += 1
-            for key, values in dimensions_of_text(row.dimensions):
+            for key, values in has:
                 found[key].update(values)
     return DimensionAggregation({key: sorted(found[key]) for key in sorted(found)}, count)
 

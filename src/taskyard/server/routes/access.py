@@ -39,6 +39,7 @@ _NEW = body(
             "expires_in_ms": {"type": ["integer", "null"], "minimum": 1, "maximum": LIFE_MAX_MS},
         },
     },
+    example={"name": "ann", "scopes": ["pool:default:read", "pool:default:submit"]},
 )
 _ENROL = body(
     "What the bot is called.",

@@ -103,8 +103,10 @@ async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCalle
 
 @routes.get("/dimensions", response_model=api.DimensionAggregation)
 async def list_dimensions(desk: TheDesk, caller: TheCaller) -> Response:
-    """List which values of which dimensions there are among the bots."""
-    desk.readable(caller, READ, "list dimensions")
+    """List which values of which dimensions there are among the bots that one may see."""
+    pools = desk.readable(caller, READ, "list dimensions")
+    if pools is not None:
+        return reply(await desk.read(lambda txn: views.aggregation(txn, pools)))
     found, kept = await desk.read(
         lambda txn: (views.aggregation(txn), txn.reading.aggregation(DIMENSION_AGGREGATION_KEY))
     )

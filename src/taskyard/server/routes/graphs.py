@@ -24,6 +24,7 @@ from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller
 from taskyard.server.desk import Desk, done
+from taskyard.server.doors import seat_of
 from taskyard.server.fields import Fields
 from taskyard.server.problems import invalid, of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
@@ -39,13 +40,22 @@ from taskyard.wire.api import WAIT_MAX_MS
 
 routes = APIRouter(prefix="/api/v1", tags=["graphs"])
 DOCUMENT: Final[dict[str, Any]] = {"type": "object", "description": "A graph document.", "required": ["tasks"]}
+_EXAMPLE: Final[dict[str, Any]] = {
+    "tasks": {
+        "build": {"task": {"payload": {"command": ["make"]}, "dimensions": {"pool": "default"}}},
+        "test": {
+            "requires": ["build"],
+            "task": {"payload": {"command": ["pytest"]}, "dimensions": {"pool": "default"}},
+        },
+    }
+}
 
 
 def _fields(**properties: object) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-_TAKEN = body("A graph document, as JSON or YAML.", DOCUMENT, yaml=True)
+_TAKEN = body("A graph document, as JSON or YAML.", DOCUMENT, yaml=True, example=_EXAMPLE)
 _MADE: Final[dict[int | str, dict[str, Any]]] = {
     200: {"model": api.Submitted, "description": "It had been stored before."}
 }
@@ -70,24 +80,22 @@ _RENEWED: Final[dict[int | str, dict[str, Any]]] = {
 @routes.post("/graphs", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph. Needs `submit` in every pool that its tasks name."""
-    async with bodies.room(request):
-        document = await bodies.document(request, faults_of_graph)
+    async with bodies.worked_on(request, faults_of_graph) as document:
         return await submit(desk, caller, document, key=own_key(caller, key))
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
-    """Store a graph under an id of the caller's choice; the same again is an echo."""
-    async with bodies.room(request):
-        return await submit(desk, caller, await bodies.document(request, faults_of_graph), graph_id=graph_id)
+    """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
+    async with bodies.worked_on(request, faults_of_graph) as document:
+        return await submit(desk, caller, document, graph_id=graph_id)
 
 
 @routes.post("/graphs/{graph_id}/tasks", response_model=api.Submitted, openapi_extra=_TAKEN)
 async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
     await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
-    async with bodies.room(request):
-        document = await bodies.document(request)
+    async with bodies.worked_on(request) as document:
         await need_pools(desk, caller, document, f"extend graph {graph_id}")
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
@@ -119,6 +127,7 @@ async def list_graphs(
 @routes.get("/graphs/{graph_id}", response_model=api.GraphView)
 async def show_graph(
     graph_id: str,
+    request: Request,
     desk: TheDesk,
     caller: TheCaller,
     counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = True,
@@ -126,7 +135,8 @@ async def show_graph(
 ) -> Response:
     """Show a graph, with how many of its tasks are in each state; if asked to, once it is settled or time is over."""
     if wait_ms:
-        await desk.settled(caller, graph_id, wait_ms / 1000)
+        with seat_of(request).aside():
+            await desk.settled(caller, graph_id, wait_ms / 1000)
     return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts)))
 
 

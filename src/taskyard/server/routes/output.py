@@ -1,8 +1,8 @@
 """The output of attempts: bytes, all of them or a range, at once or as they come. They are shown as they are."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from taskyard.server import ranges
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.desk import Desk
+from taskyard.server.doors import Seat, seat_of
 from taskyard.server.problems import RETRY_CROWD_S, Refused, refused, unknown, wrong
 from taskyard.server.ranges import Span
 from taskyard.server.scopes import READ
@@ -77,7 +78,7 @@ async def show_output(task_id: str, request: Request, desk: TheDesk, caller: The
     if attempt is not None and printed.attempt != attempt:
         raise unknown(f"attempt {attempt} of task", task_id)
     if asked.follow:
-        return _following(desk, printed, span)
+        return _following(desk, printed, span, seat_of(request))
     return _at_once(desk, printed, span, request.headers.get("range"))
 
 
@@ -93,11 +94,11 @@ def _at_once(desk: Desk, printed: _Printed, span: Span, header: str | None) -> R
     return StreamingResponse(_pieces(desk, printed, span), 206 if ranged else 200, headers, _PLAIN)
 
 
-def _following(desk: Desk, printed: _Printed, span: Span) -> Response:
+def _following(desk: Desk, printed: _Printed, span: Span, seat: Seat) -> Response:
     if desk.followers >= desk.settings.followers_max:
         retry = {"Retry-After": str(RETRY_CROWD_S)}
         raise refused(429, "overloaded", f"{desk.followers} outputs are followed already", headers=retry)
-    return StreamingResponse(_followed(desk, printed, span), 200, _headers(printed), _PLAIN)
+    return StreamingResponse(_followed(desk, printed, span, seat), 200, _headers(printed), _PLAIN)
 
 
 async def _pieces(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[bytes]:
@@ -107,12 +108,11 @@ async def _pieces(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[by
         at += len(piece)
 
 
-async def _followed(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[bytes]:
+async def _followed(desk: Desk, printed: _Printed, span: Span, seat: Seat) -> AsyncIterator[bytes]:
     """Give what is there, and what comes, until the attempt has ended and all of it was given."""
-    desk.followers += 1
     at, loop = span.start, asyncio.get_running_loop()
     until = loop.time() + FOLLOW_MAX_S
-    try:
+    with seat.aside(), _counted(desk):
         while at < span.until and loop.time() < until and not desk.closing.is_set():
             # First whether it goes on, then what there is: what an attempt prints last comes before its end.
             going = await desk.read(lambda txn: _is_going(txn, printed))
@@ -123,6 +123,13 @@ async def _followed(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[
                 return
             with suppress(TimeoutError):
                 await asyncio.wait_for(desk.closing.wait(), FOLLOW_PAUSE_S)
+
+
+@contextmanager
+def _counted(desk: Desk) -> Iterator[None]:
+    desk.followers += 1
+    try:
+        yield
     finally:
         desk.followers -= 1
 

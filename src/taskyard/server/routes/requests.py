@@ -18,6 +18,7 @@ _TAKEN = body(
     "A name, and a task as in a graph document, or properties and slices as Swarming has them.",
     {"type": "object", "properties": {"name": {"type": "string"}, "task": {"type": "object"}}},
     yaml=True,
+    example={"name": "one", "task": {"payload": {"command": ["make"]}, "dimensions": {"pool": "default"}}},
 )
 _MADE = {200: {"model": api.Submitted, "description": "It had been stored before."}}
 

@@ -44,8 +44,7 @@ async def why_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response
 @routes.post("/graphs/check", response_model=DryRun, openapi_extra=body("A graph document.", DOCUMENT, yaml=True))
 async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Say what would become of a graph if it were submitted now; nothing is stored. Needs `submit`, as that does."""
-    async with bodies.room(request):
-        document = await bodies.document(request, faults_of_graph)
+    async with bodies.worked_on(request, faults_of_graph) as document:
         await need_pools(desk, caller, document, "check a graph")
         now = desk.engine.clock.now()
         graph = done(await asyncio.to_thread(rehearsal.read, document, now, desk.engine.scheduler_id))

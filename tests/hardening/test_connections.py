@@ -1,0 +1,264 @@
+"""Requests as bytes on a wire: smuggled, malformed, too large, too slow; and that nobody else feels it."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from taskyard.server.connections import BODY_MAX_S, HEAD_BYTES_MAX, HEAD_MAX_S, READ_MAX_S, hurry
+from taskyard.server.settings import KEEP_ALIVE_S
+from tests.hardening.fingerprint import Look
+from tests.hardening.wire import connected, head, said, said_on, status
+from tests.server.yard import SOON_S, Yard, graph, task
+
+TOKENS = "/api/v1/tokens"
+NOBODY = "nobody"
+BEHIND = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+#: What would be two requests to one reader and one to another, or none at all.
+NO_REQUESTS = {
+    "length and chunks": [b"Content-Length: 5", b"Transfer-Encoding: chunked"],
+    "chunks and length": [b"Transfer-Encoding: chunked", b"Content-Length: 5"],
+    "two lengths": [b"Content-Length: 2", b"Content-Length: 3"],
+    "chunked, then not": [b"Transfer-Encoding: chunked, identity"],
+    "a blank before the colon": [b"Transfer-Encoding : chunked"],
+    "almost chunked": [b"Transfer-Encoding: xchunked"],
+    "a negative length": [b"Content-Length: -1"],
+    "a length with a sign": [b"Content-Length: +2"],
+    "a length beyond numbers": [b"Content-Length: " + b"9" * 30],
+    "a folded line": [b"X: a", b" folded"],
+    "NUL": [b"X: a\x00b"],
+    "a bare return": [b"X: a\rContent-Length: 2"],
+    "a nameless line": [b": a"],
+}
+NO_LINES = {
+    "newlines alone": b"GET /healthz HTTP/1.1\nHost: x\n\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/9": b"GET /healthz HTTP/9.9\r\nHost: x\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64,
+    "an unknown method": b"BREW /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a tunnel": b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+    "bytes in a path": b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a blank in a path": b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+def refused(answer: bytes, wanted: int) -> bool:
+    one = answer.count(b"HTTP/1.1 ") == 1 and b"application/problem+json" in answer
+    return one and status(answer) == wanted
+
+
+@pytest.mark.parametrize("lines", NO_REQUESTS.values(), ids=NO_REQUESTS)
+def test_what_two_readers_could_read_differently_is_refused_and_nothing_behind_it_is_answered(
+    yard: Yard, kept: Look, lines: list[bytes]
+) -> None:
+    before = kept()
+    answer = said(yard, head(yard, "POST", TOKENS, *lines) + b"0\r\n\r\n" + BEHIND)
+    assert refused(answer, 400), answer
+    assert kept() == before
+
+
+@pytest.mark.parametrize("text", NO_LINES.values(), ids=NO_LINES)
+def test_what_is_no_request_is_told_so(yard: Yard, text: bytes) -> None:
+    assert refused(said(yard, text), 400)
+
+
+@pytest.mark.parametrize("chunks", [b"zz\r\n{}\r\n0\r\n\r\n", b"-2\r\n{}\r\n", b"2\r\n{}x\r\n0\r\n\r\n"])
+def test_broken_chunks_are_refused(yard: Yard, kept: Look, chunks: bytes) -> None:
+    before = kept()
+    answer = said(yard, head(yard, "POST", TOKENS, b"Transfer-Encoding: chunked") + chunks)
+    assert refused(answer, 400), answer
+    assert kept() == before
+
+
+def test_what_stands_behind_chunks_is_no_header(yard: Yard) -> None:
+    chunks = b"2;a=b\r\n{}\r\n0\r\nAuthorization: Bearer " + yard.admin.encode() + b"\r\n\r\n"
+    answer = said(yard, head(yard, "POST", TOKENS, b"Transfer-Encoding: chunked", token=NOBODY) + chunks)
+    assert refused(answer, 401), answer
+
+
+def test_a_wish_to_speak_something_else_is_not_heard_and_ends_the_connection(yard: Yard) -> None:
+    for other in (b"websocket", b"h2c"):
+        lines = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: " + other + b"\r\n\r\n"
+        answer = said(yard, lines + BEHIND)
+        assert (status(answer), answer.count(b"HTTP/1.1 ")) == (200, 1)
+
+
+def test_a_token_counts_only_where_it_belongs(yard: Yard) -> None:
+    for line in (
+        f"GET {TOKENS}?access_token={yard.admin} HTTP/1.1\r\nHost: x",
+        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nCookie: token={yard.admin}",
+        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {yard.admin}",
+        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nAuthorization: {yard.admin}",
+        f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nX-Forwarded-User: admin\r\nX-Real-Ip: 127.0.0.1",
+    ):
+        assert refused(said(yard, line.encode() + b"\r\nConnection: close\r\n\r\n"), 401), line
+
+
+# Sizes.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"GET /healthz HTTP/1.1\r\nX: " + b"a" * HEAD_BYTES_MAX + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nX: " + b"a" * 4 * HEAD_BYTES_MAX,
+        b"GET /" + b"a" * HEAD_BYTES_MAX + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + b"".join(b"X%d: y\r\n" % number for number in range(20_000)) + b"\r\n",
+    ],
+    ids=["one header", "a header without end", "an address", "many headers"],
+)
+def test_a_head_that_is_too_large_is_refused(yard: Yard, text: bytes) -> None:
+    assert refused(said(yard, text), 431)
+
+
+def test_a_large_head_within_the_limit_is_read(yard: Yard) -> None:
+    large = b"X: " + b"a" * (HEAD_BYTES_MAX - 1_000)
+    assert status(said(yard, head(yard, "GET", "/healthz", large))) == 200
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"deflate", b"br", b"zstd", b"gzip, gzip"])
+def test_compressed_bodies_are_refused_unread(yard: Yard, kept: Look, coding: bytes) -> None:
+    before = kept()
+    lines = [b"Content-Encoding: " + coding, b"Content-Length: 4"]
+    for method, path in (("POST", "/api/v1/graphs"), ("POST", TOKENS), ("PUT", "/api/v1/pools/lab")):
+        assert refused(said(yard, head(yard, method, path, *lines) + b"\x1f\x8b\x08\x00"), 415)
+    assert kept() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "most"), [("/api/v1/graphs", 10_485_760), (TOKENS, 65_536), ("/api/v1/requests", 10_485_760)]
+)
+def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(yard: Yard, path: str, most: int) -> None:
+    answer = said(yard, head(yard, "POST", path, b"Content-Length: %d" % (most + 1)))
+    assert refused(answer, 413)
+
+
+# Time. A look at connections is told a later moment; nobody really waits.
+
+
+@pytest.fixture
+def later(yard: Yard) -> Callable[[float], None]:
+    """Have the server look at its connections as if so many seconds had gone by."""
+
+    def act(seconds: float) -> None:
+        async def look() -> None:
+            hurry(connections, asyncio.get_running_loop().time() + seconds)
+
+        connections: Any = yard.server._uvicorn.server_state.connections
+        loop = next(iter(connections)).loop
+        asyncio.run_coroutine_threadsafe(look(), loop).result(SOON_S)
+
+    return act
+
+
+def settle(yard: Yard) -> None:
+    """What was sent before was read before: the server answers in the order in which bytes come."""
+    assert yard.ask("GET", "/healthz").status == 200
+
+
+def test_a_connection_that_never_asks_is_closed(yard: Yard, later: Callable[[float], None]) -> None:
+    with connected(yard) as line:
+        settle(yard)
+        later(HEAD_MAX_S + 1)
+        assert said_on(line) == b""
+
+
+def test_a_head_that_comes_too_slowly_is_told_so(yard: Yard, later: Callable[[float], None]) -> None:
+    with connected(yard) as line:
+        line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: a")
+        settle(yard)
+        later(HEAD_MAX_S - 5)
+        line.sendall(b"a")
+        settle(yard)
+        later(HEAD_MAX_S + 1)
+        assert refused(said_on(line), 408)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/graphs", TOKENS, "/api/v1/bot/poll"])
+def test_a_body_that_comes_too_slowly_ends_and_changes_nothing(
+    yard: Yard, kept: Look, later: Callable[[float], None], path: str
+) -> None:
+    token = yard.token(kind="bot", pool="default") if path.endswith("poll") else None
+    before = kept()
+    with connected(yard) as line:
+        line.sendall(head(yard, "POST", path, b"Content-Length: 100", token=token) + b'{"tasks"')
+        settle(yard)
+        later(BODY_MAX_S + 1)
+        assert refused(said_on(line), 408)
+    assert kept() == before
+
+
+def test_an_answer_is_not_kept_for_ever_for_somebody_who_does_not_read_it(
+    yard: Yard, later: Callable[[float], None]
+) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.hello()
+    (lease,) = [one for one in yard.claim() if one.task == made.key("a")]
+    for place in range(64):
+        yard.print(lease, place * 262_144, b"x" * 262_144)
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        line.settimeout(SOON_S)
+        line.connect(("127.0.0.1", yard.server.port))
+        line.sendall(head(yard, "GET", f"/api/v1/tasks/{made.tasks['a']}/output"))
+        assert line.recv(100).startswith(b"HTTP/1.1 200 ")
+        connections: Any = yard.server._uvicorn.server_state.connections
+        for _ in range(1_000):
+            settle(yard)
+            if any(one.flow.write_paused for one in list(connections)):
+                break
+        later(0)
+        later(READ_MAX_S + 1)
+        assert len(said_on(line)) < 64 * 262_144
+    yard.end(lease)
+
+
+def test_a_connection_between_two_requests_is_kept_for_a_while_and_blank_lines_do_not_keep_it(
+    yard: Yard, later: Callable[[float], None]
+) -> None:
+    with connected(yard) as line:
+        line.sendall(BEHIND)
+        assert line.recv(1_000).endswith(b"ok\n")
+        later(KEEP_ALIVE_S - 1)
+        line.sendall(b"\r\n")
+        settle(yard)
+        later(KEEP_ALIVE_S + HEAD_MAX_S + 1)
+        assert said_on(line) == b""
+
+
+def test_whoever_waits_for_the_server_is_not_late(yard: Yard, later: Callable[[float], None]) -> None:
+    made = yard.submit(graph(a=task(dimensions={"pool": "nowhere"})))
+    with connected(yard) as line:
+        line.sendall(head(yard, "GET", f"/api/v1/graphs/{made.id}?wait_ms=20000"))
+        settle(yard)
+        later(10 * BODY_MAX_S)
+        assert yard.ask("POST", f"/api/v1/graphs/{made.id}/cancel").status == 200
+        assert status(said_on(line)) == 200
+
+
+# Many.
+
+
+def test_hundreds_of_half_open_connections_starve_nobody(yard: Yard, later: Callable[[float], None]) -> None:
+    with ExitStack() as opened:
+        lines = [opened.enter_context(connected(yard)) for _ in range(300)]
+        for number, line in enumerate(lines):
+            line.sendall([b"", b"GET /he", b"POST /api/v1/graphs HTTP/1.1\r\nContent-Length: 9\r\n"][number % 3])
+        yard.submit(graph(a=task()))
+        later(HEAD_MAX_S + 1)
+        assert {status(said_on(line)) for line in lines} == {0, 408}
+
+
+def test_of_too_many_newcomers_the_one_that_waited_longest_has_to_go(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection: Any = yard.server._uvicorn.config.http
+    monkeypatch.setattr(connection.keywords["entrance"], "_most", 2)
+    with connected(yard) as first, connected(yard) as second, connected(yard) as third:
+        assert said_on(first) == b""
+        for line in (second, third):
+            line.sendall(BEHIND)
+            assert line.recv(1_000).endswith(b"ok\n")

@@ -1,0 +1,201 @@
+"""Who may do what: every route of the description for every kind of caller, against a table kept by hand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskyard.core.words import Signal
+from tests.engine.rig import soon
+from tests.hardening.fingerprint import Look
+from tests.server.yard import Answer, Yard, graph, task
+
+LAB = {"pool": "lab"}
+#: The description itself is no part of what it describes.
+UNDESCRIBED = {("GET", "/api/v1/openapi.json")}
+#: How a path names what it is about, in the description and here.
+NAMES = {
+    "{graph_id}": "{graph}",
+    "{task_id}": "{task}",
+    "{bot_id}": "{bot}",
+    "{name}": "{pool}",
+    "{token_id}": "{token}",
+}
+NO_ONE = "ty_user_" + "a" * 22 + "_" + "b" * 43
+QUESTION = {"task": {"payload": {"approval": {"message": "go on?"}}, "dimensions": LAB}}
+SCENE = graph(a=task(dimensions=LAB), b=task(dimensions=LAB), q=QUESTION)
+DOCUMENT = graph(a=task(dimensions=LAB))
+BODIES: dict[str, Any] = {
+    "POST /api/v1/graphs": DOCUMENT,
+    "POST /api/v1/graphs/check": DOCUMENT,
+    "PUT /api/v1/graphs/{put}": DOCUMENT,
+    "POST /api/v1/requests": {"task": {"payload": {"command": ["true"]}, "dimensions": LAB}},
+    "POST /api/v1/graphs/{graph}/tasks": {"tasks": {"late": task("a", dimensions=LAB)}},
+    "PATCH /api/v1/bots/{bot}": {"maintenance": "the fan"},
+    "POST /api/v1/tokens": {"name": "another"},
+    "PUT /api/v1/tasks/{task}/result": {"n": 1},
+    "PUT /api/v1/tasks/{task}/progress": b"half",
+    "PUT /api/v1/tasks/{task}/checkpoint": b"\x00\xff",
+    "POST /api/v1/bot/hello": {"bot": "another", "session": "s"},
+    "POST /api/v1/bot/poll": {"bot": "another", "session": "s"},
+    "POST /api/v1/bot/trouble": {"bot": "another", "session": "s", "text": "its disk is full"},
+    "POST /api/v1/bot/goodbye": {"bot": "another", "session": "s"},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    method: str
+    path: str
+    wanted: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@cache
+def table() -> list[Row]:
+    text = Path(__file__).with_name("matrix.txt").read_text(encoding="utf-8")
+    head, *lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [Row(method, path, dict(zip(head, map(int, cells), strict=True))) for method, path, *cells in lines]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A graph of the lab with a task that runs and one that failed, a task of another, and who speaks for them."""
+
+    names: dict[str, str]
+    tokens: dict[str, str | None]
+    close: Callable[[], None]
+
+
+class Stage:
+    """Where scenes are played: a server, and those whose tokens outlast a scene."""
+
+    def __init__(self, yard: Yard) -> None:
+        self.yard = yard
+        yard.hello("b1", "lab")
+        yard.hello("b2", "lab")
+        yard.ask("POST", "/api/v1/bot/hello", {"bot": "another", "session": "s"}, token=yard.token(kind="bot", **LAB))
+        self.lasting = {
+            "nobody": None,
+            "unknown": NO_ONE,
+            "expired": self._over(),
+            "revoked": self._revoked(),
+            "elsewhere": yard.token("pool:other:admin"),
+            "reader": yard.token("pool:lab:read"),
+            "submitter": yard.token("pool:lab:submit"),
+            "canceler": yard.token("pool:lab:cancel"),
+            "approver": yard.token("pool:lab:approve"),
+            "pool-admin": yard.token("pool:lab:admin"),
+            "admin": yard.admin,
+            "bot": yard.token(kind="bot", pool="lab"),
+            "newcomer": yard.token(kind="enrolment", pool="lab"),
+        }
+
+    def scene(self) -> Scene:
+        yard = self.yard
+        made, beside = yard.submit(SCENE), yard.submit(DOCUMENT)
+        leases = {lease.task: lease for lease in yard.claim()}
+        own, ended, other = leases[made.key("a")], leases[made.key("b")], leases[beside.key("a")]
+        yard.ask("PUT", f"/api/v1/tasks/{made.tasks['a']}/result", {"n": 0}, token=yard.run_token(own))
+        yard.end(ended, Signal.FAIL)
+        soon(lambda: yard.get(f"/api/v1/tasks/{made.tasks['q']}")["state"] == "running")  # the server asks by itself
+        names = {"graph": made.id, "task": made.tasks["a"], "failed": made.tasks["b"], "bot": "b2", "pool": "lab"}
+        names["question"] = made.tasks["q"]
+        names |= {"put": f"{int(made.id, 16) - 16 * 7:016x}", "token": yard.token("pool:lab:read").split("_")[2]}
+        running = {"own-run": own, "ended-run": ended, "other-run": other}
+
+        def close() -> None:
+            for one in (made, beside):
+                yard.ask("POST", f"/api/v1/graphs/{one.id}/cancel")
+            for lease in (own, other):
+                yard.end(lease)
+
+        return Scene(names, self.lasting | {who: yard.run_token(lease) for who, lease in running.items()}, close)
+
+    def ask(self, row: Row, who: str, scene: Scene) -> Answer:
+        return self.yard.ask(row.method, row.path.format(**scene.names), BODIES.get(row.name), token=scene.tokens[who])
+
+    def _over(self) -> str:
+        """A token that is over: made with a life of one millisecond, and looked at once that has passed."""
+        token = self.yard.token("admin", expires_in_ms=1)
+        for _ in range(10_000):
+            if self.yard.ask("GET", "/api/v1/tokens?limit=1", token=token).status == 401:
+                return token
+        raise AssertionError("a token of one millisecond lives on")
+
+    def _revoked(self) -> str:
+        token = self.yard.token("admin")
+        assert self.yard.ask("DELETE", f"/api/v1/tokens/{token.split('_')[2]}").status == 200
+        return token
+
+
+@pytest.fixture(scope="module")
+def stage(yard: Yard) -> Stage:
+    return Stage(yard)
+
+
+def test_every_route_has_a_line_and_every_line_a_route(yard: Yard) -> None:
+    described = yard.get("/api/v1/openapi.json")["paths"]
+    routes = {(method.upper(), _short(path)) for path, found in described.items() for method in found}
+    assert {(row.method, _plain(row.path)) for row in table()} == routes | UNDESCRIBED
+
+
+@pytest.mark.parametrize("row", table(), ids=lambda row: row.name)
+def test_everybody_gets_the_answer_of_the_table_and_the_refused_change_nothing(
+    stage: Stage, row: Row, kept: Look
+) -> None:
+    scene = stage.scene()
+    before = kept()
+    refused = [who for who, status in row.wanted.items() if status >= 400]
+    got = {who: stage.ask(row, who, scene) for who in refused}
+    assert kept() == before
+    for who in row.wanted.keys() - set(refused):
+        got[who] = stage.ask(row, who, scene)
+        if row.method != "GET":
+            scene.close()
+            scene = stage.scene()
+    scene.close()
+    assert {who: got[who].status for who in row.wanted} == row.wanted
+    for who in refused:
+        assert got[who].headers["content-type"] == "application/problem+json", who
+        assert ("www-authenticate" in got[who].headers) == (got[who].status == 401), who
+
+
+FOREIGN = [row for row in table() if row.path.count("{") and row.wanted["elsewhere"] == 403]
+
+
+def test_whatever_is_in_a_pool_of_others_is_refused_alike_on_every_route(stage: Stage) -> None:
+    scene = stage.scene()
+    assert len(FOREIGN) > 15
+    answers = {row.name: stage.ask(row, "elsewhere", scene) for row in FOREIGN}
+    told = {name: (answer.status, answer.json["code"]) for name, answer in answers.items()}
+    assert set(told.values()) == {(403, "forbidden")}, told
+    for answer in answers.values():
+        assert b"command" not in answer.body
+    scene.close()
+
+
+def test_what_is_not_there_is_the_same_for_everybody_who_may_ask(stage: Stage) -> None:
+    nothing = dict.fromkeys(("graph", "task", "failed"), "7fffffffffffff08") | {"bot": "nobody", "token": "a" * 22}
+    for who in ("reader", "elsewhere"):
+        for row in table():
+            if row.method == "GET" and any(f"{{{name}}}" in row.path for name in ("graph", "task", "bot")):
+                path = row.path.format(**nothing)
+                answer = stage.yard.ask("GET", path, token=stage.lasting[who])
+                assert (answer.status, answer.json["code"]) == (404, "not_found"), (who, path)
+
+
+def _short(path: str) -> str:
+    for long, short in NAMES.items():
+        path = path.replace(long, short)
+    return path
+
+
+def _plain(path: str) -> str:
+    return path.replace("{put}", "{graph}").replace("{failed}", "{task}").replace("{question}", "{task}")

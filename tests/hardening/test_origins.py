@@ -1,0 +1,77 @@
+"""Without tokens, pages of strangers in a browser on this machine cannot ask: neither forged, nor by a turned name."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import copy
+
+import pytest
+
+from taskyard.server.settings import Settings
+from tests.hardening.fingerprint import settled
+from tests.server.yard import Yard, graph, task
+
+
+@pytest.fixture(scope="module")
+def anybodys(url: str) -> Iterator[Yard]:
+    """A server that asks for no tokens."""
+    with Yard(url, Settings(authentication=False)) as made:
+        yield made
+
+
+STRANGERS = [
+    {"Origin": "http://evil.example"},
+    {"Origin": "https://127.0.0.1.evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Host": "evil.example"},
+    {"Host": "evil.example:8420"},
+    {"Host": "127.0.0.1.evil.example"},
+    {"Host": "localhost.evil.example"},
+    {"Host": "0.0.0.0"},  # noqa: S104 - nobody listens there
+    {"Host": "[::]"},
+    {"Host": "10.0.0.1"},
+    {"Host": "[::1"},
+    {"Host": "127.0.0.1@evil.example"},
+    {"Host": "evil.example", "Origin": "http://evil.example"},
+]
+NEIGHBOURS = [
+    {},
+    {"Host": "localhost:1"},
+    {"Host": "[::1]:8420"},
+    {"Sec-Fetch-Site": "same-origin"},
+    {"Sec-Fetch-Site": "none"},
+]
+
+
+@pytest.mark.parametrize("headers", STRANGERS, ids=str)
+def test_a_page_of_a_stranger_is_refused_and_changes_nothing(anybodys: Yard, url: str, headers: dict[str, str]) -> None:
+    before = settled(anybodys.engine, url)
+    simple = {"Content-Type": "text/plain", **headers}
+    hello = {"bot": "evil", "session": "s"}
+    for method, path, body in (
+        ("POST", "/api/v1/graphs", graph(a=task())),
+        ("GET", "/api/v1/graphs", None),
+        ("POST", "/api/v1/bot/hello", hello),
+        ("POST", "/api/v1/tokens", {"name": "evil", "scopes": ["admin"]}),
+    ):
+        answer = anybodys.ask(method, path, body, token=None, headers=simple)
+        assert (answer.status, answer.json["code"]) == (403, "forbidden"), (method, path)
+    assert settled(anybodys.engine, url) == before
+
+
+@pytest.mark.parametrize("headers", NEIGHBOURS, ids=str)
+def test_whoever_is_on_this_machine_may_ask(anybodys: Yard, headers: dict[str, str]) -> None:
+    assert anybodys.ask("GET", "/api/v1/graphs", token=None, headers=headers).status == 200
+
+
+def test_a_page_of_the_server_itself_may_ask(anybodys: Yard) -> None:
+    headers = {"Origin": anybodys.server.url, "Sec-Fetch-Site": "same-origin"}
+    assert anybodys.ask("POST", "/api/v1/graphs", graph(a=task()), token=None, headers=headers).status == 201
+
+
+def test_with_tokens_it_does_not_matter_where_one_comes_from(sqlite_template: Path, tmp_path: Path) -> None:
+    with Yard(f"sqlite:///{copy(sqlite_template, tmp_path / 'taskyard.db')}") as yard:
+        assert yard.ask("GET", "/api/v1/graphs", headers={"Host": "yard.example"}).status == 200
+        assert yard.ask("GET", "/api/v1/graphs", token=None, headers={"Origin": "http://evil"}).status == 401

@@ -1,0 +1,96 @@
+"""Results pass through as tasks wrote them: exactly, or refused before they hurt whoever reads them next."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskyard.bot.calls import Fault, outcome
+from taskyard.bot.kinds import Unfit
+from taskyard.bot.room import Rooms
+from taskyard.bot.worker_frames import Call
+from taskyard.wire.depth import is_deep
+from taskyard.wire.scalars import DEPTH_MAX
+from tests.hardening.fingerprint import Look
+from tests.server.yard import Answer, Yard, graph, task
+
+BOT = {"bot": "b1", "session": "s1"}
+#: What a bot may bring as a result: kept to the letter.
+EXACT = [
+    b"1e999", b"9" * 400, b"18446744073709551616", b'{"a":1,"a":2}', b'"a\\u0000b"', b"-0.0", b'"\\u001b[31m"', b"[]",
+    b"[" * DEPTH_MAX + b"]" * DEPTH_MAX, b'"' + b"[" * 5_000 + b'"',
+]  # fmt: skip
+#: And what is refused.
+REFUSED = [
+    b'"\\ud800"', b"NaN", b'"a\x00b"', b'"\xff"', b"1 2", b'"' + b"x" * 300_000 + b'"',
+    b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1), b"[" * 1_000 + b"]" * 1_000, b"[" * 100_000 + b"]" * 100_000,
+    b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+]  # fmt: skip
+VALUES = st.recursive(
+    st.text(max_size=3) | st.none(), lambda one: st.lists(one) | st.dictionaries(st.text(max_size=2), one)
+)
+
+
+def reported(yard: Yard, token: str, result: bytes) -> tuple[str, Answer]:
+    """Report a success with a result; give the task and the answer."""
+    made = yard.submit(graph(a=task(), b=task("a")))
+    leases = yard.ask("POST", "/api/v1/bot/poll", BOT | {"poll": made.id, "want": 8}, token=token).json["leases"]
+    lease = next(one for one in leases if one["task"] == made.tasks["a"])
+    named = json.dumps({name: lease[name] for name in ("task", "attempt", "fence")})[1:-1].encode()
+    body = b'{"bot":"b1","session":"s1","reports":[{%s,"signal":"succeed","result":%s}]}' % (named, result)
+    return made.tasks["a"], yard.ask("POST", "/api/v1/bot/poll", body, token=token)
+
+
+@pytest.fixture(scope="module")
+def bot(yard: Yard) -> str:
+    token = yard.token(kind="bot", pool="default")
+    assert yard.ask("POST", "/api/v1/bot/hello", BOT | {"slots": 64}, token=token).status == 200
+    return token
+
+
+def test_a_result_that_can_be_read_is_kept_to_the_letter(yard: Yard, bot: str) -> None:
+    for result in EXACT:
+        id, answer = reported(yard, bot, result)
+        assert answer.status == 200, (result[:40], answer.body)
+        assert yard.ask("GET", f"/api/v1/tasks/{id}/result").body == result
+        assert b'"result":' + result + b"," in yard.ask("GET", f"/api/v1/tasks/{id}").body
+
+
+def test_a_result_that_could_hurt_is_refused_and_the_task_runs_on(yard: Yard, bot: str, kept: Look) -> None:
+    for result in REFUSED:
+        id, answer = reported(yard, bot, result)
+        assert (answer.status, answer.json["code"]) == (400, "invalid"), (result[:40], answer.body[:200])
+        assert yard.get(f"/api/v1/tasks/{id}")["state"] == "running"
+    before = kept()
+    assert yard.ask("POST", "/api/v1/bot/poll", b"[" * 100_000, token=bot).status == 400
+    assert kept() == before
+
+
+def test_a_function_that_returns_something_deep_fails_with_a_sentence() -> None:
+    deep = "[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1)
+    with pytest.raises(Fault, match=f"nested more than {DEPTH_MAX} deep"):
+        outcome(Call(1, "json:loads", msgspec.Raw(json.dumps([deep]).encode())))
+
+
+def test_a_program_that_publishes_something_deep_fails_with_a_sentence(tmp_path: Path) -> None:
+    room = Rooms(tmp_path).take()
+    for body in (b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1), b"[" * 100_000):
+        Path(room.file("result")).write_bytes(body)
+        with pytest.raises(Unfit, match=f"nested more than {DEPTH_MAX} deep"):
+            room.result()
+
+
+@given(VALUES, st.integers(0, 2 * DEPTH_MAX), st.booleans())
+def test_depth_is_told_from_the_text_alone(value: Any, layers: int, objects: bool) -> None:
+    for _ in range(layers):
+        value = {"[": value} if objects else [value]
+    assert is_deep(json.dumps(value).encode()) == (depth_of(value) > DEPTH_MAX)
+
+
+def depth_of(value: Any) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inside is None else 1 + max(map(depth_of, inside), default=0)

@@ -1,0 +1,41 @@
+"""Requests as bytes: what no client would send, and what a server really answers."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.server.yard import SOON_S, Yard
+
+
+@contextmanager
+def connected(yard: Yard) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", yard.server.port), SOON_S) as line:
+        yield line
+
+
+def said(yard: Yard, request: bytes) -> bytes:
+    """Send bytes, and read whatever comes until the server hangs up; a peer that hangs up at once has said enough."""
+    with connected(yard) as line:
+        return said_on(line, request)
+
+
+def said_on(line: socket.socket, request: bytes = b"") -> bytes:
+    answer = b""
+    try:
+        line.sendall(request)
+        while piece := line.recv(65_536):
+            answer += piece
+    except ConnectionError:
+        pass  # it was told before that: we still had something to send when the server hung up
+    return answer
+
+
+def head(yard: Yard, method: str, path: str, *lines: bytes, token: str | None = None) -> bytes:
+    """The head of a request of the admin that is the last on its connection."""
+    first = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token or yard.admin}\r\n".encode()
+    return first + b"".join(line + b"\r\n" for line in (*lines, b"Connection: close")) + b"\r\n"
+
+
+def status(answer: bytes) -> int:
+    """The status of the first answer; 0 when there is none."""
+    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
