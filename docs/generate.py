@@ -5,25 +5,36 @@ A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; everything 
 """
 
 import ast
+import dataclasses
+import inspect
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from taskyard.bot.environment import PASSED_ON
 from taskyard.cli import exits, helping, kept, profile, table, variables
 from taskyard.cli.grammar import Slot, Syntax
 from taskyard.core import fleet
-from taskyard.core.events import KINDS
+from taskyard.core.events import KINDS, Event
 from taskyard.core.graph import FIELDS, REQUIRED, Field
 from taskyard.core.graph import limits as graph_limits
 from taskyard.core.machine import ARROWS, Outcome, effects, step
 from taskyard.core.words import Signal, State
 from taskyard.engine import bounds, loop, scrutiny
+from taskyard.engine.engine import Engine
+from taskyard.engine.unserved import BESIDE as BESIDE_NOT_YET
+from taskyard.engine.unserved import KINDS as KINDS_NOT_YET
 from taskyard.server import auth, bodies, connections, cursors, denials, lobby, problems, replies, serving, settings
 from taskyard.server import bots as bot_routes
+from taskyard.server.meters import Meters
 from taskyard.server.people import people_of
 from taskyard.server.routes import access, health, output
 from taskyard.views import (
@@ -90,9 +101,37 @@ def events() -> str:
     return ", ".join(f"`{kind}`" for kind in KINDS)
 
 
+def event_fields() -> str:
+    """List what an event carries."""
+    notes = _notes(Event)
+    return _table(["field", "what it is"], ([f"`{one.name}`", notes[one.name]] for one in _fields(Event)))
+
+
+def server_settings() -> str:
+    """List what a server is told by whoever makes one in Python."""
+    notes = _notes(settings.Settings)
+    rows = ([f"`{one.name}`", f"`{one.default!r}`", notes[one.name]] for one in _fields(settings.Settings))
+    return _table(["setting", "unless told", "what it is"], rows)
+
+
+def passed_on() -> str:
+    """Name what tasks have of the environment of their bot."""
+    return ", ".join(f"`{name}`" for name in (*sorted(PASSED_ON), "LC_*"))
+
+
+def metrics() -> str:
+    """List what `/metrics` tells, as a server tells it that has answered one request."""
+    with tempfile.TemporaryDirectory() as folder, Engine.open(f"sqlite:///{folder}/yard.db") as engine:
+        meters = Meters(engine)
+        meters.count("GET", "/healthz", 200, 0.0)
+        found = list(text_string_to_metric_families(meters.text().decode()))
+    rows = ([f"`{_metric_name(one)}`", one.type, " ".join(_labels_of(one)), one.documentation] for one in found)
+    return _table(["metric", "type", "labels", "what it tells"], (row for row in rows if "_created`" not in row[0]))
+
+
 def fields() -> str:
     """List every field of the graph document, level by level."""
-    return "\n\n".join(f"### {_TITLES[level]}\n\n{_field_table(table)}" for level, table in FIELDS.items())
+    return "\n\n".join(f"### {_TITLES[level]}\n\n{_field_table(level, table)}" for level, table in FIELDS.items())
 
 
 def commands() -> str:
@@ -111,10 +150,29 @@ def routes() -> str:
         for method, one in operations.items():
             statuses = " ".join(status for status in one["responses"] if status.startswith("2"))
             said = one.get("description", one["summary"]).partition("\n")[0]
-            row = [f"`{method.upper()} {path}`", said, statuses, " ".join(f"`{name}`" for name in _queries(one))]
+            asked = " ".join(f"`{name}`" for name in _queries(one))
+            row = [f"`{method.upper()} {path}`", said, needed(method, path, one), statuses, asked]
             found.setdefault(one["tags"][0], []).append(row)
-    head = ["route", "what it does", "answers", "parameters"]
+    head = ["route", "what it does", "needs", "answers", "parameters"]
     return "\n\n".join(f"### {title.capitalize()}\n\n{_table(head, rows)}" for title, rows in found.items())
+
+
+def needed(method: str, path: str, operation: Mapping[str, Any]) -> str:
+    """Say which right a route asks for: what its description says, and to look at anything, the right to read."""
+    said = operation.get("description", "")
+    if not path.startswith("/api/"):
+        return "nothing"
+    if path.startswith("/api/v1/bot/"):
+        return "the token of a bot"
+    if "enrolment token" in said:
+        return "an enrolment token"
+    if "the task's own token" in said:
+        return "the task's own token"
+    if "the caller's own token" in said:
+        return "any token"
+    named = re.search(r"needs?\s+`([a-z]+)`", said, re.IGNORECASE)
+    assert named or method == "get", f"{method} {path} does not say what it needs"
+    return f"`{named[1] if named else 'read'}`"
 
 
 def command_line(name: str) -> str:
@@ -228,6 +286,27 @@ def _number(value: object) -> str:
     return f"{value:,}".replace(",", " ") if isinstance(value, int) else str(value)
 
 
+def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)
+
+
+def _notes(kind: type) -> Mapping[str, str]:
+    """Read the comments that stand beside the fields of a dataclass; a field without one explains itself."""
+    lines = (line.partition("  # ") for line in inspect.getsource(kind).splitlines())
+    return {said.partition(":")[0].strip(): note.strip() for said, _, note in lines if ":" in said}
+
+
+def _metric_name(one: Metric) -> str:
+    return f"{one.name}_total" if one.type == "counter" else one.name
+
+
+def _labels_of(one: Metric) -> list[str]:
+    return [
+        f"`{label}`"
+        for label in dict.fromkeys(name for sample in one.samples for name in sample.labels if name != "le")
+    ]
+
+
 def _queries(operation: Mapping[str, Any]) -> list[str]:
     return [one["name"] for one in operation.get("parameters", ()) if one["in"] != "path"]
 
@@ -246,9 +325,15 @@ _TITLES = {
 }
 
 
-def _field_table(table: Iterable[Field]) -> str:
-    rows = ([f"`{one.name}`", one.reader.takes, _default(one.default), one.doc] for one in table)
+def _field_table(level: str, table: Iterable[Field]) -> str:
+    rows = ([f"`{one.name}`", one.reader.takes, _default(one.default), one.doc + _not_yet(level, one)] for one in table)
     return _table(["field", "takes", "left out", "meaning"], rows)
+
+
+def _not_yet(level: str, field: Field) -> str:
+    """Say that a field is refused, because nobody does yet what it asks for."""
+    unserved = {"task": frozenset({"idempotent"}), "payload": KINDS_NOT_YET | BESIDE_NOT_YET}
+    return " **Not supported yet:** refused." if field.name in unserved.get(level, frozenset()) else ""
 
 
 def _default(value: object) -> str:
@@ -291,6 +376,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     **{f"command-{name.replace(' ', '-')}": partial(command_line, name) for name in table.COMMANDS},
     "commands": commands,
     "diagram": diagram,
+    "event-fields": event_fields,
     "environment": environment,
     "events": events,
     "exit-codes": exit_codes,
@@ -299,7 +385,10 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "keys": keys,
     "limits": limits,
     "matrix": matrix,
+    "metrics": metrics,
+    "passed-on": passed_on,
     "routes": routes,
+    "server-settings": server_settings,
     "server-options": server_options,
 }
 

@@ -231,7 +231,7 @@ def test_an_older_server_and_one_that_is_none_are_told() -> None:
 def test_postgresql_is_reached_if_the_environment_names_one(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (*checks_server.PG_VARIABLES, "PGPORT", "PGUSER"):
+    for name in ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PGUSER"):
         monkeypatch.delenv(name, raising=False)
     assert list(checks_server.postgresql()) == []
     for key, value in conninfo_to_dict(postgres_url).items():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.cli import checks_server, exits, helping, kept, profile, table, variables
+from taskyard.cli import exits, helping, kept, profile, table, variables
 from taskyard.cli.exits import Exit
 
 CLI = Path(exits.__file__).parent
@@ -37,8 +37,8 @@ def names_read(path: Path) -> set[str]:
 
 def test_every_variable_that_is_read_is_listed_and_the_other_way_round() -> None:
     read = {name for path in CLI.glob("*.py") for name in names_read(path)}
-    # Two are looked up by whatever name they are given.
-    assert read - {"variable", "name"} | set(checks_server.PG_VARIABLES) == set(variables.VARIABLES)
+    # One is looked up by whatever name it is given.
+    assert read - {"variable"} == set(variables.VARIABLES)
 
 
 def test_a_profile_has_the_keys_that_are_listed() -> None:

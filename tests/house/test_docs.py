@@ -13,6 +13,7 @@ from taskyard.cli import table
 from taskyard.cli.exits import Exit
 from taskyard.core import words
 from taskyard.core.graph import validate
+from taskyard.engine.unserved import unserved
 from taskyard.wire.reading import read_document
 from tests.house.tree import DOCS, ROOT, files, name
 
@@ -100,9 +101,12 @@ def examples(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("example", examples("yaml"))
-def test_every_graph_in_the_docs_is_valid(example: str) -> None:
+def test_every_graph_in_the_docs_is_valid_and_can_be_run(example: str) -> None:
     whole = example if re.search("^tasks:", example, re.MULTILINE) else f"tasks:\n{example}"
-    assert validate(read_document(whole.encode(), "example.yaml")).faults == ()
+    document = read_document(whole.encode(), "example.yaml")
+    found = validate(document)
+    assert found.faults == ()
+    assert unserved(document, found.graph) == ()
 
 
 @pytest.mark.parametrize("example", examples("python"))

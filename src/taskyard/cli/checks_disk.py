@@ -15,9 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from taskyard.cli import text
+from taskyard.cli import kept, text
 from taskyard.cli.check import Check, fault, ok, warning
-from taskyard.cli.kept import path as config_file
 
 #: The first that has all that is used: `RETURNING`, and updates from other rows.
 SQLITE_MIN: Final = (3, 35, 0)
@@ -65,15 +64,15 @@ def disk(data: Path) -> Iterator[Check]:
 
 def files(data: Path) -> Iterator[Check]:
     """See who can read what is secret, and whether we can."""
-    settings = sorted(config_file().parent.glob("*.toml"))
+    settings = sorted(kept.path().parent.glob("*.toml"))
     secrets = [path for path in (*settings, *(data / name for name in _SECRETS)) if path.exists()]
-    kept = [path for path in (data, *(data / name for name in _DATABASES), data / "bots") if path.exists()]
-    found = [*map(_secret, secrets), *map(_kept, kept)]
+    others = [path for path in (data, *(data / name for name in _DATABASES), data / "bots") if path.exists()]
+    found = [*map(_secret, secrets), *map(_kept, others)]
     wrong = [one for one in found if one is not None]
     yield from wrong
     if not wrong:
-        looked = f"{text.many(len(secrets), 'file')} with secrets and {text.many(len(kept), 'other place')}"
-        yield ok("files", f"{looked} are for your eyes only" if secrets or kept else "nothing is kept here yet")
+        looked = f"{text.many(len(secrets), 'file')} with secrets and {text.many(len(others), 'other place')}"
+        yield ok("files", f"{looked} are for your eyes only" if secrets or others else "nothing is kept here yet")
 
 
 def nearest(folder: Path) -> Path:

@@ -111,11 +111,6 @@ def pairs(shape: Any, columns: Sequence[Column]) -> list[str]:
     return layout.table([[title, cell(value(shape))] for title, value in columns], sys.stdout)
 
 
-def laid_out(rows: Sequence[Sequence[str]], *, titled: bool = False) -> list[str]:
-    """Lay rows of cells out in columns; with titles, the first row has them."""
-    return layout.table(rows, sys.stdout, titled=titled)
-
-
 def lines_of(things: Iterable[Any], columns: Sequence[Column], *, fit: bool = True) -> list[str]:
     """Lay things out as a table, its titles above; nothing for no things."""
     rows = [[cell(value(thing)) for _, value in columns] for thing in things]

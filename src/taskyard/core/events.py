@@ -23,16 +23,16 @@ class Topic(StrEnum):
 class Event:
     """One fact: what moved, from where to where, why, and by whom."""
 
-    topic: Topic
-    graph: GraphId
-    at: Millis
-    target: State | GraphState
-    source: State | GraphState | None = None  # None at birth
-    task: TaskId | None = None
-    signal: Signal | None = None
-    attempt: int | None = None
-    bot: BotId | None = None
-    reason: Reason | None = None
+    topic: Topic  # what it is about: a task or a graph
+    graph: GraphId  # the graph, or the one that the task is in
+    at: Millis  # when
+    target: State | GraphState  # where it is now
+    source: State | GraphState | None = None  # where it was; nothing at birth
+    task: TaskId | None = None  # the task, if it is about one
+    signal: Signal | None = None  # what happened to the task
+    attempt: int | None = None  # which attempt it was about, if one
+    bot: BotId | None = None  # whose attempt
+    reason: Reason | None = None  # everything finer than a state
 
     @property
     def kind(self) -> str:

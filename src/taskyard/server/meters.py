@@ -25,7 +25,9 @@ class Meters:
     def __init__(self, engine: Engine) -> None:
         self._registry = CollectorRegistry()
         labels = ("method", "route")
-        self._requests = Counter("taskyard_requests", "Requests.", (*labels, "status"), registry=self._registry)
+        self._requests = Counter(
+            "taskyard_requests", "Requests that were answered.", (*labels, "status"), registry=self._registry
+        )
         self._seconds = Histogram(
             "taskyard_request_seconds", "How long requests took.", labels, registry=self._registry, buckets=_BUCKETS
         )
@@ -59,14 +61,16 @@ class _OfEngine:
 
     def collect(self) -> Iterator[Metric]:
         engine = self._engine
-        tasks = GaugeMetricFamily("taskyard_tasks", "Tasks by state.", labels=["state"])
+        tasks = GaugeMetricFamily("taskyard_tasks", "Tasks in each state, counted every few seconds.", labels=["state"])
         for state, count in self._tasks().items():
             tasks.add_metric([state], count)
         yield tasks
-        yield CounterMetricFamily("taskyard_commits", "Transactions.", engine.commits)
+        yield CounterMetricFamily("taskyard_commits", "Transactions that this server has committed.", engine.commits)
         yield GaugeMetricFamily("taskyard_queue_length", "Commands that wait to be carried out.", engine.loop.waiting)
         yield GaugeMetricFamily(
-            "taskyard_longest_transaction_seconds", "The longest transaction so far.", engine.longest_ms / 1000
+            "taskyard_longest_transaction_seconds",
+            "The longest transaction since the server was started.",
+            engine.longest_ms / 1000,
         )
 
     def describe(self) -> list[Metric]:

@@ -25,14 +25,13 @@ KEEP_ALIVE_S: Final = 75
 class Settings:
     """What a server is told."""
 
-    scheduler_id: str = "taskyard"
     public_url: str = ""  # where people find it, without a slash at the end; empty: addresses are relative
     authentication: bool = True  # off only where nobody else can connect
-    in_flight_max: int = IN_FLIGHT_MAX
-    queue_max: int = QUEUE_MAX
-    waiting_max: int = WAITING_MAX
-    followers_max: int = FOLLOWERS_MAX
-    threads_max: int = THREADS_MAX
+    in_flight_max: int = IN_FLIGHT_MAX  # how many requests of people may be under way at once
+    queue_max: int = QUEUE_MAX  # with how many commands waiting people are asked to come again
+    waiting_max: int = WAITING_MAX  # how many requests may do nothing but wait
+    followers_max: int = FOLLOWERS_MAX  # how many of them may follow an output
+    threads_max: int = THREADS_MAX  # how many threads work for people
     people_later: bool = False  # the routes of people are made when the first of them comes
 
 

@@ -208,7 +208,7 @@ PAYLOAD = Level(
         "Environment variables that are filled with named secrets.",
     ),
     Field("outputs", list_of(Reader("a relative path", _output), 0, OUTPUTS_MAX), (), "Files and folders to keep."),
-    Field("cwd", _PATH, None, "The folder to start in; left out, a fresh one."),
+    Field("cwd", _PATH, None, "The folder to start in; left out, a fresh one, and for a function the bot's own."),
     Field(
         "timeout",
         span(TIMEOUT_MIN_MS, TIMEOUT_MAX_MS),

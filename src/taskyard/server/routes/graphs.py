@@ -86,7 +86,7 @@ async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
-    """Store a graph under an id of the caller's choice; the same again is an echo."""
+    """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
     async with bodies.worked_on(request, faults_of_graph) as document:
         return await submit(desk, caller, document, graph_id=graph_id)
 

@@ -1,0 +1,83 @@
+"""What the pages say of a server, tried on one: the right that each route asks for, and what it counts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from taskyard.server.people import people_of
+from taskyard.server.scopes import RIGHTS, scope
+from tests.docs.tables import coded, names, rows
+from tests.server.yard import Yard, graph, task
+
+LAB = {"pool": "lab"}
+DOCUMENT = graph(a=task(dimensions=LAB))
+#: What is sent where a route reads before it asks who sends.
+BODIES: dict[str, Any] = {
+    "POST /api/v1/graphs": DOCUMENT,
+    "POST /api/v1/graphs/check": DOCUMENT,
+    "PUT /api/v1/graphs/{graph_id}": DOCUMENT,
+    "POST /api/v1/graphs/{graph_id}/tasks": {"tasks": {"late": task(dimensions=LAB)}},
+    "POST /api/v1/requests": {"task": {"payload": {"command": ["true"]}, "dimensions": LAB}},
+    "PATCH /api/v1/bots/{bot_id}": {"maintenance": "the fan"},
+    "POST /api/v1/tokens": {"name": "another"},
+}
+ROUTES = {coded(row[0])[0]: row[2] for row in rows("api.md", "Routes")}
+#: Rights that a token can have in a pool without having all others.
+SINGLE = [right for right in RIGHTS if right != "admin"]
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    with Yard(f"sqlite:///{tmp_path_factory.mktemp('yard')}/yard.db") as made:
+        made.hello("b1", "lab")
+        yield made
+
+
+def test_every_route_of_the_description_is_on_the_page_and_no_other() -> None:
+    paths = people_of(None).openapi()["paths"]
+    assert sorted(ROUTES) == sorted(f"{method.upper()} {path}" for path, found in paths.items() for method in found)
+
+
+def test_every_route_asks_for_the_right_that_the_page_names(yard: Yard) -> None:
+    made = yard.submit(DOCUMENT)
+    told = {"{graph_id}": made.id, "{task_id}": made.tasks["a"], "{bot_id}": "b1", "{name}": "lab", "{token_id}": "x"}
+    wrong = []
+    for route, needs in ROUTES.items():
+        method, path = route.split()
+        for name, value in told.items():
+            path = path.replace(name, value)
+        for token, wanted in lacking(yard, needs, path):
+            answer = yard.ask(method, path, BODIES.get(route), token=token)
+            if answer.status != wanted or (wanted == 403 and not names_right(answer.json["detail"], needs)):
+                wrong.append((route, needs, wanted, answer.status, answer.body))
+    assert wrong == []
+
+
+def lacking(yard: Yard, needs: str, path: str) -> Iterator[tuple[str | None, int]]:
+    """Give tokens that are not enough, each with the status that answers it."""
+    if needs == "nothing":
+        yield None, 200
+        return
+    yield None, 401
+    if needs == "any token":
+        yield yard.token(scope("other", "bot")), 200
+    elif not needs.startswith("`"):
+        yield yard.admin, 403
+    elif path.startswith("/api/v1/tokens"):
+        yield yard.token(scope("*", "admin")), 403
+    else:
+        yield yard.token(*(scope("lab", right) for right in SINGLE if f"`{right}`" != needs)), 403
+
+
+def names_right(detail: str, needs: str) -> bool:
+    """Tell whether a denial names what was missing."""
+    return not needs.startswith("`") or coded(needs)[0] in detail
+
+
+def test_a_server_tells_the_metrics_that_the_page_lists(yard: Yard) -> None:
+    text = yard.ask("GET", "/metrics", token=None).body.decode()
+    families = [one for one in text_string_to_metric_families(text) if not one.name.endswith("_created")]
+    told = [f"{one.name}_total" if one.type == "counter" else one.name for one in families]
+    assert sorted(told) == sorted(names("metrics.md"))
