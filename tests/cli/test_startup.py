@@ -18,7 +18,17 @@ HEAVY = {
     "taskyard.bot", "taskyard.core.graph", "taskyard.embedded", "taskyard.engine", "taskyard.server", "taskyard.store",
 }  # fmt: skip
 #: What is light, and still is not for everybody.
-ELSEWHERE = {"difflib", "getpass", "importlib.metadata", "json", "shutil", "subprocess", "tempfile"}
+ELSEWHERE = {
+    "taskyard.wire.why",
+    "taskyard.wire.dry_run",
+    "difflib",
+    "getpass",
+    "importlib.metadata",
+    "json",
+    "shutil",
+    "subprocess",
+    "tempfile",
+}
 
 
 @pytest.fixture

@@ -9,15 +9,18 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from taskyard.sdk.errors import Unset
 from taskyard.sdk.following import follow
 from taskyard.sdk.routes import Asking, Query, segment
 from taskyard.sdk.waiting import looks
-from taskyard.wire import api, why
-from taskyard.wire.about import About
-from taskyard.wire.dry_run import DryRun
+from taskyard.wire import api
+
+if TYPE_CHECKING:
+    from taskyard.wire.about import About
+    from taskyard.wire.dry_run import DryRun
+    from taskyard.wire.why import WhyGraphView, WhyView
 
 #: Where a server is that was started by `taskyard up` and told nothing else.
 URL: Final = "http://127.0.0.1:8420"
@@ -77,8 +80,10 @@ class Client:
             return self._asking.put(f"/graphs/{segment(graph_id)}", document, api.Submitted)
         return self._asking.post("/graphs", document, api.Submitted, key=key)
 
-    def check(self, document: Mapping[str, Any]) -> DryRun:
+    def check(self, document: Mapping[str, Any]) -> "DryRun":
         """Say what would become of a graph if it were submitted now; nothing is stored."""
+        from taskyard.wire.dry_run import DryRun  # noqa: PLC0415
+
         return self._asking.post("/graphs/check", document, DryRun)
 
     def request(self, request: Mapping[str, Any], *, key: str = "") -> api.Submitted:
@@ -143,9 +148,11 @@ class Client:
         wish = {"from": list(start)}
         return self._asking.post(f"/graphs/{segment(graph)}/rerun", wish, api.Wished, key=key)
 
-    def why_graph(self, graph: str) -> why.WhyGraphView:
+    def why_graph(self, graph: str) -> "WhyGraphView":
         """Say what holds a graph."""
-        return self._asking.get(f"/graphs/{segment(graph)}/why", why.WhyGraphView)
+        from taskyard.wire.why import WhyGraphView  # noqa: PLC0415 - its shapes take time to make
+
+        return self._asking.get(f"/graphs/{segment(graph)}/why", WhyGraphView)
 
     def watch(self, graph: str, timeout_s: float = WAIT_SECONDS) -> Iterator[api.GraphView]:
         """Give a graph as it is seen from time to time, the last time when it is settled.
@@ -172,9 +179,11 @@ class Client:
         """Tell everything that happened to a task."""
         return self._asking.get(f"/tasks/{segment(task)}/story", api.StoryView)
 
-    def why(self, task: str) -> why.WhyView:
+    def why(self, task: str) -> "WhyView":
         """Say why a task does not run, down to the root causes."""
-        return self._asking.get(f"/tasks/{segment(task)}/why", why.WhyView)
+        from taskyard.wire.why import WhyView  # noqa: PLC0415
+
+        return self._asking.get(f"/tasks/{segment(task)}/why", WhyView)
 
     def output(self, task: str, *, attempt: int | None = None, start: int = 0, end: int | None = None) -> bytes:
         """Give what an attempt printed, the last one's unless told; of it, from `start` up to `end`."""
@@ -294,8 +303,10 @@ class Client:
         """End a token, by its id, at once."""
         return self._asking.delete(f"/tokens/{segment(token)}", api.TokenView)
 
-    def about(self) -> About:
+    def about(self) -> "About":
         """Tell the version and the time of the server, and what this client's own token is good for."""
+        from taskyard.wire.about import About  # noqa: PLC0415
+
         return self._asking.get("/about", About)
 
     def enrol(self, name: str) -> api.NewToken:
