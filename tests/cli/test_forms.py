@@ -2,17 +2,20 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from taskyard.cli import layout, table
 from taskyard.wire.progress import GraphState, State
+from tests.cli.conftest import Said
 from tests.cli.program import PROGRAM
 from tests.cli.terminal import seen
 from tests.cli.waiting import DEADLINE_SECONDS
 from tests.cli.yard import Yard
 
+Ask = Callable[..., Said]
 NOOP = {"task": {"payload": {"noop": True}}}
 WORK = {"task": {"payload": {"command": ["true"]}}}
 #: They show nothing of their own: bytes of a task, a script, what the bot's own log has, or nothing at all.
@@ -35,71 +38,71 @@ def test_every_command_that_shows_anything_takes_all_forms(name: str) -> None:
 @pytest.mark.parametrize(
     "arguments", [["graphs"], ["tasks", "ID"], ["bots"], ["pools"], ["token", "list"], ["config"], ["profile", "list"]]
 )
-def test_a_list_is_one_document_or_a_line_for_each_or_names(arguments: list[str], shared: Yard, id: str) -> None:
+def test_a_list_is_one_document_or_a_line_for_each_or_names(arguments: list[str], ask: Ask, id: str) -> None:
     line = [id if one == "ID" else one for one in arguments]
-    whole = json.loads(shared.told(*line, "-o", "json"))
-    lines = [json.loads(one) for one in shared.told(*line, "-o", "jsonl").splitlines()]
-    names = shared.told(*line, "-o", "name").splitlines()
+    whole = json.loads(ask(*line, "-o", "json").out)
+    lines = [json.loads(one) for one in ask(*line, "-o", "jsonl").out.splitlines()]
+    names = ask(*line, "-o", "name").out.splitlines()
     assert isinstance(whole, list)
     assert len(whole) == len(lines) == len(names)
-    shown = shared.run(*line)
-    assert len(shown.stdout.splitlines()) == (len(whole) + 1 if whole else 0)
-    assert shown.stderr == ("" if whole else "nothing to show\n")
+    shown = ask(*line)
+    assert len(shown.out.splitlines()) == (len(whole) + 1 if whole else 0)
+    assert shown.err == ("" if whole else "nothing to show\n")
 
 
 @pytest.mark.parametrize("arguments", [["show", "ID"], ["show", "ID/a"], ["story", "ID/a"]])
-def test_one_thing_is_one_object_and_its_name(arguments: list[str], shared: Yard, id: str) -> None:
+def test_one_thing_is_one_object_and_its_name(arguments: list[str], ask: Ask, id: str) -> None:
     line = [one.replace("ID", id) for one in arguments]
-    whole = json.loads(shared.told(*line, "-o", "json"))
-    assert shared.told(*line, "-o", "name") == whole.get("id", whole.get("task"))
-    assert shared.told(*line)
+    whole = json.loads(ask(*line, "-o", "json").out)
+    assert ask(*line, "-o", "name").out.strip() == whole.get("id", whole.get("task"))
+    assert ask(*line).out
 
 
 def test_names_are_taken_by_the_next_command(shared: Yard) -> None:
     document = json.dumps({"name": "many", "tasks": {"a": WORK}})
-    made = {shared.told("submit", "-", document=document) for _ in range(3)}
-    names = shared.told("graphs", "--name", "many", "--state", "running", "-o", "name").split()
-    assert set(names) == made
-    done = shared.run("cancel", *names, "-o", "json")
-    assert done.returncode == 0
+    made = {shared.told("submit", "-", document=document) for _ in range(2)}
+    line = "taskyard cancel -o json $(taskyard graphs --name many --state running -o name)"
+    env = shared.env | {"PATH": f"{PROGRAM.parent}:{shared.env['PATH']}"}
+    done = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, check=True)
     assert {one["subject"] for one in json.loads(done.stdout)} == made
     assert shared.told("graphs", "--name", "many", "--state", "running", "-o", "name") == ""
 
 
-def test_one_that_is_not_there_does_not_keep_the_others(shared: Yard) -> None:
+def test_one_that_is_not_there_does_not_keep_the_others(shared: Yard, ask: Ask) -> None:
     id = shared.told("submit", "-", document=json.dumps({"name": "other", "tasks": {"a": WORK}}))
-    done = shared.run("cancel", "0000000000000001", id)
-    assert (done.returncode, done.stdout) == (5, f"{id}\n")
-    assert "0000000000000001" in done.stderr
+    done = ask("cancel", "0000000000000001", id)
+    assert (done.code, done.out) == (5, f"{id}\n")
+    assert "0000000000000001" in done.err
 
 
-def test_a_task_is_named_by_graph_and_label_everywhere(shared: Yard, id: str) -> None:
-    task = shared.told("tasks", id, "--label", "b/c", "-o", "name")
-    assert shared.told("show", f"{id}/b/c", "-o", "name") == task
-    assert shared.told("story", f"{id}/b/c", "-o", "name") == task
-    assert shared.run("logs", f"{id}/b/c").returncode == shared.run("logs", task).returncode
-    assert shared.told("cancel", f"{id}/b/c") == task
-    assert shared.told("rerun", f"{id}/b/c") == task
-    missing = shared.run("show", f"{id}/nobody")
-    assert (missing.returncode, missing.stdout) == (5, "")
-    assert f"`taskyard tasks {id}`" in missing.stderr
+def test_a_task_is_named_by_graph_and_label_everywhere(ask: Ask, id: str) -> None:
+    task = ask("tasks", id, "--label", "b/c", "-o", "name").out
+    for command in ("show", "story", "cancel", "rerun"):
+        assert ask(command, f"{id}/b/c", "-o", "name").out == task
+    assert ask("logs", f"{id}/b/c") == ask("logs", task.strip())
+    assert ask("approve", f"{id}/b/c") == ask("approve", task.strip())
+    missing = ask("show", f"{id}/nobody")
+    assert (missing.code, missing.out) == (5, "")
+    assert f"`taskyard tasks {id}`" in missing.err
+    wrong = ask("tasks", f"{id}/a")
+    assert (wrong.code, "a graph is wanted here" in wrong.err) == (2, True)
 
 
-def test_lists_are_filtered(shared: Yard, id: str) -> None:
-    assert id in shared.told("graphs", "--tag", "team=db", "--since", "1d", "--all", "-o", "name").split()
-    assert shared.told("graphs", "--tag", "team=ops", "-o", "name") == ""
-    assert shared.told("graphs", "--since", "0s", "-o", "name") == ""
-    assert shared.told("graphs", "--limit", "1", "-o", "name").count("\n") == 0
-    assert shared.told("tasks", id, "--label", "a", "-o", "name").count("\n") == 0
-    assert shared.told("bots", "--state", "dead", "-o", "json") == "[]"
+def test_lists_are_filtered(ask: Ask, id: str) -> None:
+    assert id in ask("graphs", "--tag", "team=db", "--since", "1d", "--all", "-o", "name").out.split()
+    assert ask("graphs", "--tag", "team=ops", "-o", "name").out == ""
+    assert ask("graphs", "--since", "0s", "-o", "name").out == ""
+    assert len(ask("graphs", "--limit", "1", "-o", "name").out.split()) == 1
+    assert len(ask("tasks", id, "--label", "a", "-o", "name").out.split()) == 1
+    assert ask("bots", "--state", "dead", "-o", "json").out == "[]\n"
 
 
-def test_columns_are_chosen_and_a_wrong_one_is_told(shared: Yard, id: str) -> None:
-    shown = shared.told("tasks", id, "--columns", "label,STATE").splitlines()
+def test_columns_are_chosen_and_a_wrong_one_is_told(ask: Ask, id: str) -> None:
+    shown = ask("tasks", id, "--columns", "label,STATE").out.splitlines()
     assert [line.split()[0] for line in shown] == ["LABEL", "a", "b/c"]
-    wrong = shared.run("tasks", id, "--columns", "label,stat")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert 'unknown column "stat". Did you mean "state"?' in wrong.stderr
+    wrong = ask("tasks", id, "--columns", "label,stat")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert 'unknown column "stat". Did you mean "state"?' in wrong.err
 
 
 def test_a_reader_that_leaves_early_is_no_failure(shared: Yard) -> None:
@@ -132,6 +135,11 @@ def test_a_pipe_is_neither_painted_nor_cut_and_a_terminal_is_both(shared: Yard) 
     code, text = seen(line, shared.env, shared.folder, columns=60)
     assert (code, "\x1b[36mrunning\x1b[0m" in text, "xxx..." in text) == (0, True, True)
     assert max(map(layout.width, _plain(text).splitlines())) <= 60
+
+
+def test_what_is_read_or_copied_stays_whole_on_a_terminal(shared: Yard) -> None:
+    code, text = seen(["config"], shared.env, shared.folder, columns=30)
+    assert (code, f"{shared.folder}/.config/taskyard/config.toml" in text) == (0, True)
 
 
 @pytest.mark.parametrize(

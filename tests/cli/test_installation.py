@@ -126,7 +126,7 @@ def test_versions_are_compared_by_their_numbers(one: str, versions: str, fits: b
 
 def test_secrets_that_others_can_read_are_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    data, profile = tmp_path / "data", tmp_path / "config" / "taskyard" / "profile.toml"
+    data, profile = tmp_path / "data", tmp_path / "config" / "taskyard" / "config.toml"
     data.mkdir(mode=0o755)
     profile.parent.mkdir(parents=True)
     for file in (profile, data / "admin.token", data / "taskyard.db"):
@@ -231,7 +231,7 @@ def test_an_older_server_and_one_that_is_none_are_told() -> None:
 def test_postgresql_is_reached_if_the_environment_names_one(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (*checks_server.PG_VARIABLES, "PGPORT", "PGUSER"):
+    for name in ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PGUSER"):
         monkeypatch.delenv(name, raising=False)
     assert list(checks_server.postgresql()) == []
     for key, value in conninfo_to_dict(postgres_url).items():

@@ -6,12 +6,16 @@ import re
 import subprocess
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
 from taskyard.cli import app
+from taskyard.wire.api import Attempts, Bots, CriticalPath, GraphView, StoryView, TaskView
+from taskyard.wire.why import WhyGraphView, WhyView
 from tests.cli.program import PROGRAM
 from tests.cli.terminal import seen
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
@@ -132,6 +136,20 @@ def evil(shape: object) -> Any:
     return f"{shape}{EVIL}" if isinstance(shape, str) else shape
 
 
+def made(hint: Any) -> Any:
+    """Make something of a type, hostile in every text: what a server of another mind could say."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (UnionType, Union):
+        return made(next(one for one in inner if one is not NoneType))
+    if origin is list:
+        return [made(inner[0])]
+    if origin is dict:
+        return {f"k{EVIL}": made(inner[1])}
+    if is_dataclass(hint):
+        return {name: made(one) for name, one in get_type_hints(hint).items()}
+    return {str: f"text{EVIL}", int: 1, bool: True, float: 1.0}.get(hint, f"any{EVIL}")
+
+
 def page(*items: object) -> Reply:
     return told({"items": [evil(item) for item in items]})
 
@@ -145,6 +163,12 @@ HOSTILE_ANSWERS = [
     (["story", "1"], [told(evil(STORY))]),
     (["bots"], [page(BOT)]),
     (["bots", "events", "b"], [page(EVENT)]),
+    (["why", "1"], [problem(404), told(made(WhyView))]),
+    (["why", "1"], [told(made(WhyGraphView))]),
+    (["story", "1"], [told(made(StoryView))]),
+    (["show", "1"], [told(made(GraphView)), told(made(CriticalPath))]),
+    (["show", "1"], [problem(404), told(made(TaskView)), told(made(Attempts))]),
+    (["bots"], [told({**made(Bots), "next": None})]),
     (["approve"], [page(APPROVAL)]),
     (["approve", "1"], [told(evil({"task": "1", "approved": True, "state": "successful"}))]),
     (["bots", "set", "b", "--drain"], [told(evil(BOT))]),

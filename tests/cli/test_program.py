@@ -59,7 +59,7 @@ def test_completion_prints_a_script_that_knows_the_commands(shell: str, sign: st
     assert answer.returncode == 0
     assert sign in answer.stdout
     assert "run" in answer.stdout
-    assert "--jobs" in answer.stdout
+    assert "jobs" in answer.stdout
 
 
 def test_the_completion_script_is_good_bash(tmp_path: Path) -> None:

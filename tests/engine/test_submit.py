@@ -36,11 +36,11 @@ def test_a_small_graph_is_one_transaction(rig: Rig) -> None:
 
 
 def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -> None:
-    inner = {"tasks": {"x": noop()}}
+    inner = {"tasks": {"x": {"task": {"payload": {"ansible": "site.yml"}}}}}
     nodes = {
         "ask": {"task": {"payload": {"approval": "Ship it?"}}},
         "inner": {"task": {"payload": {"graph": inner}}},
-        "ways": {"task": {"payload": {}, "slices": [{"payload": {"approval": "Or so?"}}]}},
+        "ways": {"task": {"payload": {}, "slices": [{"payload": {"ansible": "or.yml"}}]}},
         "play": {"task": {"payload": {"ansible": "site.yml"}}},
         "files": task(payload={"command": ["make"], "outputs": ["dist"], "secrets": {"KEY": "deploy"}}),
         "none": task(payload={"command": ["make"], "outputs": [], "secrets": {}}),
@@ -48,9 +48,8 @@ def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -
         "fine": task(idempotent=False),
     }
     places = [
-        "ask.task.payload.approval",
-        "inner.task.payload.graph",
-        "ways.task.slices[0].payload.approval",
+        "inner.task.payload.graph.tasks.x.task.payload.ansible",
+        "ways.task.slices[0].payload.ansible",
         "play.task.payload.ansible",
         "files.task.payload.outputs",
         "files.task.payload.secrets",
@@ -66,8 +65,8 @@ def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -
 
 
 def test_what_nobody_runs_yet_is_found_in_a_matrix(rig: Rig) -> None:
-    asking = {"matrix": {"os": ["a", "b"]}, "task": {"payload": {"approval": {"message": {"$matrix": "os"}}}}}
-    assert faults_of(rig.engine.submit(graph(ask=asking))) == [("tasks.ask.task.payload.approval", unserved.NOT_YET)]
+    play = {"matrix": {"os": ["a", "b"]}, "task": {"payload": {"ansible": {"playbook": {"$matrix": "os"}}}}}
+    assert faults_of(rig.engine.submit(graph(play=play))) == [("tasks.play.task.payload.ansible", unserved.NOT_YET)]
 
 
 @pytest.mark.parametrize(

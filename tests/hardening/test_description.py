@@ -36,12 +36,9 @@ CHECKS = (
 #: Coverage tries every bound of every field, so it asks where somebody gets beyond the door; chance asks everywhere.
 QUESTIONS = {
     "anonymous": [["--phases=examples,fuzzing", "-n2"]],
-    "user": [["--phases=examples,coverage,fuzzing", "-n3"]],
-    "bot": [["--phases=coverage,fuzzing", "-n30", "--include-path-regex=/bot/"], ["--phases=fuzzing", "-n2"]],
-    "run token": [
-        ["--phases=coverage,fuzzing", "-n5", "--include-path-regex=/tasks/|/graphs/"],
-        ["--phases=examples,fuzzing", "-n2"],
-    ],
+    "user": [["--phases=examples,coverage,fuzzing", "-n2"]],
+    "bot": [["--phases=coverage,fuzzing", "-n10", "--include-path-regex=/bot/"], ["--phases=fuzzing", "-n1"]],
+    "run token": [["--phases=coverage,fuzzing", "-n3", "--include-path-regex=/tasks"], ["--phases=fuzzing", "-n1"]],
 }
 RUN_MAX_S = 240
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from taskyard.cli import text
+from taskyard.cli import kept, text
 from taskyard.cli.check import Check, fault, ok, warning
 
 #: The first that has all that is used: `RETURNING`, and updates from other rows.
@@ -64,15 +64,15 @@ def disk(data: Path) -> Iterator[Check]:
 
 def files(data: Path) -> Iterator[Check]:
     """See who can read what is secret, and whether we can."""
-    settings = sorted(_config().glob("*.toml"))
+    settings = sorted(kept.path().parent.glob("*.toml"))
     secrets = [path for path in (*settings, *(data / name for name in _SECRETS)) if path.exists()]
-    kept = [path for path in (data, *(data / name for name in _DATABASES), data / "bots") if path.exists()]
-    found = [*map(_secret, secrets), *map(_kept, kept)]
+    others = [path for path in (data, *(data / name for name in _DATABASES), data / "bots") if path.exists()]
+    found = [*map(_secret, secrets), *map(_kept, others)]
     wrong = [one for one in found if one is not None]
     yield from wrong
     if not wrong:
-        looked = f"{text.many(len(secrets), 'file')} with secrets and {text.many(len(kept), 'other place')}"
-        yield ok("files", f"{looked} are for your eyes only" if secrets or kept else "nothing is kept here yet")
+        looked = f"{text.many(len(secrets), 'file')} with secrets and {text.many(len(others), 'other place')}"
+        yield ok("files", f"{looked} are for your eyes only" if secrets or others else "nothing is kept here yet")
 
 
 def nearest(folder: Path) -> Path:
@@ -135,9 +135,3 @@ def _kept(path: Path) -> Check | None:
 
 def _me() -> str:
     return str(os.geteuid())
-
-
-def _config() -> Path:
-    """Say where settings are kept."""
-    base = os.environ.get("XDG_CONFIG_HOME") or ""
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".config") / "taskyard"

@@ -20,8 +20,6 @@ APART_MS: Final = 2_000
 APART_MAX_MS: Final = 60_000
 #: A token that ends sooner is worth a word.
 TOKEN_LEFT_MS: Final = 7 * 86_400_000
-#: What PostgreSQL's own programs go by; one of them says that there is one to be used.
-PG_VARIABLES: Final = ("PGHOST", "PGSERVICE", "PGDATABASE", "PGHOSTADDR")
 POSTGRESQL_MIN: Final = 150_000
 
 
@@ -30,7 +28,7 @@ def server(named: "Server") -> Iterator[Check]:
     from taskyard.sdk.client import Client  # noqa: PLC0415 - it costs time to load
     from taskyard.sdk.errors import ClientError, NotFound, Unauthorised, Unreachable  # noqa: PLC0415
 
-    target = profile.find(named.url, named.token)
+    target = named.target()
     began = time.time()
     try:
         with Client(target.url, target.token, timeout_s=ANSWER_MAX_S) as client:
@@ -52,7 +50,7 @@ def server(named: "Server") -> Iterator[Check]:
 
 def postgresql() -> Iterator[Check]:
     """Reach PostgreSQL, if the environment says that there is one."""
-    configured = [name for name in PG_VARIABLES if os.environ.get(name)]
+    configured = _configured()
     if not configured:
         return
     import psycopg  # noqa: PLC0415 - it costs time to load
@@ -68,6 +66,17 @@ def postgresql() -> Iterator[Check]:
         yield fault("postgresql", f"it is version {version // 10_000}, and 15 is needed", "upgrade PostgreSQL")
     else:
         yield ok("postgresql", f"version {version // 10_000} answers")
+
+
+def _configured() -> list[str]:
+    """Name what PostgreSQL's own programs go by; one of them says that there is one to be used."""
+    said = {
+        "PGHOST": os.environ.get("PGHOST"),
+        "PGHOSTADDR": os.environ.get("PGHOSTADDR"),
+        "PGSERVICE": os.environ.get("PGSERVICE"),
+        "PGDATABASE": os.environ.get("PGDATABASE"),
+    }
+    return [name for name, value in said.items() if value]
 
 
 def _unreachable(url: str, why: str) -> Check:

@@ -101,7 +101,7 @@ def config(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> in
         Setting("user file", str(kept.path()), "there" if kept.path().exists() else "not there"),
         Setting("project file", str(project) if project else None, "there" if project else "not there"),
     ]
-    return forms.give_all(settings, listing, _SETTINGS, lambda one: one.key)
+    return forms.give_all(settings, listing, _SETTINGS, lambda one: one.key, fit=False)
 
 
 def profiles(*, listing: forms.Listing = forms.TABLE) -> int:

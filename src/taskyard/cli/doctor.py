@@ -1,4 +1,4 @@
-"""The command `taskyard doctor`: what is wrong with a database or this installation on stdout, talk on stderr."""
+"""The command `taskyard doctor`: what is wrong with a database on stdout, what became of it on stderr."""
 
 import json
 import sys
@@ -10,7 +10,6 @@ from typing import Annotated, Final
 from taskyard.cli import forms, installation, paint, reports, text
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Parameter
-from taskyard.cli.parsing import Unusable
 from taskyard.cli.session import HERE, Server
 from taskyard.cli.work import Work
 from taskyard.wire.checkup import Checkup, Finding, Unchecked
@@ -46,8 +45,8 @@ def doctor(
     /,
     *,
     repair: Annotated[bool, Parameter(negative="", help="Mend what can be mended, and count again.")] = False,
-    data: installation.Data = None,
     output: forms.Form = "table",
+    data: installation.Data = None,
     server: Server = HERE,
     work: Work,
 ) -> int:
@@ -56,12 +55,13 @@ def doctor(
     Looking changes nothing, and servers go on working meanwhile. A file
     can be repaired while nobody uses it, PostgreSQL at any time.
 
-    Without a database, this installation is examined: Python, packages,
-    the disk, files, the server and what a bot needs.
+    Without a database, this installation is examined: Python, packages, the
+    disk, files, the server and what a bot needs.
     """
+    if database is None and repair:
+        reports.say_error("--repair needs a DATABASE: an installation is only examined")
+        return Exit.USAGE
     if database is None:
-        if repair:
-            raise Unusable("--repair needs a DATABASE: an installation is only examined")
         return installation.examine(data, server, output)
     try:
         with _waiting("recounting"):

@@ -1,9 +1,10 @@
 """What `submit --dry-run` prints: what would become of each task of a graph, and nothing is stored."""
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from taskyard.cli import forms, reports, text
+from taskyard.cli import forms, layout, reports, text
 from taskyard.cli.exits import Exit
 from taskyard.wire.dry_run import NEVER, VERDICTS
 
@@ -24,7 +25,7 @@ def give(told: "DryRun", output: str) -> int:
 
 def _lines(told: "DryRun") -> "Iterator[str]":
     tasks = sorted(told.items, key=lambda one: VERDICTS.index(one.verdict))
-    yield from forms.laid_out([("TASK", "WHEN", "REASON", "WHY"), *map(_row, tasks)], titled=True)
+    yield from layout.table([("TASK", "WHEN", "REASON", "WHY"), *map(_row, tasks)], sys.stdout, titled=True)
     if told.more:
         yield f"and {told.more} more"
     if not told.whole:

@@ -48,12 +48,20 @@ TABLE: Final = Listing()
 
 
 def give_all(
-    things: Iterable[Thing], listing: Listing, columns: Sequence[Column], name: Callable[[Thing], str]
+    things: Iterable[Thing],
+    listing: Listing,
+    columns: Sequence[Column],
+    name: Callable[[Thing], str],
+    *,
+    fit: bool = True,
 ) -> Exit:
-    """Print many things; what a server gives page by page is not gathered before it has to be."""
+    """Print many things; what a server gives page by page is not gathered before it has to be.
+
+    Tables fit a terminal, unless they are there to be read as a whole.
+    """
     chosen = listing.chosen(columns)
     writers: dict[str, Callable[[], None]] = {
-        "table": lambda: _give_table(things, chosen),
+        "table": lambda: _give_table(lines_of(things, chosen, fit=fit)),
         "json": lambda: _give_json([asdict(thing) for thing in things]),
         "jsonl": lambda: _give_at_once(_json(asdict(thing)) for thing in things),
         "name": lambda: _give_at_once(text.harmless(name(thing)) for thing in things),
@@ -103,20 +111,14 @@ def pairs(shape: Any, columns: Sequence[Column]) -> list[str]:
     return layout.table([[title, cell(value(shape))] for title, value in columns], sys.stdout)
 
 
-def laid_out(rows: Sequence[Sequence[str]], *, titled: bool = False) -> list[str]:
-    """Lay rows of cells out in columns; with titles, the first row has them."""
-    return layout.table(rows, sys.stdout, titled=titled)
-
-
-def lines_of(things: Iterable[Any], columns: Sequence[Column]) -> list[str]:
+def lines_of(things: Iterable[Any], columns: Sequence[Column], *, fit: bool = True) -> list[str]:
     """Lay things out as a table, its titles above; nothing for no things."""
     rows = [[cell(value(thing)) for _, value in columns] for thing in things]
     titles = [title.upper() for title, _ in columns]
-    return layout.table([titles, *rows], sys.stdout, titled=True) if rows else []
+    return layout.table([titles, *rows], sys.stdout, titled=True, fit=fit) if rows else []
 
 
-def _give_table(things: Iterable[Thing], columns: Sequence[Column]) -> None:
-    lines = lines_of(things, columns)
+def _give_table(lines: list[str]) -> None:
     _give_lines(lines)
     if not lines:
         reports.talk("nothing to show")

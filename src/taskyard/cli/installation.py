@@ -4,12 +4,13 @@ A line is ok, a warning or a fault, and says what to do. Nothing is changed; wha
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
-from taskyard.cli import forms, profile, reports, text
+from taskyard.cli import layout, profile, reports, text
 from taskyard.cli.check import FAULT, WARNING, Check
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Parameter
@@ -57,10 +58,14 @@ def _carefully(name: str, check: Checker) -> Iterator[Check]:
 
 
 def _give(found: Sequence[Check], output: str) -> None:
-    if output == "json":
-        reports.answer(json.dumps([asdict(one) for one in found], indent=2))
-        return
-    for line in forms.laid_out([(one.verdict, one.name, text.harmless(_said(one))) for one in found]):
+    rows = [(one.verdict, one.name, text.harmless(_said(one))) for one in found]
+    lines: dict[str, Callable[[], list[str]]] = {
+        "table": lambda: layout.table(rows, sys.stdout),
+        "json": lambda: [json.dumps([asdict(one) for one in found], indent=2)],
+        "jsonl": lambda: [json.dumps(asdict(one)) for one in found],
+        "name": lambda: [one.name for one in found if one.verdict == FAULT],
+    }
+    for line in lines[output]():
         reports.answer(line)
 
 

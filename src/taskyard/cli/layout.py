@@ -1,4 +1,4 @@
-"""Rows in columns: aligned by what characters take on a screen, painted and cut to the width of a terminal.
+"""Rows in columns: aligned by what characters take on a screen, painted, and if wanted cut to a terminal's width.
 
 A pipe gets everything, however wide. Cells are plain text: whoever fills them made them harmless.
 """
@@ -15,13 +15,17 @@ GAP: Final = "  "
 NARROW: Final = 8
 
 
-def table(rows: Sequence[Sequence[str]], stream: TextIO, indent: str = "", *, titled: bool = False) -> list[str]:
-    """Align rows in columns; with titles, the first row has them."""
+def table(
+    rows: Sequence[Sequence[str]], stream: TextIO, indent: str = "", *, titled: bool = False, fit: bool = False
+) -> list[str]:
+    """Align rows in columns; with titles, the first row has them.
+
+    To `fit` is for lists that are scanned. Whatever is read, or copied from, stays whole: a terminal may wrap it.
+    """
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    room = columns_of(stream)
+    room = columns_of(stream) if fit else None
     if room is not None:
         widths = fitted(widths, room - len(indent))
-    if room is not None:
         rows = [[cut(cell, most) for cell, most in zip(row, widths, strict=True)] for row in rows]
     if not paint.wanted(stream):
         return [indent + _aligned(row, row, widths) for row in rows]

@@ -1,8 +1,9 @@
 """A story for people: a line for everything that happened, with its time, its cause, its attempt and its bot."""
 
+import sys
 from typing import TYPE_CHECKING
 
-from taskyard.cli import forms, standing, text
+from taskyard.cli import forms, layout, standing, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,7 @@ def lines(told: "StoryView") -> "Iterator[str]":
     reused = f", its end {standing.taken_over(told.reused)}" if told.reused else ""
     born = (forms.moment(told.created_ms), "", "", f"{text.harmless(told.label)} is submitted{reused}", "", "")
     head = ("TIME", "AFTER", "STATE", "CAUSE", "ATTEMPT", "BOT")
-    yield from forms.laid_out([head, born, *map(_row, told.items)], titled=True)
+    yield from layout.table([head, born, *map(_row, told.items)], sys.stdout, titled=True)
     if not told.whole:
         yield "there is more than is told here"
 

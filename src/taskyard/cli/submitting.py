@@ -26,9 +26,9 @@ Examples:
     taskyard submit --dry-run nightly.yaml           what would become of it
     generate-graph | taskyard submit -o json -       from standard input
 
-With --dry-run it is 6 if some task can run on no bot that exists. With --wait
-the exit code tells the outcome: 0 finished, 3 failed or canceled, 6 no bot can
-run what is left, 124 not settled in time.
+With --dry-run the exit code is 6 if some task can run on no bot that exists.
+With --wait it tells the outcome: 0 finished, 3 failed or canceled, 6 no bot
+can run what is left, 124 not settled in time.
 """
 EXTEND_EXAMPLES: Final = """\
 Examples:

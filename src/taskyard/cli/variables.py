@@ -11,6 +11,10 @@ VARIABLES: Final[Mapping[str, str]] = {
     "FORCE_COLOR": "if neither empty nor 0: colours on a pipe, too; `NO_COLOR` wins over it",
     "TERM": "`dumb` is a terminal without colours and drawing",
     "COLUMNS": "how wide tables are on a terminal, unless it says so itself",
+    "PGHOST": "PostgreSQL's own: `taskyard doctor` asks the database that it names; see also the next three",
+    "PGHOSTADDR": "the same by address",
+    "PGSERVICE": "the same by the name of a service",
+    "PGDATABASE": "the same by the name of a database",
     "XDG_CONFIG_HOME": "where `taskyard/config.toml` is; `~/.config` unless told",
     "XDG_DATA_HOME": "where `taskyard up` and bots keep things, in `taskyard`; `~/.local/share` unless told",
 }

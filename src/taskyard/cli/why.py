@@ -1,11 +1,11 @@
 """The command `why`: what a task waits for, down to the root causes, or what holds a graph."""
 
+import sys
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.cli import forms, text
-from taskyard.cli.naming import AnyId, either
+from taskyard.cli import forms, layout, naming, text
+from taskyard.cli.naming import AnyId
 from taskyard.cli.session import HERE, Server, connected
 
 if TYPE_CHECKING:
@@ -25,30 +25,25 @@ Examples:
 """
 
 
-def why(
-    id: AnyId,
-    /,
-    *,
-    output: forms.Form = "table",
-    server: Server = HERE,
-) -> int:
+def why(named: AnyId, /, *, output: forms.Form = "table", server: Server = HERE) -> int:
     """Say why a task does not run, in one sentence and a table; or what holds a graph.
 
     It looks and changes nothing. Of a task that runs it says where, of one
     that ended how.
     """
     with connected(server) as client:
-        tell_graph, tell_task = partial(_why_graph, client, output), partial(_why_task, client, output)
-        return either(client, id, tell_graph, tell_task)
+        return naming.either(
+            client, named, lambda id: _why_graph(client, id, output), lambda id: _why_task(client, id, output)
+        )
 
 
-def _why_task(client: "Client", output: forms.Form, task: str) -> int:
+def _why_task(client: "Client", task: str, output: str) -> int:
     told = client.why(task)
     roots = [one.why.task for one in told.causes if one.root] or [told.why.task]
     return _give(asdict(told), output, lambda: _task_lines(told), roots)
 
 
-def _why_graph(client: "Client", output: forms.Form, graph: str) -> int:
+def _why_graph(client: "Client", graph: str, output: str) -> int:
     told = client.why_graph(graph)
     roots = [task for group in told.groups for task in group.tasks.values()]
     return _give(asdict(told), output, lambda: _graph_lines(told), roots)
@@ -61,22 +56,21 @@ class _Root:
     task: str
 
 
-def _give(shape: dict[str, Any], output: forms.Form, lines: "Callable[[], Iterator[str]]", roots: list[str]) -> int:
+def _give(shape: dict[str, Any], output: str, lines: "Callable[[], Iterator[str]]", roots: list[str]) -> int:
     if output == "name":
-        return forms.give_all(map(_Root, roots), forms.Listing(output), (), lambda one: one.task)
+        return forms.give_all(map(_Root, roots), forms.Listing("name"), (), lambda one: one.task)
     return forms.give_one(shape, output, lines, "")
 
 
 def _task_lines(told: "WhyView") -> "Iterator[str]":
     yield text.harmless(told.sentence)
     yield ""
-    yield from forms.laid_out(
-        [(name, forms.cell(value)) for name, value in _facts(told.why) if value not in (None, "")]
-    )
+    rows = [(name, forms.cell(value)) for name, value in _facts(told.why) if value not in (None, "")]
+    yield from layout.table(rows, sys.stdout)
     if told.causes:
         yield ""
         head = ("WAITS FOR", "STATE", "REASON", "SINCE", "TASK")
-        yield from forms.laid_out([head, *(_cause_row(one) for one in told.causes)], titled=True)
+        yield from layout.table([head, *map(_cause_row, told.causes)], sys.stdout, titled=True)
     if told.more:
         yield f"and {told.more} more that were not looked at"
 
@@ -142,7 +136,7 @@ def _cause_row(one: "Cause") -> tuple[str, ...]:
         forms.cell(one.why.state),
         forms.cell(one.why.reason),
         forms.cell(since),
-        one.why.task,
+        forms.cell(one.why.task),
     )
 
 
@@ -151,7 +145,7 @@ def _graph_lines(told: "WhyGraphView") -> "Iterator[str]":
     if told.groups:
         yield ""
         head = ("TASKS", "STATE", "REASON", "WHY")
-        yield from forms.laid_out([head, *map(_group_row, told.groups)], titled=True)
+        yield from layout.table([head, *map(_group_row, told.groups)], sys.stdout, titled=True)
     if not told.whole:
         yield "there are more tasks than were looked at"
 
