@@ -83,3 +83,19 @@ def test_every_page_is_in_the_index_of_the_reference_or_of_the_readme() -> None:
     index = (DOCS / "reference.md").read_text(encoding="utf-8") + (ROOT / "README.md").read_text(encoding="utf-8")
     pages = [path.name for path in sorted(Path(DOCS).glob("*.md"))]
     assert [page for page in pages if f"{page})" not in index and f"{page}#" not in index] == []
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_links_to_a_heading_find_it(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = [
+        (page.parent / (target or page.name), anchor)
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", text)
+    ]
+    assert [anchor for target, anchor in links if "://" not in str(target) and anchor not in anchors(target)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Give the names under which the headings of a page are found."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
