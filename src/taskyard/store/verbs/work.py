@@ -20,7 +20,10 @@ DROPPED_EDGES_MAX: Final = 4_000
 
 _ONS = {on.value: on for on in On}
 _STATES = {state.value: state for state in State}
-_AWAITED = [name for name, _ in statements(SQLITE)["add_tasks"].parameters].index("awaited")
+_BORN = State.UNSCHEDULED.text
+_STATE, _AWAITED = (
+    [name for name, _ in statements(SQLITE)["add_tasks"].parameters].index(name) for name in ("state", "awaited")
+)
 _DROPS = (
     "drop_edges", "drop_edges_out", "drop_mutexes", "drop_limits", "drop_definitions", "drop_reuses", "drop_copies",
     "drop_tasks",
@@ -103,7 +106,8 @@ class Tasks:
         """Insert tasks as they are born. Those that await nobody are wanted next, so they are known at once."""
         self._session.each("add_tasks", rows)
         if self._memory.has_room(len(rows)):
-            self._memory.tasks |= {row[0]: born_record(row) for row in rows if row[_AWAITED] == 0}
+            free = (row for row in rows if row[_AWAITED] == 0 and row[_STATE] == _BORN)
+            self._memory.tasks |= {row[0]: born_record(row) for row in free}
 
     def add_definitions(self, rows: Sequence[Row]) -> None:
         """Insert what was asked for: id, graph, label, definition, digest."""
