@@ -20,7 +20,7 @@ def test_what_is_not_known_is_taken_one_a_slot() -> None:
 
 def test_short_calls_are_taken_many_at_a_time_and_never_more_than_the_bound() -> None:
     appetite = fed()
-    assert (appetite.in_hand, appetite.low, appetite.handful) == (192, 96, 66)
+    assert (appetite.in_hand, appetite.low, appetite.handful) == (384, 192, 66)
 
 
 def test_long_calls_are_taken_one_a_slot() -> None:

@@ -18,7 +18,7 @@ MODEST_SECONDS: Final = 0.050
 #: Tasks below this are short.
 SHORT_SECONDS: Final = 0.005
 #: However short tasks are, no more than this is in hand or asked for at once: others want work, too.
-IN_HAND_MAX: Final = 192
+IN_HAND_MAX: Final = 384
 #: Fewer ends than this are told with the next request, not beside it: each request costs as much as many of them.
 BATCH_MIN: Final = 16
 #: Of programs, less is in hand than of calls: the name of one says less about how long it will take.

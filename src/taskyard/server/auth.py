@@ -77,9 +77,12 @@ class Auth:
 
     def bot(self, text: str | None) -> BotGrant | Denial:
         """Say whether a bot may come in, and into which pool."""
+        return self.as_bot(self.caller(text) if self.on else ANYONE)
+
+    def as_bot(self, found: Caller | Denial) -> BotGrant | Denial:
+        """Say whether somebody who is known may come in as a bot, and into which pool."""
         if not self.on:
             return BotGrant(DEFAULT_POOL, ANYONE.actor)
-        found = self.caller(text)
         if isinstance(found, Denial):
             return found
         if found.kind != tokens.BOT or found.pool is None:

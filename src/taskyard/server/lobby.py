@@ -13,6 +13,7 @@ from taskyard.engine.troubles import outages
 from taskyard.lifecycle.enlist import complain
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
+from taskyard.server.callers import ANYONE
 from taskyard.server.desk import Desk, bearer
 from taskyard.server.problems import MEDIA_TYPE, of_refusal, refused
 from taskyard.views import bots as views
@@ -43,24 +44,32 @@ class Guard:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self.run_token: Callable[[int, int, int], str] = desk.seal.token
+        # Of their own: those of people may all wait for something, and what bots have to say must not.
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "taskyard-lobby")
 
-    def pool_of(self, authorization: bytes) -> str:
+    async def pool_of(self, authorization: bytes) -> str:
         """Name the pool of the bots that a token lets in, or refuse."""
-        grant = self._desk.auth.bot(bearer(authorization.decode("latin-1")))
+        text, auth = bearer(authorization.decode("latin-1")), self._desk.auth
+        known = auth.remembered(text) if text is not None else None
+        # A thread looks up a token that is not remembered: the database may be slow, or away.
+        grant = await self.apart(auth.bot, text) if auth.on and known is None else auth.as_bot(known or ANYONE)
         if isinstance(grant, Denial):
             raise self._desk.deny(grant, "speak for a bot")
         return grant.pool
+
+    async def apart(self, act: "Callable[..., T]", *said: object) -> "T":
+        """Have something looked at by a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *said)
 
 
 class Lobby(BotRoutes):
     """The routes of bots, counted; polls that wait are known, so that none is left when the server stops."""
 
     def __init__(self, desk: Desk) -> None:
-        super().__init__(desk.engine, Guard(desk))
+        self._guard = Guard(desk)
+        super().__init__(desk.engine, self._guard)
         self._desk = desk
         self._waiting: set[Future[Any]] = set()
-        # Of their own: those of people may all wait for something, and what bots have to say must not.
-        self._threads = ThreadPoolExecutor(THREADS_MAX, "taskyard-lobby")
         self._routes = {**self._routes, "/api/v1/bot/trouble": self._trouble}
         desk.at_close.append(self.close)
 
@@ -79,18 +88,10 @@ class Lobby(BotRoutes):
         self._desk.meters.count_bot(scope["path"], reply.status)
         return reply
 
-    async def _routed(self, scope: Scope, receive: Receive) -> Reply:
-        """Let a thread look up a token that is not remembered: the database may be slow, or away."""
-        text, auth = bearer(header_of(scope, b"authorization").decode("latin-1")), self._desk.auth
-        if auth.on and (text is None or auth.remembered(text) is None):
-            found = await self._apart(auth.bot, text)
-            if isinstance(found, Denial):
-                raise self._desk.deny(found, "speak for a bot")
-        return await super()._routed(scope, receive)
-
     async def _hello(self, body: bytes, pool: str, receive: Receive) -> Reply:
         name = msgspec.json.decode(body, type=_Named).bot
-        taken = await self._apart(self._taken, name, pool) if self._desk.auth.on and not name_fault(name) else None
+        is_asked = self._desk.auth.on and not name_fault(name)
+        taken = await self._guard.apart(self._taken, name, pool) if is_asked else None
         if taken is not None:
             raise self._desk.deny(taken, f"be bot {name}")
         return await super()._hello(body, pool, receive)
@@ -103,9 +104,6 @@ class Lobby(BotRoutes):
             return None
         text = "a bot of this name lives in another pool: choose another name, or end that one first"
         return Denial(403, "forbidden", text, f"a bot of pool {pool}")
-
-    async def _apart(self, act: "Callable[..., T]", *said: object) -> "T":
-        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *said)
 
     async def _trouble(self, body: bytes, _: str, __: Receive) -> Reply:
         """Note what went wrong with a bot."""

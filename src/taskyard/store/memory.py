@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from taskyard.store.records import Caller, GraphRecord, TaskRecord
     from taskyard.store.verbs.passes import PoolRow
 
-#: How many graphs, tasks and bots are known by heart: more than a large fleet has in its hands. About ten megabytes.
-KEPT_MAX: Final = 16_000
+#: How many graphs, tasks and bots are known by heart: more than a large fleet has in its hands. About twenty megabytes.
+KEPT_MAX: Final = 32_000
 
 
 class Memory:
