@@ -249,3 +249,17 @@ def test_what_a_running_task_says_has_bounds(yard: Yard) -> None:
     assert yard.ask("PUT", f"{path}/progress", b"\xff", token=mine).status == 400
     assert yard.ask("PUT", f"{path}/progress", b"x" * 5_000, token=mine).status == 413
     assert yard.ask("PUT", f"{path}/checkpoint", b"x" * 70_000, token=mine).status == 413
+
+
+def test_a_task_that_a_pass_held_says_what_holds_it_wherever_it_is_shown(either: Yard) -> None:
+    either.hello()
+    door = {"mutexes": [{"key": "door"}]}
+    made = either.submit(graph(first=task(**door), second=task(**door)))
+
+    def listed() -> dict[str, tuple[str, str]]:
+        found = either.get(f"/api/v1/graphs/{made.id}/tasks")["items"]
+        return {one["label"]: (one["state"], one["reason"]) for one in found}
+
+    soon(lambda: listed()["first"][0] == "waiting")
+    soon(lambda: listed()["second"] == ("pending", "mutex"))
+    assert either.get(f"/api/v1/tasks/{made.tasks['second']}")["reason"] == "mutex"

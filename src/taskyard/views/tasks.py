@@ -78,6 +78,7 @@ def _views(txn: Txn, records: Sequence[TaskRecord], url: str) -> list[TaskView]:
     sources = txn.reuses.sources([record.id for record in records if _is_reused(record)])
     graphs = {graph: txn.graphs.definition(graph) for graph in {record.graph for record in records}}
     inner = txn.graphs.inside([record.id for record in records if record.kind == _INNER])
+    holds = txn.passes.holds_of([record.id for record in records if record.contends])
     views = []
     for record in records:
         label, definition = definitions[record.id]
@@ -87,6 +88,7 @@ def _views(txn: Txn, records: Sequence[TaskRecord], url: str) -> list[TaskView]:
         views.append(
             replace(
                 view,
+                reason=holds[record.id].reason.text if record.id in holds else view.reason,
                 exit_code=exit_codes.get(record.id),
                 progress=progress.get(record.id),
                 inner_graph=None if found is None else text_of(Key(found)),
