@@ -10,8 +10,8 @@ from itertools import pairwise
 from taskyard.core.words import GraphState, Join, On, Signal, State
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
+from taskyard.store.verbs.attempts import AttemptRow
 from taskyard.store.verbs.keeping import EventRow
-from taskyard.store.verbs.work import AttemptRow
 from taskyard.views.story import replayed, story
 from tests.lifecycle.grounds import ALL
 from tests.model.pieces import BAD, ENDED, GUARD, HOLDING, LEASED, Task

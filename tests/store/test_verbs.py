@@ -12,11 +12,12 @@ from taskyard.store.opening import Store, open_store
 from taskyard.store.records import Caller
 from taskyard.store.sessions import Busy, Taken
 from taskyard.store.txn import Txn
+from taskyard.store.verbs.attempts import AttemptRow
 from taskyard.store.verbs.facts import spelled, written
 from taskyard.store.verbs.fleet import dimensions_text
 from taskyard.store.verbs.keeping import EventRow, Service
 from taskyard.store.verbs.passes import HoldRow, PassLock, PoolRow
-from taskyard.store.verbs.work import AttemptRow, EdgeRow, InEdge, Shape
+from taskyard.store.verbs.work import EdgeRow, InEdge, Shape
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move
 
 S = State

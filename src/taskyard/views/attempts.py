@@ -12,8 +12,8 @@ from taskyard.core.machine import LEASED, sources
 from taskyard.core.words import Signal
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
+from taskyard.store.verbs.attempts import AttemptRow
 from taskyard.store.verbs.traces import StatsRow
-from taskyard.store.verbs.work import AttemptRow
 from taskyard.wire.api import AttemptView, Stats
 
 #: How many pieces of output are read at once: some megabytes at most.

@@ -1,6 +1,7 @@
 """The verbs of the store, by what they are about. Each takes and returns sets, and decides nothing."""
 
 from taskyard.store.verbs.access import Access
+from taskyard.store.verbs.attempts import Attempts
 from taskyard.store.verbs.care import Care
 from taskyard.store.verbs.explaining import Explaining
 from taskyard.store.verbs.fleet import Bots, Queues
@@ -10,7 +11,7 @@ from taskyard.store.verbs.reading import Reading
 from taskyard.store.verbs.reuse import Reuses
 from taskyard.store.verbs.times import Times
 from taskyard.store.verbs.traces import Traces
-from taskyard.store.verbs.work import Attempts, Edges, Graphs, Tasks
+from taskyard.store.verbs.work import Edges, Graphs, Tasks
 
 __all__ = [
     "Access", "Attempts", "Bots", "Care", "Edges", "Events", "Explaining", "Graphs", "Notes", "Passes", "Queues",

@@ -1,4 +1,4 @@
-"""Verbs about the work: tasks, graphs, edges, attempts."""
+"""Verbs about the work: tasks, graphs, edges."""
 
 from bisect import bisect
 from collections.abc import Collection, Iterable, Sequence
@@ -375,50 +375,3 @@ def _edges(rows: Sequence[Row]) -> list[EdgeRow]:
 
 def _in_edges(rows: Sequence[Row]) -> list[InEdge]:
     return [InEdge(row[0], row[1], _ONS[row[2]], row[3], _STATES[row[4]], row[5]) for row in rows]
-
-
-@value
-class AttemptRow:
-    """One attempt, as it was claimed and as it ended."""
-
-    number: int
-    bot: str
-    session: str
-    poll: str
-    fence: int
-    round: int
-    slice_index: int
-    claimed_ms: int
-    ended_ms: int | None
-    signal: str | None
-    reason: str | None
-    exit_code: int | None
-
-
-class Attempts:
-    """What the table `attempt` and those beside it can be asked and told."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def begin(self, rows: Sequence[Row]) -> None:
-        """Insert attempts: task, number, bot, session, poll, fence, round, slice, claimed."""
-        self._session.each("begin_attempts", rows)
-
-    def end(self, rows: Sequence[Row]) -> None:
-        """Write how attempts ended, once each: task, number, ended, signal, reason, exit code."""
-        self._session.every("end_attempts", rows)
-
-    def add_results(self, rows: Sequence[Row]) -> None:
-        """Keep what attempts published: task, attempt, body."""
-        self._session.each("add_results", rows)
-
-    def of(self, task: int) -> list[AttemptRow]:
-        """Read every attempt of a task."""
-        return [AttemptRow(*row) for row in self._session.rows("attempts_of", task)]
-
-    def polled(self, bots: Collection[str]) -> list[tuple[str, str, int]]:
-        """Name what bots still have: bot, the poll that gave it, task."""
-        return [(row[0], row[1], row[2]) for row in self._session.rows("polled", bots)] if bots else []
