@@ -275,7 +275,11 @@ async def _awaited(asked: "Future[Any]") -> Any:
         if not here.done():
             here.set_result(None)
 
-    asked.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
+    def hear(_: object) -> None:
+        if not loop.is_closed():  # else the server has ended, and nobody waits
+            loop.call_soon_threadsafe(tell)
+
+    asked.add_done_callback(hear)
     await here
     return asked.result()
 
