@@ -614,21 +614,35 @@ def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
         txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None) for id in (1, 2)])
         txn.edges.add([(1, 2, "success")])
         txn.attempts.add_results([(1, 0, "7")])
+        txn.bots.begin([("b", "s", "", 1, NOW, NOW, None, None, 0)])
+        txn.bots.set_dimensions([("b", "[]")])
     with store.write() as txn:
-        asked = [txn.tasks.recall([1, 2]), txn.graphs.recall(1), txn.edges.out_of([1, 2], 9), txn.queues.after(0)]
-        asked += [txn.traces.inputs([2]), txn.passes.relied_on_pools()]
+        asked = looked(txn)
     with store.write() as txn:
+        txn.bots.foresee(["b"])
         txn.tasks.foresee([2, 1])
         txn.graphs.foresee([1])
         txn.edges.foresee([2, 1], 9)
         txn.queues.foresee(0)
         txn.traces.foresee([2])
         txn.passes.foresee()
-        found = [txn.tasks.recall([1, 2]), txn.graphs.recall(1), txn.edges.out_of([1, 2], 9), txn.queues.after(0)]
-        found += [txn.traces.inputs([2]), txn.passes.relied_on_pools()]
-    assert found == asked
-    assert asked[2] == [EdgeRow(1, 2, On.SUCCESS, None)]
+        assert looked(txn) == asked
+    assert asked[0] == {"b": Caller("s", "", False, 0)}
+    assert asked[3] == [EdgeRow(1, 2, On.SUCCESS, None)]
     assert asked[-2] == [(2, "t1", "7")]
+
+
+def looked(txn: Txn) -> list[object]:
+    """Everything that can be foreseen, asked for."""
+    return [
+        txn.bots.greet(["b"]),
+        txn.tasks.recall([1, 2]),
+        txn.graphs.recall(1),
+        txn.edges.out_of([1, 2], 9),
+        txn.queues.after(0),
+        txn.traces.inputs([2]),
+        txn.passes.relied_on_pools(),
+    ]
 
 
 def test_what_was_foreseen_and_is_not_asked_costs_nothing_but_the_question(store: Store) -> None:

@@ -59,7 +59,8 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
 
 
 def _foresee(corridor: Corridor, polls: Sequence[Poll]) -> None:
-    """Ask for everything at once that will be asked for in any case."""
+    """Ask for everything at once that will be asked for in any case: bots first, since whoever locks both does so."""
+    corridor.txn.bots.foresee({one.bot for one in polls})
     corridor.txn.tasks.foresee({report.task for one in polls for report in one.reports})
     if any(one.want for one in polls):
         corridor.registry.foresee(corridor.txn)

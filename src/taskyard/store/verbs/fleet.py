@@ -66,6 +66,12 @@ class Bots:
         """Read bots; how many attempts each runs is not counted here."""
         return {row[0]: _bot(row, 0, row[12]) for row in self._session.rows("look_bots", ids)} if ids else {}
 
+    def foresee(self, ids: Collection[str]) -> None:
+        """Hint: these will be greeted."""
+        unknown = [id for id in ids if id not in self._memory.bots]
+        if unknown:
+            self._session.foresee("greet_bots", unknown)
+
     def greet(self, ids: Collection[str]) -> dict[str, Caller]:
         """Give what is needed to hear bots."""
         known = self._memory.bots
