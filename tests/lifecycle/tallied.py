@@ -25,13 +25,15 @@ class Tallied:
         self._store = store
         self.url = store.url
         self.written: list[Counter[str]] = []
+        self.asked: list[str] = []  # what the last one asked or told, in the order in which it went out
 
     @contextmanager
     def write(self) -> Iterator[Txn]:
         counts: Counter[str] = Counter()
+        self.asked = []
         with self._store.write() as txn:
             session: Any = txn.tasks._session
-            yield Txn(cast("Session", _Counting(session, counts)))
+            yield Txn(cast("Session", _Counting(session, counts, self.asked)))
         self.written.append(counts)
 
     @contextmanager
@@ -51,17 +53,19 @@ class Tallied:
 class _Counting:
     """A session that counts the rows of each statement, whichever way that is carried out."""
 
-    def __init__(self, session: Session, counts: Counter[str]) -> None:
+    def __init__(self, session: Session, counts: Counter[str], asked: list[str]) -> None:
         self._session = session
         self._counts = counts
+        self._asked = asked
 
     def __getattr__(self, way: str) -> Callable[..., Any]:
         carry_out: Callable[..., Any] = getattr(self._session, way)
-        if way == "foresee":
-            return carry_out  # what was foreseen is counted when it is asked for
 
         def counting(name: str, *said: Any) -> Any:
+            self._asked.append(name)
             found = carry_out(name, *said)
+            if way == "foresee":
+                return found  # it is counted when it is asked for
             self._counts[name] += max(0, found) if way == "run" else len(found if way == "rows" else said[0])
             return found
 

@@ -5,6 +5,7 @@ from taskyard.lifecycle.commands import Report
 from taskyard.lifecycle.outcomes import Code, Done, Refusal
 from taskyard.lifecycle.polling import Polled
 from tests.lifecycle.grounds import Grounds, graph, node
+from tests.lifecycle.tallied import Tallied
 from tests.lifecycle.yard import chain
 
 
@@ -136,3 +137,12 @@ def test_one_batch_may_tell_the_same_task_twice(yard: Grounds) -> None:
         Done(labels["a"], State.SUCCESSFUL, echo=True),
     )
     assert yard.graph(labels.graph).state is GraphState.FINISHED
+
+
+def test_a_poll_locks_its_bot_before_its_tasks_as_whoever_begins_a_session_does(yard: Grounds) -> None:
+    yard.submit(chain("a"))
+    yard.hello("rack1")
+    lease = yard.claim("rack1")[0]
+    yard.store = tallied = Tallied(yard.store)
+    yard.end("rack1", lease)
+    assert tallied.asked.index("greet_bots") < tallied.asked.index("look_tasks"), "else the two wait for each other"
