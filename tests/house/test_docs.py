@@ -54,14 +54,6 @@ def test_every_make_target_the_readme_names_exists(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_the_story_of_the_house_names_every_module() -> None:
-    story = (DOCS / "design.md").read_text(encoding="utf-8")
-    modules = [path for path in files() if path.is_relative_to(ROOT / "src" / "taskyard") and path.suffix == ".py"]
-    told = [path for path in modules if path.name != "__init__.py"]
-    missing = [name(path) for path in told if f"`{path.relative_to(ROOT / 'src' / 'taskyard')}`" not in story]
-    assert missing == []
-
-
 def project() -> dict[str, list[str]]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return {"": settings["project"]["dependencies"], **settings["dependency-groups"]}
