@@ -136,7 +136,7 @@ class EmbeddedPlan(NamedTuple):
         self,
         jobs: int,
         watch: "Callable[[Progress], None]",
-        decide: "Callable[[Question], bool | None]",
+        decide: "Callable[[Question | None], bool | None]",
         logs: "Path | None",
     ) -> "Outcome":
         from dataclasses import replace  # noqa: PLC0415

@@ -15,26 +15,37 @@ from tests.cli.waiting import DEADLINE_SECONDS, read_all
 
 
 @contextmanager
+def terminal(columns: int = 80, rows: int = 24) -> Iterator[tuple[int, int]]:
+    """Open a terminal of some size; give the side where a person sits, and the side of programs, to be closed."""
+    person, program_side = pty.openpty()
+    fcntl.ioctl(program_side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    try:
+        yield person, program_side
+    finally:
+        os.close(person)
+
+
+@contextmanager
 def on_terminal(
-    arguments: Sequence[str], env: Mapping[str, str], cwd: Path, columns: int = 80
+    arguments: Sequence[str], env: Mapping[str, str], cwd: Path, columns: int = 80, rows: int = 24
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start the program on a terminal; give it and the side where a person sits."""
-    person, program_side = pty.openpty()
-    fcntl.ioctl(program_side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with subprocess.Popen(
-        [str(PROGRAM), *arguments],
-        cwd=cwd,
-        env={"TERM": "xterm-256color", **env},
-        stdin=program_side,
-        stdout=program_side,
-        stderr=program_side,
-    ) as program:
+    with (
+        terminal(columns, rows) as (person, program_side),
+        subprocess.Popen(
+            [str(PROGRAM), *arguments],
+            cwd=cwd,
+            env={"TERM": "xterm-256color", **env},
+            stdin=program_side,
+            stdout=program_side,
+            stderr=program_side,
+        ) as program,
+    ):
         os.close(program_side)
         try:
             yield program, person
         finally:
             program.kill()
-            os.close(person)
 
 
 def seen(arguments: Sequence[str], env: Mapping[str, str], cwd: Path, columns: int = 80) -> tuple[int, str]:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.cli import text
+from taskyard.cli import text, views
 from taskyard.wire.progress import Question
 
 #: What counts as an answer.
@@ -18,7 +18,8 @@ ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False}
 #: More than anybody types at once.
 LINE_MAX: Final = 4_096
 
-Decide = Callable[[Question], bool | None]
+#: Answers the open question, or says by None that there is no answer yet; it is also told when no question is open.
+Decide = Callable[[Question | None], bool | None]
 
 
 def told(approved: bool | None) -> Decide:
@@ -27,27 +28,36 @@ def told(approved: bool | None) -> Decide:
 
 
 class Terminal:
-    """Reads answers from a terminal; `say` shows questions."""
+    """Reads answers from a terminal; the view shows questions, and draws nothing while one is open."""
 
-    def __init__(self, say: Callable[[str], None], source: int | None = None) -> None:
-        self._say = say
+    def __init__(self, view: views.View, source: int | None = None) -> None:
+        self._view = view
         self._source: int | None = sys.stdin.fileno() if source is None else source
         self._typed = b""
         self._asked = ""
 
-    def decide(self, question: Question) -> bool | None:
+    def decide(self, question: Question | None) -> bool | None:
         """Show a question once, and give the answer when it is there."""
+        if question is None:
+            self._go_on()
+            return None
         if question.task != self._asked:
             self._asked = question.task
             self._forget()
-            self._say(f"{text.harmless(question.label)} asks: {text.harmless(question.message)}  (y or n, then Enter)")
+            asked = f"{text.harmless(question.label)} asks: {text.harmless(question.message)}"
+            self._view.ask(f"{asked}  (y or n, then Enter)")
         line = self._line()
         if line is None:
             return None
         answer = ANSWERS.get(line.strip().lower())
         if answer is None:
-            self._say("answer y or n; Ctrl-C ends the run")
+            self._view.say("answer y or n; Ctrl-C ends the run")
         return answer
+
+    def _go_on(self) -> None:
+        if self._asked:
+            self._asked = ""
+            self._view.go_on()
 
     def _forget(self) -> None:
         """Leave out what was typed before a question was seen: it cannot be the answer."""

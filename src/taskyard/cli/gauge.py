@@ -56,56 +56,44 @@ class PlainGauge:
 
 
 class LiveGauge:
-    """A bar and what runs, drawn anew with every look."""
+    """A bar and what runs, as the last look saw it."""
 
     def __init__(self) -> None:
-        import sys  # noqa: PLC0415
+        from taskyard.cli import live  # noqa: PLC0415 - drawing costs time to load
 
-        from rich.console import Console  # noqa: PLC0415 - drawing costs time to load
-        from rich.live import Live  # noqa: PLC0415
-
-        self._console = Console(file=sys.stderr)
-        self._live = Live(console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False)
+        self._live = live
+        self._drawing = live.Drawing(self._draw)
         self._began = time.monotonic()
         self._seen: GraphView | None = None
+        self._labels: list[str] = []
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._drawing.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._live.stop()
+        self._drawing.__exit__(*error)
         # What was drawn is gone: how it ended stays.
         if self._seen is not None and self._seen.settled:
             self.say(standing.headline(self._seen))
 
     def show(self, seen: "GraphView", running: Running) -> None:
+        self._labels = running() if seen.counts.get("running") else []
         self._seen = seen
-        from rich.console import Group  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
-
-        labels = running() if seen.counts.get("running") else []
-        lines = [Text(f"  {text.harmless(label)}", "cyan", no_wrap=True, overflow="ellipsis") for label in labels]
-        self._live.update(Group(self._bar(seen), *lines), refresh=True)
 
     def say(self, line: str) -> None:
         from rich.text import Text  # noqa: PLC0415
 
-        self._console.print(Text(line), no_wrap=True, overflow="ellipsis")
+        self._drawing.print(Text(line))
 
-    def _bar(self, seen: "GraphView") -> "RenderableType":
-        from rich.progress_bar import ProgressBar  # noqa: PLC0415
-        from rich.table import Table  # noqa: PLC0415
+    def _draw(self) -> "RenderableType":
+        from rich.console import Group  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
 
+        seen, labels = self._seen, self._labels[: self._drawing.running_shown()]
+        if seen is None:
+            return ""
         ended, total = standing.done(seen)
-        failed = standing.failed(seen)
-        row = Table.grid(padding=(0, 1))
-        row.add_row(
-            Text(text.harmless(seen.name or seen.id), style="bold"),
-            ProgressBar(max(total, 1), ended, width=30, complete_style="red" if failed else "green"),
-            Text(f"{ended}/{total}"),
-            Text(text.seconds(round((time.monotonic() - self._began) * 1000)), style="dim"),
-            Text(f"{failed} failed" if failed else "", style="bold red"),
-        )
-        return row
+        bar = self._live.bar(seen.name or seen.id, ended, total, self._began, standing.failed(seen))
+        lines = [Text(f"  {text.harmless(label)}", "cyan", no_wrap=True, overflow="ellipsis") for label in labels]
+        return Group(bar, *lines)

@@ -1,11 +1,13 @@
 """The live view: a bar, the running tasks with their time, and every failure as it comes, above them.
 
-It draws on stderr, from a thread of rich's own. All text of tasks is made harmless and never read as markup.
+It draws on stderr. All text of tasks is made harmless and never read as markup.
 """
 
 import sys
 import time
-from typing import Self
+from collections.abc import Callable
+from threading import Event, RLock, Thread
+from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,8 +21,10 @@ from taskyard.wire.progress import Progress, State
 
 #: What an eye can follow.
 FRAMES_PER_SECOND = 8
-#: The rest is counted: the drawing must fit on a terminal of 24 lines.
+#: The rest is counted: lines above the drawing are to be seen, too.
 RUNNING_SHOWN_MAX = 12
+#: Lines of a terminal that the running tasks leave free: for the bar, the count of the rest, and a line above.
+FREE_LINES: Final = 3
 
 _STYLES = {
     State.SUCCESSFUL: "green",
@@ -35,31 +39,101 @@ _BEGINS = {State.RUNNING}
 _GOES_ON = {State.STOPPING}
 
 
+class Drawing:
+    """Lines that stay, and below them a drawing that a thread draws anew while it is open.
+
+    Every write happens under one lock. The refresh thread of `rich.live.Live` may draw between the moment when a print
+    on another thread reads the height of the drawing and the moment when it writes: then a line is overwritten, or a
+    part of the drawing is left standing.
+    """
+
+    def __init__(self, draw: Callable[[], RenderableType]) -> None:
+        self._console = Console(file=sys.stderr)
+        self._draw = draw
+        self._live: Live | None = None
+        self._lock = RLock()
+        self._over = Event()
+        self._thread = Thread(target=self._refresh, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.resume()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.pause()
+
+    def print(self, *lines: Text) -> None:
+        """Print lines that stay; each takes one line of the terminal."""
+        with self._lock:
+            # The rest of a long line would look like words of our own.
+            self._console.print(*lines, sep="\n", no_wrap=True, overflow="ellipsis")
+
+    def pause(self) -> None:
+        """Take the drawing away: what a person types would move it."""
+        with self._lock:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+
+    def resume(self) -> None:
+        """Draw again."""
+        with self._lock:
+            if self._live is None:
+                self._live = Live(
+                    console=self._console,
+                    get_renderable=self._draw,
+                    auto_refresh=False,
+                    transient=True,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
+                )
+                self._live.start(refresh=True)
+
+    def running_shown(self) -> int:
+        """Tell how many running tasks a drawing may name, so that it fits on the terminal."""
+        return max(1, min(RUNNING_SHOWN_MAX, self._console.height - FREE_LINES))
+
+    def _refresh(self) -> None:
+        while not self._over.wait(1 / FRAMES_PER_SECOND):
+            with self._lock:
+                if self._live is not None:
+                    self._live.refresh()
+
+
+def bar(name: str, ended: int, total: int, since: float, failed: int) -> RenderableType:
+    """Draw how far a graph is, in one line."""
+    row = Table.grid(padding=(0, 1))
+    row.add_column(no_wrap=True, overflow="ellipsis")
+    row.add_row(
+        Text(text.harmless(name), style="bold"),
+        ProgressBar(max(total, 1), ended, width=30, complete_style="red" if failed else "green"),
+        Text(f"{ended}/{total}", no_wrap=True),
+        Text(text.seconds(_elapsed_ms(since)), style="dim", no_wrap=True),
+        Text(f"{failed} failed" if failed else "", style="bold red", no_wrap=True),
+    )
+    return row
+
+
 class LiveView:
     """Draws a run on a terminal."""
 
     def __init__(self, plan: Plan) -> None:
-        self._name = text.harmless(plan.name)
+        self._name = plan.name
         self._labels = set(plan.labels)  # and those that tasks add
         self._began = time.monotonic()
         self._running: dict[str, float] = {}
         self._ended: dict[str, State] = {}
-        self._console = Console(file=sys.stderr)
-        self._live = Live(
-            console=self._console,
-            get_renderable=self._draw,
-            refresh_per_second=FRAMES_PER_SECOND,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._drawing = Drawing(self._draw)
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._drawing.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._live.stop()
+        self._drawing.__exit__(*error)
 
     def show(self, progress: Progress) -> None:
         self._labels.add(progress.label)
@@ -71,36 +145,27 @@ class LiveView:
         if progress.state in _ENDED:
             self._ended[progress.label] = progress.state
         first, *tail = views.lines(progress)
-        self._console.print(
-            Text(first, style=_STYLES.get(progress.state, "")),
-            *(Text(line) for line in tail),
-            sep="\n",
-            no_wrap=True,  # the rest of a long line would look like words of our own
-            overflow="ellipsis",
-        )
+        self._drawing.print(Text(first, style=_STYLES.get(progress.state, "")), *map(Text, tail))
 
     def say(self, line: str) -> None:
-        self._console.print(Text(line), no_wrap=True, overflow="ellipsis")
+        self._drawing.print(Text(line))
+
+    def ask(self, line: str) -> None:
+        self._drawing.pause()
+        self.say(line)
+
+    def go_on(self) -> None:
+        self._drawing.resume()
 
     def _draw(self) -> RenderableType:
         # The drawing thread works on copies: the dicts change under it.
         running, states = list(self._running.items()), list(self._ended.values())
-        shown = [self._running_line(label, since) for label, since in running[:RUNNING_SHOWN_MAX]]
-        if len(running) > RUNNING_SHOWN_MAX:
-            shown.append(Text(f"  and {len(running) - RUNNING_SHOWN_MAX} more"))
-        return Group(self._bar(states), *shown)
-
-    def _bar(self, states: list[State]) -> RenderableType:
-        row = Table.grid(padding=(0, 1))
-        failed, total = sum(state in _FAILED for state in states), len(self._labels)
-        row.add_row(
-            Text(self._name, style="bold"),
-            ProgressBar(total, len(states), width=30, complete_style="red" if failed else "green"),
-            Text(f"{len(states)}/{total}"),
-            Text(text.seconds(_elapsed_ms(self._began)), style="dim"),
-            Text(f"{failed} failed" if failed else "", style="bold red"),
-        )
-        return row
+        most = self._drawing.running_shown()
+        shown = [self._running_line(label, since) for label, since in running[:most]]
+        if len(running) > most:
+            shown.append(Text(f"  and {len(running) - most} more"))
+        failed = sum(state in _FAILED for state in states)
+        return Group(bar(self._name, len(states), len(self._labels), self._began, failed), *shown)
 
     def _running_line(self, label: str, since: float) -> RenderableType:
         parts = ("  ", (text.seconds(_elapsed_ms(since)), "dim"), " ", (text.harmless(label), "cyan"))

@@ -136,7 +136,7 @@ def _refuse_to_ask(labels: tuple[str, ...]) -> Exit:
 def _decide(approve: str, view: views.View) -> asking.Decide:
     if approve != "ask":
         return asking.told(approve == "yes")
-    return asking.Terminal(view.say).decide if sys.stdin.isatty() else asking.told(None)
+    return asking.Terminal(view).decide if sys.stdin.isatty() else asking.told(None)
 
 
 def _run(plan: Plan, jobs: int, output: str, manner: Manner) -> Exit:

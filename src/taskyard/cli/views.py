@@ -26,6 +26,14 @@ class View(AbstractContextManager["View"], Protocol):
         """Say something that stays."""
         ...
 
+    def ask(self, line: str) -> None:
+        """Say something that a person answers on the same terminal, and leave the terminal to that person."""
+        ...
+
+    def go_on(self) -> None:
+        """Take the terminal back: nothing is asked any more."""
+        ...
+
 
 def choose(plan: "Plan", jobs: int) -> View:
     """Choose the live view for a terminal that can draw, and plain lines for everything else."""
@@ -59,6 +67,11 @@ class PlainView:
         with suppress(OSError):
             self._stream.write(line + "\n")
             self._stream.flush()
+
+    ask = say
+
+    def go_on(self) -> None:
+        """Nothing was taken away."""
 
 
 def lines(progress: Progress) -> list[str]:

@@ -27,7 +27,7 @@ class Plan(Protocol):
         self,
         jobs: int,
         watch: Callable[[Progress], None],
-        decide: Callable[[Question], bool | None],
+        decide: Callable[[Question | None], bool | None],
         logs: Path | None,
     ) -> Outcome:
         """Run it to its end, at most `jobs` tasks at a time; tell `watch` of everything, from this thread.

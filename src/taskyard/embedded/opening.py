@@ -25,7 +25,7 @@ class Wish:
 
 
 def run_graph(
-    wish: Wish, watch: "Callable[[Progress], None]", decide: "Callable[[Question], bool | None]"
+    wish: Wish, watch: "Callable[[Progress], None]", decide: "Callable[[Question | None], bool | None]"
 ) -> "Outcome":
     """Run a graph to its end, and say how it ended; `decide` answers what it asks.
 

@@ -15,8 +15,9 @@ from taskyard.store.verbs.reading import FIRST
 from taskyard.views.approvals import approvals
 from taskyard.wire.progress import Question
 
-#: Answers a question, or says by None that it has no answer yet; it is asked again soon.
-Decide = Callable[[Question], bool | None]
+#: Answers a question, or says by None that it has no answer yet; it is asked again soon. It is told of None when no
+#: question is open.
+Decide = Callable[[Question | None], bool | None]
 #: How many are looked at: one is answered at a time.
 OPEN_MAX: Final = 1
 
@@ -48,6 +49,8 @@ class Questions:
         """Answer the first question that is open, if somebody knows the answer."""
         with self._engine.store.read() as txn:
             found, _ = approvals(txn, None, FIRST, OPEN_MAX)
+        if not found:
+            self._decide(None)
         for one in found:
             approved = self._decide(Question(one.task, one.label, one.message))
             if approved is not None:
