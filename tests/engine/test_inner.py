@@ -233,8 +233,8 @@ def test_two_servers_bear_it_once(postgres_url: str) -> None:
         found = [bearing.Bearing._waiting(rig.engine._bearing) for rig in (one, two)]
         assert found[0] == found[1] != {}
         for rig, waiting in zip((one, two), found, strict=True):
-            for id, (attempt, text) in waiting.items():
-                rig.engine._bearing._bear(id, attempt, text)
+            for id, (attempt, text, submitter) in waiting.items():
+                rig.engine._bearing._bear(id, attempt, text, submitter)
         assert len(inner_of(one, outer["outer"])) == 1
         assert one.tasks(outer)["outer"].life.attempt == 1
 

@@ -320,6 +320,7 @@ EXEMPT: dict[str, str] = {
     "graph.parent_attempt": "It is compared with the attempts that there are, in `tests/engine/test_inner.py`.",
     "queue.id": "Tasks refer to it, and its dimensions are compared with it instead.",
     "task_definition.digest": "It is of what was submitted, which is not kept where something was put in its place.",
+    "task_definition.submitter": "Who submitted a task is the truth.",
     "event.at_ms": "When something happened is the truth that rows follow from.",
     "graph_definition.*": "What was said about a graph is the truth, and its digest is of a document that is not kept.",
     "graph_rerun.*": "What a person asked for, and what a graph was born with because of it, is the truth.",

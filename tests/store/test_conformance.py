@@ -182,7 +182,7 @@ def test_keys_of_63_bits_survive(store: Store, key: int) -> None:
     with store.write() as txn:
         add_graph(txn, key)
         txn.tasks.add([task_row(key, graph_id=key, created_ms=key)])
-        txn.tasks.add_definitions([(key, key, "a", "{}", None)])
+        txn.tasks.add_definitions([(key, key, "a", "{}", None, "")])
     with store.read() as txn:
         (task,) = txn.tasks.look([key])
         assert (task.id, task.graph, task.created_ms) == (key, key, key)
@@ -196,6 +196,7 @@ def test_an_empty_set_asks_and_changes_nothing(store: Store) -> None:
     with store.write() as txn:
         asked = [
             txn.tasks.look([]), txn.tasks.definitions([]), txn.tasks.with_labels(1, []), txn.tasks.leased_by([], 9),
+            txn.tasks.owned_definitions([]),
             txn.tasks.candidates([], 9), txn.graphs.look([]), txn.graphs.peek([]), txn.edges.into([]),
             txn.attempts.polled([]), txn.events.answers([]), txn.notes.about([]), txn.bots.look([]),
             txn.queues.with_dimensions([]), txn.queues.near([]), txn.passes.contenders_among([]),
@@ -233,7 +234,7 @@ def test_many_rows_are_written_and_read_as_one_set(store: Store) -> None:
     with store.write() as txn:
         add_graph(txn)
         add_tasks(txn, *many)
-        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None) for id in many])
+        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in many])
         txn.edges.add([(1, id, "success") for id in many[1:]])
     with store.read() as txn:
         assert [task.id for task in txn.tasks.look(list(reversed(many)))] == list(many)

@@ -60,7 +60,7 @@ def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
     with store.write() as txn:
         add_graph(txn)
         add_tasks(txn, 1, 2)
-        txn.tasks.add_definitions([(1, 1, "a", "{}", None), (2, 1, "b", "{}", None)])
+        txn.tasks.add_definitions([(1, 1, "a", "{}", None, ""), (2, 1, "b", "{}", None, "")])
         task = move(txn, 1, S.PENDING)
         task.life = replace(task.life, state=S.WAITING, attempt=2)
         txn.tasks.carry([(task, S.PENDING)])

@@ -94,7 +94,7 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         task = move(txn, 12, *READY)
         task.life, task.bot = replace(task.life, state=State.RUNNING, attempt=1), "b1"
         txn.tasks.carry([(task, State.WAITING)])
-        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None) for id in (11, 12, 13)])
+        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in (11, 12, 13)])
         txn.attempts.begin([(12, 1, "b1", "s", "p", 1, 1, 0, NOW)])
         txn.attempts.end([(12, 1, NOW, "fail", "exit_code", 7)])
         txn.attempts.add_results([(12, 1, '{"a": 1}')])

@@ -104,7 +104,7 @@ def played(store: Store) -> Store:
         add_tasks(txn, 1, 2)
         add_tasks(txn, 3, join_rule="any", not_before_ms=NOW)
         add_tasks(txn, 4, hidden=1)
-        txn.tasks.add_definitions([(id, 1, label, "{}", None) for id, label in enumerate("abcd", 1)])
+        txn.tasks.add_definitions([(id, 1, label, "{}", None, "") for id, label in enumerate("abcd", 1)])
         txn.edges.add([(1, 3, "success"), (2, 3, "always")])
         ended(txn, 1, NOW + 5, NOW + 25)
         running(txn, 2, NOW + 7)

@@ -126,7 +126,7 @@ def fill(url: str) -> None:
         for task in tasks:
             task.contends = True
         txn.tasks.keep(tasks)
-        txn.tasks.add_definitions([(id, id, f"t{id}", "{}", None) for id in many])
+        txn.tasks.add_definitions([(id, id, f"t{id}", "{}", None, "") for id in many])
         txn.tasks.add_mutexes([(id, f"k{id % 9}", None) for id in many])
         txn.edges.add([(id, other, "success") for id in many[:100] for other in many[100:130]])
         txn.attempts.begin([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])

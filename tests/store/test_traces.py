@@ -67,7 +67,7 @@ def test_results_go_to_dependents_by_label(store: Store) -> None:
     with store.write() as txn:
         running(txn, 1, 2, attempt=2)
         add_tasks(txn, 3)
-        txn.tasks.add_definitions([(1, 1, "build", "{}", None), (2, 1, "lint", "{}", None)])
+        txn.tasks.add_definitions([(1, 1, "build", "{}", None, ""), (2, 1, "lint", "{}", None, "")])
         txn.edges.add([(1, 3, "success"), (2, 3, "success")])
         txn.attempts.add_results([(1, 1, '"old"'), (1, 2, '"new"')])
         txn.attempts.add_results([(1, 2, '"newer"')])

@@ -183,7 +183,7 @@ def test_a_key_that_is_in_use_is_taken(store: Store, table: str) -> None:
             case "tasks":
                 add_tasks(txn, 2)
             case "labels":
-                txn.tasks.add_definitions([(1, 1, "a", "{}", None)])
+                txn.tasks.add_definitions([(1, 1, "a", "{}", None, "")])
             case "attempts":
                 txn.attempts.begin([(1, 1, "b", "s", "p", 1, 1, 0, NOW)])
             case "queues":
@@ -209,7 +209,9 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         add_tasks(txn, 4, awaited=1, due_ms=NOW - 1)
         add_tasks(txn, 5, hidden=1)
         add_tasks(txn, 6, graph_id=2, due_ms=NOW + 5)
-        txn.tasks.add_definitions([(id, 1, f"t{id}", f"d{id}", None) for id in (1, 2)] + [(6, 2, "t1", "", "dd")])
+        txn.tasks.add_definitions(
+            [(id, 1, f"t{id}", f"d{id}", None, "") for id in (1, 2)] + [(6, 2, "t1", "", "dd", "ada")]
+        )
         move(txn, 3, S.PENDING)
         assert txn.tasks.page(1, [S.UNSCHEDULED], 1, 2) == [2, 4]
         assert txn.tasks.page(1, [S.UNSCHEDULED, S.PENDING], 1, 2) == [2, 3]
@@ -219,6 +221,7 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         assert next(iter(txn.tasks.due(NOW, 2))) == 4
         assert txn.tasks.due(NOW, 9) == {1: NOW, 2: NOW, 3: NOW, 4: NOW - 1}
         assert txn.tasks.definitions([1, 6, 404]) == {1: ("t1", "d1"), 6: ("t1", "")}
+        assert txn.tasks.owned_definitions([6]) == {6: ("t1", "", "ada")}
         assert sorted(txn.tasks.definitions_of(2)) == [(6, "t1", "", "dd")]
         assert txn.tasks.with_labels(1, ["t1", "t2", "t9"]) == {"t1": 1, "t2": 2}
         txn.tasks.unhide([5])
@@ -295,7 +298,7 @@ def test_a_graph_that_never_became_whole_is_dropped_in_pages_whatever_hangs_on_w
         add_graph(txn)
         txn.graphs.define(1, ("",) * 6)
         add_tasks(txn, *range(1, 6))
-        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None) for id in range(1, 6)])
+        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in range(1, 6)])
         txn.tasks.add_mutexes([(1, "door", None)])
         txn.tasks.add_limits([(1, "licence", 2)])
         txn.edges.add([(1, 5, "success"), (5, 2, "success"), (3, 4, "always")])
@@ -611,7 +614,7 @@ def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
         add_graph(txn)
         txn.queues.add([(8, 1, 8, "any", "p", "[]")], 1)
         add_tasks(txn, 1, 2, awaited=1)
-        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None) for id in (1, 2)])
+        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in (1, 2)])
         txn.edges.add([(1, 2, "success")])
         txn.attempts.add_results([(1, 0, "7")])
         txn.bots.begin([("b", "s", "", 1, NOW, NOW, None, None, 0)])

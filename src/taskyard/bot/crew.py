@@ -1,7 +1,8 @@
 """Warm workers and the calls that wait for them: hired when the first call comes, kept, and handed a little at a time.
 
-A worker that dies takes only the call with it that it was making; those behind it were not begun, and another worker
-makes them. Calls have their time-outs from here, and workers their last moment from the runner.
+Calls of different submitters never share a worker, and a call that asks for a process of its own has one. A worker
+that dies takes only the call with it that it was making; those behind it were not begun, and another worker makes
+them. Calls have their time-outs from here, and workers their last moment from the runner.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from taskyard.bot.kinds import Function
 from taskyard.bot.pipes import Pipe
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.room import Rooms
-from taskyard.bot.warm import WarmWorker
+from taskyard.bot.warm import Sharing, WarmWorker, sharing_of
 from taskyard.bot.worker_frames import Back, Call, Leaving, Raised, Returned, Said, Took, packed, read_told
 from taskyard.wire.bots import NOTHING, Report, Stats
 
@@ -32,6 +33,8 @@ CALL_SECONDS: Final = 0.000_02
 SLOW_SECONDS: Final = 0.01
 #: So many workers in a row that end before they answer anything mean that none will.
 VAIN_HIRES_MAX: Final = 5
+#: So many workers of other submitters are kept while they have nothing to do: each has some 30 MB of memory.
+IDLE_OTHERS_MAX: Final = 8
 NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
 #: A call that took less than this has written no file.
 WRITING_SECONDS: Final = 0.000_02
@@ -62,7 +65,7 @@ class Crew:
         self._appetite = appetite
         self._tell = tell
         self._floor = floor
-        self._line: deque[Held] = deque()
+        self._lines: dict[Sharing, deque[Held]] = {}  # calls that wait; a line is never empty
         self._workers: dict[int, WarmWorker] = {}
         self._hired = 0
         self._vain = 0
@@ -75,32 +78,24 @@ class Crew:
     @property
     def has_work(self) -> bool:
         """Whether there are calls, in line or with workers."""
-        return bool(self._line) or any(worker.handed for worker in self._workers.values())
+        return bool(self._lines) or any(worker.handed for worker in self._workers.values())
 
     def line_up(self, held: Held) -> None:
         """Take a call."""
         assert isinstance(held.work, Function), "programs have another line"
         self._appetite.meet(held.work.name)
-        self._line.append(held)
+        self._lines.setdefault(sharing_of(held), deque()).append(held)
 
     def work(self, free: int) -> None:
-        """Hand out what waits, with so many slots free."""
-        while self._line:
-            idle = [worker for worker in self._workers.values() if worker.usable and not worker.handed]
-            if free > 0 and idle:
-                self._hand(idle[-1], -(-len(self._line) // min(free, len(idle))))
-                free -= 1
-                continue
-            if free > 0:
-                self._hire(min(free, len(self._line)))
-                free = 0
-            if not self._top_up():
-                return
+        """Hand out what waits, with so many slots free, the longest waiting line first."""
+        for sharing in sorted(self._lines, key=lambda one: self._lines[one][0].run):
+            free = self._work(sharing, free)
+            if free <= 0 and sharing in self._lines:
+                return  # it waits for a slot: workers of those behind it get nothing more before it has one
 
     def stop(self, held: Held, why: str) -> None:
         """End a call: one that is not begun ends at once, one that is under way takes its worker with it."""
-        if held in self._line:
-            self._line.remove(held)
+        if self._take_out(held):
             self._floor.ended(held, lost(held) if why == "lose" else failed(held, None))
         else:
             self.tick(time.monotonic())
@@ -122,15 +117,14 @@ class Crew:
                 self._dismiss(worker, why)
             elif worker.handed and now - worker.since > SLOW_SECONDS:
                 self._appetite.call_took(now - worker.since)
-        for held in [one for one in self._line if one.strict and now >= one.until]:
-            self._line.remove(held)
+        for held in [one for line in self._lines.values() for one in line if one.strict and now >= one.until]:
+            self._take_out(held)
             self._floor.ended(held, lost(held))
         self.hold()
 
     def kill_all(self) -> None:
         """End every worker, and lose what it has."""
-        while self._line:
-            held = self._line.popleft()
+        for held in self._emptied():
             self._floor.ended(held, lost(held))
         for worker in self._workers.values():
             self._dismiss(worker, "lose")
@@ -152,6 +146,8 @@ class Crew:
             return
         loop = asyncio.get_running_loop()
         worker.pipe = Pipe(loop, end, lambda body: self._hear(worker, body), lambda: self._hang_up(worker))
+        if worker.single and worker.sharing not in self._lines:
+            self._dismiss(worker, "unused")  # its call was ended before it came
 
     def bury(self, gone: Gone) -> None:
         """A worker has ended: hear what it still had to say, blame the call that it was making, give back the rest."""
@@ -183,7 +179,7 @@ class Crew:
                 if held.room is not None:
                     self._rooms.give_back(held.room)
                     held.room = None
-                self._line.appendleft(held)
+                self._lines.setdefault(sharing_of(held), deque()).appendleft(held)
 
     def _take_back(self, worker: WarmWorker, runs: list[int]) -> None:
         """Put in front of the line what waits behind a call that takes long; another worker may be free for it."""
@@ -199,18 +195,39 @@ class Crew:
 
     # Handing out.
 
-    def _hire(self, wanted: int) -> None:
-        hiring = sum(worker.hiring for worker in self._workers.values())
-        for _ in range(wanted - hiring):
-            self._hired += 1
-            self._workers[self._hired] = WarmWorker(self._hired)
-            self._tell(Hire(self._hired))
+    def _work(self, sharing: Sharing, free: int) -> int:
+        """Hand out what waits in one line, and say how many slots are still free."""
+        while (line := self._lines.get(sharing)) is not None:
+            idle = [worker for worker in self._workers.values() if worker.idle and worker.sharing == sharing]
+            if free > 0 and idle:
+                self._hand(idle[-1], -(-len(line) // min(free, len(idle))))
+                free -= 1
+                continue
+            if free > 0:
+                free -= self._hire(sharing, min(free, len(line)))
+            if not self._top_up(sharing):
+                break
+        return free
 
-    def _top_up(self) -> bool:
+    def _hire(self, sharing: Sharing, wanted: int) -> int:
+        """Have workers started until so many of one sharing are about to come; say how many were started."""
+        missing = wanted - sum(worker.hiring and worker.sharing == sharing for worker in self._workers.values())
+        for _ in range(missing):
+            self._hired += 1
+            self._workers[self._hired] = WarmWorker(self._hired, sharing)
+            self._tell(Hire(self._hired))
+        others = [worker for worker in self._workers.values() if worker.idle and worker.sharing != sharing]
+        for worker in sorted(others, key=lambda one: one.since)[: max(0, len(others) - IDLE_OTHERS_MAX)]:
+            self._dismiss(worker, "unused")
+        return max(0, missing)
+
+    def _top_up(self, sharing: Sharing) -> bool:
         """Hand more to a worker that is about to have nothing left."""
         handful, now = self._appetite.handful, time.monotonic()
         for worker in self._workers.values():
-            if worker.usable and 0 < len(worker.handed) <= handful // 4 and now - worker.since < SLOW_SECONDS:
+            if worker.sharing != sharing or not worker.usable:
+                continue
+            if 0 < len(worker.handed) <= handful // 4 and now - worker.since < SLOW_SECONDS:
                 self._hand(worker, handful)
                 return True
         return False
@@ -220,8 +237,9 @@ class Crew:
         if not worker.handed:
             worker.since = now
         frames = []
-        for _ in range(min(self._appetite.handful, share, len(self._line))):
-            held = self._line.popleft()
+        line = self._lines[worker.sharing]
+        for _ in range(min(self._appetite.handful, share, len(line))):
+            held = line.popleft()
             held.began = now
             held.prepared_ms = round((now - held.came) * 1000)
             try:
@@ -232,6 +250,8 @@ class Crew:
                 self._floor.ended(held, failed(held, "exit_code", 126))
                 continue
             worker.handed[held.run] = held
+        if not line:
+            del self._lines[worker.sharing]
         if worker.news(now):
             # Before the calls: a worker is never at work for a lease of which the runner knows nothing.
             self.hold()
@@ -252,6 +272,23 @@ class Crew:
             inputs=worker_frames.NOTHING if held.inputs is None else msgspec.Raw(held.inputs),
             checkpoint=lease.checkpoint,
         )
+
+    def _take_out(self, held: Held) -> bool:
+        """Take a call out of its line; say whether it was there."""
+        sharing = sharing_of(held)
+        line = self._lines.get(sharing)
+        if line is None or held not in line:
+            return False
+        line.remove(held)
+        if not line:
+            del self._lines[sharing]
+        return True
+
+    def _emptied(self) -> list[Held]:
+        """Empty all lines."""
+        waiting = [held for line in self._lines.values() for held in line]
+        self._lines.clear()
+        return waiting
 
     # Hearing.
 
@@ -275,7 +312,9 @@ class Crew:
         worker.since, worker.useful, self._vain = time.monotonic(), True, 0
         self._appetite.call_took(frame.took.ran_s + CALL_SECONDS)
         self._floor.ended(held, self._answer(held, frame))
-        if len(worker.handed) <= (self._appetite.handful // 4 if self._line else 0):
+        if worker.single:
+            self._dismiss(worker, "unused")
+        if len(worker.handed) <= (self._appetite.handful // 4 if self._lines else 0):
             self._floor.fill()
 
     def _answer(self, held: Held, frame: Returned | Raised) -> Report:
@@ -321,8 +360,7 @@ class Crew:
     def _give_up(self) -> None:
         self._vain = 0
         self._floor.trouble("no warm worker can be started", None)
-        while self._line:
-            held = self._line.popleft()
+        for held in self._emptied():
             self._floor.print(held, "taskyard: no warm worker can be started on this bot\n")
             self._floor.ended(held, failed(held, "exit_code", 126))
 

@@ -57,6 +57,7 @@ class Function(msgspec.Struct, frozen=True):
     env: dict[str, str]
     cwd: str | None
     limits: Limits
+    fresh: bool = False  # it gets a process of its own
 
 
 class _Payload(msgspec.Struct):
@@ -66,6 +67,7 @@ class _Payload(msgspec.Struct):
     script: str | None = None
     python: str | None = None
     args: msgspec.Raw = NOTHING
+    fresh: bool = False
     env: dict[str, str] = {}
     secrets: dict[str, str] = {}
     cwd: str | None = None
@@ -88,7 +90,7 @@ def work_of(payload: msgspec.Raw) -> Program | Function:
     if read.secrets:
         raise Unfit("this bot cannot fill in secrets yet")
     if read.python is not None:
-        return Function(read.python, read.args, read.env, read.cwd, limits)
+        return Function(read.python, read.args, read.env, read.cwd, limits, read.fresh)
     if read.script is not None:
         return Program(SHELL, read.script, read.env, read.cwd, limits)
     if read.command:

@@ -15,17 +15,28 @@ from taskyard.bot.pipes import Pipe
 NEAR_SECONDS: Final = 10.0
 
 
+#: Which calls may share a process: those of one submitter, or one call alone, named by its run; 0 is no run.
+Sharing = tuple[str, int]
+
+
+def sharing_of(held: Held) -> Sharing:
+    """Say with which calls one may share a process."""
+    assert isinstance(held.work, Function), "a program shares nothing"
+    return held.lease.submitter, held.run if held.work.fresh else 0
+
+
 @dataclass(slots=True, eq=False)
 class WarmWorker:
     """A worker; without a pipe it is still being hired."""
 
     number: int
+    sharing: Sharing  # the only calls that it makes
     pipe: Pipe | None = None
     handed: dict[int, Held] = field(default_factory=dict)
     since: float = 0.0  # when the call that is under way began, or printed for the last time
     heard: float = 0.0
     told: float | None = None  # how long it may live, as the runner knows it
-    dismissed: str = ""  # why it was told to go: timed_out, silent, stop, lose
+    dismissed: str = ""  # why it was told to go: timed_out, silent, stop, lose; unused if it had nothing in hand
     blamed: int | None = None  # the call because of which
     leaving: bool = False
     useful: bool = False  # it has answered a call
@@ -34,6 +45,16 @@ class WarmWorker:
     def hiring(self) -> bool:
         """Whether it is not there yet."""
         return self.pipe is None
+
+    @property
+    def single(self) -> bool:
+        """Whether it makes one call only."""
+        return self.sharing[1] != 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can be handed a call, and has none."""
+        return self.usable and not self.handed
 
     @property
     def busy(self) -> bool:

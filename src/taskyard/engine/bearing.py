@@ -49,11 +49,11 @@ class Bearing:
     def next(self) -> bool:
         """Begin some; say whether there were any, so that there may be more."""
         found = self._waiting()
-        for task, (attempt, text) in found.items():
+        for task, (attempt, text, submitter) in found.items():
             if len(text) < LARGE_CHARS:
-                self._bear(task, attempt, text)
+                self._bear(task, attempt, text, submitter)
             else:
-                self._load(task, attempt, text)
+                self._load(task, attempt, text, submitter)
         return bool(found)
 
     def try_again(self) -> None:
@@ -65,25 +65,25 @@ class Bearing:
         if self._loader is not None:
             self._loader.shutdown(wait=False, cancel_futures=True)
 
-    def _waiting(self) -> Mapping[int, tuple[int, str]]:
-        """Find what waits to begin and is in nobody's hands here: the attempt, and the definition."""
+    def _waiting(self) -> Mapping[int, tuple[int, str, str]]:
+        """Find what waits to begin and is in nobody's hands here: the attempt, the definition and the submitter."""
         ours = self._aside | self._loading
         with outages(), self._store.read() as txn:
             ids = [id for id in txn.tasks.waiting(SERVER_QUEUE, _GRAPHS, BORN_MAX + len(ours)) if id not in ours]
-            tasks, texts = txn.tasks.look(ids[:BORN_MAX]), txn.tasks.definitions(ids[:BORN_MAX])
-        return {task.id: (task.life.attempt + 1, texts[task.id][1]) for task in tasks}
+            tasks, texts = txn.tasks.look(ids[:BORN_MAX]), txn.tasks.owned_definitions(ids[:BORN_MAX])
+        return {task.id: (task.life.attempt + 1, *texts[task.id][1:]) for task in tasks}
 
-    def _load(self, task: int, attempt: int, text: str) -> None:
+    def _load(self, task: int, attempt: int, text: str, submitter: str) -> None:
         self._loader = self._loader or ThreadPoolExecutor(1, "taskyard-inner")
         self._loading.add(task)
-        loaded = self._loader.submit(self._bear, task, attempt, text)
+        loaded = self._loader.submit(self._bear, task, attempt, text, submitter)
         loaded.add_done_callback(lambda _: self._loading.discard(task))
 
-    def _bear(self, task: int, attempt: int, text: str) -> None:
+    def _bear(self, task: int, attempt: int, text: str, submitter: str) -> None:
         """Begin one; whatever goes wrong with it keeps nobody else waiting."""
         try:
             payload = decoded(text).slices[0].payload
-            inside = Inside(task, attempt, patience_ms(payload))
+            inside = Inside(task, attempt, patience_ms(payload), submitter)
             answer = self._submitting.bear(payload[Kind.GRAPH], inside)
             if isinstance(answer, Refusal) and answer.code is Code.INVALID:
                 self._transact(lambda passage: inner.refuse(passage, inside, answer), Boundary.OWN)

@@ -25,6 +25,7 @@ from taskyard.engine.failpoints import Boundary
 from taskyard.engine.intake import still_for
 from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
+from taskyard.engine.naming import Sender
 from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
 from taskyard.engine.renewing import May, Renewing, anywhere
@@ -145,22 +146,25 @@ class Engine:
     # What people ask for.
 
     def submit(
-        self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = ""
+        self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = "", submitter: str = ""
     ) -> Submitted | Refusal:
-        """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo."""
-        refusal = scrutiny.submission(graph_id, key, actor)
-        if refusal is not None:
-            return refusal
-        with outages(), still_for(document):
-            return self._submitting.submit(document, graph_id, key, actor)
+        """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo.
 
-    def extend(self, graph_id: str, document: object, *, actor: str = "") -> Submitted | Refusal:
-        """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
-        refusal = scrutiny.request(graph_id=graph_id, actor=actor)
+        Python functions of different submitters never share a worker process; the submitter is the actor unless given.
+        """
+        refusal = scrutiny.submission(graph_id, key, actor, submitter)
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
-            return self._extending.extend(graph_id, document, actor)
+            return self._submitting.submit(document, graph_id, key, Sender(actor, submitter or actor))
+
+    def extend(self, graph_id: str, document: object, *, actor: str = "", submitter: str = "") -> Submitted | Refusal:
+        """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
+        refusal = scrutiny.request(graph_id=graph_id, actor=actor, submitter=submitter)
+        if refusal is not None:
+            return refusal
+        with outages(), still_for(document):
+            return self._extending.extend(graph_id, document, Sender(actor, submitter or actor))
 
     def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
@@ -178,14 +182,22 @@ class Engine:
         return answer
 
     def renew(
-        self, graph_id: str, labels: tuple[str, ...], *, key: str = "", actor: str = "", may: May = anywhere
+        self,
+        graph_id: str,
+        labels: tuple[str, ...],
+        *,
+        key: str = "",
+        actor: str = "",
+        submitter: str = "",
+        may: May = anywhere,
     ) -> Submitted | Refusal:
         """Store a graph that runs a settled one again from some tasks on, and takes over what is before them.
 
         `may` is told in which pools something is going to run, and raises if that may not be.
         """
-        refusal = scrutiny.request(graph_id=graph_id, labels=labels, key=key, actor=actor)
-        return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, actor, may)
+        refusal = scrutiny.request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
+        sender = Sender(actor, submitter or actor)
+        return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, sender, may)
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

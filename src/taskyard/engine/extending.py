@@ -11,6 +11,7 @@ from taskyard.engine import intake
 from taskyard.engine.clock import Clock
 from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
+from taskyard.engine.naming import Sender
 from taskyard.engine.pages import Pages
 from taskyard.engine.troubles import Unavailable
 from taskyard.lifecycle.births import DROP, LOAD
@@ -34,7 +35,7 @@ class Extending:
         self._mint = mint
         self._pages = pages
 
-    def extend(self, graph_id: str, document: object, actor: str) -> Submitted | Refusal:
+    def extend(self, graph_id: str, document: object, sender: Sender) -> Submitted | Refusal:
         """Add the tasks of a document to a graph."""
         id = intake.key_of(graph_id)
         if id is None or isinstance(id, Refusal):
@@ -43,7 +44,7 @@ class Extending:
             known = self._look(id)
             if isinstance(known, Refusal):
                 return known
-            answer = self._extend(known, document, actor)
+            answer = self._extend(known, document, sender)
             if not isinstance(answer, Changed):
                 return answer
         raise Unavailable(f"graph {graph_id} was changed by others {LOOKS_MAX} times in a row")
@@ -61,7 +62,7 @@ class Extending:
         tasks = {label: (task, text, kept) for task, label, text, kept in rows}
         return _Known(id, found[0].extensions, definition[0], definition[2], _Digests(tasks))
 
-    def _extend(self, known: "_Known", document: object, actor: str) -> Submitted | Changed | Refusal:
+    def _extend(self, known: "_Known", document: object, sender: Sender) -> Submitted | Changed | Refusal:
         validation = self._read(known, document)
         graph = validation.graph
         if graph is None:
@@ -69,8 +70,9 @@ class Extending:
         if not graph.tasks:
             return Submitted(known.id, echo=True)
         minted = self._mint.fresh(len(graph.tasks))
-        brood = intake.brood_of(graph, intake.body_of(document), minted, known.id, known.digests.ids)
-        extension = Extension(brood, known.extensions, self._clock.word(), actor)
+        body = intake.body_of(document)
+        brood = intake.brood_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
+        extension = Extension(brood, known.extensions, self._clock.word(), sender.actor)
         try:
             return self._store_it(extension)
         except Taken:

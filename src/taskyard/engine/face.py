@@ -28,14 +28,18 @@ class AsyncEngine:
         self._engine = engine
 
     async def submit(
-        self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = ""
+        self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = "", submitter: str = ""
     ) -> Submitted | Refusal:
         """Store a graph. A thread checks it: a large one takes seconds."""
-        return await asyncio.to_thread(self._engine.submit, document, graph_id=graph_id, key=key, actor=actor)
+        return await asyncio.to_thread(
+            self._engine.submit, document, graph_id=graph_id, key=key, actor=actor, submitter=submitter
+        )
 
-    async def extend(self, graph_id: str, document: object, *, actor: str = "") -> Submitted | Refusal:
+    async def extend(
+        self, graph_id: str, document: object, *, actor: str = "", submitter: str = ""
+    ) -> Submitted | Refusal:
         """Add tasks to a graph."""
-        return await asyncio.to_thread(self._engine.extend, graph_id, document, actor=actor)
+        return await asyncio.to_thread(self._engine.extend, graph_id, document, actor=actor, submitter=submitter)
 
     async def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
@@ -51,10 +55,19 @@ class AsyncEngine:
         return answer
 
     async def renew(
-        self, graph_id: str, labels: tuple[str, ...], *, key: str = "", actor: str = "", may: May = anywhere
+        self,
+        graph_id: str,
+        labels: tuple[str, ...],
+        *,
+        key: str = "",
+        actor: str = "",
+        submitter: str = "",
+        may: May = anywhere,
     ) -> Submitted | Refusal:
         """Store a graph that runs a settled one again. A thread reads all of that one."""
-        return await asyncio.to_thread(self._engine.renew, graph_id, labels, key=key, actor=actor, may=may)
+        return await asyncio.to_thread(
+            self._engine.renew, graph_id, labels, key=key, actor=actor, submitter=submitter, may=may
+        )
 
     async def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

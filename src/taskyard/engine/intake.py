@@ -66,13 +66,13 @@ def refusal(validation: Validation) -> Refusal:
     return Refusal(Code.INVALID, f"the document has {count} fault{'s' * (count > 1)}", validation.faults)
 
 
-def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[str, int]) -> Brood:
+def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[str, int], submitter: str) -> Brood:
     """Give the tasks of a graph their ids; `known` has those of the labels that exist already."""
     ids = {**known, **{label: int(key) for label, key in zip(graph.tasks, minted.tasks, strict=True)}}
     tasks = list(graph.tasks.values())
     if len(tasks) > PAGE_MAX or weight_of(tasks) > PAGE_MAX:
         tasks = _in_order(tasks)
-    return Brood(id, tasks, ids, minted.created_ms, substitutes=_SUBS in body)
+    return Brood(id, tasks, ids, minted.created_ms, substitutes=_SUBS in body, submitter=submitter)
 
 
 def definition_of(graph: Graph, scheduler_id: str, digest: str) -> tuple[str, str, str, str, str, str]:

@@ -5,12 +5,20 @@ The key is the caller's own; it stands for the graph's id where the caller has n
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from taskyard.engine.passage import Passage
 from taskyard.lifecycle.answers import decoded, encoded
 from taskyard.lifecycle.outcomes import Asked, Code, Refusal
 from taskyard.lifecycle.submit import Submission, Submitted, submit
 from taskyard.store.txn import Txn
+
+
+class Sender(NamedTuple):
+    """Who submits something: as the audit names them, and whose tasks these are."""
+
+    actor: str
+    submitter: str
 
 
 @dataclass(frozen=True, slots=True)

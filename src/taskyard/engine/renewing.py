@@ -26,7 +26,7 @@ from taskyard.core.matching import POOL
 from taskyard.core.values import replace
 from taskyard.engine.clock import Clock
 from taskyard.engine.keys import Mint
-from taskyard.engine.naming import Named, answer_to, digest_under_key
+from taskyard.engine.naming import Named, Sender, answer_to, digest_under_key
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.troubles import outages
 from taskyard.lifecycle.births import Brood, Reused
@@ -91,7 +91,7 @@ class Renewing:
         self._mint = mint
         self._submitting = submitting
 
-    def renew(self, graph: Key, labels: Sequence[str], key: str, actor: str, may: May) -> Submitted | Refusal:
+    def renew(self, graph: Key, labels: Sequence[str], key: str, sender: Sender, may: May) -> Submitted | Refusal:
         """Store a graph that runs another again from `labels` on; `may` hears where, before anything is stored."""
         body = _digest(graph, labels)
         answer = self._repeat(key, body) if key else None
@@ -106,7 +106,7 @@ class Renewing:
             return late
         may(plan.pools)
         with _still_for(plan):
-            return self._submitting.store(lambda: self._named(plan, body, key, actor))
+            return self._submitting.store(lambda: self._named(plan, body, key, sender))
 
     def _repeat(self, key: str, body: str) -> Submitted | Refusal | None:
         """Find what was made under a key: by now the older graph may be another."""
@@ -124,20 +124,20 @@ class Renewing:
         text = f"{len(late)} deadlines have passed: submit the graph with later ones"
         return Refusal(Code.CONFLICT, f"cannot run graph {text_of(plan.graph)} again: {text}", faults)
 
-    def _named(self, plan: _Plan, body: str, key: str, actor: str) -> Named:
+    def _named(self, plan: _Plan, body: str, key: str, sender: Sender) -> Named:
         minted = self._mint.fresh(len(plan.tasks))
         ids = {label: int(id) for label, id in zip(plan.tasks, minted.tasks, strict=True)}
         tasks = _tasks(plan, ids)
         reused = {label: _reused(plan, label) for label in plan.tasks if label in plan.renewal.reused}
         ordered = [tasks[label] for label in _in_order(tasks)]
         digests = {**plan.digests, **_changed(plan, tasks)}
-        brood = Brood(minted.graph, ordered, ids, minted.created_ms, False, reused, digests)
+        brood = Brood(minted.graph, ordered, ids, minted.created_ms, False, reused, digests, sender.submitter)
         scheduler, name, routing, description, tags, _ = plan.definition
         row = RerunRow(plan.graph, plan.labels, len(plan.renewal.again), len(reused))
         origin = Origin(row, plan.told, _pages(tasks, ids, reused))
         definition = (scheduler, name, routing, description, tags, body)
         graph = Graph(name, routing, tasks, description)
-        submission = Submission(graph, brood, definition, self._clock.word(), actor, origin=origin)
+        submission = Submission(graph, brood, definition, self._clock.word(), sender.actor, origin=origin)
         return Named(submission, key)
 
 

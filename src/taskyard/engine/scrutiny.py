@@ -82,10 +82,10 @@ def publish(command: Publish) -> Refusal | None:
     return _refusal(Publish, command)
 
 
-def submission(graph_id: str | None, key: str, actor: str) -> Refusal | None:
+def submission(graph_id: str | None, key: str, actor: str, submitter: str) -> Refusal | None:
     """Say what is wrong with what comes beside a new graph."""
     chosen = {} if graph_id is None else {"graph_id": graph_id}
-    return request(**chosen, key=key, actor=actor)
+    return request(**chosen, key=key, actor=actor, submitter=submitter)
 
 
 def request(**said: object) -> Refusal | None:
@@ -189,6 +189,7 @@ BESIDE: Final[_Table] = {
     "task_id": readers.key(),
     "key": readers.name(empty=True),
     "actor": readers.name(empty=True),
+    "submitter": readers.name(empty=True),
     "labels": readers.several(readers.name(), 1, LABELS_MAX),
 }
 #: What a person says of a limit.

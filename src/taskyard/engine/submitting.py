@@ -10,7 +10,7 @@ from taskyard.engine import intake
 from taskyard.engine.clock import Clock
 from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
-from taskyard.engine.naming import Named, answer_to, digest_under_key
+from taskyard.engine.naming import Named, Sender, answer_to, digest_under_key
 from taskyard.engine.pages import Pages
 from taskyard.engine.troubles import Unavailable
 from taskyard.lifecycle.inner import Inside
@@ -34,7 +34,7 @@ class Submitting:
         self._pages = pages
         self._scheduler_id = scheduler_id
 
-    def submit(self, document: object, graph_id: str | None, key: str, actor: str) -> Submitted | Refusal:
+    def submit(self, document: object, graph_id: str | None, key: str, sender: Sender) -> Submitted | Refusal:
         """Store the graph of a document."""
         id = intake.key_of(graph_id)
         if isinstance(id, Refusal):
@@ -43,7 +43,7 @@ class Submitting:
         if validation.graph is None:
             return self._repeat(document, id, key) or intake.refusal(validation)
         graph, body = validation.graph, intake.body_of(document)
-        return self.store(lambda: self._named(graph, body, id, key, actor), is_chosen=id is not None)
+        return self.store(lambda: self._named(graph, body, id, key, sender), is_chosen=id is not None)
 
     def store(self, make: Callable[[], Named], *, is_chosen: bool = False) -> Submitted | Refusal:
         """Store what `make` makes; it makes it again with other keys, where somebody else has one of them.
@@ -68,9 +68,9 @@ class Submitting:
         validation = intake.read(document, self._clock.now(), self._scheduler_id)
         if validation.graph is None:
             return intake.refusal(validation)
-        actor = f"task {text_of(Key(inside.task))}-{inside.attempt}"
+        sender = Sender(f"task {text_of(Key(inside.task))}-{inside.attempt}", inside.submitter)
         with intake.still_for(document):
-            return self._try(self._named(validation.graph, intake.body_of(document), None, "", actor, inside))
+            return self._try(self._named(validation.graph, intake.body_of(document), None, "", sender, inside))
 
     def _try(self, named: Named) -> Submitted | Refusal | None:
         """Store it, or say by None that it has to be tried again."""
@@ -83,12 +83,12 @@ class Submitting:
         return None if self._pages.drop_if_stale(named.submission.brood.graph_id) else answer
 
     def _named(
-        self, graph: Graph, body: bytes, id: Key | None, key: str, actor: str, inside: Inside | None = None
+        self, graph: Graph, body: bytes, id: Key | None, key: str, sender: Sender, inside: Inside | None = None
     ) -> Named:
         minted = self._mint.fresh(len(graph.tasks))
-        brood = intake.brood_of(graph, body, minted, minted.graph if id is None else id, {})
+        brood = intake.brood_of(graph, body, minted, minted.graph if id is None else id, {}, sender.submitter)
         definition = intake.definition_of(graph, self._scheduler_id, intake.digest_of(body))
-        submission = Submission(graph, brood, definition, self._clock.word(), actor, inside)
+        submission = Submission(graph, brood, definition, self._clock.word(), sender.actor, inside)
         return Named(submission, key if id is None else "")
 
     def _repeat(self, document: object, id: Key | None, key: str) -> Submitted | None:

@@ -105,6 +105,7 @@ class Brood:
     substitutes: bool  # some payload has a $subs
     reused: Mapping[str, Reused] = field(default_factory=dict)  # by label
     digests: Mapping[str, str] = field(default_factory=dict)  # of definitions that are not as they were submitted
+    submitter: str = ""  # whose tasks they are
 
     def __post_init__(self) -> None:
         # All that takes as long as there are tasks is done by the thread of whoever asks: the writer has no time.
@@ -181,7 +182,7 @@ class Brood:
         filled = _filled(task, self._names) if self.substitutes else task
         kept = digest(task) if filled is not task else self.digests.get(task.label)
         rows.tasks.append(_row(id, self, task, promise, queues, how))
-        rows.definitions.append((id, self.graph_id, task.label, encoded(filled), kept))
+        rows.definitions.append((id, self.graph_id, task.label, encoded(filled), kept, self.submitter))
         rows.edges += [(self.ids[edge.task], id, edge.on.text) for edge in task.requires]
         if task.mutexes or task.limits:
             rows.mutexes += [(id, mutex.key, mutex.party) for mutex in task.mutexes]

@@ -37,7 +37,7 @@ def brief(corridor: Corridor, leases: Sequence[Lease]) -> list[Lease]:
     tasks = corridor.look([lease.task for lease in leases])
     fed = [id for id, task in tasks.items() if task.edges.met]
     corridor.txn.traces.foresee(fed)
-    definitions = corridor.txn.tasks.definitions(list(tasks))
+    definitions = corridor.txn.tasks.owned_definitions(list(tasks))
     inputs = _inputs(corridor, fed)
     left = corridor.txn.traces.checkpoints([lease.task for lease in leases if lease.attempt > 1])
     return [
@@ -47,9 +47,9 @@ def brief(corridor: Corridor, leases: Sequence[Lease]) -> list[Lease]:
 
 
 def _brief(
-    task: TaskRecord, defined: tuple[str, str], lease: Lease, inputs: dict[int, str], left: dict[int, bytes]
+    task: TaskRecord, defined: tuple[str, str, str], lease: Lease, inputs: dict[int, str], left: dict[int, bytes]
 ) -> Brief:
-    label, text = defined
+    label, text, submitter = defined
     definition = _READER.decode(text)
     deadline = task.rules.deadline_ms
     return Brief(
@@ -60,6 +60,7 @@ def _brief(
         None if deadline is None else Millis(deadline),
         inputs.get(task.id),
         left.get(task.id),
+        submitter,
     )
 
 

@@ -40,6 +40,7 @@ class Inside:
     task: int
     attempt: int
     timeout_ms: int | None = None
+    submitter: str = ""  # of the task, and so of what is inside it
 
 
 def closed(corridor: Corridor, inside: Inside) -> Refusal | None:

@@ -66,6 +66,7 @@ class Brief:
     deadline_ms: Millis | None = None
     inputs: str | None = None  # label -> result of each prerequisite that published one
     checkpoint: bytes | None = None
+    submitter: str = ""  # calls of different submitters share no process
 
 
 @value

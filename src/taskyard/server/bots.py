@@ -174,6 +174,7 @@ class BotRoutes:
             brief.checkpoint,
             None if brief.deadline_ms is None else max(0, brief.deadline_ms - now),
             "keep" if brief.disconnect == "keep" else "strict",
+            brief.submitter,
         )
 
 

@@ -18,6 +18,7 @@ class OwnRun:
     token: RunToken
     graph: int
     pools: frozenset[str]  # where what it submits may run
+    submitter: str = ""  # of the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class Caller:
     id: str = ""  # of the token
     pool: str | None = None
     run: OwnRun | None = None
+
+    @property
+    def submitter(self) -> str:
+        """Whose tasks it is that this caller submits: those of a running task belong to the submitter of that task."""
+        return self.run.submitter if self.run is not None else self.id or self.actor
 
     def lacks(self, right: str, graph: int, pools: frozenset[str]) -> str | None:
         """Name what is missing for a right in a graph, of which it has one pool or, if none is known, any pool."""

@@ -342,6 +342,7 @@ CREATE TABLE task_definition (
 	label TEXT NOT NULL,
 	definition TEXT NOT NULL,
 	digest TEXT,
+	submitter TEXT NOT NULL,
 	CONSTRAINT task_definition_pk PRIMARY KEY (id),
 	CONSTRAINT task_definition_id_fk FOREIGN KEY(id) REFERENCES task (id)
 );

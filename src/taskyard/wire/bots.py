@@ -154,6 +154,7 @@ class Lease(Shape, frozen=True):
     checkpoint: bytes | None = None  # what the attempt before left
     deadline_ms: int | None = None  # what is left until nothing of it may run any more
     disconnect: Literal["strict", "keep"] = "strict"
+    submitter: str = ""  # whose task it is: Python functions of different submitters share no process
 
 
 class Renewed(Shape, frozen=True):

@@ -80,6 +80,8 @@ def kind_of(payload: Payload, at: Path, faults: Faults) -> Kind | None:
     kind = kinds[0]
     if "args" in payload and kind is not Kind.PYTHON:
         faults.add((*at, "args"), 'belongs to "python"; a command holds its own arguments')
+    if payload.get("fresh") and kind is not Kind.PYTHON:
+        faults.add((*at, "fresh"), 'belongs to "python"; a program has a process of its own anyway')
     if "secrets" in payload:
         _refuse_shared(payload, at, faults)
     if kind in ALONE:
@@ -190,6 +192,12 @@ PAYLOAD = Level(
         shorthand(constant(list, "a list of arguments"), list, constant(dict, "an object of named arguments")),
         None,
         "The arguments of the Python function: a list, or an object of named ones.",
+    ),
+    Field(
+        "fresh",
+        boolean(),
+        False,
+        "Whether the Python function gets a process of its own, which makes no other call before or after it.",
     ),
     Field("ansible", shorthand(_LINE, str, Reader(ANSIBLE.takes, _ansible)), None, "A playbook, or a play."),
     Field(

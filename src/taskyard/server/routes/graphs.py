@@ -99,7 +99,7 @@ async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: T
         await need_pools(desk, caller, document, f"extend graph {graph_id}")
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
-            made = done(desk.engine.extend(graph_id, document, actor=caller.actor))
+            made = done(desk.engine.extend(graph_id, document, actor=caller.actor, submitter=caller.submitter))
             return made, _names(desk, made)
 
         return _submitted(*await asyncio.to_thread(store), 200)
@@ -217,7 +217,8 @@ async def submit(
     await need_pools(desk, caller, document, "submit a graph")
 
     def store() -> tuple[Submitted, Mapping[str, str]]:
-        made = done(desk.engine.submit(document, graph_id=graph_id, key=key, actor=caller.actor))
+        who = {"actor": caller.actor, "submitter": caller.submitter}
+        made = done(desk.engine.submit(document, graph_id=graph_id, key=key, **who))
         return made, _names(desk, made)
 
     return _submitted(*await asyncio.to_thread(store), 201)
@@ -301,7 +302,8 @@ async def _renew(desk: Desk, caller: Caller, graph_id: str, names: tuple[str, ..
 
     try:
         async with desk.large:
-            made = done(await desk.face.renew(graph_id, names, key=key, actor=caller.actor, may=may))
+            who = {"actor": caller.actor, "submitter": caller.submitter}
+            made = done(await desk.face.renew(graph_id, names, key=key, may=may, **who))
     except _Barred as barred:
         desk.need(caller, SUBMIT, barred.pools, f"run graph {graph_id} again")
         raise

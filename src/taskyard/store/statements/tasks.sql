@@ -55,9 +55,9 @@ INSERT INTO task (id, graph_id, state, reason, moved_ms, not_before_ms, rules, k
 VALUES (:id, :graph_id, :state, :reason, :moved_ms, :not_before_ms, :rules, :kind, :priority, :created_ms, :weight,
        :join_rule, :on_impossible, :handles, :excludes, :awaited, :met, :broken, :impossible, :queue_id, :due_ms, :hidden);
 
--- each add_definitions(id: int, graph_id: int, label: text, definition: text, digest: text): insert what was asked for.
-INSERT INTO task_definition (id, graph_id, label, definition, digest)
-VALUES (:id, :graph_id, :label, :definition, :digest);
+-- each add_definitions(id: int, graph_id: int, label: text, definition: text, digest: text, submitter: text): insert what was asked for.
+INSERT INTO task_definition (id, graph_id, label, definition, digest, submitter)
+VALUES (:id, :graph_id, :label, :definition, :digest, :submitter);
 
 -- each add_mutexes(task_id: int, key: text, party: text): insert the mutexes of tasks.
 INSERT INTO task_mutex (task_id, key, party) VALUES (:task_id, :key, :party);
@@ -65,8 +65,8 @@ INSERT INTO task_mutex (task_id, key, party) VALUES (:task_id, :key, :party);
 -- each add_limits(task_id: int, name: text, amount: int): insert the demands of tasks.
 INSERT INTO task_limit (task_id, name, amount) VALUES (:task_id, :name, :amount);
 
--- definitions(ids: ints): what was asked for.
-SELECT id, label, definition FROM task_definition WHERE id IN (:ids);
+-- definitions(ids: ints): what was asked for, and by whom.
+SELECT id, label, definition, submitter FROM task_definition WHERE id IN (:ids);
 
 -- definitions_of_graph(graph_id: int): every definition of a graph, by label.
 SELECT id, label, definition, digest FROM task_definition WHERE graph_id = :graph_id;

@@ -156,6 +156,7 @@ task_definition = Table(
     words("label"),
     words("definition"),
     words("digest", nullable=True),  # only where substitution changed what was submitted; else it is computed
+    words("submitter"),  # whose task it is: the id of a token, or the name of the caller where there is none
 )
 Index("task_label", task_definition.c.graph_id, task_definition.c.label, unique=True)
 

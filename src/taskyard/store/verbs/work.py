@@ -110,7 +110,7 @@ class Tasks:
             self._memory.tasks |= {row[0]: born_record(row) for row in free}
 
     def add_definitions(self, rows: Sequence[Row]) -> None:
-        """Insert what was asked for: id, graph, label, definition, digest."""
+        """Insert what was asked for: id, graph, label, definition, digest, submitter."""
         self._session.each("add_definitions", rows)
 
     def add_mutexes(self, rows: Sequence[Row]) -> None:
@@ -124,6 +124,10 @@ class Tasks:
     def definitions(self, ids: Collection[int]) -> dict[int, tuple[str, str]]:
         """Read the label and the definition of tasks."""
         return {row[0]: (row[1], row[2]) for row in self._session.rows("definitions", ids)} if ids else {}
+
+    def owned_definitions(self, ids: Collection[int]) -> dict[int, tuple[str, str, str]]:
+        """Read the label and the definition of tasks, and who submitted them."""
+        return {row[0]: (row[1], row[2], row[3]) for row in self._session.rows("definitions", ids)} if ids else {}
 
     def definitions_of(self, graph: int) -> list[tuple[int, str, str, str | None]]:
         """Read every definition of a graph: id, label, definition, digest."""

@@ -326,6 +326,7 @@ def _task_definition() -> None:
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("definition", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=True),
+        sa.Column("submitter", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="task_definition_pk"),
         sa.ForeignKeyConstraint(["id"], ["task.id"], name="task_definition_id_fk"),
     )
