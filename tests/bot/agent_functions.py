@@ -29,6 +29,27 @@ def environment() -> list[str]:
     return [os.environ[name] for name in ("TASKYARD_TASK_ID", "TASKYARD_TOKEN", "OWN")]
 
 
+def many_inputs() -> int:
+    """Count the characters of the inputs."""
+    return sum(map(len, current.inputs().values()))
+
+
+def set_of_one() -> set[int]:
+    """Return what is no JSON, for all that it looks like it."""
+    return {1j}  # type: ignore[arg-type]
+
+
+def large(size: int) -> str:
+    """Return so many characters."""
+    return "x" * size
+
+
+def leave_folder(variable: str) -> str:
+    """Make a folder in the place of a file."""
+    os.mkdir(os.environ[variable])
+    return "done"
+
+
 def fail() -> None:
     """Fail."""
     raise ValueError("as it was told")

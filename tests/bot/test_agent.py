@@ -191,7 +191,7 @@ def test_what_is_no_result_fails_the_attempt(yard: Yard, tmp_path: Path, script:
     task = yard.add({"script": script})
     with bot(yard, tmp_path):
         report = yard.report(task)
-    assert (report.signal, bytes(report.result)) == ("fail", b"")
+    assert (report.signal, report.reason, bytes(report.result)) == ("fail", "bad_result", b"")
     assert yard.printed[task].splitlines()[-1].startswith(complaint)
 
 

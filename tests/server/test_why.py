@@ -514,6 +514,11 @@ def test_a_task_with_a_graph_inside_names_that_graph(still: Still) -> None:
         (Signal.FAIL, {"exit_code": 137, "reason": Reason.SIGNALED}, "failed: ended by signal 9 in attempt 1 on b1"),
         (Signal.FAIL, {"reason": Reason.TIMED_OUT}, "failed: timed out in attempt 1 on b1"),
         (Signal.FAIL, {"reason": Reason.SILENT}, "failed: printed nothing for too long in attempt 1 on b1"),
+        (
+            Signal.FAIL,
+            {"reason": Reason.BAD_RESULT, "exit_code": 0},
+            "failed: its result, progress or checkpoint cannot be taken in attempt 1 on b1",
+        ),
         (Signal.LOSE, {}, "in error: its bot was lost in attempt 1 on b1"),
     ],
 )

@@ -31,6 +31,10 @@ class Fault(Exception):
     """The call could not be made, or gave no result; its text says all there is to say."""
 
 
+class BadResult(Fault):
+    """The call returned what is no result."""
+
+
 def outcome(call: Call) -> msgspec.Raw:
     """Make the call and give its result as JSON; None is nothing."""
     function = _found(call.function)
@@ -91,11 +95,11 @@ def _written(value: Any, result_max: int) -> msgspec.Raw:
     try:
         written = msgspec.json.encode(value)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise Fault(f"the function returned what is no JSON: {error}") from None
+        raise BadResult(f"the function returned what is no JSON: {error}") from None
     if len(written) > result_max:
-        raise Fault(f"the function returned {len(written)} bytes of JSON, and a result has at most {result_max}")
+        raise BadResult(f"the function returned {len(written)} bytes of JSON, and a result has at most {result_max}")
     if is_deep(written):
-        raise Fault(f"the function returned lists or objects that are nested more than {DEPTH_MAX} deep")
+        raise BadResult(f"the function returned lists or objects that are nested more than {DEPTH_MAX} deep")
     return msgspec.Raw(written)
 
 

@@ -25,7 +25,7 @@ from taskyard.bot.prefetch import Appetite
 from taskyard.bot.room import Rooms
 from taskyard.bot.warm import Sharing, WarmWorker, sharing_of
 from taskyard.bot.worker_frames import Back, Call, Leaving, Raised, Returned, Said, Took, packed, read_told
-from taskyard.wire.bots import NOTHING, Report, Stats
+from taskyard.wire.bots import INPUTS_MAX, NOTHING, Report, Stats
 
 #: What a call costs beside the function itself.
 CALL_SECONDS: Final = 0.000_02
@@ -263,13 +263,14 @@ class Crew:
         assert isinstance(function, Function), "programs have another line"
         held.room = room = self._rooms.take()
         room.furnish(lease, held.inputs)
+        inputs = held.inputs if len(held.inputs or b"") <= INPUTS_MAX else None
         return Call(
             run=held.run,
             function=function.name,
             args=function.args if bytes(function.args) else NO_ARGUMENTS,
             env={**function.env, **room.env(), **identity(lease)},
             cwd=function.cwd or "",
-            inputs=worker_frames.NOTHING if held.inputs is None else msgspec.Raw(held.inputs),
+            inputs=worker_frames.NOTHING if inputs is None else msgspec.Raw(inputs),
             checkpoint=lease.checkpoint,
         )
 
@@ -319,13 +320,15 @@ class Crew:
 
     def _answer(self, held: Held, frame: Returned | Raised) -> Report:
         lease, stats = held.lease, _stats(held, frame.took)
+        held.untouched = frame.took.ran_s < WRITING_SECONDS and held.inputs is None and lease.checkpoint is None
         if isinstance(frame, Raised):
             self._floor.print(held, frame.traceback_text)
-            self._remember(held)
-            if frame.exit_code != 0:
-                return failed(held, "exit_code", frame.exit_code, stats)
+        is_sound = self._remember(held)
+        if isinstance(frame, Raised) and frame.exit_code != 0:
+            return failed(held, "bad_result" if frame.bad_result else "exit_code", frame.exit_code, stats)
+        if not is_sound:
+            return failed(held, "bad_result", 0, stats)
         result = frame.result if isinstance(frame, Returned) and bytes(frame.result) else NOTHING
-        held.untouched = frame.took.ran_s < WRITING_SECONDS and held.inputs is None and lease.checkpoint is None
         return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, result, stats)
 
     def _hang_up(self, worker: WarmWorker) -> None:
@@ -346,10 +349,17 @@ class Crew:
         self._floor.print(held, f"taskyard: the worker that made this call has ended: {_how(code)}\n")
         return failed(held, "signaled" if code is not None and code < 0 else "exit_code", code)
 
-    def _remember(self, held: Held) -> None:
-        checkpoint = held.room.new_checkpoint() if held.room is not None else None
-        if checkpoint is not None:
-            held.memories.append(checkpoint)
+    def _remember(self, held: Held) -> bool:
+        """Keep what a call left for its next attempt; False, and said, if it left what cannot be taken."""
+        held.untouched = held.untouched or held.room is None or held.room.is_still()
+        if held.room is None or held.untouched:
+            return True
+        left = held.room.left(succeeded=False)
+        if left.checkpoint is not None:
+            held.memories.append(left.checkpoint)
+        for fault in left.faults:
+            self._floor.print(held, f"taskyard: {fault}\n")
+        return not left.faults
 
     def _dismiss(self, worker: WarmWorker, why: str) -> None:
         if not worker.dismissed:

@@ -8,18 +8,24 @@
 Outside of a call there are no inputs and no checkpoint.
 """
 
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from taskyard.bot.worker_frames import NOTHING, Call
+from taskyard.bot.worker_frames import Call
 
 _CALL: Final[list[Call]] = []
 
 
 def inputs() -> dict[str, Any]:
     """Give the results of the task's prerequisites, by label."""
-    given = _CALL[0].inputs if _CALL else NOTHING
+    if not _CALL:
+        return {}
+    given: bytes | msgspec.Raw = _CALL[0].inputs
+    file = _CALL[0].env.get("TASKYARD_INPUTS")
+    if not given and file is not None:  # there are none, or they are too large for a frame
+        given = Path(file).read_bytes()
     read: dict[str, Any] = msgspec.json.decode(given) if given else {}
     return read
 

@@ -11,10 +11,10 @@ from typing import Final, cast
 from taskyard.bot.desk import Complain, Desk, Held, failed, lost
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Start, Stop, Tell
-from taskyard.bot.kinds import Program, Unfit
-from taskyard.bot.room import Room, Rooms
+from taskyard.bot.kinds import Program
+from taskyard.bot.room import NOTHING_LEFT, Left, Room, Rooms
 from taskyard.bot.spool import Spool
-from taskyard.wire.bots import NOTHING, Report, Stats
+from taskyard.wire.bots import Report, Stats
 
 #: What a shell answers for a command that is there and cannot be run.
 NOT_RUNNABLE: Final = 126
@@ -103,41 +103,32 @@ class Programs:
             self.print(held, f"taskyard: {frame.note}\n")
         assert held.room is not None, "a program has a room"
         held.untouched = held.room.is_still()
-        report = self._verdict(held, frame)
-        if not held.untouched:
-            self._last_words(held, held.room)
-        return held, report
+        left = NOTHING_LEFT if held.untouched else held.room.left(succeeded=_succeeded(held, frame))
+        if left.checkpoint is not None:
+            held.memories.append(left.checkpoint)
+        for fault in left.faults:
+            self.print(held, f"taskyard: {fault}\n")
+        return held, _verdict(held, frame, left)
 
-    def _verdict(self, held: Held, frame: Ended) -> Report:
-        stats = _stats(held, frame)
-        if frame.why == "lease_over" or held.stopping == "lose":
-            return lost(held)
-        if frame.why in ("timed_out", "silent"):
-            return failed(held, frame.why, frame.exit_code, stats)
-        if frame.exit_code is None or frame.exit_code != 0 or frame.why is not None:
-            if frame.exit_code is None:
-                return failed(held, None)  # it never began
-            reason = "signaled" if frame.exit_code < 0 else "exit_code"
-            return failed(held, reason, frame.exit_code, stats)
-        return self._success(held, stats)
 
-    def _success(self, held: Held, stats: Stats) -> Report:
-        assert held.room is not None, "a program has a room"
-        lease = held.lease
-        try:
-            result = NOTHING if held.untouched else held.room.result()
-        except Unfit as error:
-            self.print(held, f"taskyard: {error}\n")
-            return failed(held, None, 0, stats)
-        return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, result, stats)
+def _succeeded(held: Held, frame: Ended) -> bool:
+    return frame.exit_code == 0 and frame.why is None and held.stopping != "lose"
 
-    def _last_words(self, held: Held, room: Room) -> None:
-        """Take what it wrote for its next attempt, and say what could not be kept of it."""
-        checkpoint = room.new_checkpoint()
-        if checkpoint is not None:
-            held.memories.append(checkpoint)
-        for complaint in room.complaints:
-            self.print(held, f"taskyard: {complaint}\n")
+
+def _verdict(held: Held, frame: Ended, left: Left) -> Report:
+    stats = _stats(held, frame)
+    if frame.why == "lease_over" or held.stopping == "lose":
+        return lost(held)
+    if frame.why in ("timed_out", "silent"):
+        return failed(held, frame.why, frame.exit_code, stats)
+    if frame.exit_code is None:
+        return failed(held, None)  # it never began
+    if not _succeeded(held, frame):
+        return failed(held, "signaled" if frame.exit_code < 0 else "exit_code", frame.exit_code, stats)
+    if left.faults:
+        return failed(held, "bad_result", 0, stats)
+    lease = held.lease
+    return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, left.result, stats)
 
 
 def _folder(program: Program, room: Room) -> str:

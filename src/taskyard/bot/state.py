@@ -7,14 +7,13 @@ import fcntl
 import hashlib
 import os
 import secrets
-import shutil
 import uuid
 from pathlib import Path
 from typing import Final
 
 import psutil  # type: ignore[import-untyped]
 
-from taskyard.bot.room import NO_INPUTS
+from taskyard.bot.room import remove_tree
 
 #: How long the name of a folder is: enough to tell apart a handful of bots that were given one name.
 NAME_DIGITS: Final = 10
@@ -63,13 +62,12 @@ class State:
 
     def sweep(self) -> None:
         """Remove what the last life left, and begin with an empty place of work."""
-        shutil.rmtree(self.work, ignore_errors=True)
+        remove_tree(str(self.work))
         self.work.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self.work / NO_INPUTS).write_text("{}")
 
     def close(self) -> None:
         """Let others have the folder."""
-        shutil.rmtree(self.work, ignore_errors=True)
+        remove_tree(str(self.work))
         self._lock.close()
 
 

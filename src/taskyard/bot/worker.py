@@ -196,7 +196,7 @@ class Worker:
             result = calls.outcome(call)
         except BaseException as error:  # noqa: BLE001 - whatever a call raises is its answer
             text, exit_code = calls.failure(error)
-            return Raised(call.run, self._meters.read(began), text, exit_code)
+            return Raised(call.run, self._meters.read(began), text, exit_code, isinstance(error, calls.BadResult))
         return Returned(call.run, self._meters.read(began), result)
 
 

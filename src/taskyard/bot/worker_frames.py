@@ -29,7 +29,7 @@ class Call(_Frame, frozen=True):
     args: msgspec.Raw = NO_ARGUMENTS  # a list, or an object for arguments with names
     env: dict[str, str] = {}  # what is set beside the worker's own environment
     cwd: str = ""  # its folder; the worker's own if empty
-    inputs: msgspec.Raw = NOTHING  # label -> result of each prerequisite that published one
+    inputs: msgspec.Raw = NOTHING  # label -> result of each prerequisite; if empty, the file of inputs has them
     checkpoint: bytes | None = None  # what the attempt before left
     result_max: int = 262_144  # bytes
 
@@ -57,6 +57,7 @@ class Raised(_Frame, frozen=True):
     took: Took
     traceback_text: str  # the caller's part of it
     exit_code: int = 1  # another if it exited with another
+    bad_result: bool = False  # it returned, and what it returned is no result
 
 
 class Said(_Frame, frozen=True):

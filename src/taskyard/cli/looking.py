@@ -274,7 +274,7 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("task", forms.cell(task.id)),
             ("label", forms.cell(task.label)),
             ("graph", forms.cell(task.graph_id)),
-            ("state", f"{forms.cell(task.state)} ({forms.cell(task.reason)})"),
+            ("state", f"{forms.cell(task.state)} ({forms.cell(standing.ending(task.reason, None))})"),
             ("kind", forms.cell(task.kind)),
             ("created", forms.moment(task.created_ms)),
             ("moved", forms.moment(task.moved_ms)),
@@ -293,7 +293,7 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
 
 def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:
     took = None if attempt.ended_ms is None else text.seconds(attempt.ended_ms - attempt.claimed_ms)
-    ended = " ".join(str(part) for part in (attempt.signal, attempt.reason, attempt.exit_code) if part is not None)
+    ended = " ".join(filter(None, (attempt.signal, standing.ending(attempt.reason, attempt.exit_code))))
     cut = ", cut" if attempt.truncated else ""
     return (
         str(attempt.number),

@@ -36,11 +36,17 @@ def end_of(task: "TaskView") -> Exit | None:
     return Exit.OK if task.state in WELL else Exit.FAILED
 
 
+def ending(reason: str | None, exit_code: int | None) -> str:
+    """Name the reason for an end, with the exit code, or with a sentence where the word alone does not tell."""
+    if reason == "bad_result":
+        return f"{reason}: its result, progress or checkpoint cannot be taken"
+    return " ".join(str(part) for part in (reason, exit_code) if part is not None)
+
+
 def failure(task: "TaskView") -> str:
     """Tell of a failed task."""
-    code = f" {task.exit_code}" if task.exit_code is not None else ""
     tries = f", attempt {task.attempt}" if task.attempt > 1 else ""
-    reason = text.harmless(f"{task.reason}{code}{tries}")
+    reason = text.harmless(f"{ending(task.reason, task.exit_code)}{tries}")
     return f"{text.harmless(task.state):<11} {text.harmless(task.label)} ({reason}; {text.harmless(task.id)})"
 
 

@@ -34,6 +34,7 @@ _CAUSES = {
     Reason.DENIED: "denied",
     Reason.GRAPH_FAILED: "the graph inside it did not finish",
     Reason.SILENT: "printed nothing for too long",
+    Reason.BAD_RESULT: "its result, progress or checkpoint cannot be taken",
     Reason.BOT_LOST: "its bot was lost",
     Reason.EXPIRED: "waited too long for a bot",
     Reason.NO_BOT: "no bot here can run it",

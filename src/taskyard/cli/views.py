@@ -80,7 +80,7 @@ def lines(progress: Progress) -> list[str]:
     told = _TOLD.get(progress.state, telling.ending)(progress)
     first = f"{line} ({told})" if told else line
     # Pending with an end behind it: the attempt failed and is going to be repeated.
-    went_wrong = progress.exit_code not in (None, 0) or progress.reason is Reason.GRAPH_FAILED
+    went_wrong = progress.exit_code not in (None, 0) or progress.reason in (Reason.GRAPH_FAILED, Reason.BAD_RESULT)
     return [first, *_tail(progress)] if went_wrong else [first]
 
 

@@ -35,6 +35,7 @@ ENDINGS: Mapping[Reason, str] = MappingProxyType(
         Reason.SIGNALED: "ended by signal {signal}",
         Reason.TIMED_OUT: "timed out",
         Reason.SILENT: "printed nothing for too long",
+        Reason.BAD_RESULT: "its result, progress or checkpoint cannot be taken",
         Reason.DENIED: "a person said no",
         Reason.GRAPH_FAILED: "the graph inside it did not finish",
         Reason.BOT_LOST: "its bot was lost",

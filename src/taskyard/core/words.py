@@ -150,6 +150,7 @@ class Reason(Word):
     SIGNALED = "signaled"
     TIMED_OUT = "timed_out"
     SILENT = "silent"  # nothing was printed for too long
+    BAD_RESULT = "bad_result"  # what it left as its result, progress or checkpoint cannot be taken
     DENIED = "denied"  # a person said no
     GRAPH_FAILED = "graph_failed"  # the graph inside it did not finish
     BOT_LOST = "bot_lost"

@@ -39,4 +39,6 @@ BOT_DIMENSIONS_MAX: Final = 128
 BOT_DIMENSION_VALUES_MAX: Final = 128
 
 #: Why a bot may say that an attempt ended badly; all other reasons are for the server to give.
-REASONS_OF_BOTS: Final = frozenset({Reason.EXIT_CODE, Reason.SIGNALED, Reason.TIMED_OUT, Reason.SILENT})
+REASONS_OF_BOTS: Final = frozenset(
+    {Reason.EXIT_CODE, Reason.SIGNALED, Reason.TIMED_OUT, Reason.SILENT, Reason.BAD_RESULT}
+)

@@ -45,6 +45,7 @@ _ENDS: Final[Mapping[State, str]] = {
 _FAILURES: Final[Mapping[Reason, str]] = {
     Reason.TIMED_OUT: "it timed out",
     Reason.SILENT: "it printed nothing for too long",
+    Reason.BAD_RESULT: "its result, progress or checkpoint cannot be taken",
     Reason.SIGNALED: "a signal ended it",
     Reason.GRAPH_FAILED: "the graph inside it did not finish",
 }

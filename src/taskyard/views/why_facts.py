@@ -47,6 +47,7 @@ _BY_ATTEMPT: Final = frozenset(
         Reason.SIGNALED,
         Reason.TIMED_OUT,
         Reason.SILENT,
+        Reason.BAD_RESULT,
         Reason.BOT_LOST,
         Reason.DENIED,
         Reason.GRAPH_FAILED,

@@ -68,7 +68,7 @@ class Report(Shape, frozen=True):
     attempt: int
     fence: int
     signal: Literal["succeed", "fail", "lose"]
-    reason: Literal["exit_code", "signaled", "timed_out", "silent"] | None = None
+    reason: Literal["exit_code", "signaled", "timed_out", "silent", "bad_result"] | None = None
     exit_code: int | None = None  # a signal as a negative number
     result: msgspec.Raw = NOTHING  # the JSON that it published
     stats: Stats | None = None
