@@ -3,12 +3,12 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 
-from taskyard.server.connections import BODY_MAX_S, HEAD_BYTES_MAX, HEAD_MAX_S, READ_MAX_S, hurry
+from taskyard.server.connections import BODY_MAX_S, HEAD_BYTES_MAX, HEAD_MAX_S, PIPELINE_MAX, READ_MAX_S, hurry
 from taskyard.server.settings import KEEP_ALIVE_S
 from tests.hardening.fingerprint import Look
 from tests.hardening.wire import connected, head, said, said_on, status
@@ -16,6 +16,9 @@ from tests.server.yard import SOON_S, Yard, graph, task
 
 TOKENS = "/api/v1/tokens"
 NOBODY = "nobody"
+JSON = b"Content-Type: application/json"
+HEALTH = ("/healthz", "/readyz", "/metrics")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 BEHIND = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 #: What would be two requests to one reader and one to another, or none at all.
 NO_REQUESTS = {
@@ -32,6 +35,10 @@ NO_REQUESTS = {
     "NUL": [b"X: a\x00b"],
     "a bare return": [b"X: a\rContent-Length: 2"],
     "a nameless line": [b": a"],
+    "compressed, then chunked": [b"Transfer-Encoding: gzip, chunked"],
+    "compressed and chunked in two lines": [b"Transfer-Encoding: gzip", b"Transfer-Encoding: chunked"],
+    "two hosts": [b"Host: y", b"Content-Length: 0"],
+    "the same host twice": [b"host: x", b"Content-Length: 0"],
 }
 NO_LINES = {
     "newlines alone": b"GET /healthz HTTP/1.1\nHost: x\n\n",
@@ -65,6 +72,12 @@ def test_what_is_no_request_is_told_so(yard: Yard, text: bytes) -> None:
     assert refused(said(yard, text), 400)
 
 
+def test_what_strangers_send_does_not_fill_the_log(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+    for text in NO_LINES.values():
+        said(yard, text)
+    assert [one.getMessage() for one in caplog.records] == []
+
+
 @pytest.mark.parametrize("chunks", [b"zz\r\n{}\r\n0\r\n\r\n", b"-2\r\n{}\r\n", b"2\r\n{}x\r\n0\r\n\r\n"])
 def test_broken_chunks_are_refused(yard: Yard, kept: Look, chunks: bytes) -> None:
     before = kept()
@@ -73,10 +86,176 @@ def test_broken_chunks_are_refused(yard: Yard, kept: Look, chunks: bytes) -> Non
     assert kept() == before
 
 
-def test_what_stands_behind_chunks_is_no_header(yard: Yard) -> None:
-    chunks = b"2;a=b\r\n{}\r\n0\r\nAuthorization: Bearer " + yard.admin.encode() + b"\r\n\r\n"
-    answer = said(yard, head(yard, "POST", TOKENS, b"Transfer-Encoding: chunked", token=NOBODY) + chunks)
-    assert refused(answer, 401), answer
+def chunked(path: str) -> bytes:
+    """The head of a request without a token and with a chunked body."""
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode()
+
+
+def test_a_trailer_is_no_header(yard: Yard) -> None:
+    bot = yard.token(kind="bot", pool="default")
+    for path, token in ((TOKENS, yard.admin), ("/api/v1/graphs", yard.admin), ("/api/v1/bot/poll", bot)):
+        trailers = b"2;a=b\r\n{}\r\n0\r\nAuthorization: Bearer " + token.encode() + b"\r\n\r\n"
+        assert refused(said(yard, chunked(path) + trailers), 401), path
+        answer = said(yard, head(yard, "POST", path, b"Transfer-Encoding: chunked", token=NOBODY) + trailers)
+        assert refused(answer, 401), path
+
+
+def test_a_trailer_does_not_change_how_a_request_is_read(yard: Yard) -> None:
+    name = b"Content-Type: application/yaml\r\nContent-Encoding: gzip\r\nHost: y\r\nIdempotency-Key: k\r\n"
+    body = b'{"tasks":{"a":{"task":{"payload":{"noop":true}}}}}'
+    text = b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(body), body, name)
+    lines = (b"Transfer-Encoding: chunked", b"Content-Type: application/json")
+    for _ in range(2):
+        assert status(said(yard, head(yard, "POST", "/api/v1/graphs", *lines) + text)) == 201
+
+
+@pytest.mark.parametrize("path", [TOKENS, "/api/v1/bot/poll", "/healthz"])
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [(b"0\r\n", b"X: y\r\n"), (b"0\r\nX: ", b"a"), (b"2;", b"a=b;"), (b"2\r\n{}\r\n0\r\n", b"X: y\r\n")],
+    ids=["many trailers", "a long trailer", "a long chunk extension", "trailers behind content"],
+)
+def test_what_comes_of_a_body_without_content_is_bounded(yard: Yard, path: str, begin: bytes, piece: bytes) -> None:
+    """The server hangs up; how much it had taken until then is what fits the buffers in between."""
+    with connected(yard) as line:
+        line.sendall(chunked(path).replace(b"Connection: close\r\n", b"") + begin)
+        sent, pieces = 0, piece * (65_536 // len(piece))
+        with suppress(ConnectionError):
+            while sent < 256 * HEAD_BYTES_MAX:
+                line.sendall(pieces)
+                sent += len(pieces)
+    assert sent < 256 * HEAD_BYTES_MAX
+
+
+def test_a_long_body_in_small_chunks_is_read(yard: Yard) -> None:
+    body = b'{"tasks":{"a":{"task":{"payload":{"noop":true}}}}}' + b" " * HEAD_BYTES_MAX
+    chunks = b"".join(b"1;x=y\r\n%c\r\n" % one for one in body) + b"0\r\n\r\n"
+    answer = said(yard, head(yard, "POST", "/api/v1/graphs", b"Transfer-Encoding: chunked", JSON) + chunks)
+    assert status(answer) == 201
+
+
+# Hosts and targets.
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"GET /healthz HTTP/1.1\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n",
+        b"GET /healthz HTTP/1.0\r\nHost: a\r\nhOST: a\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a b\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a/b\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: user@a\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a:b\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a, b\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: \xff\r\n",
+        b"GET http://b/healthz HTTP/1.1\r\nHost: a\r\n",
+        b"GET http://a HTTP/1.1\r\nHost: a\r\n",
+        b"GET ftp://a/healthz HTTP/1.1\r\nHost: a\r\n",
+        b"GET * HTTP/1.1\r\nHost: a\r\n",
+        b"GET /healthz#part HTTP/1.1\r\nHost: a\r\n",
+        b"GET /healthz\r\n",
+        b"GET /healthz HTTP/0.9\r\nHost: a\r\n",
+        b"GET /healthz HTTP/2.0\r\nHost: a\r\n",
+        b"GET /healthz HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_a_request_that_does_not_say_clearly_to_whom_it_goes_is_refused(yard: Yard, lines: bytes) -> None:
+    assert refused(said(yard, lines + b"\r\n"), 400)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"GET /healthz HTTP/1.0\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost:\r\nConnection: close\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: [::1]:80\r\nConnection: close\r\n",
+        b"GET HTTP://A.example:80/healthz HTTP/1.1\r\nHost: a.example:80\r\nConnection: close\r\n",
+        b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\nConnection: close\r\n\r\n0\r\n",
+    ],
+)
+def test_a_request_that_says_to_whom_it_goes_is_read(yard: Yard, lines: bytes) -> None:
+    assert status(said(yard, lines + b"\r\n")) in (200, 405)
+
+
+# Several requests on one connection.
+
+
+def test_a_refusal_comes_behind_the_answers_to_earlier_requests(yard: Yard, kept: Look) -> None:
+    before = kept()
+    first = f"GET {TOKENS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {NOBODY}\r\n\r\n".encode()
+    broken = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
+    for last in (b"GET /healthz HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n", broken):
+        answer = said(yard, BEHIND + first + last + BEHIND)
+        assert [int(one[:3]) for one in answer.split(b"HTTP/1.1 ")[1:]] == [200, 401, 400], last
+    assert kept() == before
+
+
+def test_requests_that_are_sent_ahead_are_answered_in_their_order(yard: Yard) -> None:
+    nowhere = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
+    last = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    answer = said(yard, (BEHIND + nowhere) * 20 + last)
+    assert [int(one[:3]) for one in answer.split(b"HTTP/1.1 ")[1:]] == [200, 404] * 20 + [200]
+
+
+def test_too_many_requests_that_are_sent_ahead_are_refused(yard: Yard) -> None:
+    answer = said(yard, BEHIND * 4 * PIPELINE_MAX)
+    statuses = [int(one[:3]) for one in answer.split(b"HTTP/1.1 ")[1:]]
+    assert (set(statuses[:-1]), statuses[-1], len(statuses) <= 2 * PIPELINE_MAX) == ({200}, 400, True)
+
+
+# Methods.
+
+
+def test_head_works_where_get_does_and_answers_no_body(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.hello()
+    (lease,) = [one for one in yard.claim() if one.task == made.key("a")]
+    yard.print(lease, 0, b"x" * 200_000)
+    output = f"/api/v1/tasks/{made.tasks['a']}/output"
+    for path in (*HEALTH, "/api/v1/openapi.json", "/api/v1/graphs", f"/api/v1/graphs/{made.id}", TOKENS, output):
+        got, headers = (said(yard, head(yard, method, path)).partition(b"\r\n\r\n") for method in ("GET", "HEAD"))
+        assert headers[2] == b"", path
+        # Between two looks at the metrics they change.
+        assert (status(headers[0]), len_of(headers[0]) == len_of(got[0]) or path == "/metrics") == (200, True), path
+        same = [{line.partition(b":")[0] for line in one[0].split(b"\r\n")} for one in (got, headers)]
+        assert same[0] == same[1], path
+    # What is followed goes on until the attempt ends; its headers are there at once.
+    answer = said(yard, head(yard, "HEAD", f"{output}?follow=true"))
+    assert (status(answer), answer.endswith(b"\r\n\r\n")) == (200, True)
+    yard.end(lease)
+
+
+def len_of(head_of_answer: bytes) -> bytes:
+    lines = (line.lower() for line in head_of_answer.split(b"\r\n"))
+    return next((line.partition(b":")[2].strip() for line in lines if line.startswith(b"content-length")), b"")
+
+
+def test_head_is_refused_as_get_is(yard: Yard) -> None:
+    for path, wanted in ((TOKENS, 401), ("/nowhere", 404), ("/api/v1/requests", 405), ("/api/v1/bot/poll", 405)):
+        answer = said(yard, head(yard, "HEAD", path, token=NOBODY))
+        assert (status(answer), answer.endswith(b"\r\n\r\n")) == (wanted, True), path
+
+
+def test_the_methods_that_a_refusal_names_are_those_that_there_are(yard: Yard) -> None:
+    """Of every path of the description: the named methods are not refused as such, all others are."""
+    made = yard.submit(graph(a=task()))
+    described = yard.get("/api/v1/openapi.json")["paths"]
+    of = {"graph_id": made.id, "task_id": made.tasks["a"], "bot_id": "b1", "name": "lab", "token_id": "0" * 22}
+    for path, operations in described.items():
+        wanted = {method.upper() for method in operations} | ({"HEAD"} if "get" in operations else set())
+        for method in {*METHODS, *wanted}:
+            answer = said(yard, head(yard, method, path.format(**of), b"Content-Length: 0", token=NOBODY))
+            if method not in wanted and path != "/api/v1/graphs/check":
+                assert status(answer) == 405, (path, method)
+            if status(answer) == 405:
+                assert allowed(answer) == wanted, (path, method)
+
+
+def allowed(answer: bytes) -> set[str]:
+    lines = answer.partition(b"\r\n\r\n")[0].split(b"\r\n")
+    (found,) = [line.decode() for line in lines if line.lower().startswith(b"allow:")]
+    return {method.strip() for method in found.partition(":")[2].split(",")}
 
 
 def test_a_wish_to_speak_something_else_is_not_heard_and_ends_the_connection(yard: Yard) -> None:

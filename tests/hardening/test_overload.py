@@ -117,7 +117,7 @@ def until_waiting(yard: Yard, wanted: int) -> None:
 def until_inside(yard: Yard, wanted: int) -> None:
     """Wait until so many requests of people are under way."""
     doors: Any = yard.server.app._people
-    until(yard, lambda: doors._app._inside >= wanted)
+    until(yard, lambda: doors._app._app._inside >= wanted)
 
 
 def until(yard: Yard, holds: Callable[[], bool]) -> None:

@@ -1,11 +1,13 @@
-"""Connections: how long and how large the head of a request may be, and how long anybody may keep us waiting.
+"""Connections: what a request may look like on the wire, how large its head may be, and how long a peer may take.
 
 Uvicorn waits for ever for a head, for a body and for a reader. Here a connection has a time by which its peer has to be
 done with what it is at; a look once a second ends those that are late, so that no request pays for a timer. Nothing
 here knows what a request is about.
 """
 
-from collections.abc import Iterable
+import logging
+import re
+from collections.abc import Collection, Iterable
 from math import inf
 from typing import Any, Final
 
@@ -16,7 +18,8 @@ from taskyard.server.bodies import SENT_MAX_S
 from taskyard.server.problems import MEDIA_TYPE, refused
 from taskyard.server.settings import KEEP_ALIVE_S
 
-#: How large the first line and the headers of a request may be together: eight times what browsers send.
+#: How large the first line and the headers of a request may be together: eight times what browsers send. So much may
+#: also come of a chunked body without a byte of content: extensions of a chunk, and trailers, which are dropped.
 HEAD_BYTES_MAX: Final = 65_536
 #: How long a request's head may take from its first byte on, and a new connection to bring one.
 HEAD_MAX_S: Final = 20
@@ -27,6 +30,15 @@ READ_MAX_S: Final = 60
 #: How many connections may be open that have not asked for anything yet; more than the backlog, so that a fleet that
 #: comes back at once is let in. With one more, the oldest is closed.
 NEWCOMERS_MAX: Final = 4_096
+#: How many requests may wait on one connection for their turn: more than any client sends ahead.
+PIPELINE_MAX: Final = 64
+#: What a `Host` header may say (RFC 9110, 7.2): a name or an address, and a port. Empty is allowed.
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(?::[0-9]*)?", re.ASCII)
+
+
+#: The log of connections: errors alone, for a stranger who sends what is no HTTP must not fill it.
+_LOG: Final = logging.getLogger("uvicorn.error.connections")
+_LOG.setLevel(logging.ERROR)
 
 
 class Entrance:
@@ -52,10 +64,14 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *, entrance: Entrance, **said: Any) -> None:
         super().__init__(**said)
+        self.logger = _LOG
         self._entrance = entrance
         self.due = inf
         self._in_head = True
-        self._head_bytes = 0
+        self._overhead = 0  # bytes that came since the last byte of a body, or the last end of a head
+        self._has_cycle = False  # whether `cycle` is that of the request that is being read, not of one before it
+        self._fault = ""  # what is wrong with the head that was just read
+        self._last_word: bytes | None = None  # a refusal that waits for the answers to earlier requests
         self._unread = 0  # how much of an answer its peer had still to read, when last looked at
         self._read_by = inf
 
@@ -69,32 +85,49 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        was_in_head = self._in_head
-        self._head_bytes += len(data)
+        if self._last_word is not None:
+            return
+        self._overhead += len(data)
         super().data_received(data)
-        if not self._in_head:
-            self._head_bytes = 0
-        elif was_in_head and self._head_bytes > HEAD_BYTES_MAX:
+        if self._overhead > HEAD_BYTES_MAX:
             self._refuse_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
+        self._has_cycle = False
         self.due = self.loop.time() + HEAD_MAX_S
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # else it is a trailer: nobody reads those, and they must not pass for headers
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._entrance.leave(self)
         # A head that came in one piece was not counted on its way.
-        if self._head_bytes > HEAD_BYTES_MAX and _size(self.url, self.headers) > HEAD_BYTES_MAX:
-            raise _TooLarge
+        if self._overhead > HEAD_BYTES_MAX and _size(self.url, self.headers) > HEAD_BYTES_MAX:
+            raise _Unreadable
+        self._overhead = 0
+        if fault := _fault_of(self.parser.get_http_version(), self.url, self.headers):
+            self._fault = fault
+            raise _Unreadable
+        if len(self.pipeline) >= PIPELINE_MAX:
+            self._fault = f"at most {PIPELINE_MAX} requests may wait on one connection"
+            raise _Unreadable
         self.due = self.loop.time() + BODY_MAX_S
         super().on_headers_complete()
+        self._has_cycle = True
         if self.parser.should_upgrade():
             # Nothing else is spoken here: the request is answered as if it had not asked, and nothing comes behind it.
             self.cycle.keep_alive = False
 
+    def on_body(self, body: bytes) -> None:
+        self._overhead = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
+        self._overhead = 0
         self.due = inf
         super().on_message_complete()
 
@@ -102,11 +135,17 @@ class Connection(HttpToolsProtocol):
         if self.due == inf:
             # Blank lines do not count as a request, and yet end uvicorn's own patience.
             self.due = self.loop.time() + KEEP_ALIVE_S + HEAD_MAX_S
+        is_last = not self.pipeline
         super().on_response_complete()
+        if is_last and self._last_word is not None and not self.transport.is_closing():
+            self.transport.write(self._last_word)
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more
         """Answer what is no HTTP, or not such as we read, with a problem; then hang up."""
-        if self.headers and _size(self.url, self.headers) > HEAD_BYTES_MAX:
+        if self._fault:
+            self._refuse(400, "invalid", self._fault)
+        elif self.headers and _size(self.url, self.headers) > HEAD_BYTES_MAX:
             self._refuse_head()
         else:
             self._refuse(400, "invalid", "this is no HTTP request that can be read")
@@ -133,26 +172,46 @@ class Connection(HttpToolsProtocol):
 
     def _late(self) -> None:
         """Say that a request came too slowly, if it began at all and nothing was answered yet."""
-        begun = self._head_bytes > 0 or not self._in_head
+        begun = self._overhead > 0 or not self._in_head
         if begun and (self._in_head or not self.cycle.response_started):
             self._refuse(408, "too_slow", "the request did not come in time")
         else:
             self.drop()
 
     def _refuse_head(self) -> None:
-        self._refuse(431, "too_large", f"the head of a request may have at most {HEAD_BYTES_MAX} bytes")
+        if self._in_head or not self._has_cycle:
+            self._refuse(431, "too_large", f"the head of a request may have at most {HEAD_BYTES_MAX} bytes")
+        else:
+            text = f"a body may have at most {HEAD_BYTES_MAX} bytes of trailers, or of anything else that is no content"
+            self._refuse(431, "too_large", text)
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
+        """Answer the request that is being read with a problem, after those that came before it; then hang up."""
         body = msgspec.json.encode(refused(status, code, detail).problem)
         head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode()
-        if self.cycle is not None:
+        if self._is_behind_others():
+            self._last_word = STATUS_LINE[status] + head + body
+            self.flow.pause_reading()
+            return
+        if self._has_cycle:
             self.cycle.disconnected = True  # whatever a route still has to say would come behind the last word
-        self.transport.write(STATUS_LINE[status] + head + body)
+        if not (self._has_cycle and self.cycle.response_started):
+            self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
 
+    def _is_behind_others(self) -> bool:
+        """Tell whether earlier requests are still to be answered; the one that is being read waits no longer."""
+        if not self._has_cycle:
+            before: Any = self.cycle  # none before the first request
+            return before is not None and not before.response_complete
+        if self.pipeline:
+            self.pipeline.popleft()
+            return True
+        return False
 
-class _TooLarge(Exception):
-    """The head of a request is too large."""
+
+class _Unreadable(Exception):
+    """The head of a request is not such as we read."""
 
 
 def hurry(connections: Iterable[Any], now: float) -> None:
@@ -163,3 +222,28 @@ def hurry(connections: Iterable[Any], now: float) -> None:
 
 def _size(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
     return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
+
+
+def _fault_of(version: str, url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Say what is wrong with a head that another reader on the way here could take for something else."""
+    hosts = [value for name, value in headers if name == b"host"]
+    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if version not in ("1.1", "1.0"):
+        return "the versions of HTTP that are spoken here are 1.0 and 1.1"
+    if len(hosts) > 1 or (version == "1.1" and not hosts):
+        return f"a request has one Host header, not {len(hosts)}"
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        return "the Host header is no host"
+    if codings and (version == "1.0" or codings != [b"chunked"]):
+        return "the only Transfer-Encoding that is read is chunked, in HTTP/1.1"
+    if url[:1] != b"/" and not _names(url, hosts):
+        return "the target of a request is a path, or the address of this server"
+    return "the target of a request has no fragment" if b"#" in url else ""
+
+
+def _names(url: bytes, hosts: Collection[bytes]) -> bool:
+    """Tell whether a target is an address with the same host that the Host header says."""
+    scheme, is_absolute, rest = url.partition(b"://")
+    authority, is_path, _ = rest.partition(b"/")
+    is_address = is_absolute and is_path and scheme.lower() in (b"http", b"https")
+    return bool(is_address) and authority.lower() in [host.lower() for host in hosts]

@@ -123,6 +123,25 @@ def seat_of(request: Request) -> Seat:
     return seat
 
 
+class HeadAsGet:
+    """Answers HEAD as GET is answered, with the headers alone; a stream learns that its reader has gone."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def headers_only(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})
+
+        await self._app({**scope, "method": "GET"}, receive, headers_only)
+
+
 class Watch:
     """Gives each request an id, and notes how it went: never what it said, and never who said it."""
 

@@ -1,6 +1,5 @@
 """The routes of people, put together, with one answer to whatever goes wrong. Bots have others."""
 
-from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -9,13 +8,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from taskyard.engine.troubles import Trouble
 from taskyard.server import openapi
 from taskyard.server.desk import Desk
-from taskyard.server.doors import Crowd, Watch
+from taskyard.server.doors import Crowd, HeadAsGet, Watch
 from taskyard.server.logs import log
 from taskyard.server.problems import Refused, invalid, of_trouble, refused, response
 from taskyard.server.routes import about, access, approvals, fleet, graphs, health, output, requests, tasks, why
@@ -38,7 +37,7 @@ class People(FastAPI):
 
 def behind_doors(desk: Desk) -> ASGIApp:
     """Make the routes of people, with room for so many of them, and with every request noted."""
-    return Watch(Crowd(people_of(desk), desk.settings, lambda: desk.engine.loop.waiting), desk.meters)
+    return HeadAsGet(Watch(Crowd(people_of(desk), desk.settings, lambda: desk.engine.loop.waiting), desk.meters))
 
 
 def people_of(desk: Desk | None) -> People:
@@ -83,12 +82,13 @@ async def _by_http(request: Request, fault: Exception) -> Response:
 
 def _allowed(request: Request) -> str:
     """Name every method of a path: one path may have several routes, of which each knows only its own."""
-    found = [route for route in _routes(request.app.routes) if route.matches(request.scope)[0] is not Match.NONE]
-    return ", ".join(sorted({method for route in found for method in route.methods or ()}))
-
-
-def _routes(routes: Iterable[BaseRoute]) -> Iterator[Route]:
-    return (route for route in routes if isinstance(route, Route))
+    described = (route for route in request.app.routes if isinstance(route, Route))
+    routes = (route for part in PARTS for route in part.routes.routes if isinstance(route, Route))
+    found = [one for one in (*described, *routes) if one.matches(request.scope)[0] is not Match.NONE]
+    # A path that is spelled out is no id of anything, though a route with an id in its path matches it as well.
+    spelled = [one for one in found if one.path == request.url.path]
+    methods = {method for route in spelled or found for method in route.methods or ()}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 async def _trouble(_: Request, fault: Exception) -> Response:
