@@ -34,6 +34,13 @@ def test_a_lease_that_is_over_comes_before_any_grace() -> None:
         (Watch(0.0, timeout_s=2.0, grace_s=1.0), [(2.0, TERM), (3.0, KILL)], "timed_out"),
         (Watch(0.0, silence_s=2.0, grace_s=1.0), [(2.0, TERM), (3.0, KILL)], "silent"),
         (Watch(0.0, timeout_s=2.0, silence_s=2.0), [(2.0, KILL)], "timed_out"),
+        (Watch(0.0, deadline=2.0, grace_s=1.0), [(2.0, TERM), (3.0, KILL)], "deadline"),
+        (Watch(0.0, deadline=2.0, timeout_s=2.5), [(2.0, KILL)], "deadline"),
+        (Watch(0.0, deadline=1.8, timeout_s=1.9), [(2.0, KILL)], "deadline"),
+        (Watch(0.0, deadline=1.9, timeout_s=1.8), [(2.0, KILL)], "timed_out"),
+        (Watch(0.0, deadline=1.9, silence_s=1.8), [(2.0, KILL)], "deadline"),
+        (Watch(0.0, until=2.5, deadline=2.0, grace_s=1.0), [(2.0, TERM), (2.5, KILL)], "deadline"),
+        (Watch(0.0, until=2.0, deadline=2.0), [(2.0, KILL)], "lease_over"),
         (Watch(0.0), [], None),
     ],
 )

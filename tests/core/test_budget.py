@@ -273,18 +273,36 @@ def test_a_success_past_the_deadline_is_a_success() -> None:
 
 
 @pytest.mark.parametrize("state", State)
-def test_a_deadline_is_due_at_once_or_when_no_process_can_live(state: State) -> None:
-    due = [late for late in (-1, 0, 4_999, 5_000, 5_001) if budget.deadline_due(state, at(-late), NOW)]
-    if state in ENDED:
-        assert due == []
-    elif state in LEASED:
-        assert due == [5_000, 5_001]
-    else:
-        assert due == [0, 4_999, 5_000, 5_001]
+def test_a_deadline_ends_at_once_only_what_no_bot_has(state: State) -> None:
+    life = replace(RUNNING, state=state)
+    moved = {
+        late
+        for late in (-1, 0, 1, 999_999)
+        if budget.overdue(life, Rules(deadline_ms=at(-late)), NOW).outcome is Outcome.MOVE
+    }
+    assert moved == (set() if state in ENDED | LEASED else {0, 1, 999_999})
 
 
 def test_without_a_deadline_nothing_is_due() -> None:
-    assert not any(budget.deadline_due(state, None, NOW) for state in State)
+    lives = [replace(RUNNING, state=state) for state in State]
+    assert all(budget.overdue(life, Rules(), NOW) == unmoved(life, Outcome.ILLEGAL) for life in lives)
+
+
+@pytest.mark.parametrize("deadline_ms", [None, 1])
+@pytest.mark.parametrize("life", [RUNNING, STOPPING])
+def test_a_lease_that_is_over_before_the_deadline_is_lost(life: Life, deadline_ms: int | None) -> None:
+    rules = Rules(deadline_ms=None if deadline_ms is None else at(deadline_ms))
+    signal, ruling = budget.lease_over(life, rules, NOW)
+    assert (signal, ruling) == (G.LOSE, tell(life, G.LOSE, rules))
+
+
+@pytest.mark.parametrize("late_ms", [0, 1, 60_000])
+@pytest.mark.parametrize(("life", "target"), [(RUNNING, S.ERROR), (STOPPING, S.CANCELED)])
+def test_a_lease_that_is_over_past_the_deadline_costs_no_retry(life: Life, target: State, late_ms: int) -> None:
+    signal, ruling = budget.lease_over(life, Rules(reruns=9, retries=9, deadline_ms=at(-late_ms)), NOW)
+    assert (signal, ruling.target, ruling.again) == (G.DEADLINE, target, False)
+    assert ruling.life_after == replace(life, state=target, ended=G.DEADLINE)
+    assert ruling.reason is (Reason.ASKED if life is STOPPING else Reason.DEADLINE)
 
 
 @pytest.mark.parametrize(
@@ -294,24 +312,14 @@ def test_without_a_deadline_nothing_is_due() -> None:
         (Life(S.BLOCKED), 0, S.ERROR),
         (Life(S.PENDING), 0, S.ERROR),
         (WAITING, 0, S.ERROR),
-        (RUNNING, 5_000, S.ERROR),
-        (STOPPING, 5_000, S.CANCELED),
     ],
 )
 def test_a_task_past_its_deadline_ends_and_is_never_tried_again(life: Life, late_ms: int, target: State) -> None:
     rules = Rules(reruns=9, retries=9, slices=(Patience(), Patience()), deadline_ms=at(-late_ms))
     ruling = budget.overdue(life, rules, NOW)
     assert (ruling.outcome, ruling.target, ruling.again) == (Outcome.MOVE, target, False)
-    assert ruling.reason is (Reason.ASKED if life is STOPPING else Reason.DEADLINE)
-    assert ruling.life_after.ended is (G.DEADLINE if life.state in LEASED else None)
-
-
-@pytest.mark.parametrize(
-    ("life", "late_ms"),
-    [(WAITING, -1), (RUNNING, 4_999), (STOPPING, 4_999), (Life(S.SUCCESSFUL), 9_999), (Life(S.FAILED), 9_999)],
-)
-def test_a_deadline_that_is_not_due_ends_nothing(life: Life, late_ms: int) -> None:
-    assert budget.overdue(life, Rules(deadline_ms=at(-late_ms)), NOW) == unmoved(life, Outcome.ILLEGAL)
+    assert ruling.reason is Reason.DEADLINE
+    assert ruling.life_after.ended is None
 
 
 # Slices.
@@ -557,9 +565,9 @@ def test_leases_have_the_promised_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("left_ms", "leased_ms"),
-    [(None, 60_000), (60_001, 60_000), (60_000, 60_000), (59_999, 59_999), (1, 1), (0, None), (-1, None)],
+    [(None, 60_000), (60_001, 60_000), (59_999, 60_000), (1, 60_000), (0, None), (-1, None)],
 )
-def test_nothing_is_leased_past_the_deadline(left_ms: int | None, leased_ms: int | None) -> None:
+def test_a_lease_is_a_full_one_and_none_is_given_past_the_deadline(left_ms: int | None, leased_ms: int | None) -> None:
     until = budget.lease_until(NOW, 60_000, None if left_ms is None else at(left_ms))
     assert until == (None if leased_ms is None else at(leased_ms))
 
@@ -589,21 +597,15 @@ def test_a_silent_bot_is_known_dead_no_sooner_than_what_it_ran_is_lost() -> None
 
 
 @pytest.mark.parametrize(
-    ("until_ms", "deadline_ms", "graced_ms"),
+    ("until_ms", "graced_ms"),
     [
-        (-90_000, None, 60_000),  # it ran out while nobody could renew it
-        (10_000, None, 60_000),
-        (90_000, None, 90_000),  # never shortened
-        (10_000, 30_000, 30_000),
-        (-20_000, 0, -20_000),  # past its deadline it gets nothing more
-        (-20_000, -10_000, -20_000),
+        (-90_000, 60_000),  # it ran out while nobody could renew it
+        (10_000, 60_000),
+        (90_000, 90_000),  # never shortened
     ],
 )
-def test_after_an_outage_every_lease_gets_one_full_lease_of_grace(
-    until_ms: int, deadline_ms: int | None, graced_ms: int
-) -> None:
-    deadline = None if deadline_ms is None else at(deadline_ms)
-    assert budget.with_grace(at(until_ms), NOW, deadline_ms=deadline) == at(graced_ms)
+def test_after_an_outage_every_lease_gets_one_full_lease_of_grace(until_ms: int, graced_ms: int) -> None:
+    assert budget.with_grace(at(until_ms), NOW) == at(graced_ms)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 import hashlib
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+from tests.bot.running import let_pass
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
 from tests.e2e.documents import gated, node, only, script
 from tests.e2e.yard import Yard
@@ -35,6 +37,29 @@ def test_an_exit_code_a_signal_a_time_out_and_silence_are_four_ends(shared: Yard
     assert graph.output("silence") == b"first\n"
     assert graph.output("time-out").startswith(b"still here\nstill here\n")
     assert b"ZeroDivisionError" in graph.output("raised")
+
+
+def test_a_deadline_is_an_error_and_never_a_failure_however_long_the_bot_was_idle(alone: Yard) -> None:
+    alone.bot("main", slots=4)
+    let_pass(time.monotonic() + 4)  # its poll has waited for longer than the tasks may take
+    late = {"deadline": "3s", "retries": 3}
+    graph = alone.submit(
+        {
+            "program": node({"script": "sleep 600", "grace": "0s"}, task=late, reruns=3),
+            "call": node({"python": "time:sleep", "args": [600]}, task=late, reruns=3),
+            "in-time": node({"command": ["true"]}, task={"deadline": "10m"}, reruns=3),
+        }
+    )
+    graph.settled()
+    tasks = {label: graph.task(label) for label in graph.names}
+    assert {label: (one.state, one.reason) for label, one in tasks.items()} == {
+        "program": ("error", "deadline"),
+        "call": ("error", "deadline"),
+        "in-time": ("successful", "done"),
+    }
+    # A slow machine may not begin them at all.
+    assert all(one.signal == "deadline" for label in ("program", "call") for one in graph.attempts(label))
+    assert max(one.attempt for one in tasks.values()) == 1
 
 
 def test_what_an_attempt_took_is_kept(shared: Yard) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.fleet import DEAD_AFTER_MS, GUARD_MS, LEASE_MS, SWEEP_MS
-from taskyard.core.words import Reason, State
+from taskyard.core.words import Reason, Signal, State
 from taskyard.lifecycle.lapse import OUTAGE_MS, lapse, notice_silence
 from taskyard.lifecycle.outcomes import Done, Refusal, Renewed
 from taskyard.lifecycle.submit import begin
@@ -133,17 +133,20 @@ def test_a_clock_that_was_set_back_is_an_outage_and_makes_no_lease_immortal(yard
     assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
 
 
-def test_the_grace_after_an_outage_ends_at_the_deadline(yard: Grounds) -> None:
-    labels = yard.submit(graph(a=node(deadline="10m")))
-    deadline = yard.task(labels["a"]).rules.deadline_ms
-    assert deadline is not None
+@pytest.mark.parametrize("away_ms", [580_000, 3_600_000])
+def test_the_grace_after_an_outage_is_a_full_one_whatever_the_deadline(yard: Grounds, away_ms: int) -> None:
+    labels = yard.submit(graph(a=node(deadline="10m"), b=node(deadline="10m")))
     yard.hello("rack1")
     yard.sweep()
-    yard.claim("rack1")
-    yard.later(deadline - yard.now - 20_000)
+    leases = yard.start("rack1", labels)
+    yard.later(away_ms)
     yard.sweep()
-    assert yard.task(labels["a"]).lease_until_ms == deadline
-    yard.wait(20_000 + GUARD_MS)
+    assert yard.task(labels["a"]).lease_until_ms == yard.now + LEASE_MS
+    # What ended before its deadline, and could only be told now, is not thrown away.
+    assert yard.end("rack1", leases["b"]) == Done(labels["b"], State.SUCCESSFUL)
+    yard.wait(LOST_MS - 1)
+    assert yard.words(labels)["a"] == "running"
+    yard.wait(1)
     assert yard.why(labels["a"]) == (State.ERROR, Reason.DEADLINE)
 
 
@@ -197,18 +200,37 @@ def test_a_deadline_ends_a_task_wherever_it_is(yard: Grounds, state: str) -> Non
     yard.sweep()
     if state == "blocked":
         yard.cancel(labels["first"])
-    if state in {"running", "stopping"}:
-        yard.claim("rack1")
+    leases = yard.claim("rack1") if state in {"running", "stopping"} else ()
     if state == "stopping":
         yard.cancel(labels["a"])
     assert yard.words(labels)["a"] == state
-    leased = state in {"running", "stopping"}
-    yard.wait(30_000 + (GUARD_MS if leased else 0) - 2)
+    yard.wait((LOST_MS if leases else 30_000) - 2)
     assert yard.words(labels)["a"] == state  # while a process may live there is no error
     yard.wait(2)
     expected = (State.CANCELED, Reason.ASKED) if state == "stopping" else (State.ERROR, Reason.DEADLINE)
     assert yard.why(labels["a"]) == expected
     assert yard.task(labels["a"]).due_ms is None
+
+
+def test_a_bot_that_ends_a_task_at_its_deadline_is_believed_at_once(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(deadline="30s", reruns=3, retries=3)))
+    yard.hello("rack1")
+    lease = yard.claim("rack1")[0]
+    yard.later(30_000)
+    assert yard.end("rack1", lease, Signal.DEADLINE) == Done(labels["a"], State.ERROR)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.DEADLINE)
+    life = yard.task(labels["a"]).life
+    assert (life.attempt, life.reruns_used, life.retries_used) == (1, 0, 0)
+    assert yard.end("rack1", lease, Signal.DEADLINE) == Done(labels["a"], State.ERROR, echo=True)
+
+
+def test_what_is_lost_with_its_bot_past_the_deadline_is_not_tried_again(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(deadline="30s", retries=3)))
+    yard.hello("rack1")
+    lease = yard.claim("rack1")[0]
+    yard.later(30_000)
+    assert yard.end("rack1", lease, Signal.LOSE) == Done(labels["a"], State.ERROR)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.DEADLINE)
 
 
 def test_a_deadline_counts_as_a_failure_for_dependents(yard: Grounds) -> None:

@@ -1,8 +1,8 @@
 """How leases go on: a bot says that it is still at it, and hears if it should stop."""
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS
-from taskyard.core.words import Millis
-from taskyard.lifecycle.outcomes import Code, Refusal, Renewed
+from taskyard.core.words import Millis, Signal, State
+from taskyard.lifecycle.outcomes import Code, Done, Refusal, Renewed
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
 
@@ -56,12 +56,15 @@ def test_a_bot_hears_that_its_task_should_stop(yard: Grounds) -> None:
     assert yard.renew("rack1", lease) == Renewed(labels["a"], 1, Millis(yard.now + LEASE_MS), stop=True)
 
 
-def test_nothing_is_renewed_past_the_deadline(yard: Grounds) -> None:
+def test_a_lease_is_not_lengthened_past_the_deadline_and_stays_its_bots(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(deadline="90s")))
-    deadline = yard.task(labels["a"]).rules.deadline_ms
     yard.hello("rack1")
     lease = yard.claim("rack1")[0]
     yard.later(50_000)
-    assert yard.renew("rack1", lease) == Renewed(labels["a"], 1, deadline)
+    until = Millis(yard.now + LEASE_MS)
+    assert yard.renew("rack1", lease) == Renewed(labels["a"], 1, until)
     yard.later(40_000)
-    assert isinstance(yard.renew("rack1", lease), Refusal)
+    assert yard.renew("rack1", lease) == Renewed(labels["a"], 1, until)
+    yard.cancel(labels["a"])
+    assert yard.renew("rack1", lease) == Renewed(labels["a"], 1, until, stop=True)
+    assert yard.end("rack1", lease, Signal.DEADLINE) == Done(labels["a"], State.CANCELED)

@@ -14,7 +14,7 @@ from taskyard.store.verbs.attempts import AttemptRow
 from taskyard.store.verbs.keeping import EventRow
 from taskyard.views.story import replayed, story
 from tests.lifecycle.grounds import ALL
-from tests.model.pieces import BAD, ENDED, GUARD, HOLDING, LEASED, Task
+from tests.model.pieces import BAD, ENDED, HOLDING, LEASED, Task
 
 #: What still happens in a canceled graph, whose tasks may be canceled page by page.
 ENDINGS = {Signal.CANCEL, Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE, Signal.EXPIRE, Signal.UNADMIT}
@@ -95,8 +95,7 @@ def _check_attempts(record: TaskRecord, task: Task, attempts: Sequence[AttemptRo
         assert one.ended_ms is not None or (one.number == record.life.attempt and record.state in LEASED)
         if task.deadline is not None:
             assert one.claimed_ms < task.deadline
-            assert (record.lease_until_ms or 0) <= task.deadline or task.asked.noop
-            assert one.ended_ms is None or one.signal != Signal.DEADLINE or one.ended_ms >= task.deadline + GUARD
+            assert one.ended_ms is None or one.signal != Signal.DEADLINE or one.ended_ms >= task.deadline
 
 
 def _check_graph(events: Sequence[EventRow], graph: int, tasks: Mapping[int, Task]) -> None:

@@ -104,14 +104,12 @@ class Model:
 
     def begin(self, task: Task, bot: str) -> None:
         task.attempt, task.said, task.waits_since, task.not_by, task.bot = task.attempt + 1, None, None, None, bot
-        task.until_ms = self.lease(task, self.now)
-
-    def lease(self, task: Task, now: int) -> int:
-        return now + LEASE if task.deadline is None else min(now + LEASE, task.deadline)
+        task.until_ms = self.now + LEASE
 
     def renew(self, task: Task) -> None:
         assert task.until_ms is not None
-        task.until_ms = max(task.until_ms, self.lease(task, self.now))
+        if not task.past(self.now):
+            task.until_ms = max(task.until_ms, self.now + LEASE)
 
     def end(self, task: Task, signal: Signal) -> None:
         """An attempt ends as its bot says."""
@@ -169,11 +167,10 @@ class Model:
     def due_leased(self, task: Task) -> Step | None:
         if task.until_ms is None or task.until_ms + GUARD > self.now:
             return None
-        if task.deadline is not None and self.now >= task.deadline + GUARD:
-            return self.ended(task, Signal.DEADLINE)
-        if task.deadline is None or self.up_since < task.deadline:
-            task.until_ms = max(task.until_ms, self.lease(task, self.up_since))
-        return self.ended(task, Signal.LOSE) if task.until_ms + GUARD <= self.now else None
+        task.until_ms = max(task.until_ms, self.up_since + LEASE)
+        if task.until_ms + GUARD > self.now:
+            return None
+        return self.ended(task, Signal.DEADLINE if task.past(self.now) else Signal.LOSE)
 
     def due(self, task: Task) -> Step | None:
         if task.past(self.now):

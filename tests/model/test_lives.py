@@ -34,8 +34,10 @@ ARROWS_TAKEN = {
     if end is not None and arrow.signal is not Signal.REUSE
 }
 HAPPENED = {
+    "a bot ended an attempt at its deadline",
     "a late report was refused",
     "a lease outlived an outage",
+    "a lease was not lengthened",
     "a lease was renewed",
     "a load was dropped",
     "a load was opened",

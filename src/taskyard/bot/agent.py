@@ -252,8 +252,8 @@ class Agent:
                 await asyncio.sleep(TICK_SECONDS)
             else:
                 await self._some_work()
+            self._bench.tick(time.monotonic())
             if self._desk.held:
-                self._bench.tick(time.monotonic())
                 self._dialogue.nudge()
             if self._introduction.has_changed():
                 self._again.set()

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from taskyard.bot.config import BotConfig
 from taskyard.bot.crew import Crew
-from taskyard.bot.desk import Complain, Desk, Held, failed, lost
+from taskyard.bot.desk import Complain, Desk, Held, failed, lost, overdue
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, Tell, ToAgent, ToRunner
 from taskyard.bot.inputs import InputsMissing, fetch_inputs
@@ -138,9 +138,9 @@ class Bench:
     def tick(self, now: float) -> None:
         """End what has gone on for too long, where the runner does not."""
         self._crew.tick(now)
-        for held in [one for one in self._waiting if one.strict and now >= one.until]:
+        for held, report in [(one, report) for one in self._waiting if (report := one.over(now)) is not None]:
             self._waiting.remove(held)
-            self.ended(held, lost(held))
+            self.ended(held, report)
 
     def kill_all(self) -> None:
         """End everything at once, without grace, and lose it."""
@@ -216,8 +216,13 @@ class Bench:
         self._line_up(held)
 
     async def _fetch(self, held: Held) -> None:
+        left = None if held.deadline is None else max(0.0, held.deadline - time.monotonic())
         try:
-            held.inputs = await fetch_inputs(self._config.url, held.lease.task, held.lease.token)
+            async with asyncio.timeout(left):
+                held.inputs = await fetch_inputs(self._config.url, held.lease.task, held.lease.token)
+        except TimeoutError:
+            self.ended(held, overdue(held))
+            return
         except InputsMissing as error:
             self._refuse(held, str(error))
             return

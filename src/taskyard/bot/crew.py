@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from taskyard.bot import worker_frames
-from taskyard.bot.desk import Complain, Held, failed, lost
+from taskyard.bot.desk import Complain, Held, failed, lost, overdue
 from taskyard.bot.environment import identity
 from taskyard.bot.frames import Dismiss, Gone, Hire, Hold, ToRunner
 from taskyard.bot.intake import Intake
@@ -117,9 +117,10 @@ class Crew:
                 self._dismiss(worker, why)
             elif worker.handed and now - worker.since > SLOW_SECONDS:
                 self._appetite.call_took(now - worker.since)
-        for held in [one for line in self._lines.values() for one in line if one.strict and now >= one.until]:
+        waiting = [held for line in self._lines.values() for held in line]
+        for held, report in [(one, report) for one in waiting if (report := one.over(now)) is not None]:
             self._take_out(held)
-            self._floor.ended(held, lost(held))
+            self._floor.ended(held, report)
         self.hold()
 
     def kill_all(self) -> None:
@@ -162,7 +163,7 @@ class Crew:
             self._hear(worker, body)
         del self._workers[gone.worker]
         self._blame(worker, gone)
-        if worker.dismissed == "lose" or gone.why == "lease_over":
+        if worker.dismissed == "lose":
             for held in worker.handed.values():
                 self._floor.ended(held, lost(held))
         else:
@@ -227,7 +228,8 @@ class Crew:
         for worker in self._workers.values():
             if worker.sharing != sharing or not worker.usable:
                 continue
-            if 0 < len(worker.handed) <= handful // 4 and now - worker.since < SLOW_SECONDS:
+            is_low = 0 < len(worker.handed) <= handful // 4 and now - worker.since < SLOW_SECONDS
+            if is_low and worker.may_take(self._lines[sharing][0]):
                 self._hand(worker, handful)
                 return True
         return False
@@ -236,10 +238,14 @@ class Crew:
         now = time.monotonic()
         if not worker.handed:
             worker.since = now
-        frames = []
+        frames: list[bytes] = []
         line = self._lines[worker.sharing]
-        for _ in range(min(self._appetite.handful, share, len(line))):
+        wanted = min(self._appetite.handful, share)
+        while line and len(frames) < wanted and worker.may_take(line[0]):
             held = line.popleft()
+            if (report := held.over(now)) is not None:
+                self._floor.ended(held, report)
+                continue
             held.began = now
             held.prepared_ms = round((now - held.came) * 1000)
             try:
@@ -252,10 +258,12 @@ class Crew:
             worker.handed[held.run] = held
         if not line:
             del self._lines[worker.sharing]
+        if worker.single and not worker.handed:
+            self._dismiss(worker, "unused")
         if worker.news(now):
             # Before the calls: a worker is never at work for a lease of which the runner knows nothing.
             self.hold()
-        assert worker.pipe is not None, "only those who are there are handed something"
+        assert worker.pipe is not None, "only workers that are ready are handed calls"
         worker.pipe.send(b"".join(frames))
 
     def _call(self, held: Held) -> Call:
@@ -337,11 +345,15 @@ class Crew:
 
     def _verdict(self, worker: WarmWorker, held: Held, gone: Gone) -> Report:
         self._remember(held)
-        if worker.dismissed == "lose" or gone.why == "lease_over":
+        if worker.dismissed == "lose":
             return lost(held)
+        if gone.why == "lease_over":
+            return held.over(time.monotonic()) or lost(held)
         if worker.dismissed:
             if worker.blamed != held.run:
                 return lost(held)  # it had only just begun when another was to be ended
+            if worker.dismissed == "deadline":
+                return overdue(held, gone.exit_code)
             reason = worker.dismissed if worker.dismissed in ("timed_out", "silent") else "signaled"
             return failed(held, reason, gone.exit_code)
         code = gone.exit_code

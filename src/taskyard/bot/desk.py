@@ -54,9 +54,19 @@ class Held(msgspec.Struct, eq=False):
         return self.lease.disconnect == "strict"
 
     @property
-    def deadline(self) -> float:
-        """When nothing of it may run any more, whatever is renewed."""
-        return math.inf if self.lease.deadline_ms is None else self.taken + self.lease.deadline_ms / 1000
+    def deadline(self) -> float | None:
+        """When it has to be ended, whatever is renewed; the server said what was left when it answered."""
+        return None if self.lease.deadline_ms is None else self.came + self.lease.deadline_ms / 1000
+
+    def is_late(self, now: float) -> bool:
+        """Whether its deadline has passed."""
+        return self.deadline is not None and now >= self.deadline
+
+    def over(self, now: float) -> Report | None:
+        """Say how it ends without having begun, if it may not begin any more."""
+        if self.is_late(now):
+            return overdue(self)
+        return lost(self) if self.strict and now >= self.until else None
 
 
 #: How something is told that went wrong with the bot itself, about an attempt or none.
@@ -128,6 +138,8 @@ class Desk:
         if now < self._renew_at:
             return []
         running = [one for one in self.held.values() if one.report is None and one.ours and not one.sending]
+        # Past its deadline nothing is renewed: what is left of it has the rest of its lease to end.
+        running = [one for one in running if not one.is_late(now)]
         due = [one for one in running if one.renew_at <= now + (one.until - one.renew_at) / 4]
         self._renew_at = min((one.renew_at for one in running if one not in due), default=math.inf)
         return due
@@ -154,6 +166,11 @@ class Desk:
 def lost(held: Held) -> Report:
     """Say that an attempt ended without a result and through no fault of its own."""
     return Report(held.lease.task, held.lease.attempt, held.lease.fence, "lose")
+
+
+def overdue(held: Held, exit_code: int | None = None, stats: Stats | None = None) -> Report:
+    """Say that an attempt was ended at its deadline."""
+    return Report(held.lease.task, held.lease.attempt, held.lease.fence, "deadline", None, exit_code, stats=stats)
 
 
 def failed(held: Held, reason: str | None, exit_code: int | None = None, stats: Stats | None = None) -> Report:

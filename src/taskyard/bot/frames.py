@@ -29,6 +29,7 @@ class Start(_Frame, frozen=True):
     env: dict[str, str]  # the whole of it
     cwd: str
     until: float  # when the process must be dead, unless it is held for longer
+    deadline: float | None = None  # when it is ended, however long it is held; with the grace of a time-out
     timeout_s: float | None = None
     silence_s: float | None = None  # how long it may print nothing
     grace_s: float = 0.0  # how long it may take to end itself once it is told to
@@ -83,7 +84,7 @@ class Ended(_Frame, frozen=True):
 
     run: int
     exit_code: int | None  # None for one that never began
-    why: str | None = None  # timed_out, silent, stopped, lease_over, not_started
+    why: str | None = None  # timed_out, silent, deadline, stopped, lease_over, not_started
     note: str = ""  # why it could not be started
     waited_s: float = 0.0  # for its turn
     ran_s: float = 0.0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, cast
 
-from taskyard.bot.desk import Complain, Desk, Held, failed, lost
+from taskyard.bot.desk import Complain, Desk, Held, failed, lost, overdue
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Start, Stop, Tell
 from taskyard.bot.kinds import Program
@@ -45,10 +45,10 @@ class Programs:
 
     def start(self, held: Held, abreast: int = 0) -> Report | None:
         """Start one with the next `go`, or say how it failed; `abreast` is for one that may have to wait its turn."""
-        program, now = cast("Program", held.work), time.monotonic()
-        timeout_s = min(program.limits.timeout_s, held.deadline - now)
-        if timeout_s <= 0:
-            return failed(held, "timed_out")
+        program = cast("Program", held.work)
+        report = held.over(time.monotonic())
+        if report is not None:
+            return report
         try:
             held.room = room = self._rooms.take()
             room.furnish(held.lease, held.inputs, program.script)
@@ -67,7 +67,8 @@ class Programs:
                 env=self._surroundings.of(held.lease, room.env(), program.env),
                 cwd=cwd,
                 until=held.until if held.strict else held.began + FOR_EVER_SECONDS,
-                timeout_s=timeout_s,
+                deadline=held.deadline,
+                timeout_s=program.limits.timeout_s,
                 silence_s=program.limits.silence_s,
                 grace_s=program.limits.grace_s,
                 keep=not held.strict,
@@ -119,6 +120,8 @@ def _verdict(held: Held, frame: Ended, left: Left) -> Report:
     stats = _stats(held, frame)
     if frame.why == "lease_over" or held.stopping == "lose":
         return lost(held)
+    if frame.why == "deadline":
+        return overdue(held, frame.exit_code, stats)
     if frame.why in ("timed_out", "silent"):
         return failed(held, frame.why, frame.exit_code, stats)
     if frame.exit_code is None:

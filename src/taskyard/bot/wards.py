@@ -42,7 +42,7 @@ class Run(Ward):
     __slots__ = ("ended", "heard", "keep", "waited_s")
 
     def __init__(self, start: Start, now: float, waited_s: float = 0.0) -> None:
-        watch = Watch(now, start.until, start.timeout_s, start.silence_s, start.grace_s)
+        watch = Watch(now, start.until, start.timeout_s, start.silence_s, start.grace_s, start.deadline)
         super().__init__(start.run, str(start.run), watch, now)
         self.keep = start.keep
         self.waited_s = waited_s  # for its turn

@@ -36,7 +36,8 @@ class WarmWorker:
     since: float = 0.0  # when the call that is under way began, or printed for the last time
     heard: float = 0.0
     told: float | None = None  # how long it may live, as the runner knows it
-    dismissed: str = ""  # why it was told to go: timed_out, silent, stop, lose; unused if it had nothing in hand
+    # Why it was told to go: timed_out, silent, deadline, stop, lose; unused if it had nothing in hand.
+    dismissed: str = ""
     blamed: int | None = None  # the call because of which
     leaving: bool = False
     useful: bool = False  # it has answered a call
@@ -71,9 +72,20 @@ class WarmWorker:
         """The call that it makes now."""
         return next(iter(self.handed.values()), None)
 
+    def may_take(self, held: Held) -> bool:
+        """Whether it may be handed this call, too.
+
+        A call with a deadline is alone with its worker: so it begins at once, and the end of the worker at the deadline
+        costs no other call.
+        """
+        first = self.under_way
+        return first is None or (first.deadline is None and held.deadline is None)
+
     def lifetime(self) -> float | None:
         """When it must be dead, for the sake of what it has in hand; None if it need not be."""
-        return min((one.until for one in self.handed.values() if one.strict), default=None)
+        ends = [one.until for one in self.handed.values() if one.strict]
+        ends += [one.deadline for one in self.handed.values() if one.deadline is not None]
+        return min(ends, default=None)
 
     def news(self, now: float) -> bool:
         """Whether the runner has to be told another moment than it knows."""
@@ -85,14 +97,17 @@ class WarmWorker:
         return self.told - now < NEAR_SECONDS
 
     def overdue(self, now: float) -> str:
-        """Why the call that is under way has to be ended now: timed_out, silent, stop or lose; empty if it has not."""
+        """Why the call under way has to end now: timed_out, silent, deadline, stop or lose; empty if it has not."""
         held = self.under_way
         if held is None or not isinstance(held.work, Function):
             return ""
         if held.stopping:
             return held.stopping
         limits = held.work.limits
-        if now >= min(self.since + limits.timeout_s, held.deadline):
+        timeout_at = self.since + limits.timeout_s
+        if held.deadline is not None and now >= held.deadline:
+            return "deadline" if held.deadline <= timeout_at else "timed_out"
+        if now >= timeout_at:
             return "timed_out"
         if limits.silence_s is not None and now >= max(self.since, self.heard) + limits.silence_s:
             return "silent"

@@ -1,4 +1,4 @@
-"""When something that runs has to end, and how: its dead-man's switch, its time-out, its silence, and being told to.
+"""When something that runs has to end, and how: the end of its lease, its deadline, its time-out, its silence, a stop.
 
 It looks at no clock and ends nothing: moments are arguments, and what it answers is the signal to send.
 """
@@ -10,7 +10,10 @@ from math import inf
 class Watch:
     """The moments of one run or worker. `why` is the first reason for which it was ended, if it was."""
 
-    __slots__ = ("_asked", "_grace_s", "_heard_at", "_kill_at", "_killed", "_silence_s", "_timeout_at", "until", "why")
+    __slots__ = (
+        "_asked", "_deadline", "_grace_s", "_heard_at", "_kill_at", "_killed", "_silence_s", "_timeout_at",
+        "until", "why",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -19,9 +22,11 @@ class Watch:
         timeout_s: float | None = None,
         silence_s: float | None = None,
         grace_s: float = 0.0,
+        deadline: float | None = None,
     ) -> None:
         self.until = until
         self.why: str | None = None
+        self._deadline = inf if deadline is None else deadline
         self._timeout_at = inf if timeout_s is None else now + timeout_s
         self._silence_s = inf if silence_s is None else silence_s
         self._heard_at = now
@@ -36,7 +41,7 @@ class Watch:
             return inf
         if self._asked:
             return min(self.until, self._kill_at)
-        return min(self.until, self._timeout_at, self._heard_at + self._silence_s)
+        return min(self.until, self._deadline, self._timeout_at, self._heard_at + self._silence_s)
 
     def heard(self, now: float) -> None:
         """It printed something."""
@@ -54,7 +59,13 @@ class Watch:
             return self.kill("lease_over")
         if self._asked:
             return self.kill("stopped")
-        return self.ask("timed_out" if now >= self._timeout_at else "silent", now)
+        return self.ask(self._why_asked(now), now)
+
+    def _why_asked(self, now: float) -> str:
+        """Say which of its moments came first; it may be looked at late."""
+        if now >= min(self._deadline, self._timeout_at):
+            return "deadline" if self._deadline <= self._timeout_at else "timed_out"
+        return "silent"
 
     def ask(self, why: str, now: float) -> signal.Signals | None:
         """It has to end, within its grace; being told twice changes nothing."""

@@ -157,11 +157,9 @@ def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, 
 
 
 def overdue(life: Life, rules: Rules, now: Millis) -> Ruling:
-    """Rule on a task whose deadline may have passed."""
-    if not deadline_due(life.state, rules.deadline_ms, now):
+    """Rule on a task that no bot has, and whose deadline may have passed."""
+    if life.state in LEASED or life.state in ENDED or not past(rules.deadline_ms, now):
         return _unmoved(life, Outcome.ILLEGAL)
-    if life.state in LEASED:
-        return report(life, rules, life.attempt, Signal.DEADLINE, now)
     return _rule(life, Signal.DEADLINE, Reason.DEADLINE, life)
 
 
@@ -254,20 +252,21 @@ def past(deadline_ms: Millis | None, now: Millis) -> bool:
     return deadline_ms is not None and now >= deadline_ms
 
 
-def deadline_due(state: State, deadline_ms: Millis | None, now: Millis) -> bool:
-    """Tell whether a task has to end for its deadline: at once, or when no process of it can live any more."""
-    if deadline_ms is None or state in ENDED:
-        return False
-    # No lease reaches past the deadline, so a guard beyond it every process has been ended by its runner.
-    return now >= (given_again_at(deadline_ms) if state in LEASED else deadline_ms)
+def lease_over(life: Life, rules: Rules, now: Millis) -> tuple[Signal, Ruling]:
+    """Rule on an attempt whose lease is over, when no process of it can live any more.
+
+    Its bot was lost, or ended it at its deadline and could not say so.
+    """
+    signal = Signal.DEADLINE if past(rules.deadline_ms, now) else Signal.LOSE
+    return signal, report(life, rules, life.attempt, signal, now)
 
 
 def lease_until(now: Millis, lease_ms: int, deadline_ms: Millis | None) -> Millis | None:
-    """Say until when a task may be leased or renewed now; None when its deadline allows nothing."""
-    until = Millis(now + lease_ms)
-    if deadline_ms is None:
-        return until
-    return None if past(deadline_ms, now) else min(until, deadline_ms)
+    """Say until when a task may be leased or renewed now; None when its deadline has passed.
+
+    A lease is a full one however near the deadline is: the bot ends the attempt there, and has the rest to say so.
+    """
+    return None if past(deadline_ms, now) else Millis(now + lease_ms)
 
 
 def lapsed(until: Millis, now: Millis) -> bool:
@@ -286,10 +285,12 @@ def own_lease(now: Millis, timeout_ms: int | None, deadline_ms: Millis | None) -
     return None if ends is None else Millis(ends - fleet.GUARD_MS)
 
 
-def with_grace(until: Millis, now: Millis, lease_ms: int = fleet.LEASE_MS, deadline_ms: Millis | None = None) -> Millis:
-    """Lengthen a lease after an outage of the server to a full one from now: its bot could not renew it."""
-    full = lease_until(now, lease_ms, deadline_ms)
-    return until if full is None else max(until, full)
+def with_grace(until: Millis, now: Millis, lease_ms: int = fleet.LEASE_MS) -> Millis:
+    """Lengthen a lease after an outage of the server to a full one from now: its bot could say nothing.
+
+    Past its deadline, too: nothing of it runs any more, but how it ended before may be waiting to be told.
+    """
+    return max(until, Millis(now + lease_ms))
 
 
 def fence_after(fence: int, now: Millis) -> int:

@@ -95,14 +95,13 @@ def _visible(corridor: Corridor, due: dict[int, TaskRecord]) -> dict[int, bool]:
 
 
 def _move(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
-    """Rule on one task, by what is due first: its deadline, its lease or its slice, its start."""
-    if task.queue == SERVER_QUEUE and task.state in LEASED:
-        return stopping.time_out(corridor, task)
+    """Rule on one task, by what is due first: its lease, its deadline, its slice, its start."""
+    if task.state in LEASED:
+        own = task.queue == SERVER_QUEUE
+        return stopping.time_out(corridor, task) if own else _end_lease(corridor, task, since)
     overdue = budget.overdue(task.life, task.rules, corridor.now)
     if overdue.outcome is Outcome.MOVE:
         return _moved(task, Signal.DEADLINE, overdue)
-    if task.state in LEASED:
-        return _lose(corridor, task, since)
     expires = budget.expires_at(task.life, task.rules)
     if expires is not None and expires <= corridor.now:
         return _expire(corridor, task)
@@ -110,16 +109,17 @@ def _move(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
     return None
 
 
-def _lose(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
+def _end_lease(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
     """End an attempt whose lease is over, unless the service was away and its bot may still come back."""
     assert task.lease_until_ms is not None, "only a lease is due"
-    until = budget.with_grace(Millis(task.lease_until_ms), since, corridor.lease_ms, task.rules.deadline_ms)
+    until = budget.with_grace(Millis(task.lease_until_ms), since, corridor.lease_ms)
     task.lease_until_ms = until
     if budget.given_again_at(until) > corridor.now:
         return None
-    ruling = budget.report(task.life, task.rules, task.life.attempt, Signal.LOSE, corridor.now)
-    task.not_by = task.bot
-    return _moved(task, Signal.LOSE, ruling)
+    signal, ruling = budget.lease_over(task.life, task.rules, corridor.now)
+    if signal is Signal.LOSE:
+        task.not_by = task.bot
+    return _moved(task, signal, ruling)
 
 
 def _expire(corridor: Corridor, task: TaskRecord) -> Move:

@@ -266,8 +266,8 @@ def _lease_until(task: TaskRow, past: Past, known: Evidence, rules: Rules) -> in
     deed = past.deeds.get(past.attempt)
     if task.state not in LEASED or deed is None or (task.lease_until_ms is None and task.bot_id not in known.seen):
         return None
-    heard = max(deed.claimed_ms, known.seen.get(task.bot_id or "", 0), known.since_ms)
-    first, last = (_full_lease(at, rules) for at in (deed.claimed_ms, heard))
+    heard = max(deed.claimed_ms, _renewed_by(known.seen.get(task.bot_id or "", 0), rules), known.since_ms)
+    first, last = deed.claimed_ms + fleet.LEASE_MS, heard + fleet.LEASE_MS
     until, due = task.lease_until_ms, None if task.due_ms is None else task.due_ms - fleet.GUARD_MS
     longest = heard + fleet.LEASE_MAX_MS + fleet.GUARD_MS
     if until is not None and until == due and deed.claimed_ms - fleet.GUARD_MS <= until <= longest:
@@ -276,9 +276,9 @@ def _lease_until(task: TaskRow, past: Past, known: Evidence, rules: Rules) -> in
     return next(fitting, last)
 
 
-def _full_lease(at: int, rules: Rules) -> int:
-    until = at + fleet.LEASE_MS
-    return until if rules.deadline_ms is None else min(until, rules.deadline_ms)
+def _renewed_by(seen_ms: int, rules: Rules) -> int:
+    """Say when a bot that was last heard of then can have renewed a lease: not past the deadline."""
+    return seen_ms if rules.deadline_ms is None else min(seen_ms, rules.deadline_ms)
 
 
 def _due(task: TaskRow, rules: Rules, now: Millis) -> int | None:

@@ -30,12 +30,13 @@ def _renew(corridor: Corridor, task: TaskRecord | None, bot: str, renewal: Renew
         return Renewed(task.id, renewal.attempt, None) if task.life.ended in _RESULTS else _lost(renewal)
     if task.bot != bot:
         return _lost(renewal)
+    assert task.lease_until_ms is not None, "what a bot has is leased"
     until = budget.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
-    if until is None:
-        return _lost(renewal)
-    task.lease_until_ms = max(until, task.lease_until_ms or until)
-    task.due_ms = budget.due_at(task.life, task.rules, Millis(task.lease_until_ms), corridor.now)
-    corridor.change(task)
+    if until is not None and until > task.lease_until_ms:
+        task.lease_until_ms = until
+        task.due_ms = budget.due_at(task.life, task.rules, until, corridor.now)
+        corridor.change(task)
+    # Past its deadline a lease is not lengthened, but it is the bot's: how the attempt ends is about to be told.
     return Renewed(task.id, renewal.attempt, Millis(task.lease_until_ms), stop=task.state in STOPPED)
 
 

@@ -67,7 +67,8 @@ class Report(Shape, frozen=True):
     task: str
     attempt: int
     fence: int
-    signal: Literal["succeed", "fail", "lose"]
+    # `deadline` says that the bot ended it at its deadline, and that nothing of it runs any more.
+    signal: Literal["succeed", "fail", "lose", "deadline"]
     reason: Literal["exit_code", "signaled", "timed_out", "silent", "bad_result"] | None = None
     exit_code: int | None = None  # a signal as a negative number
     result: msgspec.Raw = NOTHING  # the JSON that it published
@@ -152,7 +153,9 @@ class Lease(Shape, frozen=True):
     inputs: msgspec.Raw = NOTHING  # label -> result of each prerequisite that published one
     inputs_apart: bool = False  # they are too large to come along
     checkpoint: bytes | None = None  # what the attempt before left
-    deadline_ms: int | None = None  # what is left until nothing of it may run any more
+    # What is left until nothing of it may run any more, counted from when this answer arrives: a lease counts from when
+    # the request was sent, and that may have waited for work.
+    deadline_ms: int | None = None
     disconnect: Literal["strict", "keep"] = "strict"
     submitter: str = ""  # whose task it is: Python functions of different submitters share no process
 
