@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from taskyard.engine.engine import Engine
     from taskyard.wire.checkup import Checkup
     from taskyard.wire.faults import Fault
-    from taskyard.wire.progress import Outcome, Progress, Question
+    from taskyard.wire.progress import Observer, Outcome, Question
 
 
 def main() -> None:
@@ -135,7 +135,7 @@ class EmbeddedPlan(NamedTuple):
     def run(
         self,
         jobs: int,
-        watch: "Callable[[Progress], None]",
+        observer: "Observer",
         decide: "Callable[[Question | None], bool | None]",
         logs: "Path | None",
     ) -> "Outcome":
@@ -145,7 +145,7 @@ class EmbeddedPlan(NamedTuple):
 
         with _told():
             wish = Wish(self.document, self.limits, self.labels, jobs, logs)
-            return replace(run_graph(wish, watch, decide), name=self.name)
+            return replace(run_graph(wish, observer, decide), name=self.name)
 
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tests.cli import drawn
 from tests.cli.program import PROGRAM, QUIET, ROOT, graph, script
 from tests.cli.screen import Screen
 from tests.cli.terminal import on_terminal, terminal
+from tests.cli.waiting import DEADLINE_SECONDS, read_until
 
 #: How often fast moves are tried: what depends on chance has to go well each time.
 ROUNDS = 8
@@ -55,6 +57,27 @@ def test_a_run_shows_the_end_of_every_task_once_and_takes_its_bar_away(tmp_path:
             assert screen.to_the_end() == 0
         ended = sorted(line.split()[1] for line in screen.lines() if line.startswith("successful "))
         assert (ended, screen.bars()) == (sorted(tasks), 0)
+
+
+def test_a_run_says_what_holds_it_when_nothing_moves(tmp_path: Path) -> None:
+    later = {"task": {"not_before": "1h", "payload": {"command": ["true"]}}}
+    (tmp_path / "graph.json").write_text(
+        json.dumps({"name": "late", "tasks": {"first": script("true"), "later": later}})
+    )
+    said = "late is running: later is pending: it may start in "
+    with shown([str(PROGRAM), "run", "graph.json"], tmp_path) as (screen, program):
+        screen.until(lambda one: any(line.startswith(f"  {said}") for line in one.lines()), "what holds the graph")
+        screen.until(lambda one: one.bars() == 1, "one bar")
+        program.send_signal(signal.SIGINT)
+        assert screen.to_the_end() == 130
+    command = [str(PROGRAM), "run", "graph.json"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as program:
+        assert program.stderr is not None
+        read_until(program.stderr.fileno(), f"\n{said}", program)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(DEADLINE_SECONDS) == 130
 
 
 def test_a_typed_answer_leaves_one_bar(tmp_path: Path) -> None:

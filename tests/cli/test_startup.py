@@ -62,7 +62,7 @@ def test_a_plain_command_loads_nothing_heavy(arguments: list[str], server: Waywa
     page = told({"items": []})
     path = {"graph_id": "1", "settled": False, "at_ms": 1, "total_ms": 1, "path": [], "whole": True}
     answers = {
-        "show": [told({**GRAPH, "counts": {}}), told(path)],
+        "show": [told({**GRAPH, "counts": {"running": 1}}), told(path)],
         "cancel": [told({"subject": "1", "moved": 1, "promised": False, "echo": False})],
     }
     answers["story"] = [told({**TASK, "task": "1", "whole": True, "items": []})]

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import PROGRAM
+from tests.cli.screen import Screen
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
 from tests.cli.yard import Yard, yard
 
@@ -78,3 +79,24 @@ def test_a_wait_outlives_a_server_that_is_started_again(tmp_path: Path) -> None:
                 with first.client as client:
                     client.cancel_graph(next(iter(client.graphs())).id)
                 assert program.wait(DEADLINE_SECONDS) == 3
+
+
+def test_a_wait_says_what_holds_a_graph_in_which_nothing_moves(place: Yard) -> None:
+    with waiting(place) as (program, person):
+        screen = Screen(program, person, 80, 24)
+        said = "  [bold]graph[/bold] is running: a is waiting: there is no bot"
+        screen.until(lambda one: said in one.lines() and one.bars() == 1, "what holds the graph, under one bar")
+    with subprocess.Popen(
+        [str(PROGRAM), "submit", "--wait", "stays.json"], cwd=place.folder, env=place.env, stderr=subprocess.PIPE
+    ) as program:
+        assert program.stderr is not None
+        read_until(program.stderr.fileno(), f"{said.strip()}\n", program)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(DEADLINE_SECONDS) == 130
+
+
+def test_a_graph_that_starts_later_is_not_shown_as_moving(place: Yard) -> None:
+    document = json.dumps({"tasks": {"later": {"task": {"not_before": "1h", "payload": {"command": ["true"]}}}}})
+    shown = place.told("show", place.told("submit", "-", document=document))
+    assert "running, nothing of it runs now\n" in shown
+    assert "later is pending: it may start in " in shown

@@ -79,8 +79,14 @@ class Still(Yard):
         return next(lease for lease in self.claim() if lease.task == made.key(label))
 
     def why(self, made: Made, label: str, **said: Any) -> Any:
-        """Ask why a task does not run."""
-        return self.get(f"/api/v1/tasks/{made.tasks[label]}/why", **said)
+        """Ask why a task does not run; see that lists and the view of the task give the same reason."""
+        told = self.get(f"/api/v1/tasks/{made.tasks[label]}/why", **said)
+        (listed,) = self.get(f"/api/v1/graphs/{made.id}/tasks?label={label}", **said)["items"]
+        seen = self.get(f"/api/v1/tasks/{made.tasks[label]}", **said)
+        # A list may tell what the last pass said where `why` sees that only the next one can tell.
+        assert told["why"]["reason"] in (listed["reason"], "unseen")
+        assert seen["reason"] == listed["reason"]
+        return told
 
     def sentence(self, made: Made, label: str, **said: Any) -> str:
         return str(self.why(made, label, **said)["sentence"])

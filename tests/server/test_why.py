@@ -172,6 +172,18 @@ def test_a_task_of_a_large_graph_that_is_not_released_yet_is_about_to_be(still: 
     assert still.sentence(made, "t1099") == "t1099 is unscheduled: it is about to hear how its prerequisites ended"
 
 
+def test_a_list_of_tasks_gives_the_reasons_that_why_gives(either_still: Still) -> None:
+    still = either_still
+    still.bot()
+    gpu = task(dimensions={"pool": "default", "gpu": "h100"})
+    made = still.submit(graph(runs=task(), later=task(not_before="1h"), gpu=gpu, after=task("gpu")))
+    still.claim(want=1)
+    listed = still.get(f"/api/v1/graphs/{made.id}/tasks")["items"]
+    reasons = {one["label"]: one["reason"] for one in listed}
+    assert reasons == {"runs": "under_way", "later": "not_before", "gpu": "no_bot", "after": "prerequisite"}
+    assert reasons == {label: still.why(made, label)["why"]["reason"] for label in made.tasks}
+
+
 # Admission.
 
 

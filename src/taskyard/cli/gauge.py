@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from taskyard.wire.api import GraphView
+    from taskyard.wire.why import WhyGraphView
 
 #: A log must not fill up with lines that say almost the same.
 LINE_SECONDS: Final = 5.0
@@ -25,6 +26,10 @@ class Gauge(AbstractContextManager["Gauge"], Protocol):
         """Show a graph as it is now; `running` asks for the labels of what runs."""
         ...
 
+    def hold(self, held: "WhyGraphView | None") -> None:
+        """Show what holds the graph while nothing moves, again and again; None: it moves."""
+        ...
+
     def say(self, line: str) -> None:
         """Say something that stays."""
         ...
@@ -36,6 +41,7 @@ class PlainGauge:
     def __init__(self) -> None:
         self._last = ""
         self._next = 0.0
+        self._held = standing.Held()
 
     def __enter__(self) -> Self:
         return self
@@ -47,6 +53,10 @@ class PlainGauge:
         line = standing.headline(seen)
         if line != self._last and (seen.settled or time.monotonic() >= self._next):
             self._last, self._next = line, time.monotonic() + LINE_SECONDS
+            self.say(line)
+
+    def hold(self, held: "WhyGraphView | None") -> None:
+        for line in self._held.news(held):
             self.say(line)
 
     def say(self, line: str) -> None:
@@ -66,6 +76,7 @@ class LiveGauge:
         self._began = time.monotonic()
         self._seen: GraphView | None = None
         self._labels: list[str] = []
+        self._held: WhyGraphView | None = None
 
     def __enter__(self) -> Self:
         self._drawing.__enter__()
@@ -80,6 +91,9 @@ class LiveGauge:
     def show(self, seen: "GraphView", running: Running) -> None:
         self._labels = running() if seen.counts.get("running") else []
         self._seen = seen
+
+    def hold(self, held: "WhyGraphView | None") -> None:
+        self._held = held
 
     def say(self, line: str) -> None:
         from rich.text import Text  # noqa: PLC0415
@@ -96,4 +110,4 @@ class LiveGauge:
         ended, total = standing.done(seen)
         bar = self._live.bar(seen.name or seen.id, ended, total, self._began, standing.failed(seen))
         lines = [Text(f"  {text.harmless(label)}", "cyan", no_wrap=True, overflow="ellipsis") for label in labels]
-        return Group(bar, *lines)
+        return Group(bar, *self._live.reason(self._held), *lines)

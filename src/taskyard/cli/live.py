@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from threading import Event, RLock, Thread
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,12 +19,16 @@ from taskyard.cli import text, views
 from taskyard.cli.work import Plan
 from taskyard.wire.progress import Progress, State
 
+if TYPE_CHECKING:
+    from taskyard.wire.why import WhyGraphView
+
 #: What an eye can follow.
 FRAMES_PER_SECOND = 8
 #: The rest is counted: lines above the drawing are to be seen, too.
 RUNNING_SHOWN_MAX = 12
-#: Lines of a terminal that the running tasks leave free: for the bar, the count of the rest, and a line above.
-FREE_LINES: Final = 3
+#: Lines of a terminal that the running tasks leave free: for the bar, what holds the graph, the count of the rest, and
+#: a line above.
+FREE_LINES: Final = 6
 
 _STYLES = {
     State.SUCCESSFUL: "green",
@@ -117,6 +121,11 @@ def bar(name: str, ended: int, total: int, since: float, failed: int) -> Rendera
     return row
 
 
+def reason(held: "WhyGraphView | None") -> list[RenderableType]:
+    """Draw what holds a graph, if that is known: whole, as it is read."""
+    return [] if held is None else [Text(f"  {text.harmless(held.sentence)}", "yellow")]
+
+
 class LiveView:
     """Draws a run on a terminal."""
 
@@ -126,6 +135,7 @@ class LiveView:
         self._began = time.monotonic()
         self._running: dict[str, float] = {}
         self._ended: dict[str, State] = {}
+        self._held: WhyGraphView | None = None
         self._drawing = Drawing(self._draw)
 
     def __enter__(self) -> Self:
@@ -147,6 +157,9 @@ class LiveView:
         first, *tail = views.lines(progress)
         self._drawing.print(Text(first, style=_STYLES.get(progress.state, "")), *map(Text, tail))
 
+    def hold(self, held: "WhyGraphView | None") -> None:
+        self._held = held
+
     def say(self, line: str) -> None:
         self._drawing.print(Text(line))
 
@@ -165,7 +178,7 @@ class LiveView:
         if len(running) > most:
             shown.append(Text(f"  and {len(running) - most} more"))
         failed = sum(state in _FAILED for state in states)
-        return Group(bar(self._name, len(states), len(self._labels), self._began, failed), *shown)
+        return Group(bar(self._name, len(states), len(self._labels), self._began, failed), *reason(self._held), *shown)
 
     def _running_line(self, label: str, since: float) -> RenderableType:
         parts = ("  ", (text.seconds(_elapsed_ms(since)), "dim"), " ", (text.harmless(label), "cyan"))

@@ -17,6 +17,7 @@ from taskyard.cli.session import HERE, Server, connected
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
     from taskyard.wire.api import AttemptView, CriticalPath, GraphView, Parent, TaskView
+    from taskyard.wire.why import WhyGraphView
 
 GRAPHS_EXAMPLES: Final = """\
 Examples:
@@ -229,13 +230,23 @@ def _seen_graph(client: "Client", id: str) -> _Shown:
         for task in client.tasks(id, state=state, limit=FAILED_SHOWN_MAX)
     ]
     path = client.critical_path(id)
+    held = client.why_graph(id) if _is_held(graph) else None
     shape = {**asdict(graph), "failed": [asdict(task) for task in failed], "critical_path": asdict(path)}
     end = watching.verdict(client, graph) if graph.settled else None
-    return _Shown(graph.id, shape, lambda: (*_graph_lines(graph, failed, path), *Questions(client).new_in(graph)), end)
+    return _Shown(
+        graph.id, shape, lambda: (*_graph_lines(graph, failed, path, held), *Questions(client).new_in(graph)), end
+    )
 
 
-def _graph_lines(graph: "GraphView", failed: "list[TaskView]", path: "CriticalPath") -> Iterator[str]:
-    settled = "settled" if graph.settled else "still moving"
+def _is_held(graph: "GraphView") -> bool:
+    """Tell whether nothing of a graph runs though it is not settled."""
+    return not graph.settled and not any(graph.counts.get(state) for state in standing.MOVING)
+
+
+def _graph_lines(
+    graph: "GraphView", failed: "list[TaskView]", path: "CriticalPath", held: "WhyGraphView | None"
+) -> Iterator[str]:
+    settled = "settled" if graph.settled else "still moving" if held is None else "nothing of it runs now"
     yield from layout.table(
         [
             ("graph", forms.cell(graph.id)),
@@ -244,6 +255,7 @@ def _graph_lines(graph: "GraphView", failed: "list[TaskView]", path: "CriticalPa
             ("created", forms.moment(graph.created_ms)),
             ("moved", forms.moment(graph.moved_ms)),
             ("tasks", forms.counted(graph.counts)),
+            *([("why", text.harmless(held.sentence))] if held else []),
             *([("inside", _parent(graph.parent))] if graph.parent else []),
             *([("again", standing.again(graph))] if graph.rerun_of else []),
             *paths.line(path),

@@ -142,7 +142,7 @@ def _decide(approve: str, view: views.View) -> asking.Decide:
 def _run(plan: Plan, jobs: int, output: str, manner: Manner) -> Exit:
     try:
         with views.choose(plan, jobs) as view:
-            outcome = plan.run(jobs, view.show, _decide(manner.approve, view), manner.logs)
+            outcome = plan.run(jobs, view, _decide(manner.approve, view), manner.logs)
     except Unserved as refusal:
         reports.say_error(f"cannot go on: {refusal}")
         return Exit.ERROR

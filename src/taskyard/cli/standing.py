@@ -6,12 +6,19 @@ from taskyard.cli import forms, text
 from taskyard.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from taskyard.wire.api import GraphView, Reused, TaskView
+    from taskyard.wire.why import WhyGraphView
 
 #: States that a task comes to rest in, and those of them that are a failure.
 RESTING: Final = frozenset({"successful", "failed", "error", "canceled", "skipped", "blocked"})
 FAILED: Final = ("failed", "error")
 WELL: Final = frozenset({"successful", "skipped"})
+#: States of tasks that run, or are being ended.
+MOVING: Final = frozenset({"running", "stopping"})
+#: Reasons of tasks that run, or are being ended.
+UNDER_WAY: Final = frozenset({"under_way", "stop_asked"})
 
 
 def headline(seen: "GraphView") -> str:
@@ -48,6 +55,23 @@ def failure(task: "TaskView") -> str:
     tries = f", attempt {task.attempt}" if task.attempt > 1 else ""
     reason = text.harmless(f"{ending(task.reason, task.exit_code)}{tries}")
     return f"{text.harmless(task.state):<11} {text.harmless(task.label)} ({reason}; {text.harmless(task.id)})"
+
+
+class Held:
+    """Tells in a log what holds a graph: once for each cause. That tasks run is no news there."""
+
+    def __init__(self) -> None:
+        self._told: object = None
+
+    def news(self, held: "WhyGraphView | None") -> "Iterator[str]":
+        """Give the line that is new, if there is one; None says that the graph has moved."""
+        if held is None:
+            self._told = None
+            return
+        causes = [(group.state, group.reason, group.count) for group in held.groups]
+        if causes != self._told and any(group.reason not in UNDER_WAY for group in held.groups):
+            yield text.harmless(held.sentence)
+        self._told = causes
 
 
 def again(seen: "GraphView") -> str:

@@ -8,19 +8,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
-from taskyard.cli import paint, telling, text
-from taskyard.wire.progress import Progress, Reason, State
+from taskyard.cli import paint, standing, telling, text
+from taskyard.wire.progress import Observer, Progress, Reason, State
 
 if TYPE_CHECKING:
     from taskyard.cli.work import Plan
+    from taskyard.wire.why import WhyGraphView
 
 
-class View(AbstractContextManager["View"], Protocol):
+class View(AbstractContextManager["View"], Observer, Protocol):
     """Shows progress while it is open."""
-
-    def show(self, progress: Progress) -> None:
-        """Show what became of a task."""
-        ...
 
     def say(self, line: str) -> None:
         """Say something that stays."""
@@ -50,6 +47,7 @@ class PlainView:
     def __init__(self, plan: "Plan", jobs: int, stream: TextIO) -> None:
         self._opening = f"{text.harmless(plan.name)}: {text.many(len(plan.labels), 'task')}, {jobs} at a time"
         self._stream = stream
+        self._held = standing.Held()
 
     def __enter__(self) -> Self:
         self.say(self._opening)
@@ -60,6 +58,10 @@ class PlainView:
 
     def show(self, progress: Progress) -> None:
         for line in lines(progress):
+            self.say(line)
+
+    def hold(self, held: "WhyGraphView | None") -> None:
+        for line in self._held.news(held):
             self.say(line)
 
     def say(self, line: str) -> None:

@@ -5,6 +5,7 @@ size. All of it goes to stderr, made harmless.
 """
 
 import sys
+import time
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Final
 from taskyard.cli import gauge, paint, reports, standing, text
 from taskyard.cli.approving import Questions
 from taskyard.cli.exits import Ended, Exit
+from taskyard.wire.progress import STILL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from taskyard.sdk.client import Client
     from taskyard.wire.api import GraphView, TaskView
+    from taskyard.wire.why import WhyGraphView
 
 #: How many running tasks are named: the drawing must fit on a terminal of 24 lines.
 RUNNING_MAX: Final = 12
@@ -29,24 +32,31 @@ TAIL_BYTES: Final = 8_192
 
 def watch(client: "Client", graph: str, timeout_s: float) -> "GraphView":
     """Show a graph until it is settled; say so and end when that takes too long."""
-    told, asked = _Failures(client, graph), Questions(client)
+    told, asked, held = _Failures(client, graph), Questions(client), _Held(client)
     try:
         with _gauge() as shown:
             for seen in client.watch(graph, timeout_s):
-                _show(client, seen, [told, asked], shown)
+                _show(client, seen, [told, asked], held, shown)
     except TimeoutError as late:
         reports.say_error(f"{late}; it goes on, and `taskyard show {graph}` looks at it")
         raise Ended(Exit.TIMED_OUT) from late
     return seen
 
 
-def _show(client: "Client", seen: "GraphView", tellers: "Sequence[_Failures | Questions]", shown: gauge.Gauge) -> None:
+def _show(
+    client: "Client",
+    seen: "GraphView",
+    tellers: "Sequence[_Failures | Questions]",
+    held: "_Held",
+    shown: gauge.Gauge,
+) -> None:
     from taskyard.sdk.errors import Overloaded, Unreachable  # noqa: PLC0415
 
     # A server that is away just now is asked for the details with the next look.
     with suppress(Overloaded, Unreachable):
         for line in (line for one in tellers for line in one.new_in(seen)):
             shown.say(line)
+        shown.hold(held.by(seen))
         shown.show(seen, lambda: [task.label for task in client.tasks(seen.id, state="running", limit=RUNNING_MAX)])
 
 
@@ -60,6 +70,21 @@ def verdict(client: "Client", seen: "GraphView") -> Exit:
 
 def _gauge() -> gauge.Gauge:
     return gauge.LiveGauge() if paint.can_draw(sys.stderr) else gauge.PlainGauge()
+
+
+class _Held:
+    """Asks what holds a graph when nothing has moved in it for a while."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._last: object = None
+        self._since = 0.0
+
+    def by(self, seen: "GraphView") -> "WhyGraphView | None":
+        if (now := (seen.state, seen.moved_ms, seen.counts)) != self._last:
+            self._last, self._since = now, time.monotonic()
+        still = time.monotonic() >= self._since + STILL_SECONDS
+        return self._client.why_graph(seen.id) if still and not seen.settled else None
 
 
 class _Failures:

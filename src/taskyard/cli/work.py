@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from taskyard.wire.checkup import Checkup
-from taskyard.wire.progress import Outcome, Progress, Question
+from taskyard.wire.progress import Observer, Outcome, Question
 
 
 class Plan(Protocol):
@@ -26,11 +26,11 @@ class Plan(Protocol):
     def run(
         self,
         jobs: int,
-        watch: Callable[[Progress], None],
+        observer: Observer,
         decide: Callable[[Question | None], bool | None],
         logs: Path | None,
     ) -> Outcome:
-        """Run it to its end, at most `jobs` tasks at a time; tell `watch` of everything, from this thread.
+        """Run it to its end, at most `jobs` tasks at a time; tell `observer` of everything, from this thread.
 
         `decide` is asked what tasks ask, again and again until it knows.
         If `logs` names a folder, everything that attempts print is kept there.

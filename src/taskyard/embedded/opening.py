@@ -10,7 +10,7 @@ from taskyard.embedded.signals import signals_to
 from taskyard.embedded.wishes import Wishes
 
 if TYPE_CHECKING:
-    from taskyard.wire.progress import Outcome, Progress, Question
+    from taskyard.wire.progress import Observer, Outcome, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,7 @@ class Wish:
     logs: Path | None  # a folder for everything that attempts print
 
 
-def run_graph(
-    wish: Wish, watch: "Callable[[Progress], None]", decide: "Callable[[Question | None], bool | None]"
-) -> "Outcome":
+def run_graph(wish: Wish, observer: "Observer", decide: "Callable[[Question | None], bool | None]") -> "Outcome":
     """Run a graph to its end, and say how it ended; `decide` answers what it asks.
 
     The first signal asks running tasks to end, a second one kills them; both make the graph `canceled`.
@@ -35,4 +33,4 @@ def run_graph(
     with signals_to(wishes.add), Companion(wish.jobs) as bot:
         from taskyard.embedded.run import run  # noqa: PLC0415 - most of what a run costs to load
 
-        return run(wish, bot, wishes, watch, decide)
+        return run(wish, bot, wishes, observer, decide)

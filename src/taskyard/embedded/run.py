@@ -1,10 +1,10 @@
 """The run itself: the graph is submitted and watched until nothing in it can move any more.
 
-One loop thinks: it tells what happened, heeds signals, and sees that the bot lives. `watch` is called from it.
+One loop thinks: it tells what happened, heeds signals, and sees that the bot lives. The observer is called from it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -21,14 +21,15 @@ from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Cancel
 from taskyard.lifecycle.outcomes import Refusal
 from taskyard.views.outline import Outline, outline
-from taskyard.wire.progress import Outcome, Progress
-
-Watch = Callable[[Progress], None]
+from taskyard.views.why_graph import held
+from taskyard.wire.progress import STILL_SECONDS, Observer, Outcome
 
 #: How often it is looked what happened; that the graph is settled is heard at once.
 LOOK_SECONDS: Final = 0.05
 #: When nothing has happened for so long, it is looked whether anything still can.
-STILL_SECONDS: Final = 0.5
+STUCK_SECONDS: Final = 0.5
+#: How often what holds the graph is told anew while nothing happens: it has times that pass.
+HELD_SECONDS: Final = 1.0
 ACTOR: Final = "run"
 
 
@@ -36,7 +37,7 @@ class Refused(Exception):
     """The engine does not take the document; the plan should have said so."""
 
 
-def run(wish: Wish, bot: Companion, wishes: Wishes, watch: Watch, decide: Decide) -> Outcome:
+def run(wish: Wish, bot: Companion, wishes: Wishes, observer: Observer, decide: Decide) -> Outcome:
     """Run a graph to its end, with a bot that is on its way; `decide` answers what it asks.
 
     Raise KeyboardInterrupt if somebody wants to end before anything was started.
@@ -47,7 +48,7 @@ def run(wish: Wish, bot: Companion, wishes: Wishes, watch: Watch, decide: Decide
         engine.listeners.append(lambda _: wishes.news.set())
         graph = _submit(engine, wish)
         questions = Questions(engine, decide, ACTOR)
-        return _Run(engine, graph, Feed(wish.labels, wish.logs), bot, wishes, questions).to_its_end(watch)
+        return _Run(engine, graph, Feed(wish.labels, wish.logs), bot, wishes, questions).to_its_end(observer)
 
 
 def _submit(engine: Engine, wish: Wish) -> int:
@@ -57,6 +58,16 @@ def _submit(engine: Engine, wish: Wish) -> int:
     if isinstance(made, Refusal):
         raise Refused("; ".join([made.text, *(f"{fault.path}: {fault.message}" for fault in made.faults)]))
     return made.graph
+
+
+class _Everything:
+    """Whoever runs a graph may see all of it."""
+
+    def graph(self, graph: int) -> bool:  # noqa: ARG002 - any
+        return True
+
+    def bots_of(self, pools: Collection[str]) -> bool:  # noqa: ARG002 - any
+        return True
 
 
 class _Run:
@@ -71,10 +82,12 @@ class _Run:
         self._questions = questions
         self._began = time.monotonic()
         self._moved_at = self._began
+        self._held_at = self._began + STILL_SECONDS
         self._heeded = 0
 
-    def to_its_end(self, watch: Watch) -> Outcome:
-        while not self._look(watch).settled and not self._is_stuck():
+    def to_its_end(self, observer: Observer) -> Outcome:
+        while not self._look(observer).settled and not self._is_stuck():
+            self._tell_held(observer)
             self._heed()
             self._questions.answer()
             if self._heeded < 2:
@@ -83,21 +96,31 @@ class _Run:
                 break  # it was killed; what it could still say has been heard
             self._wishes.news.wait(LOOK_SECONDS)
             self._wishes.news.clear()
-        return self._outcome(self._look(watch))
+        return self._outcome(self._look(observer))
 
-    def _look(self, watch: Watch) -> Outline:
+    def _look(self, observer: Observer) -> Outline:
         with self._engine.store.read() as txn:
             seen, news = outline(txn, self._graph), self._feed.news(txn, self._graph)
         assert seen is not None, "it was submitted"
         if news:
             self._moved_at = time.monotonic()
+            self._held_at = self._moved_at + STILL_SECONDS
+            observer.hold(None)
         for progress in news:
-            watch(progress)
+            observer.show(progress)
         return seen
+
+    def _tell_held(self, observer: Observer) -> None:
+        """Tell what holds the graph, when nothing has happened for a while."""
+        if time.monotonic() < self._held_at:
+            return
+        self._held_at = time.monotonic() + HELD_SECONDS
+        with self._engine.store.read() as txn:
+            observer.hold(held(txn, self._graph, self._engine.clock.now(), _Everything()))
 
     def _is_stuck(self) -> bool:
         """Tell whether no bot that is here can go on; it is only asked when nothing has happened for a while."""
-        if time.monotonic() < self._moved_at + STILL_SECONDS:
+        if time.monotonic() < self._moved_at + STUCK_SECONDS:
             return False
         self._moved_at = time.monotonic()
         with self._engine.store.read() as txn:

@@ -1,7 +1,7 @@
 """What all routes share: the engine, who asks, and the way to a look at the store. One for each app."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from taskyard.core import ids
@@ -154,6 +154,23 @@ def lacking(txn: Txn, caller: Caller, right: str, graph: int, pools: frozenset[s
 def pools_of(txn: Txn, graph: int) -> frozenset[str]:
     """Name the pools of a graph; what may run anywhere counts as of the default one."""
     return frozenset(pool or DEFAULT_POOL for pool in txn.access.pools_of([graph]).get(graph, ()))
+
+
+class Sight:
+    """What a caller may see of what is in the way."""
+
+    def __init__(self, txn: Txn, caller: Caller) -> None:
+        self._txn = txn
+        self._caller = caller
+        self._pools = caller.rights.pools_with(READ) if caller.run is None else caller.run.pools
+
+    def graph(self, graph: int) -> bool:
+        """Tell whether they may see a graph."""
+        return lacking(self._txn, self._caller, READ, graph) is None
+
+    def bots_of(self, pools: Collection[str]) -> bool:
+        """Tell whether they may see the bots of some pools."""
+        return self._pools is None or not self._pools.isdisjoint(pools)
 
 
 def key_of(text: str, what: str) -> Key:

@@ -1,6 +1,6 @@
 """Tasks for people: a page of a graph's, or one with its edges, its definition and its result. Nothing here writes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -9,12 +9,14 @@ import msgspec
 from taskyard.core.graph.routing import routing_key
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, UNSUCCESSFUL
-from taskyard.core.words import Kind
+from taskyard.core.words import Kind, Millis
 from taskyard.lifecycle.definitions import decoded
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reuse import Source
+from taskyard.views.why import answers
+from taskyard.views.why_facts import Facts, Sight
 from taskyard.wire.api import Edge, Resolution, Reused, TaskView
 
 #: How many edges of a task are told, in each direction.
@@ -32,12 +34,12 @@ def find(txn: Txn, id: int) -> TaskRecord | None:
     return found[0]
 
 
-def task(txn: Txn, id: int, url: str) -> TaskView | None:
+def task(txn: Txn, id: int, url: str, now: Millis, sight: Sight) -> TaskView | None:
     """Show one task with everything about it; `url` is where the server is found."""
     record = find(txn, id)
     if record is None:
         return None
-    (view,) = _views(txn, [record], url)
+    (view,) = _views(txn, [record], url, _reasons(txn, [record], now, sight))
     definition = txn.tasks.definitions([id])[id][1]
     result = txn.reading.last_results([id]).get(id)
     dependents = [text_of(Key(edge.dependent)) for edge in txn.edges.page(id, -1, EDGES_MAX)]
@@ -60,9 +62,10 @@ def tasks(txn: Txn, graph: int, after: int, wanted: tuple[str, str], count: int)
     return ids[:count], ids[count - 1] if len(ids) > count else None
 
 
-def shown(txn: Txn, ids: Sequence[int], url: str) -> list[TaskView]:
+def shown(txn: Txn, ids: Sequence[int], url: str, now: Millis, sight: Sight) -> list[TaskView]:
     """Show tasks in outline."""
-    return _views(txn, txn.tasks.look(ids), url)
+    records = txn.tasks.look(ids)
+    return _views(txn, records, url, _reasons(txn, records, now, sight))
 
 
 def _requires(txn: Txn, id: int) -> list[Edge]:
@@ -71,14 +74,20 @@ def _requires(txn: Txn, id: int) -> list[Edge]:
     return [Edge(text_of(Key(edge.prerequisite)), labels[edge.prerequisite][0], edge.on.text) for edge in edges]
 
 
-def _views(txn: Txn, records: Sequence[TaskRecord], url: str) -> list[TaskView]:
+def _reasons(txn: Txn, records: Sequence[TaskRecord], now: Millis, sight: Sight) -> dict[int, str]:
+    """Give the reasons of tasks that have not ended, as `why` gives them: rows keep the reason of the last move."""
+    open_ = [one for one in records if one.state not in ENDED]
+    found = answers(Facts(txn, now, sight, brief=True), open_)
+    return {record.id: answer.reason.text for record, answer in zip(open_, found, strict=True)}
+
+
+def _views(txn: Txn, records: Sequence[TaskRecord], url: str, reasons: Mapping[int, str]) -> list[TaskView]:
     ids = [record.id for record in records]
     definitions = txn.tasks.definitions(ids)
     exit_codes, progress = txn.reading.exit_codes(ids), txn.traces.progress(ids)
     sources = txn.reuses.sources([record.id for record in records if _is_reused(record)])
     graphs = {graph: txn.graphs.definition(graph) for graph in {record.graph for record in records}}
     inner = txn.graphs.inside([record.id for record in records if record.kind == _INNER])
-    holds = txn.passes.holds_of([record.id for record in records if record.contends])
     views = []
     for record in records:
         label, definition = definitions[record.id]
@@ -88,7 +97,7 @@ def _views(txn: Txn, records: Sequence[TaskRecord], url: str) -> list[TaskView]:
         views.append(
             replace(
                 view,
-                reason=holds[record.id].reason.text if record.id in holds else view.reason,
+                reason=reasons.get(record.id, view.reason),
                 exit_code=exit_codes.get(record.id),
                 progress=progress.get(record.id),
                 inner_graph=None if found is None else text_of(Key(found)),

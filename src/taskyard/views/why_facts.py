@@ -70,7 +70,11 @@ class Sight(Protocol):
 
 
 class Facts:
-    """One look at the store, for one question. A `brief` one leaves out who stands before a task and what is in use."""
+    """One look at the store, for one question.
+
+    A `brief` one is for many tasks and their reasons alone: it leaves out prerequisites, who stands before a task, what
+    is in use, and the graph inside a task.
+    """
 
     def __init__(self, txn: Txn, now: Millis, sight: Sight, brief: bool = False) -> None:
         self.txn = txn
@@ -84,7 +88,7 @@ class Facts:
 
     def situations(self, records: Sequence[TaskRecord]) -> list[Situation]:
         """Say what is known about tasks, but for what a pass said of them."""
-        edges = {one.id: self._edges(one) for one in records}
+        edges = {one.id: [] if self.brief else self._edges(one) for one in records}
         near = {id: state for found in edges.values() for id, _, state in found}
         self._learn_labels([*edges, *near])
         self._learn_queues({one.queue for one in records})
@@ -198,7 +202,7 @@ class Facts:
 
     def _inside(self, task: TaskRecord) -> str | None:
         """Name the graph that the attempt of a task is, if it is one."""
-        if task.kind != Kind.GRAPH.text or task.state not in LEASED:
+        if self.brief or task.kind != Kind.GRAPH.text or task.state not in LEASED:
             return None
         found = self.txn.graphs.inside([task.id]).get((task.id, task.life.attempt))
         return None if found is None else text_of(Key(found))

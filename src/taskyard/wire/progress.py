@@ -5,10 +5,17 @@ Text that a task printed is in here as it came; whoever shows it makes it harmle
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 from taskyard.core.words import GraphState, Reason, State
 
-__all__ = ["GraphState", "Outcome", "Progress", "Question", "Reason", "State"]
+if TYPE_CHECKING:
+    from taskyard.wire.why import WhyGraphView
+
+__all__ = ["STILL_SECONDS", "GraphState", "Observer", "Outcome", "Progress", "Question", "Reason", "State"]
+
+#: When no task of a graph has moved for so long, it is told what holds the graph.
+STILL_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,18 @@ class Progress:
     elapsed_ms: int | None = None
     tail: str = ""
     blocked_by: tuple[str, ...] = ()
+
+
+class Observer(Protocol):
+    """Hears of everything that happens in a run, from one thread."""
+
+    def show(self, progress: Progress) -> None:
+        """Hear what became of a task."""
+        ...
+
+    def hold(self, held: "WhyGraphView | None") -> None:
+        """Hear what holds the graph while nothing moves, again and again; None: it moves again."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

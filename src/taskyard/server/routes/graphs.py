@@ -23,13 +23,14 @@ from taskyard.lifecycle.submit import Submitted
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, done
+from taskyard.server.desk import Desk, Sight, done
 from taskyard.server.doors import seat_of
 from taskyard.server.fields import Fields
 from taskyard.server.problems import invalid, of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
 from taskyard.server.scopes import ALL, CANCEL, READ, SUBMIT
 from taskyard.server.wanted_pools import pools_named
+from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, Wanted
 from taskyard.views import graphs as views
 from taskyard.views import tasks as task_views
@@ -152,9 +153,11 @@ async def list_tasks(
     """List the tasks of a graph, in the order of its document."""
     wanted, after = ("" if state is None else state.text, clean(label, "label")), cursors.key(page.cursor, FIRST)
 
-    def look(txn: Any, graph: int) -> api.Tasks:
+    now, url = desk.engine.clock.now(), desk.settings.public_url
+
+    def look(txn: Txn, graph: int) -> api.Tasks:
         found, last = task_views.tasks(txn, graph, after, wanted, page.limit)
-        return api.Tasks(task_views.shown(txn, found, desk.settings.public_url), cursors.written(last))
+        return api.Tasks(task_views.shown(txn, found, url, now, Sight(txn, caller)), cursors.written(last))
 
     return reply(await desk.of_graph(caller, READ, graph_id, look))
 

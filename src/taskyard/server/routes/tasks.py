@@ -16,13 +16,15 @@ from taskyard.server import bodies
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.auth import Denial
 from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, done, key_of
+from taskyard.server.desk import Desk, Sight, done, key_of
 from taskyard.server.fields import Fields
 from taskyard.server.problems import unknown
 from taskyard.server.replies import JSON, Key, body, own_key, reply
 from taskyard.server.routes.graphs import wished
 from taskyard.server.scopes import CANCEL, READ, SUBMIT
 from taskyard.server.seals import RunToken
+from taskyard.store.records import TaskRecord
+from taskyard.store.txn import Txn
 from taskyard.views import attempts as attempt_views
 from taskyard.views import tasks as views
 from taskyard.views.story import story
@@ -47,8 +49,12 @@ _BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "form
 @routes.get("/tasks/{task_id}", response_model=api.TaskView)
 async def show_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     """Show a task: its edges, its definition, its result."""
-    url = desk.settings.public_url
-    return reply(await desk.of_task(caller, READ, task_id, lambda txn, one: views.task(txn, one.id, url)))
+    now, url = desk.engine.clock.now(), desk.settings.public_url
+
+    def look(txn: Txn, one: TaskRecord) -> api.TaskView | None:
+        return views.task(txn, one.id, url, now, Sight(txn, caller))
+
+    return reply(await desk.of_task(caller, READ, task_id, look))
 
 
 @routes.get("/tasks/{task_id}/attempts", response_model=api.Attempts)

@@ -1,7 +1,6 @@
 """Routes that explain: why a task does not run, what holds a graph, and what would become of one."""
 
 import asyncio
-from collections.abc import Collection
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -10,12 +9,10 @@ from starlette.responses import Response
 from taskyard.engine import rehearsal
 from taskyard.server import bodies
 from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.callers import Caller
-from taskyard.server.desk import done, lacking
+from taskyard.server.desk import Sight, done
 from taskyard.server.replies import body, reply
 from taskyard.server.routes.graphs import DOCUMENT, faults_of_graph, need_pools
 from taskyard.server.scopes import READ
-from taskyard.store.txn import Txn
 from taskyard.views.dry_run import foreseen
 from taskyard.views.why import explained
 from taskyard.views.why_graph import held
@@ -52,20 +49,3 @@ async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Res
             lambda txn: rehearsal.refused(txn, graph) or foreseen(txn, graph, now, Sight(txn, caller))
         )
         return reply(done(found))
-
-
-class Sight:
-    """What a caller may see of what is in the way."""
-
-    def __init__(self, txn: Txn, caller: Caller) -> None:
-        self._txn = txn
-        self._caller = caller
-        self._pools = caller.rights.pools_with(READ) if caller.run is None else caller.run.pools
-
-    def graph(self, graph: int) -> bool:
-        """Tell whether they may see a graph."""
-        return lacking(self._txn, self._caller, READ, graph) is None
-
-    def bots_of(self, pools: Collection[str]) -> bool:
-        """Tell whether they may see the bots of some pools."""
-        return self._pools is None or not self._pools.isdisjoint(pools)
