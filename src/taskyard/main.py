@@ -90,7 +90,7 @@ class Embedded:
 
         with _told():
             settings.check_binding(wish.host, wish.authentication)
-            with Engine.open(wish.database, lease_ms=wish.lease_ms or LEASE_MS) as engine:
+            with Engine.open(wish.database, lease_ms=wish.lease_ms or LEASE_MS, name=_server_name(wish)) as engine:
                 first = bootstrap.prepare(engine)
                 if wish.admin_token is not None:
                     _keep_admin_token(engine, wish.admin_token, first)
@@ -192,6 +192,13 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.store.sessions import Busy, Gone  # noqa: PLC0415
 
     return (Deserted, Trouble, TooNew, TooOld, Busy, Gone, Exposed, OSError)
+
+
+def _server_name(wish: "Serving") -> str:
+    """Name a server so that it is the same after a restart; a database file has one server, which needs no name."""
+    import socket  # noqa: PLC0415
+
+    return "" if wish.database.startswith("sqlite:") else f"{socket.gethostname()}:{wish.port}"
 
 
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import time
 from pathlib import Path
 
 from tests.cli.waiting import is_gone, until
@@ -9,6 +10,9 @@ from tests.e2e.documents import call, gated, node, only, script
 from tests.e2e.proxy import proxy
 from tests.e2e.witness import lines, lives
 from tests.e2e.yard import Yard, seen
+
+#: Much longer than a lease of these servers and their guard, and than the first pauses of a bot that asks again.
+AWAY_S = 13
 
 
 def test_the_work_of_a_machine_that_goes_dark_is_done_by_another(hasty: Yard, tmp_path: Path) -> None:
@@ -104,3 +108,24 @@ def test_everything_that_runs_ends_when_its_graph_is_canceled(hasty: Yard, tmp_p
     pids = [*(tmp_path / "pid").read_text().split(), *(tmp_path / "call").read_text().split()]
     assert [pid for pid in pids if not is_gone(int(pid))] == []
     assert bot.program.poll() is None
+
+
+def test_what_was_finished_while_the_server_was_away_for_longer_than_a_lease_is_not_run_again(
+    hasty: Yard, tmp_path: Path
+) -> None:
+    file, gate = tmp_path / "witness", tmp_path / "gate"
+    hasty.bot("patient", slots=6)
+    labels = [f"t{number}" for number in range(6)]
+    graph = hasty.submit(
+        {label: call("witnessed_until", str(file), str(gate), task=only("patient")) for label in labels}
+    )
+    until(lambda: len(lines(file)) == len(labels), "all have begun")
+    hasty.kill_server()
+    killed = time.monotonic()
+    gate.touch()
+    until(lambda: len(lines(file)) == 2 * len(labels), "all have ended")
+    until(lambda: time.monotonic() > killed + AWAY_S, "every lease is over for good")
+    hasty.serve()
+    graph.finished()
+    assert lives(file) == {label: [(1, "start"), (1, "end")] for label in labels}
+    assert [len(graph.attempts(label)) for label in labels] == [1] * len(labels)

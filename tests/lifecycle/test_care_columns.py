@@ -202,7 +202,7 @@ MENDED: dict[str, list[Spoil]] = {
     "queue.root": [other("queue", "root", "'any'", "WHERE number = 1")],
     "queue.pool": [other("queue", "pool", "'x'", "WHERE number = 1")],
     "service.queues": [other("service", "queues", 9)],
-    "service.since_ms": [other("service", "since_ms", "seen_ms + 3600000")],
+    "server.since_ms": [("UPDATE server SET since_ms = seen_ms + 3600000", {("service", "since_ms")})],
     "bot.first_seen_ms": [other("bot", "first_seen_ms", 5, "WHERE id = 'b1'")],
     "bot.terminated": [other("bot", "terminated", 1, "WHERE id = 'b1'")],
     "bot.missing": [other("bot", "missing", 1, "WHERE id = 'b1'")],
@@ -350,7 +350,8 @@ EXEMPT: dict[str, str] = {
     "pass_lock.*": "A lock follows from nothing: it lapses by itself, and its number only has to grow.",
     "stir.*": "It asks a pass to look at something, which a pass does now and then in any case.",
     "service.id": "There is one row, and it is known by this.",
-    "service.seen_ms": "It is told anew with the next beat.",
+    "server.name": "Nothing else tells who it is.",
+    "server.seen_ms": "It is told anew with the next beat.",
 }
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from taskyard.core.fleet import DEAD_AFTER_MS, GUARD_MS, LEASE_MS, SWEEP_MS
 from taskyard.core.words import Reason, Signal, State
-from taskyard.lifecycle.lapse import OUTAGE_MS, lapse, notice_silence
+from taskyard.lifecycle.lapse import AWAY_MAX_MS, OUTAGE_MS, beat, lapse, notice_silence
+from taskyard.lifecycle.moves import Server
 from taskyard.lifecycle.outcomes import Done, Refusal, Renewed
 from taskyard.lifecycle.submit import begin
 from tests.lifecycle.grounds import Grounds, graph, node
@@ -148,6 +149,102 @@ def test_the_grace_after_an_outage_is_a_full_one_whatever_the_deadline(yard: Gro
     assert yard.words(labels)["a"] == "running"
     yard.wait(1)
     assert yard.why(labels["a"]) == (State.ERROR, Reason.DEADLINE)
+
+
+def test_a_server_that_is_started_again_gives_leases_their_full_time_however_short_it_was_away(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    yard.claim("rack1")
+    yard.wait(LOST_MS - 2_000)
+    yard.later(2_000)
+    yard.server = Server(began_ms=yard.now)
+    yard.sweep()
+    assert yard.task(labels["a"]).lease_until_ms == yard.now + LEASE_MS
+    yard.wait(LOST_MS - 1)
+    assert yard.words(labels) == {"a": "running"}
+    yard.wait(1)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+
+
+@pytest.mark.parametrize("lease_ms", [2_000, 5_000, 10_000, 20_000, LEASE_MS])
+def test_a_server_that_stood_still_for_as_long_as_its_leases_can_bear_loses_none(yard: Grounds, lease_ms: int) -> None:
+    yard.lease_ms = lease_ms
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    lease = yard.claim("rack1")[0]
+    # A bot renews after a third of its lease: from then on it cannot.
+    yard.later(lease_ms // 3)
+    yard.sweep()
+    yard.later(lease_ms - lease_ms // 3 + GUARD_MS)
+    yard.sweep()
+    assert yard.words(labels) == {"a": "running"}
+    assert isinstance(yard.end("rack1", lease), Done)
+
+
+def test_another_server_waits_for_the_one_that_a_bot_speaks_to(yard: Grounds) -> None:
+    ours, other = Server("ours"), Server("other")
+    yard.server = other
+    yard.hello("rack2")
+    yard.sweep()
+    yard.server = ours
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    lease = yard.claim("rack1")[0]
+    yard.server = other
+    yard.wait(LOST_MS + 60_000)
+    assert yard.words(labels) == {"a": "running"}
+    yard.server = Server("ours", yard.now)
+    yard.sweep()
+    yard.server = other
+    yard.wait(OUTAGE_MS)
+    assert isinstance(yard.end("rack1", lease), Done)
+
+
+def test_another_server_does_not_wait_for_ever(yard: Grounds) -> None:
+    yard.server = Server("ours")
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    yard.claim("rack1")
+    yard.server = Server("other")
+    yard.sweep()
+    yard.wait(AWAY_MAX_MS - SWEEP_MS)
+    assert yard.words(labels) == {"a": "running"}
+    yard.wait(SWEEP_MS + GUARD_MS + SWEEP_MS)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+
+
+def test_a_lease_that_was_over_before_its_server_went_away_is_lost(yard: Grounds) -> None:
+    yard.server = Server("other")
+    yard.sweep()
+    yard.server = Server("ours")
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    yard.claim("rack1")
+    for _ in range(0, LOST_MS, SWEEP_MS):
+        yard.later(SWEEP_MS)
+        yard.do(beat)
+    yard.server = Server("other")
+    yard.later(OUTAGE_MS + 1)
+    yard.sweep()
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+
+
+def test_a_bot_that_speaks_to_another_server_is_judged_by_that_one(yard: Grounds) -> None:
+    yard.server = Server("ours")
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    yard.sweep()
+    lease = yard.claim("rack1")[0]
+    yard.server = Server("other")
+    yard.sweep()
+    yard.renew("rack1", lease)
+    yard.wait(LOST_MS)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
 
 
 def test_a_slice_that_waits_too_long_gives_way_to_the_next_and_the_last_one_to_an_error(yard: Grounds) -> None:

@@ -9,13 +9,14 @@ from itertools import count
 from typing import TypeVar
 
 from taskyard.core import ids
+from taskyard.core.fleet import LEASE_MS
 from taskyard.core.graph.validate import validate
 from taskyard.core.matching import canonical
 from taskyard.core.words import Millis, Reason, Signal, State
 from taskyard.lifecycle.births import Brood
 from taskyard.lifecycle.commands import Hello, Poll, Renewal, Report
 from taskyard.lifecycle.enlist import hello
-from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.moves import ALONE, Corridor
 from taskyard.lifecycle.outcomes import Done, Lease, Refusal
 from taskyard.lifecycle.polling import Polled, poll
 from taskyard.lifecycle.queues import Registry
@@ -35,6 +36,7 @@ class Yard:
         self.store: Store = open_store(url)
         self.registry = Registry()
         self.now = START
+        self.server, self.lease_ms = ALONE, LEASE_MS
         self._polls = count(1)
         self._chance = count(0)
 
@@ -46,7 +48,7 @@ class Yard:
         """One transaction."""
         try:
             with self.store.write() as txn:
-                corridor = Corridor(txn, self.now, self.registry)
+                corridor = Corridor(txn, self.now, self.registry, self.lease_ms, self.server)
                 yield corridor
                 corridor.close()
         except BaseException:

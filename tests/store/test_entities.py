@@ -31,7 +31,7 @@ PROPERTIES = {
 OTHERS = {
     "token", "graph_pool", "seal", "progress",
     "task_mutex", "task_limit", "pool", "named_limit", "greedy_key", "hold", "pass_lock", "stir", "note",
-    "service", "event", "audit", "answer", "graph_rerun", "task_reuse",
+    "server", "service", "event", "audit", "answer", "graph_rerun", "task_reuse",
 }  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def filled(url: str) -> Iterator[Store]:
     with store.write() as txn:
         add_graph(txn)
         add_tasks(txn, 1, 2, 3)
-        txn.bots.begin([("b", "s", "", 1, NOW, NOW, None, None, 0)])
+        txn.bots.begin([("b", "s", "", 1, NOW, NOW, "", None, None, 0)])
         txn.bots.set_dimensions([("b", "[]")])
     yield store
     check_memory(store)
@@ -147,18 +147,18 @@ def test_what_is_written_past_the_memory_is_read_in_the_next_transaction(sqlite:
 def test_a_bot_is_greeted_by_heart_until_something_else_is_said_about_it(sqlite: Store) -> None:
     with sqlite.write() as txn:
         assert txn.bots.greet(["b", "nobody"]).keys() == {"b"}
-        txn.bots.see([("b", "p1", NOW)])
+        txn.bots.see([("b", "p1", NOW, "")])
         assert txn.bots.greet(["b"])["b"].polls == "p1"
         txn.bots.miss(["b"])
         assert txn.bots.greet(["b"])["b"].missing
-        txn.bots.see([("b", "p2\np1", NOW)])
+        txn.bots.see([("b", "p2\np1", NOW, "")])
         assert not txn.bots.greet(["b"])["b"].missing
         before = txn.bots.greet(["b"])["b"].version
         txn.bots.set_settings([("b", "broken", None, 0, 0)])
         assert txn.bots.greet(["b"])["b"].version == before + 1
         txn.bots.end(["b"])
         assert txn.bots.greet(["b"])["b"].version == before + 2
-        txn.bots.begin([("b", "t", "s", 1, NOW, NOW, None, None, 0)])
+        txn.bots.begin([("b", "t", "s", 1, NOW, NOW, "", None, None, 0)])
         assert (txn.bots.greet(["b"])["b"].session, txn.bots.greet(["b"])["b"].polls) == ("t", "")
         check = txn.memory.bots["b"]
     with sqlite.write() as txn:

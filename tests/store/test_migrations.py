@@ -98,7 +98,7 @@ def test_the_first_rows_are_there(database_url: str) -> None:
         filled = {table.name: connection.execute(select(table)).all() for table in schema.metadata.sorted_tables}
     assert {name: sorted(map(tuple, rows)) for name, rows in filled.items() if rows} == {
         "pass_lock": [(1, 0, None, None)],
-        "service": [(1, 0, 0, 0)],
+        "service": [(1, 0)],
         "queue": [(0, 0, 0, "server", "", "")],
     }
 

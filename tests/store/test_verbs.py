@@ -15,7 +15,7 @@ from taskyard.store.txn import Txn
 from taskyard.store.verbs.attempts import AttemptRow
 from taskyard.store.verbs.facts import spelled, written
 from taskyard.store.verbs.fleet import dimensions_text
-from taskyard.store.verbs.keeping import EventRow, Service
+from taskyard.store.verbs.keeping import EventRow, ServerRow
 from taskyard.store.verbs.passes import HoldRow, PassLock, PoolRow
 from taskyard.store.verbs.work import EdgeRow, InEdge, Shape
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move
@@ -435,8 +435,8 @@ def test_notes_stand_in_order_until_they_are_done(store: Store) -> None:
 
 def test_the_service_remembers_since_when_it_is_up(store: Store) -> None:
     with store.write() as txn:
-        txn.notes.set_service(Service(NOW, LATER))
-        assert txn.notes.service() == Service(NOW, LATER)
+        txn.notes.set_server(ServerRow("rack1:8080", NOW, LATER))
+        assert txn.notes.servers()["rack1:8080"] == ServerRow("rack1:8080", NOW, LATER)
 
 
 def test_only_a_database_that_servers_share_has_a_clock(store: Store) -> None:
@@ -455,17 +455,18 @@ def test_only_a_database_that_servers_share_has_a_clock(store: Store) -> None:
 
 def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([("b1", "s1", "", 4, NOW, NOW, None, None, 0), ("b2", "s1", "", 1, NOW, LATER, "ill", None, 1)])
+        ill = ("b2", "s1", "", 1, NOW, LATER, "", "ill", None, 1)
+        txn.bots.begin([("b1", "s1", "", 4, NOW, NOW, "", None, None, 0), ill])
         txn.bots.set_dimensions([("b1", dimensions_text((("os", ("linux",)),))), ("b2", dimensions_text(()))])
         assert set(txn.bots.look(["b1", "b2", "b3"])) == {"b1", "b2"}
-        txn.bots.see([("b1", "p9", LATER)])
+        txn.bots.see([("b1", "p9", LATER, "")])
         assert txn.bots.greet(["b1", "b3"]) == {"b1": Caller("s1", "p9", False, 0)}
         txn.bots.set_settings([("b1", "unfit", "repairs", 1, 0)])
         bot = txn.bots.look(["b1"])["b1"]
         assert (bot.session, bot.polls, bot.facts.slots, bot.facts.last_seen_ms) == ("s1", "p9", 4, LATER)
         assert bot.facts.dimensions == (("os", ("linux",)),)
         assert (bot.facts.quarantined, bot.facts.maintenance, bot.facts.draining) == ("unfit", "repairs", True)
-        txn.bots.begin([("b1", "s2", "s1", 2, 0, NOW, None, None, 0)])
+        txn.bots.begin([("b1", "s2", "s1", 2, 0, NOW, "", None, None, 0)])
         txn.bots.set_dimensions([("b1", dimensions_text(()))])
         bot = txn.bots.look(["b1"])["b1"]
         assert (bot.session, bot.replaced, bot.polls, bot.facts.slots, bot.facts.dimensions) == ("s2", "s1", "", 2, ())
@@ -483,7 +484,7 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
 
 def test_the_fleet_counts_what_each_bot_runs(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([(bot, "s1", "", 4, NOW, NOW, None, None, 0) for bot in ("b1", "b2")])
+        txn.bots.begin([(bot, "s1", "", 4, NOW, NOW, "", None, None, 0) for bot in ("b1", "b2")])
         txn.bots.set_dimensions([(bot, "[]") for bot in ("b1", "b2")])
         add_graph(txn)
         add_tasks(txn, 1, 2)
@@ -494,7 +495,7 @@ def test_the_fleet_counts_what_each_bot_runs(store: Store) -> None:
 
 def test_the_events_of_a_bot_come_newest_first(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([("b1", "s1", "", 4, NOW, NOW, None, None, 0)])
+        txn.bots.begin([("b1", "s1", "", 4, NOW, NOW, "", None, None, 0)])
         txn.bots.set_dimensions([("b1", "[]")])
         txn.bots.add_events([("b1", id, NOW, "connected", None, None, "") for id in ("ff", "fe", "fd")])
         txn.bots.count_events([("b1", 3)])
@@ -521,7 +522,7 @@ def test_queues_are_numbered_in_the_order_of_their_commits(store: Store) -> None
 
 def test_a_bot_serves_a_queue_once_however_often_it_is_said(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([("b1", "s1", "", 1, NOW, NOW, None, None, 0)])
+        txn.bots.begin([("b1", "s1", "", 1, NOW, NOW, "", None, None, 0)])
         txn.bots.add_queues([("b1", 0), ("b1", 0)])
         txn.bots.add_queues([("b1", 0)])
         assert len(txn.care.bot_queues("", -1, 9)) == 1
@@ -617,7 +618,7 @@ def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
         txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in (1, 2)])
         txn.edges.add([(1, 2, "success")])
         txn.attempts.add_results([(1, 0, "7")])
-        txn.bots.begin([("b", "s", "", 1, NOW, NOW, None, None, 0)])
+        txn.bots.begin([("b", "s", "", 1, NOW, NOW, "", None, None, 0)])
         txn.bots.set_dimensions([("b", "[]")])
     with store.write() as txn:
         asked = looked(txn)

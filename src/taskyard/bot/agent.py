@@ -16,14 +16,14 @@ from typing import Final, cast
 from taskyard.bot import remains
 from taskyard.bot.bench import Bench
 from taskyard.bot.config import BotConfig
-from taskyard.bot.desk import Desk
+from taskyard.bot.desk import RENEW_PART, Desk
 from taskyard.bot.dialogue import Dialogue
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import ToRunner
 from taskyard.bot.introduction import Introduction
 from taskyard.bot.link import Away, Link, Stranger, TurnedAway
 from taskyard.bot.parcel import Consequences
-from taskyard.bot.patience import answered
+from taskyard.bot.patience import PAUSE_SECONDS_MAX, answered
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.runner_link import RunnerLink
 from taskyard.bot.state import InUse, State
@@ -127,8 +127,13 @@ class Agent:
         self._bench.heed(consequences)
 
     def _welcomed(self, welcome: Welcome) -> None:
-        """Let polls wait for no longer than a lease allows: that of what they bring counts from when they were sent."""
+        """Let polls wait for no longer than a lease allows: that of what they bring counts from when they were sent.
+
+        Pauses while the server is away are as short as renewals are apart: it gives leases their time anew when it is
+        back, and results have to reach it within that.
+        """
         self._dialogue.wait_ms = min(WAIT_MAX_MS, welcome.wait_max_ms)
+        self._dialogue.pause_s_max = min(PAUSE_SECONDS_MAX, welcome.lease_ms / 1000 * RENEW_PART)
 
     # The course of a life.
 

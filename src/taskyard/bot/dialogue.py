@@ -20,7 +20,7 @@ from taskyard.bot.config import BotConfig
 from taskyard.bot.desk import Desk
 from taskyard.bot.link import Away, Link, Reply, Stranger
 from taskyard.bot.parcel import Consequences, Parcel, pack, settle
-from taskyard.bot.patience import answered
+from taskyard.bot.patience import PAUSE_SECONDS_MAX, answered
 from taskyard.bot.prefetch import Appetite
 from taskyard.wire.bots import WAIT_MAX_MS, Lease, Poll
 
@@ -58,6 +58,7 @@ class Dialogue:
     ) -> None:
         self.wishing = True  # False: no more work is asked for
         self.wait_ms = WAIT_MAX_MS
+        self.pause_s_max = PAUSE_SECONDS_MAX
         self._loop = asyncio.get_running_loop()
         self.broken: asyncio.Future[None] = self._loop.create_future()
         self._config, self._session = config, session
@@ -189,7 +190,7 @@ class Dialogue:
 
     async def _exchange(self, which: int, parcel: Parcel, body: bytes, wait_ms: int) -> None:
         link = self._links[which]
-        reply = await answered(lambda: self._ask(link, body, wait_ms))
+        reply = await answered(lambda: self._ask(link, body, wait_ms), self.pause_s_max)
         self._under_way[which] = None
         self._wanted[which] = self._telling[which] = 0
         consequences = settle(self._desk, parcel, reply.polled, reply.sent)

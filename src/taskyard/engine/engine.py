@@ -39,7 +39,7 @@ from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
 from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Publish, Rerun
 from taskyard.lifecycle.finding import Finding
-from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.moves import Corridor, Server
 from taskyard.lifecycle.outcomes import Done, Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.publish import publish
@@ -62,13 +62,14 @@ Answer = TypeVar("Answer")
 class Engine:
     """One database and all that happens in it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting of its own
         self,
         store: Store,
         clock: Clock | None = None,
         *,
         scheduler_id: str = "taskyard",
         lease_ms: int = LEASE_MS,
+        name: str = "",
         events: bool = True,
         ticks: bool = True,
     ) -> None:
@@ -88,7 +89,7 @@ class Engine:
         #: may have done it, and then nobody is told.
         self.listeners: list[Callable[[Collection[int]], None]] = []
         self._custody: Custody | None = None
-        self._writer = Writer(store, self.clock, self._hear, lease_ms)
+        self._writer = Writer(store, self.clock, self._hear, lease_ms, Server(name, self.clock.now()))
         self.loop = Loop(self._writer)
         mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
@@ -102,15 +103,24 @@ class Engine:
 
     @classmethod
     def open(
-        cls, url: str, clock: Clock | None = None, *, scheduler_id: str = "taskyard", lease_ms: int = LEASE_MS
+        cls,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        scheduler_id: str = "taskyard",
+        lease_ms: int = LEASE_MS,
+        name: str = "",
     ) -> Self:
-        """Bring the database at `url` to the newest version and open it; a file may have one engine at a time."""
+        """Bring the database at `url` to the newest version and open it; a file may have one engine at a time.
+
+        `name` tells servers of one database apart, and is the same whenever this one is started.
+        """
         from taskyard.store.migration import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
 
         custody = Custody(url)
         try:
             upgrade(url)
-            engine = cls(open_store(url), clock, scheduler_id=scheduler_id, lease_ms=lease_ms)
+            engine = cls(open_store(url), clock, scheduler_id=scheduler_id, lease_ms=lease_ms, name=name)
         except BaseException:
             custody.leave()
             raise

@@ -9,7 +9,7 @@ from typing import Final
 from taskyard.core.machine import HOLDING, LEASED
 from taskyard.core.words import Kind, Millis
 from taskyard.lifecycle.births import SERVER_QUEUE
-from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.moves import Corridor, Server
 from taskyard.lifecycle.queues import Registry
 from taskyard.store.txn import Txn
 
@@ -35,8 +35,8 @@ class Left:
 class Passage(Corridor):
     """One transaction of the engine."""
 
-    def __init__(self, txn: Txn, now: Millis, registry: Registry, lease_ms: int) -> None:
-        super().__init__(txn, now, registry, lease_ms)
+    def __init__(self, txn: Txn, now: Millis, registry: Registry, lease_ms: int, server: Server) -> None:
+        super().__init__(txn, now, registry, lease_ms, server)
         self.promised = False  # somebody knows that notes were left
         self.serves_all = False  # polls that wait get whatever is in their queues
 

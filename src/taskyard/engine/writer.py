@@ -13,6 +13,7 @@ from taskyard.engine.failpoints import Boundary, Side, point
 from taskyard.engine.parking import Parking
 from taskyard.engine.passage import Left, Passage
 from taskyard.engine.troubles import Unavailable
+from taskyard.lifecycle.moves import ALONE, Server
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.stillness import stillness
 from taskyard.store.opening import Store
@@ -37,11 +38,19 @@ class Lost(Unavailable):
 class Writer:
     """The one that writes."""
 
-    def __init__(self, store: Store, clock: Clock, after: Callable[[Left], None], lease_ms: int = LEASE_MS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        after: Callable[[Left], None],
+        lease_ms: int = LEASE_MS,
+        server: Server = ALONE,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._after = after  # is told what each commit leaves to do
         self._lease_ms = lease_ms
+        self._server = server
         self._registry = Registry()
         self.parking = Parking()
         self.commits = 0
@@ -66,7 +75,7 @@ class Writer:
         began = self._clock.now()
         try:
             with stillness(), self._store.write() as txn:
-                passage = Passage(txn, self._clock.now(), self._registry, self._lease_ms)
+                passage = Passage(txn, self._clock.now(), self._registry, self._lease_ms, self._server)
                 answer = act(passage)
                 served = self.parking.serve(passage, passage.serves_all)
                 passage.close()

@@ -25,7 +25,7 @@ from taskyard.store.records import GraphRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.care import TaskRow
 from taskyard.store.verbs.facts import spelled, written
-from taskyard.store.verbs.keeping import Service
+from taskyard.store.verbs.keeping import ServerRow
 
 #: Whoever has more to find mends these first and asks again.
 FINDINGS_MAX: Final = 10_000
@@ -217,7 +217,7 @@ def _mend_strays(corridor: Corridor, findings: Sequence[Finding], actor: str) ->
     corridor.txn.care.unserve([(one.subject, one.stored) for one in of.get(finding.BOT_QUEUE, ())])
     _mend_bots(corridor, {str(one.subject) for one in of.get(finding.BOT, ())})
     _mend_queues(corridor, {int(one.subject) for one in of.get(finding.QUEUE, ())})
-    _mend_service(corridor, {one.column for one in of.get(finding.SERVICE, ())})
+    _mend_service(corridor, {(str(one.subject), one.column) for one in of.get(finding.SERVICE, ())})
     _audit(corridor, still, actor)
 
 
@@ -238,12 +238,12 @@ def _mend_queues(corridor: Corridor, ids: set[int]) -> None:
     corridor.registry.forget()
 
 
-def _mend_service(corridor: Corridor, columns: set[str]) -> None:
-    if "queues" in columns:
+def _mend_service(corridor: Corridor, wrong: set[tuple[str, str]]) -> None:
+    if ("here", "queues") in wrong:
         corridor.txn.queues.add([], corridor.txn.care.queue_counts()[2])
-    if "since_ms" in columns:
-        seen = corridor.txn.notes.service().seen_ms
-        corridor.txn.notes.set_service(Service(seen, seen))
+    for name, server in corridor.txn.notes.servers().items() if wrong else ():
+        if (name or "here", "since_ms") in wrong:
+            corridor.txn.notes.set_server(ServerRow(name, server.seen_ms, server.seen_ms))
 
 
 def _audit(corridor: Corridor, findings: Iterable[Finding], actor: str) -> None:

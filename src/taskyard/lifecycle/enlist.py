@@ -59,7 +59,7 @@ def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequenc
     now = corridor.now
     rows = []
     for one in hellos:
-        said = (one.slots, now, now, one.quarantined, one.maintenance, int(one.draining))
+        said = (one.slots, now, now, corridor.server.name, one.quarantined, one.maintenance, int(one.draining))
         rows.append((one.bot, one.session, _replaced(known.get(one.bot), one.session), *said))
     corridor.txn.bots.begin(rows)
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
@@ -86,7 +86,7 @@ def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[Caller | Refusal]:
             if bot.missing:
                 corridor.stirred.append(None)  # what was thought to be gone is back
     now = corridor.now
-    corridor.txn.bots.see([(id, known, now) for id, known in heard.items()])
+    corridor.txn.bots.see([(id, known, now, corridor.server.name) for id, known in heard.items()])
     return greeted
 
 

@@ -90,7 +90,7 @@ class Evidence:
     pools: Mapping[str, bool]  # whether each pool that was ever described has a capacity
     unentered: bool  # some pool has tasks that do not know of its capacity, and a pass will tell them
     seen: Mapping[str, int]  # when bots were last heard of
-    since_ms: int  # since when the service is up
+    since_ms: int  # since when the server is up that was started last
 
 
 def wholes(txn: Txn, records: Sequence[GraphRecord]) -> dict[int, Whole]:
@@ -129,7 +129,7 @@ def gather(txn: Txn, tasks: Sequence[TaskRow], graphs: Mapping[int, Whole]) -> E
         {pool.name: pool.from_bots or pool.capacity is not None for pool in txn.passes.pools()},
         txn.care.is_stirred(UNENTERED),
         txn.care.seen({task.bot_id for task in tasks if task.bot_id is not None}),
-        txn.notes.service().since_ms,
+        max((one.since_ms for one in txn.notes.servers().values()), default=0),
     )
 
 

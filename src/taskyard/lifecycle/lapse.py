@@ -1,11 +1,13 @@
 """The room of the clock: leases that lapsed, slices that waited too long, deadlines, starts that were put off.
 
-After an outage of the service nobody is lost at once: bots could not renew, so each lease lasts one full lease from
-the moment the service is back. Whoever is about to judge a silence asks first, in the same transaction, whether there
-was an outage: a beat before it may have failed, or be long ago by now. What the clock has no more to say about gets its
-next moment, so no page comes twice.
+Absence is judged per lease, by the server that its bot speaks to. While that server was away the bot could not renew
+or report, so the lease lasts one full lease from the moment the server is back; each start of a server is such a
+moment. While it is still away another server waits for it, but not for ever. Before a silence is judged, the same
+transaction checks whether this server itself was away: a beat before it may have failed, or be long ago by now. What
+the clock has no more to say about gets its next moment, so no page comes twice.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from taskyard.core import budget, fleet
@@ -19,27 +21,44 @@ from taskyard.lifecycle.diary import MISSING, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.store.records import TaskRecord
-from taskyard.store.verbs.keeping import Service
+from taskyard.store.verbs.keeping import ServerRow
 
-#: A service that was not seen for so long was away; a sweep or two may be late.
+#: A server that was not seen for so long was away; a sweep or two may be late. Short leases bear less.
 OUTAGE_MS: Final = 3 * fleet.SWEEP_MS
+#: How long other servers wait for one that is away before its bots count as lost: a restart, an upgrade or a reboot
+#: takes less. Bots that reach another server meanwhile need no such wait.
+AWAY_MAX_MS: Final = 5 * 60 * 1_000
+#: A server that was not seen for so long is forgotten.
+FORGOTTEN_MS: Final = 24 * 60 * 60 * 1_000
 
 _ADMISSIBLE = sources(Signal.ADMIT)
 
 
 def beat(corridor: Corridor) -> None:
-    """Keep that the service is alive, and since when."""
-    corridor.txn.notes.set_service(_seen(corridor.txn.notes.service(), corridor.now))
+    """Keep that this server is up, and since when."""
+    server = _seen(corridor, corridor.txn.notes.servers())
+    corridor.txn.notes.set_server(server)
+    if server.since_ms == corridor.now:
+        corridor.txn.notes.forget_servers(Millis(corridor.now - FORGOTTEN_MS))
+
+
+def outage_ms(lease_ms: int) -> int:
+    """Say after which time without a beat a server was away: less than what a bot can bear between two renewals.
+
+    A bot renews after a third of a lease, and the guard comes on top.
+    """
+    return min(OUTAGE_MS, lease_ms // 2 + fleet.GUARD_MS)
 
 
 def lapse(corridor: Corridor, count: int = 500, choose: Choose = list) -> int:
     """Deal with those of the first `count` tasks that are due whom `choose` names; say with how many."""
-    since = _up_since(corridor)
+    servers = _servers(corridor)
     due = corridor.look(choose(corridor.txn.tasks.due(corridor.now, count)))
     visible = _visible(corridor, due)
+    spoke_to = corridor.txn.bots.servers({task.bot for task in due.values() if task.bot is not None})
     moves = []
     for task in due.values():
-        move = _move(corridor, task, since) if visible[task.id] else None
+        move = _move(corridor, task, servers.get(spoke_to.get(task.bot or "", ""))) if visible[task.id] else None
         if move is None:
             _wait_on(corridor, task)
         else:
@@ -65,26 +84,35 @@ def notice_silence(corridor: Corridor, count: int = 500) -> int:
 
 
 def _up_since(corridor: Corridor) -> Millis:
-    """Say since when the service is up; whoever finds that it was away keeps that at once.
+    """Say since when some server has been up."""
+    servers = _servers(corridor).values()
+    return Millis(min(one.since_ms for one in servers if not _is_away(corridor, one)))
 
-    Else nothing is written: the row is one for all servers, and a long page would keep it from them.
+
+def _servers(corridor: Corridor) -> dict[str, ServerRow]:
+    """Read the servers, by name; that this one was away is written at once."""
+    servers = corridor.txn.notes.servers()
+    known, seen = servers.get(corridor.server.name), _seen(corridor, servers)
+    if known is None or seen.since_ms != known.since_ms:
+        corridor.txn.notes.set_server(seen)
+    return {**servers, seen.name: seen}
+
+
+def _seen(corridor: Corridor, servers: Mapping[str, ServerRow]) -> ServerRow:
+    """Say since when this server has been up, if it is up now.
+
+    A clock a little behind was adjusted; one far behind was set back, and what was known by the old one means nothing.
     """
-    known = corridor.txn.notes.service()
-    service = _seen(known, corridor.now)
-    if service.since_ms != known.since_ms:
-        corridor.txn.notes.set_service(service)
-    return Millis(service.since_ms)
+    now, (name, began_ms) = corridor.now, (corridor.server.name, corridor.server.began_ms)
+    known = servers.get(name)
+    if known is None or known.since_ms < began_ms or _is_away(corridor, known):
+        return ServerRow(name, now, now)
+    return ServerRow(name, known.since_ms, max(known.seen_ms, now))
 
 
-def _seen(service: Service, now: Millis) -> Service:
-    """Say since when the service is up, if it is seen now.
-
-    Of servers whose clocks are a little apart the latest counts: else each beat of one would look like the end of an
-    outage to the other. A clock far behind was set back, and what was known by the old one means nothing.
-    """
-    if abs(now - service.seen_ms) > OUTAGE_MS:
-        return Service(now, now)
-    return Service(service.since_ms, max(service.seen_ms, now))
+def _is_away(corridor: Corridor, server: ServerRow) -> bool:
+    """Tell whether a server has not been seen for too long."""
+    return abs(corridor.now - server.seen_ms) > outage_ms(corridor.lease_ms)
 
 
 def _visible(corridor: Corridor, due: dict[int, TaskRecord]) -> dict[int, bool]:
@@ -94,11 +122,11 @@ def _visible(corridor: Corridor, due: dict[int, TaskRecord]) -> dict[int, bool]:
     return {task.id: task.graph in whole and not task.hidden for task in due.values()}
 
 
-def _move(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
+def _move(corridor: Corridor, task: TaskRecord, server: ServerRow | None) -> Move | None:
     """Rule on one task, by what is due first: its lease, its deadline, its slice, its start."""
     if task.state in LEASED:
         own = task.queue == SERVER_QUEUE
-        return stopping.time_out(corridor, task) if own else _end_lease(corridor, task, since)
+        return stopping.time_out(corridor, task) if own else _end_lease(corridor, task, server)
     overdue = budget.overdue(task.life, task.rules, corridor.now)
     if overdue.outcome is Outcome.MOVE:
         return _moved(task, Signal.DEADLINE, overdue)
@@ -109,17 +137,27 @@ def _move(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
     return None
 
 
-def _end_lease(corridor: Corridor, task: TaskRecord, since: Millis) -> Move | None:
-    """End an attempt whose lease is over, unless the service was away and its bot may still come back."""
+def _end_lease(corridor: Corridor, task: TaskRecord, server: ServerRow | None) -> Move | None:
+    """End an attempt whose lease is over, unless its server was or is away and its bot may still come back."""
     assert task.lease_until_ms is not None, "only a lease is due"
-    until = budget.with_grace(Millis(task.lease_until_ms), since, corridor.lease_ms)
-    task.lease_until_ms = until
+    until = task.lease_until_ms = _with_grace(corridor, Millis(task.lease_until_ms), server)
     if budget.given_again_at(until) > corridor.now:
         return None
     signal, ruling = budget.lease_over(task.life, task.rules, corridor.now)
     if signal is Signal.LOSE:
         task.not_by = task.bot
     return _moved(task, signal, ruling)
+
+
+def _with_grace(corridor: Corridor, until: Millis, server: ServerRow | None) -> Millis:
+    """Say until when a lease lasts, as the server that its bot last spoke to was up or away."""
+    if server is None:
+        return until
+    if not _is_away(corridor, server):
+        return budget.with_grace(until, Millis(server.since_ms), corridor.lease_ms)
+    was_over = budget.given_again_at(until) <= server.seen_ms
+    waited_for = corridor.now - server.seen_ms <= AWAY_MAX_MS
+    return max(until, corridor.now) if waited_for and not was_over else until
 
 
 def _expire(corridor: Corridor, task: TaskRecord) -> Move:

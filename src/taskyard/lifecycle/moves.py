@@ -19,6 +19,7 @@ from taskyard.core.graph.gate import LISTENING, gate, signals
 from taskyard.core.graph.verdict import Handlers, Tally, changeable, settled, unhandled, verdict
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.matching import Dimensions
+from taskyard.core.values import value
 from taskyard.core.words import GraphState, Millis, Signal, State
 from taskyard.lifecycle import dealing, readiness, telling
 from taskyard.lifecycle.births import SETTLED
@@ -35,6 +36,18 @@ from taskyard.store.verbs.facts import spelled, written
 TOLD_MAX: Final = 1_000
 
 
+@value
+class Server:
+    """One server: its name, which stays the same after a restart, and when it was started."""
+
+    name: str = ""  # a database that has one server has one without a name
+    began_ms: Millis = Millis(0)
+
+
+#: The only server there is.
+ALONE: Final = Server()
+
+
 @dataclass(slots=True)
 class _Sum:
     """What the moves of one transaction add up to for one graph."""
@@ -49,11 +62,14 @@ class _Sum:
 class Corridor:
     """One transaction: its moves and what follows from them."""
 
-    def __init__(self, txn: Txn, now: Millis, registry: Registry, lease_ms: int = fleet.LEASE_MS) -> None:
+    def __init__(
+        self, txn: Txn, now: Millis, registry: Registry, lease_ms: int = fleet.LEASE_MS, server: Server = ALONE
+    ) -> None:
         self.txn = txn
         self.now = now
         self.registry = registry
         self.lease_ms = lease_ms  # how long a lease lasts that is given or renewed now
+        self.server = server  # which one this transaction is of
         self.deferring = False  # while true, moves are written only by `close`, and looks by state miss them
         self.untold = TOLD_MAX  # how many more edges this transaction may tell
         self.to_tell: list[tuple[TaskRecord, State, State]] = []

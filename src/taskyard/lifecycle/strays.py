@@ -67,16 +67,16 @@ def _holds(txn: Txn) -> Iterator[Finding]:
 
 
 def _service(txn: Txn) -> Iterator[Finding]:
-    """Compare what the service counts and since when it is up: were that later than now, every lease would last."""
-    service = txn.notes.service()
+    """Compare what the service counts and since when servers are up: were that later than now, leases would last."""
     told, queues, highest = txn.care.queue_counts()
     if told != highest:
         yield Finding(finding.SERVICE, "here", "queues", told, highest)
     if queues != highest + 1:
         # Servers remember queues by their numbers: they cannot be given others.
         yield Finding(finding.SERVICE, "here", "number of queues", queues, highest + 1, mendable=False)
-    if service.since_ms > service.seen_ms + GUARD_MS:
-        yield Finding(finding.SERVICE, "here", "since_ms", service.since_ms, service.seen_ms)
+    for name, server in sorted(txn.notes.servers().items()):
+        if server.since_ms > server.seen_ms + GUARD_MS:
+            yield Finding(finding.SERVICE, name or "here", "since_ms", server.since_ms, server.seen_ms)
 
 
 def _queues(txn: Txn) -> Iterator[Finding]:

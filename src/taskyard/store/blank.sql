@@ -61,6 +61,7 @@ CREATE TABLE bot (
 	slots INTEGER DEFAULT 1 NOT NULL,
 	first_seen_ms INTEGER NOT NULL,
 	last_seen_ms INTEGER NOT NULL,
+	server TEXT NOT NULL,
 	quarantined TEXT,
 	maintenance TEXT,
 	draining INTEGER DEFAULT 0 NOT NULL,
@@ -270,14 +271,18 @@ CREATE TABLE seal (
 	body BLOB NOT NULL,
 	CONSTRAINT seal_pk PRIMARY KEY (id)
 );
-CREATE TABLE service (
-	id INTEGER NOT NULL,
+CREATE TABLE server (
+	name TEXT NOT NULL,
 	since_ms INTEGER NOT NULL,
 	seen_ms INTEGER NOT NULL,
+	CONSTRAINT server_pk PRIMARY KEY (name)
+);
+CREATE TABLE service (
+	id INTEGER NOT NULL,
 	queues INTEGER DEFAULT 0 NOT NULL,
 	CONSTRAINT service_pk PRIMARY KEY (id)
 );
-INSERT INTO "service" VALUES(1,0,0,0);
+INSERT INTO "service" VALUES(1,0);
 CREATE TABLE stir (
 	id INTEGER NOT NULL,
 	task_id INTEGER,

@@ -16,15 +16,18 @@ SELECT b.id, b.session, b.polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  ORDER BY b.id;
 
--- each see_bots(id: text, polls: text, last_seen_ms: int): these bots were heard of.
-UPDATE bot SET polls = :polls, last_seen_ms = :last_seen_ms, missing = 0 WHERE id = :id;
+-- each see_bots(id: text, polls: text, last_seen_ms: int, server: text): these bots were heard of, by this server.
+UPDATE bot SET polls = :polls, last_seen_ms = :last_seen_ms, server = :server, missing = 0 WHERE id = :id;
 
--- each add_bots(id: text, session: text, replaced: text, slots: int, first_seen_ms: int, last_seen_ms: int, quarantined: text, maintenance: text, draining: int): bots began a session.
-INSERT INTO bot (id, session, replaced, polls, slots, first_seen_ms, last_seen_ms, quarantined, maintenance, draining)
-VALUES (:id, :session, :replaced, '', :slots, :first_seen_ms, :last_seen_ms, :quarantined, :maintenance, :draining)
+-- servers_of(ids: texts): which server each of these bots last spoke to.
+SELECT id, server FROM bot WHERE id IN (:ids);
+
+-- each add_bots(id: text, session: text, replaced: text, slots: int, first_seen_ms: int, last_seen_ms: int, server: text, quarantined: text, maintenance: text, draining: int): bots began a session.
+INSERT INTO bot (id, session, replaced, polls, slots, first_seen_ms, last_seen_ms, server, quarantined, maintenance, draining)
+VALUES (:id, :session, :replaced, '', :slots, :first_seen_ms, :last_seen_ms, :server, :quarantined, :maintenance, :draining)
 ON CONFLICT (id) DO UPDATE SET session = excluded.session, replaced = excluded.replaced, slots = excluded.slots,
        polls = CASE WHEN bot.session = excluded.session THEN bot.polls ELSE '' END,
-       last_seen_ms = excluded.last_seen_ms, quarantined = excluded.quarantined, maintenance = excluded.maintenance,
+       last_seen_ms = excluded.last_seen_ms, server = excluded.server, quarantined = excluded.quarantined, maintenance = excluded.maintenance,
        draining = excluded.draining, terminated = 0, missing = 0, version = bot.version + 1;
 
 -- each set_bot_dimensions(bot_id: text, dimensions: text): what bots have.

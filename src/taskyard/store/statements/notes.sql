@@ -21,11 +21,15 @@ UPDATE note SET cursor = :cursor WHERE id = :id;
 -- drop_note(id: int): a note is done.
 DELETE FROM note WHERE id = :id;
 
--- service(): since when the service is up, and when it was last seen alive.
-SELECT since_ms, seen_ms FROM service WHERE id = 1;
+-- servers(): since when each server has been up, and when it last said so.
+SELECT name, since_ms, seen_ms FROM server;
 
--- set_service(since_ms: int, seen_ms: int): the service is alive.
-UPDATE service SET since_ms = :since_ms, seen_ms = :seen_ms WHERE id = 1;
+-- set_server(name: text, since_ms: int, seen_ms: int): a server is up.
+INSERT INTO server (name, since_ms, seen_ms) VALUES (:name, :since_ms, :seen_ms)
+ON CONFLICT (name) DO UPDATE SET since_ms = excluded.since_ms, seen_ms = excluded.seen_ms;
+
+-- forget_servers(before_ms: int): delete the servers that have not been up since.
+DELETE FROM server WHERE seen_ms < :before_ms;
 
 -- clock@sqlite(): a file has no clock: its one server has the time.
 SELECT NULL;

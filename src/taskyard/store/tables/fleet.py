@@ -28,6 +28,7 @@ bot = Table(
     count("slots", 1),
     moment("first_seen_ms", nullable=False),
     moment("last_seen_ms", nullable=False),
+    words("server"),  # the server that it last spoke to
     words("quarantined", nullable=True),
     words("maintenance", nullable=True),
     count("draining"),

@@ -45,13 +45,16 @@ note = Table(
 Index("note_of_task", note.c.task_id)
 Index("note_of_graph", note.c.graph_id)
 
-service = Table(
-    "service",
+#: One row: how many queues there are. Whoever adds one locks it.
+service = Table("service", metadata, key("id"), count("queues"))
+
+#: The servers: since when each has been up without a gap, and when it last said so.
+server = Table(
+    "server",
     metadata,
-    key("id"),
+    words("name", primary_key=True),  # the same after a restart; empty for the one server of a file
     moment("since_ms", nullable=False),
     moment("seen_ms", nullable=False),
-    count("queues"),
 )
 
 # What happened, and who asked for it.

@@ -84,17 +84,24 @@ class Bots:
         """Read every bot, with how many attempts it runs."""
         return [_bot(row, row[12]) for row in self._session.rows("fleet")]
 
-    def see(self, rows: Sequence[tuple[str, str, Millis]]) -> None:
-        """Note that bots were heard of: id, polls, moment."""
+    def servers(self, ids: Collection[str]) -> dict[str, str]:
+        """Say which server each of these bots last spoke to."""
+        return {row[0]: row[1] for row in self._session.rows("servers_of", ids)} if ids else {}
+
+    def see(self, rows: Sequence[tuple[str, str, Millis, str]]) -> None:
+        """Note that bots were heard of: id, polls, moment, by which server."""
         self._session.each("see_bots", rows)
         known = self._memory.bots
-        for id, polls, _ in rows:
+        for id, polls, _, _ in rows:
             bot = known.get(id)
             if bot is not None:
                 known[id] = Caller(bot.session, polls, False, bot.version)
 
     def begin(self, rows: Sequence[Row]) -> None:
-        """Begin sessions: id, session, replaced, slots, first seen, last seen, quarantined, maintenance, draining."""
+        """Begin sessions.
+
+        A row: id, session, replaced, slots, first seen, last seen, server, quarantined, maintenance, draining.
+        """
         self._session.each("add_bots", rows)
         self._forget(row[0] for row in rows)
 

@@ -1,4 +1,4 @@
-"""Verbs about what is kept: events, audit, answers, notes, and since when the service is up."""
+"""Verbs about what is kept: events, audit, answers, notes, and since when servers are up."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
@@ -49,9 +49,10 @@ class AuditRow:
 
 
 @value
-class Service:
-    """Since when the service is up without a gap, and when it was last seen alive."""
+class ServerRow:
+    """A server: since when it has been up without a gap, and when it last said so."""
 
+    name: str
     since_ms: int
     seen_ms: int
 
@@ -114,7 +115,7 @@ class Events:
 
 
 class Notes:
-    """What the tables `note` and `service` can be asked and told."""
+    """What the tables `note` and `server` can be asked and told."""
 
     __slots__ = ("_session",)
 
@@ -159,13 +160,17 @@ class Notes:
         """A note is done."""
         self._session.run("drop_note", id)
 
-    def service(self) -> Service:
-        """Read since when the service is up."""
-        return Service(*self._session.rows("service")[0])
+    def servers(self) -> dict[str, ServerRow]:
+        """Read the servers, by name."""
+        return {row[0]: ServerRow(*row) for row in self._session.rows("servers")}
 
-    def set_service(self, service: Service) -> None:
-        """Write since when the service is up."""
-        self._session.run("set_service", service.since_ms, service.seen_ms)
+    def set_server(self, server: ServerRow) -> None:
+        """Write that a server is up."""
+        self._session.run("set_server", server.name, server.since_ms, server.seen_ms)
+
+    def forget_servers(self, before: Millis) -> None:
+        """Delete the servers that have not been up since a moment."""
+        self._session.run("forget_servers", before)
 
     def clock(self) -> Millis | None:
         """Say what time it is for all who share this database; None where nobody shares it."""

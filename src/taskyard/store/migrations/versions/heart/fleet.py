@@ -27,6 +27,7 @@ def _bot() -> None:
         sa.Column("slots", WHOLE, nullable=False, server_default=sa.text("1")),
         sa.Column("first_seen_ms", WHOLE, nullable=False),
         sa.Column("last_seen_ms", WHOLE, nullable=False),
+        sa.Column("server", sa.Text(), nullable=False),
         sa.Column("quarantined", sa.Text(), nullable=True),
         sa.Column("maintenance", sa.Text(), nullable=True),
         sa.Column("draining", WHOLE, nullable=False, server_default=sa.text("0")),

@@ -16,6 +16,7 @@ def create() -> None:
     _pass_lock()
     _pool()
     _service()
+    _server()
     _stir()
     _note()
     _hold()
@@ -103,10 +104,18 @@ def _service() -> None:
     op.create_table(
         "service",
         sa.Column("id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("since_ms", WHOLE, nullable=False),
-        sa.Column("seen_ms", WHOLE, nullable=False),
         sa.Column("queues", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("id", name="service_pk"),
+    )
+
+
+def _server() -> None:
+    op.create_table(
+        "server",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("since_ms", WHOLE, nullable=False),
+        sa.Column("seen_ms", WHOLE, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="server_pk"),
     )
 
 
