@@ -3,6 +3,9 @@
 A third of the pending tasks contend for mutexes, at most one per key can go; the others wait in a pool that is soon
 full. So a pass has to look at all of them once, and a release lets exactly one task go, however many are pending.
 The floor of a release is the bare commits that it needs, measured in the same run.
+
+Another case has many tasks held by mutexes, first a moment ago and then for longer than `stake_after`, so that every
+one of them has staked its keys: that may cost half as much again, and no more.
 """
 
 import sys
@@ -18,6 +21,7 @@ from taskyard.core import ids
 from taskyard.core.graph.document import Graph
 from taskyard.core.graph.validate import validate
 from taskyard.core.matching import canonical
+from taskyard.core.partials import STAKE_AFTER_MS
 from taskyard.core.words import Millis, Signal
 from taskyard.lifecycle.admit import Admission
 from taskyard.lifecycle.births import Brood
@@ -26,7 +30,7 @@ from taskyard.lifecycle.enlist import hello
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Lease
 from taskyard.lifecycle.polling import Polled, poll
-from taskyard.lifecycle.pools import set_pool
+from taskyard.lifecycle.pools import set_pool, set_stake_after
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.submit import Submission, Submitted, submit
 from taskyard.store.opening import Store
@@ -38,6 +42,9 @@ KEYS = 100
 #: What the other pool carries at once.
 CAPACITY = 900
 RELEASES = 50
+#: How many tasks mutexes hold in the case about age.
+HELD = 39_000
+TAKEOVERS = 3
 #: One graph is one transaction of the set-up.
 GRAPH = 1_000
 BOT = "b1"
@@ -49,14 +56,18 @@ def measure(quick: bool) -> Sequence[Case]:
     return [
         case
         for name, database in DATABASES.items()
-        for case in (*_passes(name, database, pending, must), _beside(name, database, pending))
+        for case in (
+            *_passes(name, database, pending, must),
+            *_aged(name, database, HELD // 10 if quick else HELD),
+            _beside(name, database, pending),
+        )
     ]
 
 
 def _passes(name: str, database: Open, pending: int, must: float | None) -> Iterator[Case]:
     """Measure the first pass, then single releases."""
     with database() as store:
-        yard = _Yard(store, pending)
+        yard = _Yard(store, pending, _task)
         first = _seconds(yard.schedule_all)
         leases = yard.claim(KEYS)
         releases = [_seconds(partial(yard.release, lease)) for lease in leases[:RELEASES]]
@@ -74,10 +85,38 @@ def _passes(name: str, database: Open, pending: int, must: float | None) -> Iter
     yield Case(f"{name}, release one and schedule, the slowest", max(releases) * 1e3, "ms", "lower")
 
 
+def _aged(name: str, database: Open, held: int) -> Iterator[Case]:
+    """Measure the same with tasks that have not aged, and with tasks that all have."""
+    with database() as one, database() as other:
+        fresh, old = _Yard(one, held, _lone), _Yard(other, held, _lone)
+        leases = [_first_leases(yard) for yard in (fresh, old)]
+        old.later(STAKE_AFTER_MS + 1_000)
+        aging = _seconds(old.schedule_all)
+        # In turn, so that whatever else the machine does hits both alike.
+        taken = [(fresh.taken_over(), old.taken_over()) for _ in range(TAKEOVERS)]
+        released = [
+            (_seconds(partial(fresh.release, young)), _seconds(partial(old.release, aged)))
+            for young, aged in zip(*leases, strict=True)
+        ]
+    yield Case(f"{name}, the pass in which {held:,} stake their keys", aging, "s", "lower")
+    told = f"{held:,} aged / not aged"
+    yield Case(f"{name}, take over from another server, {told}", _ratio(taken), "ratio", "lower", must=1.5)
+    yield Case(f"{name}, release one and schedule, {told}", _ratio(released), "ratio", "lower", must=1.5)
+
+
+def _first_leases(yard: "_Yard") -> tuple[Lease, ...]:
+    yard.schedule_all()
+    return yard.claim(KEYS)
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    return median(pair[1] for pair in pairs) / median(pair[0] for pair in pairs)
+
+
 def _beside(name: str, database: Open, pending: int) -> Case:
     """Measure how long a bot waits while somebody else's pass looks at everything."""
     with database() as store:
-        _Yard(store, pending)
+        _Yard(store, pending, _task)
         bot = Beside()
         with running(store, events=False) as engine:
             bot.start(engine)
@@ -90,21 +129,34 @@ def _beside(name: str, database: Open, pending: int) -> Case:
 class _Yard:
     """A store with everything pending, one bot, and `schedule()`."""
 
-    def __init__(self, store: Store, pending: int) -> None:
+    def __init__(self, store: Store, pending: int, task: Callable[[int], dict[str, object]]) -> None:
         self.store = store
         self._registry = Registry()
         self._polls = 0
-        self._admission = Admission(self._do, self.store.read, _now, "benchmark")
+        self._ahead_ms = 0
+        self._servers = 0
+        self._admission = self._another()
         self._do(lambda corridor: set_pool(corridor, "full", CAPACITY, False, "benchmark"))
+        if task is _task:
+            self._do(_set_strict_order)
         dimensions = canonical({"id": BOT, "pool": ["roomy", "full"]})
         self._do(lambda corridor: hello(corridor, [Hello(BOT, "s1", dimensions, 1_000)]))
         for start in range(0, pending, GRAPH):
-            self._submit(_graph(start, min(pending, start + GRAPH)))
+            self._submit(_graph(start, min(pending, start + GRAPH), task))
 
     def schedule_all(self) -> None:
         """Call it until there is nothing left to do."""
         while self._admission.schedule().more:
             pass
+
+    def taken_over(self) -> float:
+        """Let another server come, which knows nothing; say for how many seconds it reads and thinks."""
+        self._admission = self._another()
+        return _seconds(self.schedule_all)
+
+    def later(self, ms: int) -> None:
+        """Let time go by."""
+        self._ahead_ms += ms
 
     def claim(self, want: int) -> tuple[Lease, ...]:
         """Let the bot take as many of those that hold mutexes."""
@@ -122,8 +174,8 @@ class _Yard:
     def commit(self) -> None:
         """A transaction that changes next to nothing."""
         with self.store.write() as txn:
-            txn.passes.set_order("none", greedy=True)
-            txn.passes.set_order("none", greedy=False)
+            txn.passes.set_stake_after("none", None)
+            txn.passes.set_stake_after("none", 0)
 
     def _poll(self, one: Poll) -> Polled:
         answer = self._do(lambda corridor: poll(corridor, [one]))[0]
@@ -133,6 +185,13 @@ class _Yard:
     def _next_poll(self) -> str:
         self._polls += 1
         return f"p{self._polls}"
+
+    def _another(self) -> Admission:
+        self._servers += 1
+        return Admission(self._do, self.store.read, self._now, f"benchmark-{self._servers}")
+
+    def _now(self) -> Millis:
+        return Millis(_now() + self._ahead_ms)
 
     def _submit(self, graph: Graph) -> None:
         now = _now()
@@ -145,16 +204,20 @@ class _Yard:
 
     def _do(self, act: Callable[[Corridor], Answer], /) -> Answer:
         with self.store.write() as txn:
-            corridor = Corridor(txn, _now(), self._registry)
+            corridor = Corridor(txn, self._now(), self._registry)
             answer = act(corridor)
             corridor.close()
             return answer
 
 
-def _graph(start: int, end: int) -> Graph:
-    validation = validate(
-        {"tasks": {f"t{number}": {"task": _task(number)} for number in range(start, end)}}, now=_now()
-    )
+def _set_strict_order(corridor: Corridor) -> None:
+    """What is held stakes its keys at once, so that a release frees one task and no more."""
+    for key in range(KEYS):
+        set_stake_after(corridor, f"project:{key}", 0, "benchmark")
+
+
+def _graph(start: int, end: int, task: Callable[[int], dict[str, object]]) -> Graph:
+    validation = validate({"tasks": {f"t{number}": {"task": task(number)} for number in range(start, end)}}, now=_now())
     assert validation.graph is not None, validation.faults
     return validation.graph
 
@@ -171,6 +234,13 @@ def _task(number: int) -> dict[str, object]:
         "dimensions": {"pool": "roomy"},
         "mutexes": [project, {"key": f"inventory:{key}", "party": "job"}],
     }
+
+
+def _lone(number: int) -> dict[str, object]:
+    """One of many that want a key alone, and share another."""
+    key = number % KEYS
+    mutexes = [{"key": f"project:{key}"}, {"key": f"inventory:{key}", "party": "job"}]
+    return {"payload": {"command": ["true"]}, "dimensions": {"pool": "roomy"}, "mutexes": mutexes}
 
 
 def _now() -> Millis:

@@ -12,13 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskyard.core.admission import decide, impossible_demands, unadmitted
+from taskyard.core.awx import inventory_update_mutexes, job_mutexes, project_update_mutexes
 from taskyard.core.graph.document import Mutex
-from taskyard.core.partials import RESERVE_AFTER_MS, Contender, Decision, Facts, Held, Holder, Json, Pool
+from taskyard.core.partials import (
+    RESERVE_AFTER_MS,
+    STAKE_AFTER_MS,
+    Contender,
+    Decision,
+    Facts,
+    Held,
+    Holder,
+    Json,
+    Pool,
+)
 from taskyard.core.words import Millis, Reason, TaskId
 
 NOW = Millis(1_000_000)
 LONG_AGO = Millis(NOW - RESERVE_AFTER_MS)
 KEYS, PARTIES, POOLS, LIMITS = ("a", "b", "c", "d"), (None, "x", "y"), ("p", "q"), ("l", "m")
+#: Whatever is held by a mutex stakes all its keys at once.
+STRICT = dict.fromkeys(KEYS, 0)
 
 
 def task(id: str, created: int = 0, pool: str = "p", weight: int = 1, mutexes: Sequence[Mutex] = ()) -> Contender:
@@ -65,6 +78,7 @@ def test_a_mutex_is_told_with_the_older_task_that_stands_first_for_it() -> None:
     facts = Facts(
         (task("alone", 1, mutexes=mutexes("a")), task("late", 2, mutexes=mutexes("a/x"))),
         (holder("h", mutexes=mutexes("a/x")),),
+        stake_after=STRICT,
     )
     assert decide(facts, NOW).held[1] == Held(TaskId("late"), Reason.MUTEX, "a", TaskId("alone"), Millis(1))
 
@@ -153,6 +167,7 @@ def test_a_task_held_by_one_mutex_stakes_all_of_them() -> None:
     facts = Facts(
         (task("both", 1, mutexes=mutexes("a b")), task("b", 2, mutexes=mutexes("b"))),
         (holder("h", mutexes=mutexes("a")),),
+        stake_after=STRICT,
     )
     assert decide(facts, NOW).admitted == ()
 
@@ -172,22 +187,42 @@ def test_a_task_held_for_anything_but_its_mutexes_stakes_nothing(older: Contende
     assert decide(facts, NOW).admitted == ("t",)
 
 
-def test_at_a_greedy_key_no_stake_is_minded() -> None:
-    facts = Facts(
-        (task("alone", 1, mutexes=mutexes("a")), task("sharer", 2, mutexes=mutexes("a/x"))),
-        (holder("h", mutexes=mutexes("a/x")),),
-    )
-    assert decide(facts, NOW).admitted == ()
-    assert decide(replace(facts, greedy_keys=frozenset("a")), NOW).admitted == ("sharer",)
+@pytest.mark.parametrize(
+    ("stake_after", "held_for", "admitted"),
+    [
+        ({}, 0, ("sharer",)),
+        ({}, STAKE_AFTER_MS - 1, ("sharer",)),
+        ({}, STAKE_AFTER_MS, ()),
+        ({"a": 5}, 4, ("sharer",)),
+        ({"a": 5}, 5, ()),
+        ({"a": 0}, None, ()),
+        ({"a": None}, 10 * STAKE_AFTER_MS, ("sharer",)),
+    ],
+)
+def test_a_task_that_mutexes_have_held_for_stake_after_is_passed_no_more(
+    stake_after: dict[str, int | None], held_for: int | None, admitted: tuple[str, ...]
+) -> None:
+    since = None if held_for is None else Millis(NOW - held_for)
+    alone = replace(task("alone", 1, mutexes=mutexes("a")), mutex_since=since)
+    facts = Facts((alone, task("sharer", 2, mutexes=mutexes("a/x"))), (holder("h", mutexes=mutexes("a/x")),))
+    assert decide(replace(facts, stake_after=stake_after), NOW).admitted == admitted
 
 
-def test_a_task_held_at_a_greedy_key_still_stakes_its_fifo_keys() -> None:
+def test_a_task_held_at_one_key_stakes_the_others_by_their_own_number() -> None:
     facts = Facts(
         (task("both", 1, mutexes=mutexes("a b")), task("b", 2, mutexes=mutexes("b"))),
         (holder("h", mutexes=mutexes("a")),),
-        greedy_keys=frozenset("a"),
+        stake_after={"a": None, "b": 0},
     )
     assert decide(facts, NOW).admitted == ()
+    assert decide(replace(facts, stake_after={"a": 0, "b": None}), NOW).admitted == ("b",)
+
+
+def test_since_when_a_mutex_holds_a_task_is_the_first_such_moment() -> None:
+    facts = Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),))
+    assert [held.mutex_since for held in decide(facts, NOW).held] == [NOW]
+    known = replace(facts, pending=tuple(each.held_by_mutex(LONG_AGO).held_by_mutex(NOW) for each in facts.pending))
+    assert [held.mutex_since for held in decide(known, NOW).held] == [LONG_AGO]
 
 
 def test_a_key_is_named_once() -> None:
@@ -278,7 +313,8 @@ def test_a_reservation_falls_when_its_task_loses_a_mutex_in_the_same_decision() 
 
 
 def test_a_stream_of_sharers_cannot_starve_one_who_wants_to_be_alone() -> None:
-    facts = Facts((task("alone", 0, mutexes=mutexes("a")),), (holder("sharer-0", mutexes=mutexes("a/x")),))
+    alone = task("alone", 0, mutexes=mutexes("a"))
+    facts = Facts((alone,), (holder("sharer-0", mutexes=mutexes("a/x")),), stake_after=STRICT)
     for number in range(1, 5):
         sharer = task(f"sharer-{number}", number, mutexes=mutexes("a/x"))
         facts = replace(facts, pending=(*facts.pending, sharer))
@@ -335,6 +371,7 @@ contenders = st.builds(
     not_before=st.none() | moments(12),
     served=st.sampled_from([True, True, True, False]),
     capacity_since=st.none() | moments(10),
+    mutex_since=st.none() | moments(10),
 )
 holders = st.builds(
     Holder,
@@ -351,7 +388,7 @@ everything = st.builds(
     holding=st.lists(holders, max_size=3, unique_by=lambda each: each.id).map(tuple),
     pools=st.tuples(*(st.builds(Pool, st.just(name), st.none() | st.integers(0, 5)) for name in POOLS)),
     limits=st.fixed_dictionaries({name: st.integers(0, 4) for name in LIMITS}),
-    greedy_keys=st.frozensets(st.sampled_from(KEYS), max_size=2),
+    stake_after=st.dictionaries(st.sampled_from(KEYS), st.sampled_from([None, 0, 0, 3, 8])),
     reserve_after_ms=st.sampled_from([0, 3, 100]),
 )
 AT = Millis(10)
@@ -405,13 +442,104 @@ def test_two_holders_of_a_key_always_name_the_same_party(facts: Facts) -> None:
 
 
 @given(everything)
-def test_nobody_passes_an_older_task_that_waits_for_the_same_key(facts: Facts) -> None:
+def test_nobody_passes_an_older_task_that_mutexes_have_held_for_long(facts: Facts) -> None:
     facts = replace(facts, reserve_after_ms=RESERVE_AFTER_MS)  # else an older one may lose its key in a second walk
     held = reasons(decide(facts, AT))
     waiting = [each for each in facts.pending if held.get(each.id) is Reason.MUTEX]
-    fifo = set(KEYS) - facts.greedy_keys
     for late in admitted_of(facts):
-        assert not any(clash(early, late, fifo) for early in waiting if early.turn < late.turn)
+        assert not any(clash(early, late, staked(facts, early)) for early in waiting if early.turn < late.turn)
+
+
+def staked(facts: Facts, task: Contender) -> set[str]:
+    since = AT if task.mutex_since is None else task.mutex_since
+    return {
+        key for key in KEYS if (after := facts.stake_after.get(key, STAKE_AFTER_MS)) is not None and since + after <= AT
+    }
+
+
+@given(everything)
+def test_while_nobody_has_aged_who_goes_is_who_the_text_s_loop_starts(facts: Facts) -> None:
+    never = dict.fromkeys(KEYS, 11)  # more than anybody has waited at `AT`
+    facts = replace(facts, stake_after=never, reserve_after_ms=RESERVE_AFTER_MS)
+    assert decide(facts, AT).admitted == the_text_s_loop(facts, AT)
+
+
+def the_text_s_loop(facts: Facts, now: Millis) -> tuple[TaskId, ...]:
+    """Text 002: oldest first, a task that nothing running blocks is started if there is capacity."""
+    running: list[Contender | Holder] = list(facts.holding)
+    capacities = {pool.name: pool.capacity for pool in facts.pools}
+    started = []
+    for one in sorted(facts.pending, key=lambda each: (each.priority, each.created, each.id)):
+        blocked = any(clash(one, other, {mutex.key for mutex in one.mutexes}) for other in running)
+        early = one.not_before is not None and one.not_before > now
+        no_bot = bool(one.mutexes) and not one.served
+        if blocked or early or no_bot:
+            continue
+        used_of = {name: sum(dict(other.limits).get(name, 0) for other in running) for name, _ in one.limits}
+        if any(used_of[name] + amount > facts.limits.get(name, 0) for name, amount in one.limits):
+            continue
+        used, capacity = sum(other.weight for other in running if other.pool == one.pool), capacities.get(one.pool)
+        if one.weight and capacity is not None and used and used + one.weight > capacity:
+            continue
+        running.append(one)
+        started.append(one.id)
+    return tuple(started)
+
+
+def test_the_text_s_loop_starts_whatever_nothing_running_excludes() -> None:
+    pending = (
+        task("job-p1-i1", 1, mutexes=[*job_mutexes(project=1, inventory=1, template=1)]),
+        task("update-p1", 2, mutexes=[*project_update_mutexes(1)]),
+        task("job-p1-i2", 3, mutexes=[*job_mutexes(project=1, inventory=2, template=2)]),
+        task("update-i2", 4, mutexes=[*inventory_update_mutexes(2, source=2)]),
+    )
+    facts = Facts(pending, (holder("update-i1", mutexes=inventory_update_mutexes(1, source=1)),))
+    assert decide(facts, NOW).admitted == ("update-p1", "update-i2")
+    assert the_text_s_loop(facts, NOW) == ("update-p1", "update-i2")
+    aged = tuple(replace(each, mutex_since=Millis(NOW - STAKE_AFTER_MS)) for each in pending)
+    assert decide(replace(facts, pending=aged), NOW).admitted == ()
+
+
+@pytest.mark.parametrize("stake_after", [0, 3, 20])
+def test_among_equal_priority_no_task_is_starved_by_younger_ones(stake_after: int) -> None:
+    chance = Random(7)
+    for _ in range(50):
+        waits = how_long_a_lone_task_waits(chance, stake_after)
+        # It ages, whatever holds its keys by then ends, and whatever was older and clashes with it has its turn.
+        assert waits <= stake_after + RUNS_MAX * (OLDER + 1)
+
+
+OLDER, RUNS_MAX = 3, 5
+
+
+def how_long_a_lone_task_waits(chance: Random, stake_after: int) -> int:
+    """Younger tasks that share its keys come without end, more of them than ever end."""
+    lone = task("lone", OLDER, mutexes=mutexes("a b"))
+    older = [task(f"older-{number}", number, mutexes=some_keys(chance)) for number in range(OLDER)]
+    facts = Facts(
+        (*older, lone), (holder("h", mutexes=mutexes("a/x b/x")),), stake_after=dict.fromkeys(KEYS, stake_after)
+    )
+    ends = {TaskId("h"): 1}
+    for now in range(1_000):
+        young = tuple(task(f"y-{now}-{n}", OLDER + 1 + now, mutexes=some_keys(chance)) for n in range(3))
+        left = tuple(one for one in facts.holding if ends[one.id] > now)
+        facts = replace(facts, pending=(*facts.pending, *young), holding=left)
+        decision = decide(facts, Millis(now))
+        if lone.id in decision.admitted:
+            return now
+        ends |= {id: now + chance.randint(1, RUNS_MAX) for id in decision.admitted}
+        held = {one.id: one for one in decision.held}
+        facts = facts.after(decision.admitted, Millis(now))
+        facts = replace(facts, pending=tuple(aged(one, held[one.id]) for one in facts.pending))
+    raise AssertionError("it was never admitted")
+
+
+def aged(task: Contender, held: Held) -> Contender:
+    return task if held.mutex_since is None else task.held_by_mutex(held.mutex_since)
+
+
+def some_keys(chance: Random) -> tuple[Mutex, ...]:
+    return tuple(Mutex(key, chance.choice(["x", "x", "y"])) for key in chance.choice(["a", "b", "ab"]))
 
 
 @given(everything)
@@ -431,7 +559,7 @@ def test_what_is_unrelated_is_decided_together_as_alone(facts: Facts, unrelated:
         facts.holding + other.holding,
         facts.pools + other.pools,
         {**facts.limits, **other.limits},
-        facts.greedy_keys | other.greedy_keys,
+        {**facts.stake_after, **other.stake_after},
         facts.reserve_after_ms,
     )
     apart = {*decide(facts, AT).admitted, *decide(other, AT).admitted}
@@ -483,7 +611,7 @@ def admitted_of(facts: Facts) -> list[Contender]:
     return [each for each in facts.pending if each.id in admitted]
 
 
-def clash(one: Contender, other: Contender, keys: Iterable[str]) -> bool:
+def clash(one: Contender | Holder, other: Contender | Holder, keys: Iterable[str]) -> bool:
     mine, theirs = ({m.key: m.party for m in each.mutexes} for each in (one, other))
     shared = set(keys) & mine.keys() & theirs.keys()
     return any(mine[key] is None or mine[key] != theirs[key] for key in shared)

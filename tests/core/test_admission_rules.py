@@ -74,7 +74,7 @@ RULES = (
         "Groups of blocked tasks run in chronological order: the next of the group",
         "",
         "job project-update-again job-of-another-template",
-        "job",
+        "job job-of-another-template",
     ),
     Rule(
         "Tasks that are not blocked run whenever there is capacity available",
@@ -205,15 +205,28 @@ def test_the_rules_are_data(mutexes: tuple[Mutex, ...], told: str) -> None:
     assert " ".join(mutex.key + (f"/{mutex.party}" if mutex.party else "") for mutex in mutexes) == told
 
 
-def test_a_blocked_group_runs_to_its_end_in_chronological_order() -> None:
+def test_a_blocked_group_runs_to_its_end_as_soon_as_nothing_running_excludes_it() -> None:
+    assert waves_of({}) == [
+        ("project-update",),
+        ("job", "job-of-another-template", "job-simultaneous"),
+        ("project-update-again",),
+    ]
+
+
+def waves_of(stake_after: dict[str, int | None]) -> list[tuple[TaskId, ...]]:
+    """Who is let in together, and then, when all of those have ended, who is next."""
     names = ("project-update", "job", "job-of-another-template", "project-update-again", "job-simultaneous")
-    facts = Facts(tuple(work(name, created) for created, name in enumerate(names)))
+    facts = Facts(tuple(work(name, created) for created, name in enumerate(names)), stake_after=stake_after)
     waves = []
     while facts.pending:
         admitted = decide(facts, NOW).admitted
         waves.append(admitted)
-        facts = Facts(facts.after(admitted, NOW).pending)  # and all who run come to their end
-    assert waves == [
+        facts = Facts(facts.after(admitted, NOW).pending, stake_after=stake_after)  # and all who run come to their end
+    return waves
+
+
+def test_in_strict_order_a_task_behind_a_held_one_waits_for_it() -> None:
+    assert waves_of(dict.fromkeys(("project:7", "inventory:3"), 0)) == [
         ("project-update",),
         ("job", "job-of-another-template"),
         ("project-update-again",),

@@ -91,6 +91,9 @@ class Twin:
             self.seen[held.reason] += 1
             if held.reason in IN_LINE and held.since is not None:
                 self.pending[held.id] = self.pending[held.id].waiting_for_capacity(held.since)
+            if held.mutex_since is not None:
+                self.seen["aged"] += held.mutex_since < self.now
+                self.pending[held.id] = self.pending[held.id].held_by_mutex(held.mutex_since)
         self.seen["admitted"] += len(decision.admitted)
 
 
@@ -99,20 +102,20 @@ class LinesMachine(RuleBasedStateMachine):
 
     @initialize(
         capacities=st.tuples(*(st.none() | st.integers(0, 5) for _ in POOLS)),
-        greedy_keys=st.frozensets(st.sampled_from(KEYS), max_size=2),
+        stake_after=st.dictionaries(st.sampled_from(KEYS), st.sampled_from([None, 0, 2, 5])),
         reserve_after_ms=st.sampled_from([0, 2, 5, 100]),
         stride=st.none() | st.integers(1, 3),
     )
     def begin(
         self,
         capacities: tuple[int | None, ...],
-        greedy_keys: frozenset[str],
+        stake_after: dict[str, int | None],
         reserve_after_ms: int,
         stride: int | None,
     ) -> None:
         pools = tuple(map(Pool, POOLS, capacities))
         limits = dict.fromkeys(LIMITS, 3)
-        self.twin = Twin(Facts((), (), pools, limits, greedy_keys, reserve_after_ms), stride)
+        self.twin = Twin(Facts((), (), pools, limits, stake_after, reserve_after_ms), stride)
 
     @rule(tasks=st.lists(contenders, min_size=1, max_size=6))
     def arrive(self, tasks: list[Contender]) -> None:
@@ -171,6 +174,7 @@ def test_lines_are_the_fold_in_crowded_yards() -> None:
     assert {what for what, times in seen.items() if times >= 500} >= {
         "admitted",
         "cut",
+        "aged",
         Reason.NOT_BEFORE,
         Reason.MUTEX,
         Reason.NO_BOT,
@@ -183,8 +187,8 @@ def test_lines_are_the_fold_in_crowded_yards() -> None:
 def crowded_yard(chance: Random) -> Twin:
     """Many more tasks than mutexes and capacity, for a while."""
     pools = tuple(Pool(name, chance.choice([None, 0, 1, 2, 3, 4])) for name in POOLS)
-    greedy_keys = frozenset(key for key in KEYS if chance.random() < 0.3)
-    facts = Facts((), (), pools, dict.fromkeys(LIMITS, 3), greedy_keys, chance.choice([0, 2, 5, 50]))
+    stake_after = {key: chance.choice([None, 0, 1, 3, 8]) for key in KEYS}
+    facts = Facts((), (), pools, dict.fromkeys(LIMITS, 3), stake_after, chance.choice([0, 2, 5, 50]))
     twin = Twin(facts, chance.choice([None, 1, 2, 5]))
     for _ in range(chance.randrange(5, 30)):
         for _ in range(chance.choice([0, 1, 1, 2, 4, 8])):
@@ -209,6 +213,7 @@ def someone_arrives(twin: Twin, chance: Random) -> None:
             ),
             not_before=Millis(twin.now + chance.randrange(1, 5)) if chance.random() < 0.1 else None,
             served=chance.random() < 0.85,
+            mutex_since=Millis(chance.randrange(twin.now + 1)) if chance.random() < 0.1 else None,
         )
     )
 

@@ -129,10 +129,10 @@ def test_an_event_loop_can_ask_for_all_of_it(database_url: str) -> None:
         assert await face.repair(found) == 1
         assert await face.set_limit("licences", 3) is None
         assert await face.set_pool("default", from_bots=True) is None
-        await face.set_order("door", greedy=True)
+        assert await face.set_stake_after("door", None) is None
         with engine.store.read() as txn:
             ((id, *_),) = txn.tasks.definitions_of(made.graph)
-            assert (txn.passes.named_limits(), txn.passes.greedy_keys()) == ({"licences": 3}, frozenset({"door"}))
+            assert (txn.passes.named_limits(), txn.passes.stake_after()) == ({"licences": 3}, {"door": None})
             assert txn.passes.pools() == [PoolRow("default", None, True)]
         assert told(await face.story(text_of(Key(id)))).birth.graph == made.graph
 

@@ -3,9 +3,11 @@
 import pytest
 
 from taskyard.core.fleet import SWEEP_MS
-from taskyard.core.words import GraphState, Signal, State
+from taskyard.core.partials import STAKE_AFTER_MS
+from taskyard.core.words import GraphState, Reason, Signal, State
 from taskyard.engine import chores
 from taskyard.engine.chores import ANSWERS_KEPT_MS, Chore
+from taskyard.lifecycle.admit import AGING_MS
 from taskyard.lifecycle.commands import Cancel, Poll, Renewal
 from taskyard.lifecycle.hearing import TELL
 from taskyard.lifecycle.outcomes import Done, Lease, Renewed
@@ -89,6 +91,25 @@ def test_a_start_that_was_put_off_comes_at_its_moment_and_not_at_the_next_sweep(
     rig.clock.later(1_001)
     rig.settle()
     assert rig.states(labels) == {"a": State.WAITING}
+
+
+def test_a_key_that_is_staked_by_age_is_noticed_without_a_sweep(database_url: str) -> None:
+    with Rig(database_url, events=True, ticks=False) as rig:
+        rig.hello()
+        shared, lab = [{"key": "k", "party": "x"}], {"dimensions": {"pool": "lab"}}
+        rig.submit(graph(first=task(mutexes=shared), alone=task(mutexes=[{"key": "k"}])))
+        rig.settle()
+        labels = rig.submit(graph(away=task(mutexes=shared, **lab)))
+        rig.settle()
+
+        def reason() -> Reason:
+            with rig.store.read() as txn:
+                return txn.passes.holds_of([labels["away"]])[labels["away"]].reason
+
+        assert reason() is Reason.NO_BOT
+        rig.clock.later(STAKE_AFTER_MS + AGING_MS)
+        rig.settle()
+        assert reason() is Reason.MUTEX
 
 
 def test_one_who_polls_and_works_gives_the_ticker_nothing_to_do(rig: Rig) -> None:

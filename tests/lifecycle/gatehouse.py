@@ -21,7 +21,7 @@ from taskyard.lifecycle.commands import Hello
 from taskyard.lifecycle.move import move_by
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Lease
-from taskyard.lifecycle.pools import enter_contest, set_limit, set_order, set_pool
+from taskyard.lifecycle.pools import enter_contest, set_limit, set_pool, set_stake_after
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.passes import ContenderRow, HoldRow
 from tests.lifecycle.recount import recount
@@ -65,8 +65,8 @@ class Gatehouse(Yard):
     def limit(self, name: str, total: int) -> None:
         assert self.do(lambda corridor: set_limit(corridor, name, total, "ann")) is None
 
-    def order(self, key: str, greedy: bool) -> None:
-        self.do(lambda corridor: set_order(corridor, key, greedy, "ann"))
+    def stake_after(self, key: str, ms: int | None) -> None:
+        assert self.do(lambda corridor: set_stake_after(corridor, key, ms, "ann")) is None
 
     def cancel(self, id: int) -> None:
         def act(corridor: Corridor) -> None:
@@ -229,7 +229,7 @@ def facts(txn: Txn, yard: Yard, also: Collection[int] = ()) -> Facts:
         tuple(task.admitted(row.moved_ms) for row, task in tasks if row.state in HOLDING),
         tuple(pools),
         txn.passes.named_limits(),
-        txn.passes.greedy_keys(),
+        txn.passes.stake_after(),
     )
 
 
@@ -240,4 +240,5 @@ def _contender(txn: Txn, yard: Yard, row: ContenderRow, bots: Sequence[fleet.Bot
     served = row.queue == 0 or fleet.served(queue.dimensions, bots, yard.now)
     wanted = (txn.passes.mutexes_of([row.id]).get(row.id, ()), txn.passes.limits_of([row.id]).get(row.id, ()))
     what = (queue.pool, row.weight, *wanted)
-    return Contender(text(row.id), row.priority, row.created_ms, *what, row.not_before_ms, served, since)
+    by_mutex = None if hold is None else hold.mutex_since_ms
+    return Contender(text(row.id), row.priority, row.created_ms, *what, row.not_before_ms, served, since, by_mutex)

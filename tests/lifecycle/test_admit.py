@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.partials import RESERVE_AFTER_MS
-from taskyard.core.words import Reason, State
+from taskyard.core.partials import RESERVE_AFTER_MS, STAKE_AFTER_MS
+from taskyard.core.words import Millis, Reason, State
+from taskyard.lifecycle.admit import AGING_MS
 from taskyard.store.verbs.passes import HoldRow
 from tests.core.test_admission_rules import RULES, WORK
 from tests.lifecycle.gatehouse import Gatehouse, documents, gatehouse
@@ -58,6 +59,7 @@ def test_a_pass_is_not_stirred_by_its_own_work(yard: Gatehouse) -> None:
 
 
 def test_holders_of_one_party_share_a_key_and_whoever_wants_it_alone_comes_in_its_turn(yard: Gatehouse) -> None:
+    yard.stake_after("k", 0)
     one, two, alone, three = tasks = yard.put_each("k/x", "k/x", "k", "k/x")
     yard.schedule()
     assert yard.waiting(tasks) == [one, two]
@@ -74,14 +76,99 @@ def test_holders_of_one_party_share_a_key_and_whoever_wants_it_alone_comes_in_it
     assert yard.waiting(tasks) == [three]
 
 
-def test_a_greedy_key_is_given_to_whoever_can_have_it(yard: Gatehouse) -> None:
+def test_a_key_that_no_held_task_ever_stakes_is_given_to_any_task_that_can_have_it(yard: Gatehouse) -> None:
+    yard.stake_after("k", 0)
     one, alone, two = tasks = yard.put_each("k/x", "k", "k/x")
     yard.schedule()
     assert yard.waiting(tasks) == [one]
-    yard.order("k", greedy=True)
+    yard.stake_after("k", None)
     yard.schedule()
     assert yard.waiting(tasks) == [one, two]
-    assert yard.hold(alone) == HoldRow(alone, Reason.MUTEX, "k", one, yard.moved(one))
+    assert yard.hold(alone) == HoldRow(alone, Reason.MUTEX, "k", one, yard.moved(one), yard.moved(one))
+
+
+def test_a_task_that_a_mutex_has_held_for_a_minute_is_passed_no_more(yard: Gatehouse) -> None:
+    first, alone = yard.put_each("k/x", "k")
+    yard.schedule()
+    leases = yard.run()
+    yard.later(STAKE_AFTER_MS - 1_000)
+    early = yard.put("k/x")
+    yard.schedule()
+    assert yard.waiting([early]) == [early]
+    yard.later(1_000)
+    late = yard.put("k/x")
+    yard.schedule()
+    hold = yard.hold(late)
+    assert hold is not None
+    assert (hold.reason, hold.by) == (Reason.MUTEX, alone)
+    yard.finish(leases | yard.run())
+    yard.schedule()
+    assert yard.waiting([first, alone, early, late]) == [alone]
+
+
+def test_since_when_a_mutex_holds_a_task_outlives_the_server(yard: Gatehouse) -> None:
+    yard.put("k/x")
+    yard.schedule()
+    yard.later(1_000)
+    alone = yard.put("k")
+    yard.schedule()
+    since = _since(yard, alone)
+    yard.later(STAKE_AFTER_MS - 1_000)
+    successor = yard.another("two")
+    successor.schedule()
+    early = yard.put("k/x")
+    successor.schedule()
+    assert yard.waiting([early]) == [early]
+    yard.later(1_000)
+    late = yard.put("k/x")
+    yard.another("three").schedule()
+    assert (yard.waiting([late]), _since(yard, alone)) == ([], since)
+
+
+def _since(yard: Gatehouse, id: int) -> Millis:
+    hold = yard.hold(id)
+    assert hold is not None
+    assert hold.mutex_since_ms is not None
+    return hold.mutex_since_ms
+
+
+def test_since_when_a_mutex_holds_a_task_is_kept_while_something_else_holds_it(yard: Gatehouse) -> None:
+    holder, alone = yard.put("k"), yard.put("k", "lab")
+    yard.serve("lab", bot="lab1")
+    yard.schedule()
+    since = _since(yard, alone)
+    yard.later(1_000)
+    yard.miss("lab1")
+    yard.finish(yard.run(), holder)
+    yard.schedule()
+    assert (yard.reason(alone), _since(yard, alone)) == (Reason.NO_BOT, since)
+    yard.put("k")
+    yard.schedule()
+    assert (yard.reason(alone), _since(yard, alone)) == (Reason.MUTEX, since)
+
+
+def test_aging_writes_nothing(yard: Gatehouse) -> None:
+    tasks = yard.put_each("k/x", "k", "k/x", "k")
+    yard.schedule()
+    before = [yard.hold(id) for id in tasks]
+    yard.later(2 * STAKE_AFTER_MS)
+    assert (yard.schedule().held, yard.stirs()) == (0, [])
+    assert [yard.hold(id) for id in tasks] == before
+
+
+def test_a_pass_says_when_a_task_next_stakes_a_key_that_another_might_lose(yard: Gatehouse) -> None:
+    yard.put_each("k/x", "k")
+    yard.schedule()
+    moments = [yard.admission.next_moment]  # none: nobody but those at the mutex could lose anything
+    yard.put("k/x", "lab")
+    aged = yard.now + STAKE_AFTER_MS
+    yard.schedule()
+    moment = yard.admission.next_moment
+    assert moment is not None
+    assert aged <= moment < aged + AGING_MS
+    yard.later(moment - yard.now)
+    yard.schedule()
+    assert [*moments, yard.admission.next_moment] == [None, None]
 
 
 def test_mutexes_span_pools(yard: Gatehouse) -> None:
@@ -353,5 +440,6 @@ def test_who_is_in_the_way_is_noted_when_a_task_is_judged(yard: Gatehouse) -> No
     yard.schedule()
     second = yard.put("k/y")
     yard.schedule()
-    assert yard.hold(first) == HoldRow(first, Reason.MUTEX, "k", holder, yard.moved(holder))
-    assert yard.hold(second) == HoldRow(second, Reason.MUTEX, "k", holder, yard.moved(holder))
+    since = yard.moved(holder)
+    assert yard.hold(first) == HoldRow(first, Reason.MUTEX, "k", holder, since, _since(yard, first))
+    assert yard.hold(second) == HoldRow(second, Reason.MUTEX, "k", holder, since, _since(yard, second))

@@ -377,7 +377,7 @@ commands = st.one_of(
     st.tuples(st.just("run"), st.integers(1, 4)),
     st.tuples(st.just("grow"), st.integers(1, 3)),
     st.tuples(st.just("bot"), st.booleans()),
-    st.tuples(st.just("greedy"), st.booleans()),
+    st.tuples(st.just("stake_after"), st.sampled_from([None, 0, 1_000, 60_000])),
     st.tuples(st.just("later"), st.sampled_from([1_000, 60_000, RESERVE_AFTER_MS])),
     st.tuples(st.just("schedule"), st.integers(0, 2)),
 )
@@ -444,8 +444,8 @@ class Story:
             self.yard.miss("lab1")
             self.yard.serve("p")
 
-    def greedy(self, is_greedy: bool) -> None:
-        self.yard.order("a", is_greedy)
+    def stake_after(self, ms: int | None) -> None:
+        self.yard.stake_after("a", ms)
 
     def later(self, ms: int) -> None:
         self.yard.later(ms)

@@ -11,7 +11,7 @@ from taskyard.lifecycle.admit import LOCK_MS, Admission
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.pools import PAGE_MAX, enter_contest, set_limit, set_pool
+from taskyard.lifecycle.pools import PAGE_MAX, enter_contest, set_limit, set_pool, set_stake_after
 from taskyard.store.verbs.passes import PoolRow
 from tests.lifecycle.gatehouse import Gatehouse, gatehouse
 
@@ -31,19 +31,19 @@ def test_what_limits_admission_is_written_and_audited(yard: Gatehouse) -> None:
     yard.pool("q", from_bots=True)
     yard.pool("p")
     yard.limit("licences", 5)
-    yard.order("k", greedy=True)
-    yard.order("k", greedy=False)
+    yard.stake_after("k", None)
+    yard.stake_after("k", 5_000)
     with yard.store.read() as txn:
         assert txn.passes.pools() == [PoolRow("p", None, False), PoolRow("q", None, True)]
-        assert (txn.passes.named_limits(), txn.passes.greedy_keys()) == ({"licences": 5}, frozenset())
+        assert (txn.passes.named_limits(), txn.passes.stake_after()) == ({"licences": 5}, {"k": 5_000})
         audits = {(row.actor, row.action, row.note) for row in txn.events.audits_of(NO_SUBJECT, 100)}
     assert audits == {
         ("ann", "set_pool", "p: 4"),
         ("ann", "set_pool", "q: from its bots"),
         ("ann", "set_pool", "p: without limit"),
         ("ann", "set_limit", "licences: 5"),
-        ("ann", "set_order", "k: greedy"),
-        ("ann", "set_order", "k: fifo"),
+        ("ann", "set_stake_after", "k: never"),
+        ("ann", "set_stake_after", "k: after 5000 ms"),
     }
 
 
@@ -51,10 +51,10 @@ def test_what_is_said_again_is_no_news(yard: Gatehouse) -> None:
     for _ in range(2):
         yard.pool("p", 4)
         yard.limit("licences", 5)
-        yard.order("k", greedy=True)
+        yard.stake_after("k", None)
     with yard.store.read() as txn:
         notes = [row.note for row in txn.events.audits_of(NO_SUBJECT, 100)]
-    assert notes == ["p: 4", "licences: 5", "k: greedy"]
+    assert notes == ["p: 4", "licences: 5", "k: never"]
 
 
 def test_every_change_stirs_the_next_pass(yard: Gatehouse) -> None:
@@ -62,7 +62,7 @@ def test_every_change_stirs_the_next_pass(yard: Gatehouse) -> None:
     changes: list[Callable[[], None]] = [
         lambda: yard.pool("p", 1),
         lambda: yard.limit("l", 1),
-        lambda: yard.order("k", greedy=True),
+        lambda: yard.stake_after("k", None),
     ]
     for change in changes:
         change()
@@ -88,6 +88,11 @@ def test_a_pool_that_makes_no_sense_is_refused(yard: Gatehouse, capacity: int, f
 def test_a_limit_that_makes_no_sense_is_refused(yard: Gatehouse) -> None:
     answer = yard.do(lambda corridor: set_limit(corridor, "l", -1, "ann"))
     assert answer == Refusal(Code.INVALID, "limit l: -1 is no total")
+
+
+def test_a_span_that_makes_no_sense_is_refused(yard: Gatehouse) -> None:
+    answer = yard.do(lambda corridor: set_stake_after(corridor, "k", -1, "ann"))
+    assert answer == Refusal(Code.INVALID, "mutex k: -1 ms is no span: give 0 or more, or never")
 
 
 def test_tasks_that_nobody_ever_held_count_when_their_pool_gets_a_capacity(yard: Gatehouse) -> None:

@@ -103,11 +103,13 @@ def test_whoever_is_pending_already_comes_first(still: Still, monkeypatch: pytes
     still.bot()
     still.submit(graph(holds=task(mutexes=[{"key": "a"}])))
     there = still.submit(graph(both=task(mutexes=[{"key": "a"}, {"key": "b"}])))
-    told = checked(still, graph(new=task(mutexes=[{"key": "b"}])))
-    assert sentences(told) == [
+    document = graph(new=task(mutexes=[{"key": "b"}]))
+    assert sentences(checked(still, document)) == ["new would run at once: 1 bot could run it now; it is next"]
+    still.clock.later(2 * MINUTE)
+    assert sentences(checked(still, document)) == [
         (
             f"new would wait: both (task {there.tasks['both']} of graph {there.id}, pending) comes first at mutex b, "
-            "and has waited for a moment"
+            "and has waited for 2 min"
         )
     ]
     monkeypatch.setattr(dry_run_facts, "PENDING_MAX", 0)

@@ -11,6 +11,7 @@ from tests.server.still import MINUTE, Still
 from tests.server.yard import Made, graph, task
 
 DOOR = {"mutexes": [{"key": "door"}]}
+YOUNGER = "younger tasks may pass it for another 1 min"
 HOUR = 60 * MINUTE
 
 
@@ -219,7 +220,7 @@ def test_the_holder_of_a_mutex_is_named_with_its_graph_and_since_when(either_sti
     told = still.why(second, "waits")
     assert told["sentence"] == (
         f"waits is pending: mutex door is held by holds (task {first.tasks['holds']} of graph {first.id}, running) "
-        "for 12 min"
+        "for 12 min; it has waited for 12 min, and no younger task passes it any more"
     )
     assert told["why"]["other"] == {
         "task": first.tasks["holds"], "label": "holds", "graph_id": first.id, "state": "running",
@@ -230,7 +231,7 @@ def test_the_holder_of_a_mutex_is_named_with_its_graph_and_since_when(either_sti
     assert still.sentence(second, "waits") == "waits is waiting: 1 bot could run it now; it is next"
     assert still.sentence(third, "last") == (
         f"last is pending: mutex door is held by waits (task {second.tasks['waits']} of graph {second.id}, waiting) "
-        "for a moment"
+        "for a moment; it has waited for 11 min, and no younger task passes it any more"
     )
 
 
@@ -242,8 +243,28 @@ def test_whoever_stands_first_for_a_mutex_is_named(still: Still) -> None:
     made = still.submit(graph(second=task(mutexes=[{"key": "b"}])))
     assert still.sentence(made, "second") == (
         f"second is pending: both (task {first.tasks['both']} of graph {first.id}, pending) comes first at mutex b, "
-        "and has waited for 1 min"
+        "and has waited for 1 min; younger tasks may pass it for another 1 min"
     )
+
+
+def test_whether_younger_tasks_pass_a_task_at_its_mutex_is_told(either_still: Still) -> None:
+    still = either_still
+    still.bot()
+    still.submit(graph(holds=task(**DOOR)))
+    made = still.submit(graph(waits=task(**DOOR)))
+
+    def told() -> tuple[str, object, object]:
+        why = still.why(made, "waits")
+        waited, since = why["sentence"].partition("; ")[2], why["why"]["mutex_since_ms"]
+        return waited, still.clock.now() - since < 4 * MINUTE, (why["why"]["stakes_ms"] or since) - since
+
+    assert told() == (YOUNGER, True, MINUTE)
+    still.clock.later(3 * MINUTE)
+    assert told() == ("it has waited for 3 min, and no younger task passes it any more", True, MINUTE)
+    still.engine.set_stake_after("door", 5 * MINUTE)
+    assert told() == ("younger tasks may pass it for another 2 min", True, 5 * MINUTE)
+    still.engine.set_stake_after("door", None)
+    assert told() == ("younger tasks may pass it, however long it waits", True, 0)
 
 
 def test_a_mutex_that_was_given_back_is_for_the_next_pass(still: Still) -> None:
@@ -262,7 +283,10 @@ def test_a_holder_that_the_asker_may_not_see_has_no_name(still: Still) -> None:
     made = still.submit(graph(waits=task(**DOOR)))
     token = still.token("pool:default:read")
     told = still.why(made, "waits", token=token)
-    assert told["sentence"] == "waits is pending: mutex door is held by a task that you may not see for a moment"
+    assert (
+        told["sentence"]
+        == "waits is pending: mutex door is held by a task that you may not see for a moment; " + YOUNGER
+    )
     assert told["why"]["other"] == {"task": None, "label": "", "graph_id": "", "state": "waiting"}
 
 

@@ -30,7 +30,7 @@ PROPERTIES = {
 #: Tables of what the texts on these two systems do not have: AWX's admission, and how the house is kept.
 OTHERS = {
     "token", "graph_pool", "seal", "progress",
-    "task_mutex", "task_limit", "pool", "named_limit", "greedy_key", "hold", "pass_lock", "stir", "note",
+    "task_mutex", "task_limit", "pool", "named_limit", "mutex_policy", "hold", "pass_lock", "stir", "note",
     "server", "service", "event", "audit", "answer", "graph_rerun", "task_reuse",
 }  # fmt: skip
 

@@ -120,8 +120,8 @@ def test_those_before_a_task_in_the_line_for_a_pool_are_counted_among_the_oldest
     with store.write() as txn:
         add_graph(txn)
         add_tasks(txn, 1, 2, 3, 4, 5)
-        txn.passes.set_holds([(id, "capacity", "lab", None, NOW) for id in (1, 2, 3)])
-        txn.passes.set_holds([(4, "mutex", "lab", None, NOW), (5, "reserved", "other", None, NOW)])
+        txn.passes.set_holds([(id, "capacity", "lab", None, NOW, None) for id in (1, 2, 3)])
+        txn.passes.set_holds([(4, "mutex", "lab", None, NOW, None), (5, "reserved", "other", None, NOW, None)])
     with store.read() as txn:
         assert txn.explaining.line("lab", reasons, Turn(100, NOW, 3), 9) == (2, 5)
         assert txn.explaining.line("lab", reasons, Turn(99, NOW, 3), 9) == (0, 5)

@@ -593,19 +593,22 @@ def test_what_limits_admission_is_described_and_described_again(store: Store) ->
         assert txn.passes.pools() == [PoolRow("live", None, True), PoolRow("p", 5, False)]
         assert txn.passes.relied_on_pools() == txn.passes.pools()
         for _ in range(2):
-            txn.passes.set_order("a", greedy=True)
-        assert txn.passes.greedy_keys() == {"a"}
-        txn.passes.set_order("a", greedy=False)
-        assert txn.passes.greedy_keys() == frozenset()
+            txn.passes.set_stake_after("a", None)
+            txn.passes.set_stake_after("b", 5)
+        assert txn.passes.stake_after() == {"a": None, "b": 5}
+        txn.passes.set_stake_after("a", 0)
+        assert txn.passes.stake_after() == {"a": 0, "b": 5}
 
 
 def test_the_last_word_on_a_held_task_is_kept(store: Store) -> None:
     with store.write() as txn:
         add_graph(txn)
         add_tasks(txn, 1, 2)
-        txn.passes.set_holds([(1, "mutex", "door", 7, NOW), (2, "no_bot", None, None, None)])
-        txn.passes.set_holds([(1, "capacity", "p", None, LATER)])
-        assert txn.passes.holds_of([1, 3]) == {1: HoldRow(1, Reason.CAPACITY, "p", None, LATER)}
+        txn.passes.set_holds([(1, "mutex", "door", 7, NOW, NOW), (2, "no_bot", None, None, None, None)])
+        txn.passes.set_holds([(1, "capacity", "p", None, LATER, None)])
+        assert txn.passes.holds_of([1, 3]) == {1: HoldRow(1, Reason.CAPACITY, "p", None, LATER, NOW)}
+        txn.passes.set_holds([(1, "mutex", "door", 7, LATER, LATER)])
+        assert txn.passes.holds_of([1]) == {1: HoldRow(1, Reason.MUTEX, "door", 7, LATER, NOW)}
         txn.passes.drop_holds([1, 3])
         assert set(txn.passes.holds_of([1, 2])) == {2}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from taskyard.core.graph.document import Mutex
-from taskyard.core.partials import Contender, Decision, Demand, Facts, Held, Holder
+from taskyard.core.partials import STAKE_AFTER_MS, Contender, Decision, Demand, Facts, Held, Holder
 from taskyard.core.words import Millis, Reason, TaskId
 
 #: The reasons of a task that stands in the line for its pool.
@@ -73,7 +73,7 @@ def judge(task: Contender, standing: Standing, now: Millis) -> Held | None:
     """Say what holds `task`: the first guard that says no, or None when all let it pass."""
     return (
         _too_early(task, now)
-        or _excluded(task, standing)
+        or _excluded(task, standing, now)
         or _unserved(task)
         or _short_of(task, standing)
         or crowded(task, standing, now)
@@ -99,11 +99,12 @@ def _too_early(task: Contender, now: Millis) -> Held | None:
     return Held(task.id, Reason.NOT_BEFORE, until=task.not_before)
 
 
-def _excluded(task: Contender, standing: Standing) -> Held | None:
+def _excluded(task: Contender, standing: Standing, now: Millis) -> Held | None:
     for mutex in task.mutexes:
         occupant = standing.clash(task, mutex)
         if occupant is not None:
-            return Held(task.id, Reason.MUTEX, mutex.key, occupant.id, occupant.since)
+            since = now if task.mutex_since is None else task.mutex_since
+            return Held(task.id, Reason.MUTEX, mutex.key, occupant.id, occupant.since, mutex_since=since)
     return None
 
 
@@ -152,7 +153,7 @@ class _Walk:
     """One walk through the pending tasks in order: what it knows comes from the holders and from whom it has met."""
 
     def __init__(self, facts: Facts) -> None:
-        self._greedy_keys = facts.greedy_keys
+        self._stake_after = facts.stake_after
         self._reserve_after_ms = facts.reserve_after_ms
         self._capacities = {pool.name: pool.capacity for pool in facts.pools}
         # Per key the first occupant of each party: one that clashes is among the first two.
@@ -217,8 +218,10 @@ class _Walk:
 
     def _hold(self, task: Contender, held: Held, now: Millis) -> None:
         if held.reason is Reason.MUTEX:
-            # A held task stakes its mutexes too: else a stream of sharers would starve whoever wants to be alone.
-            self._occupy((m for m in task.mutexes if m.key not in self._greedy_keys), Occupant(task.id, task.created))
+            # Held for long, it stakes its mutexes: else a stream of sharers would starve a task that wants to be alone.
+            since = now if held.mutex_since is None else held.mutex_since
+            staked = (m for m in task.mutexes if stakes(self._stake_after, m.key, since, now))
+            self._occupy(staked, Occupant(task.id, task.created))
         elif held.reason in FOR_CAPACITY:
             self._in_line[task.pool] += 1
             if self._in_line[task.pool] == 1 and has_waited_long(held, self._reserve_after_ms, now):
@@ -230,6 +233,18 @@ class _Walk:
 
 
 _NOBODY: Mapping[str | None, Occupant] = {}
+
+
+def stakes_at(stake_after: Mapping[str, int | None], key: str, since: Millis) -> Millis | None:
+    """The moment from which a task that mutexes have held since `since` stakes `key`; None: it never does."""
+    after = stake_after.get(key, STAKE_AFTER_MS)
+    return None if after is None else Millis(since + after)
+
+
+def stakes(stake_after: Mapping[str, int | None], key: str, since: Millis, now: Millis) -> bool:
+    """Whether a task that mutexes have held since `since` stakes `key` by now."""
+    at = stakes_at(stake_after, key, since)
+    return at is not None and at <= now
 
 
 def has_waited_long(held: Held, reserve_after_ms: int, now: Millis) -> bool:

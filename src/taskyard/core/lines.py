@@ -10,7 +10,7 @@ stays there; nothing here is a truth of its own, it can be built from the facts 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from taskyard.core.admission import FOR_CAPACITY, Occupant, crowded, has_waited_long, judge
+from taskyard.core.admission import FOR_CAPACITY, Occupant, crowded, has_waited_long, judge, stakes_at
 from taskyard.core.graph.document import Mutex
 from taskyard.core.partials import Contender, Decision, Facts, Held, Holder, Pool, Turn
 from taskyard.core.posts import Amount, KeyPost, Lane, LimitPost, PoolPost, Post, youth_of
@@ -21,7 +21,7 @@ class Lines:
     """The pending and the holding tasks, each pending one at the post that holds it. `now` never goes back."""
 
     def __init__(self, facts: Facts) -> None:
-        self._greedy_keys = facts.greedy_keys
+        self._stake_after = facts.stake_after
         self._reserve_after_ms = facts.reserve_after_ms
         self._keys: dict[str, KeyPost] = {}
         self._limits = {name: LimitPost(total) for name, total in facts.limits.items()}
@@ -29,12 +29,15 @@ class Lines:
         self._pending: dict[TaskId, _Seat] = {}
         self._holding: dict[TaskId, Holder] = {}
         self._alarms: Lane[Amount] = Lane()
+        self._aging: Lane[Amount] = Lane()  # when the next key of a task that mutexes hold is staked
         self._called: Lane[Turn] = Lane()
         self._called_next_time: Lane[Turn] = Lane()
         self._reached: Turn | None = None  # how far the walk of `decide` is
         self._fruitful = False  # whether that walk has admitted somebody
         self._news: dict[TaskId, Held] = {}  # whose reason is new since a decision was last told whole
-        self.judged = 0  # how often somebody was judged
+        self._standing_by = 0  # how many tasks that name mutexes are held by something else
+        self._waking = False  # whether time has brought more than one decision was allowed to take up
+        self.judged = 0  # how often a task was judged or staked a key by age
         for holder in facts.holding:
             self.take(holder)
         for task in facts.pending:
@@ -97,10 +100,10 @@ class Lines:
 
         After `judged_max` it stops where it is (`cut`). Asked again it goes on there, and the held are told in the end.
         """
-        self._wake(now)
         admitted: list[TaskId] = []
         last = None if judged_max is None else self.judged + judged_max
-        while self._walk(admitted, now, last):
+        self._waking = not self._wake(now, last)
+        while not self._waking and self._walk(admitted, now, last):
             # As in `decide`: only a reservation that fell can let anybody go on a second walk.
             if not any(pool.reserver for pool in self._pools.values()):
                 break
@@ -112,7 +115,14 @@ class Lines:
     @property
     def cut(self) -> bool:
         """Whether the last decision stopped before everybody was judged."""
-        return self._reached is not None
+        return self._waking or self._reached is not None
+
+    def next_moment(self) -> Millis | None:
+        """The next moment at which a task stakes a key by age, if that may change what holds another task."""
+        # Whoever waits for a mutex anyway goes on waiting. A task that something else holds may now be held by the
+        # mutex, and lose a reservation by that.
+        first = self._aging.first() if self._standing_by else None
+        return None if first is None else Millis(first[0])
 
     def reason(self, id: TaskId) -> Reason | None:
         """Why the pending task was held when `decide` was last done; None if it has not seen it."""
@@ -194,12 +204,19 @@ class Lines:
         seat.held = crowded(seat.task, self, now) or held
         return seat.held
 
-    def _wake(self, now: Millis) -> None:
+    def _wake(self, now: Millis, last: int | None) -> bool:
+        """Do what time has brought; False if `last` came before the end of it."""
         while (alarm := self._alarms.first()) is not None and alarm[0] <= now:
             self._alarms.discard(alarm)
             self._call(self._pending[alarm[1]].task.turn)
+        while (aged := self._aging.first()) is not None and aged[0] <= now:
+            if last is not None and self.judged >= last:
+                return False
+            self.judged += 1
+            self._stake(self._pending[aged[1]], now)
         for pool in self._pools.values():
             self._call_head(pool, now)
+        return True
 
     def _call(self, turn: Turn) -> None:
         # Whoever is older than the walk has been looked at: a pass does not turn round, the next one sees it.
@@ -248,6 +265,10 @@ class Lines:
             return []
         if task.not_before is not None:
             self._alarms.discard((task.not_before, task.id))
+        if seat.stakes_next is not None:
+            self._aging.discard((seat.stakes_next, task.id))
+            seat.stakes_next = None
+        self._standing_by -= seat.stands_by
         left: list[Post] = [key for mutex, key in self._keys_of(task) if key.forget(task.turn, mutex.party)]
         left += [limit for amount, limit in self._limits_of(task) if limit.forget(task.turn, amount)]
         left += [pool for pool in (self._pool(task.pool),) if pool.forget(task.turn, task.weight)]
@@ -260,22 +281,39 @@ class Lines:
         if held.until is not None:
             self._alarms.add((held.until, task.id))
         elif held.reason is Reason.MUTEX:
-            self._stake(task, held)
+            self._wait_at_key(seat, held)
+            self._stake(seat, now)
         else:
             self._stand_by(task)
+        self._standing_by += seat.stands_by
         if held.reason is Reason.LIMIT:
             self._wait_for_more(task, held)
         elif held.reason in FOR_CAPACITY:
             self._line_up(task, held, now)
 
-    def _stake(self, task: Contender, held: Held) -> None:
-        for mutex in task.mutexes:
-            key = self._key(mutex.key)
+    def _wait_at_key(self, seat: "_Seat", held: Held) -> None:
+        if held.mutex_since is not None:
+            seat.task = seat.task.held_by_mutex(held.mutex_since)
+        for mutex in seat.task.mutexes:
             if mutex.key == held.name:
-                key.waiting.add(task.turn, mutex.party)
-            if not key.greedy:
-                key.stakes.add(task.turn, mutex.party)
-                self._call_all(key.disturbed(mutex.party, task.turn))
+                self._key(mutex.key).waiting.add(seat.task.turn, mutex.party)
+
+    def _stake(self, seat: "_Seat", now: Millis) -> None:
+        """Stake the keys for which mutexes have held the task long enough, and note when the next one is due."""
+        task, later = seat.task, None
+        if seat.stakes_next is not None:
+            self._aging.discard((seat.stakes_next, task.id))
+        for mutex in task.mutexes:
+            at = stakes_at(self._stake_after, mutex.key, now if task.mutex_since is None else task.mutex_since)
+            if at is not None and at <= now:
+                key = self._key(mutex.key)
+                if key.stakes.add(task.turn, mutex.party):
+                    self._call_all(key.disturbed(mutex.party, task.turn))
+            elif at is not None and (later is None or at < later):
+                later = at
+        seat.stakes_next = later
+        if later is not None:
+            self._aging.add((later, task.id))
 
     def _stand_by(self, task: Contender) -> None:
         for mutex in task.mutexes:
@@ -326,7 +364,7 @@ class Lines:
 
     def _key(self, name: str) -> "KeyPost":
         if name not in self._keys:
-            self._keys[name] = KeyPost(greedy=name in self._greedy_keys)
+            self._keys[name] = KeyPost()
         return self._keys[name]
 
     def _limit(self, name: str) -> "LimitPost":
@@ -348,3 +386,10 @@ class _Seat:
 
     task: Contender
     held: Held | None = None
+    stakes_next: Millis | None = None  # when it stakes another key, if mutexes hold it until then
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether it names mutexes and something else holds it."""
+        held = self.held
+        return bool(self.task.mutexes) and held is not None and held.until is None and held.reason is not Reason.MUTEX

@@ -14,6 +14,8 @@ from taskyard.core.words import Millis, Reason, TaskId
 
 #: Held for capacity this long, the oldest reserves its pool: a big task is delayed, never starved.
 RESERVE_AFTER_MS = 600_000
+#: Held by mutexes this long, a task stakes its keys: no younger task that clashes with it passes it any more.
+STAKE_AFTER_MS = 60_000
 
 Json: TypeAlias = "bool | int | str | Sequence[Json] | Mapping[str, Json] | None"
 #: A named limit and how much of it a task takes.
@@ -46,6 +48,7 @@ class Contender(Partial):
     not_before: Millis | None = None
     served: bool = True  # a live bot matches it
     capacity_since: Millis | None = None  # since it first had to wait for its pool
+    mutex_since: Millis | None = None  # since a mutex first held it; kept until it is admitted
 
     def __post_init__(self) -> None:
         if len({mutex.key for mutex in self.mutexes}) < len(self.mutexes):
@@ -65,6 +68,10 @@ class Contender(Partial):
         """The same task with the moment it first had to wait for its pool; a known moment stays."""
         return self if self.capacity_since is not None else replace(self, capacity_since=since)
 
+    def held_by_mutex(self, since: Millis) -> "Contender":
+        """The same task with the moment a mutex first held it; a known moment stays."""
+        return self if self.mutex_since is not None else replace(self, mutex_since=since)
+
     @classmethod
     def from_json(cls, json: Json) -> Self:
         match json:
@@ -78,11 +85,12 @@ class Contender(Partial):
                 "limits": [*limits],
                 "not_before": int() | None as not_before,
                 "served": bool(served),
-                "capacity_since": int() | None as since,
+                "capacity_since": int() | None as capacity_since,
+                "mutex_since": int() | None as mutex_since,
             }:
-                born, start, crowded = Millis(created), _moment(not_before), _moment(since)
                 shape = (pool, weight, _mutexes(mutexes), _demands(limits))
-                return cls(TaskId(id), priority, born, *shape, start, served, crowded)
+                since = (_moment(capacity_since), _moment(mutex_since))
+                return cls(TaskId(id), priority, Millis(created), *shape, _moment(not_before), served, *since)
         raise _malformed(cls, json)
 
 
@@ -135,7 +143,8 @@ class Facts(Partial):
     holding: tuple[Holder, ...] = ()
     pools: tuple[Pool, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
-    greedy_keys: frozenset[str] = frozenset()  # their order is greedy; every other key's is fifo
+    # Per key, how long mutexes hold a task before it stakes the key; None: it never does. Others: STAKE_AFTER_MS.
+    stake_after: Mapping[str, int | None] = field(default_factory=dict)
     reserve_after_ms: int = RESERVE_AFTER_MS
 
     def after(self, admitted: Iterable[TaskId], now: Millis) -> "Facts":
@@ -153,7 +162,7 @@ class Facts(Partial):
                 "holding": [*holding],
                 "pools": [*pools],
                 "limits": Mapping() as limits,
-                "greedy_keys": [*greedy_keys],
+                "stake_after": Mapping() as stake_after,
                 "reserve_after_ms": int(reserve_after_ms),
             }:
                 return cls(
@@ -161,7 +170,7 @@ class Facts(Partial):
                     holding=tuple(Holder.from_json(each) for each in holding),
                     pools=tuple(Pool.from_json(each) for each in pools),
                     limits=dict(_demands(limits.items())),
-                    greedy_keys=frozenset(str(key) for key in greedy_keys),
+                    stake_after={str(key): _span(after) for key, after in stake_after.items()},
                     reserve_after_ms=reserve_after_ms,
                 )
         raise _malformed(cls, json)
@@ -183,6 +192,8 @@ class Held(Partial):
     used: int | None = field(default=None, compare=False)
     total: int | None = field(default=None, compare=False)
     need: int | None = field(default=None, compare=False)
+    mutex_since: Millis | None = field(default=None, compare=False)  # since a mutex first held this task
+    stakes_at: Millis | None = field(default=None, compare=False)  # when it stakes the mutex that holds it; None: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +213,6 @@ def _plain(value: object) -> Json:
             return value
         case tuple():
             return [_plain(each) for each in value]
-        case frozenset():
-            return sorted(str(each) for each in value)
         case Mapping():
             return {str(name): _plain(each) for name, each in value.items()}
         case Mutex():
@@ -236,6 +245,13 @@ def _demand(json: Json) -> Demand:
 
 def _moment(json: int | None) -> Millis | None:
     return None if json is None else Millis(json)
+
+
+def _span(json: Json) -> int | None:
+    match json:
+        case int() | None:
+            return json
+    raise _malformed(int, json)
 
 
 def _malformed(kind: type, json: Json) -> ValueError:

@@ -40,10 +40,13 @@ class Lane(Generic[E]):
     def __iter__(self) -> Iterator[E]:
         return iter(self._live)
 
-    def add(self, entry: E) -> None:
-        if entry not in self._live:
-            self._live.add(entry)
-            heappush(self._heap, entry)
+    def add(self, entry: E) -> bool:
+        """Put `entry` in; True if it was not in."""
+        if entry in self._live:
+            return False
+        self._live.add(entry)
+        heappush(self._heap, entry)
+        return True
 
     def discard(self, entry: E) -> bool:
         """Take `entry` out; True if it was in."""
@@ -83,9 +86,10 @@ class Line(Generic[G]):
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
-    def add(self, turn: Turn, group: G) -> None:
+    def add(self, turn: Turn, group: G) -> bool:
+        """Put `turn` in; True if it was not in."""
         self._lanes.setdefault(group, Lane()).add(turn)
-        self._all.add(turn)
+        return self._all.add(turn)
 
     def discard(self, turn: Turn, group: G) -> bool:
         """Take `turn` out; True if it was in."""
@@ -112,9 +116,8 @@ class Line(Generic[G]):
 
 @dataclass(slots=True, eq=False)
 class KeyPost:
-    """A mutex key: who holds it, who stands first for it, who waits here, and who would mind a new occupant."""
+    """A mutex key: who holds it, who has staked it, who waits here, and who would mind a new occupant."""
 
-    greedy: bool
     holders: dict[Party, dict[TaskId, Occupant]] = field(default_factory=dict)
     stakes: Line[Party] = field(default_factory=Line)
     waiting: Line[Party] = field(default_factory=Line)
@@ -129,8 +132,10 @@ class KeyPost:
         held = self._holder_against(party)
         if held is not None or not self.stakes:
             return held
-        first = min((front for front, other in self.stakes.fronts() if excludes(party, other)), default=turn)
-        return Occupant(first[2], Millis(first[1])) if first < turn else None
+        for stake, other in self._first_stakes():
+            if stake < turn and excludes(party, other):
+                return Occupant(stake[2], Millis(stake[1]))
+        return None
 
     def take(self, party: Party, occupant: Occupant) -> None:
         """Add a holder."""
@@ -161,10 +166,19 @@ class KeyPost:
 
     def next_free(self) -> Turn | None:
         """The oldest that waits here and that nothing at this key excludes any more."""
-        # Of those whom the holders let pass, the oldest is enough. It has staked a fifo key: if it is excluded, all
-        # behind it clash with it or with what excludes it. At a greedy key, nothing but the holders excludes anybody.
-        front = min((front for front in self.waiting.fronts() if not self._holder_against(front[1])), default=None)
-        return front[0] if front is not None and self.clash(front[1], front[0]) is None else None
+        # Of each party, the oldest is enough: whatever excludes it excludes those behind it as well.
+        firsts = self._first_stakes()
+        free = (
+            turn
+            for turn, party in self.waiting.fronts()
+            if not self._holder_against(party)
+            and all(stake >= turn or not excludes(party, other) for stake, other in firsts)
+        )
+        return min(free, default=None)
+
+    def _first_stakes(self) -> list[tuple[Turn, Party]]:
+        """The oldest stake and the oldest of another party: if any excludes a task, one of these does."""
+        return sorted(self.stakes.fronts())[:2] if self.stakes else []
 
     def _holder_against(self, party: Party) -> Occupant | None:
         for other, occupants in self.holders.items():

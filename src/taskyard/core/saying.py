@@ -177,8 +177,21 @@ def _start_says(until: Millis, again: bool, now: Millis) -> str:
 def _mutex_says(held: Held, other: Other | None, now: Millis) -> str:
     long = f" for {span(now - held.since)}" if held.since is not None else ""
     if other is not None and other.state is State.PENDING:
-        return f"{other_says(other)} comes first at mutex {held.name}, and has waited{long}"
-    return f"mutex {held.name} is held by {other_says(other)}{long}"
+        before = f"{other_says(other)} comes first at mutex {held.name}, and has waited{long}"
+    else:
+        before = f"mutex {held.name} is held by {other_says(other)}{long}"
+    return before + _passing_says(held, now)
+
+
+def _passing_says(held: Held, now: Millis) -> str:
+    """Say whether younger tasks pass it at its mutex."""
+    if held.mutex_since is None:
+        return ""
+    if held.stakes_at is None:
+        return "; younger tasks may pass it, however long it waits"
+    if held.stakes_at > now:
+        return f"; younger tasks may pass it for another {span(held.stakes_at - now)}"
+    return f"; it has waited for {span(now - held.mutex_since)}, and no younger task passes it any more"
 
 
 def _use_says(held: Held) -> str:

@@ -20,7 +20,7 @@ from taskyard.engine.passage import Passage
 from taskyard.engine.portions import ROWS_MAX, Portions
 from taskyard.engine.troubles import Trouble, outages
 from taskyard.lifecycle import lapse, own, promises
-from taskyard.lifecycle.admit import Passed
+from taskyard.lifecycle.admit import Admission
 from taskyard.lifecycle.births import LOAD
 from taskyard.store.opening import Store
 from taskyard.store.records import Note
@@ -53,14 +53,14 @@ class Chores:
         transact: Transact,
         store: Store,
         clock: Clock,
-        schedule: Callable[[], Passed],
+        admission: Admission,
         parking: Parking,
         bearing: Bearing,
     ) -> None:
         self._transact = transact
         self._store = store
         self._clock = clock
-        self._schedule = schedule
+        self._admission = admission
         self._parking = parking
         self._bearing = bearing
         self._parked: set[int] = set()
@@ -107,11 +107,17 @@ class Chores:
             self._safely(Boundary.OTHER, _serve_all)
 
     def next_due(self) -> Millis | None:
-        """Say when the clock next has something to say about a task that was not set aside."""
+        """Say when the clock next has something to say about a task that was not set aside, or to a pass."""
         aside = self._due.aside
         with self._store.read() as txn:
             due = txn.tasks.due(Millis(LAST_MS), len(aside) + 1)
-        return next((moment for id, moment in due.items() if id not in aside), None)
+        moments = (next((moment for id, moment in due.items() if id not in aside), None), self._admission.next_moment)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def is_pass_due(self, now: Millis) -> bool:
+        """Say whether a pass has something to do because time went by."""
+        moment = self._admission.next_moment
+        return moment is not None and moment <= now
 
     def _beat(self, passage: Passage) -> None:
         self._clock.follow(passage.txn.notes.clock)
@@ -139,7 +145,7 @@ class Chores:
         return kept is not None
 
     def _pass(self) -> bool:
-        return self._schedule().more
+        return self._admission.schedule().more
 
     def _try_again(self, portions: Portions) -> None:
         try:

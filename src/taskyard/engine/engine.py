@@ -98,7 +98,7 @@ class Engine:
         self.wishing = Wishing(self.loop, store)
         self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
         self._bearing = Bearing(self._submitting, store, self.transact)
-        chores = Chores(self.transact, store, self.clock, self.schedule, self._writer.parking, self._bearing)
+        chores = Chores(self.transact, store, self.clock, self._admission, self._writer.parking, self._bearing)
         self.ticker = Ticker(chores, self.clock, events, ticks)
 
     @classmethod
@@ -224,10 +224,12 @@ class Engine:
         refusal = scrutiny.request(name=name, total=total, actor=actor)
         return refusal or self.transact(lambda passage: pools.set_limit(passage, name, total, actor), _LIMIT)
 
-    def set_order(self, name: str, *, greedy: bool, actor: str = "") -> Refusal | None:
-        """Say whether a mutex is given to whoever can have it, or in the order of creation."""
-        refusal = scrutiny.request(name=name, greedy=greedy, actor=actor)
-        return refusal or self.transact(lambda passage: pools.set_order(passage, name, greedy, actor), _LIMIT)
+    def set_stake_after(self, name: str, stake_after_ms: int | None, *, actor: str = "") -> Refusal | None:
+        """Say how long mutexes hold a task before no younger one passes it at this key; None: always one may."""
+        refusal = scrutiny.request(name=name, stake_after_ms=stake_after_ms, actor=actor)
+        return refusal or self.transact(
+            lambda passage: pools.set_stake_after(passage, name, stake_after_ms, actor), _LIMIT
+        )
 
     def graph(self, graph_id: str) -> Outline | Refusal:
         """Tell where a graph stands, and whether it is settled."""

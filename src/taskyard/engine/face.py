@@ -79,9 +79,9 @@ class AsyncEngine:
         """Say how much there is of something that tasks share."""
         return await asyncio.to_thread(self._engine.set_limit, name, total, actor=actor)
 
-    async def set_order(self, name: str, *, greedy: bool, actor: str = "") -> Refusal | None:
-        """Say whether a mutex is given to whoever can have it, or in the order of creation."""
-        return await asyncio.to_thread(self._engine.set_order, name, greedy=greedy, actor=actor)
+    async def set_stake_after(self, name: str, stake_after_ms: int | None, *, actor: str = "") -> Refusal | None:
+        """Say how long mutexes hold a task before no younger one passes it at this key."""
+        return await asyncio.to_thread(self._engine.set_stake_after, name, stake_after_ms, actor=actor)
 
     async def graph(self, graph_id: str) -> Outline | Refusal:
         """Tell where a graph stands, and whether it is settled."""

@@ -198,7 +198,7 @@ LIMITS: Final[_Table] = {
     "capacity": readers.or_none(readers.number(0, NUMBER_MAX)),
     "from_bots": readers.exactly(bool, "True or False"),
     "total": readers.number(0, NUMBER_MAX),
-    "greedy": readers.exactly(bool, "True or False"),
+    "stake_after_ms": readers.or_none(readers.number(0, NUMBER_MAX)),
 }
 _PERSON: Final[_Table] = {"actor": BESIDE["actor"], "key": BESIDE["key"]}
 _SAID: Final[_Table] = {**BESIDE, **LIMITS}

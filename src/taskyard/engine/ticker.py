@@ -78,7 +78,7 @@ class Ticker:
         swept = self._ticks and now >= _after(self._swept) and self._sweep(now)
         alarmed = self._alarm is not None and self._alarm <= now
         if alarmed:
-            self._want({Chore.LAPSE})
+            self._want({Chore.LAPSE, Chore.PASSES} if self._chores.is_pass_due(now) else {Chore.LAPSE})
         wanted = self._take_wanted()
         done = {chore for chore in wanted if self._chores.do(chore)}
         # Who hears nothing has to look everywhere for what a chore has led to.

@@ -39,6 +39,8 @@ STARTS_MAX: Final = 2_000
 MEMORY_MS: Final = 600_000
 #: So many tasks in memory are felt by the garbage collector.
 MANY: Final = 10_000
+#: Tasks that stake a key by age are looked at once in this time, however many there are.
+AGING_MS: Final = 1_000
 
 Answer = TypeVar("Answer")
 
@@ -95,6 +97,8 @@ class Admission:
         self._bounds = bounds
         #: What was remembered when the lock was given back, and under which number that was.
         self._kept: tuple[int, Contest] | None = None
+        #: When a pass next has something to do though nothing was stirred; None if that is not known here.
+        self.next_moment: Millis | None = None
 
     def schedule(self) -> Passed:
         """Let in whoever may go now, within the bounds of one call."""
@@ -165,6 +169,7 @@ class Admission:
         if not left:
             self._let_go(grip, contest)
         self._kept = (epoch, contest)
+        self.next_moment = _rounded_up(contest.next_moment)
         return bool(contest.agenda) or not (contest.whole and contest.prepared)
 
     def _let_go(self, grip: "_Grip", contest: Contest) -> None:
@@ -291,6 +296,10 @@ def _enter(corridor: Corridor, grip: _Grip, pool: str) -> bool:
 def _park(corridor: Corridor, epoch: int, holder: str) -> None:
     if corridor.txn.passes.hold(epoch, _lapses(corridor)):
         corridor.txn.passes.take(epoch, holder, _lapses(corridor))
+
+
+def _rounded_up(moment: Millis | None) -> Millis | None:
+    return None if moment is None else Millis(-(-moment // AGING_MS) * AGING_MS)
 
 
 def _lapses(corridor: Corridor) -> Millis:

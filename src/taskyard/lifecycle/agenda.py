@@ -188,7 +188,7 @@ def _present(tasks: Mapping[int, TaskRecord], wanted: Iterable[TaskId]) -> list[
 
 def _row(id: int, held: Held) -> Row:
     by = None if held.by is None else _key(held.by)
-    return (id, str(held.reason), held.name, by, held.since)
+    return (id, str(held.reason), held.name, by, held.since, held.mutex_since)
 
 
 def _taken(queue: deque[Item], count: int) -> tuple[Item, ...]:

@@ -43,7 +43,7 @@ class Terms:
 
     capacities: Mapping[str, int | None]
     totals: Mapping[str, int]
-    greedy_keys: frozenset[str]
+    stake_after: Mapping[str, int | None]
 
 
 class Contest:
@@ -64,7 +64,7 @@ class Contest:
         self._terms = terms
         self._registry = registry
         pools = tuple(Pool(name, capacity) for name, capacity in terms.capacities.items())
-        self._lines = Lines(Facts(pools=pools, limits=terms.totals, greedy_keys=terms.greedy_keys))
+        self._lines = Lines(Facts(pools=pools, limits=terms.totals, stake_after=terms.stake_after))
         self._pending: set[TaskId] = set()
         self._holding: set[TaskId] = set()
         self._queue_of: dict[TaskId, int] = {}  # of those that name mutexes
@@ -88,6 +88,11 @@ class Contest:
     def prepared(self) -> bool:
         """Whether all that it has read is thought through."""
         return not (self.reading or self.unentered or self.behind or self.thinking)
+
+    @property
+    def next_moment(self) -> Millis | None:
+        """When time alone next changes what thinking finds."""
+        return self._lines.next_moment()
 
     @property
     def unsettled(self) -> bool:
@@ -281,6 +286,7 @@ class Contest:
             row.not_before_ms,
             served,
             since,
+            None if hold is None else hold.mutex_since_ms,
         )
 
     def _seat(self, row: ContenderRow, task: Contender, hold: HoldRow | None) -> None:
@@ -320,7 +326,7 @@ class Contest:
         """Take bots and pools as they are; False if it takes more than that."""
         bots = _bots(txn, self.now)
         before, self._terms = self._terms, _terms(txn, bots, self.now)
-        if self._terms.greedy_keys != before.greedy_keys:
+        if self._terms.stake_after != before.stake_after:
             return False
         for name, capacity in self._terms.capacities.items():
             if name not in before.capacities or before.capacities[name] != capacity:
@@ -360,7 +366,7 @@ def _bots(txn: Txn, now: Millis) -> tuple[BotFacts, ...]:
 
 def _terms(txn: Txn, bots: Collection[BotFacts], now: Millis) -> Terms:
     capacities = {pool.name: _capacity(pool, bots, now) for pool in txn.passes.pools()}
-    return Terms(capacities, txn.passes.named_limits(), txn.passes.greedy_keys())
+    return Terms(capacities, txn.passes.named_limits(), txn.passes.stake_after())
 
 
 def _capacity(pool: PoolRow, bots: Iterable[BotFacts], now: Millis) -> int | None:

@@ -1,4 +1,4 @@
-"""The room where people say what limits admission: the capacity of pools, named limits, the order of keys.
+"""The room where people say what limits admission: the capacity of pools, named limits, the order at mutexes.
 
 A pool that comes to have a capacity has tasks that no pass ever looked at; they are made contenders page by page. If
 they are more than one page, a stir says so, in the same transaction that describes the pool: whatever becomes of the
@@ -50,9 +50,14 @@ def set_limit(corridor: Corridor, name: str, total: int, actor: str) -> Refusal 
     return None
 
 
-def set_order(corridor: Corridor, key: str, greedy: bool, actor: str) -> None:
-    """Say whether a key is given to whoever can have it, or in the order of creation."""
-    if (key in corridor.txn.passes.greedy_keys()) is not greedy:
-        corridor.txn.passes.set_order(key, greedy)
-        corridor.audit(actor, "set_order", NO_SUBJECT, f"{key}: {'greedy' if greedy else 'fifo'}")
+def set_stake_after(corridor: Corridor, key: str, stake_after_ms: int | None, actor: str) -> Refusal | None:
+    """Say how long mutexes hold a task before it stakes a key: 0 is strict order, None is greedy, it never does."""
+    if stake_after_ms is not None and stake_after_ms < 0:
+        return Refusal(Code.INVALID, f"mutex {key}: {stake_after_ms} ms is no span: give 0 or more, or never")
+    known = corridor.txn.passes.stake_after()
+    if key not in known or known[key] != stake_after_ms:
+        corridor.txn.passes.set_stake_after(key, stake_after_ms)
+        said = "never" if stake_after_ms is None else f"after {stake_after_ms} ms"
+        corridor.audit(actor, "set_stake_after", NO_SUBJECT, f"{key}: {said}")
         corridor.stirred.append(None)
+    return None

@@ -183,18 +183,20 @@ CREATE TABLE graph_rerun (
 	CONSTRAINT graph_rerun_pk PRIMARY KEY (graph_id),
 	CONSTRAINT graph_rerun_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
 );
-CREATE TABLE greedy_key (
-	"key" TEXT NOT NULL,
-	CONSTRAINT greedy_key_pk PRIMARY KEY ("key")
-);
 CREATE TABLE hold (
 	task_id INTEGER NOT NULL,
 	reason TEXT NOT NULL,
 	name TEXT,
 	by_id INTEGER,
 	since_ms INTEGER,
+	mutex_since_ms INTEGER,
 	CONSTRAINT hold_pk PRIMARY KEY (task_id),
 	CONSTRAINT hold_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+);
+CREATE TABLE mutex_policy (
+	"key" TEXT NOT NULL,
+	stake_after_ms INTEGER,
+	CONSTRAINT mutex_policy_pk PRIMARY KEY ("key")
 );
 CREATE TABLE named_limit (
 	name TEXT NOT NULL,

@@ -83,7 +83,7 @@ def _facts(look: why_facts.Facts, limits: Mapping[str, int | None]) -> tuple[Fac
         holding=tuple(one.admitted(since[one.id]) for one in contenders if one.id in since),
         pools=tuple(Pool(name, total) for name, total in limits.items()),
         limits=look.txn.passes.named_limits(),
-        greedy_keys=look.txn.passes.greedy_keys(),
+        stake_after=look.txn.passes.stake_after(),
     )
     return facts, len(pending) <= PENDING_MAX
 
@@ -107,11 +107,9 @@ def _contenders(look: why_facts.Facts, rows: Sequence[ContenderRow]) -> list[Con
         since = hold.since_ms if hold is not None and hold.reason in FOR_CAPACITY and hold.name == pool else None
         what = (mutexes.get(row.id, ()), demands.get(row.id, ()))
         served = not what[0] or row.queue == SERVER_QUEUE or _served(look, dimensions)
-        found.append(
-            Contender(
-                text(row.id), row.priority, row.created_ms, pool, row.weight, *what, row.not_before_ms, served, since
-            )
-        )
+        by_mutex = None if hold is None else hold.mutex_since_ms
+        rest = (pool, row.weight, *what, row.not_before_ms, served, since, by_mutex)
+        found.append(Contender(text(row.id), row.priority, row.created_ms, *rest))
     return found
 
 
@@ -128,7 +126,7 @@ def _served(look: why_facts.Facts, dimensions: Dimensions) -> bool:
 
 def _unaged(held: Held) -> Held:
     """Leave out since when a task waits that does not wait yet."""
-    return replace(held, since=None) if held.reason in FOR_CAPACITY else held
+    return replace(held, since=None if held.reason in FOR_CAPACITY else held.since, mutex_since=None)
 
 
 def _pool(dimensions: Dimensions) -> str:

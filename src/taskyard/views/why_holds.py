@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from taskyard.core import fleet
-from taskyard.core.admission import FOR_CAPACITY, carries
+from taskyard.core.admission import FOR_CAPACITY, carries, stakes_at
 from taskyard.core.explain import Ahead, Situation
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, HOLDING, sources
@@ -60,7 +60,9 @@ def _behind_another(facts: Facts, task: TaskRecord, known: Situation, hold: Hold
         return known
     if hold.reason in FOR_CAPACITY:
         return _in_line(facts, task, replace(known, other=other), hold)
-    held = Held(text(task.id), hold.reason, hold.name, other.id, hold.since_ms)
+    since, key = hold.mutex_since_ms, hold.name or ""
+    at = None if since is None else stakes_at(facts.txn.passes.stake_after(), key, since)
+    held = Held(text(task.id), hold.reason, key, other.id, hold.since_ms, mutex_since=since, stakes_at=at)
     return replace(known, held=held, other=other)
 
 

@@ -37,6 +37,8 @@ def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
         other=None if answer.other is None else other_told(answer.other),
         other_since_ms=held.since if held and is_mutex else None,
         waits_since_ms=None if is_mutex or held is None else held.since,
+        mutex_since_ms=held.mutex_since if held else None,
+        stakes_ms=held.stakes_at if held else None,
         used=held.used if held else None,
         total=held.total if held else None,
         need=held.need if held else None,

@@ -95,6 +95,8 @@ class Reasoned:
     other: WhyOther | None = None  # who holds that, or comes first
     other_since_ms: int | None = None
     waits_since_ms: int | None = None  # since when it waits for its pool
+    mutex_since_ms: int | None = None  # since a mutex first held it
+    stakes_ms: int | None = None  # from when no younger task passes it at the mutex that holds it; null: never
     used: int | None = None
     total: int | None = None
     need: int | None = None

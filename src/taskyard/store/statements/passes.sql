@@ -63,22 +63,21 @@ SELECT name, total FROM named_limit ORDER BY name;
 -- set_limit(name: text, total: int): describe a named limit.
 INSERT INTO named_limit (name, total) VALUES (:name, :total) ON CONFLICT (name) DO UPDATE SET total = excluded.total;
 
--- greedy_keys(): the keys whose order is greedy.
-SELECT key FROM greedy_key ORDER BY key;
+-- stake_after(): per mutex key, how long mutexes hold a task before it stakes the key.
+SELECT key, stake_after_ms FROM mutex_policy ORDER BY key;
 
--- set_greedy(key: text): the order of a key is greedy.
-INSERT INTO greedy_key (key) VALUES (:key) ON CONFLICT DO NOTHING;
-
--- set_fifo(key: text): the order of a key is fifo.
-DELETE FROM greedy_key WHERE key = :key;
+-- set_stake_after(key: text, stake_after_ms: int): say so of one mutex key.
+INSERT INTO mutex_policy (key, stake_after_ms) VALUES (:key, :stake_after_ms)
+ON CONFLICT (key) DO UPDATE SET stake_after_ms = excluded.stake_after_ms;
 
 -- holds_of(ids: ints): what the last pass said of tasks that it held.
-SELECT task_id, reason, name, by_id, since_ms FROM hold WHERE task_id IN (:ids);
+SELECT task_id, reason, name, by_id, since_ms, mutex_since_ms FROM hold WHERE task_id IN (:ids);
 
--- each set_holds(task_id: int, reason: text, name: text, by_id: int, since_ms: int): note why tasks are held.
-INSERT INTO hold (task_id, reason, name, by_id, since_ms) VALUES (:task_id, :reason, :name, :by_id, :since_ms)
+-- each set_holds(task_id: int, reason: text, name: text, by_id: int, since_ms: int, mutex_since_ms: int): note why tasks are held; since when by a mutex stays once it is known.
+INSERT INTO hold (task_id, reason, name, by_id, since_ms, mutex_since_ms)
+VALUES (:task_id, :reason, :name, :by_id, :since_ms, :mutex_since_ms)
 ON CONFLICT (task_id) DO UPDATE SET reason = excluded.reason, name = excluded.name, by_id = excluded.by_id,
-       since_ms = excluded.since_ms;
+       since_ms = excluded.since_ms, mutex_since_ms = COALESCE(hold.mutex_since_ms, excluded.mutex_since_ms);
 
 -- each drop_holds(task_id: int): tasks are held no more.
 DELETE FROM hold WHERE task_id = :task_id;

@@ -10,7 +10,8 @@ pool = Table("pool", metadata, words("name", primary_key=True), moment("capacity
 
 named_limit = Table("named_limit", metadata, words("name", primary_key=True), count("total"))
 
-greedy_key = Table("greedy_key", metadata, words("key", primary_key=True))
+#: Per mutex key, how long mutexes hold a task before it stakes the key; null: it never does.
+mutex_policy = Table("mutex_policy", metadata, words("key", primary_key=True), moment("stake_after_ms"))
 
 hold = Table(
     "hold",
@@ -20,6 +21,7 @@ hold = Table(
     words("name", nullable=True),
     Column("by_id", whole(), nullable=True),
     moment("since_ms"),
+    moment("mutex_since_ms"),  # since a mutex first held the task; kept until it is admitted
 )
 
 pass_lock = Table("pass_lock", metadata, key("id"), count("epoch"), words("holder", nullable=True), moment("until_ms"))

@@ -54,6 +54,7 @@ class HoldRow:
     name: str | None
     by: int | None
     since_ms: Millis | None
+    mutex_since_ms: Millis | None = None  # since a mutex first held it
 
 
 class Passes:
@@ -155,13 +156,13 @@ class Passes:
         """Describe a named limit."""
         self._session.run("set_limit", name, total)
 
-    def greedy_keys(self) -> frozenset[str]:
-        """Read the keys whose order is greedy."""
-        return frozenset(row[0] for row in self._session.rows("greedy_keys"))
+    def stake_after(self) -> dict[str, int | None]:
+        """Read per mutex key how long mutexes hold a task before it stakes the key; None: it never does."""
+        return {row[0]: row[1] for row in self._session.rows("stake_after")}
 
-    def set_order(self, key: str, greedy: bool) -> None:
-        """Say whether the order of a key is greedy, else it is fifo."""
-        self._session.run("set_greedy" if greedy else "set_fifo", key)
+    def set_stake_after(self, key: str, stake_after_ms: int | None) -> None:
+        """Say how long mutexes hold a task before it stakes a key; None: it never does."""
+        self._session.run("set_stake_after", key, stake_after_ms)
 
     def holds_of(self, ids: Collection[int]) -> dict[int, HoldRow]:
         """Read what the last pass said of tasks that it held."""
@@ -169,7 +170,7 @@ class Passes:
         return {row[0]: HoldRow(row[0], Reason(row[1]), *row[2:]) for row in found}
 
     def set_holds(self, rows: Sequence[Row]) -> None:
-        """Note why tasks are held: task, reason, name, by, since."""
+        """Note why tasks are held: task, reason, name, by, since, since when by a mutex."""
         self._session.each("set_holds", rows)
 
     def drop_holds(self, ids: Collection[int]) -> None:

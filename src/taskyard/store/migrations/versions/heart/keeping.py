@@ -11,7 +11,7 @@ def create() -> None:
     _answer()
     _audit()
     _event()
-    _greedy_key()
+    _mutex_policy()
     _named_limit()
     _pass_lock()
     _pool()
@@ -62,11 +62,12 @@ def _event() -> None:
     op.create_index("event_of_subject", "event", ["subject_id", "number"])
 
 
-def _greedy_key() -> None:
+def _mutex_policy() -> None:
     op.create_table(
-        "greedy_key",
+        "mutex_policy",
         sa.Column("key", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("key", name="greedy_key_pk"),
+        sa.Column("stake_after_ms", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("key", name="mutex_policy_pk"),
     )
 
 
@@ -155,6 +156,7 @@ def _hold() -> None:
         sa.Column("name", sa.Text(), nullable=True),
         sa.Column("by_id", WHOLE, nullable=True),
         sa.Column("since_ms", WHOLE, nullable=True),
+        sa.Column("mutex_since_ms", WHOLE, nullable=True),
         sa.PrimaryKeyConstraint("task_id", name="hold_pk"),
         sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="hold_task_id_fk"),
     )
