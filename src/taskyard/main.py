@@ -98,10 +98,12 @@ class Embedded:
                 serving.run(engine, said, wish.host, wish.port, lambda url: ready(url, first))
 
     def bot(self, wish: "Botting") -> int:
+        from taskyard.bot import task_user  # noqa: PLC0415
         from taskyard.bot.agent import run  # noqa: PLC0415
         from taskyard.bot.config import BotConfig  # noqa: PLC0415
 
         with _told():
+            user = None if wish.user is None else task_user.find(wish.user)
             wish.state.mkdir(parents=True, exist_ok=True, mode=0o700)
             return run(
                 BotConfig(
@@ -114,6 +116,7 @@ class Embedded:
                     dimensions_file=wish.dimensions_file,
                     once=wish.once,
                     inherit=wish.inherit,
+                    user=user,
                 )
             )
 
@@ -185,13 +188,14 @@ def _told() -> "Iterator[None]":
 
 def _expected() -> tuple[type[Exception], ...]:
     """Name what says by itself what is wrong. It is asked only when something is."""
+    from taskyard.bot.task_user import Unsuitable  # noqa: PLC0415
     from taskyard.embedded.companion import Deserted  # noqa: PLC0415
     from taskyard.engine.troubles import Trouble  # noqa: PLC0415
     from taskyard.server.settings import Exposed  # noqa: PLC0415
     from taskyard.store.migration import TooNew, TooOld  # noqa: PLC0415
     from taskyard.store.sessions import Busy, Gone  # noqa: PLC0415
 
-    return (Deserted, Trouble, TooNew, TooOld, Busy, Gone, Exposed, OSError)
+    return (Deserted, Trouble, TooNew, TooOld, Busy, Gone, Exposed, Unsuitable, OSError)
 
 
 def _server_name(wish: "Serving") -> str:

@@ -9,8 +9,10 @@ import contextlib
 import logging
 import secrets
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final, cast
 
 from taskyard.bot import remains
@@ -27,6 +29,8 @@ from taskyard.bot.patience import PAUSE_SECONDS_MAX, answered
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.runner_link import RunnerLink
 from taskyard.bot.state import InUse, State
+from taskyard.bot.strays import hide
+from taskyard.bot.task_user import TaskUser
 from taskyard.bot.troubles import Troubles
 from taskyard.wire.bots import WAIT_MAX_MS, Goodbye, Lease, Welcome
 
@@ -45,6 +49,7 @@ _LOG = logging.getLogger("taskyard.bot")
 
 def run(config: BotConfig) -> int:
     """Be a bot until told to end: the first signal lets what runs come to its end, the second does not."""
+    hide()  # this process has the bot's token, and tasks may run as the same user
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_with_signals(config))
 
@@ -57,12 +62,15 @@ async def serve(
 ) -> int:
     """Be a bot until `stop`; `kill` ends what runs, and at `again` the bot looks anew at what it is."""
     try:
-        state = State(config.state)
+        state = State(config.state, config.user)
     except InUse as error:
         _LOG.error("%s", error)
         return 1
     try:
         agent = Agent(config, state, (stop, kill or asyncio.Event(), again or asyncio.Event()))
+        if config.user is not None:
+            config.user.take_files()
+            _warn_of_functions(config.user)
         return await agent.live()
     finally:
         state.close()
@@ -220,7 +228,7 @@ class Agent:
     def _start_runner(self) -> None:
         self._runners += 1
         env = Surroundings(self._config).of_runner
-        self._runner = RunnerLink(env, self._bench.hear, self._runner_lost)
+        self._runner = RunnerLink(env, self._bench.hear, self._runner_lost, self._config.user)
 
     def tell_runner(self, *told: ToRunner) -> None:
         """Tell the runner, if there is one."""
@@ -303,6 +311,21 @@ class Agent:
             await asyncio.gather(*tasks, return_exceptions=True)
         if self._dialogue.broken.done():
             self._dialogue.broken.result()
+
+
+def _warn_of_functions(user: TaskUser) -> None:
+    """Say it if a user cannot start the interpreter that makes the calls of Python functions."""
+    for needed in (sys.executable, remains.__file__):
+        try:
+            Path(needed).open("rb").close()
+        except OSError:
+            _LOG.warning(
+                "user %s cannot read %s: commands and scripts run, Python functions will fail; "
+                "install Taskyard where that user can read it",
+                user.name,
+                needed,
+            )
+            return
 
 
 async def _ended(task: "asyncio.Future[object]") -> None:

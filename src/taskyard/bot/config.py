@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from taskyard.bot.task_user import TaskUser
 from taskyard.wire.bots import OUTPUT_MAX
 
 
@@ -20,6 +21,7 @@ class BotConfig:
     dimensions_file: Path | None = None  # lines of `key=value`; a change of it takes effect at once
     once: bool = False  # take one batch, and end when it is done
     output_max: int = OUTPUT_MAX  # how many bytes of what an attempt prints are kept
+    user: TaskUser | None = None  # as whom tasks run; None: as the bot does
     inherit: bool = False  # whether tasks have all of the bot's own environment, not only what programs need
 
     @property

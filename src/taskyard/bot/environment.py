@@ -21,6 +21,8 @@ PASSED_ON: Final = frozenset({
 })  # fmt: skip
 
 
+#: What belongs to the login of one user, and is not for another.
+OF_A_LOGIN: Final = frozenset({"XDG_RUNTIME_DIR", "MAIL", "PWD", "OLDPWD", "SUDO_COMMAND", "SUDO_USER"})
 #: How the names begin of what Taskyard says to whatever it starts: the bot's token, and who the bot itself is.
 OURS: Final = "TASKYARD_"
 
@@ -39,6 +41,10 @@ class Surroundings:
     def __init__(self, config: BotConfig) -> None:
         self._url = {"TASKYARD_URL": config.url}
         self._passed_on = passed_on(everything=config.inherit)
+        if config.user is not None:
+            self._passed_on = {
+                name: value for name, value in self._passed_on.items() if name not in OF_A_LOGIN
+            } | config.user.environment
         self._marker = config.marker
 
     @property

@@ -24,6 +24,7 @@ class Introduction:
         self._welcomed = welcomed  # hears how the server deals with bots
         self.draining = False
         self._config = config
+        self._version = _version()
         self._read = _stamp(config.dimensions_file)
         self._from_file: dimensions.Dimensions = {}
 
@@ -35,7 +36,7 @@ class Introduction:
             dimensions=self._dimensions(),
             slots=self._config.slots,
             draining=self.draining,
-            version=_version(),
+            version=self._version,
         )
         welcome = await link.hello(hello)
         self._welcomed(welcome)

@@ -254,16 +254,17 @@ def remove_tree(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
     if not os.path.isdir(path):
         return
+    owner = os.lstat(path).st_uid
     for folder, inner, _ in os.walk(path):
         for one in [folder, *(f"{folder}/{name}" for name in inner)]:
-            _open_up(one)
+            _open_up(one, owner)
     shutil.rmtree(path, ignore_errors=True)
 
 
-def _open_up(folder: str) -> None:
+def _open_up(folder: str, owner: int) -> None:
     with suppress(OSError):
         found = os.lstat(folder)
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == owner:
             os.chmod(folder, 0o700)
 
 

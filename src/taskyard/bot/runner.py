@@ -28,7 +28,8 @@ from taskyard.bot.keeper import left_behind
 from taskyard.bot.line import Line
 from taskyard.bot.papers import Papers
 from taskyard.bot.processes import Exit, NotStarted, Spawner, has_ended, reaped, signal_group
-from taskyard.bot.strays import BOT_MARK, UNKNOWN, Strays, marks
+from taskyard.bot.strays import BOT_MARK, UNKNOWN, Strays, be_seen, marks
+from taskyard.bot.task_user import become
 from taskyard.bot.turns import Turns
 from taskyard.bot.wakes import Wakes
 from taskyard.bot.wards import Run, Ward, Worker
@@ -404,7 +405,14 @@ def main() -> None:
     options = argparse.ArgumentParser(prog="python -m taskyard.bot.runner", description=__doc__)
     options.add_argument("--fd", type=int, required=True, help="this end of the socket to the agent")
     options.add_argument("--worker-memory-max", type=int, help="bytes of memory at which a warm worker is replaced")
+    options.add_argument("--user", help="the numbers of the user to become, and of its groups")
     given = options.parse_args()
+    if given.user is not None:
+        # What the keeper needs at its end may be where that user cannot read.
+        from taskyard.bot import remains  # noqa: F401, PLC0415
+
+        become(given.user)
+        be_seen()
     # A terminal or a service sends these to agent and runner alike; what becomes of the runs is for the agent to say.
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)

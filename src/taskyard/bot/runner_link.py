@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Final
 
 from taskyard.bot.frames import Hired, ToAgent, ToRunner, packed, read_for_agent
 from taskyard.bot.pipes import Pipe
+from taskyard.bot.task_user import TaskUser
 
 #: How long a runner may take to end everything and itself once the agent hangs up.
 END_SECONDS_MAX: Final = 10.0
@@ -23,13 +25,15 @@ Hear = Callable[[ToAgent, socket.socket | None], None]
 class RunnerLink:
     """A runner, from its start to its end."""
 
-    def __init__(self, env: dict[str, str], hear: Hear, lost: Callable[[], None]) -> None:
+    def __init__(self, env: dict[str, str], hear: Hear, lost: Callable[[], None], user: TaskUser | None = None) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
+        become = [] if user is None else ["--user", user.written]
+        # The runner is found and loaded as root, and becomes the user of the tasks before it does anything.
+        with theirs, nullcontext() if user is None else user.own_files():
             # In a session of its own: what a terminal sends to the agent is not for the runner.
             self._program = subprocess.Popen(  # noqa: S603 - our own program
                 # -P: a file in this folder with the name of a module is not that module.
-                [sys.executable, "-P", "-m", "taskyard.bot.runner", "--fd", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "taskyard.bot.runner", "--fd", str(theirs.fileno()), *become],
                 env=env,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

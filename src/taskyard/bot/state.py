@@ -7,16 +7,21 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import psutil  # type: ignore[import-untyped]
 
 from taskyard.bot.room import remove_tree
+from taskyard.bot.task_user import TaskUser
 
 #: How long the name of a folder is: enough to tell apart a handful of bots that were given one name.
 NAME_DIGITS: Final = 10
+#: Where tasks work that run as another user than the bot. Only root can make something there.
+WORK_FOLDERS: Final = Path("/var/lib/taskyard/work")
 #: In front of what a lock says, so that nobody takes the file for something else.
 _LOCK_TEXT: Final = "the process of the bot whose folder this is: "
 
@@ -28,9 +33,10 @@ class InUse(Exception):
 class State:
     """A bot's folder, held as long as this object is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, user: TaskUser | None = None) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.work = folder.resolve() / "work"
+        self._user = user
+        self.work = folder.resolve() / "work" if user is None else _work_of(folder.resolve())
         self._lock = (folder / "lock").open("a+", encoding="utf-8")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,6 +49,8 @@ class State:
         self._lock.write(f"{_LOCK_TEXT}{os.getpid()}\n")
         self._lock.flush()
         self._mark = folder.resolve() / "mark"
+        if user is not None:
+            _give(self.work, user)
 
     def name(self, marker: str) -> str:
         """Give what this folder, on this machine since it was started, is called in the names of sessions.
@@ -68,7 +76,28 @@ class State:
     def close(self) -> None:
         """Let others have the folder."""
         remove_tree(str(self.work))
+        if self._user is not None:
+            # What was in it is gone, by the hand of its user; that user cannot remove the folder itself.
+            with self._user.own_files(), suppress(OSError):
+                self.work.rmdir()
         self._lock.close()
+
+
+def _work_of(folder: Path) -> Path:
+    """Name the place of work of a bot whose tasks run as another user: the bot's own folder is not for that one."""
+    return WORK_FOLDERS / hashlib.sha256(os.fsencode(folder)).hexdigest()[:NAME_DIGITS]
+
+
+def _give(work: Path, user: TaskUser) -> None:
+    """Have a place of work that is the user's."""
+    for one in (WORK_FOLDERS.parent, WORK_FOLDERS):
+        if not one.is_dir():
+            one.mkdir(parents=True, exist_ok=True)
+            one.chmod(0o755)  # whatever the umask: the user has to come through
+    if work.exists() and work.lstat().st_uid != user.uid:
+        shutil.rmtree(work)  # it was another user's
+    work.mkdir(mode=0o700, exist_ok=True)
+    os.chown(work, user.uid, user.gid, follow_symlinks=False)
 
 
 def _boot() -> str:

@@ -21,6 +21,7 @@ RUN_MARK: Final = "TASKYARD_RUN"
 UNKNOWN: Final = ""
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 #: Numbers of adopted processes, some thousand of them: the rest is seen when these are gone.
 _LISTING_MAX: Final = 65_536
@@ -34,6 +35,16 @@ def adopt_orphans() -> bool:
 def die_with_parent() -> bool:
     """Be killed when the process that started this one ends, however it does; say whether this system can."""
     return _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def hide() -> bool:
+    """Let no other process of this user read the memory and the environment of this one; say whether that works."""
+    return _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def be_seen() -> bool:
+    """Let other processes of this user see the mark in the environment of this one, and so find it."""
+    return _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def marks(marker: str, owner: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ FREE_LEAST: Final = 100 << 20
 #: What others may do with a file or a folder.
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 #: Files with secrets, and files with everything that tasks do.
-_SECRETS: Final = ("admin.token", "bot.token")
+_SECRETS: Final = ("admin.token",)
 _DATABASES: Final = ("taskyard.db", "taskyard.db-wal")
 
 

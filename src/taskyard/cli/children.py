@@ -1,10 +1,12 @@
 """Programs of ours that run below another: they end when it ends, however it ends, and never hear its terminal."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,24 +21,35 @@ def start(
     log: Path,
     *,
     read: bool,
+    told: str = "",
     orphaned: signal.Signals = signal.SIGTERM,
 ) -> subprocess.Popen[bytes]:
     """Start this program again, with other arguments; what it says goes to a log, or with `read` its stdout to here.
 
-    When the parent is gone, it gets the signal `orphaned`.
+    It reads `told` from its stdin, where no other process can see it. When the parent is gone, it gets the signal
+    `orphaned`.
     """
     with log.open("ab") as said:
-        return subprocess.Popen(  # noqa: S603 - it is this program, and no shell
+        child = subprocess.Popen(  # noqa: S603 - it is this program, and no shell
             # -P: a file in this folder with the name of a module is not that module.
             [sys.executable, "-P", "-m", "taskyard", *arguments],
             env=dict(env),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
             stdout=subprocess.PIPE if read else said,
             stderr=said,
             # A Ctrl-C is for the parent, which ends its children in their order.
             start_new_session=True,
             preexec_fn=_tie(orphaned),  # noqa: PLW1509 - the parent has one thread
         )
+    if child.stdin is not None:
+        with suppress(BrokenPipeError), child.stdin:
+            child.stdin.write(told.encode())
+    return child
+
+
+def without_token() -> dict[str, str]:
+    """Give this environment without a token of whoever started this program: children are told theirs."""
+    return {name: value for name, value in os.environ.items() if name != "TASKYARD_TOKEN"}
 
 
 def stop(children: Sequence[subprocess.Popen[bytes]], within_s: float, hurry: Callable[[], bool]) -> bool:

@@ -2,12 +2,13 @@
 
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 from taskyard.cli import forms, profile, reports, spans, text
-from taskyard.cli.exits import Exit
+from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.session import HERE, Server
 from taskyard.cli.work import Botting, Serving, Unserved, Work
@@ -26,10 +27,13 @@ BOT_EXAMPLES: Final = """\
 Examples:
 
     TASKYARD_TOKEN=ty_bot_... taskyard bot --url http://yard:8420
+    taskyard bot --token-file bot.token --user taskyard-tasks
     taskyard bot --slots 4 --dimension gpu=h100 --dimension site=attic
     taskyard bot --once     run what is there to run, and end
 """
 SLOTS_MAX: Final = 1_000
+#: No token is longer.
+TOKEN_LINE_MAX: Final = 1_024
 
 Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535), help="Where to listen; 0 takes any free port.")]
 
@@ -57,6 +61,18 @@ class Manner(NamedTuple):
     once: Annotated[bool, Parameter(negative="", help="Run what is there to run, and end.")] = False
     inherit_env: Annotated[
         bool, Parameter(negative="", help="Give tasks all of this environment, not only what programs need.")
+    ] = False
+    user: Annotated[
+        str | None,
+        Parameter(
+            help="The user as whom tasks run; needs root. Without it, a task can do whatever the bot's user can."
+        ),
+    ] = None
+    token_file: Annotated[
+        Path | None, Parameter(help="A file with the token, which nobody but the bot needs to read; - is stdin.")
+    ] = None
+    remove_token_file: Annotated[
+        bool, Parameter(negative="", help="Remove that file once it was read, so that no task can read it.")
     ] = False
 
 
@@ -148,7 +164,7 @@ def bot(
 ) -> int:
     """Run tasks for a server until a signal ends it; what runs then is ended first."""
     named = name or socket.gethostname()
-    target = server.target()
+    target = server._replace(token=_token_of(manner) or server.token).target()
     wish = Botting(
         url=target.url,
         token=target.token or "",
@@ -159,12 +175,32 @@ def bot(
         dimensions_file=given.dimensions_file,
         once=manner.once,
         inherit=manner.inherit_env,
+        user=manner.user,
     )
     try:
         return work.bot(wish)
     except Unserved as refusal:
         reports.say_error(f"cannot be a bot: {refusal}")
         return Exit.ERROR
+
+
+def _token_of(manner: Manner) -> str | None:
+    """Read the token from where it was left for the bot alone."""
+    file = manner.token_file
+    if file is None:
+        return None
+    try:
+        if str(file) == "-":
+            return sys.stdin.readline(TOKEN_LINE_MAX).strip()
+        with file.open(encoding="utf-8") as opened:
+            token = opened.readline(TOKEN_LINE_MAX).strip()
+        if manner.remove_token_file:
+            file.unlink()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        reports.say_error(f"cannot take the token from {file}: {reason}")
+        raise Ended(Exit.ERROR) from error
+    return token
 
 
 def _ready(output: str) -> Callable[[str, str | None], None]:

@@ -28,12 +28,15 @@ Examples:
     taskyard up                      a server and one bot, here
     taskyard up --bots 2 --slots 4   two bots, each with four tasks at a time
     taskyard up --data ./yard        keep everything in this folder
+    sudo taskyard up --user nobody   tasks cannot read its tokens and its database
 
 Then, elsewhere: taskyard submit --wait nightly.yaml
 """
 #: The profile by which other commands find it.
 PROFILE: Final = "local"
 BOTS_MAX: Final = 100
+#: What the token of its bots is called.
+BOTS_NAME: Final = "bots of this machine"
 #: How long the server may take to be there: it may have to bring a large database to a new version.
 READY_SECONDS_MAX: Final = 300.0
 #: How long bots may take to end what they run, and the server to answer what it has accepted.
@@ -64,6 +67,10 @@ def up(
         ),
     ] = None,
     port: Port = 8420,
+    user: Annotated[
+        str | None,
+        Parameter(help="The user as whom tasks run, who cannot read what is kept here; needs root."),
+    ] = None,
     output: forms.Form = "table",
 ) -> int:
     """Start a server and bots on this machine, and look after them until a signal ends it.
@@ -71,13 +78,16 @@ def up(
     The address and a token are printed and kept in your profile, so that the
     other commands find them. Ctrl-C ends the bots first; a second one hurries.
     """
+    if user is not None and (fault := _user_fault(user)):
+        reports.say_error(f"cannot run tasks as another user: {fault}")
+        return Exit.ERROR
     folder = (data or profile.yard_folder()).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         reports.say_error(f"cannot keep anything in {folder}: {error.strerror}")
         return Exit.ERROR
-    return _Yard(folder, bots, slots or os.cpu_count() or 1, port, output).live()
+    return _Yard(folder, bots, slots or os.cpu_count() or 1, port, output, user).live()
 
 
 @dataclass(slots=True)
@@ -89,8 +99,10 @@ class _Yard:
     slots: int
     port: int
     output: forms.Form
+    user: str | None = None
     asked: int = 0  # how often somebody asked it to end
     url: str = ""
+    bot_token: str = field(default="", repr=False)
     said: int = 0  # how long the server's log was before it was started
     running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     since: dict[int, float] = field(default_factory=dict)
@@ -125,9 +137,9 @@ class _Yard:
         """Wait for the server, start the bots, and tell where everything is."""
         self.url = self._address(server)
         token = _read(self._token)
-        bot_token = self._bot_token(token)
+        self.bot_token = self._new_bot_token(token)
         for number in range(self.bots):
-            self.running[number] = self._start_bot(number, bot_token)
+            self.running[number] = self._start_bot(number)
         give_address(self.url, token, self.output)
         reports.talk(f"everything is in {text.harmless(str(self.folder))}; Ctrl-C ends it")
         self._keep_profile(token)
@@ -169,23 +181,24 @@ class _Yard:
                 if not line.startswith("{"):  # what is logged about requests, perhaps by another server
                     reports.talk(line)
 
-    def _bot_token(self, token: str) -> str:
-        """Give the token of the bots; made once, and kept."""
-        file = self.folder / "bot.token"
-        if not file.exists():
-            with connected(Server(self.url, token)) as client:
-                made = client.new_token("bot", "bots of this machine", pool="default")
-            kept.write_secret(file, f"{made.token}\n")
-        return _read(file)
+    def _new_bot_token(self, token: str) -> str:
+        """Make a token for the bots, which is never in a file that tasks could read; that of the last start ends."""
+        with connected(Server(self.url, token)) as client:
+            for one in client.tokens():
+                if (one.kind, one.name, one.revoked_ms) == ("bot", BOTS_NAME, None):
+                    client.revoke_token(one.id)
+            return client.new_token("bot", BOTS_NAME, pool="default").token
 
-    def _start_bot(self, number: int, token: str) -> subprocess.Popen[bytes]:
+    def _start_bot(self, number: int) -> subprocess.Popen[bytes]:
         self.since[number] = time.monotonic()
         name = f"{socket.gethostname()}-{number + 1}"
         state = self.folder / "bots" / str(number + 1)
-        arguments = ["bot", "--name", name, "--slots", str(self.slots), "--state", str(state)]
-        # A token on a command line can be seen by everybody on the machine.
-        env = os.environ | {"TASKYARD_URL": self.url, "TASKYARD_TOKEN": token}
-        return children.start(arguments, env, self.folder / f"bot-{number + 1}.log", read=False)
+        arguments = ["bot", "--name", name, "--slots", str(self.slots), "--state", str(state), "--token-file", "-"]
+        if self.user is not None:
+            arguments += ["--user", self.user]
+        env = children.without_token() | {"TASKYARD_URL": self.url}
+        log = self.folder / f"bot-{number + 1}.log"
+        return children.start(arguments, env, log, read=False, told=f"{self.bot_token}\n")
 
     def _look_after_bots(self) -> None:
         """Start again what ended by itself."""
@@ -194,7 +207,7 @@ class _Yard:
                 self.restarts = 1 if time.monotonic() > self.since[number] + STEADY_SECONDS else self.restarts + 1
                 reports.talk(f"bot {number + 1} ended with code {bot.returncode} and is started again")
                 time.sleep(RESTART_SECONDS)
-                self.running[number] = self._start_bot(number, _read(self.folder / "bot.token"))
+                self.running[number] = self._start_bot(number)
 
     def _verdict(self, server: subprocess.Popen[bytes]) -> Exit:
         if self.asked:
@@ -218,6 +231,17 @@ class _Yard:
     @property
     def _log(self) -> Path:
         return self.folder / "server.log"
+
+
+def _user_fault(name: str) -> str:
+    """Say why tasks cannot run as a user, if they cannot."""
+    from taskyard.bot.task_user import Unsuitable, find  # noqa: PLC0415 - few need it
+
+    try:
+        find(name)
+    except Unsuitable as fault:
+        return str(fault)
+    return ""
 
 
 def _read(file: Path) -> str:

@@ -63,6 +63,7 @@ class Botting:
     dimensions_file: Path | None
     once: bool
     inherit: bool  # whether tasks have all of the bot's own environment
+    user: str | None = None  # as whom tasks run; None: as the bot does
 
 
 class Unserved(Exception):

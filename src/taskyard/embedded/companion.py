@@ -84,12 +84,12 @@ class Companion:
 
     def _start(self, secret: str) -> subprocess.Popen[bytes]:
         state = self.folder / "bot"
-        arguments = ["bot", "--name", self.name, "--slots", str(self._jobs), "--state", str(state), "--inherit-env"]
+        arguments = ["bot", "--name", self.name, "--slots", str(self._jobs), "--state", str(state)]
+        arguments += ["--inherit-env", "--token-file", "-"]
         url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        # A token on a command line can be seen by everybody on the machine.
-        env = os.environ | {"TASKYARD_URL": url, "TASKYARD_TOKEN": secret}
+        env = children.without_token() | {"TASKYARD_URL": url}
         # Without this process there is no server to report to: the bot's runner ends at once what runs.
-        return children.start(arguments, env, self._log, read=False, orphaned=signal.SIGKILL)
+        return children.start(arguments, env, self._log, read=False, told=f"{secret}\n", orphaned=signal.SIGKILL)
 
     def _end_at_once(self) -> None:
         """Leave no bot behind, whatever went wrong; its runner ends what ran when it hangs up."""
