@@ -141,13 +141,14 @@ class EmbeddedPlan(NamedTuple):
         observer: "Observer",
         decide: "Callable[[Question | None], bool | None]",
         logs: "Path | None",
+        show_output: bool,
     ) -> "Outcome":
         from dataclasses import replace  # noqa: PLC0415
 
         from taskyard.embedded.opening import Wish, run_graph  # noqa: PLC0415
 
         with _told():
-            wish = Wish(self.document, self.limits, self.labels, jobs, logs)
+            wish = Wish(self.document, self.limits, self.labels, jobs, logs, show_output)
             return replace(run_graph(wish, observer, decide), name=self.name)
 
 

@@ -47,6 +47,11 @@ def test_what_waits_is_listed_decided_and_then_over(place: Yard) -> None:
     assert (late.returncode, "it was approved by admin" in late.stderr) == (1, True)
     with place.client as client:
         assert client.task(task).result["comment"] == "go"
+    assert '"comment": "go"' in next(
+        line for line in place.told("show", task).splitlines() if line.startswith("result")
+    )
+    assert json.loads(place.told("show", "-o", "json", task))["result"]["comment"] == "go"
+    with place.client as client:
         assert task not in {one.task for one in client.approvals()}
 
 

@@ -79,7 +79,7 @@ def test_a_failed_task_is_shown_with_its_last_lines_and_what_it_blocks() -> None
 
 def test_json_has_the_outcome_of_each_task() -> None:
     tasks = {
-        "good": script("echo well"),
+        "good": script("""echo '{"words": [7]}' > $TASKYARD_RESULT"""),
         "bad": script("echo why; exit 5"),
         "after": script("true", "bad"),
         "gate": {"task": {"payload": {"noop": True}}},
@@ -91,7 +91,15 @@ def test_json_has_the_outcome_of_each_task() -> None:
     assert isinstance(outcome["elapsed_ms"], int)
     elapsed = {label: task.pop("elapsed_ms") for label, task in outcome["tasks"].items()}
     assert outcome["tasks"] == {
-        "good": {"state": "successful", "reason": "done", "exit_code": 0, "attempts": 1, "blocked_by": [], "tail": ""},
+        "good": {
+            "state": "successful",
+            "reason": "done",
+            "exit_code": 0,
+            "attempts": 1,
+            "blocked_by": [],
+            "tail": "",
+            "result": {"words": [7]},
+        },
         "bad": {
             "state": "failed",
             "reason": "exit_code",
@@ -99,6 +107,7 @@ def test_json_has_the_outcome_of_each_task() -> None:
             "attempts": 1,
             "blocked_by": [],
             "tail": "why\n",
+            "result": None,
         },
         "after": {
             "state": "blocked",
@@ -107,6 +116,7 @@ def test_json_has_the_outcome_of_each_task() -> None:
             "attempts": 0,
             "blocked_by": ["bad"],
             "tail": "",
+            "result": None,
         },
         "gate": {
             "state": "successful",
@@ -115,6 +125,7 @@ def test_json_has_the_outcome_of_each_task() -> None:
             "attempts": 1,
             "blocked_by": [],
             "tail": "",
+            "result": None,
         },
     }
     assert elapsed["after"] is None
@@ -303,3 +314,40 @@ def test_a_log_that_cannot_be_kept_is_said_and_changes_nothing_else(tmp_path: Pa
     assert answer.returncode == 3
     assert "1 successful, 1 failed" in answer.stdout
     assert "  | why\n  | taskyard: the rest of this could not be written to its log\n" in answer.stderr
+
+
+def test_everything_that_tasks_print_is_shown_with_their_labels_if_that_is_wanted(tmp_path: Path) -> None:
+    tasks = {"a": script("seq 1 2000; printf 'no end\\033[5m'"), "b": script("echo why; exit 3", reruns=1)}
+    answer = run(tasks, "--show-output", "--logs", "logs", "--jobs", "1", cwd=tmp_path)
+    assert answer.returncode == 3
+    said = answer.stderr.splitlines()
+    assert [line for line in said if line.startswith("a | ")] == [f"a | {number}" for number in range(1, 2001)] + [
+        "a | no end"
+    ]
+    assert said.index("a | no end") < next(at for at, line in enumerate(said) if line.startswith("successful  a"))
+    assert (said.count("b | why"), "  | why" in said, "b | " in answer.stdout) == (2, False, False)
+    assert len((tmp_path / "logs" / "001-a-1.log").read_bytes().splitlines()) == 2001
+
+
+def test_a_script_names_the_shell_that_runs_it() -> None:
+    bash = script('[[ -n "$BASH_VERSION" ]]; echo bash; false; echo went on', **_shell("bash"))
+    answer = run({"bash": bash, "sh": script('test -z "$BASH_VERSION" || test -o posix; echo sh')}, "--show-output")
+    assert answer.returncode == 3
+    assert "bash | bash\n" in answer.stderr
+    assert "went on" not in answer.stderr
+    assert "sh | sh\n" in answer.stderr
+    refused = run(
+        {"a": script("true", **_shell("fish")), "b": {"task": {"payload": {"command": ["true"], "shell": "sh"}}}}
+    )
+    assert refused.returncode == 2
+    assert "tasks.a.task.payload.shell: " in refused.stderr
+    assert 'tasks.b.task.payload.shell: belongs to "script"' in refused.stderr
+
+
+def test_a_shell_that_is_not_there_fails_the_task() -> None:
+    answer = run({"a": script("true", env={"PATH": "/nowhere"}, **_shell("ksh"))}, "-o", "json")
+    assert (answer.returncode, json.loads(answer.stdout)["tasks"]["a"]["exit_code"]) == (3, 127)
+
+
+def _shell(name: str) -> dict[str, object]:
+    return {"shell": name}

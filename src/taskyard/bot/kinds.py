@@ -12,8 +12,10 @@ import msgspec
 from taskyard.bot.spans import span_s
 from taskyard.wire.bots import NOTHING
 
-#: A script stops at its first failing line; what goes on after a failure is what nobody looks at.
-SHELL: Final = ("/bin/sh", "-e")
+#: What runs a script unless it names a shell.
+SHELL: Final = "/bin/sh"
+#: A script ends at its first failing command: a failure that it went past would not be seen.
+SHELL_OPTIONS: Final = ("-e",)
 #: What a payload that says nothing about it gets.
 TIMEOUT_SECONDS: Final = 86_400.0
 GRACE_SECONDS: Final = 30.0
@@ -65,6 +67,7 @@ class _Payload(msgspec.Struct):
 
     command: list[str] | None = None
     script: str | None = None
+    shell: str | None = None
     python: str | None = None
     args: msgspec.Raw = NOTHING
     fresh: bool = False
@@ -92,7 +95,8 @@ def work_of(payload: msgspec.Raw) -> Program | Function:
     if read.python is not None:
         return Function(read.python, read.args, read.env, read.cwd, limits, read.fresh)
     if read.script is not None:
-        return Program(SHELL, read.script, read.env, read.cwd, limits)
+        shell = SHELL if read.shell in (None, "sh") else read.shell
+        return Program((shell, *SHELL_OPTIONS), read.script, read.env, read.cwd, limits)
     if read.command:
         return Program(tuple(read.command), None, read.env, read.cwd, limits)
     raise Unfit(f"this bot runs command, script and python; it cannot run {_kind(payload)}")

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from taskyard.cli import text, views
 from taskyard.cli.work import Plan
-from taskyard.wire.progress import Progress, State
+from taskyard.wire.progress import Printed, Progress, State
 
 if TYPE_CHECKING:
     from taskyard.wire.why import WhyGraphView
@@ -129,13 +129,14 @@ def reason(held: "WhyGraphView | None") -> list[RenderableType]:
 class LiveView:
     """Draws a run on a terminal."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, show_output: bool = False) -> None:
         self._name = plan.name
         self._labels = set(plan.labels)  # and those that tasks add
         self._began = time.monotonic()
         self._running: dict[str, float] = {}
         self._ended: dict[str, State] = {}
         self._held: WhyGraphView | None = None
+        self._output = views.Output(show_output)
         self._drawing = Drawing(self._draw)
 
     def __enter__(self) -> Self:
@@ -144,6 +145,10 @@ class LiveView:
 
     def __exit__(self, *error: object) -> None:
         self._drawing.__exit__(*error)
+
+    def printed(self, piece: Printed) -> None:
+        if shown := self._output.of(piece):
+            self._drawing.print(*map(Text, shown))
 
     def show(self, progress: Progress) -> None:
         self._labels.add(progress.label)
@@ -154,8 +159,9 @@ class LiveView:
             self._running.pop(progress.label, None)
         if progress.state in _ENDED:
             self._ended[progress.label] = progress.state
-        first, *tail = views.lines(progress)
-        self._drawing.print(Text(first, style=_STYLES.get(progress.state, "")), *map(Text, tail))
+        first, *tail = self._output.lines(progress)
+        begun = map(Text, self._output.rest(progress))
+        self._drawing.print(*begun, Text(first, style=_STYLES.get(progress.state, "")), *map(Text, tail))
 
     def hold(self, held: "WhyGraphView | None") -> None:
         self._held = held

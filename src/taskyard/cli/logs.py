@@ -19,9 +19,6 @@ Examples:
     taskyard logs --attempt 1 00c0ffee12345678 > first.log
 """
 
-#: A line that does not end is shown in pieces of this length.
-LINE_BYTES_MAX: Final = 8_192
-
 
 def logs(
     task: TaskId,
@@ -64,19 +61,13 @@ def _pass_on(pieces: Iterable[bytes]) -> None:
 
 def _show(pieces: Iterable[bytes]) -> None:
     for line in lines_of(pieces):
-        # A lone carriage return starts the line again: a terminal would show only what came last.
-        reports.answer(text.harmless(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]))
+        reports.answer(text.shown_line(line))
         sys.stdout.flush()
 
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Cut what comes in pieces into lines of a bounded length."""
-    rest = b""
+    lines = text.Lines()
     for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        yield from lines
-        while len(rest) > LINE_BYTES_MAX:
-            yield rest[:LINE_BYTES_MAX]
-            rest = rest[LINE_BYTES_MAX:]
-    if rest:
-        yield rest
+        yield from lines.of(piece)
+    yield from lines.rest()

@@ -56,6 +56,9 @@ Examples:
 #: How many failed tasks of a graph are named; `taskyard tasks` has them all.
 FAILED_SHOWN_MAX: Final = 20
 
+#: How many characters of a task's result are shown to people.
+RESULT_SHOWN_MAX: Final = 400
+
 Limit = Annotated[int, Parameter(validator=Number(gte=1, lte=1_000_000), help="How many at most.")]
 All = Annotated[bool, Parameter(name="--all", negative="", help="All there are, however many.")]
 GraphWord = Literal["running", "blocked", "finished", "canceled"]
@@ -293,6 +296,7 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
             ("reruns left", f"{task.rerunsLeft} of {task.rerunsAllowed}"),
             ("requires", forms.cell(", ".join(edge.label for edge in task.requires))),
             ("progress", forms.cell(task.progress)),
+            *([] if task.result is None else [("result", _result(task.result))]),
             *([("inner graph", forms.cell(task.inner_graph))] if task.inner_graph else []),
             *([("its end", standing.taken_over(task.reused))] if task.reused else []),
         ],
@@ -301,6 +305,14 @@ def _task_lines(task: "TaskView", attempts: "list[AttemptView]") -> Iterator[str
     if attempts:
         head = ("ATTEMPT", "BOT", "BEGAN", "TOOK", "ENDED", "OUTPUT")
         yield from layout.table([head, *map(_attempt_row, attempts)], sys.stdout, indent="  ", titled=True)
+
+
+def _result(result: object) -> str:
+    """Write what a task published in a line; of a long one only the beginning."""
+    import json  # noqa: PLC0415 - few tasks publish something
+
+    written = json.dumps(result)
+    return written if len(written) <= RESULT_SHOWN_MAX else f"{written[:RESULT_SHOWN_MAX]}... (-o json has all of it)"
 
 
 def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:

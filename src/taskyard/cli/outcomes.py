@@ -70,4 +70,5 @@ def _shape(task: Progress) -> dict[str, object]:
         "elapsed_ms": task.elapsed_ms,
         "blocked_by": list(task.blocked_by),
         "tail": task.tail,
+        "result": task.result,
     }

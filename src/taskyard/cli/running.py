@@ -22,7 +22,8 @@ Examples:
     taskyard run examples/release.yaml    run a graph and watch it
     taskyard run --jobs 4 nightly.yaml    at most four tasks at a time
     taskyard run -o json nightly.yaml     the outcome, for a program
-    taskyard run --logs out nightly.yaml  keep everything that tasks print
+    taskyard run --show-output ci.yaml    see everything that tasks print
+    taskyard run --logs out nightly.yaml  keep it, a file for each attempt
     taskyard run --limit licence=2 g.yaml  two tasks with a licence at a time
     taskyard run --approve yes graph.yaml  say yes to whatever it asks
     generate-graph | taskyard run -       a graph from standard input
@@ -64,6 +65,9 @@ class Manner(NamedTuple):
         Path | None,
         Parameter(help="A folder for everything that tasks print, a file for each attempt; made if it is not there."),
     ] = None
+    show_output: Annotated[
+        bool, Parameter(negative="", help="Show everything that tasks print, each line with the task's label.")
+    ] = False
     limit: Limits = None
     approve: Annotated[
         Literal["ask", "yes", "no"],
@@ -141,8 +145,8 @@ def _decide(approve: str, view: views.View) -> asking.Decide:
 
 def _run(plan: Plan, jobs: int, output: str, manner: Manner) -> Exit:
     try:
-        with views.choose(plan, jobs) as view:
-            outcome = plan.run(jobs, view, _decide(manner.approve, view), manner.logs)
+        with views.choose(plan, jobs, manner.show_output) as view:
+            outcome = plan.run(jobs, view, _decide(manner.approve, view), manner.logs, manner.show_output)
     except Unserved as refusal:
         reports.say_error(f"cannot go on: {refusal}")
         return Exit.ERROR

@@ -10,6 +10,8 @@ import unicodedata
 TAIL_LINES_MAX = 10
 #: One line of output on a few lines of a terminal; a minified file must not fill the screen.
 LINE_LENGTH_MAX = 400
+#: A line that does not end is shown in pieces of this length.
+LINE_BYTES_MAX = 8_192
 
 #: Sequences that a terminal obeys: OSC and its like with their text (in one line: an end that is missing must not hide
 #: what follows), CSI, then any other escape.
@@ -35,6 +37,33 @@ def last_lines(tail: str, lines_max: int = TAIL_LINES_MAX) -> list[str]:
     lines = [line.rpartition("\r")[2] for line in plain.split("\n")]
     shown = [_cut(harmless(line.rstrip())) for line in lines if line.strip()]
     return shown[-lines_max:]
+
+
+def shown_line(line: bytes) -> str:
+    """Give a line that a task printed as a terminal may show it: what came last in it, and nothing to obey."""
+    # A lone carriage return starts the line again: a terminal would show only what came last.
+    return harmless(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2])
+
+
+class Lines:
+    """Cuts what comes in pieces into lines of a bounded length."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def of(self, piece: bytes) -> list[bytes]:
+        """Give the lines that a piece completes."""
+        *lines, rest = (self._rest + piece).split(b"\n")
+        while len(rest) > LINE_BYTES_MAX:
+            lines.append(rest[:LINE_BYTES_MAX])
+            rest = rest[LINE_BYTES_MAX:]
+        self._rest = rest
+        return lines
+
+    def rest(self) -> list[bytes]:
+        """Give the last line, if it has no end."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
 
 
 def seconds(elapsed_ms: int) -> str:

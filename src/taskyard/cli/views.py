@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 from taskyard.cli import paint, standing, telling, text
-from taskyard.wire.progress import Observer, Progress, Reason, State
+from taskyard.wire.progress import Observer, Printed, Progress, Reason, State
 
 if TYPE_CHECKING:
     from taskyard.cli.work import Plan
@@ -32,22 +32,23 @@ class View(AbstractContextManager["View"], Observer, Protocol):
         ...
 
 
-def choose(plan: "Plan", jobs: int) -> View:
+def choose(plan: "Plan", jobs: int, show_output: bool) -> View:
     """Choose the live view for a terminal that can draw, and plain lines for everything else."""
     if not paint.can_draw(sys.stderr):
-        return PlainView(plan, jobs, sys.stderr)
+        return PlainView(plan, jobs, sys.stderr, show_output)
     from taskyard.cli.live import LiveView  # noqa: PLC0415 - drawing costs time to load
 
-    return LiveView(plan)
+    return LiveView(plan, show_output)
 
 
 class PlainView:
     """One line for everything that happens, free of escape codes."""
 
-    def __init__(self, plan: "Plan", jobs: int, stream: TextIO) -> None:
+    def __init__(self, plan: "Plan", jobs: int, stream: TextIO, show_output: bool) -> None:
         self._opening = f"{text.harmless(plan.name)}: {text.many(len(plan.labels), 'task')}, {jobs} at a time"
         self._stream = stream
         self._held = standing.Held()
+        self._output = Output(show_output)
 
     def __enter__(self) -> Self:
         self.say(self._opening)
@@ -57,7 +58,11 @@ class PlainView:
         """Every line has been shown already."""
 
     def show(self, progress: Progress) -> None:
-        for line in lines(progress):
+        for line in (*self._output.rest(progress), *self._output.lines(progress)):
+            self.say(line)
+
+    def printed(self, piece: Printed) -> None:
+        for line in self._output.of(piece):
             self.say(line)
 
     def hold(self, held: "WhyGraphView | None") -> None:
@@ -74,6 +79,31 @@ class PlainView:
 
     def go_on(self) -> None:
         """Nothing was taken away."""
+
+
+class Output:
+    """What tasks print, as lines with the label of the task; and progress, without output that has been shown."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._begun: dict[str, text.Lines] = {}
+
+    def of(self, piece: Printed) -> list[str]:
+        """Give the lines that a piece of output completes."""
+        return _labeled(piece.label, self._begun.setdefault(piece.label, text.Lines()).of(piece.output))
+
+    def rest(self, progress: Progress) -> list[str]:
+        """Give the line that an attempt had begun when something became of it."""
+        begun = self._begun.pop(progress.label, None)
+        return [] if begun is None else _labeled(progress.label, begun.rest())
+
+    def lines(self, progress: Progress) -> list[str]:
+        """Put what became of a task in a line, with what it printed last unless that has been shown."""
+        return lines(progress)[:1] if self._shown and progress.exit_code is not None else lines(progress)
+
+
+def _labeled(label: str, output: list[bytes]) -> list[str]:
+    return [f"{text.harmless(label)} | {text.shown_line(line)}" for line in output]
 
 
 def lines(progress: Progress) -> list[str]:

@@ -29,11 +29,12 @@ class Plan(Protocol):
         observer: Observer,
         decide: Callable[[Question | None], bool | None],
         logs: Path | None,
+        show_output: bool,
     ) -> Outcome:
         """Run it to its end, at most `jobs` tasks at a time; tell `observer` of everything, from this thread.
 
         `decide` is asked what tasks ask, again and again until it knows.
-        If `logs` names a folder, everything that attempts print is kept there.
+        If `logs` names a folder, everything that attempts print is kept there. `show_output`: the observer hears of it.
         """
         ...
 

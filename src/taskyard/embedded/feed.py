@@ -5,8 +5,11 @@ last one. It changes nothing.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from taskyard.core.graph.gate import EdgeState, known
 from taskyard.core.machine import ENDED, LEASED
@@ -18,7 +21,7 @@ from taskyard.store.txn import Txn
 from taskyard.store.verbs.keeping import EventRow
 from taskyard.views.attempts import attempts
 from taskyard.wire.api import AttemptView
-from taskyard.wire.progress import Progress
+from taskyard.wire.progress import Printed, Progress
 
 #: How much is read at once.
 EVENTS_MAX: Final = 500
@@ -37,34 +40,43 @@ _WAITING: Final = frozenset({State.WAITING})
 class Feed:
     """Tells everything that happens in one graph, once."""
 
-    def __init__(self, labels: tuple[str, ...], logs: Path | None) -> None:
-        """Take the labels in their order, and the folder for logs if there is one."""
+    def __init__(self, labels: tuple[str, ...], logs: Path | None, show_output: bool = False) -> None:
+        """Take the labels in their order, the folder for logs if there is one, and whether output is told."""
         self._place = {label: place for place, label in enumerate(labels)}
-        self._logs = Logs(logs, {label: place + 1 for label, place in self._place.items()})
+        self._logs = Logs(logs, {label: place + 1 for label, place in self._place.items()}, show_output)
         self._labels: dict[int, str] = {}
         self._last: dict[int, Progress] = {}
         self._read_up_to = 0
 
-    def news(self, txn: Txn, graph: int) -> list[Progress]:
+    def news(self, txn: Txn, graph: int) -> list[Progress | Printed]:
         """Tell what happened since the last time."""
-        told = []
+        told: list[Progress | Printed] = []
         while page := txn.events.within(graph, self._read_up_to, EVENTS_MAX):
             self._read_up_to = page[-1].number
             self._learn_labels(txn, {event.subject for event in page} - {graph})
             told += [one for event in page if event.subject != graph for one in self._progress(txn, event)]
-        self._logs.write(txn)
+        told += self._logs.write(txn)
         return told
 
     def outcome(self, txn: Txn, graph: int) -> dict[str, Progress]:
         """Tell the last that is known of each task, those of the document first and in its order."""
-        found = {self._labels[record.id]: self._standing(txn, record) for record in self._records(txn, graph)}
+        found = dict(self._ends(txn, graph))
         return {label: found[label] for label in sorted(found, key=lambda one: self._place.get(one, len(found)))}
 
-    def _records(self, txn: Txn, graph: int) -> Iterator[TaskRecord]:
+    def _ends(self, txn: Txn, graph: int) -> Iterator[tuple[str, Progress]]:
+        for records in self._pages(txn, graph):
+            results = txn.reading.last_results([record.id for record in records])
+            for record in records:
+                last = self._standing(txn, record)
+                if (result := results.get(record.id)) is not None:
+                    last = replace(last, result=msgspec.json.decode(result))
+                yield self._labels[record.id], last
+
+    def _pages(self, txn: Txn, graph: int) -> Iterator[list[TaskRecord]]:
         after = -1
         while ids := txn.reading.tasks(graph, after, "", TASKS_MAX):
             self._learn_labels(txn, set(ids))
-            yield from txn.tasks.look(ids)
+            yield txn.tasks.look(ids)
             after = ids[-1]
 
     def _learn_labels(self, txn: Txn, tasks: set[int]) -> None:
@@ -72,7 +84,7 @@ class Feed:
         new = tasks - self._labels.keys()
         self._labels |= {id: label for id, (label, _) in txn.tasks.definitions(list(new)).items()}
 
-    def _progress(self, txn: Txn, event: EventRow) -> Iterator[Progress]:
+    def _progress(self, txn: Txn, event: EventRow) -> Iterator[Progress | Printed]:
         """Tell of one event, if it is worth telling."""
         label, target = self._labels[event.subject], State(event.target)
         if target in LEASED:
@@ -80,6 +92,8 @@ class Feed:
             self._logs.begin(event.subject, label, attempt)
             yield self._keep(event.subject, Progress(label, target, attempt))
         elif event.source is not None and State(event.source) in LEASED:
+            attempt = event.attempt or self._last[event.subject].attempt
+            yield from self._logs.end(txn, event.subject, attempt)
             yield self._keep(event.subject, self._end_of(txn, event, label, target))
         elif target in _TOLD:
             by = self._waits_for(txn, event.subject, EdgeState.BROKEN) if target in _BLOCKED else ()
@@ -89,7 +103,7 @@ class Feed:
     def _end_of(self, txn: Txn, event: EventRow, label: str, target: State) -> Progress:
         """Tell how an attempt ended."""
         number = event.attempt or self._last[event.subject].attempt
-        about_log = self._logs.end(txn, event.subject, number)
+        about_log = self._logs.close(event.subject, number)
         ended = next((one for one in attempts(txn, event.subject) if one.number == number), None)
         reason = _reason(event, ended)
         # Of a good end nobody asks for the output again, and kept for every task it would be much.

@@ -1,8 +1,9 @@
-"""A folder with everything that attempts print, a file for each; written while they print.
+"""What attempts print, while they print it: kept in a folder with a file for each, passed on to be shown, or both.
 
 Whether a log can be kept is no matter of the task: one that cannot is given up, and said where the output is shown.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from urllib.parse import quote
 
 from taskyard.embedded.printed import pieces
 from taskyard.store.txn import Txn
+from taskyard.wire.progress import Printed
 
 #: File systems take 255 bytes; this leaves room for the numbers.
 NAME_MAX: Final = 200
@@ -21,52 +23,67 @@ LOST: Final = "\ntaskyard: the rest of this could not be written to its log\n"
 class _Log:
     """The file of one attempt, and how much of its output is in it."""
 
-    path: Path
+    label: str
+    path: Path | None
     size: int = 0
     is_lost: bool = False
 
+    def keep(self, piece: bytes) -> None:
+        """Write a piece to the file, as long as that goes well."""
+        if self.path is None or self.is_lost:
+            return
+        try:
+            with self.path.open("ab") as file:
+                file.write(piece)
+        except OSError:
+            self.is_lost = True
+
 
 class Logs:
-    """The logs of a run; without a folder there are none."""
+    """The logs of a run; without a folder nothing is kept, and unless it is to be shown nothing is passed on."""
 
-    def __init__(self, folder: Path | None, numbers: dict[str, int]) -> None:
+    def __init__(self, folder: Path | None, numbers: dict[str, int], shown: bool = False) -> None:
         """Take the folder, which is there, and the number of each label: it tells labels apart that look alike."""
         self._folder = folder
         self._numbers = numbers
+        self._shown = shown
         self._open: dict[tuple[int, int], _Log] = {}
 
     def begin(self, task: int, label: str, attempt: int) -> None:
-        """Have a file for an attempt."""
-        if self._folder is None or (task, attempt) in self._open:
-            return
+        """Follow an attempt, if it is to be kept or shown."""
+        if (self._folder or self._shown) and (task, attempt) not in self._open:
+            self._open[task, attempt] = _Log(label, self._file(label, attempt))
+
+    def write(self, txn: Txn) -> Iterator[Printed]:
+        """Keep what attempts have printed since, and give it to be shown."""
+        for (task, attempt), log in self._open.items():
+            yield from self._extend(log, txn, task, attempt)
+
+    def end(self, txn: Txn, task: int, attempt: int) -> Iterator[Printed]:
+        """Keep the rest of an attempt, and give it to be shown."""
+        log = self._open.get((task, attempt))
+        if log is not None:
+            yield from self._extend(log, txn, task, attempt)
+
+    def close(self, task: int, attempt: int) -> str:
+        """Leave an attempt that has ended; say what has to be said about its log."""
+        log = self._open.pop((task, attempt), None)
+        return LOST if log is not None and log.is_lost else ""
+
+    def _file(self, label: str, attempt: int) -> Path | None:
+        if self._folder is None:
+            return None
         number = self._numbers.setdefault(label, len(self._numbers) + 1)
         path = self._folder / f"{number:03}-{quote(label, safe='[],=+@')[:NAME_MAX]}-{attempt}.log"
         with suppress(OSError):
             path.unlink()  # that of an earlier run
-        self._open[task, attempt] = _Log(path)
+        return path
 
-    def write(self, txn: Txn) -> None:
-        """Write what attempts have printed since."""
-        for (task, attempt), log in self._open.items():
-            _extend(log, txn, task, attempt)
-
-    def end(self, txn: Txn, task: int, attempt: int) -> str:
-        """Write the rest of an attempt; say what has to be said about its log."""
-        log = self._open.pop((task, attempt), None)
-        if log is None:
-            return ""
-        _extend(log, txn, task, attempt)
-        return LOST if log.is_lost else ""
-
-
-def _extend(log: _Log, txn: Txn, task: int, attempt: int) -> None:
-    if log.is_lost:
-        return
-    for piece in pieces(txn, task, attempt, log.size):
-        log.size += len(piece)
-        try:
-            with log.path.open("ab") as file:
-                file.write(piece)
-        except OSError:
-            log.is_lost = True
+    def _extend(self, log: _Log, txn: Txn, task: int, attempt: int) -> Iterator[Printed]:
+        if log.is_lost and not self._shown:
             return
+        for piece in pieces(txn, task, attempt, log.size):
+            log.size += len(piece)
+            log.keep(piece)
+            if self._shown:
+                yield Printed(log.label, piece)

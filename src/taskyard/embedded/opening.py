@@ -22,6 +22,7 @@ class Wish:
     labels: tuple[str, ...]  # of its tasks, in their order
     jobs: int  # at most so many at a time
     logs: Path | None  # a folder for everything that attempts print
+    show_output: bool = False  # whether the observer hears of it, too
 
 
 def run_graph(wish: Wish, observer: "Observer", decide: "Callable[[Question | None], bool | None]") -> "Outcome":

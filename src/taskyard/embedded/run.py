@@ -22,7 +22,7 @@ from taskyard.lifecycle.commands import Cancel
 from taskyard.lifecycle.outcomes import Refusal
 from taskyard.views.outline import Outline, outline
 from taskyard.views.why_graph import held
-from taskyard.wire.progress import STILL_SECONDS, Observer, Outcome
+from taskyard.wire.progress import STILL_SECONDS, Observer, Outcome, Printed
 
 #: How often it is looked what happened; that the graph is settled is heard at once.
 LOOK_SECONDS: Final = 0.05
@@ -48,7 +48,9 @@ def run(wish: Wish, bot: Companion, wishes: Wishes, observer: Observer, decide: 
         engine.listeners.append(lambda _: wishes.news.set())
         graph = _submit(engine, wish)
         questions = Questions(engine, decide, ACTOR)
-        return _Run(engine, graph, Feed(wish.labels, wish.logs), bot, wishes, questions).to_its_end(observer)
+        return _Run(engine, graph, Feed(wish.labels, wish.logs, wish.show_output), bot, wishes, questions).to_its_end(
+            observer
+        )
 
 
 def _submit(engine: Engine, wish: Wish) -> int:
@@ -106,8 +108,8 @@ class _Run:
             self._moved_at = time.monotonic()
             self._held_at = self._moved_at + STILL_SECONDS
             observer.hold(None)
-        for progress in news:
-            observer.show(progress)
+        for one in news:
+            observer.printed(one) if isinstance(one, Printed) else observer.show(one)
         return seen
 
     def _tell_held(self, observer: Observer) -> None:

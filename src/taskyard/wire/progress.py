@@ -12,7 +12,7 @@ from taskyard.core.words import GraphState, Reason, State
 if TYPE_CHECKING:
     from taskyard.wire.why import WhyGraphView
 
-__all__ = ["STILL_SECONDS", "GraphState", "Observer", "Outcome", "Progress", "Question", "Reason", "State"]
+__all__ = ["STILL_SECONDS", "GraphState", "Observer", "Outcome", "Printed", "Progress", "Question", "Reason", "State"]
 
 #: When no task of a graph has moved for so long, it is told what holds the graph.
 STILL_SECONDS: Final = 3.0
@@ -30,6 +30,15 @@ class Progress:
     elapsed_ms: int | None = None
     tail: str = ""
     blocked_by: tuple[str, ...] = ()
+    result: object = None  # what its last attempt published; only in an outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Some of what an attempt of a task printed, as it came."""
+
+    label: str
+    output: bytes
 
 
 class Observer(Protocol):
@@ -37,6 +46,10 @@ class Observer(Protocol):
 
     def show(self, progress: Progress) -> None:
         """Hear what became of a task."""
+        ...
+
+    def printed(self, piece: Printed) -> None:
+        """Hear what a task printed, piece by piece, if that is wanted; the end of an attempt comes after its pieces."""
         ...
 
     def hold(self, held: "WhyGraphView | None") -> None:

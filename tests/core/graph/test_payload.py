@@ -73,6 +73,7 @@ def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
             'must be a list of arguments, or an object of named arguments; got "x"',
         ),
         ({"command": ["x"], "args": []}, ".args", 'belongs to "python"; a command holds its own arguments'),
+        ({"command": ["x"], "shell": "bash"}, ".shell", 'belongs to "script"; a command names its program itself'),
         ({"script": "x", "fresh": True}, ".fresh", 'belongs to "python"; a program has a process of its own anyway'),
         ({"ansible": {}}, ".ansible", 'needs either "playbook" or "module"'),
         ({"ansible": {"playbook": "x", "module": "y"}}, ".ansible", 'needs either "playbook" or "module"'),

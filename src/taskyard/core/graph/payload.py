@@ -3,7 +3,7 @@
 A payload stays the mapping that was submitted; these tables only check it. `{"$subs": ...}` may stand wherever a
 text is wanted, except for names: of secrets, of Python functions, of environment variables.
 
-- `command`: an argument list. `script`: shell text. `noop: true`: nothing; it ends at once.
+- `command`: an argument list. `script`: shell text, for the shell of `shell`. `noop: true`: nothing; it ends at once.
 - `python`: `module:function`; `args` is a list of positional or an object of named JSON arguments.
 - `ansible`: a playbook's path, or an object with `playbook`, or with `module` for an ad-hoc command.
 - `approval`: what a person is asked, or an object; `timeout` is how long, and `on_timeout` what silence means.
@@ -63,6 +63,17 @@ BROKEN: Payload = MappingProxyType({"": None})
 
 
 @unique
+class Shell(StrEnum):
+    """The shells that can run a script: each knows `-e`, which ends it at its first failing command."""
+
+    SH = "sh"
+    BASH = "bash"
+    DASH = "dash"
+    KSH = "ksh"
+    ZSH = "zsh"
+
+
+@unique
 class Silence(StrEnum):
     """What it means when nobody answers an approval in time."""
 
@@ -82,6 +93,8 @@ def kind_of(payload: Payload, at: Path, faults: Faults) -> Kind | None:
         faults.add((*at, "args"), 'belongs to "python"; a command holds its own arguments')
     if payload.get("fresh") and kind is not Kind.PYTHON:
         faults.add((*at, "fresh"), 'belongs to "python"; a program has a process of its own anyway')
+    if "shell" in payload and kind is not Kind.SCRIPT:
+        faults.add((*at, "shell"), 'belongs to "script"; a command names its program itself')
     if "secrets" in payload:
         _refuse_shared(payload, at, faults)
     if kind in ALONE:
@@ -185,7 +198,8 @@ APPROVAL = Level(
 PAYLOAD = Level(
     "a payload",
     Field("command", Reader(_ARGUMENTS.takes, _command), None, "The program and its arguments."),
-    Field("script", text_or_subs(SCRIPT_MAX), None, "Shell text."),
+    Field("script", text_or_subs(SCRIPT_MAX), None, "Shell text: `/bin/sh -e` runs it, unless `shell` names another."),
+    Field("shell", choice(Shell), "sh", "The shell that runs the script, with -e; found by the PATH of the task."),
     Field("python", matching(f"{_IDENTIFIERS}:{_IDENTIFIERS}", 'a text "module:function"'), None, "A Python function."),
     Field(
         "args",
