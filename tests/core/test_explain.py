@@ -20,7 +20,7 @@ from taskyard.core.explain import (
 from taskyard.core.explain import bots as standing
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
-from taskyard.core.matching import canonical
+from taskyard.core.matching import canonical, with_pool
 from taskyard.core.partials import Held
 from taskyard.core.saying import ENDINGS, sentence, span
 from taskyard.core.words import BotId, Join, Kind, Millis, On, Reason, State, TaskId
@@ -31,8 +31,15 @@ GPU = canonical({"pool": "lab", "gpu": "h100"})
 ME, OTHER = TaskId("me"), TaskId("7f3a")
 
 
-def bot(name: str, gpu: str = "h100", busy: int = 0, seen: Millis = NOW, quarantined: str | None = None) -> BotFacts:
-    dimensions = canonical({"id": name, "pool": "lab", "gpu": gpu})
+def bot(
+    name: str,
+    gpu: str = "h100",
+    busy: int = 0,
+    seen: Millis = NOW,
+    quarantined: str | None = None,
+    pool: str = "lab",
+) -> BotFacts:
+    dimensions = canonical({"id": name, "pool": pool, "gpu": gpu})
     return BotFacts(BotId(name), dimensions, seen, busy=busy, quarantined=quarantined)
 
 
@@ -42,6 +49,11 @@ def pending(held: Held | None, *bots: BotFacts) -> Situation:
 
 def waiting(*bots: BotFacts, ahead: int = 0) -> Situation:
     return Situation("test", State.WAITING, dimensions=GPU, bots=standing(GPU, bots, NOW), ahead=Ahead(ahead))
+
+
+def waiting_in_default(*bots: BotFacts) -> Situation:
+    asked = with_pool(canonical({"gpu": "h100"}))
+    return Situation("test", State.WAITING, dimensions=asked, bots=standing(asked, bots, NOW))
 
 
 def edge(label: str, state: State, edge: EdgeState, on: On = On.SUCCESS) -> Prerequisite:
@@ -144,6 +156,11 @@ CASES = [
         waiting(bot("rack1", gpu="a100")),
         Reason.NO_BOT,
         "test is waiting: no bot has gpu: h100; the nearest is rack1 (gpu: a100)",
+    ),
+    (
+        waiting_in_default(bot("rack1"), bot("rack0", pool="default", gpu="a100")),
+        Reason.NO_BOT,
+        "test is waiting: no bot of pool default could run it; rack1 could, but is in pool lab",
     ),
     (
         waiting(bot("rack1", busy=1), bot("rack2", busy=1), bot("rack3", gpu="a100"), ahead=4),

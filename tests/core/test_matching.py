@@ -225,8 +225,10 @@ def test_a_pinned_queue_hangs_below_its_bot_and_others_below_their_pool(asked: W
 @pytest.mark.parametrize(
     ("asked", "fault"),
     [
-        ({"pool": "a|b"}, "several pools"),
-        ({"pool": ["a", "b"]}, "several pools"),
+        ({}, "no pool, or several"),
+        ({"id": "a|b"}, "no pool, or several"),
+        ({"pool": "a|b"}, "no pool, or several"),
+        ({"pool": ["a", "b"]}, "no pool, or several"),
         ({"pool": "lab", "id": ["a", "b"]}, "several ids"),
     ],
 )
@@ -310,10 +312,15 @@ def _all_combinations(asked: Dimensions) -> Sequence[Dimensions]:
     return [canonical(one) for one in flat]
 
 
-@pytest.mark.parametrize("asked", [{}, {"os": "Linux"}, {"id": "a|b"}])
-def test_what_names_neither_a_pool_nor_a_bot_is_for_any_bot(asked: Written) -> None:
-    assert matching.queue_root(canonical(asked)) == "any"
-    assert matching.matches(canonical({}), bot())
+@pytest.mark.parametrize("asked", [{}, {"os": "Linux"}, {"id": "b1"}, {"zone": "z", "a": ["x", "y"]}])
+def test_what_names_no_pool_is_put_into_the_default_one(asked: Written) -> None:
+    assert matching.with_pool(canonical(asked)) == canonical({**asked, "pool": "default"})
+
+
+def test_what_names_a_pool_stays_as_it_is() -> None:
+    asked = canonical({"pool": "lab", "os": "Linux"})
+    assert matching.with_pool(asked) is asked
+    assert (matching.pool_of(asked), matching.pool_of(())) == ("lab", "")
 
 
 def test_a_task_that_this_bot_lost_is_left_to_another() -> None:

@@ -130,7 +130,7 @@ class Player:
         with self.engine.store.read() as txn:
             return {id: label for one in self.graphs for id, label, _, _ in txn.tasks.definitions_of(one)}
 
-    def _submitted(self, document: object, named: dict[str, str]) -> object:
+    def _submitted(self, document: object, named: dict[str, Any]) -> object:
         return self._when_loaded(lambda: self.engine.submit(document, actor="ann", **named))
 
     def _extended(self, graph_id: str, document: object) -> object:

@@ -223,7 +223,7 @@ def test_whoever_may_not_run_something_somewhere_stores_nothing(file_rig: Rig) -
         file_rig.engine.renew(old.text, ("b",), may=may)
     with file_rig.store.read() as txn:
         assert [one.id for one in txn.care.graphs(-1, 9)] == [old.graph]
-    assert asked == [frozenset({"x", "*"})]
+    assert asked == [frozenset({"x", "default"})]
 
 
 # Large graphs.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -170,7 +171,7 @@ def test_an_id_that_is_none_is_refused(file_rig: Rig, text: str) -> None:
 
 
 @pytest.mark.parametrize("said", [{"graph_id": ID}, {"key": "mine"}])
-def test_what_was_submitted_in_time_may_be_repeated_after_its_deadline(file_rig: Rig, said: dict[str, str]) -> None:
+def test_what_was_submitted_in_time_may_be_repeated_after_its_deadline(file_rig: Rig, said: dict[str, Any]) -> None:
     document = graph(a=task(deadline="2026-01-01T01:00:00Z"))
     first = file_rig.submit(document, **said)
     file_rig.clock.later(7_200_000)

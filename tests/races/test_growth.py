@@ -1,6 +1,7 @@
 """Graphs that are submitted and grow on several servers at once: one answer each, and nothing is lost between them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -170,7 +171,7 @@ def test_one_graph_submitted_from_everywhere_at_once_is_one_graph(servers: Open,
 @pytest.mark.parametrize("named", ["graph_id", "key"])
 def test_one_large_graph_submitted_from_everywhere_at_once_is_one_graph(servers: Open, named: str) -> None:
     four = servers(4)
-    said = {named: "6000000000000008"}
+    said: dict[str, Any] = {named: "6000000000000008"}
     answers = at_once(*(lambda server=server: server.engine.submit(wide(LARGE), **said) for server in four))
     stored = [answer for answer in answers if isinstance(answer, Submitted)]
     others = [answer for answer in answers if isinstance(answer, Refusal)]

@@ -239,13 +239,3 @@ def test_what_another_server_revoked_is_believed_for_some_seconds_only(yard: Yar
     yard.engine.transact(lambda passage: passage.txn.access.revoke(token.split("_")[2], passage.now))
     assert isinstance(auth.caller(token), Caller)
     assert isinstance(auth.caller(token), Denial)
-
-
-def test_a_task_that_names_no_pool_may_run_in_any_so_it_needs_a_right_in_all(yard: Yard) -> None:
-    token = yard.token("pool:default:submit", "pool:default:read")
-    anywhere = {"tasks": {"a": {"task": {"payload": {"command": ["true"]}}}}}
-    answer = yard.ask("POST", "/api/v1/graphs", anywhere, token=token)
-    assert (answer.status, "pool:*:submit" in answer.json["detail"]) == (403, True)
-    here = {"tasks": {"a": {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}}}}}
-    assert yard.ask("POST", "/api/v1/graphs", here, token=token).status == 201
-    assert yard.ask("POST", "/api/v1/graphs", anywhere, token=yard.token("pool:*:submit")).status == 201

@@ -458,10 +458,12 @@ def test_a_bot_that_lost_a_task_leaves_it_to_another(still: Still) -> None:
 
 def test_a_bot_of_a_pool_that_the_asker_may_not_see_has_no_name(still: Still) -> None:
     still.bot("x1", pool="secret", quarantined="hot")
-    made = still.submit({"tasks": {"a": {"task": {"payload": {"command": ["true"]}}}}})
+    slices = [{"dimensions": {"pool": "secret"}, "wait_for_capacity": True}, {"dimensions": {"pool": "default"}}]
+    made = still.submit(graph(a={"task": {"slices": slices, "payload": {"command": ["true"]}}}))
     token = still.token("pool:default:read")
     assert still.sentence(made, "a", token=token) == (
-        "a is waiting: 1 bot could run it, but a bot that you may not see is quarantined (hot)"
+        "a is waiting: 1 bot could run it, but a bot that you may not see is quarantined (hot); "
+        "slice 1 of 2 waits for another 1 d"
     )
     other = still.submit(graph(a=task(dimensions={"pool": "default", "gpu": "h100"})))
     assert still.sentence(other, "a", token=token) == "a is waiting: there is no bot"

@@ -79,10 +79,9 @@ def test_graphs_are_listed_by_what_is_wanted(store: Store) -> None:
         assert [row.id for row in txn.reading.graphs(Wanted(), 3, 1)] == [4]
         assert [row.id for row in txn.reading.graphs(Wanted(name="g4"), FIRST, 10)] == [4]
         assert txn.reading.graphs(Wanted(state="canceled"), FIRST, 10) == []
-        # Nobody knows in which pools the last one may run.
-        assert [row.id for row in txn.reading.graphs(Wanted(pools=frozenset("a")), FIRST, 10)] == [3, 5]
-        assert [row.id for row in txn.reading.graphs(Wanted(pools=frozenset("abc")), FIRST, 10)] == [3, 4, 5]
-        assert [row.id for row in txn.reading.graphs(Wanted(pools=frozenset()), FIRST, 10)] == [5]
+        assert [row.id for row in txn.reading.graphs(Wanted(pools=frozenset("a")), FIRST, 10)] == [3]
+        assert [row.id for row in txn.reading.graphs(Wanted(pools=frozenset("abc")), FIRST, 10)] == [3, 4]
+        assert [row.id for row in txn.reading.graphs(Wanted(pools=frozenset()), FIRST, 10)] == []
         assert txn.access.pools_of([3, 4, 5]) == {3: frozenset("ab"), 4: frozenset("c")}
         assert txn.access.pools_of([]) == {}
 
@@ -90,6 +89,7 @@ def test_graphs_are_listed_by_what_is_wanted(store: Store) -> None:
 def test_tasks_are_listed_counted_and_named(store: Store) -> None:
     with store.write() as txn:
         add_graph(txn, 1)
+        txn.graphs.add_pools(1, ["lab"])
         add_tasks(txn, 11, 12, 13, graph_id=1)
         task = move(txn, 12, *READY)
         task.life, task.bot = replace(task.life, state=State.RUNNING, attempt=1), "b1"
@@ -105,7 +105,8 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         assert txn.reading.counts(1) == txn.reading.totals() == {"unscheduled": 2, "running": 1}
         assert txn.reading.names(1, 11, 9) == [("t12", 12), ("t13", 13)]
         assert txn.reading.running("b1", "command", None, FIRST, 9) == [12]
-        assert txn.reading.running("b1", "command", frozenset({"lab"}), FIRST, 9) == [12], "of no pool at all"
+        assert txn.reading.running("b1", "command", frozenset({"lab"}), FIRST, 9) == [12]
+        assert txn.reading.running("b1", "command", frozenset({"other"}), FIRST, 9) == []
         assert txn.reading.running("b1", "command", None, 12, 9) == []
         assert txn.reading.running("b1", "noop", None, FIRST, 9) == []
         assert txn.reading.results(12) == {1: '{"a": 1}'}

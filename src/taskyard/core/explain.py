@@ -380,11 +380,15 @@ def _absent(dimensions: Dimensions, all_bots: Iterable[BotFacts]) -> Dimensions:
 
 
 def _nearest(dimensions: Dimensions, all_bots: Iterable[BotFacts], now: Millis) -> Nearest | None:
-    """Find the bot that lacks the fewest values: a live one before a dead one, then the first by name."""
+    """Find the bot that lacks the fewest values.
 
-    def distance(bot: BotFacts) -> tuple[int, bool, str]:
+    Of equals, a live bot comes before a dead one, then one that is only in another pool, then the first by name.
+    """
+
+    def distance(bot: BotFacts) -> tuple[int, bool, bool, str]:
         lacks = matching.missing(dimensions, bot.dimensions)
-        return sum(len(values) for _, values in lacks), not fleet.alive(bot, now), bot.id
+        lacks_more = any(key != matching.POOL for key, _ in lacks)
+        return sum(len(values) for _, values in lacks), not fleet.alive(bot, now), lacks_more, bot.id
 
     bot = min((one for one in all_bots if not one.terminated), key=distance, default=None)
     if bot is None:

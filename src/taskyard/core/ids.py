@@ -143,10 +143,6 @@ def bot_event_number(text: str) -> int:
     return int(16 ** len(text)) - 1 - int(text, 16)
 
 
-#: The root of all queues that any bot may serve.
-ANY_ROOT: Final = "any"
-
-
 def pool_root(pool: str) -> str:
     """Name the root of all queues of a pool."""
     return f"pool:{pool}"

@@ -27,7 +27,7 @@ Dimensions: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
 ID: Final = "id"
 POOL: Final = "pool"
-#: The pool of what names none, for whoever asks in which pools one may do something.
+#: The pool of every task that a bot runs and that names none.
 DEFAULT_POOL: Final = "default"
 #: What stands between the alternatives of a value.
 OR: Final = "|"
@@ -108,7 +108,7 @@ def nearest(dimensions: Dimensions, bots: Iterable[tuple[BotId, Dimensions]]) ->
 
 
 def queue_root(dimensions: Dimensions) -> str:
-    """Name the root below which a queue hangs: the one bot it is pinned to, else its pool, else that of any bot."""
+    """Name the root below which a queue hangs: the one bot it is pinned to, else its pool."""
     asked = dict(dimensions)
     match asked.get(ID, ()):
         case (bot,) if OR not in bot:
@@ -118,10 +118,20 @@ def queue_root(dimensions: Dimensions) -> str:
     match asked.get(POOL, ()):
         case (pool,) if OR not in pool:
             return ids.pool_root(pool)
-        case ():
-            return ids.ANY_ROOT
         case _:
-            raise ValueError("the dimensions name several pools: a task belongs to one")
+            raise ValueError("the dimensions name no pool, or several: a task belongs to one")
+
+
+def with_pool(dimensions: Dimensions) -> Dimensions:
+    """Put what names no pool into the default one."""
+    if any(key == POOL for key, _ in dimensions):
+        return dimensions
+    return tuple(sorted((*dimensions, (POOL, (DEFAULT_POOL,)))))
+
+
+def pool_of(dimensions: Dimensions) -> str:
+    """Name the pool of dimensions; empty for a task that the server runs and that names none."""
+    return next(iter(dict(dimensions).get(POOL, ())), "")
 
 
 def choose(candidates: Iterable[Candidate], bot_dimensions: Dimensions, count: int) -> list[Candidate]:

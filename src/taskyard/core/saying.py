@@ -22,7 +22,7 @@ from taskyard.core.explain import (
     Standing,
     Why,
 )
-from taskyard.core.matching import Dimensions
+from taskyard.core.matching import POOL, Dimensions
 from taskyard.core.partials import Held
 from taskyard.core.words import Join, Millis, Reason, State
 
@@ -234,9 +234,18 @@ def _no_bot_says(answer: Why, now: Millis) -> str:
         return f"{counted(found.matching, 'bot')} could run it, but {away}"
     if found.nearest is None:
         return "there is no bot"
+    if other := _of_another_pool(found.nearest):
+        mine, theirs = map(names, (other.wanted, other.has))
+        nearest = found.nearest.bot
+        return f"no bot of pool {mine} could run it; {nearest} could, but is in pool {theirs}"
     lacks = f"no bot has {wanted_says(found.absent)}" if found.absent else _together_says(answer.dimensions)
     looked = "" if found.whole else f" of the first {found.known} bots"
     return f"{lacks}; the nearest{looked} is {differs_says(found.nearest)}"
+
+
+def _of_another_pool(nearest: Nearest) -> Difference | None:
+    """Give the difference in the pool, if the nearest bot would match but for that."""
+    return nearest.differs[0] if [one.key for one in nearest.differs] == [POOL] else None
 
 
 def _together_says(dimensions: Dimensions) -> str:

@@ -25,10 +25,10 @@ from taskyard.engine.failpoints import Boundary
 from taskyard.engine.intake import still_for
 from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
-from taskyard.engine.naming import Sender
+from taskyard.engine.naming import May, Sender, anywhere
 from taskyard.engine.pages import Pages
 from taskyard.engine.passage import Left
-from taskyard.engine.renewing import May, Renewing, anywhere
+from taskyard.engine.renewing import Renewing
 from taskyard.engine.rooms import Command
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.ticker import Ticker
@@ -156,25 +156,35 @@ class Engine:
     # What people ask for.
 
     def submit(
-        self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = "", submitter: str = ""
+        self,
+        document: object,
+        *,
+        graph_id: str | None = None,
+        key: str = "",
+        actor: str = "",
+        submitter: str = "",
+        may: May = anywhere,
     ) -> Submitted | Refusal:
         """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo.
 
         Python functions of different submitters never share a worker process; the submitter is the actor unless given.
+        `may` is told the pools of the graph, and raises if the sender may not submit there.
         """
         refusal = scrutiny.submission(graph_id, key, actor, submitter)
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
-            return self._submitting.submit(document, graph_id, key, Sender(actor, submitter or actor))
+            return self._submitting.submit(document, graph_id, key, Sender(actor, submitter or actor, may))
 
-    def extend(self, graph_id: str, document: object, *, actor: str = "", submitter: str = "") -> Submitted | Refusal:
+    def extend(
+        self, graph_id: str, document: object, *, actor: str = "", submitter: str = "", may: May = anywhere
+    ) -> Submitted | Refusal:
         """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
         refusal = scrutiny.request(graph_id=graph_id, actor=actor, submitter=submitter)
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
-            return self._extending.extend(graph_id, document, Sender(actor, submitter or actor))
+            return self._extending.extend(graph_id, document, Sender(actor, submitter or actor, may))
 
     def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
@@ -206,8 +216,8 @@ class Engine:
         `may` is told in which pools something is going to run, and raises if that may not be.
         """
         refusal = scrutiny.request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
-        sender = Sender(actor, submitter or actor)
-        return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, sender, may)
+        sender = Sender(actor, submitter or actor, may)
+        return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, sender)
 
     def set_pool(
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""

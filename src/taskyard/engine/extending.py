@@ -72,6 +72,7 @@ class Extending:
         minted = self._mint.fresh(len(graph.tasks))
         body = intake.body_of(document)
         brood = intake.brood_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
+        sender.may(brood.pools)
         extension = Extension(brood, known.extensions, self._clock.word(), sender.actor)
         try:
             return self._store_it(extension)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from taskyard.engine.engine import Answer, Engine
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.renewing import May, anywhere
+from taskyard.engine.naming import May, anywhere
 from taskyard.engine.wishing import Wished
 from taskyard.engine.writer import Act
 from taskyard.lifecycle.admit import Passed
@@ -28,18 +28,27 @@ class AsyncEngine:
         self._engine = engine
 
     async def submit(
-        self, document: object, *, graph_id: str | None = None, key: str = "", actor: str = "", submitter: str = ""
+        self,
+        document: object,
+        *,
+        graph_id: str | None = None,
+        key: str = "",
+        actor: str = "",
+        submitter: str = "",
+        may: May = anywhere,
     ) -> Submitted | Refusal:
         """Store a graph. A thread checks it: a large one takes seconds."""
         return await asyncio.to_thread(
-            self._engine.submit, document, graph_id=graph_id, key=key, actor=actor, submitter=submitter
+            self._engine.submit, document, graph_id=graph_id, key=key, actor=actor, submitter=submitter, may=may
         )
 
     async def extend(
-        self, graph_id: str, document: object, *, actor: str = "", submitter: str = ""
+        self, graph_id: str, document: object, *, actor: str = "", submitter: str = "", may: May = anywhere
     ) -> Submitted | Refusal:
         """Add tasks to a graph."""
-        return await asyncio.to_thread(self._engine.extend, graph_id, document, actor=actor, submitter=submitter)
+        return await asyncio.to_thread(
+            self._engine.extend, graph_id, document, actor=actor, submitter=submitter, may=may
+        )
 
     async def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""

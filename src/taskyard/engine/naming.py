@@ -3,7 +3,7 @@
 The key is the caller's own; it stands for the graph's id where the caller has not chosen one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,12 +13,20 @@ from taskyard.lifecycle.outcomes import Asked, Code, Refusal
 from taskyard.lifecycle.submit import Submission, Submitted, submit
 from taskyard.store.txn import Txn
 
+#: Is told in which pools something is going to run, and raises if that may not be.
+May = Callable[[frozenset[str]], None]
+
+
+def anywhere(_: frozenset[str]) -> None:
+    """Let the sender submit into any pool: the engine itself asks nobody for rights."""
+
 
 class Sender(NamedTuple):
-    """Who submits something: as the audit names them, and whose tasks these are."""
+    """Who submits something: as the audit names them, whose tasks these are, and where they may run."""
 
     actor: str
     submitter: str
+    may: May = anywhere
 
 
 @dataclass(frozen=True, slots=True)

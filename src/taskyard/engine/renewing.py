@@ -6,7 +6,7 @@ graph is, in one transaction or in pages.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
@@ -17,12 +17,11 @@ import msgspec
 from taskyard.core.graph.document import Graph, Task
 from taskyard.core.graph.extension import digest
 from taskyard.core.graph.faults import Fault, path_text
-from taskyard.core.graph.inside import with_all_inside
+from taskyard.core.graph.inside import pools_named
 from taskyard.core.graph.renewal import Renewal, named, renewal, timeless
 from taskyard.core.graph.subs import renamed
 from taskyard.core.graph.verdict import settled
 from taskyard.core.ids import Key, text_of
-from taskyard.core.matching import POOL
 from taskyard.core.values import replace
 from taskyard.engine.clock import Clock
 from taskyard.engine.keys import Mint
@@ -45,14 +44,6 @@ from taskyard.store.verbs.reuse import DoneRow, RerunRow, Source
 ROWS_MAX: Final = 10_000
 #: How many labels people are told of.
 TOLD_MAX: Final = 10
-#: Stands for every pool: what names none may run in any.
-ANY_POOL: Final = "*"
-#: Says by raising that something may not run in these pools.
-May = Callable[[frozenset[str]], None]
-
-
-def anywhere(_: frozenset[str]) -> None:
-    """Whoever has the engine itself may do anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +57,12 @@ class _Plan:
     done: Mapping[str, DoneRow]
     labels: tuple[str, ...]
     renewal: Renewal
+    around: frozenset[str]  # the pools of the older graph
 
     @property
     def pools(self) -> frozenset[str]:
-        """In which pools something is going to run, also inside."""
-        again = (task for label in self.renewal.again for task in with_all_inside(self.tasks[label]))
-        asked = (dict(one.dimensions).get(POOL) for task in again for one in task.slices)
-        return frozenset(pool for pools in asked for pool in pools or (ANY_POOL,))
+        """In which pools something is going to run, also inside; where nothing names one, those of the older graph."""
+        return pools_named(self.tasks[label] for label in self.renewal.again) or self.around
 
     @property
     def told(self) -> str:
@@ -91,8 +81,8 @@ class Renewing:
         self._mint = mint
         self._submitting = submitting
 
-    def renew(self, graph: Key, labels: Sequence[str], key: str, sender: Sender, may: May) -> Submitted | Refusal:
-        """Store a graph that runs another again from `labels` on; `may` hears where, before anything is stored."""
+    def renew(self, graph: Key, labels: Sequence[str], key: str, sender: Sender) -> Submitted | Refusal:
+        """Store a graph that runs another again from `labels` on."""
         body = _digest(graph, labels)
         answer = self._repeat(key, body) if key else None
         if answer is not None:
@@ -104,7 +94,7 @@ class Renewing:
         late = self._late(plan)
         if late is not None:
             return late
-        may(plan.pools)
+        sender.may(plan.pools)
         with _still_for(plan):
             return self._submitting.store(lambda: self._named(plan, body, key, sender))
 
@@ -160,7 +150,8 @@ def _look(txn: Txn, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
     requires = {label: [edge.task for edge in task.requires] for label, task in tasks.items()}
     plan = renewal(requires, {label: row.state for label, row in done.items()}, labels)
     digests = {label: kept for label, _, kept in rows.values() if kept is not None}
-    return _Plan(graph, definition, tasks, digests, done, tuple(dict.fromkeys(names)), plan)
+    around = txn.access.pools_of([graph])[graph]
+    return _Plan(graph, definition, tasks, digests, done, tuple(dict.fromkeys(names)), plan, around)
 
 
 def _done(txn: Txn, graph: int) -> list[DoneRow]:

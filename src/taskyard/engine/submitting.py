@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import Final
 
 from taskyard.core.graph.document import Graph
+from taskyard.core.graph.inside import pools_named
 from taskyard.core.ids import Key, text_of
+from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine import intake
 from taskyard.engine.clock import Clock
 from taskyard.engine.keys import Mint
@@ -21,6 +23,10 @@ from taskyard.store.sessions import Taken
 
 #: How often keys are minted anew, or a load that was taken out of our hands is begun again.
 TRIES_MAX: Final = 5
+
+
+#: The pools of a graph in which nothing names one.
+_UNNAMED: Final = frozenset({DEFAULT_POOL})
 
 
 class Submitting:
@@ -41,9 +47,15 @@ class Submitting:
             return id
         validation = intake.read(document, self._clock.now(), self._scheduler_id, id)
         if validation.graph is None:
-            return self._repeat(document, id, key) or intake.refusal(validation)
+            return self._repeat(document, id, key, sender) or intake.refusal(validation)
         graph, body = validation.graph, intake.body_of(document)
-        return self.store(lambda: self._named(graph, body, id, key, sender), is_chosen=id is not None)
+
+        def make() -> Named:
+            named = self._named(graph, body, id, key, sender)
+            sender.may(named.submission.brood.pools or _UNNAMED)
+            return named
+
+        return self.store(make, is_chosen=id is not None)
 
     def store(self, make: Callable[[], Named], *, is_chosen: bool = False) -> Submitted | Refusal:
         """Store what `make` makes; it makes it again with other keys, where somebody else has one of them.
@@ -91,12 +103,14 @@ class Submitting:
         submission = Submission(graph, brood, definition, self._clock.word(), sender.actor, inside)
         return Named(submission, key if id is None else "")
 
-    def _repeat(self, document: object, id: Key | None, key: str) -> Submitted | None:
+    def _repeat(self, document: object, id: Key | None, key: str, sender: Sender) -> Submitted | None:
         """Find what was submitted in time and is repeated after its deadline."""
         if id is None and not key:
             return None
-        if intake.read(document, None, self._scheduler_id, id).graph is None:
+        graph = intake.read(document, None, self._scheduler_id, id).graph
+        if graph is None:
             return None
+        sender.may(pools_of(graph))
         digest = intake.digest_of(intake.body_of(document))
         with self._store.read() as txn:
             if id is None:
@@ -105,6 +119,11 @@ class Submitting:
             graphs, definition = txn.graphs.peek([id]), txn.graphs.definition(id)
         is_whole = bool(graphs) and graphs[0].loader is None
         return Submitted(id, echo=True) if is_whole and definition and definition[5] == digest else None
+
+
+def pools_of(graph: Graph) -> frozenset[str]:
+    """Name the pools of a new graph: the default one, if nothing in it names any."""
+    return pools_named(graph.tasks.values()) or _UNNAMED
 
 
 def _with_names(answer: Submitted | Refusal, named: Named) -> Submitted | Refusal:

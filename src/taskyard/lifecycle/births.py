@@ -9,10 +9,11 @@ from taskyard.core import budget
 from taskyard.core.budget import Life, Rules
 from taskyard.core.graph.document import Graph, Slice, Task
 from taskyard.core.graph.extension import digest
+from taskyard.core.graph.inside import pools_named
 from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.graph.subs import substitute
 from taskyard.core.ids import Key, text_of
-from taskyard.core.matching import DEFAULT_POOL, POOL, Dimensions
+from taskyard.core.matching import Dimensions
 from taskyard.core.values import replace
 from taskyard.core.words import Millis, On, Reason
 from taskyard.lifecycle.definitions import encoded
@@ -109,7 +110,7 @@ class Brood:
 
     def __post_init__(self) -> None:
         # All that takes as long as there are tasks is done by the thread of whoever asks: the writer has no time.
-        _ = self.weight, self.dimensions
+        _ = self.weight, self.dimensions, self.pools
 
     @cached_property
     def weight(self) -> int:
@@ -128,26 +129,14 @@ class Brood:
         return 0 if found is None else 1 + found.size // RESULT_PER_ROW
 
     @cached_property
-    def _asked(self) -> set[tuple[Dimensions, bool]]:
-        """Everything that some slice asks for, and whether the server runs it."""
-        return {(one.dimensions, one.kind in SERVER_KINDS) for task in self.tasks for one in task.slices}
-
-    @cached_property
     def dimensions(self) -> set[Dimensions]:
         """Everything that some slice asks bots for."""
-        return {dimensions for dimensions, is_own in self._asked if not is_own}
+        return {one.dimensions for task in self.tasks for one in task.slices if one.kind not in SERVER_KINDS}
 
     @cached_property
-    def pools(self) -> set[str]:
-        """Every pool in which one of them may run, as rights are asked for: what names none is of the default one.
-
-        What the server runs is of a pool only if it names one.
-        """
-        return {
-            pool
-            for dimensions, is_own in self._asked
-            for pool in dict(dimensions).get(POOL, () if is_own else (DEFAULT_POOL,))
-        }
+    def pools(self) -> frozenset[str]:
+        """Every pool that one of them names, or a task of a graph inside them."""
+        return pools_named(self.tasks)
 
     def pages(self, most: int) -> Iterator[slice]:
         """Cut them into pages of at most that weight. A task that weighs more has one for itself."""

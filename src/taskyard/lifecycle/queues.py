@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from taskyard.core import fleet, ids
-from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, queue_root
+from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, pool_of, queue_root
 from taskyard.core.values import value
 from taskyard.core.words import BotId
 from taskyard.store.sessions import Row
@@ -112,7 +112,7 @@ class Registry:
         """Find the queues beyond a number that a bot with these dimensions serves."""
         had = dict(dimensions)
         bots, pools = map(ids.bot_root, map(BotId, had.get(ID, ()))), map(ids.pool_root, had.get(POOL, ()))
-        for root in (ids.ANY_ROOT, *bots, *pools):
+        for root in (*bots, *pools):
             queues = self._by_root.get(root, [])
             for queue in queues[bisect_right(queues, after, key=_number) :]:
                 if matches(queue.dimensions, dimensions):
@@ -145,6 +145,5 @@ def _new_queues(txn: Txn, missing: dict[str, Dimensions], total: int) -> list[Ro
         first = hashes[text] * _TWINS_MAX
         id = next(id for id in range(first, first + _TWINS_MAX) if id not in taken)
         taken.add(id)
-        pool = next(iter(dict(dimensions).get(POOL, ())), "")
-        rows.append((id, number, hashes[text], queue_root(dimensions), pool, text))
+        rows.append((id, number, hashes[text], queue_root(dimensions), pool_of(dimensions), text))
     return rows

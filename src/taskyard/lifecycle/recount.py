@@ -17,7 +17,7 @@ from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.graph.verdict import Handlers
 from taskyard.core.ids import Key
 from taskyard.core.machine import ACTIVE, ENDED, LEASED, UNSUCCESSFUL
-from taskyard.core.matching import POOL
+from taskyard.core.matching import pool_of
 from taskyard.core.words import Impossible, Join, Millis, On, Reason, Signal, State
 from taskyard.lifecycle import finding, tries
 from taskyard.lifecycle.births import OPEN, SERVER_QUEUE
@@ -196,15 +196,12 @@ def _contends(task: TaskRow, known: Evidence, definition: Task, whole: bool) -> 
     if task.excludes:
         return 1 if is_active or past.admitted else int(task.contends == 1)
     slices = definition.slices[task.slice_index : task.slice_index + 1] if is_active else definition.slices
-    described = [known.pools[pool] for pool in map(_pool, slices) if pool in known.pools] if task.weight else []
+    pools = [pool_of(one.dimensions) for one in slices] if task.weight else []
+    described = [known.pools[pool] for pool in pools if pool in known.pools]
     if not described:
         return 0
     # What a pool has not told all of its tasks yet is told by the next pass.
     return 1 if is_active and any(described) and not known.unentered else int(task.contends == 1)
-
-
-def _pool(one: Slice) -> str:
-    return next(iter(dict(one.dimensions).get(POOL, ())), "")
 
 
 # When it is due.

@@ -10,7 +10,7 @@ from taskyard.core.admission import carries, excludes
 from taskyard.core.fleet import GUARD_MS
 from taskyard.core.ids import Key, bot_event_number, text_of
 from taskyard.core.machine import HOLDING, sources
-from taskyard.core.matching import POOL, dimension_hash, matches, queue_root
+from taskyard.core.matching import dimension_hash, matches, pool_of, queue_root
 from taskyard.core.words import Kind, Signal
 from taskyard.lifecycle import finding
 from taskyard.lifecycle.births import SERVER_QUEUE
@@ -49,8 +49,7 @@ def mendable_strays(txn: Txn, kinds: Collection[str]) -> Iterator[Finding]:
 
 def queue_row(queue: QueueRow) -> Row:
     """Give a queue as it follows from its dimensions: id, hash, root, pool."""
-    pool = next(iter(dict(queue.dimensions).get(POOL, ())), "")
-    return (queue.id, dimension_hash(queue.dimensions), queue_root(queue.dimensions), pool)
+    return (queue.id, dimension_hash(queue.dimensions), queue_root(queue.dimensions), pool_of(queue.dimensions))
 
 
 def is_of_its_dimensions(queue: QueueRow) -> bool:

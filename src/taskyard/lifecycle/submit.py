@@ -16,7 +16,7 @@ from taskyard.core.graph.document import Graph, Task
 from taskyard.core.graph.faults import Fault
 from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
-from taskyard.core.matching import Dimensions
+from taskyard.core.matching import DEFAULT_POOL, Dimensions
 from taskyard.core.words import GraphState, State
 from taskyard.lifecycle import dealing, inner, queues, reuse, telling
 from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows, fitting
@@ -89,13 +89,17 @@ def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
     refusal = _unborn(corridor, one) or impossible(txn, _asking(brood))
     if refusal is not None:
         return refusal
+    around = _pools_around(corridor, one)
+    if one.inside is not None and not brood.pools <= around:
+        named = ", ".join(sorted(brood.pools - around))
+        return Refusal(Code.INVALID, f"the graph inside names pools that the graph around it does not: {named}")
     if corridor.look([brood.graph_id]):
         return Refusal(Code.CONFLICT, f"{text_of(Key(brood.graph_id))} is the id of a task: take another one")
     inside = None if one.inside is None else (one.inside.task, one.inside.attempt)
     if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader, inside):
         return _exists(corridor, one)
     txn.graphs.define(brood.graph_id, one.definition)
-    txn.graphs.add_pools(brood.graph_id, brood.pools)
+    txn.graphs.add_pools(brood.graph_id, brood.pools or around)
     if one.origin is not None:
         txn.reuses.begin(brood.graph_id, one.origin.row)
     return Loading(brood.graph_id, queues.ensure(txn, brood.dimensions))
@@ -227,6 +231,20 @@ def _submit(corridor: Corridor, one: Submission) -> Submitted | Refusal:
 def _unborn(corridor: Corridor, one: Submission) -> Refusal | None:
     """Refuse a graph whose task does not want it any more."""
     return None if one.inside is None else inner.closed(corridor, one.inside)
+
+
+def _pools_around(corridor: Corridor, one: Submission) -> frozenset[str]:
+    """Name the pools that a graph belongs to in which nothing names one.
+
+    They are those of the graph that it is inside of, or that it runs again; else the default one.
+    """
+    if one.inside is not None:
+        source = corridor.look([one.inside.task])[one.inside.task].graph
+    elif one.origin is not None:
+        source = one.origin.row.source
+    else:
+        return frozenset({DEFAULT_POOL})
+    return corridor.txn.access.pools_of([source])[source]
 
 
 def _born(corridor: Corridor, one: Submission) -> None:

@@ -133,9 +133,9 @@ class Auth:
                 return None
             record = found[0]
             submitter = txn.tasks.owned_definitions([record.id])[record.id][2]
-            pools = {pool or DEFAULT_POOL for pool in txn.access.pools_of([record.graph]).get(record.graph, {""})}
+            pools = txn.access.pools_of([record.graph])[record.graph]
         is_its_own = record.life.attempt == token.attempt and record.fence == token.fence
-        return OwnRun(token, record.graph, frozenset(pools), submitter) if is_its_own else None
+        return OwnRun(token, record.graph, pools, submitter) if is_its_own else None
 
 
 _BAD: Final = Denial(401, "bad_token", "this is no token of this server")

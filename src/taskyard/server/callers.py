@@ -38,12 +38,12 @@ class Caller:
         return self.run.submitter if self.run is not None else self.id or self.actor
 
     def lacks(self, right: str, graph: int, pools: frozenset[str]) -> str | None:
-        """Name what is missing for a right in a graph, of which it has one pool or, if none is known, any pool."""
+        """Name what is missing for a right in a graph, or in a task of it: one of its pools is enough."""
         if self.run is not None:
             mine = graph == self.run.graph and right in RUN_RIGHTS
             return None if mine else f"{right} in this graph: a task's own token is for its own graph"
-        enough = self.rights.in_one_of(right, pools) if pools else self.rights.anywhere(right)
-        return None if enough else " or ".join(scope(pool, right) for pool in sorted(pools) or ["*"])
+        enough = self.rights.in_one_of(right, pools)
+        return None if enough else " or ".join(scope(pool, right) for pool in sorted(pools))
 
     def lacks_pools(self, right: str, pools: frozenset[str]) -> list[str]:
         """Name the scopes that are missing to have a right in all of some pools."""

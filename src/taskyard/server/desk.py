@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from taskyard.core import ids
 from taskyard.core.ids import Key
-from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.engine import Engine
 from taskyard.engine.face import AsyncEngine
 from taskyard.engine.troubles import outages
@@ -91,22 +90,16 @@ class Desk:
         await self.watchers.until(key_of(graph_id, "graph"), look, bool, span_s)
 
     async def of_task(
-        self,
-        caller: Caller,
-        right: str,
-        task_id: str,
-        view: Callable[[Txn, TaskRecord], Answer | None],
-        pools: "Callable[[Txn, TaskRecord], frozenset[str]] | None" = None,
+        self, caller: Caller, right: str, task_id: str, view: Callable[[Txn, TaskRecord], Answer | None]
     ) -> Answer:
-        """Look at a task, for somebody who has a right in its graph, or in the `pools` of the task."""
+        """Look at a task, for somebody who has a right in one of its own pools."""
         key = key_of(task_id, "task")
 
         def look(txn: Txn) -> Answer | Denial | None:
             record = task_views.find(txn, key)
             if record is None:
                 return None
-            where = None if pools is None else pools(txn, record)
-            return lacking(txn, caller, right, record.graph, where) or view(txn, record)
+            return lacking_in_task(txn, caller, right, record) or view(txn, record)
 
         found = await self.read(look)
         if isinstance(found, Denial):
@@ -145,15 +138,16 @@ def missing(caller: Caller, scope: str) -> Denial:
     return Denial(403, "forbidden", f"this needs the scope {scope}", caller.actor)
 
 
-def lacking(txn: Txn, caller: Caller, right: str, graph: int, pools: frozenset[str] | None = None) -> Denial | None:
-    """Say what somebody lacks for a right in a graph, or in some of its pools."""
-    scope = caller.lacks(right, graph, pools or pools_of(txn, graph))
+def lacking(txn: Txn, caller: Caller, right: str, graph: int) -> Denial | None:
+    """Say what somebody lacks for a right in a graph."""
+    scope = caller.lacks(right, graph, txn.access.pools_of([graph])[graph])
     return None if scope is None else missing(caller, scope)
 
 
-def pools_of(txn: Txn, graph: int) -> frozenset[str]:
-    """Name the pools of a graph; what may run anywhere counts as of the default one."""
-    return frozenset(pool or DEFAULT_POOL for pool in txn.access.pools_of([graph]).get(graph, ()))
+def lacking_in_task(txn: Txn, caller: Caller, right: str, record: TaskRecord) -> Denial | None:
+    """Say what somebody lacks for a right in a task."""
+    scope = caller.lacks(right, record.graph, task_views.pools(txn, record))
+    return None if scope is None else missing(caller, scope)
 
 
 class Sight:

@@ -5,7 +5,6 @@ from typing import Final
 from taskyard.core import budget
 from taskyard.core.graph.approval import question
 from taskyard.core.ids import Key, text_of
-from taskyard.core.matching import POOL
 from taskyard.core.words import Kind, Millis
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.own_attempts import SERVER
@@ -23,12 +22,6 @@ def approvals(txn: Txn, pools: frozenset[str] | None, after: int, count: int) ->
     texts = txn.tasks.definitions(page)
     views = [_view(record, *texts[record.id]) for record in txn.tasks.look(page)]
     return views, page[-1] if len(ids) > count else None
-
-
-def pools_asked(txn: Txn, record: TaskRecord) -> frozenset[str]:
-    """Name the pools whose people decide about an approval, if it names any itself."""
-    definition = decoded(txn.tasks.definitions([record.id])[record.id][1])
-    return frozenset(dict(definition.slices[0].dimensions).get(POOL, ()))
 
 
 def _view(record: TaskRecord, label: str, text: str) -> ApprovalView:

@@ -12,9 +12,10 @@ from taskyard.core import fleet
 from taskyard.core.admission import FOR_CAPACITY, decide
 from taskyard.core.explain import Other
 from taskyard.core.graph.document import Task
+from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.ids import key_of
 from taskyard.core.machine import HOLDING, sources
-from taskyard.core.matching import POOL, Dimensions
+from taskyard.core.matching import Dimensions, pool_of
 from taskyard.core.partials import Contender, Facts, Held, Pool
 from taskyard.core.words import Signal, State, TaskId
 from taskyard.lifecycle.births import SERVER_QUEUE
@@ -68,7 +69,7 @@ def forecast(look: why_facts.Facts, tasks: Sequence[Task], wanted: Mapping[str, 
 
 
 def _may_be_held(task: Task, dimensions: Dimensions, limits: Mapping[str, int | None]) -> bool:
-    limited = task.weight > 0 and limits.get(_pool(dimensions)) is not None
+    limited = task.weight > 0 and limits.get(pool_of(dimensions)) is not None
     return bool(task.mutexes or task.limits or task.not_before) or limited
 
 
@@ -115,9 +116,9 @@ def _contenders(look: why_facts.Facts, rows: Sequence[ContenderRow]) -> list[Con
 
 def _contender(look: why_facts.Facts, id: TaskId, task: Task, dimensions: Dimensions) -> Contender:
     begins = task.not_before.moment(look.now) if task.not_before else None
-    served = not task.mutexes or not dimensions or _served(look, dimensions)
+    served = not task.mutexes or task.slices[0].kind in SERVER_KINDS or _served(look, dimensions)
     what = (task.weight, task.mutexes, task.limits)
-    return Contender(id, task.priority, look.now, _pool(dimensions), *what, begins, served)
+    return Contender(id, task.priority, look.now, pool_of(dimensions), *what, begins, served)
 
 
 def _served(look: why_facts.Facts, dimensions: Dimensions) -> bool:
@@ -127,10 +128,6 @@ def _served(look: why_facts.Facts, dimensions: Dimensions) -> bool:
 def _unaged(held: Held) -> Held:
     """Leave out since when a task waits that does not wait yet."""
     return replace(held, since=None if held.reason in FOR_CAPACITY else held.since, mutex_since=None)
-
-
-def _pool(dimensions: Dimensions) -> str:
-    return next(iter(dict(dimensions).get(POOL, ())), "")
 
 
 def _id(number: int) -> TaskId:

@@ -10,7 +10,6 @@ from typing import Final
 
 from taskyard.core.critical_path import typical_ms
 from taskyard.core.machine import FINAL
-from taskyard.core.matching import DEFAULT_POOL
 from taskyard.store.txn import Txn
 
 #: How many older graphs are looked at for how long tasks take.
@@ -43,4 +42,4 @@ def _readable(txn: Txn, graphs: Collection[int], pools: frozenset[str] | None) -
     if pools is None:
         return list(graphs)
     known = txn.access.pools_of(list(graphs))
-    return [one for one in graphs if not pools.isdisjoint(pool or DEFAULT_POOL for pool in known.get(one, ()))]
+    return [one for one in graphs if not pools.isdisjoint(known[one])]

@@ -9,6 +9,7 @@ import msgspec
 from taskyard.core.graph.routing import routing_key
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, UNSUCCESSFUL
+from taskyard.core.matching import pool_of
 from taskyard.core.words import Kind, Millis
 from taskyard.lifecycle.definitions import decoded
 from taskyard.store.records import TaskRecord
@@ -32,6 +33,13 @@ def find(txn: Txn, id: int) -> TaskRecord | None:
     if not found or found[0].hidden or txn.reading.graph(found[0].graph) is None:
         return None
     return found[0]
+
+
+def pools(txn: Txn, record: TaskRecord) -> frozenset[str]:
+    """Name the pools of a task: those of its slices, or those of its graph if it names none."""
+    slices = decoded(txn.tasks.definitions([record.id])[record.id][1]).slices
+    named = frozenset(pool_of(one.dimensions) for one in slices) - {""}
+    return named or txn.access.pools_of([record.graph])[record.graph]
 
 
 def task(txn: Txn, id: int, url: str, now: Millis, sight: Sight) -> TaskView | None:

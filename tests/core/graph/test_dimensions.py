@@ -11,16 +11,30 @@ from tests.core.graph.documents import faults_of, read_task, task
 @pytest.mark.parametrize(
     ("given_", "read"),
     [
-        ({}, ()),
+        ({}, (("pool", ("default",)),)),
         ({"pool": "lab", "os": "Linux"}, (("os", ("Linux",)), ("pool", ("lab",)))),
-        ({"os": ["Linux", "Debian"]}, (("os", ("Debian", "Linux")),)),
-        ({"gpu": "h100|a100"}, (("gpu", ("a100|h100",)),)),
+        ({"os": ["Linux", "Debian"]}, (("os", ("Debian", "Linux")), ("pool", ("default",)))),
+        ({"gpu": "h100|a100"}, (("gpu", ("a100|h100",)), ("pool", ("default",)))),
         ({"pool": ["lab"]}, (("pool", ("lab",)),)),
-        ({"a": ["x|y", "v|w"], "b": "1|2"}, (("a", ("v|w", "x|y")), ("b", ("1|2",)))),
+        ({"id": "rack4", "zone": "b"}, (("id", ("rack4",)), ("pool", ("default",)), ("zone", ("b",)))),
+        ({"a": ["x|y", "v|w"], "b": "1|2"}, (("a", ("v|w", "x|y")), ("b", ("1|2",)), ("pool", ("default",)))),
     ],
 )
 def test_dimensions_have_one_canonical_order(given_: object, read: Dimensions) -> None:
     assert read_task(task(dimensions=given_)).slices[0].dimensions == read
+
+
+@pytest.mark.parametrize("work", [{"approval": "Ship it?"}, {"noop": True}, {"graph": {"tasks": {}}}])
+def test_what_the_server_runs_is_put_into_no_pool(work: dict[str, object]) -> None:
+    assert read_task(task(payload=work)).slices[0].dimensions == ()
+    assert read_task(task(payload=work, dimensions={"pool": "ops"})).slices[0].dimensions == (("pool", ("ops",)),)
+
+
+def test_every_slice_that_names_no_pool_is_in_the_default_one() -> None:
+    work = {"command": ["x"]}
+    document = task(payload=work, slices=[{"dimensions": {"pool": "lab"}}, {"dimensions": {"os": "b"}}, {}])
+    pools = [dict(one.dimensions)["pool"] for one in read_task(document).slices]
+    assert pools == [("lab",), ("default",), ("default",)]
 
 
 @given(st.permutations(["os", "gpu", "pool"]), st.permutations(["x", "y|z", "w"]))

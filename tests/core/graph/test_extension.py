@@ -163,7 +163,7 @@ def test_what_means_something_else_has_another_digest() -> None:
 def test_a_digest_stays_what_it_is() -> None:
     # Stored graphs are compared with it for years: a change here is a migration.
     document = task(priority=50, mutexes=[{"key": "x"}], dimensions={"os": "Linux"}, deadline="1h")
-    assert digest(read_task(document)) == "b90caf0409444640a0bbe4fdfaf4b582fa253dabbf7f88c67605fea43f22217c"
+    assert digest(read_task(document)) == "853005d99361f70b3da33a4b21dfc46797a430ad42dc870a79373feca29320e8"
 
 
 def _nodes(document: dict[str, object]) -> dict[str, object]:

@@ -42,7 +42,7 @@ def test_a_mark_stands_for_the_value_at_any_depth_of_the_task() -> None:
     }
     found = read_task(graph(t=template), "t[linux,7]")
     assert found.priority == 7
-    assert found.slices[0].dimensions == (("os", ("linux",)),)
+    assert found.slices[0].dimensions == (("os", ("linux",)), ("pool", ("default",)))
     assert found.slices[0].payload == {"python": "m:f", "args": [[{"x": "linux"}], {"$matrix": "n", "y": 1}]}
 
 
@@ -246,7 +246,7 @@ def test_a_number_stands_as_it_is_written_where_a_text_is_wanted() -> None:
     task = {"dimensions": {"cores": {"$matrix": "n"}}, "weight": {"$matrix": "n"}, "payload": work}
     (made,) = read({"tasks": {"t": {"matrix": {"n": [4]}, "task": task}}}).tasks.values()
     assert made.weight == 4
-    assert made.slices[0].dimensions == (("cores", ("4",)),)
+    assert made.slices[0].dimensions == (("cores", ("4",)), ("pool", ("default",)))
     assert made.slices[0].payload == {"command": ["x", "4"], "env": {"N": "4"}}
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from taskyard.core.graph import Fault, Slice, validate
 from taskyard.core.graph.limits import DAY_MS
+from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.words import Kind
 from tests.core.graph.documents import NOOP, faults_of, graph, node, payload, read_task, task
 
@@ -46,7 +47,8 @@ PATH = "must be a relative path with / and without .."
 )
 def test_a_payload_has_one_kind(fields: dict[str, object], kind: Kind) -> None:
     only = read_task(payload(**fields)).slices
-    assert only == (Slice((), fields, kind),)
+    dimensions = () if kind in SERVER_KINDS else (("pool", ("default",)),)
+    assert only == (Slice(dimensions, fields, kind),)
 
 
 @pytest.mark.parametrize(
@@ -160,9 +162,15 @@ def test_a_slice_is_laid_over_the_task_field_by_field() -> None:
         slices=[{"payload": {"env": {"A": "3"}}}, {"dimensions": {"os": "b"}, "expires": "1m"}],
     )
     assert read_task(document).slices == (
-        Slice((), {"command": ["x"], "env": {"A": "3"}}, Kind.COMMAND, DAY_MS, wait_for_capacity=False),
         Slice(
-            (("os", ("b",)),),
+            (("pool", ("default",)),),
+            {"command": ["x"], "env": {"A": "3"}},
+            Kind.COMMAND,
+            DAY_MS,
+            wait_for_capacity=False,
+        ),
+        Slice(
+            (("os", ("b",)), ("pool", ("default",))),
             {"command": ["x"], "env": {"A": "1", "B": "2"}},
             Kind.COMMAND,
             60_000,

@@ -89,7 +89,7 @@ NIGHTLY = {
 
 
 def command(*arguments: object) -> Slice:
-    return Slice((), {"command": list(arguments)}, Kind.COMMAND)
+    return Slice((("pool", ("default",)),), {"command": list(arguments)}, Kind.COMMAND)
 
 
 def test_taskclusters_document_is_read_unchanged() -> None:
@@ -144,7 +144,7 @@ def test_the_document_of_a_fleet_is_read_whole() -> None:
     )
     page = Task(
         "page-someone",
-        (Slice((), {"script": "echo red | mail -s red ops"}, Kind.SCRIPT),),
+        (Slice((("pool", ("default",)),), {"script": "echo red | mail -s red ops"}, Kind.SCRIPT),),
         requires=(Edge("test", On.FAILURE),),
     )
     expected = Graph("nightly", "nightly", {"build": build, "test": test, "page-someone": page})

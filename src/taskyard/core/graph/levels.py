@@ -81,7 +81,7 @@ _DESCRIPTION = text(DESCRIPTION_MAX, empty=True)
 _EXPIRES = Field(
     "expires", span(EXPIRES_MIN_MS, EXPIRES_MAX_MS), span_text(EXPIRES_MS), "How long to wait for a bot that matches."
 )
-_DIMENSIONS = Field("dimensions", dimensions(), (), "What a bot must have; left out, any bot will do.")
+_DIMENSIONS = Field("dimensions", dimensions(), (), "What a bot must have; what names no `pool` is in pool `default`.")
 _WAIT = Field(
     "wait_for_capacity",
     boolean(),

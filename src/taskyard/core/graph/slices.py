@@ -1,6 +1,7 @@
 """The slices of a task: one for its `dimensions`, or one for each entry of its `slices`.
 
-A slice's own payload is laid over the task's, field by field; a field is replaced whole, never merged.
+A slice's own payload is laid over the task's, field by field; a field is replaced whole, never merged. A slice that a
+bot runs and that names no pool is in the default one, whatever else it asks for.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from taskyard.core.graph.document import Payload, Slice
 from taskyard.core.graph.faults import Faults, Path
 from taskyard.core.graph.limits import EXPIRES_MS
 from taskyard.core.graph.payload import BROKEN, SERVER_KINDS, kind_of
-from taskyard.core.matching import Dimensions
+from taskyard.core.matching import Dimensions, with_pool
 
 
 class SliceFields(TypedDict, total=False):
@@ -66,4 +67,7 @@ def _slice(fields: SliceFields, payload: Payload, last: bool, at: Path, faults: 
     expires_ms = fields.pop("expires", EXPIRES_MS)
     wait_for_capacity = fields.pop("wait_for_capacity", last)
     kind = None if payload is BROKEN else kind_of(payload, at, faults)
-    return None if kind is None else Slice(dimensions, payload, kind, expires_ms, wait_for_capacity)
+    if kind is None:
+        return None
+    asked = dimensions if kind in SERVER_KINDS else with_pool(dimensions)
+    return Slice(asked, payload, kind, expires_ms, wait_for_capacity)

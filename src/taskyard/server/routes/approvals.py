@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
-from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.bounds import COMMENT_MAX
 from taskyard.lifecycle.commands import Approve
 from taskyard.server import bodies, cursors
@@ -39,8 +38,6 @@ _DECISION: Final = body(
 async def list_approvals(desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
     """List what people are asked, the newest first."""
     pools = desk.readable(caller, READ, "list approvals")
-    if pools is not None and DEFAULT_POOL in pools:
-        pools |= {""}  # what may run anywhere
     after = cursors.key(page.cursor, FIRST)
     found, last = await desk.read(lambda txn: views.approvals(txn, pools, after, page.limit))
     return reply(api.Approvals(found, cursors.written(last)))
@@ -48,14 +45,14 @@ async def list_approvals(desk: TheDesk, caller: TheCaller, page: ThePage) -> Res
 
 @routes.post("/tasks/{task_id}/approve", response_model=api.Decided, openapi_extra=_DECISION)
 async def approve_task(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
-    """Decide about an approval that waits for a person. Needs `approve` in the pool it names, or in its graph.
+    """Decide about an approval that waits for a person. Needs `approve` in the pool it names, or in one of its graph.
 
     Who comes before it is asked, or after it was decided, gets 409 and hears why.
     """
     said = Fields(await bodies.fields(request, optional=True))
     approved, comment = said.flag("approved", True), said.text("comment", None, COMMENT_MAX) or ""
     said.close()
-    task = await desk.of_task(caller, APPROVE, task_id, lambda _, one: one.id, views.pools_asked)
+    task = await desk.of_task(caller, APPROVE, task_id, lambda _, one: one.id)
     wish = Approve(task, approved, comment, caller.actor, own_key(caller, key))
     answer = done(await desk.face.approve(wish))
     return reply(api.Decided(text_of(TaskKey(answer.task)), approved, answer.state.text))

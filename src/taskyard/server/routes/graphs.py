@@ -1,7 +1,8 @@
 """Routes of graphs: submit, extend, list, look at, cancel, rerun, all of it or from some tasks on."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -12,9 +13,9 @@ from taskyard.core.graph.readers import name_fault
 from taskyard.core.graph.validate import validate
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
-from taskyard.core.matching import DEFAULT_POOL
 from taskyard.core.words import GraphState, State
 from taskyard.engine.bounds import LABELS_MAX, WISHED_MAX
+from taskyard.engine.naming import May
 from taskyard.engine.troubles import outages
 from taskyard.engine.wishing import Wished
 from taskyard.lifecycle.commands import Cancel, Rerun
@@ -22,14 +23,14 @@ from taskyard.lifecycle.outcomes import Asked, Refusal
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk
+from taskyard.server.auth import Denial
 from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, Sight, done
+from taskyard.server.desk import Desk, Sight, done, lacking_in_task
 from taskyard.server.doors import seat_of
 from taskyard.server.fields import Fields
 from taskyard.server.problems import invalid, of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
-from taskyard.server.scopes import ALL, CANCEL, READ, SUBMIT
-from taskyard.server.wanted_pools import pools_named
+from taskyard.server.scopes import CANCEL, READ, SUBMIT
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, Wanted
 from taskyard.views import graphs as views
@@ -96,11 +97,11 @@ async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheC
 async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
     await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
-    async with bodies.worked_on(request) as document:
-        await need_pools(desk, caller, document, f"extend graph {graph_id}")
+    async with bodies.worked_on(request) as document, allowed(desk, caller, f"extend graph {graph_id}") as may:
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
-            made = done(desk.engine.extend(graph_id, document, actor=caller.actor, submitter=caller.submitter))
+            who = {"actor": caller.actor, "submitter": caller.submitter}
+            made = done(desk.engine.extend(graph_id, document, **who, may=may))
             return made, _names(desk, made)
 
         return _submitted(*await asyncio.to_thread(store), 200)
@@ -117,8 +118,6 @@ async def list_graphs(
 ) -> Response:
     """List graphs, the newest first. A page may be short and still have a `next`."""
     pools = desk.readable(caller, READ, "list graphs")
-    if pools is not None and DEFAULT_POOL in pools:
-        pools |= {""}  # what may run anywhere
     wanted = Wanted("" if state is None else state.text, clean(name, "name"), pools)
     tags, after = dict(pair(one, "tag") for one in tag or ()), cursors.key(page.cursor, FIRST)
     found, last = await desk.read(lambda txn: views.graphs(txn, wanted, tags, after, page.limit))
@@ -189,7 +188,7 @@ async def cancel_graph(graph_id: str, request: Request, desk: TheDesk, caller: T
     """End everything in a graph, or only some tasks with all behind them. Needs `cancel`."""
     names = await _labels(request)
     graph = await desk.of_graph(caller, CANCEL, graph_id, lambda _, key: key)
-    tasks = await _tasks_named(desk, graph, names) if names else ()
+    tasks = await _tasks_named(desk, caller, graph, names) if names else ()
     wish = Cancel(graph=graph, tasks=tasks, actor=caller.actor, key=own_key(caller, key))
     return wished(await desk.face.cancel(wish))
 
@@ -217,14 +216,14 @@ async def submit(
     desk: Desk, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
 ) -> Response:
     """Store a graph for somebody, and answer."""
-    await need_pools(desk, caller, document, "submit a graph")
+    async with allowed(desk, caller, "submit a graph") as may:
 
-    def store() -> tuple[Submitted, Mapping[str, str]]:
-        who = {"actor": caller.actor, "submitter": caller.submitter}
-        made = done(desk.engine.submit(document, graph_id=graph_id, key=key, **who))
-        return made, _names(desk, made)
+        def store() -> tuple[Submitted, Mapping[str, str]]:
+            who = {"actor": caller.actor, "submitter": caller.submitter}
+            made = done(desk.engine.submit(document, graph_id=graph_id, key=key, **who, may=may))
+            return made, _names(desk, made)
 
-    return _submitted(*await asyncio.to_thread(store), 201)
+        return _submitted(*await asyncio.to_thread(store), 201)
 
 
 def wished(outcome: Wished) -> Response:
@@ -258,12 +257,27 @@ def faults_of_graph(document: object) -> list[api.Fault]:
     return [api.Fault(one.message, one.path) for one in validate(document).faults]
 
 
-async def need_pools(desk: Desk, caller: Caller, document: object, what: str) -> None:
-    """Refuse who may not submit into every pool that a document names; who may everywhere need not be asked."""
-    if caller.lacks_pools(SUBMIT, frozenset({ALL})):
-        # A running task may add what names no pool to a graph that has such tasks: somebody was free to submit them.
-        unnamed = ALL if caller.run is None else DEFAULT_POOL
-        desk.need(caller, SUBMIT, await asyncio.to_thread(pools_named, document, unnamed), what)
+class _Barred(Exception):
+    """The caller may not submit into all of these pools."""
+
+    def __init__(self, pools: frozenset[str]) -> None:
+        super().__init__()
+        self.pools = pools
+
+
+@asynccontextmanager
+async def allowed(desk: Desk, caller: Caller, what: str) -> AsyncIterator[May]:
+    """Give the engine a way to ask whether the caller may submit into some pools; refuse the caller who may not."""
+
+    def may(pools: frozenset[str]) -> None:
+        if caller.lacks_pools(SUBMIT, pools):
+            raise _Barred(pools)  # a thread asks, and denials are noted by that of the event loop
+
+    try:
+        yield may
+    except _Barred as barred:
+        desk.need(caller, SUBMIT, barred.pools, what)
+        raise
 
 
 async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]:
@@ -278,38 +292,25 @@ async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]
     return names
 
 
-async def _tasks_named(desk: Desk, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
+async def _tasks_named(desk: Desk, caller: Caller, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Find the tasks that are to be canceled, each of which has to be in a pool where the caller may."""
     found = await desk.read(lambda txn: meant(txn, graph, names))
     if found.faults:
         faults = [api.Fault(one.message, one.path) for one in found.faults]
         raise invalid(f"graph {text_of(TaskKey(graph))} has no such task", faults)
     if len(found.tasks) > WISHED_MAX:
         raise wrong(f"means {len(found.tasks)} tasks; {WISHED_MAX} is the most", "from")
+    denial = await desk.read(lambda txn: _lacking_in_one(txn, caller, found.tasks))
+    if denial is not None:
+        raise desk.deny(denial, f"cancel tasks of graph {text_of(TaskKey(graph))}")
     return found.tasks
-
-
-class _Barred(Exception):
-    """Somebody may not run something in all of these pools."""
-
-    def __init__(self, pools: frozenset[str]) -> None:
-        super().__init__()
-        self.pools = pools
 
 
 async def _renew(desk: Desk, caller: Caller, graph_id: str, names: tuple[str, ...], key: str) -> Response:
     """Store a graph that runs another again, and answer."""
-
-    def may(pools: frozenset[str]) -> None:
-        if caller.lacks_pools(SUBMIT, pools):
-            raise _Barred(pools)  # a thread asks, and denials are noted by that of the event loop
-
-    try:
-        async with desk.large:
-            who = {"actor": caller.actor, "submitter": caller.submitter}
-            made = done(await desk.face.renew(graph_id, names, key=key, may=may, **who))
-    except _Barred as barred:
-        desk.need(caller, SUBMIT, barred.pools, f"run graph {graph_id} again")
-        raise
+    async with allowed(desk, caller, f"run graph {graph_id} again") as may, desk.large:
+        who = {"actor": caller.actor, "submitter": caller.submitter}
+        made = done(await desk.face.renew(graph_id, names, key=key, **who, may=may))
     row = await desk.read(lambda txn: txn.reuses.rerun(made.graph))
     assert row is not None, "a graph that runs another again says so"
     source = text_of(TaskKey(row.source))
@@ -317,6 +318,11 @@ async def _renew(desk: Desk, caller: Caller, graph_id: str, names: tuple[str, ..
     total = row.again + row.reused
     answer = api.Wished(new, row.again, False, made.echo, total, rerun_of=source, reused=row.reused)
     return reply(answer, 200 if made.echo else 201)
+
+
+def _lacking_in_one(txn: Txn, caller: Caller, tasks: Collection[int]) -> Denial | None:
+    denials = (lacking_in_task(txn, caller, CANCEL, record) for record in txn.tasks.look(tasks))
+    return next((denial for denial in denials if denial is not None), None)
 
 
 def _names(desk: Desk, made: Submitted) -> Mapping[str, str]:

@@ -7,12 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taskyard.engine import rehearsal
+from taskyard.engine.submitting import pools_of
 from taskyard.server import bodies
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.desk import Sight, done
 from taskyard.server.replies import body, reply
-from taskyard.server.routes.graphs import DOCUMENT, faults_of_graph, need_pools
-from taskyard.server.scopes import READ
+from taskyard.server.routes.graphs import DOCUMENT, faults_of_graph
+from taskyard.server.scopes import READ, SUBMIT
 from taskyard.views.dry_run import foreseen
 from taskyard.views.why import explained
 from taskyard.views.why_graph import held
@@ -42,9 +43,9 @@ async def why_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response
 async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Say what would become of a graph if it were submitted now; nothing is stored. Needs `submit`, as that does."""
     async with bodies.worked_on(request, faults_of_graph) as document:
-        await need_pools(desk, caller, document, "check a graph")
         now = desk.engine.clock.now()
         graph = done(await asyncio.to_thread(rehearsal.read, document, now, desk.engine.scheduler_id))
+        desk.need(caller, SUBMIT, await asyncio.to_thread(pools_of, graph), "check a graph")
         found = await desk.read(
             lambda txn: rehearsal.refused(txn, graph) or foreseen(txn, graph, now, Sight(txn, caller))
         )

@@ -1,11 +1,9 @@
--- A graph of which no pool is known may be seen by everybody who may see any.
 -- read_graphs(after: int, state: text, name: text, all_pools: int, pools: texts, count: int): whole graphs beyond an id, the newest first.
 SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms, g.canceled_ms,
        d.scheduler_id, d.name, d.routing, d.description, d.tags, r.source_id, r.labels, r.reused
   FROM graph g JOIN graph_definition d ON d.id = g.id LEFT JOIN graph_rerun r ON r.graph_id = g.id
  WHERE g.id > :after AND g.loader IS NULL AND (:state = '' OR g.state = :state) AND (:name = '' OR d.name = :name)
-   AND (:all_pools = 1 OR NOT EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = g.id)
-        OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = g.id AND p.pool IN (:pools)))
+   AND (:all_pools = 1 OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = g.id AND p.pool IN (:pools)))
  ORDER BY g.id LIMIT :count;
 
 -- read_graph(id: int): a graph, if it is whole.
@@ -16,8 +14,7 @@ SELECT g.id, g.state, g.active, g.behind, g.unhandled, g.created_ms, g.moved_ms,
 -- read_running(bot: text, kind: text, after: int, all_pools: int, pools: texts, count: int): what somebody runs of one kind beyond an id, in pages.
 SELECT t.id FROM task t
  WHERE t.bot_id = :bot AND t.kind = :kind AND t.id > :after
-   AND (:all_pools = 1 OR NOT EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = t.graph_id)
-        OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = t.graph_id AND p.pool IN (:pools)))
+   AND (:all_pools = 1 OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = t.graph_id AND p.pool IN (:pools)))
  ORDER BY t.id LIMIT :count;
 
 -- read_counts(graph_id: int): how many tasks of a graph are in each state.

@@ -1,0 +1,147 @@
+"""What belongs to which pool: one rule for matching, capacity, rights and visibility."""
+
+import time
+
+import pytest
+
+from taskyard.core.words import Signal
+from tests.server.yard import SOON_S, Made, Yard, graph, task
+
+RIGHTS = ("read", "submit", "cancel", "approve")
+QUESTION = {"task": {"payload": {"approval": "Ship it?"}}}
+
+
+def unnamed(**said: object) -> dict[str, object]:
+    """A task that a bot runs, and that names no pool."""
+    return {"task": {"payload": {"command": ["true"]}} | said}
+
+
+def every_right(yard: Yard, pool: str) -> str:
+    return yard.token(*(f"pool:{pool}:{right}" for right in RIGHTS))
+
+
+def may(yard: Yard, token: str, made: Made) -> set[str]:
+    """Name what somebody may do with a graph and its tasks, without doing it."""
+    path, found = f"/api/v1/graphs/{made.id}", set()
+    echo = {"tasks": {"new": {"task": {"payload": {"noop": True}}}}}
+    for what, method, route, body in [
+        ("read", "GET", path, None),
+        ("extend", "POST", f"{path}/tasks", echo),
+        ("cancel", "POST", f"{path}/cancel", {"from": ["nobody"]}),
+        *((f"read {label}", "GET", f"/api/v1/tasks/{id}", None) for label, id in made.tasks.items()),
+    ]:
+        if yard.ask(method, route, body, token=token).status != 403:
+            found.add(what)
+    return found
+
+
+def test_a_task_that_names_no_pool_is_in_the_default_one(either: Yard) -> None:
+    made = either.submit(
+        graph(a=unnamed(), b=unnamed(dimensions={"os": "Linux"})), token=every_right(either, "default")
+    )
+    told = either.get(f"/api/v1/tasks/{made.tasks['b']}")["definition"]["slices"][0]
+    assert dict(told["dimensions"]) == {"os": ["Linux"], "pool": ["default"]}
+    either.hello("l1", "lab", os="Linux")
+    either.hello("d1", "default", os="Linux")
+    assert either.claim("l1") == []
+    assert {lease.task for lease in either.claim("d1")} == {made.key("a"), made.key("b")}
+
+
+def test_who_may_submit_elsewhere_alone_may_submit_nothing_that_names_no_pool(yard: Yard) -> None:
+    denied = yard.ask("POST", "/api/v1/graphs", graph(a=unnamed()), token=yard.token("pool:lab:submit"))
+    assert (denied.status, "pool:default:submit" in denied.json["detail"]) == (403, True)
+
+
+def test_a_running_task_reaches_no_bot_of_another_pool_by_its_id(either: Yard) -> None:
+    made = either.submit(graph(a=unnamed()))
+    either.hello("d1", "default")
+    either.hello("l1", "lab")
+    (lease,) = either.claim("d1")
+    wish = graph(a=unnamed(dimensions={"id": "l1"}))
+    child = either.submit(wish, token=either.run_token(lease))
+    grown = {"tasks": {"b": unnamed(dimensions={"id": "l1"})}}
+    assert either.ask("POST", f"/api/v1/graphs/{made.id}/tasks", grown, token=either.run_token(lease)).status == 200
+    assert either.claim("l1") == []
+    assert either.get(f"/api/v1/tasks/{child.tasks['a']}/why")["sentence"] == (
+        "a is waiting: no bot of pool default could run it; l1 could, but is in pool lab"
+    )
+
+
+def test_bots_of_another_pool_are_named_only_to_who_may_see_them(yard: Yard) -> None:
+    made = yard.submit(graph(a=unnamed()))
+    yard.hello("l1", "lab")
+    told = yard.get(f"/api/v1/tasks/{made.tasks['a']}/why", token=yard.token("pool:default:read"))
+    assert "l1" not in str(told)
+
+
+def test_the_capacity_of_the_default_pool_binds_what_names_no_pool(either: Yard) -> None:
+    assert either.ask("PUT", "/api/v1/pools/default", {"capacity": 2}).status == 200
+    made = either.submit(graph(**{f"t{number}": unnamed() for number in range(6)}))
+    either.hello()
+    left, deadline = {made.key(label) for label in made.tasks}, time.monotonic() + SOON_S
+    while left:
+        assert time.monotonic() < deadline
+        either.engine.schedule()
+        leases = either.claim(want=8)
+        assert len(leases) <= 2
+        for lease in leases:
+            either.end(lease)
+        left -= {lease.task for lease in leases}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        graph(ask=QUESTION),
+        graph(idle={"task": {"payload": {"noop": True}}}),
+        graph(outer={"task": {"payload": {"graph": graph(ask=QUESTION)}}}),
+    ],
+)
+def test_a_graph_in_which_nothing_names_a_pool_is_of_the_default_one(either: Yard, document: object) -> None:
+    made = either.submit(document, token=every_right(either, "default"))
+    assert may(either, every_right(either, "lab"), made) == set()
+    everything = {"read", "extend", "cancel", *(f"read {label}" for label in made.tasks)}
+    assert may(either, every_right(either, "default"), made) == everything
+
+
+def test_what_the_server_runs_belongs_to_the_pools_of_the_other_tasks(either: Yard) -> None:
+    lab = every_right(either, "lab")
+    made = either.submit(graph(a=task(dimensions={"pool": "lab"}), ask=QUESTION), token=lab)
+    assert may(either, every_right(either, "default"), made) == set()
+    assert may(either, lab, made) == {"read", "extend", "cancel", "read a", "read ask"}
+    denied = either.ask("POST", f"/api/v1/tasks/{made.tasks['ask']}/approve", token=every_right(either, "default"))
+    assert (denied.status, "pool:lab:approve" in denied.json["detail"]) == (403, True)
+
+
+def test_a_graph_around_others_belongs_to_their_pools(either: Yard) -> None:
+    inside = graph(a=task(dimensions={"pool": "lab"}))
+    document = graph(
+        outer={"task": {"payload": {"graph": inside}}}, other={"task": {"payload": {"graph": graph(ask=QUESTION)}}}
+    )
+    made = either.submit(document, token=every_right(either, "lab"))
+    assert may(either, every_right(either, "default"), made) == set()
+    assert "read outer" in may(either, every_right(either, "lab"), made)
+
+
+def test_rights_on_a_task_are_those_of_its_pool_also_in_a_graph_over_several(either: Yard) -> None:
+    made = either.submit(graph(here=unnamed(), there=task(dimensions={"pool": "lab"}), ask=QUESTION))
+    either.hello("l1", "lab")
+    (lease,) = either.claim("l1")
+    either.print(lease, 0, b"of the lab", bot="l1")
+    either.end(lease, Signal.FAIL, result='{"of": "the lab"}', bot="l1")
+    default, there = every_right(either, "default"), f"/api/v1/tasks/{made.tasks['there']}"
+    for method, path in [
+        ("GET", there),
+        ("GET", f"{there}/output"),
+        ("GET", f"{there}/result"),
+        ("GET", f"{there}/inputs"),
+        ("GET", f"{there}/attempts"),
+        ("POST", f"{there}/cancel"),
+        ("POST", f"{there}/rerun"),
+    ]:
+        assert either.ask(method, path, token=default).status == 403, path
+    chosen = {"from": ["there"]}
+    assert either.ask("POST", f"/api/v1/graphs/{made.id}/cancel", chosen, token=default).status == 403
+    assert either.ask("GET", f"{there}/output", token=every_right(either, "lab")).body == b"of the lab"
+    assert either.ask("GET", f"/api/v1/graphs/{made.id}", token=default).status == 200
+    assert either.ask("GET", f"/api/v1/tasks/{made.tasks['ask']}", token=default).status == 200
