@@ -110,6 +110,8 @@ def test_what_has_not_begun_by_its_deadline_never_does_and_costs_nobody_else(
     yard: Yard, tmp_path: Path, kind: str
 ) -> None:
     gate, begun = tmp_path / "gate", tmp_path / "begun"
+    first: dict[str, object]
+    late: dict[str, object]
     if kind == "program":
         first, late = {"script": f"while [ ! -e {gate} ]; do sleep 0.02; done"}, {"script": f"touch {begun}"}
     else:
