@@ -86,10 +86,13 @@ class Embedded:
     def serve(self, wish: "Serving", ready: "Callable[[str, str | None], None]") -> None:
         from taskyard.core.fleet import LEASE_MS  # noqa: PLC0415
         from taskyard.engine.engine import Engine  # noqa: PLC0415
+        from taskyard.private_files import make_folder  # noqa: PLC0415
         from taskyard.server import bootstrap, serving, settings  # noqa: PLC0415
 
         with _told():
             settings.check_binding(wish.host, wish.authentication)
+            if wish.folder is not None:
+                make_folder(wish.folder)
             with Engine.open(wish.database, lease_ms=wish.lease_ms or LEASE_MS, name=_server_name(wish)) as engine:
                 first = bootstrap.prepare(engine)
                 if wish.admin_token is not None:
@@ -104,7 +107,6 @@ class Embedded:
 
         with _told():
             user = None if wish.user is None else task_user.find(wish.user)
-            wish.state.mkdir(parents=True, exist_ok=True, mode=0o700)
             return run(
                 BotConfig(
                     url=wish.url,
@@ -192,11 +194,12 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.bot.task_user import Unsuitable  # noqa: PLC0415
     from taskyard.embedded.companion import Deserted  # noqa: PLC0415
     from taskyard.engine.troubles import Trouble  # noqa: PLC0415
+    from taskyard.private_files import NotPrivate  # noqa: PLC0415
     from taskyard.server.settings import Exposed  # noqa: PLC0415
     from taskyard.store.migration import TooNew, TooOld  # noqa: PLC0415
     from taskyard.store.sessions import Busy, Gone  # noqa: PLC0415
 
-    return (Deserted, Trouble, TooNew, TooOld, Busy, Gone, Exposed, Unsuitable, OSError)
+    return (Deserted, NotPrivate, Trouble, TooNew, TooOld, Busy, Gone, Exposed, Unsuitable, OSError)
 
 
 def _server_name(wish: "Serving") -> str:
@@ -209,7 +212,9 @@ def _server_name(wish: "Serving") -> str:
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:
     """See that a file has a token for everything. Who can open the database may do everything anyway."""
     from taskyard.cli.kept import write_secret  # noqa: PLC0415
+    from taskyard.private_files import narrow_files  # noqa: PLC0415
 
+    narrow_files([file])
     if first is not None or not file.exists():
         write_secret(file, f"{first or _another_admin_token(engine)}\n")
 

@@ -136,8 +136,9 @@ def test_secrets_that_others_can_read_are_faults(tmp_path: Path, monkeypatch: py
         ("fault", f"{profile} holds a secret and others can read it", f"chmod 600 {profile}"),
         ("fault", f"{data}/admin.token holds a secret and others can read it", f"chmod 600 {data}/admin.token"),
         ("warning", f"others can look into {data}", f"chmod 700 {data}"),
+        ("fault", f"others can use {data}/taskyard.db", f"chmod 600 {data}/taskyard.db"),
     ]
-    for path, mode in ((profile, 0o600), (data / "admin.token", 0o600), (data, 0o700)):
+    for path, mode in ((profile, 0o600), (data / "admin.token", 0o600), (data / "taskyard.db", 0o600), (data, 0o700)):
         path.chmod(mode)
     assert told(checks_disk.files(data)) == [("ok", "2 files with secrets and 2 other places are for your eyes only")]
     assert told(checks_disk.files(tmp_path / "nowhere")) == [

@@ -58,13 +58,17 @@ def yard(folder: Path, *options: str, port: str = "0") -> Iterator[Yard]:
 
 
 @contextmanager
-def started(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    arguments: list[str], folder: Path, umask: int = -1, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start the program for a person at home in a folder; at the end it is told to end, and has to."""
     command = [str(PROGRAM), *arguments]
     # What it says goes to a file: a pipe that nobody reads would stop it.
     with (
         (folder / "said").open("wb") as said,
-        subprocess.Popen(command, env=at_home(folder), stdout=subprocess.PIPE, stderr=said) as program,
+        subprocess.Popen(
+            command, cwd=cwd, env=at_home(folder), stdout=subprocess.PIPE, stderr=said, umask=umask
+        ) as program,
     ):
         try:
             yield program

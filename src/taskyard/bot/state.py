@@ -17,6 +17,7 @@ import psutil  # type: ignore[import-untyped]
 
 from taskyard.bot.room import remove_tree
 from taskyard.bot.task_user import TaskUser
+from taskyard.private_files import make_file, make_folder
 
 #: How long the name of a folder is: enough to tell apart a handful of bots that were given one name.
 NAME_DIGITS: Final = 10
@@ -34,7 +35,8 @@ class State:
     """A bot's folder, held as long as this object is."""
 
     def __init__(self, folder: Path, user: TaskUser | None = None) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
+        make_file(folder / "lock")
         self._user = user
         self.work = folder.resolve() / "work" if user is None else _work_of(folder.resolve())
         self._lock = (folder / "lock").open("a+", encoding="utf-8")
@@ -63,6 +65,7 @@ class State:
             word = self._mark.read_text(encoding="utf-8")
         except FileNotFoundError:
             word = secrets.token_hex(8)
+            make_file(self._mark)
             self._mark.write_text(word, encoding="utf-8")
         lock = os.fstat(self._lock.fileno())
         told = "\n".join((word, marker, _boot(), f"{lock.st_dev}:{lock.st_ino}"))

@@ -6,7 +6,6 @@ What is tried out is tried in the folder itself, or in the nearest one above it 
 import os
 import shutil
 import sqlite3
-import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Final
 
 from taskyard.cli import kept, text
 from taskyard.cli.check import Check, fault, ok, warning
+from taskyard.private_files import OTHERS
 
 #: The first that has all that is used: `RETURNING`, and updates from other rows.
 SQLITE_MIN: Final = (3, 35, 0)
@@ -26,11 +26,9 @@ SYNC_MAX_MS: Final = 50.0
 #: Below these a server should not be left alone, or does not start any more work.
 FREE_MIN: Final = 1 << 30
 FREE_LEAST: Final = 100 << 20
-#: What others may do with a file or a folder.
-OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-#: Files with secrets, and files with everything that tasks do.
+#: Files with secrets, and files with everything that tasks do and with the key of their tokens.
 _SECRETS: Final = ("admin.token",)
-_DATABASES: Final = ("taskyard.db", "taskyard.db-wal")
+_DATABASES: Final = ("taskyard.db", "taskyard.db-wal", "taskyard.db-shm")
 
 
 def sqlite(data: Path) -> Iterator[Check]:
@@ -128,9 +126,11 @@ def _kept(path: Path) -> Check | None:
     """Say what is wrong with what is kept."""
     if not os.access(path, os.R_OK | os.W_OK):
         return fault("files", f"{path} cannot be read and written", f"make it yours: chown {_me()} {path}")
-    if path.is_dir() and path.stat().st_mode & OTHERS:
+    if not path.stat().st_mode & OTHERS:
+        return None
+    if path.is_dir():
         return warning("files", f"others can look into {path}", f"chmod 700 {path}")
-    return None
+    return fault("files", f"others can use {path}", f"chmod 600 {path}")
 
 
 def _me() -> str:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from taskyard.private_files import make_file
+
 #: How often it is looked whether a child has ended.
 LOOK_SECONDS: Final = 0.05
 _PR_SET_PDEATHSIG: Final = 1
@@ -29,6 +31,7 @@ def start(
     It reads `told` from its stdin, where no other process can see it. When the parent is gone, it gets the signal
     `orphaned`.
     """
+    make_file(log)
     with log.open("ab") as said:
         child = subprocess.Popen(  # noqa: S603 - it is this program, and no shell
             # -P: a file in this folder with the name of a module is not that module.

@@ -6,7 +6,6 @@ part of the text, and is given up when the result does not say what it should.
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from taskyard.cli import nearest, reports
+from taskyard.private_files import FILE_MODE, OTHERS, make_folder
 
 #: More than any such file needs.
 FILE_BYTES_MAX: Final = 1_000_000
@@ -133,11 +133,13 @@ def forget(name: str) -> None:
 
 def write_secret(file: Path, text: str) -> None:
     """Write a file that only its owner may read, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not file.parent.exists():
+        make_folder(file.parent)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     with suppress(FileNotFoundError):
         draft.unlink()
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="utf-8") as out:
+        os.fchmod(out.fileno(), FILE_MODE)  # whatever the umask took away
         out.write(text)
     draft.replace(file)
 
@@ -150,7 +152,7 @@ def _profile(name: str, table: Mapping[str, Any]) -> Profile:
 def _warn_if_exposed(file: Path) -> None:
     """Say that others can read a secret."""
     with suppress(OSError):
-        if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if file.stat().st_mode & OTHERS:
             reports.say_error(f"others on this machine can read the tokens in {file}: chmod 600 {file}")
 
 

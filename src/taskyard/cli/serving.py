@@ -138,7 +138,10 @@ def serve(
 ) -> int:
     """Serve graphs and bots until a signal ends it."""
     database = place.database or f"sqlite:///{place.data / 'taskyard.db'}"
-    wish = Serving(place.host, place.port, database, auth, admin_token, spans.seconds_of(lease) * 1_000)
+    # The folder that people are in is theirs, and stays as open as it is; the files in it do not.
+    folder = place.data if place.database is None and place.data != Path() else None
+    lease_ms = spans.seconds_of(lease) * 1_000
+    wish = Serving(place.host, place.port, database, auth, admin_token, folder, lease_ms)
     try:
         work.serve(wish, _ready(output))
     except Unserved as refusal:

@@ -21,6 +21,7 @@ from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.kept import Profile
 from taskyard.cli.serving import SLOTS_MAX, Port, give_address
 from taskyard.cli.session import Server, connected
+from taskyard.private_files import NotPrivate, make_folder
 
 EXAMPLES: Final = """\
 Examples:
@@ -83,9 +84,9 @@ def up(
         return Exit.ERROR
     folder = (data or profile.yard_folder()).absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        reports.say_error(f"cannot keep anything in {folder}: {error.strerror}")
+        make_folder(folder)
+    except (OSError, NotPrivate) as error:
+        reports.say_error(f"cannot keep anything in {folder}: {getattr(error, 'strerror', None) or error}")
         return Exit.ERROR
     return _Yard(folder, bots, slots or os.cpu_count() or 1, port, output, user).live()
 

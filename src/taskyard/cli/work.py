@@ -48,6 +48,7 @@ class Serving:
     database: str
     authentication: bool
     admin_token: Path | None  # a file that has a token for everything, or is going to have one
+    folder: Path | None = None  # of its own: made if it is not there, and for its owner alone
     lease_ms: int | None = None  # how long bots may be silent about what they run
 
 

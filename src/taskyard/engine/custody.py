@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from taskyard.engine.troubles import InUse
+from taskyard.private_files import make_file
 
 _FILE: Final = "sqlite:///"
 
@@ -27,6 +28,7 @@ class Custody:
 
 
 def _locked(path: Path, database: Path) -> TextIOWrapper:
+    make_file(path)
     file = path.open("a", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,9 +9,12 @@ from contextlib import closing
 from importlib import resources
 from pathlib import Path
 
+from taskyard.store.sqlite import make_private
+
 
 def make(path: Path) -> None:
     """Make a database file of the newest version; there must be none."""
+    make_private(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.executescript(resources.files("taskyard.store").joinpath("blank.sql").read_text(encoding="utf-8"))
 

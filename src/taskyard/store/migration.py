@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
 from sqlalchemy.exc import DatabaseError
 
 from taskyard.store.sessions import Gone
+from taskyard.store.sqlite import make_private
 
 #: How the address of a file begins; any other address is one of PostgreSQL.
 FILE: Final = "sqlite:///"
@@ -58,6 +59,8 @@ class TooNew(Exception):
 
 def upgrade(url: str) -> None:
     """Bring the database at `url` to the newest version, or find it there. Servers that start at once take turns."""
+    if file := _file(url):
+        make_private(Path(file))
     with _ALONE, _connected(url) as connection, connection.begin():
         _take_turn(connection)
         _refuse_too_new(_version(connection))

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from taskyard.private_files import make_file, narrow_files
 from taskyard.store.memory import Memory
 from taskyard.store.sessions import Busy, Gone, Row, Taken
 from taskyard.store.statements import SQLITE, Statement, for_sqlite, for_sqlite_many, statements
@@ -38,6 +39,7 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         self.url = f"sqlite:///{path}"
         self._path = path
+        make_private(path)
         self._writer = _connect(path)
         self._writer.execute("PRAGMA synchronous = FULL")
         self._writer.execute("PRAGMA foreign_keys = ON")
@@ -151,6 +153,20 @@ class SqliteSession:
         if done < len(rows):
             changed += self._connection.executemany(statement.text, rows[done:]).rowcount
         return changed
+
+
+def make_private(path: Path) -> None:
+    """See that only the owner of a database can read it and what SQLite keeps beside it; make it if it is not there.
+
+    SQLite gives the files beside a database the mode that the database has.
+    """
+    try:
+        make_file(path)
+        narrow_files(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal"))
+    except OSError as fault:
+        is_homeless = isinstance(fault, FileNotFoundError)
+        why = f"there is no folder {path.parent}: make it, or choose another" if is_homeless else fault.strerror
+        raise Gone(f"the database {path} cannot be opened: {why}") from fault
 
 
 def _connect(path: Path) -> sqlite3.Connection:
