@@ -20,6 +20,11 @@ class Custody:
             path = Path(url.removeprefix(_FILE))
             self._file = _locked(path.with_name(f"{path.name}.lock"), path)
 
+    @property
+    def is_sole(self) -> bool:
+        """Whether nobody else can be at work in the database."""
+        return self._file is not None
+
     def leave(self) -> None:
         """Give it back. The file stays: whoever removed it could remove the one that somebody else just locked."""
         if self._file is not None:

@@ -44,7 +44,7 @@ from taskyard.lifecycle.outcomes import Done, Far, Refusal
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.publish import publish
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.opening import Store, open_store
+from taskyard.store.opening import Store, open_server_lock, open_store
 from taskyard.store.txn import Txn
 from taskyard.views import outline as outlines
 from taskyard.views import story as stories
@@ -96,7 +96,9 @@ class Engine:
         self._extending = Extending(self.loop, store, self.clock, mint, pages)
         self._renewing = Renewing(store, self.clock, mint, self._submitting)
         self.wishing = Wishing(self.loop, store)
-        self._admission = Admission(self._write_pass, store.read, self.clock.now, self.clock.word())
+        word = self.clock.word()
+        self._server_lock = open_server_lock(store.url, word)
+        self._admission = Admission(self._write_pass, store.read, self.clock.now, word, server_lock=self._server_lock)
         self._bearing = Bearing(self._submitting, store, self.transact)
         chores = Chores(self.transact, store, self.clock, self._admission, self._writer.parking, self._bearing)
         self.ticker = Ticker(chores, self.clock, events, ticks)
@@ -120,7 +122,10 @@ class Engine:
         custody = Custody(url)
         try:
             upgrade(url)
-            engine = cls(open_store(url), clock, scheduler_id=scheduler_id, lease_ms=lease_ms, name=name)
+            store = open_store(url)
+            if custody.is_sole:
+                _clear_pass_lock(store)
+            engine = cls(store, clock, scheduler_id=scheduler_id, lease_ms=lease_ms, name=name)
         except BaseException:
             custody.leave()
             raise
@@ -139,6 +144,8 @@ class Engine:
         """Answer what was accepted, and end. A writer that is late keeps the database as long as it lives."""
         self._bearing.stop()
         self.ticker.stop()
+        if self._server_lock is not None:
+            self._server_lock.close()
         if self.loop.stop():
             self.store.close()
             if self._custody is not None:
@@ -334,6 +341,14 @@ class Engine:
         if left.turned:
             for listener in self.listeners:
                 listener(left.turned)
+
+
+def _clear_pass_lock(store: Store) -> None:
+    """Whoever was at a pass in this file is dead: we alone have the file."""
+    with store.write() as txn:
+        lock = txn.passes.lock()
+        if lock is not None and lock.holder is not None:
+            txn.passes.leave(lock.epoch)
 
 
 def _answered(answer: object) -> "Future[Any]":

@@ -5,8 +5,10 @@ who does not get it returns at once. Nothing is dropped by that: who wants a pas
 and who has the lock looks for stirs after it gave the lock back. So a stir is seen by its own caller, or by the one
 whom that caller found at the lock; and if that one dies, by whoever comes next.
 
-The lock lapses, so that a dead holder is replaced. Every taking has a number of its own, every page is written under
-that number, and a holder that was replaced writes nothing more.
+The lock lapses, so that a frozen holder is replaced. One that has died is replaced at once: every server holds a lock
+that the database releases when the server dies, and whoever finds the row held asks for that one. Every taking has a
+number of its own, every page is written under that number, and a holder that was replaced writes nothing more. Whoever
+finds the lock held while something is stirred tries again every second.
 
 A call is bounded. It reads and thinks in strides, keeps the lock meanwhile, and asks after each stride and each page
 whether it has lasted long enough. Whom it let in so far is written by then or goes first in the next call. A call that
@@ -27,11 +29,14 @@ from taskyard.lifecycle.contest import JUDGED_MAX, Contest
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.stillness import stillness
+from taskyard.store.opening import ServerLock
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.passes import PassLock
 
 #: A holder that wrote nothing for this long is replaced.
-LOCK_MS: Final = 15_000
+LOCK_MS: Final = 10_000
+#: Whoever finds the lock held tries again after this long, as long as something is stirred.
+TRY_AGAIN_MS: Final = 1_000
 #: One call goes on for about this long, and lets in this many: then others have their turn.
 PASS_MAX_MS: Final = 2_000
 STARTS_MAX: Final = 2_000
@@ -41,6 +46,9 @@ MEMORY_MS: Final = 600_000
 MANY: Final = 10_000
 #: Tasks that stake a key by age are looked at once in this time, however many there are.
 AGING_MS: Final = 1_000
+
+#: Between the name of a server and which of its takings it is, in the row.
+_TAKING: Final = ", "
 
 Answer = TypeVar("Answer")
 
@@ -87,13 +95,14 @@ class Admission:
         now: Callable[[], Millis],
         holder: str,
         bounds: Bounds = Bounds(),  # noqa: B008 - it is frozen
+        server_lock: ServerLock | None = None,
     ) -> None:
         self._transact = transact
         self._read = read
         self._now = now
         self._holder = holder
+        self._server_lock = server_lock
         self._takings = count(1)
-        self._parked = f"{holder}, between two calls"
         self._bounds = bounds
         #: What was remembered when the lock was given back, and under which number that was.
         self._kept: tuple[int, Contest] | None = None
@@ -108,29 +117,47 @@ class Admission:
             try:
                 unfinished = self._pass(epoch, call)
             except Replaced:
+                self._try_again()
                 return call.passed(ran=False)
             if unfinished or not self._is_stirred():
                 return call.passed(ran=True, more=unfinished)
             if call.is_over(self._now()):
                 return call.passed(ran=True, more=True)
+        self._try_again()
         return call.passed(ran=call.epoch > 0)
+
+    def _try_again(self) -> None:
+        """Somebody else has the lock: see to it that what is stirred does not wait for one that died."""
+        self.next_moment = Millis(self._now() + TRY_AGAIN_MS) if self._is_stirred() else None
 
     # The lock.
 
     def _take(self) -> int | None:
-        """Take the lock, if nobody has it; say under which number."""
+        """Take the lock, if nobody has it or whoever has it is dead; say under which number."""
         with self._read() as txn:
             lock = txn.passes.lock()
+        dead = None
         if self._is_held(lock, self._now()):
-            return None
-        name = f"{self._holder}, {next(self._takings)}"
-        return self._transact(lambda corridor: self._take_in(corridor, name))
+            dead = self._dead_holder(lock)
+            if dead is None:
+                return None
+        if self._server_lock is not None:
+            self._holder = self._server_lock.hold()
+        name = f"{self._holder}{_TAKING}{next(self._takings)}"
+        return self._transact(lambda corridor: self._take_in(corridor, name, dead))
 
-    def _take_in(self, corridor: Corridor, name: str) -> int | None:
+    def _dead_holder(self, lock: PassLock | None) -> str | None:
+        """What the row says of its holder, if that server has died."""
+        if self._server_lock is None or lock is None or lock.holder is None:
+            return None
+        server, _, _ = lock.holder.rpartition(_TAKING)
+        return lock.holder if self._server_lock.is_dead(server) else None
+
+    def _take_in(self, corridor: Corridor, name: str, dead: str | None) -> int | None:
         lock = corridor.txn.passes.lock()
         if lock is not None and lock.holder == name:
             return lock.epoch  # it was taken before, and nobody heard of the commit
-        if lock is None or self._is_held(lock, corridor.now):
+        if lock is None or (self._is_held(lock, corridor.now) and lock.holder != dead):
             return None
         corridor.txn.passes.take(lock.epoch + 1, name, _lapses(corridor))
         return lock.epoch + 1
@@ -139,6 +166,11 @@ class Admission:
         if lock is None or lock.until_ms is None or lock.holder == self._parked:
             return False
         return now < lock.until_ms
+
+    @property
+    def _parked(self) -> str:
+        """What the row says while our next call has to go on with what is in our memory."""
+        return f"{self._holder}{_TAKING}between two calls"
 
     def _is_stirred(self) -> bool:
         if self._kept is not None and self._kept[1].unsettled:

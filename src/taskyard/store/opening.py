@@ -24,6 +24,28 @@ class Store(Protocol):
         """Close every connection. No thread may be at work any more."""
 
 
+class ServerLock(Protocol):
+    """Proof that a server lives: a lock that the database releases when the server dies, whatever it dies of."""
+
+    def hold(self) -> str:
+        """Hold the lock, if it is not held already; say under which name."""
+
+    def is_dead(self, name: str) -> bool:
+        """Tell whether nobody holds the lock of that name: then the server that did has died."""
+
+    def close(self) -> None:
+        """Release the lock."""
+
+
+def open_server_lock(url: str, name: str) -> ServerLock | None:
+    """Make the lock of a server called `name`; None for a file, which has one server at a time anyway."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        return None
+    from taskyard.store.postgres import PostgresServerLock  # noqa: PLC0415 - nobody pays for the other database
+
+    return PostgresServerLock(url, name)
+
+
 def open_store(url: str) -> Store:
     """Open the store at `sqlite:///file` or `postgresql://...`; it has to be migrated already."""
     scheme, _, rest = url.partition("://")

@@ -9,6 +9,10 @@ What is written is sent ahead: nobody waits for it before the next look or the e
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import count
+from select import POLLIN, poll
+from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -45,6 +49,7 @@ _OPTIONS = " ".join(
         "jit": "off",
     }.items()
 )
+_LOCK_OPTIONS = f"-c statement_timeout={STATEMENT_MAX_MS} -c idle_session_timeout=0"
 _AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
 #: The connection is lost: also when the server closed it because nothing was heard in a transaction for too long.
 _GONE = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
@@ -110,6 +115,84 @@ class PostgresStore:
     def close(self) -> None:
         """Close every connection. No thread may be at work any more."""
         self._pool.close()
+
+
+class PostgresServerLock:
+    """A session advisory lock on a connection of its own: PostgreSQL releases it when the server's process ends.
+
+    The connection has to reach PostgreSQL itself, or a pooler that leaves a session to one client.
+    """
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self._names = (name if number == 0 else f"{name}/{number}" for number in count())
+        self._name = ""
+        self._connection: psycopg.Connection[Any] | None = None
+        self._mutex = Lock()  # a pass may be asked for in several threads
+
+    def hold(self) -> str:
+        """Hold the lock, if it is not held already; say under which name.
+
+        A new connection has a new name: the database may not know yet that the one before is lost.
+        """
+        with self._mutex, _faults():
+            self._connected()
+            return self._name
+
+    def is_dead(self, name: str) -> bool:
+        """Tell whether nobody holds the lock of that name: then the server that did has died."""
+        with self._mutex, _faults():
+            connection = self._connected()
+            if name == self._name:
+                return False  # a session may take its own lock again
+            key = _lock_key(name)
+            if not _lock(connection, key):
+                return False
+            connection.execute("SELECT pg_advisory_unlock($1)", [key])
+            return True
+
+    def close(self) -> None:
+        """Release the lock."""
+        with self._mutex:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or not _is_open(self._connection):
+            self._connection = psycopg.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=CONNECT_MAX_S,
+                options=_LOCK_OPTIONS,
+                cursor_factory=psycopg.RawCursor,
+            )
+            self._name = next(self._names)
+            _lock(self._connection, _lock_key(self._name))
+        return self._connection
+
+
+def _lock(connection: psycopg.Connection[Any], key: int) -> bool:
+    (row,) = connection.execute("SELECT pg_try_advisory_lock($1)", [key]).fetchall()
+    return bool(row[0])
+
+
+def _lock_key(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
+
+
+def _is_open(connection: psycopg.Connection[Any]) -> bool:
+    """Whether a connection on which nobody waits for anything is there; the database is only asked if it spoke."""
+    if connection.closed:
+        return False
+    sockets = poll()
+    sockets.register(connection.fileno(), POLLIN)
+    if not sockets.poll(0):
+        return True
+    with suppress(psycopg.Error):
+        connection.execute("SELECT 1")
+        return True
+    connection.close()
+    return False
 
 
 class PostgresSession:
