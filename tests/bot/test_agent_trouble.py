@@ -155,6 +155,21 @@ def test_draining_finishes_what_runs_and_takes_nothing_more(yard: Yard, tmp_path
     assert len(yard.goodbyes) == 1
 
 
+def test_a_bot_that_is_told_to_end_finishes_what_it_has_and_takes_nothing_more(yard: Yard, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    task = yard.add(waiting_for(gate, f"echo $$ > {tmp_path / 'pid'}"))
+    with bot(yard, tmp_path / "state") as one:
+        pid_in(tmp_path / "pid")
+        yard.terminate = True
+        yard.until(lambda: yard.hellos[-1].draining, "the bot says that it drains")
+        later = yard.add({"command": ["true"]})
+        gate.touch()
+        code, said = one.ended()
+    assert (code, said.count("an admin wants this bot to end")) == (0, 1)
+    assert (yard.reports[task].signal, later in yard.reports) == ("succeed", False)
+    assert len(yard.goodbyes) == 1
+
+
 def test_a_second_signal_kills_what_runs_and_loses_it(yard: Yard, tmp_path: Path) -> None:
     task = yard.add(waiting_for(tmp_path / "never", f"trap '' TERM; echo $$ > {tmp_path / 'pid'}"))
     call = yard.add({"python": "tests.bot.agent_functions:hang", "args": [str(tmp_path / "call")]})

@@ -53,6 +53,7 @@ class Yard:
     progress: dict[str, str] = field(default_factory=dict)
     stops: set[str] = field(default_factory=set)
     taken_away: set[str] = field(default_factory=set)
+    terminate: bool = False
     inputs: dict[str, bytes] = field(default_factory=dict)
     line: list[Lease] = field(default_factory=list)
     given: dict[str, list[Lease]] = field(default_factory=dict)
@@ -159,6 +160,7 @@ class Yard:
                     for one in poll.renewals
                     if one.task in self.taken_away
                 ],
+                terminate=self.terminate,
             )
 
     async def _leases(self, poll: Poll) -> list[Lease]:

@@ -593,7 +593,7 @@ def test_a_task_is_given_again_a_guard_after_its_lease() -> None:
 def test_a_silent_bot_is_known_dead_no_sooner_than_what_it_ran_is_lost() -> None:
     until = budget.lease_until(NOW, fleet.LEASE_MS, None)
     assert until is not None
-    assert budget.given_again_at(until) + fleet.SWEEP_MS == NOW + fleet.DEAD_AFTER_MS
+    assert budget.given_again_at(until) == NOW + fleet.silence_max_ms(fleet.LEASE_MS)
 
 
 @pytest.mark.parametrize(

@@ -40,20 +40,20 @@ def bot(
     pool: str = "lab",
 ) -> BotFacts:
     dimensions = canonical({"id": name, "pool": pool, "gpu": gpu})
-    return BotFacts(BotId(name), dimensions, seen, busy=busy, quarantined=quarantined)
+    return BotFacts(BotId(name), dimensions, seen, busy=busy, quarantined=quarantined, missing=seen < NOW)
 
 
 def pending(held: Held | None, *bots: BotFacts) -> Situation:
-    return Situation("test", State.PENDING, held=held, dimensions=GPU, bots=standing(GPU, bots, NOW))
+    return Situation("test", State.PENDING, held=held, dimensions=GPU, bots=standing(GPU, bots))
 
 
 def waiting(*bots: BotFacts, ahead: int = 0) -> Situation:
-    return Situation("test", State.WAITING, dimensions=GPU, bots=standing(GPU, bots, NOW), ahead=Ahead(ahead))
+    return Situation("test", State.WAITING, dimensions=GPU, bots=standing(GPU, bots), ahead=Ahead(ahead))
 
 
 def waiting_in_default(*bots: BotFacts) -> Situation:
     asked = with_pool(canonical({"gpu": "h100"}))
-    return Situation("test", State.WAITING, dimensions=asked, bots=standing(asked, bots, NOW))
+    return Situation("test", State.WAITING, dimensions=asked, bots=standing(asked, bots))
 
 
 def edge(label: str, state: State, edge: EdgeState, on: On = On.SUCCESS) -> Prerequisite:

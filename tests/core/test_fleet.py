@@ -22,45 +22,44 @@ UNFIT = {
     "maintenance without a word": replace(BOT, maintenance=""),
     "draining": replace(BOT, draining=True),
     "terminated": replace(BOT, terminated=True),
-    "silent": replace(BOT, last_seen_ms=Millis(NOW - 70_001)),
+    "missing": replace(BOT, missing=True),
+    "ending": replace(BOT, ending=True),
 }
-
-
-def seen(silence_ms: int) -> BotFacts:
-    return replace(BOT, last_seen_ms=Millis(NOW - silence_ms))
 
 
 def test_a_dead_bot_is_noticed_after_a_lease_a_guard_and_a_sweep() -> None:
     assert (fleet.LEASE_MS, fleet.GUARD_MS, fleet.SWEEP_MS) == (60_000, 5_000, 5_000)
-    assert fleet.DEAD_AFTER_MS == 70_000
+    assert fleet.MISSING_WITHIN_MS == 70_000
 
 
 @pytest.mark.parametrize(
-    ("silence_ms", "alive"),
-    [(-5_000, True), (0, True), (69_999, True), (70_000, True), (70_001, False), (86_400_000, False)],
+    ("lease_ms", "silence_ms"), [(2_000, 7_000), (60_000, 65_000), (60_001, 65_000), (3_600_000, 65_000)]
 )
-def test_a_bot_is_dead_once_it_was_silent_for_longer_than_allowed(silence_ms: int, alive: bool) -> None:
-    assert fleet.alive(seen(silence_ms), NOW) is alive
+def test_a_silence_is_marked_after_a_lease_and_a_guard_and_never_later_than_by_default(
+    lease_ms: int, silence_ms: int
+) -> None:
+    assert fleet.silence_max_ms(lease_ms) == silence_ms
+    assert fleet.silence_max_ms(lease_ms) + fleet.SWEEP_MS <= fleet.MISSING_WITHIN_MS
 
 
-@pytest.mark.parametrize(("silence_ms", "alive"), [(20_000, True), (20_001, False)])
-def test_how_long_a_bot_may_be_silent_can_be_chosen(silence_ms: int, alive: bool) -> None:
-    assert fleet.alive(seen(silence_ms), NOW, silence_max_ms=20_000) is alive
+def test_a_bot_lives_until_it_is_marked_missing_however_long_it_was_silent() -> None:
+    assert fleet.alive(replace(BOT, last_seen_ms=Millis(0)))
+    assert not fleet.alive(UNFIT["missing"])
 
 
 def test_a_bot_that_said_goodbye_is_dead_at_once() -> None:
-    assert not fleet.alive(UNFIT["terminated"], NOW)
+    assert not fleet.alive(UNFIT["terminated"])
 
 
 def test_a_live_healthy_bot_takes_work_even_when_it_is_busy() -> None:
-    assert fleet.takes_work(BOT, NOW)
-    assert fleet.takes_work(replace(BOT, busy=4), NOW)
+    assert fleet.takes_work(BOT)
+    assert fleet.takes_work(replace(BOT, busy=4))
 
 
 @pytest.mark.parametrize("bot", UNFIT.values(), ids=UNFIT)
 def test_an_unfit_bot_takes_no_work_and_has_no_idle_slots(bot: BotFacts) -> None:
-    assert not fleet.takes_work(bot, NOW)
-    assert fleet.idle_slots(bot, NOW) == 0
+    assert not fleet.takes_work(bot)
+    assert fleet.idle_slots(bot) == 0
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_an_unfit_bot_takes_no_work_and_has_no_idle_slots(bot: BotFacts) -> None
     [(1, 0, 1), (1, 1, 0), (4, 1, 3), (4, 4, 0), (2, 3, 0), (0, 0, 0)],
 )
 def test_idle_slots_are_those_without_an_attempt_and_never_less_than_none(slots: int, busy: int, idle: int) -> None:
-    assert fleet.idle_slots(replace(BOT, slots=slots, busy=busy), NOW) == idle
+    assert fleet.idle_slots(replace(BOT, slots=slots, busy=busy)) == idle
 
 
 @pytest.mark.parametrize(
@@ -76,18 +75,17 @@ def test_idle_slots_are_those_without_an_attempt_and_never_less_than_none(slots:
     [
         (BOT, True),
         (replace(BOT, busy=4), True),  # it will be free
-        (seen(70_001), True),  # it may be restarting
-        (seen(600_000), True),
-        (seen(600_001), False),
         (UNFIT["maintenance"], True),  # it will be back
         (UNFIT["quarantined"], False),
         (UNFIT["quarantined without a word"], False),
         (UNFIT["draining"], False),
         (UNFIT["terminated"], False),
+        (UNFIT["missing"], False),
+        (UNFIT["ending"], False),
     ],
 )
-def test_bots_seen_in_the_last_ten_minutes_count_as_capacity(bot: BotFacts, counts: bool) -> None:
-    assert fleet.capacity_seen(canonical({"pool": "lab"}), [bot], NOW) is counts
+def test_only_live_bots_that_may_work_again_count_as_capacity(bot: BotFacts, counts: bool) -> None:
+    assert fleet.capacity_seen(canonical({"pool": "lab"}), [bot]) is counts
 
 
 @pytest.mark.parametrize(
@@ -102,11 +100,11 @@ def test_bots_seen_in_the_last_ten_minutes_count_as_capacity(bot: BotFacts, coun
 )
 def test_capacity_is_seen_when_one_bot_matches_in_full(asked: dict[str, str], seen_capacity: bool) -> None:
     second = BotFacts(BotId("mac-1"), canonical({"id": "mac-1", "pool": "default", "gpu": "m3"}), NOW)
-    assert fleet.capacity_seen(canonical(asked), [second, BOT], NOW) is seen_capacity
+    assert fleet.capacity_seen(canonical(asked), [second, BOT]) is seen_capacity
 
 
 def test_an_empty_fleet_has_no_capacity() -> None:
-    assert not fleet.capacity_seen((), [], NOW)
+    assert not fleet.capacity_seen((), [])
 
 
 @pytest.mark.parametrize(
@@ -117,13 +115,14 @@ def test_a_bot_has_one_word_of_each_pair(dead: bool, quarantined: bool, in_maint
     bot = BotFacts(
         BotId("b"),
         (),
-        Millis(NOW - 70_001 * dead),
+        NOW,
         slots=2,
         busy=1 + busy,
         quarantined="unfit" if quarantined else None,
         maintenance="away" if in_maintenance else None,
+        missing=dead,
     )
-    assert fleet.composite(bot, NOW) == (
+    assert fleet.composite(bot) == (
         "dead" if dead else "alive",
         "quarantined" if quarantined else "healthy",
         "in_maintenance" if in_maintenance else "not_in_maintenance",
@@ -142,12 +141,12 @@ def test_a_bot_has_one_word_of_each_pair(dead: bool, quarantined: bool, in_maint
     ],
 )
 def test_a_filter_asks_for_all_of_its_words(words: tuple[Condition, ...], true: bool) -> None:
-    assert fleet.stands(BOT, words, NOW) is true
+    assert fleet.stands(BOT, words) is true
 
 
 def test_bots_are_counted_for_every_word() -> None:
-    bots = [BOT, replace(BOT, busy=4), UNFIT["silent"], UNFIT["quarantined"]]
-    assert fleet.counts(bots, NOW) == {
+    bots = [BOT, replace(BOT, busy=4), UNFIT["missing"], UNFIT["quarantined"]]
+    assert fleet.counts(bots) == {
         Condition.ALIVE: 3,
         Condition.DEAD: 1,
         Condition.HEALTHY: 3,
@@ -160,23 +159,23 @@ def test_bots_are_counted_for_every_word() -> None:
 
 
 def test_every_word_is_counted_in_an_empty_fleet() -> None:
-    assert fleet.counts([], NOW) == dict.fromkeys(Condition, 0)
+    assert fleet.counts([]) == dict.fromkeys(Condition, 0)
 
 
 @pytest.mark.parametrize("unfit", UNFIT.values(), ids=UNFIT)
 def test_only_a_bot_that_takes_work_serves(unfit: BotFacts) -> None:
-    assert fleet.served(GPU, [replace(BOT, busy=4)], NOW)
-    assert not fleet.served(GPU, [unfit], NOW)
-    assert not fleet.served(canonical({"pool": "lab", "gpu": "a100"}), [BOT], NOW)
+    assert fleet.served(GPU, [replace(BOT, busy=4)])
+    assert not fleet.served(GPU, [unfit])
+    assert not fleet.served(canonical({"pool": "lab", "gpu": "a100"}), [BOT])
 
 
 def test_a_lost_task_is_left_to_another_bot_only_if_there_is_one() -> None:
     other = replace(BOT, id=BotId("rack4-12"))
-    assert fleet.served_elsewhere(GPU, BOT.id, [BOT, other], NOW)
-    assert not fleet.served_elsewhere(GPU, BOT.id, [BOT, replace(other, draining=True)], NOW)
-    assert not fleet.served_elsewhere(GPU, BOT.id, [BOT], NOW)
+    assert fleet.served_elsewhere(GPU, BOT.id, [BOT, other])
+    assert not fleet.served_elsewhere(GPU, BOT.id, [BOT, replace(other, draining=True)])
+    assert not fleet.served_elsewhere(GPU, BOT.id, [BOT])
 
 
 def test_the_capacity_of_a_pool_is_what_its_live_bots_can_run_at_once() -> None:
     elsewhere = replace(BOT, dimensions=canonical({"id": "x", "pool": "other"}))
-    assert fleet.slots("lab", [BOT, replace(BOT, slots=2), elsewhere, *UNFIT.values()], NOW) == 6
+    assert fleet.slots("lab", [BOT, replace(BOT, slots=2), elsewhere, *UNFIT.values()]) == 6

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from taskyard.core.fleet import DEAD_AFTER_MS, SWEEP_MS
+from taskyard.core.fleet import MISSING_WITHIN_MS, SWEEP_MS
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
@@ -305,7 +305,7 @@ def evening(player: Player, one: Bot, two: Bot) -> None:
     two.poll(0)  # one has failed, one is renewed, one is forgotten
     player.wish(Rerun(graph=int(last, 16), actor="ann", key="rerun"))
     for _ in range(2):
-        player.wait(DEAD_AFTER_MS // 2)
+        player.wait(MISSING_WITHIN_MS // 2)
         one.poll(0)
     two.hello("s2")
     work(player, one, two)

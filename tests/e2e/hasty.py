@@ -12,7 +12,6 @@ from taskyard.core import fleet
 SPANS: Final[tuple[tuple[ModuleType, str, int], ...]] = (
     (fleet, "GUARD_MS", 500),
     (fleet, "SWEEP_MS", 500),
-    (fleet, "DEAD_AFTER_MS", 4_000),
 )
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -44,6 +46,25 @@ def test_nothing_survives_a_bot_that_is_killed_and_its_next_life_goes_on_at_once
     graph.until("script", "successful")
     assert [(one.bot, one.signal) for one in graph.attempts("script")] == [("mortal", "lose"), ("mortal", "succeed")]
     assert [one.signal for one in graph.attempts("call")] == ["lose", None]
+
+
+def test_a_bot_that_is_told_to_end_does_after_what_it_has_and_the_next_one_works(shared: Yard, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    bot = shared.bot("spent", slots=1)
+    graph = shared.submit({"had": gated(gate, task=only("spent")), "later": script("true", task=only("spent"))})
+    graph.until("had", "running")
+    command = [sys.executable, "-m", "taskyard", "bots", "set", "spent", "--terminate"]
+    env = shared.env() | {"TASKYARD_URL": shared.url, "TASKYARD_TOKEN": shared.token}
+    assert b"ending" in subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE).stdout
+    until(lambda: shared.client.bot("spent").draining, "it has heard")
+    gate.touch()
+    assert bot.ended() == 0
+    shown = shared.client.bot("spent")
+    assert (shown.terminated, shown.ending, graph.states()["had"]) == (True, True, "successful")
+    assert graph.task("later").attempt == 0
+    shared.bot("spent", slots=1)
+    graph.finished()
+    assert shared.client.bot("spent").ending is False
 
 
 def test_nothing_survives_an_agent_and_a_runner_that_are_killed_at_once(shared: Yard, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from taskyard.core import fleet, ids, values
+from taskyard.core import fleet, ids
 from taskyard.core.admission import FOR_CAPACITY, decide, excludes
 from taskyard.core.graph.document import Mutex
 from taskyard.core.machine import HOLDING
@@ -99,7 +99,7 @@ class Gatehouse(Yard):
             corridor.txn.bots.miss([bot])
             corridor.stirred.append(None)
 
-        self.later(fleet.DEAD_AFTER_MS + 1)
+        self.later(fleet.MISSING_WITHIN_MS + 1)
         self.do(act)
 
     def run(self, bot: str = "b1", want: int = 100) -> dict[int, Lease]:
@@ -216,12 +216,11 @@ def text(id: int) -> TaskId:
 
 def facts(txn: Txn, yard: Yard, also: Collection[int] = ()) -> Facts:
     """Read everything that admission is about; `also` counts as pending, to be asked about."""
-    bots = [bot.facts for bot in txn.bots.fleet() if not bot.missing]
-    alive = [values.replace(bot, last_seen_ms=yard.now) for bot in bots]
+    bots = [bot.facts for bot in txn.bots.fleet()]
     rows = [row for state in State for row in txn.passes.contenders(state, 0, 1_000_000)]
-    tasks = [(row, _contender(txn, yard, row, alive)) for row in rows]
+    tasks = [(row, _contender(txn, row, bots)) for row in rows]
     pools = (
-        Pool(pool.name, fleet.slots(pool.name, alive, yard.now) if pool.from_bots else pool.capacity)
+        Pool(pool.name, fleet.slots(pool.name, bots) if pool.from_bots else pool.capacity)
         for pool in txn.passes.pools()
     )
     return Facts(
@@ -233,11 +232,11 @@ def facts(txn: Txn, yard: Yard, also: Collection[int] = ()) -> Facts:
     )
 
 
-def _contender(txn: Txn, yard: Yard, row: ContenderRow, bots: Sequence[fleet.BotFacts]) -> Contender:
+def _contender(txn: Txn, row: ContenderRow, bots: Sequence[fleet.BotFacts]) -> Contender:
     queue = {one.id: one for one in txn.queues.after(-1)}[row.queue]
     hold = txn.passes.holds_of([row.id]).get(row.id)
     since = hold.since_ms if hold is not None and hold.reason in FOR_CAPACITY else None
-    served = row.queue == 0 or fleet.served(queue.dimensions, bots, yard.now)
+    served = row.queue == 0 or fleet.served(queue.dimensions, bots)
     wanted = (txn.passes.mutexes_of([row.id]).get(row.id, ()), txn.passes.limits_of([row.id]).get(row.id, ()))
     what = (queue.pool, row.weight, *wanted)
     by_mutex = None if hold is None else hold.mutex_since_ms

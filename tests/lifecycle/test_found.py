@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.core.fleet import DEAD_AFTER_MS
+from taskyard.core.fleet import MISSING_WITHIN_MS
 from taskyard.core.matching import canonical
 from taskyard.engine import failpoints
 from taskyard.engine.pages import LOAD_MAX_MS
@@ -26,7 +26,7 @@ def arrive(yard: Grounds, session: str, bot: str, *pools: str) -> None:
 def test_a_bot_that_was_silent_for_too_long_gets_work_by_its_first_poll(yard: Grounds) -> None:
     yard.hello("rack1")
     labels = yard.submit(chain("a"))
-    yard.wait(DEAD_AFTER_MS + 1)
+    yard.wait(MISSING_WITHIN_MS + 1)
     assert [lease.task for lease in yard.claim("rack1")] == [labels["a"]]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.core.fleet import DEAD_AFTER_MS, GUARD_MS, LEASE_MS, SWEEP_MS
+from taskyard.core.fleet import GUARD_MS, LEASE_MS, MISSING_WITHIN_MS, SWEEP_MS
 from taskyard.core.words import Reason, Signal, State
 from taskyard.lifecycle.lapse import AWAY_MAX_MS, OUTAGE_MS, beat, lapse, notice_silence
 from taskyard.lifecycle.moves import Server
@@ -89,11 +89,11 @@ def test_whoever_hears_the_clock_first_after_an_outage_spares_everybody(yard: Gr
 
 def test_nobody_is_missing_to_whoever_looks_first_after_an_outage(yard: Grounds) -> None:
     yard.sweep()
-    yard.wait(DEAD_AFTER_MS)
+    yard.wait(MISSING_WITHIN_MS)
     yard.hello("rack1")
     yard.later(600_000)
     assert yard.do(notice_silence) == 0
-    yard.wait(DEAD_AFTER_MS + SWEEP_MS)
+    yard.wait(MISSING_WITHIN_MS + SWEEP_MS)
     assert yard.bot_events("rack1") == ["connected", "missing"]
 
 
@@ -382,24 +382,58 @@ def test_what_is_still_being_loaded_is_left_alone(yard: Grounds) -> None:
 
 def test_a_silent_bot_is_noticed_once(yard: Grounds) -> None:
     yard.sweep()
-    yard.wait(DEAD_AFTER_MS)
+    yard.wait(MISSING_WITHIN_MS)
     yard.hello("rack1")
     yard.hello("rack2")
-    yard.wait(DEAD_AFTER_MS, awake=["rack2"])
+    yard.wait(LOST_MS, awake=["rack2"])
     assert yard.bot_events("rack1") == ["connected"]
-    yard.wait(2 * SWEEP_MS, awake=["rack2"])
+    yard.wait(SWEEP_MS, awake=["rack2"])
     assert (yard.bot_events("rack1"), yard.bot_events("rack2")) == (["connected", "missing"], ["connected"])
     yard.poll("rack1", 0)
-    yard.wait(DEAD_AFTER_MS + 1)
+    yard.wait(MISSING_WITHIN_MS + 1)
     assert yard.bot_events("rack1") == ["connected", "missing", "missing"]
+
+
+@pytest.mark.parametrize("phase_ms", [0, 1, SWEEP_MS // 2, SWEEP_MS - 1])
+def test_a_silent_bot_is_marked_missing_within_seventy_seconds(yard: Grounds, phase_ms: int) -> None:
+    yard.sweep()
+    yard.wait(MISSING_WITHIN_MS)
+    yard.hello("rack1")
+    heard = yard.now
+    yard.later(phase_ms)
+    while yard.bot_events("rack1") == ["connected"]:
+        assert yard.now <= heard + MISSING_WITHIN_MS
+        yard.sweep()
+        yard.later(SWEEP_MS)
+    marked = yard.now - SWEEP_MS
+    assert LOST_MS < marked - heard <= 70_000
+
+
+def test_only_a_live_bot_is_capacity(yard: Grounds) -> None:
+    slices = [{"dimensions": {"pool": "lab"}, "wait_for_capacity": False}, {"dimensions": {"pool": "default"}}]
+    yard.sweep()
+    yard.wait(MISSING_WITHIN_MS)
+    yard.hello("lab1", pool="lab")
+    yard.wait(LOST_MS)
+
+    def chosen() -> int:
+        return yard.task(yard.submit(graph(a=node(slices=slices)))["a"]).life.slice_index
+
+    assert chosen() == 0
+    yard.wait(SWEEP_MS)
+    assert (yard.bot_events("lab1"), chosen()) == (["connected", "missing"], 1)
+    yard.poll("lab1", 0)
+    assert chosen() == 0
+    yard.goodbye("lab1")
+    assert chosen() == 1
 
 
 def test_nobody_is_missing_because_the_service_was_away(yard: Grounds) -> None:
     yard.sweep()
-    yard.wait(DEAD_AFTER_MS)
+    yard.wait(MISSING_WITHIN_MS)
     yard.hello("rack1")
     yard.later(3_600_000)
-    yard.wait(DEAD_AFTER_MS - SWEEP_MS)
+    yard.wait(LOST_MS - SWEEP_MS)
     assert yard.bot_events("rack1") == ["connected"]
     yard.wait(3 * SWEEP_MS)
     assert yard.bot_events("rack1") == ["connected", "missing"]

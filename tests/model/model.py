@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from taskyard.core.words import On, Reason, Signal, State
 from tests.model.asked import CAPACITY, POOL, Wanted
-from tests.model.pieces import BAD, DEAD, ENDED, GUARD, HOLDING, LEASE, LEASED, OUTAGE, SEEN, Bot, Graph, Task, gate
+from tests.model.pieces import BAD, ENDED, GUARD, HOLDING, LEASE, LEASED, OUTAGE, SILENT, Bot, Graph, Task, gate
 
 S, R = State, Reason
 
@@ -91,7 +91,7 @@ class Model:
     def claim(self, name: str, want: int) -> list[Task]:
         """Give a bot the first that it can run."""
         bot = self.bots[name]
-        found = [task for task in self.tasks.values() if self.fits(task, bot)] if bot.takes_work(self.now) else []
+        found = [task for task in self.tasks.values() if self.fits(task, bot)] if bot.takes_work else []
         chosen = [task for task in sorted(found, key=lambda task: task.turn)[:want] if not task.past(self.now)]
         self.follow([(task, S.RUNNING, R.UNDER_WAY, lambda task: self.begin(task, name)) for task in chosen])
         return chosen
@@ -99,7 +99,7 @@ class Model:
     def fits(self, task: Task, bot: Bot) -> bool:
         if task.state is not S.WAITING or task.graph.canceled or task.asked.noop or task.slice.pool not in bot.pools:
             return False
-        others = (one for one in self.bots.values() if one is not bot and one.takes_work(self.now))
+        others = (one for one in self.bots.values() if one is not bot and one.takes_work)
         return task.not_by != bot.name or not any(task.slice.pool in one.pools for one in others)
 
     def begin(self, task: Task, bot: str) -> None:
@@ -161,7 +161,7 @@ class Model:
                 ready.append(task)
         self.follow(steps, ready)
         for bot in self.bots.values():
-            if self.now - self.up_since > DEAD and not bot.gone and self.now - bot.seen_ms > DEAD:
+            if self.now - self.up_since > SILENT and not bot.gone and self.now - bot.seen_ms > SILENT:
                 bot.missing = True
 
     def due_leased(self, task: Task) -> Step | None:
@@ -184,8 +184,8 @@ class Model:
         return task, S.ERROR, R.BOT_LOST if lost else R.EXPIRED, None
 
     def next_way(self, task: Task, first: int) -> int | None:
-        """The next slice that waits for a bot, or that one was seen for lately."""
-        seen = [bot for bot in self.bots.values() if not bot.gone and self.now - bot.seen_ms <= SEEN]
+        """The next slice that waits for a bot, or that a live one could run."""
+        seen = [bot for bot in self.bots.values() if bot.takes_work]
         for place, way in enumerate(task.asked.ways):
             if place >= first and (way.patient or any(way.pool in bot.pools for bot in seen)):
                 return place
@@ -240,7 +240,7 @@ class Model:
 
     def served(self, task: Task) -> bool:
         """Whether a task may hold its mutexes: some bot is there for it."""
-        bots = (bot for bot in self.bots.values() if not bot.gone and not bot.missing)
+        bots = (bot for bot in self.bots.values() if bot.takes_work)
         return not task.asked.mutexes or task.asked.noop or any(task.slice.pool in bot.pools for bot in bots)
 
     def let_in(self, task: Task) -> None:

@@ -11,7 +11,7 @@ from tests.model.asked import POOL, Wanted, Way
 S, R = State, Reason
 
 #: What the documentation promises, in milliseconds.
-LEASE, GUARD, DEAD, SEEN, OUTAGE = 60_000, 5_000, 70_000, 600_000, 15_000
+LEASE, GUARD, SILENT, OUTAGE = 60_000, 5_000, 65_000, 15_000
 
 BAD = {S.FAILED, S.ERROR, S.CANCELED}
 ENDED = BAD | {S.SUCCESSFUL, S.SKIPPED}
@@ -31,8 +31,9 @@ class Bot:
     gone: bool = False  # it said goodbye
     missing: bool = False  # its silence was noticed
 
-    def takes_work(self, now: int) -> bool:
-        return not self.gone and now - self.seen_ms <= DEAD
+    @property
+    def takes_work(self) -> bool:
+        return not self.gone and not self.missing
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from taskyard.core.fleet import DEAD_AFTER_MS, GUARD_MS, LEASE_MS
+from taskyard.core.fleet import GUARD_MS, LEASE_MS, MISSING_WITHIN_MS
 from taskyard.core.words import Millis, State
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.commands import Goodbye
@@ -237,7 +237,7 @@ def test_of_two_first_sessions_of_a_bot_the_later_ends_what_the_earlier_took(pai
 
 def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: Pair) -> None:
     one, two = pair
-    one.age(DEAD_AFTER_MS + 1)
+    one.age(MISSING_WITHIN_MS + 1)
     two.poll()
     with two.halted("miss_bots") as halt:
         noticing = two.go(lambda: two.engine.transact(lambda passage: notice_silence(passage, 9), Boundary.SILENCE))
@@ -249,7 +249,7 @@ def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: P
     with one.store.read() as txn:
         (bot,) = txn.bots.look(["b1"]).values()
         noted = [row[3] for row in txn.bots.events("b1", 9)]
-    assert (bot.missing, bot.facts.last_seen_ms) == (False, one.watch.now())
+    assert (bot.facts.missing, bot.facts.last_seen_ms) == (False, one.watch.now())
     assert noted in (["connected"], ["missing", "connected"])
 
 

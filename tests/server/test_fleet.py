@@ -1,11 +1,18 @@
 """Routes of bots and pools."""
 
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
+from taskyard.core.matching import canonical
+from taskyard.lifecycle.commands import Hello, Poll
+from taskyard.lifecycle.polling import NOTHING, Polled
 from tests.server.test_graphs import walk
 from tests.server.yard import Yard, graph, task
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 def test_a_bot_is_shown_with_what_it_has(either: Yard) -> None:
@@ -26,6 +33,7 @@ def test_a_bot_is_shown_with_what_it_has(either: Yard) -> None:
         "maintenance": None,
         "draining": False,
         "terminated": False,
+        "ending": False,
         "tasks": [made.tasks["a"]],
     }
     events = either.get("/api/v1/bots/b1/events")["items"]
@@ -63,6 +71,50 @@ def test_what_an_admin_says_about_a_bot_stays_until_it_is_taken_back(either: Yar
     assert len(either.claim()) == 1
     kinds = [one["kind"] for one in walk(either, "/api/v1/bots/b1/events")]
     assert kinds == ["task_started", *["settings"] * 3, "connected"]
+
+
+def test_a_bot_is_told_to_end_until_another_one_begins_in_its_place(either: Yard) -> None:
+    either.hello()
+    made = either.submit(graph(a=task(), b=task()))
+    assert len(either.claim(want=1)) == 1
+    said = either.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
+    ends = [said.json[name] for name in ("ending", "alive", "terminated", "busy")]
+    assert (said.status, ends) == (200, [True, True, False, 1])
+    assert either.claim() == []
+    assert either.is_told_to_end()
+    either.hello()  # what changed about it, in the same session
+    assert either.is_told_to_end()
+    either.hello(session="s2")
+    assert (either.get("/api/v1/bots/b1")["ending"], either.is_told_to_end(session="s2")) == (False, False)
+    assert len(either.claim(session="s2")) == len(made.tasks)
+
+
+@pytest.mark.parametrize("want", [0, 1])
+def test_a_bot_whose_poll_waits_is_told_to_end_at_once_and_only_until_it_drains(either: Yard, want: int) -> None:
+    either.hello()
+
+    def waiting(name: str) -> "Future[Polled]":
+        return either.engine.ask(Poll, Poll("b1", "s1", name, want=want, waits=True))
+
+    first = waiting("first")
+    either.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
+    assert first.result(60) == NOTHING  # so it asks again
+    assert waiting("second").result(60).ending
+    assert either.engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"}), 8, draining=True)) is None
+    third = waiting("third")
+    assert not either.is_told_to_end()
+    either.engine.leave(third)
+    assert third.result(60) == NOTHING
+
+
+def test_an_end_is_taken_back(either: Yard) -> None:
+    either.hello()
+    either.submit(graph(a=task()))
+    either.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
+    assert either.claim() == []
+    back = either.ask("PATCH", "/api/v1/bots/b1", {"terminated": False})
+    assert (back.json["ending"], either.is_told_to_end()) == (False, False)
+    assert len(either.claim()) == 1
 
 
 def test_a_bot_may_have_an_odd_name(yard: Yard) -> None:

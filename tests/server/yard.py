@@ -117,14 +117,20 @@ class Yard:
 
     # A fleet.
 
-    def hello(self, bot: str = "b1", pool: str = "default", **dimensions: str) -> None:
+    def hello(self, bot: str = "b1", pool: str = "default", session: str = "s1", **dimensions: str) -> None:
         has = canonical({"id": bot, "pool": pool, **dimensions})
-        assert self.engine.hello(Hello(bot, "s1", has, 8)) is None
+        assert self.engine.hello(Hello(bot, session, has, 8)) is None
 
-    def claim(self, bot: str = "b1", want: int = 8) -> list[Lease]:
-        answer = self.engine.poll(Poll(bot, "s1", f"p{next(self._polls)}", want=want))
+    def claim(self, bot: str = "b1", want: int = 8, session: str = "s1") -> list[Lease]:
+        answer = self.engine.poll(Poll(bot, session, f"p{next(self._polls)}", want=want))
         assert isinstance(answer, Polled), answer
         return list(answer.leases)
+
+    def is_told_to_end(self, bot: str = "b1", session: str = "s1") -> bool:
+        """Whether a bot hears, with what it says next, that it should end."""
+        answer = self.engine.poll(Poll(bot, session))
+        assert isinstance(answer, Polled), answer
+        return answer.ending
 
     def end(self, lease: Lease, signal: Signal = Signal.SUCCEED, result: str | None = None, bot: str = "b1") -> None:
         report = Report(lease.task, lease.attempt, lease.fence, signal, result=result, exit_code=0)

@@ -477,7 +477,7 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
         assert txn.bots.greet(["b1", "b2"]) == {"b1": Caller("s2", "", True, 2), "b2": Caller("s1", "", False, 1)}
         assert txn.bots.silent(Millis(LATER + 1), 9) == []
         fleet = txn.bots.fleet()
-        assert [(one.facts.id, one.missing, one.facts.terminated) for one in fleet] == [
+        assert [(one.facts.id, one.facts.missing, one.facts.terminated) for one in fleet] == [
             ("b1", True, False), ("b2", False, True),
         ]  # fmt: skip
 

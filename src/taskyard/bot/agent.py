@@ -134,6 +134,12 @@ class Agent:
         """Hold, stop or give up attempts."""
         self._bench.heed(consequences)
 
+    def terminate(self) -> None:
+        """An admin wants this bot to end: as after a first signal, what it has in hand comes to its end."""
+        if not self._stop.is_set():
+            _LOG.info("an admin wants this bot to end")
+            self._stop.set()
+
     def _welcomed(self, welcome: Welcome) -> None:
         """Let polls wait for no longer than a lease allows: that of what they bring counts from when they were sent.
 

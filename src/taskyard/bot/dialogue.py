@@ -43,6 +43,9 @@ class Ears(Protocol):
     def heed(self, consequences: Consequences) -> None:
         """Hold, stop or give up attempts."""
 
+    def terminate(self) -> None:
+        """End once nothing is in hand."""
+
 
 class Dialogue:
     """The talk of one session. `broken` is what ends it: a refusal that no patience mends."""
@@ -196,6 +199,8 @@ class Dialogue:
         consequences = settle(self._desk, parcel, reply.polled, reply.sent)
         if consequences:
             self._ears.heed(consequences)
+        if reply.polled.terminate:
+            self._ears.terminate()
         now = time.monotonic()
         if wait_ms == 0:
             self._appetite.exchange_took(now - reply.sent)

@@ -8,6 +8,7 @@ from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.looking import All, Limit, show_all
 from taskyard.cli.parsing import Unusable
 from taskyard.cli.session import HERE, Server, connected
+from taskyard.wire.api import BotView
 
 BOTS_EXAMPLES: Final = """\
 Examples:
@@ -47,7 +48,7 @@ BotWord = Literal["alive", "dead", "healthy", "quarantined", "not_in_maintenance
 _BOT_COLUMNS: Final[list[forms.Column]] = [
     ("name", lambda one: one.id),
     ("pool", lambda one: one.pool),
-    ("state", lambda one: _bot_state(one.alive, one.quarantined, one.maintenance, one.draining)),
+    ("state", lambda one: _bot_state(one)),  # noqa: PLW0108 - it is defined below
     ("busy", lambda one: f"{one.busy}/{one.slots}"),
     ("seen", lambda one: forms.age(one.last_seen_ms)),
     ("dimensions", lambda one: " ".join(f"{key}={'|'.join(values)}" for key, values in one.dimensions.items())),
@@ -122,7 +123,10 @@ class Orders(NamedTuple):
     maintenance: Annotated[str | None, Parameter(help="It is being worked on; say what is done.")] = None
     no_maintenance: Annotated[bool, Parameter(negative="", help="The work on it is done.")] = False
     drain: Annotated[bool | None, Parameter(help="Let it end what it has and take nothing new.")] = None
-    terminate: Annotated[bool, Parameter(negative="", help="Let it end what it has, and then itself.")] = False
+    terminate: Annotated[
+        bool | None,
+        Parameter(help="Let its process end after what it has in hand; one that begins in its place goes on."),
+    ] = None
 
     def changes(self) -> dict[str, str | bool | None]:
         """Give what changes, as the server takes it."""
@@ -133,8 +137,8 @@ class Orders(NamedTuple):
             wish["maintenance"] = None if self.no_maintenance else self.maintenance
         if self.drain is not None:
             wish["draining"] = self.drain
-        if self.terminate:
-            wish["terminated"] = True
+        if self.terminate is not None:
+            wish["terminated"] = self.terminate
         return wish
 
 
@@ -181,12 +185,14 @@ def set_pool(
         return forms.give_one(asdict(pool), output, lambda: forms.pairs(pool, _POOL_COLUMNS), pool.name)
 
 
-def _bot_state(alive: bool, quarantined: str | None, maintenance: str | None, draining: bool) -> str:
+def _bot_state(bot: BotView) -> str:
     """Say in words what a bot is up to: what a person has to know first comes first."""
-    if not alive:
+    if not bot.alive:
         return "dead"
-    if quarantined is not None:
-        return f"quarantined: {quarantined}"
-    if maintenance is not None:
-        return f"maintenance: {maintenance}"
-    return "draining" if draining else "alive"
+    if bot.quarantined is not None:
+        return f"quarantined: {bot.quarantined}"
+    if bot.maintenance is not None:
+        return f"maintenance: {bot.maintenance}"
+    if bot.ending:
+        return "ending"
+    return "draining" if bot.draining else "alive"

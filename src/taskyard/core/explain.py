@@ -244,18 +244,18 @@ def says_no(state: State, edge: EdgeState) -> bool:
     return state in _BY_GRAPH and edge in _BY_GRAPH[state][1]
 
 
-def bots(dimensions: Dimensions, all_bots: Sequence[BotFacts], now: Millis, leaves: BotId | None = None) -> Bots:
+def bots(dimensions: Dimensions, all_bots: Sequence[BotFacts], leaves: BotId | None = None) -> Bots:
     """Say how the bots stand that match dimensions; if none does, which comes nearest.
 
     `leaves` is the bot that has lost the task, when another one could try it.
     """
     words = [
-        _word(bot, now, leaves if bot.id == leaves else None)
+        _word(bot, leaves if bot.id == leaves else None)
         for bot in all_bots
         if matching.matches(dimensions, bot.dimensions)
     ]
     if not words:
-        return Bots(len(all_bots), absent=_absent(dimensions, all_bots), nearest=_nearest(dimensions, all_bots, now))
+        return Bots(len(all_bots), absent=_absent(dimensions, all_bots), nearest=_nearest(dimensions, all_bots))
     counted = Counter(word.standing for word in words)
     standing = tuple((one, counted[one]) for one in Standing if counted[one])
     away = sorted((word for word in words if word.standing in AWAY), key=lambda one: (-one.last_seen_ms, one.bot))
@@ -349,25 +349,25 @@ def _ended(task: Situation, ending: Ending) -> Why:
 # Bots.
 
 
-def _word(bot: BotFacts, now: Millis, leaves: BotId | None) -> BotWord:
-    standing, note = _stands(bot, now, leaves)
+def _word(bot: BotFacts, leaves: BotId | None) -> BotWord:
+    standing, note = _stands(bot, leaves)
     return BotWord(bot.id, standing, note, bot.last_seen_ms)
 
 
-def _stands(bot: BotFacts, now: Millis, leaves: BotId | None) -> tuple[Standing, str]:
+def _stands(bot: BotFacts, leaves: BotId | None) -> tuple[Standing, str]:
     if bot.terminated:
         return Standing.GONE, ""
-    if not fleet.alive(bot, now):
+    if not fleet.alive(bot):
         return Standing.DEAD, ""
     if bot.quarantined is not None:
         return Standing.QUARANTINED, bot.quarantined
     if bot.maintenance is not None:
         return Standing.MAINTENANCE, bot.maintenance
-    if bot.draining:
+    if bot.draining or bot.ending:
         return Standing.DRAINING, ""
     if leaves is not None:
         return Standing.LEAVES, ""
-    return (Standing.FREE if fleet.idle_slots(bot, now) else Standing.BUSY), ""
+    return (Standing.FREE if fleet.idle_slots(bot) else Standing.BUSY), ""
 
 
 def _absent(dimensions: Dimensions, all_bots: Iterable[BotFacts]) -> Dimensions:
@@ -379,7 +379,7 @@ def _absent(dimensions: Dimensions, all_bots: Iterable[BotFacts]) -> Dimensions:
     return matching.missing(dimensions, tuple((key, tuple(values)) for key, values in has.items()))
 
 
-def _nearest(dimensions: Dimensions, all_bots: Iterable[BotFacts], now: Millis) -> Nearest | None:
+def _nearest(dimensions: Dimensions, all_bots: Iterable[BotFacts]) -> Nearest | None:
     """Find the bot that lacks the fewest values.
 
     Of equals, a live bot comes before a dead one, then one that is only in another pool, then the first by name.
@@ -388,7 +388,7 @@ def _nearest(dimensions: Dimensions, all_bots: Iterable[BotFacts], now: Millis) 
     def distance(bot: BotFacts) -> tuple[int, bool, bool, str]:
         lacks = matching.missing(dimensions, bot.dimensions)
         lacks_more = any(key != matching.POOL for key, _ in lacks)
-        return sum(len(values) for _, values in lacks), not fleet.alive(bot, now), lacks_more, bot.id
+        return sum(len(values) for _, values in lacks), not fleet.alive(bot), lacks_more, bot.id
 
     bot = min((one for one in all_bots if not one.terminated), key=distance, default=None)
     if bot is None:

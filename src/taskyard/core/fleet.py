@@ -1,7 +1,7 @@
 """How the bots stand: which are alive, which take work, which count as capacity.
 
-A bot's standing follows from what is known about it and from now; it is never stored, so it cannot be out of date.
-Nothing here gives a task to a bot.
+A bot lives while it has not said goodbye and is not marked missing: so all who ask agree, and whatever follows from
+its end happens in the transaction that marks it. Nothing here gives a task to a bot, and nothing looks at a clock.
 """
 
 from collections import Counter
@@ -23,10 +23,8 @@ LEASE_MAX_MS: Final = 3_600_000
 GUARD_MS: Final = 5_000
 #: How often the server looks for what time has brought.
 SWEEP_MS: Final = 5_000
-#: A bot that is silent for longer than this is dead, however long its leases are: it is heard of more often.
-DEAD_AFTER_MS: Final = LEASE_MS + GUARD_MS + SWEEP_MS
-#: A bot seen within this time counts as capacity: one that restarts, or runs on poor network, will be back.
-CAPACITY_SEEN_MS: Final = 600_000
+#: A silent bot is marked missing within this time, however long its leases are: it is heard of more often.
+MISSING_WITHIN_MS: Final = LEASE_MS + GUARD_MS + SWEEP_MS
 
 
 @value
@@ -42,6 +40,8 @@ class BotFacts:
     maintenance: str | None = None  # why it is away for a while
     draining: bool = False  # ends what it runs and takes nothing new
     terminated: bool = False  # has said goodbye
+    missing: bool = False  # its silence was noticed
+    ending: bool = False  # an admin told it to end once it has nothing in hand
 
 
 @unique
@@ -61,9 +61,14 @@ class Condition(StrEnum):
 Composite: TypeAlias = tuple[Condition, Condition, Condition, Condition]
 
 
-def alive(bot: BotFacts, now: Millis, silence_max_ms: int = DEAD_AFTER_MS) -> bool:
-    """Tell whether a bot lives: it has not said goodbye and was not silent for longer than allowed."""
-    return not bot.terminated and now - bot.last_seen_ms <= silence_max_ms
+def alive(bot: BotFacts) -> bool:
+    """Tell whether a bot lives: it has not said goodbye, and its silence was not noticed."""
+    return not bot.terminated and not bot.missing
+
+
+def silence_max_ms(lease_ms: int) -> int:
+    """Say after which silence the next sweep marks a bot missing: what it runs is lost by then."""
+    return min(lease_ms, MISSING_WITHIN_MS - SWEEP_MS - GUARD_MS) + GUARD_MS
 
 
 def wait_max_ms(lease_ms: int) -> int:
@@ -81,54 +86,54 @@ def lives_of(session: str) -> str:
     return session[: session.rfind("/") + 1]
 
 
-def takes_work(bot: BotFacts, now: Millis) -> bool:
+def takes_work(bot: BotFacts) -> bool:
     """Tell whether a bot may be given an attempt, if it has a slot for it."""
-    return alive(bot, now) and bot.quarantined is None and bot.maintenance is None and not bot.draining
+    return _may_work(bot) and bot.maintenance is None
 
 
-def idle_slots(bot: BotFacts, now: Millis) -> int:
+def idle_slots(bot: BotFacts) -> int:
     """Count the attempts that a bot could be given now."""
-    return _free_slots(bot) if takes_work(bot, now) else 0
+    return _free_slots(bot) if takes_work(bot) else 0
 
 
-def capacity_seen(dimensions: Dimensions, bots: Iterable[BotFacts], now: Millis) -> bool:
-    """Tell whether some bot could serve these dimensions, now or as soon as it is free or back."""
-    return any(_counts_as_capacity(bot, now) and matches(dimensions, bot.dimensions) for bot in bots)
+def capacity_seen(dimensions: Dimensions, bots: Iterable[BotFacts]) -> bool:
+    """Tell whether some live bot could serve these dimensions, now or as soon as it is free or its maintenance ends."""
+    return any(_may_work(bot) and matches(dimensions, bot.dimensions) for bot in bots)
 
 
-def served(dimensions: Dimensions, bots: Iterable[BotFacts], now: Millis) -> bool:
+def served(dimensions: Dimensions, bots: Iterable[BotFacts]) -> bool:
     """Tell whether some live bot takes such work, now or when it is free: else a task must not hold mutexes for it."""
-    return any(takes_work(bot, now) and matches(dimensions, bot.dimensions) for bot in bots)
+    return any(takes_work(bot) and matches(dimensions, bot.dimensions) for bot in bots)
 
 
-def served_elsewhere(dimensions: Dimensions, lost_by: BotId, bots: Iterable[BotFacts], now: Millis) -> bool:
+def served_elsewhere(dimensions: Dimensions, lost_by: BotId, bots: Iterable[BotFacts]) -> bool:
     """Tell whether a task that one bot has lost can be left to another."""
-    return served(dimensions, (bot for bot in bots if bot.id != lost_by), now)
+    return served(dimensions, (bot for bot in bots if bot.id != lost_by))
 
 
-def slots(pool: str, bots: Iterable[BotFacts], now: Millis) -> int:
+def slots(pool: str, bots: Iterable[BotFacts]) -> int:
     """Count what the live bots of a pool can run at once: its capacity, where that is not fixed."""
-    return sum(bot.slots for bot in bots if takes_work(bot, now) and pool in dict(bot.dimensions).get(POOL, ()))
+    return sum(bot.slots for bot in bots if takes_work(bot) and pool in dict(bot.dimensions).get(POOL, ()))
 
 
-def composite(bot: BotFacts, now: Millis) -> Composite:
+def composite(bot: BotFacts) -> Composite:
     """Describe a bot by one word of each pair."""
     return (
-        Condition.ALIVE if alive(bot, now) else Condition.DEAD,
+        Condition.ALIVE if alive(bot) else Condition.DEAD,
         Condition.HEALTHY if bot.quarantined is None else Condition.QUARANTINED,
         Condition.NOT_IN_MAINTENANCE if bot.maintenance is None else Condition.IN_MAINTENANCE,
         Condition.IDLE if _free_slots(bot) else Condition.BUSY,
     )
 
 
-def stands(bot: BotFacts, words: Collection[Condition], now: Millis) -> bool:
+def stands(bot: BotFacts, words: Collection[Condition]) -> bool:
     """Tell whether all of `words` are true of a bot."""
-    return set(words) <= set(composite(bot, now))
+    return set(words) <= set(composite(bot))
 
 
-def counts(bots: Iterable[BotFacts], now: Millis) -> Mapping[Condition, int]:
+def counts(bots: Iterable[BotFacts]) -> Mapping[Condition, int]:
     """Count the bots for each word, also those that are true of none."""
-    counted = Counter(word for bot in bots for word in composite(bot, now))
+    counted = Counter(word for bot in bots for word in composite(bot))
     return {word: counted[word] for word in Condition}
 
 
@@ -137,6 +142,6 @@ def _free_slots(bot: BotFacts) -> int:
     return max(0, bot.slots - bot.busy)
 
 
-def _counts_as_capacity(bot: BotFacts, now: Millis) -> bool:
-    # Maintenance ends and the bot is back; one that is quarantined or drains may never take work again.
-    return alive(bot, now, CAPACITY_SEEN_MS) and bot.quarantined is None and not bot.draining
+def _may_work(bot: BotFacts) -> bool:
+    # Maintenance ends and the bot is back; one that is quarantined, drains or ends may never take work again.
+    return alive(bot) and bot.quarantined is None and not bot.draining and not bot.ending

@@ -238,7 +238,7 @@ class Loop:
 def _is_hungry(poll: Poll, answer: object) -> bool:
     """Tell whether a poll has told nothing, and got nothing."""
     said = poll.reports or poll.renewals or poll.outputs
-    return not said and isinstance(answer, Polled) and not answer.leases
+    return not said and isinstance(answer, Polled) and not answer.leases and not answer.ending
 
 
 def answer_of(future: "Future[Any]") -> Any:

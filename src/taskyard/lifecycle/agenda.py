@@ -137,7 +137,7 @@ def _send_back(corridor: Corridor, tasks: Iterable[TaskRecord]) -> None:
 
 def _served(corridor: Corridor, task: TaskRecord) -> bool:
     queue = corridor.registry.queue(corridor.txn, task.queue)
-    return fleet.served(queue.dimensions, corridor.fleet(), corridor.now)
+    return fleet.served(queue.dimensions, corridor.fleet())
 
 
 def _may_come(task: TaskRecord, now: Millis) -> bool:

@@ -139,7 +139,7 @@ def _turns(corridor: Corridor, rows: Sequence[Row], taken: set[int]) -> list[Tur
 
 def _left_to(corridor: Corridor, queue: QueueRow, lost_by: BotId) -> BotId | None:
     """Name the bot that has lost a task, if another one could take it."""
-    served = fleet.served_elsewhere(queue.dimensions, lost_by, corridor.fleet(), corridor.now)
+    served = fleet.served_elsewhere(queue.dimensions, lost_by, corridor.fleet())
     return lost_by if served else None
 
 

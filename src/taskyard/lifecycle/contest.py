@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from taskyard.core import fleet, ids, values
+from taskyard.core import fleet, ids
 from taskyard.core.admission import FOR_CAPACITY, unadmitted
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.document import Mutex
@@ -109,7 +109,7 @@ class Contest:
         what it holds would be given away. Whoever is pending may be read later: it is stirred whenever it moves. What
         was stirred by now needs no second look, since all that is read later is newer.
         """
-        contest = cls(_terms(txn, _bots(txn, now), now), registry, now)
+        contest = cls(_terms(txn, _bots(txn)), registry, now)
         contest._stirred = contest._take_up(txn, READ_MAX)
         while not contest.whole:
             contest._stirred |= contest._take_up(txn, READ_MAX)
@@ -324,8 +324,8 @@ class Contest:
 
     def _renew(self, txn: Txn) -> bool:
         """Take bots and pools as they are; False if it takes more than that."""
-        bots = _bots(txn, self.now)
-        before, self._terms = self._terms, _terms(txn, bots, self.now)
+        bots = _bots(txn)
+        before, self._terms = self._terms, _terms(txn, bots)
         if self._terms.stake_after != before.stake_after:
             return False
         for name, capacity in self._terms.capacities.items():
@@ -349,28 +349,26 @@ class Contest:
 
     def _ask_served(self, txn: Txn, queues: Collection[int]) -> None:
         unknown = [queue for queue in queues if queue not in self._served]
-        bots = _bots(txn, self.now) if unknown else ()
+        bots = _bots(txn) if unknown else ()
         for queue in unknown:
             self._served[queue] = self._is_served(txn, queue, bots)
 
     def _is_served(self, txn: Txn, queue: int, bots: Collection[BotFacts]) -> bool:
         dimensions = self._registry.queue(txn, queue).dimensions
-        return queue == SERVER_QUEUE or fleet.served(dimensions, bots, self.now)
+        return queue == SERVER_QUEUE or fleet.served(dimensions, bots)
 
 
-def _bots(txn: Txn, now: Millis) -> tuple[BotFacts, ...]:
-    # A bot is gone when that was noted, and no sooner: a stir comes with the note and with its return, and a look that
-    # counted the silence itself would see a bot go and not see it come back.
-    return tuple(values.replace(bot.facts, last_seen_ms=now) for bot in txn.bots.fleet() if not bot.missing)
+def _bots(txn: Txn) -> tuple[BotFacts, ...]:
+    return tuple(bot.facts for bot in txn.bots.fleet())
 
 
-def _terms(txn: Txn, bots: Collection[BotFacts], now: Millis) -> Terms:
-    capacities = {pool.name: _capacity(pool, bots, now) for pool in txn.passes.pools()}
+def _terms(txn: Txn, bots: Collection[BotFacts]) -> Terms:
+    capacities = {pool.name: _capacity(pool, bots) for pool in txn.passes.pools()}
     return Terms(capacities, txn.passes.named_limits(), txn.passes.stake_after())
 
 
-def _capacity(pool: PoolRow, bots: Iterable[BotFacts], now: Millis) -> int | None:
-    return fleet.slots(pool.name, bots, now) if pool.from_bots else pool.capacity
+def _capacity(pool: PoolRow, bots: Iterable[BotFacts]) -> int | None:
+    return fleet.slots(pool.name, bots) if pool.from_bots else pool.capacity
 
 
 def _word(held: Held) -> Word:

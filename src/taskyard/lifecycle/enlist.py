@@ -62,6 +62,8 @@ def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequenc
         said = (one.slots, now, now, corridor.server.name, one.quarantined, one.maintenance, int(one.draining))
         rows.append((one.bot, one.session, _replaced(known.get(one.bot), one.session), *said))
     corridor.txn.bots.begin(rows)
+    # It is the bot before that was told to end.
+    corridor.txn.bots.clear_endings([id for id in new if id in known and known[id].facts.ending])
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
     lose(corridor, [(one.bot, fleet.lives_of(one.session)) for one in begun])
     corridor.txn.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])

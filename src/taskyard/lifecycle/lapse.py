@@ -70,12 +70,13 @@ def lapse(corridor: Corridor, count: int = 500, choose: Choose = list) -> int:
 def notice_silence(corridor: Corridor, count: int = 500) -> int:
     """Note that bots were not heard of for too long, each once; say how many. Nobody was heard during an outage."""
     now = corridor.now
-    if now - _up_since(corridor) <= fleet.DEAD_AFTER_MS:
+    longest = fleet.silence_max_ms(corridor.lease_ms)
+    if now - _up_since(corridor) <= longest:
         return 0
-    before = Millis(now - fleet.DEAD_AFTER_MS)
+    before = Millis(now - longest)
     found = corridor.txn.bots.look(corridor.txn.bots.silent(before, count))
     # Whoever was heard of, or noticed by another server, before we had its row is left alone.
-    silent = [id for id, bot in found.items() if bot.facts.last_seen_ms < before and not bot.missing]
+    silent = [id for id, bot in found.items() if bot.facts.last_seen_ms < before and not bot.facts.missing]
     if silent:
         corridor.txn.bots.miss(silent)
         note(corridor, silent, MISSING)

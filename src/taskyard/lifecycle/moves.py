@@ -131,7 +131,7 @@ class Corridor:
         """Tell whether a bot was seen that could serve these dimensions."""
         known = self._capacity.get(dimensions)
         if known is None:
-            known = self._capacity[dimensions] = fleet.capacity_seen(dimensions, self.fleet(), self.now)
+            known = self._capacity[dimensions] = fleet.capacity_seen(dimensions, self.fleet())
         return known
 
     def limited(self, queue: int) -> bool:

@@ -27,6 +27,7 @@ class Polled:
     outputs: tuple[Kept | Refusal, ...] = ()
     repeated: bool = False  # it was heard before
     stops: tuple[Renewed, ...] = ()  # what a person wants ended, told to a poll that waits
+    ending: bool = False  # an admin wants the bot to end after what it has in hand, and it does not do so yet
 
 
 #: What a poll gets for which there is nothing.
@@ -48,13 +49,15 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     wishes = [wish_of(one, bot) for _, one, bot in heard]
     leases = _briefed(corridor, heard, claim(corridor, wishes))
     corridor.deferring = False
+    corridor.registry.serving(corridor.txn, {one.bot: bot.version for _, one, bot in heard})
     answers: list[Polled | Refusal] = [bot if isinstance(bot, Refusal) else NOTHING for bot in greeted]
     told, renewed, printed = iter(reports), iter(renewals), iter(kept)
     for (place, one, _), given, wish in zip(heard, leases, wishes, strict=True):
         ended = tuple(islice(told, len(one.reports))) if one.reports else ()
         going = tuple(islice(renewed, len(one.renewals))) if one.renewals else ()
         stored = tuple(islice(printed, len(one.outputs))) if one.outputs else ()
-        answers[place] = Polled(ended, going, given, stored, not given and is_repeated(wish))
+        ending = corridor.registry.ending(one.bot)
+        answers[place] = Polled(ended, going, given, stored, not given and is_repeated(wish), ending=ending)
     return answers
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from taskyard.core import fleet, ids
 from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, pool_of, queue_root
-from taskyard.core.values import value
+from taskyard.core.values import replace, value
 from taskyard.core.words import BotId
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
@@ -31,6 +31,7 @@ class _Served:
     version: int  # of what is known about the bot
     dimensions: Dimensions
     takes_work: bool
+    ending: bool  # it is to be told to end
     newest: int
     queues: tuple[int, ...]
 
@@ -71,6 +72,10 @@ class Registry:
             self._serve(txn, {id: versions[id] for id in (versions if len(served) >= _BOTS_KEPT else changed)})
         return {id: served[id].queues if served[id].takes_work else () for id in versions}
 
+    def ending(self, id: str) -> bool:
+        """Tell whether a bot is to be told to end, as of the version in which it was asked about last."""
+        return self._served[id].ending
+
     def foresee(self, txn: Txn) -> None:
         """Hint: this will be refreshed."""
         txn.queues.foresee(self._newest)
@@ -100,13 +105,15 @@ class Registry:
             known = served.get(id)
             facts = bots[id].facts if id in bots else None
             if facts is not None and (known is None or known.dimensions is not facts.dimensions):
-                known = _Served(-1, facts.dimensions, True, -1, ())
+                known = _Served(-1, facts.dimensions, True, False, -1, ())
             assert known is not None, "whoever is not known is read"
             # It is heard of right now, however long it was silent before.
-            takes = known.takes_work if facts is None else fleet.takes_work(facts, facts.last_seen_ms)
+            takes = known.takes_work if facts is None else fleet.takes_work(replace(facts, missing=False))
+            # A bot that drains has heard of it, or has its own reason to end.
+            ending = known.ending if facts is None else facts.ending and not bots[id].drains
             found = sorted(self._matching(known.dimensions, known.newest), key=_number)
             queues = (*known.queues, *(queue.id for queue in found))
-            served[id] = _Served(version, known.dimensions, takes, self._newest, queues)
+            served[id] = _Served(version, known.dimensions, takes, ending, self._newest, queues)
 
     def _matching(self, dimensions: Dimensions, after: int) -> Iterator[QueueRow]:
         """Find the queues beyond a number that a bot with these dimensions serves."""

@@ -154,6 +154,7 @@ class BotRoutes:
             [_renewed(one, now) for one in (*answer.renewals, *answer.stops) if isinstance(one, Renewed)],
             [wire.Kept(_text(one.task), one.attempt, one.size) for one in answer.outputs if isinstance(one, Kept)],
             refusals,
+            answer.ending,
         )
 
     def _lease(self, lease: Lease, now: Millis) -> wire.Lease:

@@ -99,7 +99,7 @@ class Lobby(BotRoutes):
     def _taken(self, name: str, pool: str) -> Denial | None:
         """Let no bot take the name of one that lives in another pool: that one would lose all that it runs."""
         with outages(), self._engine.store.read() as txn:
-            known = views.bot(txn, name, self._engine.clock.now())
+            known = views.bot(txn, name)
         if known is None or not known.alive or known.pool == pool:
             return None
         text = "a bot of this name lives in another pool: choose another name, or end that one first"

@@ -31,7 +31,7 @@ class WantedBots:
     dimensions: tuple[tuple[str, str], ...] = ()  # all of these
 
 
-def bots(txn: Txn, wanted: WantedBots, after: str, count: int, now: Millis) -> tuple[list[BotView], str | None]:
+def bots(txn: Txn, wanted: WantedBots, after: str, count: int) -> tuple[list[BotView], str | None]:
     """Show bots beyond an id, and say where to go on; None at the end."""
     found: list[BotView] = []
     looked = 0
@@ -39,17 +39,17 @@ def bots(txn: Txn, wanted: WantedBots, after: str, count: int, now: Millis) -> t
         if len(found) == count or looked == LOOKED_MAX:
             return found, after
         after, looked = row.id, looked + 1
-        if _is_wanted(row, wanted, now):
-            found.append(_view(row, now))
+        if _is_wanted(row, wanted):
+            found.append(_view(row))
     return found, None
 
 
-def bot(txn: Txn, id: str, now: Millis) -> BotView | None:
+def bot(txn: Txn, id: str) -> BotView | None:
     """Show one bot, with the tasks it has."""
     row = txn.reading.bot(id)
     if row is None:
         return None
-    return _view(row, now, [text_of(Key(task)) for task, _ in txn.tasks.leased_by([id], TASKS_MAX)])
+    return _view(row, [text_of(Key(task)) for task, _ in txn.tasks.leased_by([id], TASKS_MAX)])
 
 
 def aggregation(txn: Txn, pools: frozenset[str] | None = None) -> DimensionAggregation:
@@ -65,13 +65,13 @@ def aggregation(txn: Txn, pools: frozenset[str] | None = None) -> DimensionAggre
     return DimensionAggregation({key: sorted(found[key]) for key in sorted(found)}, count)
 
 
-def pools(txn: Txn, now: Millis) -> list[PoolView]:
+def pools(txn: Txn) -> list[PoolView]:
     """Show every pool that somebody described, with its live bots."""
     count: Counter[str] = Counter()
     slots: Counter[str] = Counter()
     for row in _rows(txn, FIRST_NAME):
         facts = _facts(row)
-        for pool in _pools(facts.dimensions) if alive(facts, now) else ():
+        for pool in _pools(facts.dimensions) if alive(facts) else ():
             count[pool] += 1
             slots[pool] += row.slots
     described = sorted(txn.passes.pools(), key=lambda one: one.name)
@@ -93,12 +93,12 @@ def _rows(txn: Txn, after: str) -> Iterator[BotRow]:
         after = rows[-1].id
 
 
-def _is_wanted(row: BotRow, wanted: WantedBots, now: Millis) -> bool:
+def _is_wanted(row: BotRow, wanted: WantedBots) -> bool:
     facts = _facts(row)
     has = {(key, value) for key, values in facts.dimensions for value in values}
     return (
         (wanted.pools is None or not wanted.pools.isdisjoint(_pools(facts.dimensions)))
-        and (wanted.condition is None or stands(facts, [wanted.condition], now))
+        and (wanted.condition is None or stands(facts, [wanted.condition]))
         and has.issuperset(wanted.dimensions)
     )
 
@@ -114,6 +114,8 @@ def _facts(row: BotRow) -> BotFacts:
         row.maintenance,
         row.draining == 1,
         row.terminated == 1,
+        row.missing == 1,
+        row.ending == 1,
     )
 
 
@@ -121,7 +123,7 @@ def _pools(dimensions: Dimensions) -> tuple[str, ...]:
     return dict(dimensions).get(POOL, ())
 
 
-def _view(row: BotRow, now: Millis, tasks: list[str] | None = None) -> BotView:
+def _view(row: BotRow, tasks: list[str] | None = None) -> BotView:
     facts = _facts(row)
     return BotView(
         id=row.id,
@@ -129,12 +131,13 @@ def _view(row: BotRow, now: Millis, tasks: list[str] | None = None) -> BotView:
         dimensions={key: list(values) for key, values in facts.dimensions},
         slots=row.slots,
         busy=row.busy,
-        alive=alive(facts, now),
+        alive=alive(facts),
         first_seen_ms=row.first_seen_ms,
         last_seen_ms=row.last_seen_ms,
         quarantined=row.quarantined,
         maintenance=row.maintenance,
         draining=facts.draining,
         terminated=facts.terminated,
+        ending=facts.ending,
         tasks=tasks or [],
     )

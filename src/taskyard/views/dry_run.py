@@ -78,7 +78,7 @@ class _Look:
         self._facts = facts
         self._chosen: dict[tuple[tuple[Dimensions, bool, Kind], ...], _Choice] = {}
         self._before: Counter[Dimensions] = Counter()  # tasks of this graph that wait in a queue
-        self._idle = {bot.id: fleet.idle_slots(bot, facts.now) for bot in facts.fleet[0]}
+        self._idle = {bot.id: fleet.idle_slots(bot) for bot in facts.fleet[0]}
         self._takers: dict[Dimensions, deque[BotId]] = {}
         self._choices: Mapping[str, _Choice] = {label: self._choice(task) for label, task in graph.tasks.items()}
         roots = [task for label, task in graph.tasks.items() if not task.requires and not self._choices[label].never]
@@ -120,7 +120,7 @@ class _Look:
             return _Choice(1, (), own=True)
         rules = budget.rules_of(task, self._facts.now)
         life = budget.born(rules).at(State.PENDING)
-        capacity = [fleet.capacity_seen(one.dimensions, self._facts.fleet[0], self._facts.now) for one in task.slices]
+        capacity = [fleet.capacity_seen(one.dimensions, self._facts.fleet[0]) for one in task.slices]
         ruling = budget.choose_slice(life, rules, capacity)
         index = ruling.life_after.slice_index
         never = ruling.target in ENDED or not any(self._exists(one.dimensions) for one in task.slices)

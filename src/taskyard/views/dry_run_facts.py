@@ -122,7 +122,7 @@ def _contender(look: why_facts.Facts, id: TaskId, task: Task, dimensions: Dimens
 
 
 def _served(look: why_facts.Facts, dimensions: Dimensions) -> bool:
-    return fleet.served(dimensions, look.fleet[0], look.now)
+    return fleet.served(dimensions, look.fleet[0])
 
 
 def _unaged(held: Held) -> Held:

@@ -123,7 +123,7 @@ class Facts:
         known = self._bots.get((dimensions, lost_by))
         if known is None:
             seen = [bot for one in self.fleet[0] if (bot := self._seen(one, dimensions)) is not None]
-            known = explain.bots(dimensions, seen, self.now, self._leaves(dimensions, lost_by))
+            known = explain.bots(dimensions, seen, self._leaves(dimensions, lost_by))
             known = self._bots[dimensions, lost_by] = known if self.fleet[1] else replaced(known, whole=False)
         return known
 
@@ -213,7 +213,7 @@ class Facts:
         return Ahead(count, whole=count < AHEAD_MAX)
 
     def _leaves(self, dimensions: Dimensions, lost_by: str | None) -> BotId | None:
-        if lost_by is None or not fleet.served_elsewhere(dimensions, BotId(lost_by), self.fleet[0], self.now):
+        if lost_by is None or not fleet.served_elsewhere(dimensions, BotId(lost_by), self.fleet[0]):
             return None
         return BotId(lost_by)
 

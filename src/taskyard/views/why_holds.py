@@ -101,7 +101,7 @@ def _in_line(facts: Facts, task: TaskRecord, known: Situation, hold: HoldRow) ->
 
 def _unserved(facts: Facts, task: TaskRecord, known: Situation) -> Situation:
     _, dimensions = facts.queue(task.queue)
-    if fleet.served(dimensions, facts.fleet[0], facts.now):
+    if fleet.served(dimensions, facts.fleet[0]):
         return known
     held = Held(text(task.id), Reason.NO_BOT)
     return replace(known, held=held, bots=facts.bots(dimensions))
@@ -111,7 +111,7 @@ def capacity(facts: Facts, name: str) -> int | None:
     """Say how much a pool carries at once; None if nothing limits it."""
     for pool in facts.txn.passes.pools():
         if pool.name == name:
-            return fleet.slots(name, facts.fleet[0], facts.now) if pool.from_bots else pool.capacity
+            return fleet.slots(name, facts.fleet[0]) if pool.from_bots else pool.capacity
     return None
 
 

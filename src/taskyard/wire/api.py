@@ -219,7 +219,8 @@ class BotView:
     quarantined: str | None
     maintenance: str | None
     draining: bool
-    terminated: bool
+    terminated: bool  # it has said goodbye
+    ending: bool  # it was told to end after what it has in hand
     tasks: list[str] = field(default_factory=list)
 
 

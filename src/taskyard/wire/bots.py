@@ -193,3 +193,4 @@ class Polled(Shape, frozen=True):
     renewed: list[Renewed] = []
     kept: list[Kept] = []
     refused: list[Refused] = []
+    terminate: bool = False  # an admin wants this bot to end once it has nothing in hand, and to take nothing more

@@ -86,7 +86,7 @@ _WAIT = Field(
     "wait_for_capacity",
     boolean(),
     None,
-    "Wait although no bot that was seen lately matches; left out, true for the last slice and false for the others.",
+    "Wait although no live bot matches; left out, true for the last slice and false for the others.",
 )
 
 RERUNS = Level(

@@ -68,8 +68,8 @@ async def list_bots(
     if clean(pool, "pool"):
         pools = frozenset({pool}) if pools is None else pools & {pool}
     wanted = views.WantedBots(pools, state, tuple(pair(one, "dimension") for one in dimension or ()))
-    after, now = cursors.name(page.cursor, FIRST_NAME), desk.engine.clock.now()
-    found, last = await desk.read(lambda txn: views.bots(txn, wanted, after, page.limit, now))
+    after = cursors.name(page.cursor, FIRST_NAME)
+    found, last = await desk.read(lambda txn: views.bots(txn, wanted, after, page.limit))
     return reply(api.Bots(found, cursors.written(last)))
 
 
@@ -119,8 +119,8 @@ async def list_dimensions(desk: TheDesk, caller: TheCaller) -> Response:
 @routes.get("/pools", response_model=api.Pools)
 async def list_pools(desk: TheDesk, caller: TheCaller) -> Response:
     """List pools."""
-    mine, now = desk.readable(caller, READ, "list pools"), desk.engine.clock.now()
-    found = await desk.read(lambda txn: views.pools(txn, now))
+    mine = desk.readable(caller, READ, "list pools")
+    found = await desk.read(views.pools)
     return reply(api.Pools([pool for pool in found if mine is None or pool.name in mine]))
 
 
@@ -135,8 +135,7 @@ async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller
         raise wrong(fault, "name")
     desk.need(caller, ADMIN, frozenset({name}), f"set pool {name}")
     done(await desk.face.set_pool(name, capacity, from_bots=from_bots, actor=caller.actor))
-    now = desk.engine.clock.now()
-    found = await desk.read(lambda txn: views.pools(txn, now))
+    found = await desk.read(views.pools)
     return reply(next(pool for pool in found if pool.name == name))
 
 
@@ -144,8 +143,7 @@ async def _bot(desk: Desk, caller: Caller, right: str, bot_id: str) -> api.BotVi
     """Look at a bot, for somebody who has a right in its pool."""
     if name_fault(bot_id):
         raise unknown("bot", bot_id)
-    now = desk.engine.clock.now()
-    found = await desk.read(lambda txn: views.bot(txn, bot_id, now))
+    found = await desk.read(lambda txn: views.bot(txn, bot_id))
     if found is None:
         desk.readable(caller, right, f"{right} bot {bot_id}")
         raise unknown("bot", bot_id)

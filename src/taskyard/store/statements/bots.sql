@@ -1,7 +1,7 @@
 -- look_bots(ids: texts): these bots as they stand, kept from others until the transaction ends.
 SELECT b.id, b.session, b.polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
-       COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END,
-       b.missing, b.events, d.dimensions, b.replaced
+       COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, b.terminated,
+       b.missing, b.events, d.dimensions, COALESCE(s.terminated, 0), b.replaced, b.draining
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id IN (:ids) ORDER BY b.id FOR UPDATE OF b;
 
@@ -10,9 +10,9 @@ SELECT id, session, polls, missing, version FROM bot WHERE id IN (:ids) ORDER BY
 
 -- fleet(): every bot as it stands, with how many attempts it runs.
 SELECT b.id, b.session, b.polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
-       COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END,
-       b.missing, b.events, d.dimensions,
-       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id)
+       COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, b.terminated,
+       b.missing, b.events, d.dimensions, COALESCE(s.terminated, 0),
+       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id), b.draining
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  ORDER BY b.id;
 
@@ -39,6 +39,9 @@ INSERT INTO bot_settings (bot_id, quarantined, maintenance, draining, terminated
 VALUES (:bot_id, :quarantined, :maintenance, :draining, :terminated)
 ON CONFLICT (bot_id) DO UPDATE SET quarantined = excluded.quarantined, maintenance = excluded.maintenance,
        draining = excluded.draining, terminated = excluded.terminated;
+
+-- each clear_endings(bot_id: text): new bots have begun in the place of those that were told to end.
+UPDATE bot_settings SET terminated = 0 WHERE bot_id = :bot_id;
 
 -- each end_bots(id: text): bots said goodbye.
 UPDATE bot SET terminated = 1, version = version + 1 WHERE id = :id;

@@ -43,16 +43,16 @@ SELECT t.id, r.body FROM task t JOIN result r ON r.task_id = t.id AND r.attempt 
 -- read_bots(after: text, count: int): bots beyond an id, in pages.
 SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END,
-       CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END, d.dimensions,
-       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id)
+       b.terminated, d.dimensions, (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id), b.missing,
+       COALESCE(s.terminated, 0)
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id > :after ORDER BY b.id LIMIT :count;
 
 -- read_bot(id: text): one bot.
 SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END,
-       CASE WHEN s.terminated = 1 THEN 1 ELSE b.terminated END, d.dimensions,
-       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id)
+       b.terminated, d.dimensions, (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id), b.missing,
+       COALESCE(s.terminated, 0)
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id = :id;
 

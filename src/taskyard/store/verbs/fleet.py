@@ -36,9 +36,9 @@ class BotRecord:
     facts: BotFacts
     session: str
     polls: str  # a line each, the newest first
-    missing: bool
     events: int
     replaced: str = ""  # the sessions before, a line each; only where it is looked at to be changed
+    drains: bool = False  # it said itself that it takes nothing new
 
 
 @value
@@ -64,7 +64,7 @@ class Bots:
 
     def look(self, ids: Collection[str]) -> dict[str, BotRecord]:
         """Read bots; how many attempts each runs is not counted here."""
-        return {row[0]: _bot(row, 0, row[12]) for row in self._session.rows("look_bots", ids)} if ids else {}
+        return {row[0]: _bot(row, 0, row[13]) for row in self._session.rows("look_bots", ids)} if ids else {}
 
     def foresee(self, ids: Collection[str]) -> None:
         """Hint: these will be greeted."""
@@ -82,7 +82,7 @@ class Bots:
 
     def fleet(self) -> list[BotRecord]:
         """Read every bot, with how many attempts it runs."""
-        return [_bot(row, row[12]) for row in self._session.rows("fleet")]
+        return [_bot(row, row[13]) for row in self._session.rows("fleet")]
 
     def servers(self, ids: Collection[str]) -> dict[str, str]:
         """Say which server each of these bots last spoke to."""
@@ -114,6 +114,10 @@ class Bots:
         self._session.each("set_bot_settings", rows)
         self._session.each("renew_bots", [(row[0],) for row in rows])
         self._forget(row[0] for row in rows)
+
+    def clear_endings(self, ids: Collection[str]) -> None:
+        """Note that new bots have begun in the place of those that were told to end."""
+        self._session.each("clear_endings", [(id,) for id in ids])
 
     def end(self, ids: Collection[str]) -> None:
         """Note that bots said goodbye."""
@@ -197,9 +201,10 @@ class Queues:
 
 def _bot(row: Row, busy: int, replaced: str = "") -> BotRecord:
     facts = BotFacts(
-        BotId(row[0]), dimensions_of_text(row[11]), row[4], row[3], busy, row[5], row[6], row[7] == 1, row[8] == 1
-    )
-    return BotRecord(facts, row[1], row[2], row[9] == 1, row[10], replaced)
+        BotId(row[0]), dimensions_of_text(row[11]), row[4], row[3], busy, row[5], row[6], row[7] == 1, row[8] == 1,
+        row[9] == 1, row[12] == 1,
+    )  # fmt: skip
+    return BotRecord(facts, row[1], row[2], row[10], replaced, row[14] == 1)
 
 
 def _queue(row: Row) -> QueueRow:

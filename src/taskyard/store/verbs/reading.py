@@ -50,6 +50,8 @@ class BotRow:
     terminated: int
     dimensions: str
     busy: int
+    missing: int
+    ending: int
 
 
 @value
