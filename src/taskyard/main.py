@@ -213,23 +213,8 @@ def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None
     """See that a file has a token for everything. Who can open the database may do everything anyway."""
     from taskyard.cli.kept import write_secret  # noqa: PLC0415
     from taskyard.private_files import narrow_files  # noqa: PLC0415
+    from taskyard.server.bootstrap import another_admin_token  # noqa: PLC0415
 
     narrow_files([file])
     if first is not None or not file.exists():
-        write_secret(file, f"{first or _another_admin_token(engine)}\n")
-
-
-def _another_admin_token(engine: "Engine") -> str:
-    from taskyard.engine.passage import Passage  # noqa: PLC0415
-    from taskyard.server import tokens  # noqa: PLC0415
-    from taskyard.server.scopes import ADMIN  # noqa: PLC0415
-
-    text, row = tokens.made(tokens.Wish(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
-
-    def act(passage: Passage) -> None:
-        # It may be carried out again, should nobody know whether it was.
-        if not passage.txn.access.find([row.id]):
-            passage.txn.access.add(tokens.columns([row]))
-
-    engine.transact(act)
-    return text
+        write_secret(file, f"{first or another_admin_token(engine, 'serve --admin-token')}\n")

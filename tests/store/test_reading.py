@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.core.values import replace
-from taskyard.core.words import State
+from taskyard.core.words import Millis, State
 from taskyard.store.opening import Store, open_store
 from taskyard.store.verbs import Access, Reading
 from taskyard.store.verbs.access import END, TokenRow
@@ -36,12 +36,26 @@ def test_every_verb_is_tried() -> None:
 
 def test_the_first_key_of_the_seal_stays(store: Store) -> None:
     with store.write() as txn:
-        assert txn.access.seal() is None
+        assert txn.access.seals() == []
         txn.access.add_seal(b"\x00\xff" * 16)
     with store.write() as txn:
         txn.access.add_seal(b"x" * 32)
     with store.read() as txn:
-        assert txn.access.seal() == b"\x00\xff" * 16
+        assert txn.access.seals() == [b"\x00\xff" * 16]
+    with store.write() as txn:
+        txn.access.set_seals([b"y" * 32, b"\x00\xff" * 16])
+    with store.read() as txn:
+        assert txn.access.seals() == [b"y" * 32, b"\x00\xff" * 16]
+
+
+def test_admins_are_those_who_may_do_everything_and_are_good(store: Store) -> None:
+    scopes = ['["admin"]', '["pool:lab:admin"]', '["pool:lab:read","admin"]', '["admin"]', '["admin"]']
+    with store.write() as txn:
+        txn.access.add([(f"t{place}", "user", "ann", "d", one, None, NOW, None) for place, one in enumerate(scopes)])
+        txn.access.expire("t3", NOW)
+        txn.access.expire("t3", NOW + 9)
+        txn.access.revoke("t4", NOW)
+        assert txn.access.good_with("admin", Millis(NOW)) == ["t0", "t2"]
 
 
 def test_tokens_are_kept_found_listed_and_revoked_once(store: Store) -> None:

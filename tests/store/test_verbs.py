@@ -402,6 +402,11 @@ def test_what_people_asked_for_is_kept_in_order_and_answers_for_a_while(store: S
     with store.write() as txn:
         txn.events.add_audits([(NOW, "ann", f"a{n}", 1, "") for n in range(3)])
         assert [row.action for row in txn.events.audits_of(1, 2)] == ["a0", "a1"]
+        for subject in (None, 1):
+            newest = txn.events.page_audits(subject, 2**63 - 1, 2)
+            assert [row.action for _, row in newest] == ["a2", "a1"]
+            assert [row.action for _, row in txn.events.page_audits(subject, newest[-1][0], 2)] == ["a0"]
+        assert txn.events.page_audits(2, 2**63 - 1, 2) == []
         txn.events.add_answers([("k1", "d1", "x", NOW), ("k2", "d2", "y", LATER), ("k0", "d0", "z", NOW - 1)])
         assert txn.events.answers(["k2", "k1", "k3"]) == {"k1": ("d1", "x"), "k2": ("d2", "y")}
         assert txn.events.forget_answers(LATER, 1) == 1

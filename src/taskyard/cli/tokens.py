@@ -1,4 +1,4 @@
-"""The commands about tokens: `token create`, `token list`, `token revoke`. Secrets are printed once."""
+"""The commands about tokens: `token create`, `list`, `revoke`, `rotate`, `rekey`. Secrets are printed once."""
 
 from dataclasses import asdict
 from typing import Annotated, Final, Literal, NamedTuple
@@ -24,6 +24,19 @@ REVOKE_EXAMPLES: Final = """\
 Examples:
 
     taskyard token revoke 00c0ffee12345678
+"""
+
+ROTATE_EXAMPLES: Final = """\
+Examples:
+
+    taskyard token rotate 00c0ffee12345678            the old one ends at once
+    taskyard token rotate 00c0ffee12345678 --keep 1h  it ends in an hour
+"""
+KEY_EXAMPLES: Final = """\
+Examples:
+
+    taskyard token rekey        tasks that run now keep their tokens
+    taskyard token rekey --now  the key is known to others: they end, too
 """
 
 _COLUMNS: Final[list[forms.Column]] = [
@@ -83,3 +96,36 @@ def revoke(
     for one in revoked:
         reports.talk(f"token {text.harmless(one.id)} ({text.harmless(one.name)}) is revoked")
     return forms.give_all(revoked, forms.Listing(output), _COLUMNS, lambda one: one.id)
+
+
+def rotate(
+    id: Annotated[str, Parameter(help="The token's id, as `token list` gives it.")],
+    /,
+    *,
+    keep: Annotated[
+        str, Parameter(validator=spans.check, help="How long the old token stays good: 12h, at most 30d.")
+    ] = "0s",
+    output: forms.Form = "name",
+    server: Server = HERE,
+) -> int:
+    """Make a token that may do what another may, and end that one. The new secret goes to stdout, this once."""
+    with connected(server) as client:
+        made = client.rotate_token(id, keep_ms=spans.seconds_of(keep) * 1000)
+        return forms.give_one(
+            asdict(made), output, lambda: [text.harmless(made.token), *forms.pairs(made.view, _COLUMNS)], made.token
+        )
+
+
+def rotate_key(
+    *,
+    now: Annotated[
+        bool, Parameter(negative="", help="End the tokens of tasks that run now, too: they lose their access.")
+    ] = False,
+    server: Server = HERE,
+) -> int:
+    """Change the key by which the tokens of running tasks are sealed."""
+    with connected(server) as client:
+        kept = client.rotate_run_key(keep=not now).kept
+    what = "stay good until those end" if kept else "are good for nothing"
+    reports.talk(f"the key of run tokens is changed; tokens of tasks that run now {what}")
+    return 0

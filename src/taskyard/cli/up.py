@@ -29,7 +29,7 @@ Examples:
     taskyard up                      a server and one bot, here
     taskyard up --bots 2 --slots 4   two bots, each with four tasks at a time
     taskyard up --data ./yard        keep everything in this folder
-    sudo taskyard up --user nobody   tasks cannot read its tokens and its database
+    sudo taskyard up --user nobody   tasks cannot read its tokens
 
 Then, elsewhere: taskyard submit --wait nightly.yaml
 """

@@ -303,6 +303,28 @@ class Client:
         """End a token, by its id, at once."""
         return self._asking.delete(f"/tokens/{segment(token)}", api.TokenView)
 
+    def rotate_token(self, token: str, *, keep_ms: int = 0) -> api.NewToken:
+        """Make a token that may do what another may; that one ends at once, or after `keep_ms`."""
+        path = f"/tokens/{segment(token)}/rotate"
+        return self._asking.post(path, {"keep_ms": keep_ms}, api.NewToken, repeatable=False)
+
+    def rotate_run_key(self, *, keep: bool = True) -> api.RunKey:
+        """Seal run tokens with a new key; unless `keep`, those of tasks that run now are good for nothing."""
+        return self._asking.post("/run-key/rotate", {"keep": keep}, api.RunKey, repeatable=False)
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        since_ms: int | None = None,
+        limit: int | None = None,
+    ) -> Iterator[api.AuditView]:
+        """Give who asked for what, the newest first, page by page as they are taken."""
+        wanted = {"actor": actor, "action": action, "subject": subject, "since_ms": since_ms}
+        return self._asking.pages("/audit", wanted, api.Audits, limit)
+
     def about(self) -> "About":
         """Tell the version and the time of the server, and what this client's own token is good for."""
         from taskyard.wire.about import About  # noqa: PLC0415

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from taskyard.core.values import replace
 from taskyard.core.words import Millis
 from taskyard.server.scopes import Rights, rights_of
 from taskyard.store.verbs.access import TokenRow
@@ -58,6 +59,17 @@ def made(wish: Wish, now: Millis) -> tuple[str, TokenRow]:
     over = None if wish.life_ms is None else now + wish.life_ms
     row = TokenRow(id, wish.kind, wish.name, digest(secret), scopes, wish.pool, now, over, None)
     return f"ty_{_SPELLED[wish.kind]}_{id}_{secret}", row
+
+
+def successor(old: TokenRow, fresh: TokenRow) -> TokenRow:
+    """Give a fresh token all that another is for."""
+    return replace(fresh, kind=old.kind, name=old.name, scopes=old.scopes, pool=old.pool, expires_ms=old.expires_ms)
+
+
+def spelled(text: str, kind: str) -> str:
+    """Write a token as one of another kind."""
+    _, _, rest = text.removeprefix("ty_").partition("_")
+    return f"ty_{_SPELLED[kind]}_{rest}"
 
 
 def read(text: str) -> Spoken | None:

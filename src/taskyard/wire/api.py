@@ -237,6 +237,18 @@ class BotEventView:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditView:
+    """Something that somebody asked for, and that was done; or a denial."""
+
+    id: str
+    at_ms: int
+    actor: str
+    action: str
+    subject: str | None  # the graph or the task that it is about
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class PoolView:
     """A pool: how much it may run at once, and who is in it."""
 
@@ -307,6 +319,21 @@ class BotEvents:
 
     items: list[BotEventView]
     next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audits:
+    """A page of the audit, the newest first."""
+
+    items: list[AuditView]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """The key of run tokens was changed."""
+
+    kept: bool  # whether tokens that the old key sealed are still good
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Routes of tokens: make, list, revoke; and how a newcomer with an enrolment token becomes a bot with its own."""
 
 import asyncio
+import secrets
 from typing import Final
 
 from fastapi import APIRouter
@@ -11,13 +12,15 @@ from taskyard.core.graph.limits import DAY_MS, DIMENSION_VALUE_MAX
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.passage import Passage
 from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.server import bodies, cursors, tokens
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.desk import Desk, missing
 from taskyard.server.fields import Fields
-from taskyard.server.problems import unknown
+from taskyard.server.problems import of_refusal, unknown
 from taskyard.server.replies import ThePage, body, reply
-from taskyard.server.scopes import fault
+from taskyard.server.scopes import ADMIN, fault
+from taskyard.server.seals import KEY_BYTES
 from taskyard.store.verbs.access import END, TokenRow
 from taskyard.wire import api
 
@@ -26,6 +29,8 @@ routes = APIRouter(prefix="/api/v1", tags=["access"])
 SCOPES_MAX: Final = 64
 TOKEN_NAME_MAX: Final = 128
 LIFE_MAX_MS: Final = 3_660 * DAY_MS
+#: How long a token that was rotated may stay good: long enough to bring the new one to a fleet.
+KEEP_MAX_MS: Final = 30 * DAY_MS
 _NEW = body(
     "What the token should be.",
     {
@@ -40,6 +45,16 @@ _NEW = body(
         },
     },
     example={"name": "ann", "scopes": ["pool:default:read", "pool:default:submit"]},
+)
+_ROTATE = body(
+    "For how long the old token stays good.",
+    {"type": "object", "properties": {"keep_ms": {"type": "integer", "minimum": 0, "maximum": KEEP_MAX_MS}}},
+    required=False,
+)
+_RUN_KEY = body(
+    "Whether tokens that were given out already stay good.",
+    {"type": "object", "properties": {"keep": {"type": "boolean", "default": True}}},
+    required=False,
 )
 _ENROL = body(
     "What the bot is called.",
@@ -71,13 +86,44 @@ async def list_tokens(desk: TheDesk, caller: TheCaller, page: ThePage) -> Respon
 async def revoke_token(token_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     """Make a token good for nothing, at once. Needs `admin`."""
     desk.need_admin(caller, "revoke a token")
-    if not (token_id.isascii() and token_id.isalnum()):
-        raise unknown("token", token_id)
+    _check_id(token_id)
     row = await asyncio.to_thread(desk.engine.transact, lambda passage: _revoke(passage, token_id, caller.actor))
     desk.auth.forget(token_id)
-    if row is None:
-        raise unknown("token", token_id)
-    return reply(tokens.view(row))
+    return reply(tokens.view(_there(row, token_id)))
+
+
+@routes.post("/tokens/{token_id}/rotate", status_code=201, response_model=api.NewToken, openapi_extra=_ROTATE)
+async def rotate_token(token_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Make a token that may do the same, and end the old one, at once or some time later. Needs `admin`."""
+    desk.need_admin(caller, "rotate a token")
+    said = Fields(await bodies.fields(request, optional=True))
+    keep_ms = said.number("keep_ms", 0, 0, KEEP_MAX_MS) or 0
+    said.close()
+    _check_id(token_id)
+    text, fresh = tokens.made(tokens.Wish(tokens.USER, ""), desk.engine.clock.now())
+    row = await asyncio.to_thread(
+        desk.engine.transact, lambda passage: _rotate(passage, token_id, fresh, keep_ms, caller.actor)
+    )
+    desk.auth.forget(token_id)
+    row = _there(row, token_id)
+    return reply(api.NewToken(tokens.spelled(text, row.kind), tokens.view(row)), 201)
+
+
+@routes.post("/run-key/rotate", response_model=api.RunKey, openapi_extra=_RUN_KEY)
+async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+    """Seal the tokens of running tasks with a new key from now on. Needs `admin`.
+
+    Tokens that were given out stay good until their attempts end, or until the key is changed again; with `keep` false
+    they are good for nothing from now on. Other servers of the same database follow within some seconds.
+    """
+    desk.need_admin(caller, "rotate the key of run tokens")
+    said = Fields(await bodies.fields(request, optional=True))
+    keep = said.flag("keep", True)
+    said.close()
+    key = secrets.token_bytes(KEY_BYTES)
+    keys = await asyncio.to_thread(desk.engine.transact, lambda passage: _change_key(passage, key, keep, caller.actor))
+    desk.seal.learn(keys)
+    return reply(api.RunKey(keep))
 
 
 @routes.post("/enrol", status_code=201, response_model=api.NewToken, openapi_extra=_ENROL)
@@ -89,6 +135,20 @@ async def enrol(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     name = said.name("name", "bot", TOKEN_NAME_MAX)
     said.close()
     return await _made(desk, tokens.Wish(tokens.BOT, name, (), caller.pool), caller.actor)
+
+
+def _there(found: TokenRow | Refusal | None, id: str) -> TokenRow:
+    """Give a token, or say why there is none."""
+    if found is None:
+        raise unknown("token", id)
+    if isinstance(found, Refusal):
+        raise of_refusal(found)
+    return found
+
+
+def _check_id(text: str) -> None:
+    if not (text.isascii() and text.isalnum()):
+        raise unknown("token", text)
 
 
 def _wish(said: Fields) -> tokens.Wish:
@@ -119,7 +179,41 @@ def _make(passage: Passage, row: TokenRow, actor: str) -> None:
         passage.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")
 
 
-def _revoke(passage: Passage, id: str, actor: str) -> TokenRow | None:
-    if passage.txn.access.revoke(id, passage.now):
+def _revoke(passage: Passage, id: str, actor: str) -> TokenRow | Refusal | None:
+    access = passage.txn.access
+    if access.good_with(ADMIN, passage.now) == [id]:
+        text = "this is the last token with the scope admin: make another one first, or rotate this one"
+        return Refusal(Code.CONFLICT, text)
+    if access.revoke(id, passage.now):
         passage.audit(actor, "revoke_token", NO_SUBJECT, id)
-    return passage.txn.access.find([id]).get(id)
+    return access.find([id]).get(id)
+
+
+def _rotate(passage: Passage, id: str, fresh: TokenRow, keep_ms: int, actor: str) -> TokenRow | Refusal | None:
+    """Make a token that may do what another may, and end that one."""
+    access = passage.txn.access
+    found = access.find([id, fresh.id])
+    if fresh.id in found:  # it was made, and nobody heard of it
+        return found[fresh.id]
+    old = found.get(id)
+    if old is None:
+        return None
+    if not tokens.is_good(old, passage.now):
+        return Refusal(Code.CONFLICT, "this token is revoked or over: make a new one")
+    access.add(tokens.columns([tokens.successor(old, fresh)]))
+    if keep_ms:
+        access.expire(id, passage.now + keep_ms)
+    else:
+        access.revoke(id, passage.now)
+    passage.audit(actor, "rotate_token", NO_SUBJECT, f"{id} is followed by {fresh.id}")
+    return access.find([fresh.id])[fresh.id]
+
+
+def _change_key(passage: Passage, key: bytes, keep: bool, actor: str) -> list[bytes]:
+    access = passage.txn.access
+    known = access.seals()
+    if known[0] != key:  # else it was changed, and nobody heard of it
+        access.set_seals([key, known[0]] if keep else [key])
+        kept = "tokens of the old key stay good" if keep else "tokens of the old key are good for nothing"
+        passage.audit(actor, "rotate_run_key", NO_SUBJECT, kept)
+    return access.seals()

@@ -1,5 +1,11 @@
--- seal(): the key by which what the server gives out is sealed.
-SELECT body FROM seal WHERE id = 1;
+-- seals(): the key by which what the server gives out is sealed, and the one before it while that is still good.
+SELECT body FROM seal ORDER BY id;
+
+-- drop_seals(id: int): forget all keys from one on.
+DELETE FROM seal WHERE id >= :id;
+
+-- each put_seals(id: int, body: bytes): keep keys.
+INSERT INTO seal (id, body) VALUES (:id, :body);
 
 -- add_seal(body: bytes): keep a key, if there is none.
 INSERT INTO seal (id, body) VALUES (1, :body) ON CONFLICT DO NOTHING;
@@ -17,6 +23,13 @@ SELECT id, kind, name, digest, scopes, pool, created_ms, expires_ms, revoked_ms 
 
 -- revoke_token(id: text, revoked_ms: int): a token is good for nothing from now on.
 UPDATE token SET revoked_ms = :revoked_ms WHERE id = :id AND revoked_ms IS NULL;
+
+-- expire_token(id: text, expires_ms: int): a token is good for no longer than this.
+UPDATE token SET expires_ms = :expires_ms WHERE id = :id AND (expires_ms IS NULL OR expires_ms > :expires_ms);
+
+-- tokens_with(scope: text, now_ms: int): the tokens that have a scope and are good, kept from others until the transaction ends.
+SELECT id FROM token
+ WHERE scopes LIKE :scope AND revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > :now_ms) ORDER BY id FOR UPDATE;
 
 -- pools_of(graphs: ints): in which pools the tasks of these graphs may run.
 SELECT graph_id, pool FROM graph_pool WHERE graph_id IN (:graphs);

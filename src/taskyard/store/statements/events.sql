@@ -23,6 +23,13 @@ INSERT INTO audit (at_ms, actor, action, subject_id, note) VALUES (:at_ms, :acto
 -- audits_of(subject_id: int, count: int): what people asked for about a task or a graph.
 SELECT at_ms, actor, action, subject_id, note FROM audit WHERE subject_id = :subject_id ORDER BY id LIMIT :count;
 
+-- page_audits(before: int, count: int): what people asked for, the newest first.
+SELECT id, at_ms, actor, action, subject_id, note FROM audit WHERE id < :before ORDER BY id DESC LIMIT :count;
+
+-- page_audits_of(subject_id: int, before: int, count: int): what people asked for about a task or a graph, the newest first.
+SELECT id, at_ms, actor, action, subject_id, note FROM audit
+ WHERE subject_id = :subject_id AND id < :before ORDER BY id DESC LIMIT :count;
+
 -- answers(keys: texts): what was answered to these keys.
 SELECT key, digest, answer FROM answer WHERE key IN (:keys);
 

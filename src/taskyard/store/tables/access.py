@@ -33,5 +33,5 @@ graph_pool = Table(
 )
 Index("graph_pool_pool", graph_pool.c.pool, graph_pool.c.graph_id)
 
-#: One key, made at the first start, by which the tokens of running tasks are sealed.
+#: By which key the tokens of running tasks are sealed (1), and by which they were before it was changed (2).
 seal = Table("seal", metadata, key("id"), Column("body", LargeBinary(), nullable=False))

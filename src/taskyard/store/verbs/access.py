@@ -35,10 +35,14 @@ class Access:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def seal(self) -> bytes | None:
-        """Read the key of the seal; None before the first start."""
-        found = self._session.rows("seal")
-        return bytes(found[0][0]) if found else None
+    def seals(self) -> list[bytes]:
+        """Read the key of the seal, and the one before it if that is still good; nothing before the first start."""
+        return [bytes(row[0]) for row in self._session.rows("seals")]
+
+    def set_seals(self, keys: Sequence[bytes]) -> None:
+        """Keep these keys and no others, that of the seal first."""
+        self._session.run("drop_seals", 1)
+        self._session.each("put_seals", list(enumerate(keys, 1)))
 
     def add_seal(self, body: bytes) -> None:
         """Keep a key, if there is none."""
@@ -59,6 +63,14 @@ class Access:
     def revoke(self, id: str, now: Millis) -> bool:
         """Make a token good for nothing; tell whether that is news."""
         return self._session.run("revoke_token", id, now) == 1
+
+    def expire(self, id: str, at: int) -> None:
+        """Make a token good for no longer than that."""
+        self._session.run("expire_token", id, at)
+
+    def good_with(self, scope: str, now: Millis) -> list[str]:
+        """Name the tokens that have a scope and are good; nobody else changes them meanwhile."""
+        return [row[0] for row in self._session.rows("tokens_with", f'%"{scope}"%', now)]
 
     def pools_of(self, graphs: Collection[int]) -> dict[int, frozenset[str]]:
         """Read in which pools the tasks of graphs may run; graphs of which nothing is known are left out."""

@@ -101,6 +101,14 @@ class Events:
         """Read what people asked for about a task or a graph."""
         return [AuditRow(*row) for row in self._session.rows("audits_of", subject, count)]
 
+    def page_audits(self, subject: int | None, before: int, count: int) -> list[tuple[int, AuditRow]]:
+        """Read what people asked for, or only what is about a task or a graph, before a number, the newest first."""
+        if subject is None:
+            found = self._session.rows("page_audits", before, count)
+        else:
+            found = self._session.rows("page_audits_of", subject, before, count)
+        return [(row[0], AuditRow(*row[1:])) for row in found]
+
     def answers(self, keys: Collection[str]) -> dict[str, tuple[str, str]]:
         """Find what was answered to keys: the digest of the question, the answer."""
         return {row[0]: (row[1], row[2]) for row in self._session.rows("answers", keys)} if keys else {}

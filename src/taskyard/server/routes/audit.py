@@ -1,0 +1,48 @@
+"""The route of the audit: who asked for what, and when."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
+
+from taskyard.core import ids
+from taskyard.core.graph.limits import NAME_MAX
+from taskyard.server import cursors
+from taskyard.server.asking import TheCaller, TheDesk
+from taskyard.server.problems import wrong
+from taskyard.server.replies import ThePage, reply
+from taskyard.server.routes.graphs import clean
+from taskyard.views import audits as views
+from taskyard.views.audits import WantedAudits
+from taskyard.wire import api
+
+routes = APIRouter(prefix="/api/v1", tags=["access"])
+#: The latest moment that anybody asks for.
+MOMENT_MAX: Final = 2**53
+
+
+async def wanted_of(
+    actor: Annotated[str, Query(max_length=NAME_MAX, description="As a row names them, or a token's name or id.")] = "",
+    action: Annotated[str, Query(max_length=NAME_MAX, description="Such as submit, make_token or denied.")] = "",
+    subject: Annotated[str | None, Query(max_length=ids.KEY_DIGITS, description="The id of a graph or a task.")] = None,
+    since_ms: Annotated[int, Query(ge=0, le=MOMENT_MAX, description="Nothing before this moment.")] = 0,
+    until_ms: Annotated[int, Query(ge=0, le=MOMENT_MAX, description="Nothing after this moment.")] = MOMENT_MAX,
+) -> WantedAudits:
+    """Read which rows are asked for."""
+    try:
+        key = None if subject is None else ids.key_of(subject)
+    except ValueError as fault:
+        raise wrong(str(fault), "subject") from None
+    return WantedAudits(clean(actor, "actor"), clean(action, "action"), key, since_ms, until_ms)
+
+
+TheWanted = Annotated[WantedAudits, Depends(wanted_of)]
+
+
+@routes.get("/audit", response_model=api.Audits)
+async def list_audit(desk: TheDesk, caller: TheCaller, page: ThePage, wanted: TheWanted) -> Response:
+    """List who asked for what, the newest first. A page may be short and still have a `next`. Needs `admin`."""
+    desk.need_admin(caller, "list the audit")
+    before = cursors.key(page.cursor, views.NEWEST)
+    found, last = await desk.read(lambda txn: views.audits(txn, wanted, before, page.limit))
+    return reply(api.Audits(found, cursors.written(last)))
