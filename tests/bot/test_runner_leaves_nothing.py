@@ -14,7 +14,7 @@ import pytest
 
 from taskyard.bot import remains
 from taskyard.bot.frames import Stop
-from taskyard.bot.keeper import NAME
+from taskyard.bot.watchdog import NAME
 from tests.bot.running import DAEMON, DEADLINE_S, FAR, TestedRunner, lives, python, wait_for_end
 
 #: An agent that starts a run with a daemon, one that goes on and a worker, names all processes, and is killed then.
@@ -39,8 +39,8 @@ def runner() -> Iterator[TestedRunner]:
         yield made
 
 
-def keepers(marker: str) -> list[int]:
-    """Name the keepers of a runner."""
+def watchdogs(marker: str) -> list[int]:
+    """Name the watchdogs of a runner."""
     mark = f"TASKYARD_BOT={marker}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -136,32 +136,32 @@ def test_an_agent_that_is_killed_takes_everything_with_it() -> None:
         wait_for_end(pid)
 
 
-def test_what_a_killed_runner_left_is_cleared_by_its_keeper(runner: TestedRunner) -> None:
+def test_what_a_killed_runner_left_is_cleared_by_its_watchdog(runner: TestedRunner) -> None:
     runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
     daemon, pid = int(runner.hear_print(1, b"on").split()[0]), runner.started(1)
-    (keeper,) = keepers(runner.marker)
+    (watchdog,) = watchdogs(runner.marker)
     runner.process.kill()
-    for one in (daemon, pid, keeper):
+    for one in (daemon, pid, watchdog):
         wait_for_end(one)
 
 
-def test_a_runner_that_ends_takes_its_keeper_with_it(runner: TestedRunner) -> None:
+def test_a_runner_that_ends_takes_its_watchdog_with_it(runner: TestedRunner) -> None:
     runner.start(1, *python("print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
     runner.hear_print(1, b"on")
-    (keeper,) = keepers(runner.marker)
+    (watchdog,) = watchdogs(runner.marker)
     runner.end.close()
     assert runner.process.wait(DEADLINE_S) == 0
-    wait_for_end(keeper)
+    wait_for_end(watchdog)
 
 
-def test_what_a_killed_runner_left_can_be_cleared_and_its_keeper_with_it(runner: TestedRunner) -> None:
+def test_what_a_killed_runner_left_can_be_cleared_and_its_watchdog_with_it(runner: TestedRunner) -> None:
     runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
     daemon, pid = int(runner.hear_print(1, b"on").split()[0]), runner.started(1)
-    (keeper,) = keepers(runner.marker)
-    os.kill(keeper, signal.SIGSTOP)
+    (watchdog,) = watchdogs(runner.marker)
+    os.kill(watchdog, signal.SIGSTOP)
     runner.process.kill()
     runner.process.wait(DEADLINE_S)
-    assert sorted(remains.clear(runner.marker)) == sorted([keeper, daemon, pid])
+    assert sorted(remains.clear(runner.marker)) == sorted([watchdog, daemon, pid])
     assert not lives(daemon)
     assert not lives(pid)
     assert remains.clear(runner.marker) == []

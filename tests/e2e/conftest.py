@@ -31,7 +31,14 @@ def alone(database_url: str, tmp_path: Path) -> Iterator[Yard]:
 def hasty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """A server whose leases last seconds, without bots."""
     folder = tmp_path_factory.mktemp("hasty")
-    with _database(request, folder) as url, yard(folder, url, HASTY) as one:
+    with _database(request, folder) as url, yard(folder, url, HASTY, lease="3s") as one:
+        yield one
+
+
+@pytest.fixture
+def brief(database_url: str, tmp_path: Path) -> Iterator[Yard]:
+    """A server whose leases last seconds, and which waits after each of them as long as any."""
+    with yard(tmp_path, database_url, lease="5s") as one:
         yield one
 
 

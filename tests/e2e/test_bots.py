@@ -73,9 +73,9 @@ def test_nothing_survives_an_agent_and_a_runner_that_are_killed_at_once(shared: 
         f'[ "$TASKYARD_ATTEMPT" = 2 ] || {{ setsid sh -c "sleep 600 & sleep 600" & echo $$ > {tmp_path}/pid; wait; }}'
     )
     graph = shared.submit({"work": script(hang, task=only("doomed"))})
-    until(lambda: (tmp_path / "pid").exists() and len(bot.marked()) >= 5, "runner, keeper, shell and what it left")
+    until(lambda: (tmp_path / "pid").exists() and len(bot.marked()) >= 5, "runner, watchdog, shell and what it left")
     bot.kill(also_runner=True)
-    until(lambda: bot.marked() == {}, "the keeper ends everything, and itself")
+    until(lambda: bot.marked() == {}, "the watchdog ends everything, and itself")
     shared.bot("doomed")
     graph.finished()
 

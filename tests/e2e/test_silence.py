@@ -1,5 +1,6 @@
 """Leases that are not renewed and wishes that come with renewals, at a server that waits for seconds only."""
 
+import os
 import shutil
 import signal
 import time
@@ -77,6 +78,30 @@ def test_a_twin_does_other_work_while_the_first_cannot_hear_that_it_is_over(hast
     assert [(one.signal, one.exit_code) for one in graph.attempts("work")] == [("lose", None), ("succeed", 0)]
     first.program.send_signal(signal.SIGCONT)
     assert first.ended() == 1
+
+
+def test_the_work_of_a_bot_whose_agent_and_runner_are_frozen_is_done_by_another_and_never_overlaps(
+    brief: Yard, tmp_path: Path
+) -> None:
+    lab = {"dimensions": {"lab": "ice"}}
+    frozen = brief.bot("frozen", "--dimension", "lab=ice")
+    # Whoever runs has the lock, and so do all its children, until the last of them is gone.
+    alone = f'exec 9>{tmp_path}/lock; flock -n 9 || exit 9; [ "$TASKYARD_ATTEMPT" = 2 ] || {{ echo on; sleep 600; }}'
+    graph = brief.submit({"work": script(alone, task=lab)})
+    until(lambda: graph.output("work") == b"on\n", "it runs")
+    runner = frozen.runner
+    for pid in (frozen.program.pid, runner):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        brief.bot("awake", "--dimension", "lab=ice")
+        graph.finished()
+    finally:
+        for pid in (runner, frozen.program.pid):
+            os.kill(pid, signal.SIGCONT)
+    assert [(one.bot, one.signal, one.exit_code) for one in graph.attempts("work")] == [
+        ("frozen", "lose", None),
+        ("awake", "succeed", 0),
+    ]
 
 
 def test_a_running_task_is_canceled_within_its_grace(hasty: Yard, tmp_path: Path) -> None:

@@ -34,11 +34,12 @@ _T = TypeVar("_T")
 class Yard:
     """A server, its bots, and the first token."""
 
-    def __init__(self, folder: Path, database: str, program: str = USUAL) -> None:
+    def __init__(self, folder: Path, database: str, program: str = USUAL, lease: str = "") -> None:
         self.folder, self.database = folder, database
         self.bots: list[Bot] = []
         self.url = ""
         self._program = program
+        self._lease = ["--lease", lease] if lease else []
         self._port = 0
         self._server: subprocess.Popen[bytes] | None = None
         self._clients = ExitStack()
@@ -52,12 +53,11 @@ class Yard:
     def serve(self) -> None:
         """Start the server, where it was before if it was there before; return when it answers."""
         place = ["--port", str(self._port), "--database", self.database]
-        haste = ["--lease", "3s"] if self._program == HASTY else []
         command = [
             self._program,
             "serve",
             *place,
-            *haste,
+            *self._lease,
             "--admin-token",
             str(self.folder / "admin.token"),
             "-o",
@@ -146,7 +146,7 @@ class Bot:
     def kill(self, also_runner: bool = False) -> None:
         """Pull the plug of the agent; of the runner in the same moment, if that is wanted."""
         if also_runner:
-            # Nobody is left but the keeper.
+            # Nobody is left but the watchdog.
             runner = self.runner
             os.kill(runner, signal.SIGSTOP)
             _kill(self.program)
@@ -218,9 +218,9 @@ class Graph:
 
 
 @contextmanager
-def yard(folder: Path, database: str, program: str = USUAL) -> Iterator[Yard]:
+def yard(folder: Path, database: str, program: str = USUAL, lease: str = "") -> Iterator[Yard]:
     """Have a yard while this lasts."""
-    one = Yard(folder, database, program)
+    one = Yard(folder, database, program, lease)
     try:
         yield one
     finally:
@@ -287,7 +287,7 @@ def _with_mark(marker: str) -> Iterator[tuple[int, str]]:
         # Whoever has just ended, or is another user's, says nothing.
         with suppress(OSError):
             if entry.name.isdecimal() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                # A keeper has the command line of its runner, and a name of its own.
+                # A watchdog has the command line of its runner, and a name of its own.
                 command = (entry / "comm").read_text().strip() + " "
                 command += (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if not is_gone(int(entry.name)):

@@ -22,17 +22,17 @@ from typing import Final
 
 import msgspec
 
-from taskyard.bot import frames, outputs
+from taskyard.bot import frames, outputs, watchdog
 from taskyard.bot.frames import Dismiss, Ended, Gone, Hire, Hired, Hold, Printed, Start, Started, Stop, ToRunner
-from taskyard.bot.keeper import left_behind
 from taskyard.bot.line import Line
 from taskyard.bot.papers import Papers
-from taskyard.bot.processes import Exit, NotStarted, Spawner, has_ended, reaped, signal_group
+from taskyard.bot.processes import NOT_RUNNABLE, Exit, NotStarted, Spawner, has_ended, reaped, signal_group
 from taskyard.bot.strays import BOT_MARK, UNKNOWN, Strays, be_seen, marks
 from taskyard.bot.task_user import become
 from taskyard.bot.turns import Turns
 from taskyard.bot.wakes import Wakes
 from taskyard.bot.wards import Run, Ward, Worker
+from taskyard.bot.watchdog import GUARDED_MAX, Deadlines, NoPlace, owner_of
 
 #: How much may wait for the agent before runs are no longer read, and how little before they are again.
 BACKLOG_MAX: Final = 1_048_576
@@ -49,8 +49,11 @@ _NOBODY: Final[AbstractSet[str]] = frozenset()
 class Runner:
     """All runs and workers of one agent."""
 
-    def __init__(self, end: socket.socket, marker: str, worker_options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, end: socket.socket, marker: str, deadlines: Deadlines, worker_options: Sequence[str] = ()
+    ) -> None:
         self._marker = marker
+        self._deadlines = deadlines
         self._worker_options = worker_options
         self._line = Line(end)
         self._spawner = Spawner()
@@ -154,9 +157,11 @@ class Runner:
             self._line.say(Ended(frame.run, 126, "not_started", f"no pipe for its output: {error.strerror}"))
             return
         try:
+            self._guard(run, owner_of(run.number, is_worker=False))
             environment = frame.env | marks(self._marker, run.name)
             run.pid = self._spawner.spawn(frame.argv, environment, frame.cwd, sink)
         except NotStarted as error:
+            self._unguard(run)
             os.close(source)
             self._line.say(Ended(frame.run, error.exit_code, "not_started", error.note))
             return
@@ -171,8 +176,26 @@ class Runner:
         self._fresh.append(run)
         self._line.say(Started(run.number, run.pid), urgent=False)
 
+    def _guard(self, ward: Ward, owner: int) -> None:
+        """Tell the watchdog of something that is about to start."""
+        try:
+            ward.place = self._deadlines.add(owner, ward.watch.grace_s)
+        except NoPlace:
+            raise NotStarted(NOT_RUNNABLE, f"{GUARDED_MAX} processes run already") from None
+        self._renew(ward)
+
+    def _unguard(self, ward: Ward) -> None:
+        if ward.place:
+            self._deadlines.remove(ward.place)
+            ward.place = 0
+
+    def _renew(self, ward: Ward) -> None:
+        """Give the watchdog the deadlines that hold now."""
+        self._deadlines.move(ward.place, ward.watch.until, ward.watch.ask_at, ward.watch.kill_at)
+
     def _look_after(self, ward: Ward) -> None:
         self._leaders[ward.pid] = ward
+        self._deadlines.lead(ward.place, ward.pid)
         self._due = min(self._due, ward.watch.due())
 
     def _hold(self, frame: Hold) -> None:
@@ -186,6 +209,7 @@ class Runner:
     def _move_on(self, ward: Ward | None, until: float) -> None:
         if ward is not None:
             ward.watch.until = until
+            self._renew(ward)
             self._due = min(self._due, until)
 
     def _stop(self, frame: Stop) -> None:
@@ -212,6 +236,8 @@ class Runner:
         papers = worker.papers
         with ExitStack() as undo:
             undo.callback(papers.close)
+            undo.callback(self._unguard, worker)
+            self._guard(worker, owner_of(worker.number, is_worker=True))
             theirs, own = socket.socketpair()
             undo.callback(theirs.close)
             with own:
@@ -248,6 +274,7 @@ class Runner:
 
     def _send(self, ward: Ward, by: signal.Signals | None) -> None:
         if by is not None:
+            self._renew(ward)
             signal_group(ward.pid, by)
 
     def _mind_the_agent(self) -> None:
@@ -270,6 +297,7 @@ class Runner:
         for ward in self._leaders.values():
             if isinstance(ward, Run) and ward.keep:
                 ward.watch.until = inf
+                self._renew(ward)
             else:
                 self._send(ward, ward.watch.kill("lease_over"))
 
@@ -339,6 +367,9 @@ class Runner:
         for pid, how in reaped(self._leaders):
             ward = self._leaders.pop(pid, None)
             if ward is not None:
+                by_watchdog = self._deadlines.reaped(ward.place)
+                if by_watchdog:
+                    ward.watch.why = ward.watch.why or (by_watchdog if by_watchdog != "asked" else ward.watch.ask_why)
                 ward.end(how, now)
                 self._burials.append(ward)
 
@@ -361,6 +392,7 @@ class Runner:
         if unfinished and now < ward.buried_by:
             return False
         assert ward.exit is not None, "only what has ended is buried"
+        self._unguard(ward)
         if isinstance(ward, Run):
             self._tell_end(ward, ward.exit, "some of its processes cannot be ended" if ward.name in left else "")
         elif isinstance(ward, Worker):
@@ -408,7 +440,7 @@ def main() -> None:
     options.add_argument("--user", help="the numbers of the user to become, and of its groups")
     given = options.parse_args()
     if given.user is not None:
-        # What the keeper needs at its end may be where that user cannot read.
+        # What the watchdog needs at its end may be where that user cannot read.
         from taskyard.bot import remains  # noqa: F401, PLC0415
 
         become(given.user)
@@ -419,8 +451,8 @@ def main() -> None:
     limit = [] if given.worker_memory_max is None else ["--memory-max", str(given.worker_memory_max)]
     os.set_inheritable(given.fd, False)
     marker = os.environ.get(BOT_MARK) or str(os.getpid())
-    with left_behind(marker, given.fd):
-        Runner(socket.socket(fileno=given.fd), marker, limit).serve()
+    with watchdog.started(marker, given.fd) as deadlines:
+        Runner(socket.socket(fileno=given.fd), marker, deadlines, limit).serve()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ BURIAL_SECONDS_MAX: Final = 2.0
 class Ward:
     """A process that leads a session, and its end."""
 
-    __slots__ = ("began", "buried_by", "exit", "name", "number", "output", "pid", "watch")
+    __slots__ = ("began", "buried_by", "exit", "name", "number", "output", "pid", "place", "watch")
 
     def __init__(self, number: int, name: str, watch: Watch, began: float) -> None:
         self.number = number
@@ -27,6 +27,7 @@ class Ward:
         self.watch = watch
         self.began = began
         self.pid = 0
+        self.place = 0  # of its deadlines, in what the watchdog knows
         self.output: int | None = None  # where what it prints is read
         self.exit: Exit | None = None
         self.buried_by = inf  # when its end is told at the latest

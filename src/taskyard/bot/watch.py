@@ -11,8 +11,8 @@ class Watch:
     """The moments of one run or worker. `why` is the first reason for which it was ended, if it was."""
 
     __slots__ = (
-        "_asked", "_deadline", "_grace_s", "_heard_at", "_kill_at", "_killed", "_silence_s", "_timeout_at",
-        "until", "why",
+        "_asked", "_deadline", "_heard_at", "_killed", "_silence_s", "_timeout_at",
+        "grace_s", "kill_at", "until", "why",
     )  # fmt: skip
 
     def __init__(
@@ -30,9 +30,9 @@ class Watch:
         self._timeout_at = inf if timeout_s is None else now + timeout_s
         self._silence_s = inf if silence_s is None else silence_s
         self._heard_at = now
-        self._grace_s = grace_s
+        self.grace_s = grace_s
         self._asked = False
-        self._kill_at = inf
+        self.kill_at = inf
         self._killed = False
 
     def due(self) -> float:
@@ -40,8 +40,18 @@ class Watch:
         if self._killed:
             return inf
         if self._asked:
-            return min(self.until, self._kill_at)
+            return min(self.until, self.kill_at)
         return min(self.until, self._deadline, self._timeout_at, self._heard_at + self._silence_s)
+
+    @property
+    def ask_at(self) -> float:
+        """When it has to end whatever it prints: at its deadline or its time-out."""
+        return inf if self._asked or self._killed else min(self._deadline, self._timeout_at)
+
+    @property
+    def ask_why(self) -> str:
+        """Say which of the two comes first."""
+        return "deadline" if self._deadline <= self._timeout_at else "timed_out"
 
     def heard(self, now: float) -> None:
         """It printed something."""
@@ -64,16 +74,16 @@ class Watch:
     def _why_asked(self, now: float) -> str:
         """Say which of its moments came first; it may be looked at late."""
         if now >= min(self._deadline, self._timeout_at):
-            return "deadline" if self._deadline <= self._timeout_at else "timed_out"
+            return self.ask_why
         return "silent"
 
     def ask(self, why: str, now: float) -> signal.Signals | None:
         """It has to end, within its grace; being told twice changes nothing."""
         if self._asked or self._killed:
             return None
-        if self._grace_s <= 0:
+        if self.grace_s <= 0:
             return self.kill(why)
-        self.why, self._asked, self._kill_at = self.why or why, True, now + self._grace_s
+        self.why, self._asked, self.kill_at = self.why or why, True, now + self.grace_s
         return signal.SIGTERM
 
     def kill(self, why: str) -> signal.Signals:

@@ -1,0 +1,173 @@
+"""The watchdog keeps the deadlines of a runner that is frozen, and of no other."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from math import inf
+
+import pytest
+
+from taskyard.bot import watchdog
+from taskyard.bot.frames import Dismiss, Hire, Hold, Stop
+from taskyard.bot.watchdog import LATE_SECONDS, LOOK_SECONDS, Deadlines, NoPlace, owner_name, owner_of
+from taskyard.core.fleet import GUARD_MS
+from tests.bot.running import DAEMON, FAR, TestedRunner, let_pass, lives, python, wait_for_end, wait_until_stopped
+
+ON = "print('on', flush=True); time.sleep(1000)"
+POLITE = "trap 'echo asked; exit 7' TERM; echo on; while :; do sleep 0.1; done"
+STUBBORN = "trap '' TERM; echo on; while :; do sleep 0.1; done"
+#: How long something may take that has to begin first, on a slow machine; and what is left of a lease once it has.
+SOON_SECONDS = 10.0
+LEFT_SECONDS = 1.0
+
+
+@pytest.fixture
+def runner() -> Iterator[TestedRunner]:
+    with TestedRunner() as made:
+        yield made
+
+
+def freeze(runner: TestedRunner) -> None:
+    os.kill(runner.process.pid, signal.SIGSTOP)
+    wait_until_stopped(runner.process.pid)
+
+
+def freeze_before_the_end_of(runner: TestedRunner, run: int) -> None:
+    """Shorten a lease, and freeze the runner once it knows that."""
+    runner.tell(Hold(runs={run: time.monotonic() + LEFT_SECONDS}))
+    runner.start(99, "/bin/true")
+    runner.ended(99)
+    freeze(runner)
+
+
+def thaw(runner: TestedRunner) -> None:
+    os.kill(runner.process.pid, signal.SIGCONT)
+
+
+def how(runner: TestedRunner, run: int) -> tuple[int | None, str | None]:
+    ended = runner.ended(run)
+    return ended.exit_code, ended.why
+
+
+def test_a_frozen_runner_s_attempt_is_dead_after_its_lease_with_all_that_it_left(runner: TestedRunner) -> None:
+    runner.start(1, *python(DAEMON + ON))
+    daemon, pid = int(runner.hear_print(1, b"on").split()[0]), runner.started(1)
+    freeze_before_the_end_of(runner, 1)
+    for one in (pid, daemon):
+        wait_for_end(one)
+    thaw(runner)
+    assert how(runner, 1) == (-signal.SIGKILL, "lease_over")
+
+
+def test_the_daemon_of_one_that_ended_while_the_runner_is_frozen_is_dead_after_the_lease(runner: TestedRunner) -> None:
+    runner.start(1, *python(DAEMON), until=time.monotonic() + SOON_SECONDS)
+    pid = runner.started(1)
+    freeze(runner)
+    wait_for_end(pid)
+    thaw(runner)
+    assert how(runner, 1) == (0, None)
+    assert not lives(int(runner.printed(1)))
+
+
+def test_a_frozen_runner_s_time_outs_and_deadlines_are_kept_with_their_grace(runner: TestedRunner) -> None:
+    runner.start(1, "/bin/sh", "-c", POLITE, timeout_s=SOON_SECONDS, grace_s=FAR)
+    runner.start(2, "/bin/sh", "-c", STUBBORN, timeout_s=SOON_SECONDS, grace_s=1.0)
+    runner.start(3, "/bin/sh", "-c", STUBBORN, timeout_s=SOON_SECONDS)
+    runner.start(4, "/bin/sh", "-c", STUBBORN, timeout_s=FAR)
+    runner.start(5, "/bin/sh", "-c", STUBBORN, timeout_s=FAR, deadline=time.monotonic() + SOON_SECONDS)
+    for run in (1, 2, 3, 4, 5):
+        runner.hear_print(run, b"on")
+    freeze(runner)
+    for run in (1, 2, 3, 5):
+        wait_for_end(runner.started(run))
+    assert lives(runner.started(4)), "its time has not come"
+    thaw(runner)
+    assert [how(runner, run) for run in (1, 2, 3, 5)] == [
+        (7, "timed_out"),
+        (-signal.SIGKILL, "timed_out"),
+        (-signal.SIGKILL, "timed_out"),
+        (-signal.SIGKILL, "deadline"),
+    ]
+    assert b"asked" in runner.printed(1)
+
+
+def test_one_that_was_told_to_stop_is_killed_after_its_grace_though_the_runner_is_frozen(runner: TestedRunner) -> None:
+    runner.start(1, "/bin/sh", "-c", "trap 'echo asked' TERM; echo on; while :; do sleep 0.1; done", grace_s=2.0)
+    runner.hear_print(1, b"on")
+    runner.tell(Stop(1))
+    runner.hear_print(1, b"asked")
+    freeze(runner)
+    wait_for_end(runner.started(1))
+    thaw(runner)
+    assert how(runner, 1) == (-signal.SIGKILL, "stopped")
+
+
+def test_a_frozen_runner_s_worker_is_dead_after_the_lease_of_its_call(runner: TestedRunner) -> None:
+    runner.tell(Hire(1), Hire(2))
+    first, second = runner.hired(1)[0], runner.hired(2)[0]
+    runner.tell(Hold(workers={1: time.monotonic() + SOON_SECONDS}))
+    runner.start(1, "/bin/true")
+    runner.ended(1)  # it has heard of the lease
+    freeze(runner)
+    wait_for_end(first)
+    assert lives(second), "it has nothing in hand"
+    thaw(runner)
+    assert runner.gone(1).why == "lease_over"
+    runner.tell(Dismiss(2))
+
+
+def test_what_may_outlive_its_lease_is_left_alone(runner: TestedRunner) -> None:
+    runner.start(1, "/bin/sleep", "1000", keep=True)
+    runner.start(2, "/bin/sleep", "1000")
+    freeze_before_the_end_of(runner, 2)
+    wait_for_end(runner.started(2))
+    assert lives(runner.started(1))
+    thaw(runner)
+    runner.tell(Stop(1))
+
+
+def test_a_lease_that_the_runner_has_moved_is_the_one_that_counts(runner: TestedRunner) -> None:
+    until = time.monotonic() + SOON_SECONDS
+    runner.start(1, "/bin/sleep", "1000", until=until)
+    runner.start(2, "/bin/sleep", "1000", until=until)
+    runner.tell(Hold(runs={1: time.monotonic() + FAR}))
+    runner.start(3, "/bin/true")
+    runner.ended(3)
+    freeze(runner)
+    wait_for_end(runner.started(2))
+    let_pass(until + LATE_SECONDS + 3 * LOOK_SECONDS)
+    assert lives(runner.started(1))
+
+
+def test_an_overdue_attempt_is_seen_in_time_for_the_guard() -> None:
+    deadlines = Deadlines()
+    place = deadlines.add(owner_of(1, is_worker=False), 0.0)
+    deadlines.move(place, 100.0, inf, inf)
+    assert deadlines.overdue(100.0 + LATE_SECONDS - 0.001) == set()
+    assert len(deadlines.overdue(100.0 + LATE_SECONDS)) == 1
+    # It is acted on when it is seen for the second time; half of the guard is left for the rest.
+    assert LATE_SECONDS + 2 * LOOK_SECONDS < GUARD_MS / 1000 / 2
+
+
+def test_a_record_is_used_again_and_there_are_not_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "GUARDED_MAX", 2)
+    deadlines = Deadlines()
+    first, second = deadlines.add(1, 0.0), deadlines.add(2, 0.0)
+    with pytest.raises(NoPlace):
+        deadlines.add(3, 0.0)
+    deadlines.move(first, 1.0, inf, inf)
+    deadlines.move(second, 1.0, inf, inf)
+    deadlines.remove(first)
+    assert [owner for _, owner in deadlines.overdue(FAR)] == [2]
+    assert deadlines.add(3, 0.0) == first
+    assert [owner for _, owner in deadlines.overdue(FAR)] == [2], "a new one has no deadline yet"
+
+
+def test_owners_have_the_names_in_the_marks() -> None:
+    assert [owner_name(owner_of(number, is_worker=kind)) for number in (0, 7) for kind in (False, True)] == [
+        "0",
+        "worker-0",
+        "7",
+        "worker-7",
+    ]
