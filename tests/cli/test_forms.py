@@ -36,7 +36,18 @@ def test_every_command_that_shows_anything_takes_all_forms(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["graphs"], ["tasks", "ID"], ["bots"], ["pools"], ["token", "list"], ["config"], ["profile", "list"]]
+    "arguments",
+    [
+        ["graphs"],
+        ["tasks", "ID"],
+        ["bots"],
+        ["pools"],
+        ["limits"],
+        ["mutexes"],
+        ["token", "list"],
+        ["config"],
+        ["profile", "list"],
+    ],
 )
 def test_a_list_is_one_document_or_a_line_for_each_or_names(arguments: list[str], ask: Ask, id: str) -> None:
     line = [id if one == "ID" else one for one in arguments]

@@ -14,7 +14,18 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from taskyard.cli import app
-from taskyard.wire.api import Attempts, Bots, CriticalPath, GraphView, StoryView, TaskView
+from taskyard.wire.api import (
+    Attempts,
+    Bots,
+    CriticalPath,
+    GraphView,
+    Limits,
+    LimitView,
+    Mutexes,
+    MutexView,
+    StoryView,
+    TaskView,
+)
 from taskyard.wire.why import WhyGraphView, WhyView
 from tests.cli.program import PROGRAM
 from tests.cli.terminal import seen
@@ -174,6 +185,10 @@ HOSTILE_ANSWERS = [
     (["bots", "set", "b", "--drain"], [told(evil(BOT))]),
     (["pools"], [page(POOL)]),
     (["pools", "set", "p"], [told(evil(POOL))]),
+    (["limits"], [told(made(Limits))]),
+    (["limits", "set", "l", "5"], [told(made(LimitView))]),
+    (["mutexes"], [told({**made(Mutexes), "next": None})]),
+    (["mutexes", "set", "k", "--stake-after", "never"], [told(made(MutexView))]),
     (["token", "list"], [page(TOKEN)]),
     (["token", "create", "--name", "x"], [told(evil({"token": "t", "view": TOKEN}))]),
     (["token", "revoke", "1"], [told(evil(TOKEN))]),

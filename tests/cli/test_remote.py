@@ -153,6 +153,21 @@ def test_a_story_tells_who_asked_for_what(place: Yard) -> None:
     assert " canceled it" in story
 
 
+def test_limits_are_made_and_listed(place: Yard) -> None:
+    assert "total  5" in place.told("limits", "set", "licences", "5").lower()
+    assert json.loads(place.told("limits", "-o", "json")) == [{"name": "licences", "total": 5, "used": 0}]
+
+
+def test_the_order_at_a_mutex_is_set_and_told(place: Yard) -> None:
+    for said, told in (("never", "never"), ("0s", "0s"), ("5m", "300s")):
+        assert place.told("mutexes", "set", "a/b:7", "--stake-after", said).lower().split()[-1] == told
+    (mutex,) = json.loads(place.told("mutexes", "a/b:7", "-o", "json"))
+    assert (mutex["key"], mutex["stake_after_ms"], mutex["waiting"]) == ("a/b:7", 300_000, [])
+    wrong = place.run("mutexes", "set", "k", "--stake-after", "soon")
+    assert wrong.returncode != 0
+    assert "is a span such as 0s or 5m, at most 365d, or never" in wrong.stderr
+
+
 def test_pools_are_made_and_listed(place: Yard) -> None:
     assert "capacity  8" in place.told("pools", "set", "lab", "--capacity", "8").lower()
     pools = {pool["name"]: pool["capacity"] for pool in json.loads(place.told("pools", "-o", "json"))}

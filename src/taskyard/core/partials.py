@@ -16,6 +16,8 @@ from taskyard.core.words import Millis, Reason, TaskId
 RESERVE_AFTER_MS = 600_000
 #: Held by mutexes this long, a task stakes its keys: no younger task that clashes with it passes it any more.
 STAKE_AFTER_MS = 60_000
+#: Whoever means longer means never.
+STAKE_AFTER_MAX_MS = 365 * 24 * 60 * 60 * 1_000
 
 Json: TypeAlias = "bool | int | str | Sequence[Json] | Mapping[str, Json] | None"
 #: A named limit and how much of it a task takes.

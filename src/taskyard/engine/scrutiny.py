@@ -12,6 +12,7 @@ from taskyard.core.budget import WORDS_ON_AN_ATTEMPT
 from taskyard.core.graph.faults import Faults, Path, quoted
 from taskyard.core.graph.fields import Reader
 from taskyard.core.matching import ID, POOL
+from taskyard.core.partials import STAKE_AFTER_MAX_MS
 from taskyard.core.words import Reason, Signal
 from taskyard.engine import readers
 from taskyard.engine.bounds import (
@@ -198,7 +199,7 @@ LIMITS: Final[_Table] = {
     "capacity": readers.or_none(readers.number(0, NUMBER_MAX)),
     "from_bots": readers.exactly(bool, "True or False"),
     "total": readers.number(0, NUMBER_MAX),
-    "stake_after_ms": readers.or_none(readers.number(0, NUMBER_MAX)),
+    "stake_after_ms": readers.or_none(readers.number(0, STAKE_AFTER_MAX_MS)),
 }
 _PERSON: Final[_Table] = {"actor": BESIDE["actor"], "key": BESIDE["key"]}
 _SAID: Final[_Table] = {**BESIDE, **LIMITS}

@@ -7,6 +7,7 @@ large is hidden in the same way while it is loaded, and its graph cannot finish 
 The same create repeated is an echo, at any later moment; so is the same extension. Another body is refused.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -321,11 +322,17 @@ def impossible(txn: Txn, tasks: Iterable[Task]) -> Refusal | None:
     asking = [task for task in tasks if task.limits]
     totals = txn.passes.named_limits() if asking else {}
     faults = [
-        Fault(f"tasks.{task.label}.task.limits.{name}", f"asks for {amount}; there are {totals.get(name, 0)} in all")
+        Fault(f"tasks.{task.label}.task.limits.{name}", _limit_says(name, amount, totals.get(name)))
         for task in asking
         for name, amount in admission.impossible_demands(task.limits, totals)
     ]
     return Refusal(Code.INVALID, "some limits can never be met", tuple(faults)) if faults else None
+
+
+def _limit_says(name: str, amount: int, total: int | None) -> str:
+    if total is None:
+        return f"there is no limit {name}; an admin makes it with: taskyard limits set {shlex.quote(name)} {amount}"
+    return f"asks for {amount}; there are {total} in all"
 
 
 def _insert(corridor: Corridor, rows: Rows) -> None:

@@ -278,6 +278,24 @@ class Client:
         wish = {"capacity": capacity, "from_bots": from_bots}
         return self._asking.put(f"/pools/{segment(name)}", wish, api.PoolView)
 
+    # What tasks share.
+
+    def limits(self) -> list[api.LimitView]:
+        """Give every named limit, with what is in use of it."""
+        return self._asking.get("/limits", api.Limits).items
+
+    def set_limit(self, name: str, total: int) -> api.LimitView:
+        """Make a named limit, or say how much there is of it."""
+        return self._asking.put(f"/limits/{segment(name)}", {"total": total}, api.LimitView)
+
+    def mutexes(self, *, key: str | None = None, limit: int | None = None) -> Iterator[api.MutexView]:
+        """Give mutexes that somebody uses, page by page as they are taken: who holds each, and who waits for it."""
+        return self._asking.pages("/mutexes", {"key": key}, api.Mutexes, limit)
+
+    def set_mutex(self, key: str, *, stake_after: str) -> api.MutexView:
+        """Say how long mutexes hold a task before no younger one passes it at a key: `0s`, `5m`, or `never`."""
+        return self._asking.put(f"/mutexes/{segment(key)}", {"stake_after": stake_after}, api.MutexView)
+
     # Tokens.
 
     def new_token(

@@ -17,12 +17,25 @@ from taskyard.server.desk import Desk
 from taskyard.server.doors import Crowd, HeadAsGet, Watch
 from taskyard.server.logs import log
 from taskyard.server.problems import Refused, invalid, of_trouble, refused, response
-from taskyard.server.routes import about, access, approvals, audit, fleet, graphs, health, output, requests, tasks, why
+from taskyard.server.routes import (
+    about,
+    access,
+    approvals,
+    audit,
+    fleet,
+    graphs,
+    health,
+    limits,
+    output,
+    requests,
+    tasks,
+    why,
+)
 from taskyard.wire import api
 
 _LOG = log("taskyard.server")
 #: Everything that has routes.
-PARTS: Final = (graphs, requests, tasks, why, approvals, output, fleet, access, audit, about, health)
+PARTS: Final = (graphs, requests, tasks, why, approvals, output, fleet, limits, access, audit, about, health)
 
 
 class People(FastAPI):

@@ -260,6 +260,55 @@ class PoolView:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitView:
+    """A named limit: how much there is of it, and how much of that is in use."""
+
+    name: str
+    total: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """All named limits."""
+
+    items: list[LimitView]
+
+
+@dataclass(frozen=True, slots=True)
+class MutexTask:
+    """A task that holds a mutex or waits for it; one that the asker may not see has only its state."""
+
+    task: str | None
+    label: str
+    graph_id: str
+    state: str
+    party: str | None
+    since_ms: int | None  # since it holds the mutex, or since a mutex first held it
+
+
+@dataclass(frozen=True, slots=True)
+class MutexView:
+    """A mutex: who holds it, who waits for it, and how long until no younger task passes one that waits."""
+
+    key: str
+    stake_after_ms: int | None  # null: a younger task may always pass
+    holders: list[MutexTask]
+    holder_count: int
+    waiting: list[MutexTask]  # the one that has waited the longest first
+    waiting_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mutexes:
+    """Mutexes that somebody uses, a page of them."""
+
+    items: list[MutexView]
+    next: str | None = None
+    whole: bool = True  # whether all tasks with mutexes were looked at
+
+
+@dataclass(frozen=True, slots=True)
 class TokenView:
     """A token, without its secret."""
 

@@ -70,6 +70,12 @@ SELECT key, stake_after_ms FROM mutex_policy ORDER BY key;
 INSERT INTO mutex_policy (key, stake_after_ms) VALUES (:key, :stake_after_ms)
 ON CONFLICT (key) DO UPDATE SET stake_after_ms = excluded.stake_after_ms;
 
+-- The newest sorts first, so the oldest are the last.
+-- mutex_rows(state: text, count: int): the mutexes of tasks in a state, with what holds each task, the oldest tasks first.
+SELECT m.key, m.party, t.id, t.graph_id, t.state, t.moved_ms, h.reason, h.name, h.mutex_since_ms
+  FROM task t JOIN task_mutex m ON m.task_id = t.id LEFT JOIN hold h ON h.task_id = t.id
+ WHERE t.contends = 1 AND t.state = :state AND t.excludes = 1 ORDER BY t.id DESC LIMIT :count;
+
 -- holds_of(ids: ints): what the last pass said of tasks that it held.
 SELECT task_id, reason, name, by_id, since_ms, mutex_since_ms FROM hold WHERE task_id IN (:ids);
 

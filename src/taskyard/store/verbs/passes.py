@@ -46,6 +46,21 @@ class PoolRow:
 
 
 @value
+class MutexRow:
+    """A task that names a mutex: where it is, and what holds it if it is pending."""
+
+    key: str
+    party: str | None
+    task: int
+    graph: int
+    state: str
+    moved_ms: int
+    reason: str | None
+    held_at: str | None  # the mutex, the limit or the pool that holds it
+    mutex_since_ms: int | None
+
+
+@value
 class HoldRow:
     """What the last pass said of a task that it held."""
 
@@ -163,6 +178,10 @@ class Passes:
     def set_stake_after(self, key: str, stake_after_ms: int | None) -> None:
         """Say how long mutexes hold a task before it stakes a key; None: it never does."""
         self._session.run("set_stake_after", key, stake_after_ms)
+
+    def mutex_rows(self, state: State, count: int) -> list[MutexRow]:
+        """Read the mutexes of tasks in a state, the oldest tasks first."""
+        return [MutexRow(*row) for row in self._session.rows("mutex_rows", str(state), count)]
 
     def holds_of(self, ids: Collection[int]) -> dict[int, HoldRow]:
         """Read what the last pass said of tasks that it held."""

@@ -1,0 +1,111 @@
+"""The commands about what tasks share: `limits` and `mutexes`, each with `set`."""
+
+from dataclasses import asdict
+from typing import Annotated, Final
+
+from taskyard.cli import forms
+from taskyard.cli.grammar import Number, Parameter
+from taskyard.cli.looking import Limit
+from taskyard.cli.session import HERE, Server, connected
+from taskyard.wire import api
+
+LIMITS_EXAMPLES: Final = """\
+Examples:
+
+    taskyard limits                   every named limit, and what is in use
+"""
+SET_LIMIT_EXAMPLES: Final = """\
+Examples:
+
+    taskyard limits set licences 5    tasks take of them: {licences: 1}
+"""
+MUTEXES_EXAMPLES: Final = """\
+Examples:
+
+    taskyard mutexes                  who holds which, and who waits since when
+    taskyard mutexes device:7         only that one
+"""
+SET_MUTEX_EXAMPLES: Final = """\
+Examples:
+
+    taskyard mutexes set device:7 --stake-after 0s    strict order
+    taskyard mutexes set repo --stake-after never     any that can have it runs
+"""
+
+_LIMIT_COLUMNS: Final[list[forms.Column]] = [
+    ("name", lambda one: one.name),
+    ("total", lambda one: one.total),
+    ("used", lambda one: one.used),
+]
+_MUTEX_COLUMNS: Final[list[forms.Column]] = [
+    ("key", lambda one: one.key),
+    ("held by", lambda one: _tasks(one.holders, one.holder_count)),
+    ("waiting", lambda one: _tasks(one.waiting, one.waiting_count)),
+    ("stake after", lambda one: _stake_after(one.stake_after_ms)),
+]
+#: How many tasks of a mutex a table names.
+_NAMED_MAX: Final = 3
+
+
+def limits(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> int:
+    """List the named limits: how much there is of each, and how much of that is in use."""
+    with connected(server) as client:
+        return forms.give_all(client.limits(), listing, _LIMIT_COLUMNS, lambda one: one.name)
+
+
+def set_limit(
+    name: Annotated[str, Parameter(help="The limit's name; a new one is made.")],
+    total: Annotated[int, Parameter(validator=Number(gte=0), help="How much there is of it.")],
+    /,
+    *,
+    output: forms.Form = "table",
+    server: Server = HERE,
+) -> int:
+    """Make a named limit, or change how much there is of it."""
+    with connected(server) as client:
+        limit = client.set_limit(name, total)
+        return forms.give_one(asdict(limit), output, lambda: forms.pairs(limit, _LIMIT_COLUMNS), limit.name)
+
+
+def mutexes(
+    key: Annotated[str | None, Parameter(help="Only this mutex.")] = None,
+    /,
+    *,
+    limit: Limit = 100,
+    listing: forms.Listing = forms.TABLE,
+    server: Server = HERE,
+) -> int:
+    """List the mutexes in use: who holds each, and who waits for it since when."""
+    with connected(server) as client:
+        return forms.give_all(client.mutexes(key=key, limit=limit), listing, _MUTEX_COLUMNS, lambda one: one.key)
+
+
+def set_mutex(
+    key: Annotated[str, Parameter(help="The mutex's key.")],
+    /,
+    *,
+    stake_after: Annotated[
+        str, Parameter(help="How long it holds a task before no younger one passes that: 0s, 5m, or never.")
+    ],
+    output: forms.Form = "table",
+    server: Server = HERE,
+) -> int:
+    """Say how long a mutex holds a task before no younger task passes it."""
+    with connected(server) as client:
+        mutex = client.set_mutex(key, stake_after=stake_after)
+        return forms.give_one(asdict(mutex), output, lambda: forms.pairs(mutex, _MUTEX_COLUMNS), mutex.key)
+
+
+def _tasks(tasks: list[api.MutexTask], count: int) -> str:
+    named = [f"{one.label or 'a task that you may not see'} {_since(one)}" for one in tasks[:_NAMED_MAX]]
+    more = count - len(named)
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+def _since(task: api.MutexTask) -> str:
+    where = f"({task.task}, {task.state})" if task.task else f"({task.state})"
+    return where if task.since_ms is None else f"{where} for {forms.age(task.since_ms)}"
+
+
+def _stake_after(ms: int | None) -> str:
+    return "never" if ms is None else f"{ms // 1_000}s" if ms % 1_000 == 0 else f"{ms}ms"
