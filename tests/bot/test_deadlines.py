@@ -143,6 +143,40 @@ def test_inputs_that_do_not_come_by_the_deadline_are_no_failure(yard: Yard, tmp_
         assert yard.report(task).signal == "deadline"
 
 
+def test_inputs_of_a_server_that_was_away_are_fetched_when_it_is_back(tmp_path: Path) -> None:
+    yard = Generous()
+    with served(yard):
+        port = int(yard.url.rpartition(":")[2])
+        task = yard.add({"script": 'cat "$TASKYARD_INPUTS"'}, inputs_apart=True)
+        one = bot(yard, tmp_path / "state")
+        one.__enter__()
+        yard.until(lambda: any(path.endswith("/inputs") for path, _ in yard.requests), "they were asked for")
+    try:
+        let_pass(time.monotonic() + 1)
+        yard.inputs[task] = b'{"before": 1}'
+        with served(yard, port):
+            assert yard.report(task).signal == "succeed"
+        assert yard.printed[task] == b'{"before": 1}'
+    finally:
+        one.__exit__(None, None, None)
+
+
+def test_an_attempt_whose_inputs_do_not_come_while_its_lease_lasts_is_lost_and_not_failed(tmp_path: Path) -> None:
+    yard = Generous(lease_ms=2_000)
+    with served(yard):
+        port = int(yard.url.rpartition(":")[2])
+        task = yard.add({"script": "true"}, inputs_apart=True)
+        one = bot(yard, tmp_path / "state")
+        one.__enter__()
+        yard.until(lambda: any(path.endswith("/inputs") for path, _ in yard.requests), "they were asked for")
+    try:
+        let_pass(time.monotonic() + 3)
+        with served(yard, port):
+            assert yard.report(task).signal == "lose"
+    finally:
+        one.__exit__(None, None, None)
+
+
 def test_nothing_is_renewed_past_its_deadline(yard: Yard, tmp_path: Path) -> None:
     yard.lease_ms = 900
     asked_late: list[Poll] = []

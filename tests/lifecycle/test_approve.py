@@ -142,6 +142,17 @@ def test_its_deadline_is_an_error_though_its_time_out_would_be_a_yes(yard: Groun
     sound(yard)
 
 
+@pytest.mark.parametrize("silence", ["approve", "deny"])
+def test_its_time_out_counts_though_its_deadline_has_passed_when_that_is_noticed(yard: Grounds, silence: str) -> None:
+    message = {"message": "Ship it?", "on_timeout": silence}
+    labels = asked(yard, message=message, timeout="1h", deadline="2h")
+    yard.later(3 * 3_600_000)  # and no server was there meanwhile
+    yard.sweep()
+    expected = State.SUCCESSFUL if silence == "approve" else State.FAILED
+    assert yard.why(labels["ask"]) == (expected, Reason.TIMED_OUT)
+    sound(yard)
+
+
 def test_a_rerun_asks_again_and_a_new_time_begins(yard: Grounds) -> None:
     labels = asked(yard, timeout="1h")
     decide(yard, labels["ask"], approved=False)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from taskyard.bot.config import BotConfig
 from taskyard.bot.crew import Crew
-from taskyard.bot.desk import Complain, Desk, Held, failed, lost, overdue
+from taskyard.bot.desk import Complain, Desk, Held, failed, lost
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, Tell, ToAgent, ToRunner
 from taskyard.bot.inputs import InputsMissing, fetch_inputs
@@ -62,7 +62,7 @@ class Bench:
         self._crew = Crew(self._rooms, appetite, self._tell, self)
         self._paused = False
         self._waiting: deque[Held] = deque()  # programs without a slot
-        self._fetching: set[asyncio.Task[None]] = set()
+        self._fetching: dict[int, tuple[Held, asyncio.Task[None]]] = {}  # those whose inputs are awaited, by run
 
     # What the server says.
 
@@ -138,6 +138,7 @@ class Bench:
     def tick(self, now: float) -> None:
         """End what has gone on for too long, where the runner does not."""
         self._crew.tick(now)
+        self._end_fetching(now)
         for held, report in [(one, report) for one in self._waiting if (report := one.over(now)) is not None]:
             self._waiting.remove(held)
             self.ended(held, report)
@@ -155,7 +156,7 @@ class Bench:
 
     def abandon(self) -> None:
         """Stop waiting for inputs: this bot ends."""
-        for task in self._fetching:
+        for _, task in self._fetching.values():
             task.cancel()
 
     # What attempts do.
@@ -209,28 +210,32 @@ class Bench:
             return
         if held.lease.inputs_apart:
             task = asyncio.get_running_loop().create_task(self._fetch(held))
-            self._fetching.add(task)
-            task.add_done_callback(self._fetching.discard)
+            self._fetching[held.run] = (held, task)
             return
         held.inputs = bytes(held.lease.inputs) or None
         self._line_up(held)
 
     async def _fetch(self, held: Held) -> None:
-        left = None if held.deadline is None else max(0.0, held.deadline - time.monotonic())
         try:
-            async with asyncio.timeout(left):
-                held.inputs = await fetch_inputs(self._config.url, held.lease.task, held.lease.token)
-        except TimeoutError:
-            self.ended(held, overdue(held))
-            return
+            held.inputs = await fetch_inputs(self._config.url, held.lease.task, held.lease.token)
         except InputsMissing as error:
             self._refuse(held, str(error))
-            return
-        if held.stopping or not held.ours:
-            self.ended(held, lost(held) if held.stopping == "lose" else failed(held, None))
-            return
-        self._line_up(held)
-        self.fill()
+        else:
+            self._line_up(held)
+            self.fill()
+        finally:
+            self._fetching.pop(held.run, None)
+
+    def _end_fetching(self, now: float) -> None:
+        """End what waits for its inputs and may not begin any more."""
+        for held, task in list(self._fetching.values()):
+            report = held.over(now)
+            if held.stopping or not held.ours:
+                report = lost(held) if held.stopping == "lose" else failed(held, None)
+            if report is not None:
+                task.cancel()
+                del self._fetching[held.run]
+                self.ended(held, report)
 
     def _new_spool(self, run: int) -> Spool:
         return Spool(self._work / f"{run}.output", self._config.output_max)

@@ -4,12 +4,13 @@ It speaks with the attempt's own word, not the bot's: it can see what the attemp
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from taskyard.bot.patience import pause_s
 from taskyard.sdk.http import Connection, Unreachable
 
-#: Some seconds in all. A server that is away for longer takes the lease with it.
+#: How often the server may say that it cannot answer now. One that is away is asked for as long as the lease lasts.
 TRIES_MAX: Final = 8
 
 
@@ -18,22 +19,20 @@ class InputsMissing(Exception):
 
 
 async def fetch_inputs(url: str, task: str, token: str) -> bytes:
-    """Fetch a JSON object: label -> result."""
+    """Fetch a JSON object: label -> result. Whoever awaits this ends it with the lease."""
     connection = Connection(url, {"authorization": f"Bearer {token}"})
-    why = ""
+    tries = answers = 0
     try:
-        for tries in range(TRIES_MAX):
-            try:
+        while True:
+            with suppress(Unreachable):
                 answer = await connection.ask("GET", f"/api/v1/tasks/{task}/inputs")
-            except Unreachable as error:
-                why = str(error)
-            else:
                 if answer.status == 200:
                     return answer.body
-                why = f"the server answered {answer.status}"
-                if answer.status < 500 and answer.status != 429:
-                    break
+                answers += 1
+                is_refusal = answer.status < 500 and answer.status != 429
+                if is_refusal or answers == TRIES_MAX:
+                    raise InputsMissing(f"the inputs cannot be fetched: the server answered {answer.status}")
             await asyncio.sleep(pause_s(tries, None))
+            tries += 1
     finally:
         connection.close()
-    raise InputsMissing(f"the inputs cannot be fetched: {why}")

@@ -118,7 +118,7 @@ def _why(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:
     ended_ms, until = graph.canceled_ms, task.lease_until_ms
     if ended_ms is None or until is None or budget.given_again_at(until) > ended_ms:
         return Signal.FAIL, Reason.GRAPH_FAILED
-    if budget.past(task.rules.deadline_ms, ended_ms):
+    if budget.past(task.rules.deadline_ms, budget.given_again_at(until)):
         return Signal.DEADLINE, Reason.DEADLINE
     return Signal.FAIL, Reason.TIMED_OUT
 

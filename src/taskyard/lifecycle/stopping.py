@@ -30,13 +30,16 @@ def end_own(corridor: Corridor, tasks: Iterable[TaskRecord], actor: str) -> None
 
 def time_out(corridor: Corridor, task: TaskRecord) -> Move | None:
     """End a task of the server's own whose time is over; None if it is not, or if its graph has to end first."""
-    until = task.lease_until_ms
-    if until is None or budget.given_again_at(Millis(until)) > corridor.now:
+    if task.lease_until_ms is None:
+        return None
+    ends_ms = budget.given_again_at(Millis(task.lease_until_ms))
+    if ends_ms > corridor.now:
         return None
     if task.kind == Kind.GRAPH.text:
         inner.stop(corridor, [task], own_attempts.SERVER.bot)
         return None
-    if budget.past(task.rules.deadline_ms, corridor.now):
+    # What was first counts: the server may have been away, and notice it late.
+    if budget.past(task.rules.deadline_ms, ends_ms):
         return own_attempts.ended(corridor, task, Signal.DEADLINE, Reason.DEADLINE)
     asked = question(own_attempts.payloads(corridor, [task])[task.id])
     return own_attempts.decided(corridor, task, by_silence(asked, corridor.now))
