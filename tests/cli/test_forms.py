@@ -99,6 +99,47 @@ def test_a_task_is_named_by_graph_and_label_everywhere(ask: Ask, id: str) -> Non
     assert (wrong.code, "a graph is wanted here" in wrong.err) == (2, True)
 
 
+def test_the_end_of_an_id_names_a_graph_or_a_task_everywhere(ask: Ask, id: str) -> None:
+    task = ask("tasks", id, "--label", "a", "-o", "name").out.strip()
+    for command in ("show", "why"):
+        assert ask(command, id[-12:], "-o", "name").out == ask(command, id, "-o", "name").out
+    for named in (task[-12:], f"{id[-12:]}/a"):
+        assert ask("show", named, "-o", "name").out.strip() == task
+        assert ask("story", named, "-o", "name").out.strip() == task
+        assert ask("logs", named) == ask("logs", task)
+    assert ask("tasks", id[-12:], "-o", "name").out == ask("tasks", id, "-o", "name").out
+    assert ask("rerun", "--failed", id[-12:]).out.strip() == id
+    shown = ask("tasks", id).out.splitlines()
+    ends = [line.split()[0] for line in shown[1:]]
+    assert all(6 <= len(end) < 16 and one.endswith(end) for end, one in zip(ends, _names(ask, id), strict=True))
+    missing = ask("show", "0123456789")
+    assert (missing.code, "has an id that ends in 0123456789" in missing.err) == (5, True)
+    assert ask("tasks", task[-12:]).code == 5
+    assert ask("show", id[-4:]).code == 5
+
+
+def test_an_end_of_several_ids_lists_them(shared: Yard, ask: Ask, id: str) -> None:
+    twin = f"{int(id, 16) ^ (1 << 32):016x}"
+    shared.client.submit({"name": "twin", "tasks": {"a": WORK}}, graph_id=twin)
+    told = ask("show", id[-6:])
+    assert (told.code, told.out) == (2, "")
+    assert f"{id[-6:]} is the end of 2 ids; write more digits" in told.err
+    assert {f"  {id}  graph shown", f"  {twin}  graph twin"} <= set(told.err.splitlines())
+    assert ask("show", twin[-10:], "-o", "name").out.strip() == twin
+    assert {twin[-9:], id[-9:]} <= {line.split()[0] for line in ask("graphs", "--all").out.splitlines()}
+
+
+def test_a_narrow_terminal_cuts_no_id(shared: Yard, ask: Ask, id: str) -> None:
+    _, text = seen(["tasks", id], shared.env, shared.folder, columns=30)
+    rows = _plain(text).splitlines()[1:]
+    assert [id.endswith(row.split()[0]) for id, row in zip(_names(ask, id), rows, strict=True)] == [True, True]
+    assert "..." in text
+
+
+def _names(ask: Ask, id: str) -> list[str]:
+    return ask("tasks", id, "-o", "name").out.split()
+
+
 def test_lists_are_filtered(ask: Ask, id: str) -> None:
     assert id in ask("graphs", "--tag", "team=db", "--since", "1d", "--all", "-o", "name").out.split()
     assert ask("graphs", "--tag", "team=ops", "-o", "name").out == ""
@@ -187,6 +228,7 @@ def test_a_table_is_laid_out_by_what_characters_take() -> None:
     assert layout.cut("日本語です", 7) == "日本..."
     assert layout.fitted([4, 50, 50], 40) == [4, 16, 16]
     assert layout.fitted([50, 50], 5) == [8, 8]
+    assert layout.fitted([16, 50, 9], 20, whole={0}) == [16, 8, 8]
 
 
 def _plain(text: str) -> str:

@@ -106,7 +106,7 @@ class Stage:
         yard.end(ended, Signal.FAIL)
         soon(lambda: yard.get(f"/api/v1/tasks/{made.tasks['q']}")["state"] == "running")  # the server asks by itself
         names = {"graph": made.id, "task": made.tasks["a"], "failed": made.tasks["b"], "bot": "b2", "pool": "lab"}
-        names["question"] = made.tasks["q"]
+        names |= {"question": made.tasks["q"], "ending": made.id[-6:]}
         names |= {"put": f"{int(made.id, 16) - 16 * 7:016x}", "token": yard.token("pool:lab:read").split("_")[2]}
         running = {"own-run": own, "ended-run": ended, "other-run": other}
 

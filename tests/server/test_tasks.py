@@ -79,6 +79,24 @@ def test_a_task_that_ended_has_a_resolution_a_result_and_an_attempt(either: Yard
     assert either.ask("GET", f"/api/v1/tasks/{made.tasks['b']}/result").status == 404
 
 
+def test_ids_are_found_by_their_end_as_far_as_the_asker_may_see_them(either: Yard) -> None:
+    either.hello("b1", "lab")
+    made = either.submit(graph("named", a=task(dimensions={"pool": "lab"})))
+    end = made.id[-5:]
+    twin = f"{int(made.id, 16) ^ (1 << 40):016x}"
+    assert either.ask("PUT", f"/api/v1/graphs/{twin}", graph(b=task(dimensions={"pool": "default"}))).status == 201
+    found = either.get(f"/api/v1/ids/{end}")
+    shown = {"id": made.id, "kind": "graph", "name": "named", "graph_id": made.id}
+    assert shown in found["items"]
+    assert {one["id"] for one in found["items"]} == {made.id, twin}
+    assert found["whole"]
+    (one,) = either.get(f"/api/v1/ids/{made.tasks['a'][-12:]}")["items"]
+    assert one == {"id": made.tasks["a"], "kind": "task", "name": "a", "graph_id": made.id}
+    token = either.token("pool:lab:read")
+    assert either.get(f"/api/v1/ids/{end}", token=token)["items"] == [shown]
+    assert [either.ask("GET", f"/api/v1/ids/{bad}").status for bad in ("1234", "12G45", "0" * 16)] == [400, 400, 400]
+
+
 def test_a_story_tells_what_happened_and_who_asked(yard: Yard) -> None:
     made = yard.submit(graph(a=task()))
     yard.ask("POST", f"/api/v1/tasks/{made.tasks['a']}/cancel")

@@ -25,7 +25,7 @@ TOLD_MAX: Final = 20
 DEEP_MAX: Final = 8
 
 _COLUMNS: Final[list[forms.Column]] = [
-    ("task", lambda one: one.task),
+    ("task", lambda one: forms.Id(one.task)),
     ("label", lambda one: one.label),
     ("asked", lambda one: forms.age(one.since_ms)),
     ("until", lambda one: None if one.until_ms is None else forms.moment(one.until_ms)),
@@ -38,7 +38,9 @@ def approve(
     task: Annotated[
         str | None,
         Parameter(
-            name="TASK", help="The task's id, or GRAPH/LABEL; without, all that waits is listed.", completes="task"
+            name="TASK",
+            help="The task's id or its end, or GRAPH/LABEL; without, all that waits is listed.",
+            completes="task",
         ),
     ] = None,
     /,

@@ -28,6 +28,18 @@ Thing = TypeVar("Thing", bound="DataclassInstance")
 Column = tuple[str, Callable[[Any], object]]
 
 
+class Id(str):
+    """The id of a graph or a task: a table shows its end, which is enough to name it."""
+
+    __slots__ = ()
+
+
+#: How many digits of an id a table shows; more, if two ids of a table end in the same.
+ENDING_DIGITS: Final = 6
+#: The columns that name what a row is about: a narrow terminal does not cut them.
+_NAMING: Final = frozenset({"id", "task", "graph"})
+
+
 class Listing(NamedTuple):
     """How a list is printed."""
 
@@ -113,9 +125,24 @@ def pairs(shape: Any, columns: Sequence[Column]) -> list[str]:
 
 def lines_of(things: Iterable[Any], columns: Sequence[Column], *, fit: bool = True) -> list[str]:
     """Lay things out as a table, its titles above; nothing for no things."""
-    rows = [[cell(value(thing)) for _, value in columns] for thing in things]
+    found = [[value(thing) for _, value in columns] for thing in things]
+    if not found:
+        return []
+    digits = _digits_shown(one for row in found for one in row if isinstance(one, Id))
+    rows = [[cell(one[-digits:] if isinstance(one, Id) else one) for one in row] for row in found]
     titles = [title.upper() for title, _ in columns]
-    return layout.table([titles, *rows], sys.stdout, titled=True, fit=fit) if rows else []
+    whole = {at for at, (title, _) in enumerate(columns) if title in _NAMING}
+    return layout.table([titles, *rows], sys.stdout, titled=True, fit=fit, whole=whole)
+
+
+def _digits_shown(ids: Iterable[Id]) -> int:
+    """Tell how many digits tell the ids of one table apart."""
+    every = set(ids)
+    longest = max(map(len, every), default=ENDING_DIGITS)
+    return next(
+        (digits for digits in range(ENDING_DIGITS, longest) if len({one[-digits:] for one in every}) == len(every)),
+        longest,
+    )
 
 
 def _give_table(lines: list[str]) -> None:

@@ -16,16 +16,23 @@ NARROW: Final = 8
 
 
 def table(
-    rows: Sequence[Sequence[str]], stream: TextIO, indent: str = "", *, titled: bool = False, fit: bool = False
+    rows: Sequence[Sequence[str]],
+    stream: TextIO,
+    indent: str = "",
+    *,
+    titled: bool = False,
+    fit: bool = False,
+    whole: Collection[int] = (),
 ) -> list[str]:
     """Align rows in columns; with titles, the first row has them.
 
-    To `fit` is for lists that are scanned. Whatever is read, or copied from, stays whole: a terminal may wrap it.
+    To `fit` is for lists that are scanned; the columns in `whole` are never cut, the others give way.
+    Whatever is read, or copied from, stays whole: a terminal may wrap it.
     """
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     room = columns_of(stream) if fit else None
     if room is not None:
-        widths = fitted(widths, room - len(indent))
+        widths = fitted(widths, room - len(indent), whole)
         rows = [[cut(cell, most) for cell, most in zip(row, widths, strict=True)] for row in rows]
     if not paint.wanted(stream):
         return [indent + _aligned(row, row, widths) for row in rows]
@@ -54,13 +61,13 @@ def width(text: str) -> int:
     return sum(_width(character) for character in text)
 
 
-def fitted(widths: Sequence[int], room: int) -> list[int]:
-    """Make the widest columns narrower until a line fits, none below what can still be read."""
+def fitted(widths: Sequence[int], room: int, whole: Collection[int] = ()) -> list[int]:
+    """Make the widest columns narrower until a line fits, none below what can still be read, nor those in `whole`."""
     found = list(widths)
     over = sum(found) + len(GAP) * (len(found) - 1) - room
-    while over > 0 and max(found) > NARROW:
-        widest = found.index(max(found))
-        second = max([one for at, one in enumerate(found) if at != widest] or [0])
+    while over > 0 and (others := [at for at in range(len(found)) if at not in whole and found[at] > NARROW]):
+        widest = max(others, key=lambda at: found[at])
+        second = max([found[at] for at in others if at != widest] or [0])
         cut = min(over, found[widest] - max(NARROW, min(second, found[widest] - 1)))
         found[widest] -= cut
         over -= cut

@@ -31,7 +31,8 @@ Examples:
 TASKS_EXAMPLES: Final = """\
 Examples:
 
-    taskyard tasks 78a6ff3e8d8c0f28
+    taskyard tasks 78a6ff3e8d8c0f28         by its id, or the end of it:
+    taskyard tasks c0f28
     taskyard tasks 78a6ff3e8d8c0f28 --state failed -o name
     taskyard tasks 78a6ff3e8d8c0f28 --columns label,state,bot
     taskyard tasks 78a6ff3e8d8c0f28 -o jsonl --all | jq .label
@@ -68,7 +69,7 @@ TaskWord = Literal[
 ]  # fmt: skip
 
 _GRAPH_COLUMNS: Final[list[forms.Column]] = [
-    ("id", lambda one: one.id),
+    ("id", lambda one: forms.Id(one.id)),
     ("name", lambda one: one.name),
     ("state", lambda one: one.state),
     ("active", lambda one: one.active),
@@ -77,7 +78,7 @@ _GRAPH_COLUMNS: Final[list[forms.Column]] = [
     ("age", lambda one: forms.age(one.created_ms)),
 ]
 _TASK_COLUMNS: Final[list[forms.Column]] = [
-    ("id", lambda one: one.id),
+    ("id", lambda one: forms.Id(one.id)),
     ("label", lambda one: one.label),
     ("state", lambda one: one.state),
     ("reason", lambda one: one.reason),
@@ -137,8 +138,9 @@ def tasks(
     """List the tasks of a graph."""
     most = None if wanted.all else wanted.limit
     with connected(server) as client:
+        id = naming.graph_id(client, graph)
         return show_all(
-            lambda: client.tasks(graph, state=wanted.state, label=wanted.label, limit=most),
+            lambda: client.tasks(id, state=wanted.state, label=wanted.label, limit=most),
             listing,
             _TASK_COLUMNS,
             watch,

@@ -1,8 +1,9 @@
-"""The graph or the task that is meant: an id, or a task as `GRAPH/LABEL`. Nothing is guessed from parts of an id."""
+"""The graph or the task that is meant: an id or the end of one, or a task as `GRAPH/LABEL`."""
 
+import re
 from typing import TYPE_CHECKING, Annotated, Final
 
-from taskyard.cli import reports, session
+from taskyard.cli import reports, session, text
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import Answer
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 #: What stands between a graph and a label; an id has none, a label may.
 BETWEEN: Final = "/"
+#: The end of an id. Its beginning is time, which is the same for days.
+_ENDING: Final = re.compile("[0-9a-f]{5,15}")
 
 
 def _refuse_label(_: object, named: str) -> None:
@@ -21,18 +24,27 @@ def _refuse_label(_: object, named: str) -> None:
         raise ValueError(f"a graph is wanted here, and {named!r} names a task.")
 
 
-GraphId = Annotated[str, Parameter(name="GRAPH", help="The graph's id.", validator=_refuse_label, completes="graph")]
-TaskId = Annotated[str, Parameter(name="TASK", help="The task's id, or GRAPH/LABEL.", completes="task")]
+GraphId = Annotated[
+    str, Parameter(name="GRAPH", help="The graph's id, or its end.", validator=_refuse_label, completes="graph")
+]
+TaskId = Annotated[str, Parameter(name="TASK", help="The task's id or its end, or GRAPH/LABEL.", completes="task")]
 AnyId = Annotated[
-    str, Parameter(name="ID", help="The id of a graph or a task, or GRAPH/LABEL for a task.", completes="any")
+    str,
+    Parameter(name="ID", help="The id of a graph or a task or its end, or GRAPH/LABEL for a task.", completes="any"),
 ]
 
 
+def graph_id(client: "Client", named: str) -> str:
+    """Give the id of a graph; one that is named by the end of its id is looked up."""
+    return _whole(client, named, "graph")
+
+
 def task_id(client: "Client", named: str) -> str:
-    """Give the id of a task; one that is named by its label is looked up."""
+    """Give the id of a task; one that is named by its label, or by the end of its id, is looked up."""
     graph, is_label, label = named.partition(BETWEEN)
     if not is_label:
-        return named
+        return _whole(client, named, "task")
+    graph = graph_id(client, graph)
     found = next(iter(client.tasks(graph, label=label, limit=1)), None) if label else None
     if found is None:
         reports.say_error(f"graph {graph} has no task {label!r}; `taskyard tasks {graph}` lists those it has")
@@ -44,6 +56,7 @@ def either(client: "Client", named: str, graph: "Callable[[str], Answer]", task:
     """Take what was named for a graph, or else for a task: both have ids of one form."""
     if BETWEEN in named:
         return task(task_id(client, named))
+    named = _whole(client, named)
     from taskyard.sdk.errors import NotFound  # noqa: PLC0415 - it comes with the client
 
     try:
@@ -51,3 +64,23 @@ def either(client: "Client", named: str, graph: "Callable[[str], Answer]", task:
     except NotFound as missing:
         reports.say_error(f"there is no graph or task {named}; `taskyard graphs` lists graphs")
         raise Ended(Exit.MISSING) from missing
+
+
+def _whole(client: "Client", named: str, kind: str = "") -> str:
+    """Give the id that ends as was written, if it is one alone; what may be a whole id stays as it is."""
+    if not _ENDING.fullmatch(named):
+        return named
+    told = client.ids(named)
+    found = [one for one in told.items if kind in ("", one.kind)]
+    if len(found) == 1 and told.whole:
+        return found[0].id
+    if not found:
+        reports.say_error(
+            f"no {kind or 'graph or task'} has an id that ends in {named}; `taskyard graphs` lists graphs"
+        )
+        raise Ended(Exit.MISSING)
+    reports.say_error(f"{named} is the end of {'' if told.whole else 'more than '}{len(found)} ids; write more digits")
+    for one in found:
+        inside = f" of graph {text.harmless(one.graph_id)}" if one.kind == "task" else ""
+        reports.talk(f"  {text.harmless(one.id)}  {one.kind} {text.harmless(one.name)}{inside}")
+    raise Ended(Exit.USAGE)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 from taskyard.cli import documents, foresight, forms, reports, spans, standing, watching
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Parameter
+from taskyard.cli.naming import GraphId, graph_id
 from taskyard.cli.session import HERE, Server, connected
 from taskyard.wire.faults import Fault, RefusedDocument
 
@@ -74,7 +75,7 @@ def submit(
 
 
 def extend(
-    graph: Annotated[str, Parameter(help="The graph's id.")],
+    graph: GraphId,
     file: documents.File,
     /,
     *,
@@ -87,7 +88,8 @@ def extend(
     """
     document, text = _document(file)
     with connected(server) as client:
-        stored = _placed(file, text, lambda: client.extend(graph, document.get("tasks", {})))
+        id = graph_id(client, graph)
+        stored = _placed(file, text, lambda: client.extend(id, document.get("tasks", {})))
         return forms.give_one(asdict(stored), output, lambda: [stored.graph_id], stored.graph_id)
 
 

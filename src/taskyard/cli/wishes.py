@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 from taskyard.cli import forms, reports, spans, text, watching
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Parameter
-from taskyard.cli.naming import AnyId, either, task_id
+from taskyard.cli.naming import AnyId, either, graph_id, task_id
 from taskyard.cli.parsing import Unusable
 from taskyard.cli.session import HERE, Server, connected
 
@@ -66,7 +66,7 @@ def cancel(
         if subtree:
             return client.cancel_task(task_id(client, named), subtree=True)
         if start:
-            return client.cancel_graph(named, start=start)
+            return client.cancel_graph(graph_id(client, named), start=start)
         return either(client, named, client.cancel_graph, client.cancel_task)
 
     return _each(server, ids, ask, "canceled", output)[1]
@@ -90,8 +90,10 @@ def rerun(
 
     def ask(client: "Client", named: str) -> "Wished":
         if start:
-            return client.rerun_from(named, start, key=key)
-        return client.rerun_graph(named) if failed else either(client, named, client.rerun_graph, client.rerun_task)
+            return client.rerun_from(graph_id(client, named), start, key=key)
+        if failed:
+            return client.rerun_graph(graph_id(client, named))
+        return either(client, named, client.rerun_graph, client.rerun_task)
 
     done, code = _each(server, ids, ask, "to run again", output)
     return _watched(server, done, spans.seconds_of(waiting.timeout)) if waiting.wait and code == Exit.OK else code

@@ -18,12 +18,15 @@ from taskyard.store.txn import Txn
 from taskyard.store.verbs.reuse import Source
 from taskyard.views.why import answers
 from taskyard.views.why_facts import Facts, Sight
-from taskyard.wire.api import Edge, Resolution, Reused, TaskView
+from taskyard.wire.api import Edge, Identified, Ids, Resolution, Reused, TaskView
 
 #: How many edges of a task are told, in each direction.
 EDGES_MAX: Final = 10_000
 #: The graph is a dependent of each of its tasks, as the task-graph scheduler tells it.
 GRAPH: Final = "task-graph"
+#: How many ids of one ending are told, and how many graphs and how many tasks are looked at for it.
+ENDING_MAX: Final = 20
+ENDING_LOOKED_MAX: Final = 500
 _INNER: Final = Kind.GRAPH.text
 
 
@@ -74,6 +77,22 @@ def shown(txn: Txn, ids: Sequence[int], url: str, now: Millis, sight: Sight) -> 
     """Show tasks in outline."""
     records = txn.tasks.look(ids)
     return _views(txn, records, url, _reasons(txn, records, now, sight))
+
+
+def identified(txn: Txn, digits: str, sight: Sight) -> Ids:
+    """Find the graphs and tasks whose ids end in some digits, as far as the asker may see them."""
+    graphs, tasks = txn.reading.ending(digits, ENDING_LOOKED_MAX)
+    found = [
+        *((id, id, "graph", row.name) for id in graphs if (row := txn.reading.graph(id)) is not None),
+        *((one.id, one.graph, "task", "") for id in tasks if (one := find(txn, id)) is not None),
+    ]
+    seen = sorted(one for one in found if sight.graph(one[1]))
+    labels = txn.tasks.definitions([id for id, _, kind, _ in seen[:ENDING_MAX] if kind == "task"])
+    items = [
+        Identified(text_of(Key(id)), kind, labels[id][0] if id in labels else name, text_of(Key(graph)))
+        for id, graph, kind, name in seen[:ENDING_MAX]
+    ]
+    return Ids(items, len(seen) <= ENDING_MAX and max(len(graphs), len(tasks)) < ENDING_LOOKED_MAX)
 
 
 def _requires(txn: Txn, id: int) -> list[Edge]:

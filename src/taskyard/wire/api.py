@@ -408,6 +408,24 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True)
+class Identified:
+    """A graph or a task whose id ends as was asked."""
+
+    id: str
+    kind: str  # graph or task
+    name: str  # of the graph, or the label of the task
+    graph_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """Every graph and task whose id ends as was asked, the newest first."""
+
+    items: list[Identified]
+    whole: bool  # whether these are all
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """A page of labels, each with the id of its task; `next` asks for the page behind it."""
 

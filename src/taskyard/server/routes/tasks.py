@@ -1,10 +1,10 @@
 """Routes of tasks: look at one, its attempts and its story; cancel it, rerun it; what it is given and what it says."""
 
 import asyncio
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -38,12 +38,20 @@ _SUBTREE = body(
     {"type": "object", "properties": {"subtree": {"type": "boolean"}}},
     required=False,
 )
+Ending = Annotated[str, Path(pattern="^[0-9a-f]{5,15}$", description="The last 5 to 15 digits of an id.")]
 _ANY: Final[dict[str, Any]] = {}
 _RESULT: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "What it published.", "content": {JSON: {"schema": _ANY}}}
 }
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
 _BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@routes.get("/ids/{ending}", response_model=api.Ids)
+async def find_ids(desk: TheDesk, caller: TheCaller, ending: Ending) -> Response:
+    """Find graphs and tasks by the end of their ids, the newest first."""
+    desk.readable(caller, READ, "find ids")
+    return reply(await desk.read(lambda txn: views.identified(txn, ending, Sight(txn, caller))))
 
 
 @routes.get("/tasks/{task_id}", response_model=api.TaskView)

@@ -27,6 +27,13 @@ SELECT state, COUNT(*) FROM task GROUP BY state;
 SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND hidden = 0 AND (:state = '' OR state = :state)
  ORDER BY id LIMIT :count;
 
+-- read_graphs_ending(mask: int, ending: int, count: int): graphs whose ids end in some digits, in no order.
+SELECT id FROM graph WHERE (id & :mask) = :ending LIMIT :count;
+
+-- An index has every id, so this reads no rows.
+-- read_tasks_ending(mask: int, ending: int, count: int): tasks whose ids end in some digits, in no order.
+SELECT id FROM task WHERE (id & :mask) = :ending LIMIT :count;
+
 -- read_names(graph_id: int, after: int, count: int): the labels of the tasks of a graph beyond an id, in pages.
 SELECT d.label, t.id FROM task t JOIN task_definition d ON d.id = t.id
  WHERE t.graph_id = :graph_id AND t.id > :after AND t.hidden = 0 ORDER BY t.id LIMIT :count;

@@ -104,6 +104,12 @@ class Reading:
         """Read labels and ids of tasks of a graph beyond an id."""
         return [(row[0], row[1]) for row in self._session.rows("read_names", graph, after, count)]
 
+    def ending(self, digits: str, count: int) -> tuple[list[int], list[int]]:
+        """Name graphs and tasks whose ids end in some hexadecimal digits, as many of each, in no order."""
+        said = (1 << 4 * len(digits)) - 1, int(digits, 16), count
+        graphs = self._session.rows("read_graphs_ending", *said)
+        return [row[0] for row in graphs], [row[0] for row in self._session.rows("read_tasks_ending", *said)]
+
     def exit_codes(self, tasks: Collection[int]) -> dict[int, int | None]:
         """Read the exit codes of the last attempts of tasks."""
         return {row[0]: row[1] for row in self._session.rows("read_exit_codes", tasks)} if tasks else {}
