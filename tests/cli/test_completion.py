@@ -58,7 +58,7 @@ def tab(script: Path, words: list[str], env: Mapping[str, str] | None = None, cw
     [
         (["taskyard", "sub"], ["submit"]),
         (["taskyard", "--v"], ["--version"]),
-        (["taskyard", "bots", ""], ["events", "set"]),
+        (["taskyard", "bots", ""], ["events", "free", "set"]),
         (["taskyard", "token", "re"], ["revoke"]),
         (["taskyard", "graphs", "--st"], ["--state"]),
         (["taskyard", "graphs", "--state", ""], ["running", "blocked", "finished", "canceled"]),

@@ -183,6 +183,7 @@ HOSTILE_ANSWERS = [
     (["approve"], [page(APPROVAL)]),
     (["approve", "1"], [told(evil({"task": "1", "approved": True, "state": "successful"}))]),
     (["bots", "set", "b", "--drain"], [told(evil(BOT))]),
+    (["bots", "free", "b"], [told(evil(BOT))]),
     (["pools"], [page(POOL)]),
     (["pools", "set", "p"], [told(evil(POOL))]),
     (["limits"], [told(made(Limits))]),

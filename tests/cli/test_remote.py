@@ -190,7 +190,17 @@ def test_a_token_may_do_what_its_scopes_say_until_it_is_revoked(place: Yard) -> 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["show"], ["tasks"], ["logs"], ["story"], ["cancel"], ["rerun"], ["token", "revoke"], ["bots", "set", "--drain"]],
+    [
+        ["show"],
+        ["tasks"],
+        ["logs"],
+        ["story"],
+        ["cancel"],
+        ["rerun"],
+        ["token", "revoke"],
+        ["bots", "set", "--drain"],
+        ["bots", "free"],
+    ],
 )
 def test_what_is_not_there_is_told_with_5(arguments: list[str], place: Yard) -> None:
     done = place.run(*arguments, "0000000000000001")

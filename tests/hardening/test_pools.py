@@ -20,12 +20,50 @@ def test_a_bot_cannot_take_the_name_of_one_that_lives_in_another_pool(yard: Yard
     assert yard.get("/api/v1/bots/rack1")["pool"] == "lab"
 
 
-def test_a_bot_that_said_goodbye_may_come_back_in_another_pool(yard: Yard) -> None:
+def test_a_name_belongs_to_its_pool_also_after_the_bot_has_ended_until_an_admin_frees_it(yard: Yard) -> None:
     lab, other = yard.token(kind="bot", pool="lab"), yard.token(kind="bot", pool="other")
     assert hello(yard, lab, "mover", "s1") == 200
+    busy = yard.ask("POST", "/api/v1/bots/mover/free")
+    assert (busy.status, "end it first" in busy.json["detail"]) == (409, True)
     assert yard.ask("POST", "/api/v1/bot/goodbye", {"bot": "mover", "session": "s1"}, token=lab).status == 204
+    assert hello(yard, other, "mover", "s2") == 403
+    assert yard.ask("POST", "/api/v1/bots/mover/free", token=yard.token("pool:other:admin")).status == 403
+    assert yard.ask("POST", "/api/v1/bots/mover/free", token=yard.token("pool:lab:admin")).status == 200
     assert hello(yard, other, "mover", "s2") == 200
     assert yard.get("/api/v1/bots/mover")["pool"] == "other"
+    assert hello(yard, lab, "mover", "s3") == 403
+    assert "freed" in {one["kind"] for one in yard.get("/api/v1/bots/mover/events")["items"]}
+
+
+def test_a_name_is_not_free_while_its_bot_has_something_in_hand(yard: Yard) -> None:
+    yard.submit(graph(a=task()))
+    yard.hello("holder")
+    assert len(yard.claim("holder")) == 1
+    assert yard.ask("PATCH", "/api/v1/bots/holder", {"terminated": True}).status == 200
+    held = yard.ask("POST", "/api/v1/bots/holder/free")
+    assert (held.status, "leases" in held.json["detail"]) == (409, True)
+
+
+def test_a_bot_of_another_pool_cannot_speak_in_the_name_of_one(yard: Yard) -> None:
+    lab, other = yard.token(kind="bot", pool="lab"), yard.token(kind="bot", pool="other")
+    made = yard.submit(graph(a=task(dimensions=LAB), b=task(dimensions=LAB)))
+    assert hello(yard, lab, "rack2", "s1") == 200
+    who = {"bot": "rack2", "session": "s1"}
+    (lease,) = yard.ask("POST", "/api/v1/bot/poll", {**who, "poll": "p1", "want": 1}, token=lab).json["leases"]
+    ended = {"task": lease["task"], "attempt": 1, "fence": lease["fence"], "signal": "succeed"}
+    for route, said in [
+        ("poll", {**who, "poll": "p2", "want": 1}),
+        ("poll", {**who, "reports": [ended]}),
+        ("trouble", {**who, "text": "its disk is full"}),
+        ("goodbye", who),
+        ("hello", who),
+    ]:
+        answer = yard.ask("POST", f"/api/v1/bot/{route}", said, token=other)
+        assert (answer.status, answer.json["code"]) == (403, "forbidden"), route
+    states = {one["label"]: one["state"] for one in yard.get(f"/api/v1/graphs/{made.id}/tasks")["items"]}
+    assert sorted(states.values()) == ["running", "waiting"]
+    assert yard.ask("POST", "/api/v1/bot/poll", {**who, "reports": [ended]}, token=lab).status == 200
+    assert yard.get(f"/api/v1/tasks/{lease['task']}")["state"] == "successful"
 
 
 def test_dimensions_of_bots_in_other_pools_are_not_told(yard: Yard) -> None:

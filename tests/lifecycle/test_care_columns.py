@@ -338,6 +338,7 @@ EXEMPT: dict[str, str] = {
     "answer.*": "What was answered is the truth, and is forgotten after a day.",
     "note.*": "A promise is the truth, and the counts of its graph and its task follow from it.",
     "bot.*": "What a bot said of itself is the truth until it speaks again.",
+    "bot.pool": "To which pool a name belongs only this row says: it was the first to come with it.",
     "bot.version": "It only has to grow with everything that is said about a bot.",
     "bot_dimensions.*": "What a bot said of itself is the truth until it says hello again.",
     "bot_settings.*": "What an admin says about a bot is the truth.",

@@ -141,7 +141,7 @@ def test_what_moved_a_task_is_found_around_it(store: Store) -> None:
         txn.events.add(NOW, [(1, 0, {1: [released, admitted], 2: [released]})])
         txn.events.add(LATER, [(1, 3, {2: [admitted]})])
         txn.tasks.add_mutexes([(id, "door", None) for id in (1, 2, 3)])
-        txn.bots.begin([("b1", "s", "", 1, NOW, NOW, "", None, None, 0)])
+        txn.bots.begin([("b1", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
         txn.bots.add_events(
             [("b1", "fe", LATER, "ended", None, None, ""), ("b1", "ff", NOW, "connected", None, None, "")]
         )

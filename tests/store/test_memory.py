@@ -38,7 +38,7 @@ def filled(url: str) -> Iterator[Store]:
     with store.write() as txn:
         add_graph(txn)
         add_tasks(txn, 1, 2, 3)
-        txn.bots.begin([("b", "s", "", 1, NOW, NOW, "", None, None, 0)])
+        txn.bots.begin([("b", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
         txn.bots.set_dimensions([("b", "[]")])
     yield store
     check_memory(store)
@@ -158,7 +158,7 @@ def test_a_bot_is_greeted_by_heart_until_something_else_is_said_about_it(sqlite:
         assert txn.bots.greet(["b"])["b"].version == before + 1
         txn.bots.end(["b"])
         assert txn.bots.greet(["b"])["b"].version == before + 2
-        txn.bots.begin([("b", "t", "s", 1, NOW, NOW, "", None, None, 0)])
+        txn.bots.begin([("b", "p", "t", "s", 1, NOW, NOW, "", None, None, 0)])
         assert (txn.bots.greet(["b"])["b"].session, txn.bots.greet(["b"])["b"].polls) == ("t", "")
         check = txn.memory.bots["b"]
     with sqlite.write() as txn:

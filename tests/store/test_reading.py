@@ -130,7 +130,7 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
 
 def test_bots_are_listed_as_they_and_an_admin_say(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([(f"b{number}", "s", "", 2, NOW, NOW, "", None, None, 0) for number in range(3)])
+        txn.bots.begin([(f"b{number}", "p", "s", "", 2, NOW, NOW, "", None, None, 0) for number in range(3)])
         txn.bots.set_dimensions([(f"b{number}", "[]") for number in range(3)])
         txn.bots.set_settings([("b1", "burnt", None, 1, 0)])
         txn.bots.add_events([("b1", id, NOW, "connected", None, None, "") for id in ("fe", "ff")])

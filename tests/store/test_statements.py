@@ -135,7 +135,7 @@ def fill(url: str) -> None:
         txn.passes.stir(many)
         txn.events.add_answers([(f"k{id}", "", "", NOW) for id in many])
         txn.events.add_audits([(NOW, "", "", id, "") for id in many])
-        txn.bots.begin([(f"b{id}", "s", "", 1, NOW, NOW, "", None, None, 0) for id in many])
+        txn.bots.begin([(f"b{id}", "p", "s", "", 1, NOW, NOW, "", None, None, 0) for id in many])
         txn.bots.set_dimensions([(f"b{id}", "[]") for id in many])
         txn.bots.set_settings([(f"b{id}", None, None, 0, 0) for id in many])
     store.close()

@@ -458,20 +458,31 @@ def test_only_a_database_that_servers_share_has_a_clock(store: Store) -> None:
 # The fleet.
 
 
+def test_the_name_of_a_bot_belongs_to_one_pool_until_it_is_freed(store: Store) -> None:
+    with store.write() as txn:
+        txn.bots.begin([("b1", "p", "s1", "", 4, NOW, NOW, "", None, None, 0)])
+        txn.bots.begin([("b1", "q", "s2", "s1", 4, NOW, NOW, "", None, None, 0)])
+        assert txn.bots.greet(["b1"]) == {"b1": Caller("s1", "", False, 0, "p")}
+        txn.bots.free(["b1"])
+        assert txn.bots.greet(["b1"])["b1"].pool is None
+        txn.bots.begin([("b1", "q", "s2", "s1", 4, NOW, NOW, "", None, None, 0)])
+        assert txn.bots.greet(["b1"]) == {"b1": Caller("s2", "", False, 2, "q")}
+
+
 def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
     with store.write() as txn:
-        ill = ("b2", "s1", "", 1, NOW, LATER, "", "ill", None, 1)
-        txn.bots.begin([("b1", "s1", "", 4, NOW, NOW, "", None, None, 0), ill])
+        ill = ("b2", "p", "s1", "", 1, NOW, LATER, "", "ill", None, 1)
+        txn.bots.begin([("b1", "p", "s1", "", 4, NOW, NOW, "", None, None, 0), ill])
         txn.bots.set_dimensions([("b1", dimensions_text((("os", ("linux",)),))), ("b2", dimensions_text(()))])
         assert set(txn.bots.look(["b1", "b2", "b3"])) == {"b1", "b2"}
         txn.bots.see([("b1", "p9", LATER, "")])
-        assert txn.bots.greet(["b1", "b3"]) == {"b1": Caller("s1", "p9", False, 0)}
+        assert txn.bots.greet(["b1", "b3"]) == {"b1": Caller("s1", "p9", False, 0, "p")}
         txn.bots.set_settings([("b1", "unfit", "repairs", 1, 0)])
         bot = txn.bots.look(["b1"])["b1"]
         assert (bot.session, bot.polls, bot.facts.slots, bot.facts.last_seen_ms) == ("s1", "p9", 4, LATER)
         assert bot.facts.dimensions == (("os", ("linux",)),)
         assert (bot.facts.quarantined, bot.facts.maintenance, bot.facts.draining) == ("unfit", "repairs", True)
-        txn.bots.begin([("b1", "s2", "s1", 2, 0, NOW, "", None, None, 0)])
+        txn.bots.begin([("b1", "p", "s2", "s1", 2, 0, NOW, "", None, None, 0)])
         txn.bots.set_dimensions([("b1", dimensions_text(()))])
         bot = txn.bots.look(["b1"])["b1"]
         assert (bot.session, bot.replaced, bot.polls, bot.facts.slots, bot.facts.dimensions) == ("s2", "s1", "", 2, ())
@@ -479,7 +490,10 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
         txn.bots.miss(["b1"])
         assert txn.bots.silent(Millis(LATER + 1), 9) == ["b2"]
         txn.bots.end(["b2"])
-        assert txn.bots.greet(["b1", "b2"]) == {"b1": Caller("s2", "", True, 2), "b2": Caller("s1", "", False, 1)}
+        assert txn.bots.greet(["b1", "b2"]) == {
+            "b1": Caller("s2", "", True, 2, "p"),
+            "b2": Caller("s1", "", False, 1, "p"),
+        }
         assert txn.bots.silent(Millis(LATER + 1), 9) == []
         fleet = txn.bots.fleet()
         assert [(one.facts.id, one.facts.missing, one.facts.terminated) for one in fleet] == [
@@ -489,7 +503,7 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
 
 def test_the_fleet_counts_what_each_bot_runs(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([(bot, "s1", "", 4, NOW, NOW, "", None, None, 0) for bot in ("b1", "b2")])
+        txn.bots.begin([(bot, "p", "s1", "", 4, NOW, NOW, "", None, None, 0) for bot in ("b1", "b2")])
         txn.bots.set_dimensions([(bot, "[]") for bot in ("b1", "b2")])
         add_graph(txn)
         add_tasks(txn, 1, 2)
@@ -500,7 +514,7 @@ def test_the_fleet_counts_what_each_bot_runs(store: Store) -> None:
 
 def test_the_events_of_a_bot_come_newest_first(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([("b1", "s1", "", 4, NOW, NOW, "", None, None, 0)])
+        txn.bots.begin([("b1", "p", "s1", "", 4, NOW, NOW, "", None, None, 0)])
         txn.bots.set_dimensions([("b1", "[]")])
         txn.bots.add_events([("b1", id, NOW, "connected", None, None, "") for id in ("ff", "fe", "fd")])
         txn.bots.count_events([("b1", 3)])
@@ -527,7 +541,7 @@ def test_queues_are_numbered_in_the_order_of_their_commits(store: Store) -> None
 
 def test_a_bot_serves_a_queue_once_however_often_it_is_said(store: Store) -> None:
     with store.write() as txn:
-        txn.bots.begin([("b1", "s1", "", 1, NOW, NOW, "", None, None, 0)])
+        txn.bots.begin([("b1", "p", "s1", "", 1, NOW, NOW, "", None, None, 0)])
         txn.bots.add_queues([("b1", 0), ("b1", 0)])
         txn.bots.add_queues([("b1", 0)])
         assert len(txn.care.bot_queues("", -1, 9)) == 1
@@ -626,7 +640,7 @@ def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
         txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in (1, 2)])
         txn.edges.add([(1, 2, "success")])
         txn.attempts.add_results([(1, 0, "7")])
-        txn.bots.begin([("b", "s", "", 1, NOW, NOW, "", None, None, 0)])
+        txn.bots.begin([("b", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
         txn.bots.set_dimensions([("b", "[]")])
     with store.write() as txn:
         asked = looked(txn)
@@ -639,7 +653,7 @@ def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
         txn.traces.foresee([2])
         txn.passes.foresee()
         assert looked(txn) == asked
-    assert asked[0] == {"b": Caller("s", "", False, 0)}
+    assert asked[0] == {"b": Caller("s", "", False, 0, "p")}
     assert asked[3] == [EdgeRow(1, 2, On.SUCCESS, None)]
     assert asked[-2] == [(2, "t1", "7")]
 

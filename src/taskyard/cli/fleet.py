@@ -30,6 +30,11 @@ Examples:
     taskyard bots set rack4-11 --no-quarantine
     taskyard bots set rack4-11 --drain    take nothing new
 """
+FREE_BOT_EXAMPLES: Final = """\
+Examples:
+
+    taskyard bots free rack4-11           a bot of another pool may have this name now
+"""
 POOLS_EXAMPLES: Final = """\
 Examples:
 
@@ -159,6 +164,19 @@ def set_bot(
         raise Unusable("say what the bot should do: --quarantine MESSAGE, --drain, ...")
     with connected(server) as client:
         bot = client.set_bot(name, **changes)
+        return forms.give_one(asdict(bot), output, lambda: forms.pairs(bot, _BOT_COLUMNS), bot.id)
+
+
+def free_bot(
+    name: Annotated[str, Parameter(help="The bot's name.", completes="bot")],
+    /,
+    *,
+    output: forms.Form = "table",
+    server: Server = HERE,
+) -> int:
+    """Let the name of a bot that has ended belong to whichever pool enrols it next."""
+    with connected(server) as client:
+        bot = client.free_bot(name)
         return forms.give_one(asdict(bot), output, lambda: forms.pairs(bot, _BOT_COLUMNS), bot.id)
 
 

@@ -68,6 +68,7 @@ COMMANDS: Final[dict[str, Command]] = {
         Command("bots", FLEET, "fleet", "bots", "BOTS_EXAMPLES"),
         Command("bots events", FLEET, "fleet", "bot_events", "EVENTS_EXAMPLES"),
         Command("bots set", FLEET, "fleet", "set_bot", "SET_BOT_EXAMPLES"),
+        Command("bots free", FLEET, "fleet", "free_bot", "FREE_BOT_EXAMPLES"),
         Command("pools", FLEET, "fleet", "pools", "POOLS_EXAMPLES"),
         Command("pools set", FLEET, "fleet", "set_pool", "SET_POOL_EXAMPLES"),
         Command("limits", FLEET, "shared", "limits", "LIMITS_EXAMPLES"),

@@ -38,6 +38,7 @@ def is_plain(one: Poll) -> bool:
         and all(map(_is_plain_renewal, one.renewals))
         and _is_bool(one.waits)
         and _is_bool(one.briefed)
+        and (one.pool is None or _is_plain_name(one.pool))
         and type(one.outputs) is tuple
         and (not one.outputs or _are_plain_outputs(one.outputs))
     )

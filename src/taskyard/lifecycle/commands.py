@@ -76,6 +76,7 @@ class Poll:
     outputs: tuple[Output, ...] = ()
     waits: bool = False  # if there is nothing for it, it is answered once there is
     briefed: bool = False  # leases come with what is to be run
+    pool: str | None = None  # the pool that the sender speaks for; None: any
 
 
 @value
@@ -97,6 +98,7 @@ class Goodbye:
 
     bot: str
     session: str
+    pool: str | None = None  # the pool that the sender speaks for; None: any
 
 
 @value

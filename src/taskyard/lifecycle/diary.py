@@ -10,6 +10,7 @@ CONNECTED: Final = "connected"
 ENDED: Final = "ended"
 MISSING: Final = "missing"
 ERROR: Final = "error"
+FREED: Final = "freed"
 
 
 def note(

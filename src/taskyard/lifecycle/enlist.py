@@ -11,9 +11,10 @@ from typing import Final
 
 from taskyard.core import budget, fleet
 from taskyard.core.machine import REASONS, Outcome
+from taskyard.core.matching import pool_of
 from taskyard.core.words import Millis, Signal
-from taskyard.lifecycle.commands import Goodbye, Hello, Poll
-from taskyard.lifecycle.diary import CONNECTED, ENDED, ERROR, note
+from taskyard.lifecycle.commands import NO_SUBJECT, Goodbye, Hello, Poll
+from taskyard.lifecycle.diary import CONNECTED, ENDED, ERROR, FREED, note
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
@@ -24,18 +25,24 @@ from taskyard.store.verbs.fleet import BotRecord, dimensions_text
 KEPT_MAX: Final = 8
 #: What is noted of a bot that begins in another folder, or on another machine, than it was.
 ELSEWHERE: Final = "in another folder or on another machine; what the bot of this name ran before ends with its leases"
+#: What the audit calls it.
+FREE: Final = "free_bot"
 #: How many attempts are ended as lost in one transaction.
 LOST_MAX: Final = 200
 
 
 def hello(corridor: Corridor, hellos: Sequence[Hello]) -> list[Refusal | None]:
-    """Begin sessions, or take note of what changed about bots; refuse a late copy of a hello that was replaced."""
+    """Begin sessions, or take note of what changed about bots.
+
+    Refused are a late copy of a hello that was replaced, and a bot whose name belongs to another pool.
+    """
     answers: list[Refusal | None] = []
     for some in _each_bot_once(hellos):
         known = corridor.txn.bots.look({one.bot for one in some})
-        told = [_too_late(known.get(one.bot), one.session) for one in some]
-        _welcome(corridor, known, [one for one, answer in zip(some, told, strict=True) if answer is None])
-        answers += told
+        told = {one.bot: _unwelcome(known.get(one.bot), one) for one in some}
+        lost = _welcome(corridor, known, [one for one in some if told[one.bot] is None])
+        told |= {bot: _foreign(bot) for bot in lost}
+        answers += [told[one.bot] for one in some]
     return answers
 
 
@@ -51,17 +58,21 @@ def _each_bot_once(hellos: Sequence[Hello]) -> Iterator[Sequence[Hello]]:
     yield hellos[start:]
 
 
-def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequence[Hello]) -> None:
+def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequence[Hello]) -> set[str]:
+    """Begin sessions; name the bots of which another server has just given the name to another pool."""
     if not hellos:
-        return
+        return set()
     begun = [one for one in hellos if one.bot not in known or known[one.bot].session != one.session]
     new = {one.bot for one in begun}
     now = corridor.now
     rows = []
     for one in hellos:
         said = (one.slots, now, now, corridor.server.name, one.quarantined, one.maintenance, int(one.draining))
-        rows.append((one.bot, one.session, _replaced(known.get(one.bot), one.session), *said))
+        rows.append((one.bot, pool_of(one.dimensions), one.session, _replaced(known.get(one.bot), one.session), *said))
     corridor.txn.bots.begin(rows)
+    lost = _enrolled_elsewhere(corridor, known, begun)
+    hellos, begun = ([one for one in some if one.bot not in lost] for some in (hellos, begun))
+    new -= lost
     # It is the bot before that was told to end.
     corridor.txn.bots.clear_endings([id for id in new if id in known and known[id].facts.ending])
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
@@ -72,6 +83,14 @@ def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequenc
     note(corridor, sorted(twins), CONNECTED, ELSEWHERE)
     corridor.altered |= {one.bot for one in hellos}
     corridor.stirred.append(None)
+    return lost
+
+
+def _enrolled_elsewhere(corridor: Corridor, known: Mapping[str, BotRecord], begun: Sequence[Hello]) -> set[str]:
+    """Name the bots that were unknown and now belong to another pool than their own: another server was faster."""
+    unknown = {one.bot: pool_of(one.dimensions) for one in begun if one.bot not in known}
+    found = corridor.txn.bots.look(unknown)
+    return {bot for bot, record in found.items() if record.pool != unknown[bot]}
 
 
 def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[Caller | Refusal]:
@@ -92,22 +111,50 @@ def greet(corridor: Corridor, polls: Sequence[Poll]) -> list[Caller | Refusal]:
     return greeted
 
 
-def goodbye(corridor: Corridor, goodbyes: Sequence[Goodbye]) -> None:
+def goodbye(corridor: Corridor, goodbyes: Sequence[Goodbye]) -> list[Refusal | None]:
     """End sessions; what they had is lost. One that was replaced has this to say, too: that nothing of it is left."""
     bots = corridor.txn.bots.look({one.bot for one in goodbyes})
+    answers = [_foreign(one.bot) if _is_foreign(bots.get(one.bot), one.pool) else None for one in goodbyes]
+    goodbyes = [one for one, answer in zip(goodbyes, answers, strict=True) if answer is None]
     lose(corridor, [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots])
     gone = sorted({one.bot for one in goodbyes if one.bot in bots and bots[one.bot].session == one.session})
     corridor.txn.bots.end(gone)
     note(corridor, gone, ENDED)
     corridor.altered |= set(gone)
     corridor.stirred.append(None)
+    return answers
+
+
+def free(corridor: Corridor, bot: str, actor: str) -> Refusal | None:
+    """Let a name belong to whichever pool enrols it next; not while its bot lives, or has something in hand."""
+    found = corridor.txn.bots.look([bot]).get(bot)
+    if found is None:
+        return Refusal(Code.NOT_FOUND, f"there is no bot {bot}")
+    if fleet.alive(found.facts):
+        return Refusal(Code.CONFLICT, f"cannot free the name {bot}: the bot lives; end it first")
+    if corridor.txn.tasks.leased_in([bot], 1):
+        return Refusal(
+            Code.CONFLICT, f"cannot free the name {bot}: leases of the bot are not over yet; try again later"
+        )
+    if found.pool is not None:
+        corridor.txn.bots.free([bot])
+        note(corridor, [bot], FREED)
+        corridor.audit(actor, FREE, NO_SUBJECT, f"{bot}, of pool {found.pool}")
+    return None
 
 
 def complain(
-    corridor: Corridor, bot: str, session: str, text: str, about: tuple[int | None, int | None] = (None, None)
+    corridor: Corridor,
+    bot: str,
+    session: str,
+    text: str,
+    about: tuple[int | None, int | None] = (None, None),
+    pool: str | None = None,
 ) -> Refusal | None:
-    """Note what a bot says went wrong with it; about a task and its attempt, if it is."""
+    """Note what a bot says went wrong with it, in the name of a pool; about a task and its attempt, if it is."""
     found = corridor.txn.bots.look([bot]).get(bot)
+    if _is_foreign(found, pool):
+        return _foreign(bot)
     if found is None or found.session != session:
         return _over(bot)
     note(corridor, [bot], ERROR, text, about)
@@ -161,10 +208,24 @@ def _is_twin(bot: BotRecord | None, session: str) -> bool:
     return bot is not None and not bot.facts.terminated and fleet.lives_of(bot.session) != fleet.lives_of(session)
 
 
-def _too_late(bot: BotRecord | None, session: str) -> Refusal | None:
-    if bot is None or bot.session == session or session not in bot.replaced.split("\n"):
+def _unwelcome(bot: BotRecord | None, one: Hello) -> Refusal | None:
+    """Say why a bot may not begin, or go on with, a session."""
+    if bot is None:
         return None
-    return _over(bot.facts.id)
+    if _is_foreign(bot, pool_of(one.dimensions)):
+        return _foreign(one.bot)
+    is_late = bot.session != one.session and one.session in bot.replaced.split("\n")
+    return _over(one.bot) if is_late else None
+
+
+def _is_foreign(bot: BotRecord | Caller | None, pool: str | None) -> bool:
+    """Tell whether the name of a bot belongs to another pool than its sender speaks for."""
+    return bot is not None and bot.pool is not None and pool is not None and bot.pool != pool
+
+
+def _foreign(bot: str) -> Refusal:
+    text = f"the name {bot} belongs to another pool: choose another, or have an admin free it (taskyard bots free)"
+    return Refusal(Code.FORBIDDEN, text)
 
 
 def _over(bot: str) -> Refusal:
@@ -174,7 +235,9 @@ def _over(bot: str) -> Refusal:
 def _greeted(bot: Caller | None, poll: Poll) -> Caller | Refusal:
     if "\n" in poll.poll:
         return Refusal(Code.INVALID, "the id of a poll is one line of text")
-    if bot is None:
+    if _is_foreign(bot, poll.pool):
+        return _foreign(poll.bot)
+    if bot is None or bot.pool is None:
         return Refusal(Code.NOT_FOUND, f"there is no bot {poll.bot}: it has to say hello first")
     if bot.session != poll.session:
         return _over(poll.bot)

@@ -16,6 +16,7 @@ class Code(StrEnum):
     CONFLICT = "conflict"  # what exists says otherwise: another body, or a state that allows it no more
     LOADING = "loading"  # it is not whole yet: somebody is at it, or died at it
     LEASE_LOST = "lease_lost"  # the attempt is no longer the bot's
+    FORBIDDEN = "forbidden"  # a bot's name belongs to another pool
     SESSION_REPLACED = "session_replaced"  # the bot has begun another session
 
 

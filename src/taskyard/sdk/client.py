@@ -269,6 +269,10 @@ class Client:
         """Change what a bot may do: `quarantined` and `maintenance` (a message, or None), `draining`, `terminated`."""
         return self._asking.patch(f"/bots/{segment(name)}", settings, api.BotView)
 
+    def free_bot(self, name: str) -> api.BotView:
+        """Let the name of a bot that has ended belong to whichever pool enrols it next."""
+        return self._asking.post(f"/bots/{segment(name)}/free", None, api.BotView)
+
     def dimensions(self) -> api.DimensionAggregation:
         """Give every dimension that bots have, with its values."""
         return self._asking.get("/dimensions", api.DimensionAggregation)

@@ -114,19 +114,20 @@ class BotRoutes:
         hello = commands.Hello(
             said.bot, said.session, canonical(had), said.slots, said.quarantined, said.maintenance, said.draining
         )
-        _check(await _awaited(self._engine.ask(commands.Hello, hello)))
+        self._check(await _awaited(self._engine.ask(commands.Hello, hello)), pool)
         return _said(wire.Welcome(said.bot, pool, self._engine.lease_ms, fleet.GUARD_MS, self._wait_max_ms))
 
-    async def _goodbye(self, body: bytes, _: str, __: Receive) -> Reply:
+    async def _goodbye(self, body: bytes, pool: str, _: Receive) -> Reply:
         said: wire.Goodbye = _DECODERS[wire.Goodbye].decode(body)
-        _check(await _awaited(self._engine.ask(commands.Goodbye, commands.Goodbye(said.bot, said.session))))
+        goodbye = commands.Goodbye(said.bot, said.session, pool)
+        self._check(await _awaited(self._engine.ask(commands.Goodbye, goodbye)), pool)
         return Reply(204)
 
-    async def _poll(self, body: bytes, _: str, receive: Receive) -> Reply:
+    async def _poll(self, body: bytes, pool: str, receive: Receive) -> Reply:
         said: wire.Poll = _DECODERS[wire.Poll].decode(body)
-        asked = self._engine.ask(commands.Poll, _poll(said))
+        asked = self._engine.ask(commands.Poll, _poll(said, pool))
         answer = await (self._waited(asked, said, receive) if said.wait_ms > 0 else _awaited(asked))
-        _check(answer)
+        self._check(answer, pool)
         return _said(self._polled(said, answer))
 
     async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
@@ -141,6 +142,11 @@ class BotRoutes:
             timer.cancel()
             gone.remove_done_callback(leave)
             gone.cancel()
+
+    def _check(self, answer: object, pool: str) -> None:  # noqa: ARG002 - who lets bots in notes who they are
+        """Raise a refusal; `pool` is that of the token."""
+        if isinstance(answer, Refusal):
+            raise of_refusal(answer)
 
     def _polled(self, said: wire.Poll, answer: Polled) -> wire.Polled:
         now = self._engine.clock.now()
@@ -182,7 +188,7 @@ class BotRoutes:
 # From the wire to the engine.
 
 
-def _poll(said: wire.Poll) -> commands.Poll:
+def _poll(said: wire.Poll, pool: str) -> commands.Poll:
     return commands.Poll(
         said.bot,
         said.session,
@@ -193,6 +199,7 @@ def _poll(said: wire.Poll) -> commands.Poll:
         tuple(map(_output, said.outputs)) if said.outputs else (),
         waits=said.wait_ms > 0,
         briefed=True,
+        pool=pool,
     )
 
 
@@ -253,11 +260,6 @@ def _text(id: int) -> str:
 
 def _said(shape: wire.Shape) -> Reply:
     return Reply(200, _ENCODER.encode(shape))
-
-
-def _check(answer: object) -> None:
-    if isinstance(answer, Refusal):
-        raise of_refusal(answer)
 
 
 def _problem(fault: Refused) -> Reply:

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from taskyard.core.graph.readers import name_fault
 from taskyard.core.ids import key_of
-from taskyard.engine.troubles import outages
 from taskyard.lifecycle.enlist import complain
+from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
 from taskyard.server.callers import ANYONE
 from taskyard.server.desk import Desk, bearer
-from taskyard.server.problems import MEDIA_TYPE, of_refusal, refused
-from taskyard.views import bots as views
+from taskyard.server.problems import MEDIA_TYPE, refused
 from taskyard.wire import bots as wire
 
 if TYPE_CHECKING:
@@ -27,12 +25,6 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 #: How many threads look up tokens of bots; each look takes well below a millisecond, and holds for some seconds.
 THREADS_MAX: Final = 2
-
-
-class _Named(msgspec.Struct):
-    """As much of a hello as is needed to know who says it."""
-
-    bot: str
 
 
 _TROUBLE: Final = msgspec.json.Decoder(wire.Trouble)
@@ -88,33 +80,21 @@ class Lobby(BotRoutes):
         self._desk.meters.count_bot(scope["path"], reply.status)
         return reply
 
-    async def _hello(self, body: bytes, pool: str, receive: Receive) -> Reply:
-        name = msgspec.json.decode(body, type=_Named).bot
-        is_asked = self._desk.auth.on and not name_fault(name)
-        taken = await self._guard.apart(self._taken, name, pool) if is_asked else None
-        if taken is not None:
-            raise self._desk.deny(taken, f"be bot {name}")
-        return await super()._hello(body, pool, receive)
+    def _check(self, answer: object, pool: str) -> None:
+        """Raise a refusal, and note it if a bot speaks for one of another pool."""
+        if isinstance(answer, Refusal) and answer.code is Code.FORBIDDEN:
+            raise self._desk.deny(Denial(403, Code.FORBIDDEN, answer.text, f"a bot of pool {pool}"), "speak for a bot")
+        super()._check(answer, pool)
 
-    def _taken(self, name: str, pool: str) -> Denial | None:
-        """Let no bot take the name of one that lives in another pool: that one would lose all that it runs."""
-        with outages(), self._engine.store.read() as txn:
-            known = views.bot(txn, name)
-        if known is None or not known.alive or known.pool == pool:
-            return None
-        text = "a bot of this name lives in another pool: choose another name, or end that one first"
-        return Denial(403, "forbidden", text, f"a bot of pool {pool}")
-
-    async def _trouble(self, body: bytes, _: str, __: Receive) -> Reply:
+    async def _trouble(self, body: bytes, pool: str, _: Receive) -> Reply:
         """Note what went wrong with a bot."""
         said = _TROUBLE.decode(body)
         about = None if said.task is None else key_of(said.task), said.attempt
         text = " ".join(said.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
         refusal = await asyncio.to_thread(
-            self._engine.transact, lambda passage: complain(passage, said.bot, said.session, text, about)
+            self._engine.transact, lambda passage: complain(passage, said.bot, said.session, text, about, pool)
         )
-        if refusal is not None:
-            raise of_refusal(refusal)
+        self._check(refusal, pool)
         return Reply(204)
 
     async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:

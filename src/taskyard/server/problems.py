@@ -25,6 +25,7 @@ _STATUS: Final[Mapping[Code, int]] = {
     Code.CONFLICT: 409,
     Code.LOADING: 409,
     Code.LEASE_LOST: 409,
+    Code.FORBIDDEN: 403,
     Code.SESSION_REPLACED: 409,
 }
 

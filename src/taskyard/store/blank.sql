@@ -55,6 +55,7 @@ CREATE TABLE audit (
 );
 CREATE TABLE bot (
 	id TEXT NOT NULL,
+	pool TEXT,
 	session TEXT NOT NULL,
 	replaced TEXT NOT NULL,
 	polls TEXT NOT NULL,

@@ -223,6 +223,7 @@ class Caller:
     polls: str  # a line each, the newest first
     missing: bool
     version: int
+    pool: str | None = None  # to which its name belongs; None once an admin has freed it
 
 
 def graph_record(row: Row) -> GraphRecord:

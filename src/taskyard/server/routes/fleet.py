@@ -14,7 +14,7 @@ from taskyard.core.graph.readers import name_fault
 from taskyard.core.ids import DIMENSION_AGGREGATION_KEY
 from taskyard.engine.bounds import NUMBER_MAX
 from taskyard.engine.passage import Passage
-from taskyard.lifecycle import diary
+from taskyard.lifecycle import diary, enlist
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk
@@ -98,6 +98,15 @@ async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCalle
     await _bot(desk, caller, ADMIN, bot_id)
     news = {name: value for name, value in settings.items() if said.has(name)}
     await asyncio.to_thread(desk.engine.transact, lambda passage: _set(passage, bot_id, news, caller.actor))
+    return reply(await _bot(desk, caller, ADMIN, bot_id))
+
+
+@routes.post("/bots/{bot_id}/free", response_model=api.BotView)
+async def free_bot(bot_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+    """Let the name of a bot that has ended belong to whichever pool enrols it next. Needs `admin` of its pool."""
+    await _bot(desk, caller, ADMIN, bot_id)
+    refusal = await asyncio.to_thread(desk.engine.transact, lambda passage: enlist.free(passage, bot_id, caller.actor))
+    done(refusal)
     return reply(await _bot(desk, caller, ADMIN, bot_id))
 
 

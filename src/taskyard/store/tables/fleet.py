@@ -22,6 +22,7 @@ bot = Table(
     "bot",
     metadata,
     words("id", primary_key=True),
+    words("pool", nullable=True),  # to which its name belongs; null once an admin has freed it
     words("session"),
     words("replaced"),  # the sessions before it, a line each, the newest first
     words("polls"),  # the ids of its latest polls, a line each, the newest first

@@ -39,6 +39,7 @@ class BotRecord:
     events: int
     replaced: str = ""  # the sessions before, a line each; only where it is looked at to be changed
     drains: bool = False  # it said itself that it takes nothing new
+    pool: str | None = None  # to which its name belongs; only where it is looked at to be changed
 
 
 @value
@@ -64,7 +65,7 @@ class Bots:
 
     def look(self, ids: Collection[str]) -> dict[str, BotRecord]:
         """Read bots; how many attempts each runs is not counted here."""
-        return {row[0]: _bot(row, 0, row[13]) for row in self._session.rows("look_bots", ids)} if ids else {}
+        return {row[0]: _bot(row, 0, row[13], row[15]) for row in self._session.rows("look_bots", ids)} if ids else {}
 
     def foresee(self, ids: Collection[str]) -> None:
         """Hint: these will be greeted."""
@@ -77,7 +78,7 @@ class Bots:
         known = self._memory.bots
         unknown = [id for id in ids if id not in known]
         for row in self._session.rows("greet_bots", unknown) if unknown else ():
-            known[row[0]] = Caller(row[1], row[2], row[3] == 1, row[4])
+            known[row[0]] = Caller(row[1], row[2], row[3] == 1, row[4], row[5])
         return {id: known[id] for id in ids if id in known}
 
     def fleet(self) -> list[BotRecord]:
@@ -95,12 +96,12 @@ class Bots:
         for id, polls, _, _ in rows:
             bot = known.get(id)
             if bot is not None:
-                known[id] = Caller(bot.session, polls, False, bot.version)
+                known[id] = Caller(bot.session, polls, False, bot.version, bot.pool)
 
     def begin(self, rows: Sequence[Row]) -> None:
-        """Begin sessions.
+        """Begin sessions, but not of names that belong to another pool.
 
-        A row: id, session, replaced, slots, first seen, last seen, server, quarantined, maintenance, draining.
+        A row: id, pool, session, replaced, slots, first seen, last seen, server, quarantined, maintenance, draining.
         """
         self._session.each("add_bots", rows)
         self._forget(row[0] for row in rows)
@@ -122,6 +123,11 @@ class Bots:
     def end(self, ids: Collection[str]) -> None:
         """Note that bots said goodbye."""
         self._session.each("end_bots", [(id,) for id in ids])
+        self._forget(ids)
+
+    def free(self, ids: Collection[str]) -> None:
+        """Let the names of bots belong to no pool."""
+        self._session.each("free_bots", [(id,) for id in ids])
         self._forget(ids)
 
     def miss(self, ids: Collection[str]) -> None:
@@ -199,12 +205,12 @@ class Queues:
         self._session.run("count_queues", total)
 
 
-def _bot(row: Row, busy: int, replaced: str = "") -> BotRecord:
+def _bot(row: Row, busy: int, replaced: str = "", pool: str | None = None) -> BotRecord:
     facts = BotFacts(
         BotId(row[0]), dimensions_of_text(row[11]), row[4], row[3], busy, row[5], row[6], row[7] == 1, row[8] == 1,
         row[9] == 1, row[12] == 1,
     )  # fmt: skip
-    return BotRecord(facts, row[1], row[2], row[10], replaced, row[14] == 1)
+    return BotRecord(facts, row[1], row[2], row[10], replaced, row[14] == 1, pool)
 
 
 def _queue(row: Row) -> QueueRow:

@@ -21,6 +21,7 @@ def _bot() -> None:
     op.create_table(
         "bot",
         sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=True),
         sa.Column("session", sa.Text(), nullable=False),
         sa.Column("replaced", sa.Text(), nullable=False),
         sa.Column("polls", sa.Text(), nullable=False),
