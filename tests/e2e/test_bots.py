@@ -10,7 +10,7 @@ from pathlib import Path
 from taskyard.core.fleet import LEASE_MS
 from tests.cli.waiting import until
 from tests.e2e.documents import call, gated, node, only, script
-from tests.e2e.yard import ROOT, Yard, seen
+from tests.e2e.yard import ROOT, USUAL, Yard, seen, started
 
 #: Where the clock is found that is wrong by years.
 SHIFTED = Path(__file__).parent / "shifted"
@@ -178,3 +178,21 @@ def test_bots_whose_clocks_are_years_away_work_like_all_others(shared: Yard) -> 
         (one,) = graph.attempts(label)
         assert one.stats is not None
         assert (one.signal, (one.stats.ran_ms or 0) < 600_000) == ("succeed", True)
+
+
+def test_a_bot_enrols_with_a_token_for_one_and_keeps_its_own_over_its_lives(shared: Yard) -> None:
+    token = shared.client.new_token("enrolment", "for one bot", pool="default").token
+    around = {"TASKYARD_TOKEN": token}
+    first = shared.bot("newcomer", env=around)
+    kept = shared.folder / "bots" / "newcomer" / "enrolment"
+    assert kept.stat().st_mode & 0o077 == 0
+    assert token not in kept.read_text()
+    shared.submit({"work": script("true", task=only("newcomer"))}).finished()
+    first.end()
+    shared.bot("newcomer", env=around)
+    shared.submit({"work": script("true", task=only("newcomer"))}).finished()
+    folder = shared.folder / "bots" / "thief"
+    place = ["--name", "thief", "--state", str(folder), "--url", shared.url]
+    with started([USUAL, "bot", *place], shared.folder / "thief.log", {**shared.env(), **around}) as thief:
+        assert thief.wait(LEASE_MS / 1000) == 4
+    assert "was used by another bot" in (shared.folder / "thief.log").read_text()

@@ -140,6 +140,18 @@ def test_a_newcomer_becomes_a_bot_in_the_pool_of_its_token(yard: Yard) -> None:
     assert isinstance(yard.server.app.desk.auth.bot(yard.admin), Denial)
 
 
+def test_an_enrolment_token_is_good_for_one_bot(either: Yard) -> None:
+    newcomer, key = either.token(kind="enrolment", pool="lab"), {"Idempotency-Key": "of this bot alone"}
+    first = either.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer, headers=key)
+    again = either.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer, headers=key)
+    assert (first.status, again.status) == (201, 201)
+    assert first.json["token"] == again.json["token"], "an answer that was lost can be asked for again"
+    for other in ({"Idempotency-Key": "of another bot"}, {}):
+        refused = either.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer, headers=other)
+        assert (refused.status, "was used" in refused.json["detail"]) == (403, True)
+    assert [one["name"] for one in either.get("/api/v1/tokens")["items"] if one["kind"] == "bot"] == ["rack 4"]
+
+
 # Tokens of running tasks.
 
 

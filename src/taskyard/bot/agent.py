@@ -11,15 +11,16 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from taskyard.bot import remains
 from taskyard.bot.bench import Bench
 from taskyard.bot.config import BotConfig
 from taskyard.bot.desk import RENEW_PART, Desk
 from taskyard.bot.dialogue import Dialogue
+from taskyard.bot.enrolment import enrolled
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import ToRunner
 from taskyard.bot.introduction import Introduction
@@ -45,6 +46,7 @@ LAST_WORDS_SECONDS_MAX: Final = 5.0
 RUNNERS_MAX: Final = 10
 
 _LOG = logging.getLogger("taskyard.bot")
+T = TypeVar("T")
 
 
 def run(config: BotConfig) -> int:
@@ -67,11 +69,18 @@ async def serve(
         _LOG.error("%s", error)
         return 1
     try:
+        known = await _first_of(enrolled(config, state.enrolment), stop)
+        if known is None:
+            return 0
+        config = known
         agent = Agent(config, state, (stop, kill or asyncio.Event(), again or asyncio.Event()))
         if config.user is not None:
             config.user.take_files()
             _warn_of_functions(config.user)
         return await agent.live()
+    except TurnedAway as error:  # while it enrolled; later on, the agent itself hears of it
+        _LOG.error("%s", error)
+        return error.exit_code
     finally:
         state.close()
 
@@ -336,6 +345,17 @@ def _warn_of_functions(user: TaskUser) -> None:
 
 async def _ended(task: "asyncio.Future[object]") -> None:
     await asyncio.wait([task])
+
+
+async def _first_of(what: Coroutine[None, None, T], stop: asyncio.Event) -> T | None:
+    """Wait for something; None when the bot is told to end before."""
+    task, told = asyncio.ensure_future(what), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([task, told], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        told.cancel()
 
 
 async def _with_signals(config: BotConfig) -> int:

@@ -4,6 +4,7 @@ A question is asked once. Whether and when it is asked again is decided elsewher
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -58,6 +59,12 @@ class Link:
         self._encoder = msgspec.json.Encoder()
         self._polled = msgspec.json.Decoder(Polled)
 
+    async def enrol(self, name: str, key: str) -> str:
+        """Give the token that an enrolment token is exchanged for; repeated with the same key, it is the same."""
+        body = self._encoder.encode({"name": name})
+        answer = await self._ask("/api/v1/enrol", body, ANSWER_SECONDS_MAX, {"idempotency-key": key})
+        return _read(answer, msgspec.json.Decoder(_Enrolled)).token
+
     async def hello(self, hello: Hello) -> Welcome:
         """Begin a session, or change what is known about this bot."""
         return _read(await self._post("hello", self._encoder.encode(hello)), msgspec.json.Decoder(Welcome))
@@ -81,13 +88,22 @@ class Link:
         self._connection.close()
 
     async def _post(self, route: str, body: bytes, timeout_s: float = ANSWER_SECONDS_MAX) -> Answer:
+        return await self._ask(f"/api/v1/bot/{route}", body, timeout_s)
+
+    async def _ask(self, path: str, body: bytes, timeout_s: float, headers: Mapping[str, str] | None = None) -> Answer:
         try:
-            answer = await self._connection.ask("POST", f"/api/v1/bot/{route}", body, timeout_s)
+            answer = await self._connection.ask("POST", path, body, timeout_s, headers)
         except Unreachable as error:
             raise Away(str(error)) from error
         if answer.status >= 300:
             raise _refusal(answer)
         return answer
+
+
+class _Enrolled(msgspec.Struct):
+    """What is read of the answer to an enrolment."""
+
+    token: str
 
 
 class _Problem(msgspec.Struct):

@@ -1,6 +1,7 @@
 """The folder that belongs to one bot: a lock, a mark, and the places of the attempts that run now.
 
-Nothing but the mark outlives the bot's life: the next one begins by clearing the rest.
+Nothing but the mark, and the token of a bot that has enrolled itself, outlives the bot's life: the next one begins by
+clearing the rest.
 """
 
 import fcntl
@@ -70,6 +71,11 @@ class State:
         lock = os.fstat(self._lock.fileno())
         told = "\n".join((word, marker, _boot(), f"{lock.st_dev}:{lock.st_ino}"))
         return hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()[:NAME_DIGITS]
+
+    @property
+    def enrolment(self) -> Path:
+        """The file that keeps what came of an enrolment token."""
+        return self._mark.with_name("enrolment")
 
     def sweep(self) -> None:
         """Remove what the last life left, and begin with an empty place of work."""

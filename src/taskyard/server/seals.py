@@ -50,6 +50,10 @@ class Seal:
         said = f"ty_run_{task:016x}_{attempt}_{fence}"
         return f"{said}_{_sealed(self._keys[0], said)}"
 
+    def derived(self, text: str) -> bytes:
+        """Give a secret of 32 bytes that follows from a text and from the key alone."""
+        return hmac(self._keys[0], b"derived " + text.encode(), "sha256")
+
     def read(self, text: str) -> RunToken | None:
         """Read a token, if it has our seal."""
         found = _TEXT.fullmatch(text)

@@ -54,7 +54,12 @@ class Wish:
 
 def made(wish: Wish, now: Millis) -> tuple[str, TokenRow]:
     """Make a token: its text, which is told once, and what is stored of it."""
-    id, secret = _chance(ID_DIGITS, 16), _chance(SECRET_DIGITS, 32)
+    return of_bytes(wish, now, secrets.token_bytes(16), secrets.token_bytes(32))
+
+
+def of_bytes(wish: Wish, now: Millis, named: bytes, secret_bytes: bytes) -> tuple[str, TokenRow]:
+    """Make a token whose id and secret are given bytes."""
+    id, secret = _spelled(ID_DIGITS, named[:16]), _spelled(SECRET_DIGITS, secret_bytes)
     scopes = msgspec.json.encode(wish.scopes).decode()
     over = None if wish.life_ms is None else now + wish.life_ms
     row = TokenRow(id, wish.kind, wish.name, digest(secret), scopes, wish.pool, now, over, None)
@@ -116,8 +121,8 @@ def columns(rows: Collection[TokenRow]) -> list[tuple[object, ...]]:
     ]
 
 
-def _chance(digits: int, size: int) -> str:
-    number = int.from_bytes(secrets.token_bytes(size), "big")
+def _spelled(digits: int, body: bytes) -> str:
+    number = int.from_bytes(body, "big")
     text = ""
     for _ in range(digits):
         number, rest = divmod(number, len(_ALPHABET))

@@ -1,6 +1,7 @@
 """Routes of tokens: make, list, revoke; and how a newcomer with an enrolment token becomes a bot with its own."""
 
 import asyncio
+import hashlib
 import secrets
 from typing import Final
 
@@ -15,10 +16,11 @@ from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.server import bodies, cursors, tokens
 from taskyard.server.asking import TheCaller, TheDesk
+from taskyard.server.auth import Denial
 from taskyard.server.desk import Desk, missing
 from taskyard.server.fields import Fields
 from taskyard.server.problems import of_refusal, unknown
-from taskyard.server.replies import ThePage, body, reply
+from taskyard.server.replies import Key, ThePage, body, own_key, reply
 from taskyard.server.scopes import ADMIN, fault
 from taskyard.server.seals import KEY_BYTES
 from taskyard.store.verbs.access import END, TokenRow
@@ -127,14 +129,27 @@ async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller) -> 
 
 
 @routes.post("/enrol", status_code=201, response_model=api.NewToken, openapi_extra=_ENROL)
-async def enrol(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
-    """Give a newcomer the token of a bot in the pool of its enrolment token."""
+async def enrol(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+    """Give a newcomer the token of a bot in the pool of its enrolment token, which is good for one bot.
+
+    Repeated with the same `Idempotency-Key`, it gives the same token; otherwise a token that was used is refused.
+    """
     if caller.kind != tokens.ENROLMENT or caller.pool is None:
         raise desk.deny(missing(caller, "of an enrolment token"), "enrol a bot")
     said = Fields(await bodies.fields(request, optional=True))
     name = said.name("name", "bot", TOKEN_NAME_MAX)
     said.close()
-    return await _made(desk, tokens.Wish(tokens.BOT, name, (), caller.pool), caller.actor)
+    wish, now = tokens.Wish(tokens.BOT, name, (), caller.pool), desk.engine.clock.now()
+    # Which id the bot's token has follows from the enrolment token, so that there is one for each; and its secret from
+    # the key that the newcomer has chosen, so that nobody else is told it again.
+    named = hashlib.sha256(f"enrolled by {caller.id}".encode()).digest()
+    secret = desk.seal.derived(f"enrol {own_key(caller, key)}") if key else secrets.token_bytes(32)
+    text, row = tokens.of_bytes(wish, now, named, secret)
+    first = await asyncio.to_thread(desk.engine.transact, lambda passage: _make(passage, row, caller.actor))
+    if first.digest != row.digest:
+        text = "this enrolment token was used by another bot: ask for one of your own"
+        raise desk.deny(Denial(403, "forbidden", text, caller.actor), "enrol a bot")
+    return reply(api.NewToken(text, tokens.view(first)), 201)
 
 
 def _there(found: TokenRow | Refusal | None, id: str) -> TokenRow:
@@ -173,10 +188,14 @@ async def _made(desk: Desk, wish: tokens.Wish, actor: str) -> Response:
     return reply(api.NewToken(text, tokens.view(row)), 201)
 
 
-def _make(passage: Passage, row: TokenRow, actor: str) -> None:
-    if not passage.txn.access.find([row.id]):  # else it was made, and nobody heard of it
-        passage.txn.access.add(tokens.columns([row]))
-        passage.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")
+def _make(passage: Passage, row: TokenRow, actor: str) -> TokenRow:
+    """Keep a token, unless there is one with its id; give the one that is kept."""
+    known = passage.txn.access.find([row.id]).get(row.id)
+    if known is not None:
+        return known
+    passage.txn.access.add(tokens.columns([row]))
+    passage.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")
+    return row
 
 
 def _revoke(passage: Passage, id: str, actor: str) -> TokenRow | Refusal | None:
