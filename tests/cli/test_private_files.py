@@ -48,8 +48,8 @@ def test_a_database_and_its_new_folder_are_for_their_owner_alone(tmp_path: Path,
 
 def test_what_was_open_to_others_is_narrowed(tmp_path: Path) -> None:
     data, token = tmp_path / "data", tmp_path / "admin"
+    arguments = ["serve", "--port", "0", "--data", str(data), "--admin-token", str(token)]
     for umask in (-1, 0):
-        arguments = ["serve", "--port", "0", "--data", str(data), "--admin-token", str(token)]
         with started(arguments, tmp_path, umask) as program, ExitStack() as stack:
             assert program.stdout is not None
             read_until(program.stdout.fileno(), "TASKYARD_URL=", program)
