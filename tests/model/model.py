@@ -8,7 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from taskyard.core.words import On, Reason, Signal, State
 from tests.model.asked import CAPACITY, POOL, Wanted
-from tests.model.pieces import BAD, ENDED, GUARD, HOLDING, LEASE, LEASED, OUTAGE, SILENT, Bot, Graph, Task, gate
+from tests.model.pieces import (
+    BAD,
+    ENDED,
+    GUARD,
+    HOLDING,
+    LEASE,
+    LEASED,
+    OUTAGE,
+    SILENT,
+    STAKE_AFTER,
+    Bot,
+    Graph,
+    Task,
+    gate,
+)
 
 S, R = State, Reason
 
@@ -25,6 +39,7 @@ class Model:
         self.graphs: dict[int, Graph] = {}
         self.tasks: dict[int, Task] = {}
         self.bots: dict[str, Bot] = {}
+        self.kept_back = 0  # how often only the stake of an older task held a task
 
     # People.
 
@@ -212,14 +227,19 @@ class Model:
     def walk(self) -> list[Task]:
         holding = [task for task in self.tasks.values() if task.state in HOLDING]
         taken = [mutex for task in holding for mutex in task.asked.mutexes]
+        staked: list[tuple[str, str | None]] = []
         used = sum(task.weight for task in holding if task.slice.pool == POOL)
         admitted = []
         pending = (task for task in self.tasks.values() if task.state is S.PENDING and task.contends)
         for task in sorted(pending, key=lambda task: task.turn):
-            reason = self.holds(task, taken, used)
-            if reason in {None, R.MUTEX}:
-                taken += task.asked.mutexes
+            reason = self.holds(task, taken + staked, used)
+            if reason is R.MUTEX:
+                self.kept_back += self.holds(task, taken, used) is not R.MUTEX
+                task.mutex_since = self.now if task.mutex_since is None else task.mutex_since
+                if self.now - task.mutex_since >= STAKE_AFTER:
+                    staked += task.asked.mutexes
             if reason is None:
+                taken += task.asked.mutexes
                 used += task.weight if task.slice.pool == POOL else 0
                 admitted.append(task)
             elif reason is not R.NO_BOT:
@@ -245,7 +265,7 @@ class Model:
 
     def let_in(self, task: Task) -> None:
         task.waits_since = self.now if task.waits_since is None else task.waits_since
-        task.not_before = None
+        task.not_before = task.mutex_since = None
 
     # What follows.
 
@@ -255,6 +275,7 @@ class Model:
             released = [task for task, *_ in steps if task.state is S.UNSCHEDULED]
             for task, state, reason, change in steps:
                 task.state, task.reason = state, reason
+                task.mutex_since = task.mutex_since if state is S.PENDING else None
                 if change is not None:
                     change(task)
             moved = {task.id for task, *_ in steps}  # whoever fails at the same moment has nobody who ran for it

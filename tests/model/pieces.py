@@ -11,7 +11,7 @@ from tests.model.asked import POOL, Wanted, Way
 S, R = State, Reason
 
 #: What the documentation promises, in milliseconds.
-LEASE, GUARD, SILENT, OUTAGE = 60_000, 5_000, 65_000, 15_000
+LEASE, GUARD, SILENT, OUTAGE, STAKE_AFTER = 60_000, 5_000, 65_000, 15_000, 60_000
 
 BAD = {S.FAILED, S.ERROR, S.CANCELED}
 ENDED = BAD | {S.SUCCESSFUL, S.SKIPPED}
@@ -54,6 +54,7 @@ class Task:
     retries: int = 0
     way: int = 0
     waits_since: int | None = None
+    mutex_since: int | None = None  # since when mutexes have held it, until it is let in
     not_before: int | None = None
     bot: str | None = None
     not_by: str | None = None

@@ -263,7 +263,9 @@ class Steps:
 
     def schedule(self) -> None:
         self.yard.schedule()
-        self.now().schedule()
+        before, model = self.model.kept_back, self.now()
+        model.schedule()
+        self.count("a stake kept a task back", model.kept_back - before)
 
     def serve_own(self) -> None:
         self.yard.serve_own()

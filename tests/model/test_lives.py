@@ -45,6 +45,7 @@ HAPPENED = {
     "a page was taken up",
     "a poll was repeated",
     "a report was repeated",
+    "a stake kept a task back",
     "a submission was repeated",
     "a wish was repeated",
     "an extension was refused",
