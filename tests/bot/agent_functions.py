@@ -88,3 +88,9 @@ def remember(caller: str) -> dict[str, Any]:
     before = list(_CALLERS)
     _CALLERS.append(caller)
     return {"pid": os.getpid(), "before": before}
+
+
+def say_pid_and_sleep() -> None:
+    """Say who this is, and take long."""
+    print(os.getpid(), flush=True)  # noqa: T201
+    time.sleep(1_000)

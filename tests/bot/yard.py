@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from taskyard.wire.bots import Goodbye, Hello, Kept, Lease, Poll, Polled, Refused, Renewed, Report, Welcome
+from taskyard.wire.bots import Goodbye, Hello, Kept, Lease, Poll, Polled, Refused, Renewed, Report, Trouble, Welcome
 
 #: Far more than any wait here takes on the slowest machine.
 DEADLINE_SECONDS = 30.0
@@ -45,6 +45,7 @@ class Yard:
     on_poll: Callable[[Poll], Answer | str | None] = lambda _: None
     hellos: list[Hello] = field(default_factory=list)
     goodbyes: list[Goodbye] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     reports: dict[str, Report] = field(default_factory=dict)
@@ -112,6 +113,8 @@ class Yard:
                 return self._note(self.hellos, hello, Welcome(hello.bot, "default", self.lease_ms, 5000, 20_000))
             case "goodbye":
                 return self._note(self.goodbyes, msgspec.json.decode(body, type=Goodbye), {})
+            case "trouble":
+                return self._note(self.troubles, msgspec.json.decode(body, type=Trouble), {})
             case "inputs":
                 return 200, self.inputs[path.split("/")[-2]]
             case _:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -22,13 +23,13 @@ from taskyard.bot.desk import RENEW_PART, Desk
 from taskyard.bot.dialogue import Dialogue
 from taskyard.bot.enrolment import enrolled
 from taskyard.bot.environment import Surroundings
-from taskyard.bot.frames import ToRunner
+from taskyard.bot.frames import Ping, Pong, ToAgent, ToRunner
 from taskyard.bot.introduction import Introduction
 from taskyard.bot.link import Away, Link, Stranger, TurnedAway
 from taskyard.bot.parcel import Consequences
 from taskyard.bot.patience import PAUSE_SECONDS_MAX, answered
 from taskyard.bot.prefetch import Appetite
-from taskyard.bot.runner_link import RunnerLink
+from taskyard.bot.runner_link import Heartbeat, RunnerLink
 from taskyard.bot.state import InUse, State
 from taskyard.bot.strays import hide
 from taskyard.bot.task_user import TaskUser
@@ -42,6 +43,8 @@ IDLE_TICK_SECONDS: Final = 1.0
 PARKED_SECONDS_MAX: Final = 2.0
 #: How long a bot that was told to end, at once or with nothing in hand, tries to say so.
 LAST_WORDS_SECONDS_MAX: Final = 5.0
+#: What a bot says of itself while its runner does not answer.
+FROZEN: Final = "its runner does not answer"
 #: A runner that dies so often in one life will not live.
 RUNNERS_MAX: Final = 10
 
@@ -103,6 +106,7 @@ class Agent:
         )
         self._runner: RunnerLink | None = None
         self._runners = 0
+        self._heartbeat = Heartbeat()
         self._busy = asyncio.Event()  # there is something in hand
         self._broken = asyncio.Event()  # this life cannot go on
         self._mending: asyncio.Task[None] | None = None
@@ -243,7 +247,43 @@ class Agent:
     def _start_runner(self) -> None:
         self._runners += 1
         env = Surroundings(self._config).of_runner
-        self._runner = RunnerLink(env, self._bench.hear, self._runner_lost, self._config.user)
+        self._thaw()
+        self._heartbeat = Heartbeat()
+        self._runner = RunnerLink(env, self._hear_runner, self._runner_lost, self._config.user)
+
+    def _hear_runner(self, frame: ToAgent, end: socket.socket | None) -> None:
+        if isinstance(frame, Pong):
+            self._heartbeat.answered()
+            if self._introduction.maintenance is not None:
+                self._thaw()
+                self._bench.resume()
+        else:
+            self._bench.hear(frame, end)
+
+    def _check_runner(self, now: float) -> None:
+        """See that the runner answers."""
+        if self._runner is None or (self._mending is not None and not self._mending.done()):
+            return
+        if self._heartbeat.look(now):
+            self.tell_runner(Ping())
+        if self._heartbeat.is_frozen and self._introduction.maintenance is None:
+            self._freeze()
+
+    def _freeze(self) -> None:
+        """Begin nothing more and renew nothing: what runs ends with its lease, for which the watchdog sees to it."""
+        assert self._runner is not None, "only a runner can be frozen"
+        self._troubles.note(f"the runner, process {self._runner.pid}, does not answer: it is stopped, or has no time")
+        self._bench.pause()
+        self._desk.renews = False
+        self._introduction.maintenance = FROZEN
+        self._again.set()
+
+    def _thaw(self) -> None:
+        if self._introduction.maintenance is not None:
+            _LOG.info("the runner answers again")
+            self._desk.renews = True
+            self._introduction.maintenance = None
+            self._again.set()
 
     def tell_runner(self, *told: ToRunner) -> None:
         """Tell the runner, if there is one."""
@@ -280,6 +320,7 @@ class Agent:
                 await asyncio.sleep(TICK_SECONDS)
             else:
                 await self._some_work()
+            self._check_runner(time.monotonic())
             self._bench.tick(time.monotonic())
             if self._desk.held:
                 self._dialogue.nudge()

@@ -347,7 +347,7 @@ class Crew:
         self._remember(held)
         if worker.dismissed == "lose":
             return lost(held)
-        if gone.why == "lease_over":
+        if gone.why == "lease_over" and worker.blamed != held.run:
             return held.over(time.monotonic()) or lost(held)
         if worker.dismissed:
             if worker.blamed != held.run:

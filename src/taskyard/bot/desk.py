@@ -80,6 +80,7 @@ class Desk:
         self.held: dict[Key, Held] = {}
         self.finished: dict[Key, Held] = {}  # ended, and to be told
         self.loud: dict[Key, Held] = {}  # with output to be sent
+        self.renews = True  # False: nothing keeps the new deadlines of what runs
         self._runs = 0
         self._renew_at = math.inf
 
@@ -135,7 +136,7 @@ class Desk:
 
     def due(self, now: float) -> list[Held]:
         """Give what has to be renewed, and what will have to be soon: one request does for all."""
-        if now < self._renew_at:
+        if now < self._renew_at or not self.renews:
             return []
         running = [one for one in self.held.values() if one.report is None and one.ours and not one.sending]
         # Past its deadline nothing is renewed: what is left of it has the rest of its lease to end.
@@ -152,7 +153,7 @@ class Desk:
 
     def is_due(self, now: float) -> bool:
         """Whether something has to be renewed now."""
-        return now >= self._renew_at
+        return self.renews and now >= self._renew_at
 
     def look_again(self) -> None:
         """Look for what is due at the next occasion: something that was to be renewed may not have been."""

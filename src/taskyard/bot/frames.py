@@ -62,6 +62,10 @@ class Dismiss(_Frame, frozen=True):
     worker: int
 
 
+class Ping(_Frame, frozen=True):
+    """Say that you are there."""
+
+
 # What the runner says.
 
 
@@ -111,8 +115,12 @@ class Gone(_Frame, frozen=True):
     told: bytes = b""  # frames that it had ready, and did not come to send; some of them may have come already
 
 
-ToRunner = Start | Hold | Stop | Hire | Dismiss
-ToAgent = Started | Printed | Ended | Hired | Gone
+class Pong(_Frame, frozen=True):
+    """The runner is there."""
+
+
+ToRunner = Start | Hold | Stop | Hire | Dismiss | Ping
+ToAgent = Started | Printed | Ended | Hired | Gone | Pong
 
 
 class Tell(Protocol):

@@ -23,6 +23,7 @@ class Introduction:
         self.session = session
         self._welcomed = welcomed  # hears how the server deals with bots
         self.draining = False
+        self.maintenance: str | None = None  # why it takes no work for now
         self._config = config
         self._version = _version()
         self._read = _stamp(config.dimensions_file)
@@ -36,6 +37,7 @@ class Introduction:
             dimensions=self._dimensions(),
             slots=self._config.slots,
             draining=self.draining,
+            maintenance=self.maintenance,
             version=self._version,
         )
         welcome = await link.hello(hello)

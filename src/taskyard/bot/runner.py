@@ -23,7 +23,21 @@ from typing import Final
 import msgspec
 
 from taskyard.bot import frames, outputs, watchdog
-from taskyard.bot.frames import Dismiss, Ended, Gone, Hire, Hired, Hold, Printed, Start, Started, Stop, ToRunner
+from taskyard.bot.frames import (
+    Dismiss,
+    Ended,
+    Gone,
+    Hire,
+    Hired,
+    Hold,
+    Ping,
+    Pong,
+    Printed,
+    Start,
+    Started,
+    Stop,
+    ToRunner,
+)
 from taskyard.bot.line import Line
 from taskyard.bot.papers import Papers
 from taskyard.bot.processes import NOT_RUNNABLE, Exit, NotStarted, Spawner, has_ended, reaped, signal_group
@@ -130,6 +144,8 @@ class Runner:
                 self._hire(frame)
             case Dismiss():
                 self._dismiss(frame)
+            case Ping():
+                self._line.say(Pong())
 
     def _line_up(self, frame: Start) -> None:
         if frame.abreast == 0:

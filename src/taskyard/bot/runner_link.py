@@ -19,7 +19,40 @@ from taskyard.bot.task_user import TaskUser
 #: How long a runner may take to end everything and itself once the agent hangs up.
 END_SECONDS_MAX: Final = 10.0
 
+#: How often the runner is asked whether it is there, and how long it may take to say so before it counts as frozen. On
+#: a busy machine it may have to wait for its turn.
+PING_SECONDS: Final = 1.0
+FROZEN_SECONDS: Final = 5.0
+#: More time than this between two looks was not time in which this process could have heard an answer.
+_LOOK_SECONDS_MAX: Final = 2.0
+
 Hear = Callable[[ToAgent, socket.socket | None], None]
+
+
+class Heartbeat:
+    """Whether a runner answers. Moments are arguments; time in which this process was frozen itself does not count."""
+
+    def __init__(self) -> None:
+        self.is_frozen = False
+        self._asked_at: float | None = None
+        self._is_awaited = False
+        self._waited_s = 0.0
+        self._looked_at = 0.0
+
+    def look(self, now: float) -> bool:
+        """Take note of the time; say whether the runner is to be asked now."""
+        if self._is_awaited:
+            self._waited_s += min(now - self._looked_at, _LOOK_SECONDS_MAX)
+            self.is_frozen = self._waited_s >= FROZEN_SECONDS
+        self._looked_at = now
+        if self._is_awaited or (self._asked_at is not None and now - self._asked_at < PING_SECONDS):
+            return False
+        self._asked_at, self._is_awaited, self._waited_s = now, True, 0.0
+        return True
+
+    def answered(self) -> None:
+        """The runner is there."""
+        self._is_awaited, self.is_frozen = False, False
 
 
 class RunnerLink:

@@ -13,6 +13,8 @@ from taskyard.bot.pipes import Pipe
 #: The runner is told anew how long a worker may live when less than this is left of what it was told: a worker that
 #: makes thousands of calls a second would else have it told as often.
 NEAR_SECONDS: Final = 10.0
+#: So long after a call's time-out its worker is ended by the runner, or the watchdog, if the agent could not do it.
+LATE_SECONDS: Final = 10.0
 
 
 #: Which calls may share a process: those of one submitter, or one call alone, named by its run; 0 is no run.
@@ -85,6 +87,9 @@ class WarmWorker:
         """When it must be dead, for the sake of what it has in hand; None if it need not be."""
         ends = [one.until for one in self.handed.values() if one.strict]
         ends += [one.deadline for one in self.handed.values() if one.deadline is not None]
+        held = self.under_way
+        if held is not None and isinstance(held.work, Function):
+            ends.append(self.since + held.work.limits.timeout_s + LATE_SECONDS)
         return min(ends, default=None)
 
     def news(self, now: float) -> bool:
