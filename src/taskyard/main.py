@@ -5,7 +5,7 @@ Nothing is imported before it is needed, so that `taskyard --version` and a Tab 
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskyard.cli.exits import Exit
@@ -91,14 +91,14 @@ class Embedded:
 
         with _told():
             settings.check_binding(wish.host, wish.authentication)
-            if wish.folder is not None:
-                make_folder(wish.folder)
-            with Engine.open(wish.database, lease_ms=wish.lease_ms or LEASE_MS, name=_server_name(wish)) as engine:
-                first = bootstrap.prepare(engine)
-                if wish.admin_token is not None:
-                    _keep_admin_token(engine, wish.admin_token, first)
-                said = settings.Settings(authentication=wish.authentication)
-                serving.run(engine, said, wish.host, wish.port, lambda url: ready(url, first))
+            # The port comes first: a start that fails must not have made a token that nobody has seen.
+            with closing(serving.listen(wish.host, wish.port)) as listener:
+                if wish.folder is not None:
+                    make_folder(wish.folder)
+                with Engine.open(wish.database, lease_ms=wish.lease_ms or LEASE_MS, name=_server_name(wish)) as engine:
+                    bootstrap.make_seal_and_pool(engine)
+                    said = settings.Settings(authentication=wish.authentication)
+                    serving.run(engine, said, listener, lambda url: _tell_ready(engine, wish, url, ready))
 
     def bot(self, wish: "Botting") -> int:
         from taskyard.bot import task_user  # noqa: PLC0415
@@ -207,6 +207,19 @@ def _server_name(wish: "Serving") -> str:
     import socket  # noqa: PLC0415
 
     return "" if wish.database.startswith("sqlite:") else f"{socket.gethostname()}:{wish.port}"
+
+
+def _tell_ready(engine: "Engine", wish: "Serving", url: str, ready: "Callable[[str, str | None], None]") -> None:
+    """Say that a server is there; if nobody has a token yet, make one, which is kept and told before it is stored."""
+    from taskyard.server import bootstrap  # noqa: PLC0415
+
+    def show(first: str | None) -> None:
+        if wish.admin_token is not None:
+            _keep_admin_token(engine, wish.admin_token, first)
+        ready(url, first)
+
+    if bootstrap.first_token(engine, show) is None:
+        show(None)
 
 
 def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None:

@@ -1,16 +1,25 @@
 """Servers that are started by hand: where they listen, what they print, and how they end."""
 
 import json
+import os
 import signal
+import socket
+import sqlite3
 import stat
 import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.cli.program import taskyard
+from taskyard.engine.engine import Engine
+from taskyard.server.bootstrap import first_token, make_seal_and_pool
+from tests.cli.program import PROGRAM, taskyard
 from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_until, until
-from tests.cli.yard import at_home, started, yard
+from tests.cli.yard import Yard, at_home, started, yard
 
 
 def test_a_server_ends_well_when_it_is_told_to_and_keeps_what_it_was_given(tmp_path: Path) -> None:
@@ -38,8 +47,120 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
             "serve", "--port", port, "--database", f"sqlite:///{tmp_path / 'b.db'}", env=at_home(tmp_path)
         )
     assert second.returncode == 1
-    assert "cannot serve: " in second.stderr
+    assert f"cannot serve: cannot listen on 127.0.0.1, port {port}: Address already in use; stop" in second.stderr
     assert "Traceback" not in second.stderr
+    assert not (tmp_path / "b.db").exists()
+
+
+def test_a_first_start_that_fails_does_not_lose_the_first_token(tmp_path: Path) -> None:
+    """Its port is taken; then it is killed when it listens already and cannot print what it has to."""
+    data, (port, holder) = tmp_path / "data", taken_port()
+    arguments = ["serve", "--port", str(port), "--data", str(data)]
+    with holder:
+        assert taskyard(*arguments, env=at_home(tmp_path)).returncode == 1
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4_096)
+    os.set_blocking(writer, True)
+    with subprocess.Popen(
+        [str(PROGRAM), *arguments], env=at_home(tmp_path), stdout=writer, stderr=subprocess.PIPE
+    ) as program:
+        until(lambda: listens(port), "the server to listen")
+        program.kill()
+    os.close(reader)
+    os.close(writer)
+    with yard(data) as second:
+        assert second.told("graphs", "-o", "name") == ""
+        assert second.token
+
+
+def taken_port() -> tuple[int, socket.socket]:
+    holder = socket.create_server(("127.0.0.1", 0))
+    return holder.getsockname()[1], holder
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_token_that_was_told_is_good_and_one_that_could_not_be_told_is_not_stored(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'some.db'}"
+    shown: list[str] = []
+    with Engine.open(url) as engine:
+        make_seal_and_pool(engine)
+        for fault in (OSError("nobody reads"), KeyboardInterrupt()):
+            with pytest.raises(type(fault)):
+                first_token(engine, raising(fault))
+        assert first_token(engine, shown.append) == shown[0]
+        assert first_token(engine, shown.append) is None
+    assert len(shown) == 1
+
+
+def raising(fault: BaseException) -> Callable[[str], None]:
+    def show(_: str) -> None:
+        raise fault
+
+    return show
+
+
+def test_a_database_that_is_deleted_under_a_server_is_noticed_and_nothing_is_acknowledged_any_more(
+    tmp_path: Path,
+) -> None:
+    with yard(tmp_path) as one:
+        file = tmp_path / "taskyard.db"
+        until(lambda: status_of(one, "/readyz") == 200, "the server to be ready")
+        file.rename(tmp_path / "aside.db")
+        until(lambda: "taskyard.db was deleted while it was in use" in (tmp_path / "said").read_text(), "it to be said")
+        until(lambda: status_of(one, "/readyz") == 503, "the server not to be ready")
+        made = one.run("submit", "-", document=json.dumps({"tasks": {"a": {"task": {"payload": {"noop": True}}}}}))
+        assert made.returncode != 0
+        assert not file.exists()
+        (tmp_path / "aside.db").rename(file)
+        until(lambda: status_of(one, "/readyz") == 200, "the server to be ready again")
+
+
+def status_of(one: Yard, path: str) -> int:
+    try:
+        with urllib.request.urlopen(one.url + path, timeout=DEADLINE_SECONDS) as answer:  # noqa: S310 - our server
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+def test_a_start_that_waits_for_a_locked_database_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "taskyard.db"
+    holder = sqlite3.connect(file, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with started(["serve", "--port", "0", "--data", str(tmp_path)], tmp_path) as program:
+        said = f"another program has locked the database {file}: waiting for it"
+        until(lambda: said in (tmp_path / "said").read_text(), "it to be said")
+        holder.execute("ROLLBACK")
+        holder.close()
+        assert program.stdout is not None
+        read_until(program.stdout.fileno(), "TASKYARD_URL=", program)
+
+
+@pytest.mark.parametrize(
+    ("place", "wanted"),
+    [
+        (["--database", "sqlite:///{folder}/no/some.db"], "{folder}/no/some.db cannot be opened: there is no folder"),
+        (
+            ["--database", "sqlite:///{folder}/said"],
+            "the database {folder}/said cannot be used: file is not a database",
+        ),
+        (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1, port 0: "),
+        (["--data", "{folder}/said"], "{folder}/said"),
+    ],
+)
+def test_what_keeps_a_server_from_its_work_is_named(tmp_path: Path, place: list[str], wanted: str) -> None:
+    (tmp_path / "said").write_text("something that is no database " * 1_000)
+    done = taskyard("serve", "--port", "0", *(one.format(folder=tmp_path) for one in place), env=at_home(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert wanted.format(folder=tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_nobody_serves_strangers_without_tokens(tmp_path: Path) -> None:

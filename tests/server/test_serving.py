@@ -29,11 +29,11 @@ SERVER = """
 import sys
 from taskyard.engine.engine import Engine
 from taskyard.server.bootstrap import prepare
-from taskyard.server.serving import run
+from taskyard.server.serving import listen, run
 from taskyard.server.settings import Settings
 with Engine.open(sys.argv[1]) as engine:
     token = prepare(engine)
-    run(engine, Settings(), "127.0.0.1", 0, lambda url: print(url, token, flush=True))
+    run(engine, Settings(), listen("127.0.0.1", 0), lambda url: print(url, token, flush=True))
 print("stopped", flush=True)
 """
 

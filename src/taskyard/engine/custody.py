@@ -7,6 +7,7 @@ from typing import Final
 
 from taskyard.engine.troubles import InUse
 from taskyard.private_files import make_file
+from taskyard.store.sessions import Gone
 
 _FILE: Final = "sqlite:///"
 
@@ -33,8 +34,15 @@ class Custody:
 
 
 def _locked(path: Path, database: Path) -> TextIOWrapper:
-    make_file(path)
-    file = path.open("a", encoding="utf-8")
+    try:
+        make_file(path)
+        file = path.open("a", encoding="utf-8")
+    except FileNotFoundError:
+        raise Gone(
+            f"the database {database} cannot be opened: there is no folder {path.parent}: make it, or choose another"
+        ) from None
+    except OSError as fault:
+        raise Gone(f"the lock {path} of the database cannot be opened: {fault.strerror}") from fault
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as fault:

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,18 @@ BACKLOG: Final = 2_048
 TICKS: Final = 10
 #: How long a server in a thread may take to start.
 START_MAX_S: Final = 30
+
+
+#: What helps against what keeps a server from its port.
+_HELPS: Final = {
+    errno.EADDRINUSE: "stop the program that has the port, or choose another with --port",
+    errno.EACCES: "choose a port from 1024 on with --port",
+    errno.EADDRNOTAVAIL: "choose an address of this machine with --host",
+}
+
+
+class CannotListen(OSError):
+    """The address cannot be used; the text says which, why, and what helps."""
 
 
 class _Uvicorn(uvicorn.Server):
@@ -52,7 +65,11 @@ class _Uvicorn(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except OSError as fault:  # another program took the port at the same time
+            host, port = sockets[0].getsockname()[:2] if sockets else ("", 0)
+            raise _cannot_listen(host, port, fault) from fault
         self._ready()
 
     async def on_tick(self, counter: int) -> bool:
@@ -72,13 +89,15 @@ class _Uvicorn(uvicorn.Server):
             self._captured_signals.clear()
 
 
-def run(engine: Engine, settings: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` is told the address. Returns when everybody was answered."""
+def run(engine: Engine, settings: Settings, listener: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` is told the address, before the first request is answered.
+
+    Returns when everybody was answered.
+    """
     from taskyard.server import logs  # noqa: PLC0415 - a server in a thread is no owner of logs, and does not pay
 
-    check_binding(host, settings.authentication)
+    check_binding(listener.getsockname()[0], settings.authentication)
     logs.configure()
-    listener = listen(host, port)
     _Uvicorn(build(engine, settings), lambda: ready(url_of(listener))).run([listener])
 
 
@@ -131,10 +150,18 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host.strip("[]"), port))
+    except OSError as fault:
+        listener.close()
+        raise _cannot_listen(host, port, fault) from fault
     except BaseException:
         listener.close()
         raise
     return listener
+
+
+def _cannot_listen(host: str, port: int, fault: OSError) -> CannotListen:
+    helps = _HELPS.get(fault.errno or 0, "choose another with --host and --port")
+    return CannotListen(f"cannot listen on {host or 'every address'}, port {port}: {fault.strerror}; {helps}")
 
 
 def url_of(listener: socket.socket) -> str:

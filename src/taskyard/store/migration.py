@@ -4,12 +4,14 @@ The only module, with `migrations`, that imports Alembic and SQLAlchemy: who doe
 A migration is one transaction: it is done or it is not there. It never goes back; that is what backups are for.
 """
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import psycopg
 from alembic import command
@@ -26,9 +28,12 @@ from taskyard.store.sqlite import make_private
 FILE: Final = "sqlite:///"
 #: How long to wait while another server migrates. Whoever waits longer says so and can be started again.
 WAIT_S: Final = 60
+#: How long to wait for a locked file before that is told.
+QUIET_S: Final = 1
 #: The advisory lock that one migrating server holds in PostgreSQL: the letters "taskyard".
 LOCK: Final = int.from_bytes(b"taskyard")
 
+_LOG: Final = logging.getLogger(__name__)
 # Alembic keeps what it works on in globals, so one process migrates one database at a time.
 _ALONE: Final = threading.Lock()
 
@@ -99,7 +104,17 @@ def _connected(url: str, begin: str = "BEGIN IMMEDIATE") -> Iterator[Connection]
         with engine.connect() as connection:
             yield connection
     except DatabaseError as fault:
-        raise Gone(f"the database cannot be used: {fault.orig}") from fault
+        raise Gone(f"{named(url)} cannot be used: {fault.orig}") from fault
+    except sqlite3.Error as fault:
+        raise Gone(f"{named(url)} cannot be used: {fault}") from fault
+
+
+def named(url: str) -> str:
+    """Name a database for people: its file, or its address without the password."""
+    if file := _file(url):
+        return f"the database {file}"
+    parts = urlsplit(url)
+    return f"the database {parts.path.lstrip('/')} at {parts.netloc.rpartition('@')[2] or 'this machine'}"
 
 
 def _file(url: str) -> str | None:
@@ -107,11 +122,23 @@ def _file(url: str) -> str | None:
 
 
 def _sqlite(file: str, begin: str) -> Engine:
+    def start(connection: Connection) -> None:
+        raw = connection.connection.driver_connection
+        assert isinstance(raw, sqlite3.Connection)
+        try:
+            raw.execute(begin)
+        except sqlite3.OperationalError as fault:
+            if getattr(fault, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            _LOG.warning("another program has locked the database %s: waiting for it, up to %s s", file, WAIT_S)
+            raw.execute(f"PRAGMA busy_timeout = {WAIT_S * 1_000}")
+            raw.execute(begin)
+
     engine = create_engine(
-        "sqlite://", creator=lambda: sqlite3.connect(file, timeout=WAIT_S, isolation_level=None), poolclass=NullPool
+        "sqlite://", creator=lambda: sqlite3.connect(file, timeout=QUIET_S, isolation_level=None), poolclass=NullPool
     )
     # Left to itself the driver would make tables outside of the transaction.
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    event.listen(engine, "begin", start)
     return engine
 
 
@@ -133,7 +160,9 @@ def _dialed(url: str) -> psycopg.Connection:
 def _take_turn(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = '{WAIT_S}s'"))
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+        if not connection.execute(text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": LOCK}).scalar():
+            _LOG.warning("another server upgrades the database: waiting for it, up to %s s", WAIT_S)
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
 
 
 def _refuse_too_new(found: str | None) -> None:

@@ -5,6 +5,7 @@ connection ever writes or checkpoints: releases of SQLite before 3.51.3 can dama
 last commit and cannot write.
 """
 
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,9 @@ from taskyard.store.txn import Txn
 BUSY_MS: Final = 5_000
 #: How many rows are written by one call: most of what calls cost is saved, and few batches are smaller.
 TOGETHER: Final = (64, 16)
+#: The files of a database that have to stay what they are: the database, its log, and the lock of its server.
+WATCHED: Final = ("", "-wal", ".lock")
+_MENDS: Final = "stop the server, put the file back or restore a backup, and start it again"
 #: Statements kept compiled; every statement there is, and room for more.
 _KEPT = 512
 
@@ -39,6 +43,8 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         self.url = f"sqlite:///{path}"
         self._path = path
+        self._files: dict[str, tuple[int, int] | None] = dict.fromkeys(f"{path.absolute()}{end}" for end in WATCHED)
+        self._lost = ""  # which of the files is not that of the start any more, as of the last look
         make_private(path)
         self._writer = _connect(path)
         self._writer.execute("PRAGMA synchronous = FULL")
@@ -46,6 +52,7 @@ class SqliteStore:
         self._memory = Memory(lasts=True)
         self._version = -1  # of the database, as others have written it
         self._idle: deque[sqlite3.Connection] = deque()  # readers that nobody uses just now
+        self._check_files()
 
     @contextmanager
     def write(self) -> Iterator[Txn]:
@@ -54,19 +61,26 @@ class SqliteStore:
         try:
             yield Txn(SqliteSession(self._writer), self._recalled())
             self._run("COMMIT")
-        except BaseException:
+            self._check_files()
+        except BaseException as error:
             self._memory.forget()
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
+            if isinstance(error, Gone):
+                raise Gone(f"{self._path}: {error}") from error
             raise
 
     @contextmanager
     def read(self) -> Iterator[Txn]:
         """One consistent look at everything; other threads go on writing."""
+        if self._lost:
+            raise Gone(f"{self._path}: {self._lost}")
         reader = self._reader()
         reader.execute("BEGIN")
         try:
             yield Txn(SqliteSession(reader))
+        except Gone as error:
+            raise Gone(f"{self._path}: {error}") from error
         finally:
             reader.execute("ROLLBACK")
             self._idle.append(reader)
@@ -76,6 +90,23 @@ class SqliteStore:
         while self._idle:
             self._idle.pop().close()
         self._writer.close()
+
+    def _check_files(self) -> None:
+        """Raise `Gone` if a file was deleted or replaced: what is written then is in a file that nobody finds again."""
+        for path, known in self._files.items():
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                now = None
+            else:
+                now = (found.st_dev, found.st_ino)
+            if known is None:
+                self._files[path] = now
+            elif now != known:
+                how = "deleted" if now is None else "replaced"
+                self._lost = f"{path} was {how} while it was in use, so nothing is kept any more: {_MENDS}"
+                raise Gone(self._lost)
+        self._lost = ""
 
     def _run(self, text: str) -> None:
         try:
@@ -96,6 +127,7 @@ class SqliteStore:
         try:
             return self._idle.pop()  # by several threads at once, each gets another
         except IndexError:
+            self._check_files()  # else it could be another database
             reader = _connect(self._path)
             reader.execute("PRAGMA query_only = ON")
             return reader
@@ -170,10 +202,19 @@ def make_private(path: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=_KEPT
-    )
-    connection.execute("PRAGMA journal_mode = WAL")
+    try:
+        # `rw`: a file that is deleted meanwhile must not be made again, empty.
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            timeout=BUSY_MS / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_KEPT,
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.Error as error:
+        raise Gone(f"the database {path} cannot be opened: {error}") from error
     return connection
 
 
