@@ -19,6 +19,7 @@ from typing import Final
 import psycopg
 
 from benchmarks.form import Case, main
+from benchmarks.yards import yard
 from taskyard.engine.failpoints import VARIABLE
 from taskyard.sdk import Client
 from tests.postgres import Postgres
@@ -75,10 +76,24 @@ def killed_in_a_pass_and_started_again() -> Case:
     return Case("sqlite, killed in a pass and started again", took, "s", "lower", must=2.0)
 
 
+def bot_killed() -> Case:
+    """A bot is killed and does not come back: it is marked missing, and another bot begins what it ran."""
+    with yard("sqlite") as one:
+        lost = one.bot("lost", slots=1)
+        payload = {"script": '[ "$TASKYARD_ATTEMPT" = 2 ] || sleep 600'}
+        graph = one.client.submit({"tasks": {"t": {"task": {"payload": payload}}}}).graph_id
+        seconds_until(lambda: all(task.state == "running" for task in one.client.tasks(graph)))
+        one.bot("other", slots=1)
+        lost.kill()
+        took = seconds_until(lambda: not one.client.bot("lost").alive and one.client.graph(graph).state == "finished")
+    return Case("a bot is killed: it is marked missing, and another runs its task", took, "s", "lower", must=70.0)
+
+
 CASES: Final[tuple[Callable[[], Case], ...]] = (
     killed_in_a_pass,
     frozen_in_a_pass,
     killed_in_a_pass_and_started_again,
+    bot_killed,
 )
 
 
