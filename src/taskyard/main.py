@@ -91,19 +91,29 @@ class Embedded:
 
         with _told():
             settings.check_binding(wish.host, wish.authentication)
+            said = settings.Settings(
+                authentication=wish.authentication,
+                tls_cert="" if wish.tls_cert is None else str(wish.tls_cert),
+                tls_key="" if wish.tls_key is None else str(wish.tls_key),
+            )
+            settings.check_certificate(said)
             # The port comes first: a start that fails must not have made a token that nobody has seen.
             with closing(serving.listen(wish.host, wish.port)) as listener:
                 if wish.folder is not None:
                     make_folder(wish.folder)
                 with Engine.open(wish.database, lease_ms=wish.lease_ms or LEASE_MS, name=_server_name(wish)) as engine:
                     bootstrap.make_seal_and_pool(engine)
-                    said = settings.Settings(authentication=wish.authentication)
                     serving.run(engine, said, listener, lambda url: _tell_ready(engine, wish, url, ready))
 
     def bot(self, wish: "Botting") -> int:
         from taskyard.bot import task_user  # noqa: PLC0415
         from taskyard.bot.agent import run  # noqa: PLC0415
         from taskyard.bot.config import BotConfig  # noqa: PLC0415
+        from taskyard.cli import reports  # noqa: PLC0415
+        from taskyard.sdk.transport import exposure, trusting  # noqa: PLC0415
+
+        if why := exposure(wish.url, wish.token):
+            reports.talk(f"warning: {why}")
 
         with _told():
             user = None if wish.user is None else task_user.find(wish.user)
@@ -119,6 +129,8 @@ class Embedded:
                     once=wish.once,
                     inherit=wish.inherit,
                     user=user,
+                    ca_file=wish.ca_file,
+                    tls=trusting(wish.ca_file) if wish.ca_file else None,
                 )
             )
 
@@ -195,11 +207,12 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.embedded.companion import Deserted  # noqa: PLC0415
     from taskyard.engine.troubles import Trouble  # noqa: PLC0415
     from taskyard.private_files import NotPrivate  # noqa: PLC0415
-    from taskyard.server.settings import Exposed  # noqa: PLC0415
+    from taskyard.sdk.errors import Unset  # noqa: PLC0415
+    from taskyard.server.settings import Exposed, Uncertified  # noqa: PLC0415
     from taskyard.store.migration import TooNew, TooOld  # noqa: PLC0415
     from taskyard.store.sessions import Busy, Gone  # noqa: PLC0415
 
-    return (Deserted, NotPrivate, Trouble, TooNew, TooOld, Busy, Gone, Exposed, Unsuitable, OSError)
+    return (Deserted, NotPrivate, Trouble, TooNew, TooOld, Busy, Gone, Exposed, Uncertified, Unset, Unsuitable, OSError)
 
 
 def _server_name(wish: "Serving") -> str:

@@ -59,7 +59,7 @@ def tab(script: Path, words: list[str], env: Mapping[str, str] | None = None, cw
         (["taskyard", "sub"], ["submit"]),
         (["taskyard", "--v"], ["--version"]),
         (["taskyard", "bots", ""], ["events", "free", "set"]),
-        (["taskyard", "token", "re"], ["revoke"]),
+        (["taskyard", "token", "re"], ["revoke", "rekey"]),
         (["taskyard", "graphs", "--st"], ["--state"]),
         (["taskyard", "graphs", "--state", ""], ["running", "blocked", "finished", "canceled"]),
         (["taskyard", "graphs", "--state", "=", "b"], ["blocked"]),

@@ -34,6 +34,7 @@ def test_who_has_logged_in_needs_no_flags(home: Path, shared: Yard) -> None:
         "url": (shared.url, "profile mine"),
         "token": ("ty_user_****", "profile mine"),
         "profile": ("mine", str(file)),
+        "ca_file": (None, "none"),
         "user file": (str(file), "there"),
         "project file": (None, "not there"),
     }

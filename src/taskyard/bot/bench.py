@@ -217,7 +217,7 @@ class Bench:
 
     async def _fetch(self, held: Held) -> None:
         try:
-            held.inputs = await fetch_inputs(self._config.url, held.lease.task, held.lease.token)
+            held.inputs = await fetch_inputs(self._config.url, held.lease.task, held.lease.token, self._config.tls)
         except InputsMissing as error:
             self._refuse(held, str(error))
         else:

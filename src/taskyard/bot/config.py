@@ -1,5 +1,6 @@
 """How a bot is set up: by whoever starts it, once. Nothing here is read from anywhere."""
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ class BotConfig:
     dimensions_file: Path | None = None  # lines of `key=value`; a change of it takes effect at once
     once: bool = False  # take one batch, and end when it is done
     output_max: int = OUTPUT_MAX  # how many bytes of what an attempt prints are kept
+    ca_file: str | None = None  # with the certificate of who signed the server's; tasks hear of it
+    tls: ssl.SSLContext | None = None  # what follows from it
     user: TaskUser | None = None  # as whom tasks run; None: as the bot does
     inherit: bool = False  # whether tasks have all of the bot's own environment, not only what programs need
 

@@ -40,6 +40,8 @@ class Surroundings:
 
     def __init__(self, config: BotConfig) -> None:
         self._url = {"TASKYARD_URL": config.url}
+        if config.ca_file is not None:
+            self._url["TASKYARD_CA_FILE"] = os.path.abspath(config.ca_file)
         self._passed_on = passed_on(everything=config.inherit)
         if config.user is not None:
             self._passed_on = {

@@ -4,6 +4,7 @@ It speaks with the attempt's own word, not the bot's: it can see what the attemp
 """
 
 import asyncio
+import ssl
 from contextlib import suppress
 from typing import Final
 
@@ -18,9 +19,9 @@ class InputsMissing(Exception):
     """They cannot be had."""
 
 
-async def fetch_inputs(url: str, task: str, token: str) -> bytes:
+async def fetch_inputs(url: str, task: str, token: str, tls: ssl.SSLContext | None = None) -> bytes:
     """Fetch a JSON object: label -> result. Whoever awaits this ends it with the lease."""
-    connection = Connection(url, {"authorization": f"Bearer {token}"})
+    connection = Connection(url, {"authorization": f"Bearer {token}"}, tls)
     tries = answers = 0
     try:
         while True:

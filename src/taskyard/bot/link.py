@@ -55,7 +55,7 @@ class Link:
     """A connection to the server, in the name of one bot."""
 
     def __init__(self, config: BotConfig) -> None:
-        self._connection = Connection(config.url, {"authorization": f"Bearer {config.token}"})
+        self._connection = Connection(config.url, {"authorization": f"Bearer {config.token}"}, config.tls)
         self._encoder = msgspec.json.Encoder()
         self._polled = msgspec.json.Decoder(Polled)
 

@@ -31,7 +31,7 @@ def server(named: "Server") -> Iterator[Check]:
     target = named.target()
     began = time.time()
     try:
-        with Client(target.url, target.token, timeout_s=ANSWER_MAX_S) as client:
+        with Client(target.url, target.token, timeout_s=ANSWER_MAX_S, ca_file=target.ca_file) as client:
             about = client.about()
     except Unreachable as error:
         yield _unreachable(target.url, error.why)

@@ -63,7 +63,7 @@ def _asking(ask: "Callable[[Client, str], Iterator[Offer]]") -> Callable[[str], 
 
         try:
             target = profile.find(None, None)
-            with Client(target.url, target.token, timeout_s=SECONDS_MAX) as client:
+            with Client(target.url, target.token, timeout_s=SECONDS_MAX, ca_file=target.ca_file) as client:
                 yield from ask(client, begun)
         except (ClientError, Unusable):
             return

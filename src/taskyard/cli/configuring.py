@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -92,12 +93,13 @@ def config(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> in
     A flag wins over the environment, that over a project file, that over your
     profile in use, and that over the default.
     """
-    found = profile.look(server.url, server.token, server.profile)
+    found = profile.look(server.url, server.token, server.profile, server.ca_file)
     project = profile.project_file()
     settings = [
         Setting("url", found.url.value, found.url.source),
         Setting("token", masked(found.token.value), found.token.source),
         Setting("profile", found.profile.value, found.profile.source),
+        Setting("ca_file", found.ca_file.value, found.ca_file.source),
         Setting("user file", str(kept.path()), "there" if kept.path().exists() else "not there"),
         Setting("project file", str(project) if project else None, "there" if project else "not there"),
     ]
@@ -135,6 +137,9 @@ def login(
     *,
     name: Annotated[str | None, Parameter(help="What to call the profile; after the host unless told.")] = None,
     use: Annotated[bool, Parameter(help="Use it from now on.")] = True,
+    ca_file: Annotated[
+        Path | None, Parameter(help="A file with the certificate of who signed the server's; the profile names it.")
+    ] = None,
     output: forms.Form = "name",
 ) -> int:
     """Keep a server and a token for it as a profile of yours.
@@ -145,7 +150,9 @@ def login(
     called = name or re.sub("[^A-Za-z0-9_-]+", "-", urlsplit(url).hostname or "").strip("-")
     if not kept.NAME.fullmatch(called):
         raise Unusable(f"{called!r} is no name for a profile: letters, digits, _ and -; give one with --name")
-    made = Profile(called, url.rstrip("/"), _asked_token())
+    made = Profile(
+        called, url.rstrip("/"), _asked_token(), ca_file=None if ca_file is None else str(ca_file.absolute())
+    )
     _try(made)
     _edited(lambda: kept.keep(made, use=use))
     reports.talk(f"{made.url} is profile {made.name}" + ("; commands go there from now on" if use else ""))
@@ -192,5 +199,5 @@ def _try(made: Profile) -> None:
     """See that the server takes the token; what it may do is another matter."""
     from taskyard.sdk.errors import Forbidden  # noqa: PLC0415
 
-    with connected(Server(made.url, made.token)) as client, suppress(Forbidden):
+    with connected(Server(made.url, made.token, ca_file=made.ca_file)) as client, suppress(Forbidden):
         client.pools()

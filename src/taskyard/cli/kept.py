@@ -27,6 +27,7 @@ KEYS: Final[Mapping[str, str]] = {
 PROFILE_KEYS: Final[Mapping[str, str]] = {
     "url": "the server's address",
     "token": "the token for this server; it is sent to no other",
+    "ca_file": "a file with the certificate of the authority that signed the server's",
     "by": "`up`: `taskyard up` wrote this profile and may write it anew",
 }
 
@@ -42,6 +43,7 @@ class Profile(NamedTuple):
     url: str
     token: str | None = None
     by_up: bool = False  # written by `taskyard up`, which may write it anew
+    ca_file: str | None = None
 
     def __repr__(self) -> str:
         return f"Profile({self.name!r}, {self.url!r})"
@@ -115,6 +117,7 @@ def keep(profile: Profile, *, use: bool) -> None:
     """Write a profile, in the place of one of the same name; `use`: it is the one that is used from now on."""
     lines = [("by", "up")] if profile.by_up else []
     lines += [("url", profile.url), *([("token", profile.token)] if profile.token else [])]
+    lines += [("ca_file", profile.ca_file)] if profile.ca_file else []
     table = f"[profiles.{profile.name}]\n" + "".join(f"{key} = {_quoted(value)}\n" for key, value in lines)
     text = _with_table(_text(), profile.name, table)
     _write(_with_default(text, profile.name) if use else text)
@@ -146,7 +149,13 @@ def write_secret(file: Path, text: str) -> None:
 
 def _profile(name: str, table: Mapping[str, Any]) -> Profile:
     tell_unknown(path(), table, PROFILE_KEYS)
-    return Profile(name, text_of(table["url"]) or "", text_of(table.get("token")), table.get("by") == "up")
+    return Profile(
+        name,
+        text_of(table["url"]) or "",
+        text_of(table.get("token")),
+        table.get("by") == "up",
+        text_of(table.get("ca_file")),
+    )
 
 
 def _warn_if_exposed(file: Path) -> None:

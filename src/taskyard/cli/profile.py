@@ -24,6 +24,7 @@ PROJECT_KEYS: Final[Mapping[str, str]] = {
 }
 #: What the environment can say.
 URL_VARIABLE, TOKEN_VARIABLE, PROFILE_VARIABLE = "TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_PROFILE"
+CA_VARIABLE: Final = "TASKYARD_CA_FILE"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -33,6 +34,7 @@ class Target(NamedTuple):
 
     url: str
     token: str | None = None
+    ca_file: str | None = None
 
     def __repr__(self) -> str:
         return f"Target({self.url!r})"
@@ -51,6 +53,7 @@ class Found(NamedTuple):
     url: Origin
     token: Origin
     profile: Origin
+    ca_file: Origin = Origin(None, "none")
 
 
 class _Voice(NamedTuple):
@@ -61,17 +64,21 @@ class _Voice(NamedTuple):
     foreign: bool = False  # it came with other people's files
 
 
-def find(url: str | None, token: str | None, profile: str | None = None) -> Target:
+def find(url: str | None, token: str | None, profile: str | None = None, ca_file: str | None = None) -> Target:
     """Say which server is meant, with what was given as flags; raise `Unusable` when that cannot be said."""
     given = token or os.environ.get(TOKEN_VARIABLE)
     named = url or (None if profile else os.environ.get(URL_VARIABLE))
     if named and given:
-        return Target(named, given)  # files have nothing to add, and reading them takes time
-    found = look(url, token, profile)
-    return Target(found.url.value or DEFAULT_URL, found.token.value)
+        return Target(
+            named, given, ca_file or os.environ.get(CA_VARIABLE) or None
+        )  # files have nothing to add, and reading them takes time
+    found = look(url, token, profile, ca_file)
+    return Target(found.url.value or DEFAULT_URL, found.token.value, found.ca_file.value)
 
 
-def look(url: str | None = None, token: str | None = None, profile: str | None = None) -> Found:
+def look(
+    url: str | None = None, token: str | None = None, profile: str | None = None, ca_file: str | None = None
+) -> Found:
     """Find out which server is meant, and who said what."""
     own = kept.read()
     voice = next((one for one in _voices(url, profile, own) if one.url.value or one.profile.value), None)
@@ -86,7 +93,7 @@ def look(url: str | None = None, token: str | None = None, profile: str | None =
     if voice is not None and voice.foreign and known is None:
         _refuse_stranger(address, token)
     by_profile = Origin(known.name, voice.profile.source if chosen and voice else "its url") if known else None
-    return Found(address, _token(token, known, profile), by_profile or Origin(None, "none"))
+    return Found(address, _token(token, known, profile), by_profile or Origin(None, "none"), _ca_file(ca_file, known))
 
 
 def same_server(one: str, other: str) -> bool:
@@ -165,6 +172,15 @@ def _token(flag: str | None, known: Profile | None, by_flag: str | None) -> Orig
     if environment:
         return Origin(environment, TOKEN_VARIABLE)
     return of_profile or Origin(None, "none")
+
+
+def _ca_file(flag: str | None, known: Profile | None) -> Origin:
+    """Choose the file of the authority that signs servers: a flag's, the environment's, that of the profile."""
+    if flag:
+        return Origin(flag, "--ca-file")
+    if environment := os.environ.get(CA_VARIABLE):
+        return Origin(environment, CA_VARIABLE)
+    return Origin(known.ca_file, f"profile {known.name}") if known and known.ca_file else Origin(None, "none")
 
 
 def _refuse_stranger(address: Origin, token: str | None) -> None:

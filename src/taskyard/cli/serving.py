@@ -10,6 +10,7 @@ from typing import Annotated, Final, NamedTuple
 from taskyard.cli import forms, profile, reports, spans, text
 from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Number, Parameter
+from taskyard.cli.parsing import Unusable
 from taskyard.cli.session import HERE, Server
 from taskyard.cli.work import Botting, Serving, Unserved, Work
 
@@ -20,6 +21,7 @@ Examples:
     taskyard serve --database postgresql://db/yard  one that servers share
     taskyard serve --host 0.0.0.0 --port 80         for other machines
     taskyard serve --admin-token admin.token        keep a token in a file
+    taskyard serve --host 0.0.0.0 --tls-cert yard.pem --tls-key yard.key
 
 The first start prints a token with which all others are made.
 """
@@ -47,6 +49,10 @@ class Place(NamedTuple):
         str | None, Parameter(help="sqlite:///FILE or postgresql://...; taskyard.db in the data folder unless told.")
     ] = None
     data: Annotated[Path, Parameter(help="The folder of the database file; here unless told.")] = Path()
+    tls_cert: Annotated[
+        Path | None, Parameter(help="Serve https with this certificate, in PEM form, its chain behind it.")
+    ] = None
+    tls_key: Annotated[Path | None, Parameter(help="Its key, if that is not in the same file.")] = None
 
 
 HERE_AND_NOW: Final = Place()
@@ -141,7 +147,9 @@ def serve(
     # The folder that people are in is theirs, and stays as open as it is; the files in it do not.
     folder = place.data if place.database is None and place.data != Path() else None
     lease_ms = spans.seconds_of(lease) * 1_000
-    wish = Serving(place.host, place.port, database, auth, admin_token, folder, lease_ms)
+    wish = Serving(place.host, place.port, database, auth, admin_token, folder, place.tls_cert, place.tls_key, lease_ms)
+    if place.tls_key is not None and place.tls_cert is None:
+        raise Unusable("--tls-key belongs to a certificate: say --tls-cert FILE, too")
     try:
         work.serve(wish, _ready(output))
     except Unserved as refusal:
@@ -179,6 +187,7 @@ def bot(
         once=manner.once,
         inherit=manner.inherit_env,
         user=manner.user,
+        ca_file=target.ca_file,
     )
     try:
         return work.bot(wish)

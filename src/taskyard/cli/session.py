@@ -36,9 +36,14 @@ class Server(NamedTuple):
         ),
     ] = None
 
+    ca_file: Annotated[
+        str | None,
+        Parameter(group=_GROUP, help="A file with the certificate of who signed the server's; else TASKYARD_CA_FILE."),
+    ] = None
+
     def target(self) -> Target:
         """Say which server is meant, with what stands in the environment and in files."""
-        return find(self.url, self.token, self.profile)
+        return find(self.url, self.token, self.profile, self.ca_file)
 
 
 HERE: Final = Server()
@@ -47,16 +52,29 @@ HERE: Final = Server()
 @contextmanager
 def connected(server: Server) -> "Iterator[Client]":
     """Give a client; say what goes wrong, and end the command with the code for it."""
-    from taskyard.sdk.client import Client  # noqa: PLC0415 - it costs time to load
-    from taskyard.sdk.errors import ClientError  # noqa: PLC0415
+    from taskyard.sdk.errors import ClientError  # noqa: PLC0415 - it costs time to load
 
     target = server.target()
     try:
-        with Client(target.url, target.token) as client:
+        with client_of(target) as client:
             yield client
     except ClientError as error:
         _say(error)
         raise Ended(_code(error)) from error
+
+
+def client_of(target: Target, timeout_s: float | None = None) -> "Client":
+    """Make a client, and warn of a token that others could read on its way."""
+    import warnings  # noqa: PLC0415 - it costs time to load, as the next one does
+
+    from taskyard.sdk.client import TIMEOUT_SECONDS, Client  # noqa: PLC0415
+    from taskyard.sdk.transport import exposure  # noqa: PLC0415
+
+    if why := exposure(target.url, target.token):
+        reports.talk(f"warning: {why}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it was just told, in a line
+        return Client(target.url, target.token, timeout_s=timeout_s or TIMEOUT_SECONDS, ca_file=target.ca_file)
 
 
 def _say(error: "ClientError") -> None:

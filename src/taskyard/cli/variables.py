@@ -7,6 +7,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "TASKYARD_URL": "the server's address",
     "TASKYARD_TOKEN": "the token; nobody else can see it, unlike one on a command line",
     "TASKYARD_PROFILE": "the name of one of your profiles; `TASKYARD_URL` wins over its address",
+    "TASKYARD_CA_FILE": "a file with the certificate of the authority that signed the server's",
     "NO_COLOR": "if not empty: no colours and no drawing, only plain lines",
     "FORCE_COLOR": "if neither empty nor 0: colours on a pipe, too; `NO_COLOR` wins over it",
     "TERM": "`dumb` is a terminal without colours and drawing",

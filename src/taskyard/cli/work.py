@@ -49,6 +49,8 @@ class Serving:
     authentication: bool
     admin_token: Path | None  # a file that has a token for everything, or is going to have one
     folder: Path | None = None  # of its own: made if it is not there, and for its owner alone
+    tls_cert: Path | None = None  # with what it shows itself; none: plain HTTP
+    tls_key: Path | None = None
     lease_ms: int | None = None  # how long bots may be silent about what they run
 
 
@@ -65,6 +67,7 @@ class Botting:
     dimensions_file: Path | None
     once: bool
     inherit: bool  # whether tasks have all of the bot's own environment
+    ca_file: str | None = None  # with the certificate of who signed the server's
     user: str | None = None  # as whom tasks run; None: as the bot does
 
 

@@ -6,6 +6,7 @@ and decides nothing.
 """
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from taskyard.sdk.errors import Unset
 from taskyard.sdk.following import follow
 from taskyard.sdk.routes import Asking, Query, segment
+from taskyard.sdk.transport import InsecureWarning, exposure
 from taskyard.sdk.waiting import looks
 from taskyard.wire import api
 
@@ -37,12 +39,26 @@ _OF_A_TASK: Final = ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_TASK_ID", "TASK
 class Client:
     """One server, spoken to with one token."""
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
-        """Take the address and the token, or find them in TASKYARD_URL and TASKYARD_TOKEN."""
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_SECONDS,
+        ca_file: str | None = None,
+    ) -> None:
+        """Take the address and the token, or find them in TASKYARD_URL and TASKYARD_TOKEN.
+
+        `ca_file`, or TASKYARD_CA_FILE, has the certificate of the authority that signed the server's; without one, the
+        authorities count that the machine trusts. A token that goes to another machine over plain HTTP is warned of.
+        """
         address = url or os.environ.get("TASKYARD_URL") or URL
+        shown = token or os.environ.get("TASKYARD_TOKEN") or ""
         self.own_task: str | None = None  # of the client of a running task
         self.own_graph: str | None = None
-        self._asking = Asking(address, token or os.environ.get("TASKYARD_TOKEN") or "", timeout_s)
+        self._asking = Asking(address, shown, timeout_s, ca_file or os.environ.get("TASKYARD_CA_FILE") or None)
+        if why := exposure(address, shown):
+            warnings.warn(why, InsecureWarning, stacklevel=2)
 
     @classmethod
     def from_environment(cls) -> Self:

@@ -32,13 +32,13 @@ class Page(Protocol[Item_co]):
 class Asking:
     """Asks the routes of one server, with one token."""
 
-    def __init__(self, url: str, token: str, timeout_s: float) -> None:
+    def __init__(self, url: str, token: str, timeout_s: float, ca_file: str | None = None) -> None:
         if not (token.isascii() and token.isprintable()) or " " in token:
             raise Unset("the token has characters that no token has")
         headers = {"accept": "application/json", "user-agent": "taskyard"}
         if token:
             headers["authorization"] = f"Bearer {token}"
-        self._transport = Transport(url, headers, timeout_s)
+        self._transport = Transport(url, headers, timeout_s, ca_file)
         self.url = self._transport.url
 
     def close(self) -> None:

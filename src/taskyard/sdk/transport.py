@@ -19,6 +19,7 @@ from taskyard.sdk.errors import Unreachable, Unreadable, Unset
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
+    from ssl import SSLContext
 
 #: How often a request is made at most; with the waits between, it takes some three seconds to give up.
 TRIES_MAX: Final = 5
@@ -35,6 +36,10 @@ IDLE_MAX: Final = 8
 CHUNK_BYTES: Final = 65_536
 
 _PORTS: Final = {"http": 80, "https": 443}
+
+
+class InsecureWarning(UserWarning):
+    """A token goes where others can read it on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +65,14 @@ class Answer:
 class Transport:
     """The way to one server. Any thread may use it."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float, ca_file: str | None = None) -> None:
         self._idle: list[HTTPConnection] = []
         self._lock = Lock()
         self.url = url.rstrip("/")
         self._scheme, self._host, self._port, self._prefix = _parts(self.url)
         self._headers = dict(headers)
         self._timeout_s = timeout_s
+        self._tls = trusting(ca_file) if ca_file and self._scheme == "https" else None
 
     def ask(self, request: Request) -> Answer:
         """Ask until there is an answer; raise `Unreachable` when nobody gives one."""
@@ -167,8 +173,29 @@ class Transport:
         from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - it costs time to load
 
         if self._scheme == "https":
-            return HTTPSConnection(self._host, self._port, timeout=self._timeout_s)
+            return HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
         return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+
+
+def trusting(ca_file: str) -> "SSLContext":
+    """Make what believes the certificates that an authority in a file has signed, and no others."""
+    from ssl import SSLError, create_default_context  # noqa: PLC0415 - it costs time to load
+
+    try:
+        return create_default_context(cafile=ca_file)
+    except SSLError as error:
+        raise Unset(f"{ca_file} has no certificate of an authority in PEM form: {error.reason or error}") from error
+    except OSError as error:
+        raise Unset(f"cannot read the CA file {ca_file}: {error.strerror}") from error
+
+
+def exposure(url: str, token: str | None) -> str | None:
+    """Say what is wrong with sending a token there; None if nothing is."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if not token or parts.scheme != "http" or host in ("localhost", "::1") or host.startswith("127."):
+        return None
+    return f"the token goes to {host} over plain HTTP, where others on the way can read it: use https://"
 
 
 class _Cut(Exception):

@@ -18,7 +18,7 @@ import uvicorn
 from taskyard.engine.engine import Engine
 from taskyard.server.app import App, build
 from taskyard.server.connections import Connection, Entrance, hurry
-from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding
+from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding, check_certificate
 
 #: How many connections may wait to be taken up.
 BACKLOG: Final = 2_048
@@ -46,6 +46,7 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, app: App, ready: Callable[[], None]) -> None:
         self._desk = app.desk
         self._ready = ready
+        settings = app.desk.settings
         connection: Any = partial(Connection, entrance=Entrance())
         super().__init__(
             uvicorn.Config(
@@ -60,6 +61,8 @@ class _Uvicorn(uvicorn.Server):
                 proxy_headers=False,  # nobody asks where a request comes from
                 backlog=BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE_S,
+                ssl_certfile=settings.tls_cert or None,
+                ssl_keyfile=settings.tls_key or None,
                 timeout_graceful_shutdown=STOP_MAX_S,
             )
         )
@@ -97,8 +100,10 @@ def run(engine: Engine, settings: Settings, listener: socket.socket, ready: Call
     from taskyard.server import logs  # noqa: PLC0415 - a server in a thread is no owner of logs, and does not pay
 
     check_binding(listener.getsockname()[0], settings.authentication)
+    check_certificate(settings)
     logs.configure()
-    _Uvicorn(build(engine, settings), lambda: ready(url_of(listener))).run([listener])
+    url = url_of(listener, secure=bool(settings.tls_cert))
+    _Uvicorn(build(engine, settings), lambda: ready(url)).run([listener])
 
 
 class Server:
@@ -114,9 +119,10 @@ class Server:
     ) -> None:
         """Take a port, or the one of a `listener` that somebody has taken already."""
         check_binding(host if listener is None else listener.getsockname()[0], settings.authentication)
+        check_certificate(settings)
         self.app = build(engine, settings)
         self._listener = listener or listen(host, port)
-        self.url = url_of(self._listener)
+        self.url = url_of(self._listener, secure=bool(settings.tls_cert))
         self.port: int = self._listener.getsockname()[1]
         self._started = Event()
         self._uvicorn = _Uvicorn(self.app, self._started.set)
@@ -164,7 +170,8 @@ def _cannot_listen(host: str, port: int, fault: OSError) -> CannotListen:
     return CannotListen(f"cannot listen on {host or 'every address'}, port {port}: {fault.strerror}; {helps}")
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, secure: bool = False) -> str:
     """Say where a listener is found."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -32,7 +32,13 @@ class Settings:
     waiting_max: int = WAITING_MAX  # how many requests may do nothing but wait
     followers_max: int = FOLLOWERS_MAX  # how many of them may follow an output
     threads_max: int = THREADS_MAX  # how many threads work for people
+    tls_cert: str = ""  # a file with the certificate for https, in PEM form; empty: plain HTTP
+    tls_key: str = ""  # a file with its key; empty: it is in the same file
     people_later: bool = False  # the routes of people are made when the first of them comes
+
+
+class Uncertified(ValueError):
+    """A certificate, or its key, that cannot be used; the text says why."""
 
 
 class Exposed(ValueError):
@@ -46,6 +52,27 @@ def check_binding(host: str, auth_on: bool) -> None:
             f"authentication is off and {host or 'every address'} can be reached from other machines: "
             "switch authentication on, or listen on 127.0.0.1"
         )
+
+
+def check_certificate(settings: Settings) -> None:
+    """Refuse a certificate that cannot be used, before anybody is served."""
+    if not settings.tls_cert:
+        return
+    import ssl  # noqa: PLC0415 - without TLS it is not needed
+
+    for file in filter(None, (settings.tls_cert, settings.tls_key)):
+        try:
+            open(file, "rb").close()
+        except OSError as error:
+            raise Uncertified(f"cannot read {file}: {error.strerror}") from error
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # Nobody is asked for a password: a server starts by itself.
+        context.load_cert_chain(settings.tls_cert, settings.tls_key or None, password="")
+    except ssl.SSLError as error:
+        files = f"{settings.tls_cert} and {settings.tls_key or 'the key in it'}"
+        what = "are no certificate in PEM form with its key, the key without a password"
+        raise Uncertified(f"{files} {what}: {error.reason or error}") from error
 
 
 def is_loopback(host: str) -> bool:
