@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.bot.prefetch import IN_HAND_MAX
+from taskyard.bot.spool import LINE_MAX
 from taskyard.wire.bots import Poll
 from tests.bot.yard import TOKEN, Answer, Yard, bot, served
 
@@ -49,7 +50,13 @@ def test_what_is_printed_beyond_the_limit_is_cut_and_said_and_the_task_ends_as_i
     with bot(yard, tmp_path / "state", output_max=1_000):
         report = yard.report(task)
     assert (report.signal, report.exit_code, report.truncated) == ("succeed", 0, size > 1_000)
-    assert yard.printed[task] == b"1234567\n" * 125, "its beginning is kept"
+    printed = (b"1234567\n" * (size // 8 + 1))[:size]
+    if size <= 1_000:
+        assert yard.printed[task] == printed
+        return
+    head, line, tail = printed[:750], yard.printed[task][750:].splitlines()[1], printed[-(250 - LINE_MAX) :]
+    assert line.decode().startswith(f"taskyard: {size - 750 - len(tail)} bytes are missing here; ")
+    assert yard.printed[task] == head + b"\n" + line + b"\n" + tail
 
 
 def test_what_has_ended_and_the_next_wish_are_one_request(yard: Yard, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from taskyard.bot.spool import MEMORY_MAX, Spool
+import pytest
+
+from taskyard.bot.spool import LINE_MAX, MEMORY_MAX, Spool
 from taskyard.wire.bots import OUTPUT_MAX, PIECE_MAX
 
 
@@ -41,11 +43,71 @@ def test_printing_goes_on_while_it_is_sent(tmp_path: Path) -> None:
     assert sent(spool, 10**9) == b"a" * (MEMORY_MAX - 9) + b"b" * 5
 
 
-def test_what_is_beyond_the_limit_is_dropped_and_said(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "file", output_max=5)
-    spool.add(b"1234")
-    spool.add(b"5678")
-    assert (sent(spool, 100), spool.truncated) == (b"12345", True)
+def whole(size: int) -> bytes:
+    return b"".join(b"%07d\n" % number for number in range(size // 8))
+
+
+@pytest.mark.parametrize("step", [7, 1_000, 3_000_000])
+@pytest.mark.parametrize("output_max", [4_000, 4 * MEMORY_MAX, 8 * MEMORY_MAX])
+def test_of_too_much_the_head_and_the_tail_are_kept_and_what_is_missing_is_counted(
+    tmp_path: Path, output_max: int, step: int
+) -> None:
+    if output_max // step > 100_000:
+        step *= 1_000
+    printed, spool = whole(3 * output_max), Spool(tmp_path / "file", output_max)
+    for start in range(0, len(printed), step):
+        spool.add(printed[start : start + step])
+    head = sent(spool, 10**9)
+    assert head == printed[: output_max * 3 // 4], "it is streamed"
+    spool.finish()
+    line, _, tail = sent(spool, 10**9).partition(b"\n")
+    assert (spool.truncated, spool.size <= output_max) == (True, True)
+    assert len(tail) == output_max // 4 - LINE_MAX
+    assert printed.endswith(tail)
+    missing = len(printed) - len(head) - len(tail)
+    said = f"taskyard: {missing} bytes are missing here; {output_max} are kept of what an attempt prints"
+    assert line.decode() == said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [3_000, 3_001, 4_000])
+def test_what_is_not_too_much_is_whole(tmp_path: Path, size: int) -> None:
+    spool, printed = Spool(tmp_path / "file", 4_000), b"x" * size
+    spool.add(printed)
+    spool.finish()
+    assert (sent(spool, 999), spool.truncated) == (printed, False)
+
+
+def test_the_line_begins_a_line(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "file", 4_000)
+    spool.add(b"x" * 9_000)
+    spool.finish()
+    assert sent(spool, 10**9)[3_000:].startswith(b"\ntaskyard: 5128 bytes are missing here; ")
+
+
+def test_what_follows_the_head_can_be_kept_whole_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "rest" / "file"
+    printed, spool = whole(3 * MEMORY_MAX), Spool(tmp_path / "file", MEMORY_MAX, whole=file)
+    for start in range(0, len(printed), 100_000):
+        spool.add(printed[start : start + 100_000])
+    spool.finish()
+    kept = sent(spool, 10**9)
+    spool.close()
+    head = MEMORY_MAX * 3 // 4
+    assert printed[:head] + file.read_bytes() == printed
+    assert kept[:head] == printed[:head]
+    assert kept.endswith(printed[-(MEMORY_MAX // 4 - LINE_MAX) :])
+
+
+def test_a_disk_that_is_full_costs_the_tail_and_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file.tail").symlink_to("/dev/full")
+    spool = Spool(tmp_path / "file", 16 * MEMORY_MAX)
+    printed = b"a" * (12 * MEMORY_MAX) + b"b" * (2 * MEMORY_MAX)
+    spool.add(printed)
+    head = sent(spool, 10**9)
+    spool.finish()
+    assert (spool.truncated, "No space left" in spool.trouble) == (True, True)
+    assert (head + sent(spool, 10**9)).startswith(b"a" * (12 * MEMORY_MAX))
 
 
 def test_a_server_that_has_more_than_was_thought_is_believed(tmp_path: Path) -> None:

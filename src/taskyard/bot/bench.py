@@ -174,6 +174,9 @@ class Bench:
             held.room = None
         if held.spool is not None:
             held.ended = time.monotonic()
+            held.spool.finish()
+            if held.spool.trouble:
+                self.trouble(held.spool.trouble, held)
         self._desk.end(held, report)
         self._changed()
 

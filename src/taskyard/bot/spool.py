@@ -1,9 +1,12 @@
 """What an attempt printed and the server does not have yet: in memory while it is little, then in a file.
 
-Bytes are known by where they stand in all that was printed. What the server has is forgotten here; what is beyond the
-limit of an attempt is never kept, nor is anything more once the disk has failed, and the spool says so.
+Bytes are known by where they stand in all that is sent. What the server has is forgotten here. Three quarters of the
+limit of an attempt are streamed, its head; of what comes then the last quarter is kept, its tail, and sent at the end,
+with a line between that says how much is missing. Nothing more is kept once the disk has failed, and the spool says so.
 """
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,18 +17,110 @@ if TYPE_CHECKING:
 
 #: A talkative attempt may take this much memory; the rest waits on disk.
 MEMORY_MAX: Final = 1_048_576
+#: How much of the limit the head has, in quarters.
+HEAD_QUARTERS: Final = 3
+#: Room for the line between head and tail.
+LINE_MAX: Final = 128
+
+
+class Tail:
+    """The last of what was printed: in memory while it is little, then in a file that is written round and round.
+
+    With a `whole` file all of it is kept there, and the file stays.
+    """
+
+    def __init__(self, size_max: int, file: Path, whole: Path | None = None) -> None:
+        self.size = 0  # so much was printed
+        self._size_max = size_max
+        self._path = whole or file
+        self._is_whole = whole is not None
+        self._memory = bytearray()
+        self._file: FileIO | None = None
+        self._written = 0  # so much of `size` has left the memory
+        self._is_lost = False  # the file cannot be written
+
+    @property
+    def kept(self) -> int:
+        """How much of the end can be had."""
+        return len(self._memory) if self._is_lost else min(self.size, self._size_max)
+
+    def add(self, body: bytes) -> None:
+        """Take what was printed next."""
+        self.size += len(body)
+        self._memory += body
+        if self._is_whole or len(self._memory) > MEMORY_MAX:
+            self._make_room()
+
+    def last(self, size: int) -> Iterator[bytes]:
+        """Give the last bytes, at most as many as are kept."""
+        start = self.size - size
+        while start < self._written and self._file is not None:
+            place, room = self._place(start)
+            body = os.pread(self._file.fileno(), min(PIECE_MAX, room, self._written - start), place)
+            if not body:
+                break
+            yield body
+            start += len(body)
+        if self.size - start > 0:
+            yield bytes(self._memory[start - self.size :])
+
+    def close(self) -> None:
+        """Forget it; a whole file stays."""
+        self._memory.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            if not self._is_whole:
+                self._path.unlink(missing_ok=True)
+
+    def _make_room(self) -> None:
+        if not self._is_whole:
+            surplus = max(0, len(self._memory) - self._size_max)
+            del self._memory[:surplus]
+            self._written += surplus
+        if self._is_lost or (not self._is_whole and self._size_max <= MEMORY_MAX):
+            return
+        try:
+            self._write()
+        except OSError:
+            self._is_lost = True
+            raise
+
+    def _write(self) -> None:
+        if self._file is None:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = self._path.open("w+b", buffering=0)
+        with memoryview(self._memory) as rest:
+            at = 0
+            while at < len(rest):
+                place, room = self._place(self._written)
+                written = os.pwrite(self._file.fileno(), rest[at : at + room], place)
+                at, self._written = at + written, self._written + written
+        self._memory.clear()
+
+    def _place(self, start: int) -> tuple[int, int]:
+        """Say where in the file a byte stands, and how many follow it there."""
+        if self._is_whole:
+            return start, max(1, len(self._memory), self._written - start)
+        place = start % self._size_max
+        return place, self._size_max - place
 
 
 class Spool:
     """The part of an output that has to be sent, from `kept` to `size`."""
 
-    def __init__(self, file: Path, output_max: int) -> None:
+    def __init__(self, file: Path, output_max: int, whole: Path | None = None) -> None:
+        """Keep what has to wait in a file, and all that comes after the head in another, if one is named."""
         self.kept = 0  # so much the server has
         self.size = 0  # so much was printed, as far as it is kept at all
         self.truncated = False
         self.trouble = ""  # why nothing more is kept, if that is no fault of who printed it
         self._path = file
         self._output_max = output_max
+        self._head_max = output_max * HEAD_QUARTERS // 4
+        self._whole = whole
+        self._tail: Tail | None = None  # there is one once the head is full
+        self._last = b""  # the last byte
         self._memory = bytearray()  # the bytes from `_memory_start` on
         self._memory_start = 0
         self._file: FileIO | None = None  # everything before `_memory_start`, if not yet sent
@@ -37,18 +132,58 @@ class Spool:
 
     def add(self, body: bytes) -> None:
         """Take what was printed next."""
-        room = self._output_max - self.size
-        if len(body) > room:
-            self.truncated, body = True, body[:room]
+        room = self._head_max - self.size
+        if len(body) <= room:
+            self._append(body)
+            return
+        if room > 0:
+            self._append(body[:room])
+        if self.trouble:
+            self.truncated = True
+            return
+        if self._tail is None:
+            file = self._path.with_suffix(".tail")
+            self._tail = Tail(self._output_max - self._head_max, file, self._whole)
+        try:
+            self._tail.add(body[max(0, room) :])
+        except OSError as error:
+            self._fail(error)
+
+    def finish(self) -> None:
+        """Nothing more is printed: put the tail behind the head, and between them how much is missing."""
+        tail, self._tail = self._tail, None
+        if tail is None:
+            return
+        room, size, line = self._output_max - self._head_max, tail.size, b""
+        if tail.size > min(room, tail.kept):
+            self.truncated = True
+            size = max(0, min(tail.kept, room - LINE_MAX))
+            line = self._line(tail.size - size)
+        if len(line) <= room:  # else the limit is too small for a tail
+            self._append(line)
+            for piece in tail.last(size):
+                self._append(piece)
+        tail.close()
+
+    def _line(self, missing: int) -> bytes:
+        start = "" if self._last == b"\n" else "\n"
+        said = f"{missing} bytes are missing here; {self._output_max} are kept of what an attempt prints"
+        return f"{start}taskyard: {said}\n".encode()
+
+    def _append(self, body: bytes) -> None:
         self._memory += body
         self.size += len(body)
+        self._last = body[-1:] or self._last
         if len(self._memory) > MEMORY_MAX and not self.trouble:
             try:
                 self._move_to_file()
             except OSError as error:
-                # What is in memory can still be sent.
-                self.truncated, self._output_max = True, self.size
-                self.trouble = f"output cannot be kept: {error}"
+                self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        # What is in memory can still be sent.
+        self.truncated, self._head_max = True, self.size
+        self.trouble = f"output cannot be kept: {error}"
 
     def piece(self, start: int, size_max: int) -> bytes:
         """Give bytes that the server does not have, from `start` on, as many as one piece may bring."""
@@ -77,6 +212,8 @@ class Spool:
 
     def close(self) -> None:
         """Forget all of it."""
+        if self._tail is not None:
+            self._tail.close()
         self._memory.clear()
         self._drop_file()
 

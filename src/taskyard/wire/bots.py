@@ -14,7 +14,8 @@ WAIT_MAX_MS: Final = 20_000
 #: How much output one request may bring, and one piece of it: written by a transaction in a few milliseconds.
 OUTPUTS_MAX: Final = 1_048_576
 PIECE_MAX: Final = 262_144
-#: How much of what an attempt prints is kept; the rest is dropped, and the attempt says so.
+#: How much of what an attempt prints is kept, three quarters from its beginning and one from its end; the attempt says
+#: so if something is missing between them.
 OUTPUT_MAX: Final = 67_108_864
 #: What a task hands to its next attempt, and what it says of its progress, in bytes.
 CHECKPOINT_MAX: Final = 65_536
