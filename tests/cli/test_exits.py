@@ -22,6 +22,13 @@ def graph(task: object) -> str:
     return json.dumps({"name": "exits", "tasks": {"a": task}})
 
 
+def workflow(holds: str, wants: str) -> object:
+    inner = {"tasks": {"t": {"task": {"mutexes": [{"key": wants}], "payload": {"noop": True}}}}}
+    return {"task": {"mutexes": [{"key": holds}], "payload": {"graph": inner}}}
+
+
+#: Two tasks, each of which holds what the graph inside the other wants.
+CROSSED = json.dumps({"tasks": {"a": workflow("exits-1", "exits-2"), "b": workflow("exits-2", "exits-1")}})
 #: What is called, with what on its standard input and around it; and how it ends.
 TABLE = [
     (Exit.OK, ["submit", "--wait", "-"], graph(NOOP), {}),
@@ -36,6 +43,7 @@ TABLE = [
     (Exit.MISSING, ["show", "0000000000000001/a"], "", {}),
     (Exit.NO_BOT, ["submit", "--wait", "-"], graph(NOBODY), {}),
     (Exit.NO_BOT, ["run", "-"], graph({"task": {"dimensions": {"gpu": "none"}, "payload": {"script": "true"}}}), {}),
+    (Exit.NO_BOT, ["submit", "--wait", "-"], CROSSED, {}),
     (Exit.TIMED_OUT, ["submit", "--wait", "--timeout", "0", "-"], graph(WORK), {}),
 ]
 

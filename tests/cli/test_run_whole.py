@@ -107,6 +107,18 @@ def test_what_needs_another_machine_ends_the_run_when_nothing_else_is_left(tmp_p
     assert "  unscheduled after (waits for far)\n" in answer.stdout
 
 
+def test_graphs_inside_that_wait_for_each_other_end_the_run_with_6_and_a_sentence(tmp_path: Path) -> None:
+    def workflow(holds: str, wants: str) -> dict[str, object]:
+        inner = {"tasks": {f"uses-{wants}": {"task": {"mutexes": [{"key": wants}], "payload": {"script": "true"}}}}}
+        return {"task": {"mutexes": [{"key": holds}], "payload": {"graph": inner}}}
+
+    answer = run({"one": workflow("a", "b"), "two": workflow("b", "a")}, cwd=tmp_path)
+    assert answer.returncode == 6
+    assert "taskyard: deadlock: " in answer.stderr
+    assert "uses-b waits for mutex b, which two holds until uses-a in it has ended" in answer.stderr
+    assert "trial: running in " in answer.stdout
+
+
 @pytest.mark.parametrize(("exit_code", "state"), [(0, "successful"), (1, "failed")])
 def test_nothing_is_left_in_the_temporary_folder(exit_code: int, state: str, tmp_path: Path) -> None:
     (tmp_path / "temporary").mkdir()

@@ -35,6 +35,7 @@ def test_a_graph_is_submitted_and_shown(either: Yard) -> None:
         "rerun_of": None,
         "rerun_from": [],
         "reused": 0,
+        "deadlock": None,
     }
 
 

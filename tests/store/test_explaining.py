@@ -78,6 +78,19 @@ def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
         assert txn.explaining.wishes([], "cancel", 1) == []
 
 
+def test_who_holds_mutexes_while_somebody_runs_it_is_found_by_its_kind(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1, 2, 3, 4, excludes=True)
+        for id in (1, 2, 3):
+            move(txn, id, *READY, S.RUNNING, bot="b1" if id < 3 else "b2")
+    with store.read() as txn:
+        (kind,) = {one.kind for one in txn.tasks.look([1, 2])}
+        assert txn.explaining.holders_for_a_graph("b1", kind, 9) == [1, 2]
+        assert txn.explaining.holders_for_a_graph("b1", kind, 1) == [1]
+        assert txn.explaining.holders_for_a_graph("b1", "graph", 9) == []
+
+
 def test_those_before_a_task_in_its_queue_are_counted_up_to_a_number(store: Store) -> None:
     with store.write() as txn:
         add_graph(txn)

@@ -27,7 +27,7 @@ MEANINGS: Final[Mapping[Exit, str]] = {
     Exit.FAILED: "failed: the graph ran and did not finish, the task failed, or the database is not well",
     Exit.DENIED: "not permitted: the server does not take the token, or not for this",
     Exit.MISSING: "not found: the server has no such thing",
-    Exit.NO_BOT: "no bot can run what is left of the graph",
+    Exit.NO_BOT: "no bot can run what is left of the graph, or its graphs inside wait for each other",
     Exit.TIMED_OUT: "time was up before what was waited for",
     Exit.INTERRUPTED: "interrupted, by Ctrl-C or another signal; what `run` ran was ended first",
 }

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 
-from taskyard.cli import asking, documents, forms, outcomes, reports, views
+from taskyard.cli import asking, documents, forms, outcomes, reports, text, views
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.work import Plan, Unserved, Work
@@ -150,12 +150,16 @@ def _run(plan: Plan, jobs: int, output: str, manner: Manner) -> Exit:
     except Unserved as refusal:
         reports.say_error(f"cannot go on: {refusal}")
         return Exit.ERROR
+    if outcome.deadlock:
+        reports.say_error(text.harmless(outcome.deadlock))
     give = outcomes.WRITERS[output]
     ended = _exit_of(outcome)
     return ended if reports.delivered(lambda: give(outcome)) else ended or Exit.ERROR
 
 
 def _exit_of(outcome: Outcome) -> Exit:
+    if outcome.deadlock:
+        return Exit.NO_BOT
     if outcome.state in _EXITS:
         return _EXITS[outcome.state]
     ended_badly = [task for task in outcome.tasks.values() if task.state in _BAD]

@@ -61,7 +61,10 @@ def _show(
 
 
 def verdict(client: "Client", seen: "GraphView") -> Exit:
-    """Say with an exit code how a settled graph ended."""
+    """Say with an exit code how a settled graph ended, or one in which nothing moves any more."""
+    if not seen.settled and seen.deadlock is not None:
+        reports.say_error(text.harmless(seen.deadlock.sentence))
+        return Exit.NO_BOT
     if seen.state == "finished":
         return Exit.OK
     failed = [task for state in standing.FAILED for task in client.tasks(seen.id, state=state, limit=FAILURES_MAX)]

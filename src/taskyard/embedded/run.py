@@ -20,6 +20,7 @@ from taskyard.embedded.yard import serving, wait_for_bot
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Cancel
 from taskyard.lifecycle.outcomes import Refusal
+from taskyard.views import deadlock
 from taskyard.views.outline import Outline, outline
 from taskyard.views.why_graph import held
 from taskyard.wire.progress import STILL_SECONDS, Observer, Outcome, Printed
@@ -86,6 +87,7 @@ class _Run:
         self._moved_at = self._began
         self._held_at = self._began + STILL_SECONDS
         self._heeded = 0
+        self._deadlock = ""
 
     def to_its_end(self, observer: Observer) -> Outcome:
         while not self._look(observer).settled and not self._is_stuck():
@@ -121,12 +123,17 @@ class _Run:
             observer.hold(held(txn, self._graph, self._engine.clock.now(), _Everything()))
 
     def _is_stuck(self) -> bool:
-        """Tell whether no bot that is here can go on; it is only asked when nothing has happened for a while."""
+        """Tell whether nothing here can go on by itself; it is only asked when nothing has happened for a while."""
         if time.monotonic() < self._moved_at + STUCK_SECONDS:
             return False
         self._moved_at = time.monotonic()
         with self._engine.store.read() as txn:
-            return is_stuck(txn, self._graph, self._bot.name)
+            if is_stuck(txn, self._graph, self._bot.name):
+                return True
+            found = deadlock.of_graph(txn, self._graph, _Everything())
+        if found is not None and found.stuck:
+            self._deadlock = found.sentence
+        return bool(self._deadlock)
 
     def _heed(self) -> None:
         """Start nothing more and have what runs ended; asked again, killed."""
@@ -140,5 +147,6 @@ class _Run:
     def _outcome(self, seen: Outline) -> Outcome:
         with self._engine.store.read() as txn:
             tasks = self._feed.outcome(txn, self._graph)
-        state = GraphState.CANCELED if self._heeded else seen.state if seen.settled else GraphState.BLOCKED
-        return Outcome(seen.name, state, round((time.monotonic() - self._began) * 1000), tasks)
+        told = seen.settled or self._deadlock
+        state = GraphState.CANCELED if self._heeded else seen.state if told else GraphState.BLOCKED
+        return Outcome(seen.name, state, round((time.monotonic() - self._began) * 1000), tasks, self._deadlock)

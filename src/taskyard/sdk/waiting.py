@@ -33,7 +33,7 @@ def looks(asking: Asking, path: str, timeout_s: float, patient: bool = False) ->
         else:
             heard = time.monotonic()
             yield seen
-            if seen.settled:
+            if seen.settled or (seen.deadlock is not None and seen.deadlock.stuck):
                 return
             if heard >= until:
                 raise TimeoutError(f"graph {seen.id} is {seen.state} and was not settled within {timeout_s:g} s")

@@ -15,6 +15,7 @@ from taskyard.core.graph.verdict import Tally, settled
 from taskyard.core.ids import Key, text_of
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, GraphRow, Wanted
+from taskyard.views import deadlock
 from taskyard.wire.api import GraphView, Parent
 
 #: How many graphs are looked at for one page.
@@ -26,12 +27,17 @@ _TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 _LABELS: Final = msgspec.json.Decoder(list[str])
 
 
-def graph(txn: Txn, id: int, counts: bool = True) -> GraphView | None:
+def graph(txn: Txn, id: int, counts: bool, sight: deadlock.Sight) -> GraphView | None:
     """Show one graph, with how many of its tasks are in each state; None if there is none, or it is not whole."""
     row = txn.reading.graph(id)
     if row is None:
         return None
-    return replace(_view(row), counts=txn.reading.counts(id) if counts else {}, parent=_parent(txn, id))
+    return replace(
+        _view(row),
+        counts=txn.reading.counts(id) if counts else {},
+        parent=_parent(txn, id),
+        deadlock=deadlock.of_graph(txn, id, sight) if row.active else None,
+    )
 
 
 def is_settled(txn: Txn, id: int) -> bool | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from taskyard.core.graph.routing import routing_key
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import ENDED, UNSUCCESSFUL
+from taskyard.core.machine import ACTIVE, ENDED, UNSUCCESSFUL
 from taskyard.core.matching import pool_of
 from taskyard.core.words import Kind, Millis
 from taskyard.lifecycle.definitions import decoded
@@ -16,6 +16,7 @@ from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reuse import Source
+from taskyard.views import deadlock
 from taskyard.views.why import answers
 from taskyard.views.why_facts import Facts, Sight
 from taskyard.wire.api import Edge, Identified, Ids, Resolution, Reused, TaskView
@@ -60,6 +61,7 @@ def task(txn: Txn, id: int, url: str, now: Millis, sight: Sight) -> TaskView | N
         dependents=[*dict.fromkeys(dependents), GRAPH],
         definition=msgspec.Raw(definition.encode()),
         result=None if result is None else msgspec.Raw(result.encode()),
+        deadlock=deadlock.of_task(txn, record, sight) if record.state in ACTIVE else None,
     )
 
 

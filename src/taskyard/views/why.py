@@ -10,11 +10,12 @@ from typing import Final
 
 from taskyard.core.explain import Why, why
 from taskyard.core.ids import Key, key_of, text_of
-from taskyard.core.machine import UNSUCCESSFUL
+from taskyard.core.machine import ACTIVE, UNSUCCESSFUL
 from taskyard.core.saying import sentence
 from taskyard.core.words import Millis, Reason
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
+from taskyard.views import deadlock
 from taskyard.views.why_facts import Facts, Sight
 from taskyard.views.why_holds import with_holds
 from taskyard.views.why_told import reasoned
@@ -57,12 +58,14 @@ def explained(txn: Txn, record: TaskRecord, now: Millis, sight: Sight) -> WhyVie
     """Say why a task does not run."""
     found, more = _walk(Facts(txn, now, sight), record)
     roots = sorted((one for one in found if one.is_root), key=lambda one: pressing(one.why))
+    known = deadlock.of_task(txn, record, sight) if record.state in ACTIVE else None
     return WhyView(
-        sentence=_whole(found[0], roots, now),
+        sentence=_whole(found[0], roots, now) + ("" if known is None else f"; {known.sentence}"),
         why=reasoned(found[0].record, found[0].why, now),
         causes=[_cause(one, now) for one in found[1:]],
         roots=sum(one.depth > 0 for one in roots),
         more=more,
+        deadlock=known,
     )
 
 

@@ -16,6 +16,7 @@ from taskyard.core.words import Millis, State
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, GraphRow
+from taskyard.views import deadlock
 from taskyard.views.why import answers, pressing
 from taskyard.views.why_facts import Facts, Sight
 from taskyard.views.why_told import reasoned
@@ -42,15 +43,17 @@ def held(txn: Txn, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None
     members = list(zip(records, answers(Facts(txn, now, sight, brief=True), records), strict=True))
     facts = Facts(txn, now, sight)
     groups = [_group(facts, found) for found in _grouped(members)]
+    known = deadlock.of_graph(txn, graph, sight) if row.active else None
     return WhyGraphView(
         graph_id=text_of(Key(graph)),
         name=row.name,
         state=row.state,
         settled=settled(Tally(row.active, row.behind, row.unhandled)),
-        sentence=_sentence(row, groups),
+        sentence=_sentence(row, groups) + ("" if known is None else f"; {known.sentence}"),
         groups=groups,
         behind=row.behind,
         whole=all_active and all_failed,
+        deadlock=known,
     )
 
 

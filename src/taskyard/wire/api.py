@@ -7,6 +7,8 @@ the task-graph scheduler (`nameMapping`, `rerunsAllowed`, `resolution`, ...) sta
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from taskyard.wire.why import Deadlock
+
 #: How long a look at a graph may wait for it to be settled.
 WAIT_MAX_MS: Final = 20_000
 
@@ -72,6 +74,7 @@ class GraphView:
     rerun_of: str | None = None  # the graph that it runs again,
     rerun_from: list[str] = field(default_factory=list)  # from these labels on,
     reused: int = 0  # and how many of its tasks it took over from there
+    deadlock: Deadlock | None = None  # only where one graph is asked for: what keeps it from its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ class TaskView:
     result: Any = None  # what the last attempt published
     inner_graph: str | None = None  # the graph that the last attempt is, of a task with a graph inside
     reused: Reused | None = None  # it did not run: what it is was taken over
+    deadlock: Deadlock | None = None  # only where one task is asked for: what keeps it from its end
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,3 +74,4 @@ class Outcome:
     state: GraphState
     elapsed_ms: int
     tasks: Mapping[str, Progress]
+    deadlock: str = ""  # graphs inside wait for each other: who for whom

@@ -78,6 +78,28 @@ class WhySlice:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadlockStep:
+    """A task that waits for a mutex, and the task that holds it for the graph inside; null and empty where unseen."""
+
+    task: str | None
+    label: str
+    graph_id: str
+    mutex: str
+    holder: str | None
+    holder_label: str
+    holder_graph_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """Tasks that wait for each other: each wants a mutex that is held until the next one has ended."""
+
+    cycle: list[DeadlockStep]
+    stuck: bool  # whether nothing else can move either
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reasoned:
     """One task, the first guard that says no to it, and everything that belongs to that."""
 
@@ -133,6 +155,7 @@ class WhyView:
     causes: list[Cause]
     roots: int  # how many of them are root causes
     more: int  # how many prerequisites were not followed
+    deadlock: Deadlock | None = None  # workflows that wait for each other keep it from its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +182,4 @@ class WhyGraphView:
     groups: list[WhyGroup]
     behind: int  # tasks that wait for others
     whole: bool  # whether every task that could be a root cause was looked at
+    deadlock: Deadlock | None = None  # workflows that wait for each other keep it from its end

@@ -137,7 +137,9 @@ async def show_graph(
     if wait_ms:
         with seat_of(request).aside():
             await desk.settled(caller, graph_id, wait_ms / 1000)
-    return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts)))
+    return reply(
+        await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts, Sight(txn, caller)))
+    )
 
 
 @routes.get("/graphs/{graph_id}/tasks", response_model=api.Tasks)

@@ -2,6 +2,9 @@
 SELECT e.prerequisite_id, e.on_end, t.state FROM edge e JOIN task t ON t.id = e.prerequisite_id
  WHERE e.dependent_id = :dependent_id AND t.state IN (:states) ORDER BY e.prerequisite_id LIMIT :count;
 
+-- read_holders_for_a_graph(bot_id: text, kind: text, count: int): tasks of one kind that somebody runs and that name mutexes or limits.
+SELECT id FROM task WHERE bot_id = :bot_id AND kind = :kind AND excludes = 1 ORDER BY id LIMIT :count;
+
 -- read_labels(ids: ints): the labels of tasks.
 SELECT id, label FROM task_definition WHERE id IN (:ids);
 

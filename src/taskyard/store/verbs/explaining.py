@@ -44,6 +44,10 @@ class Explaining:
         rows = self._session.rows("read_prerequisites", task, [one.text for one in states], count)
         return [(row[0], On(row[1]), State(row[2])) for row in rows]
 
+    def holders_for_a_graph(self, bot: str, kind: str, count: int) -> list[int]:
+        """Name tasks of one kind that somebody runs and that name mutexes or limits."""
+        return [row[0] for row in self._session.rows("read_holders_for_a_graph", bot, kind, count)]
+
     def labels(self, tasks: Collection[int]) -> dict[int, str]:
         """Read the labels of tasks."""
         return {row[0]: row[1] for row in self._session.rows("read_labels", tasks)} if tasks else {}
