@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -241,11 +242,11 @@ def test_the_methods_that_a_refusal_names_are_those_that_there_are(yard: Yard) -
     """Of every path of the description: the named methods are not refused as such, all others are."""
     made = yard.submit(graph(a=task()))
     described = yard.get("/api/v1/openapi.json")["paths"]
-    of = {"graph_id": made.id, "task_id": made.tasks["a"], "bot_id": "b1", "name": "lab", "token_id": "0" * 22}
+    of = defaultdict(lambda: made.id, task_id=made.tasks["a"], bot_id="b1", name="lab", token_id="0" * 22)
     for path, operations in described.items():
         wanted = {method.upper() for method in operations} | ({"HEAD"} if "get" in operations else set())
         for method in {*METHODS, *wanted}:
-            answer = said(yard, head(yard, method, path.format(**of), b"Content-Length: 0", token=NOBODY))
+            answer = said(yard, head(yard, method, path.format_map(of), b"Content-Length: 0", token=NOBODY))
             if method not in wanted and path != "/api/v1/graphs/check":
                 assert status(answer) == 405, (path, method)
             if status(answer) == 405:

@@ -42,21 +42,41 @@ _LOG.setLevel(logging.ERROR)
 
 
 class Entrance:
-    """Connections that have not asked for anything yet, the oldest first. One for each server."""
+    """The open connections that no request is answered on: those that have not asked yet, and those that wait for more.
 
-    def __init__(self, most: int = NEWCOMERS_MAX) -> None:
-        self._most = most
+    One for each server. It keeps the server below the number of files that its process may open: a new connection
+    always comes in, and the one that has been quiet for longest has to go. No request that is answered is ended for it.
+    """
+
+    def __init__(self, files: int) -> None:
+        self._most_open = files * 3 // 4  # the rest is for the database, and for connections that come at once
+        self._most = min(NEWCOMERS_MAX, self._most_open // 2)
+        self._open = 0
         self._newcomers: dict[Connection, None] = {}
+        self._idle: dict[Connection, None] = {}  # between two requests, the longest first
 
     def enter(self, one: "Connection") -> None:
-        """Let a connection in; if that is one too many, the one that has said nothing for longest has to go."""
+        """Let a connection in; if that is one too many, another has to go."""
+        self._open += 1
         self._newcomers[one] = None
         if len(self._newcomers) > self._most:
             next(iter(self._newcomers)).drop()
+        elif self._open > self._most_open:
+            next(iter(self._idle or self._newcomers)).drop()
+
+    def work(self, one: "Connection") -> None:
+        """Note that a request has come on a connection."""
+        self._newcomers.pop(one, None)
+        self._idle.pop(one, None)
+
+    def rest(self, one: "Connection") -> None:
+        """Note that every request on a connection was answered."""
+        self._idle[one] = None
 
     def leave(self, one: "Connection") -> None:
-        """Forget a connection: it has asked for something, or is gone."""
-        self._newcomers.pop(one, None)
+        """Forget a connection: it is closed."""
+        self._open -= 1
+        self.work(one)
 
 
 class Connection(HttpToolsProtocol):
@@ -104,7 +124,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._entrance.leave(self)
+        self._entrance.work(self)
         # A head that came in one piece was not counted on its way.
         if self._overhead > HEAD_BYTES_MAX and _size(self.url, self.headers) > HEAD_BYTES_MAX:
             raise _Unreadable
@@ -140,6 +160,8 @@ class Connection(HttpToolsProtocol):
         if is_last and self._last_word is not None and not self.transport.is_closing():
             self.transport.write(self._last_word)
             self.transport.close()
+        elif is_last and not self.transport.is_closing():
+            self._entrance.rest(self)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more
         """Answer what is no HTTP, or not such as we read, with a problem; then hang up."""
@@ -167,7 +189,7 @@ class Connection(HttpToolsProtocol):
 
     def drop(self) -> None:
         """Hang up at once."""
-        self._entrance.leave(self)
+        self._entrance.work(self)
         self.transport.abort()
 
     def _late(self) -> None:

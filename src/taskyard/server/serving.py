@@ -5,9 +5,10 @@
 
 import asyncio
 import errno
+import resource
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Thread
 from types import TracebackType
@@ -22,6 +23,8 @@ from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_b
 
 #: How many connections may wait to be taken up.
 BACKLOG: Final = 2_048
+#: How many files a server may open: more connections than one process answers.
+FILES_MAX: Final = 65_536
 #: Connections are looked at whenever uvicorn has ticked so often: once a second.
 TICKS: Final = 10
 #: How long a server in a thread may take to start.
@@ -47,7 +50,9 @@ class _Uvicorn(uvicorn.Server):
         self._desk = app.desk
         self._ready = ready
         settings = app.desk.settings
-        connection: Any = partial(Connection, entrance=Entrance())
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        files = FILES_MAX if files == resource.RLIM_INFINITY else min(files, FILES_MAX)
+        connection: Any = partial(Connection, entrance=Entrance(files))
         super().__init__(
             uvicorn.Config(
                 app,
@@ -59,7 +64,7 @@ class _Uvicorn(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # nobody asks where a request comes from
-                backlog=BACKLOG,
+                backlog=min(BACKLOG, files // 8),  # so many come at once, before any of them is counted
                 timeout_keep_alive=KEEP_ALIVE_S,
                 ssl_certfile=settings.tls_cert or None,
                 ssl_keyfile=settings.tls_key or None,
@@ -102,8 +107,18 @@ def run(engine: Engine, settings: Settings, listener: socket.socket, ready: Call
     check_binding(listener.getsockname()[0], settings.authentication)
     check_certificate(settings)
     logs.configure()
+    allow_more_files()
     url = url_of(listener, secure=bool(settings.tls_cert))
     _Uvicorn(build(engine, settings), lambda: ready(url)).run([listener])
+
+
+def allow_more_files() -> None:
+    """Raise the soft limit of open files as far as this process may: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # a system may allow less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Server:

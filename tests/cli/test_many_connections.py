@@ -1,0 +1,81 @@
+"""More connections than a server may open files: strangers do not keep bots, people and health checks out."""
+
+import http.client
+import json
+import resource
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.cli.program import PROGRAM
+from tests.cli.waiting import DEADLINE_SECONDS, read_until
+from tests.cli.yard import Yard, at_home, end
+
+FILES = 256
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@contextmanager
+def limited(folder: Path, soft: int, hard: int) -> Iterator[Yard]:
+    """A server that may open so many files."""
+    command = ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$0" "$@"', str(PROGRAM)]
+    arguments = ["serve", "--port", "0", "--data", str(folder), "-o", "json"]
+    with (
+        (folder / "said").open("wb") as said,
+        subprocess.Popen([*command, *arguments], env=at_home(folder), stdout=subprocess.PIPE, stderr=said) as program,
+    ):
+        try:
+            assert program.stdout is not None
+            told = json.loads(read_until(program.stdout.fileno(), "\n", program))
+            yield Yard(folder, told["url"], told["token"] or "", program)
+        finally:
+            end(program)
+
+
+def connected(one: Yard) -> socket.socket:
+    place = urlsplit(one.url)
+    return socket.create_connection((place.hostname, place.port), DEADLINE_SECONDS)
+
+
+def ask(one: Yard, method: str, path: str, token: str = "", body: object = None) -> int:
+    line = http.client.HTTPConnection(urlsplit(one.url).netloc, timeout=DEADLINE_SECONDS)
+    try:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        line.request(method, path, None if body is None else json.dumps(body), headers)
+        return line.getresponse().status
+    finally:
+        line.close()
+
+
+def test_a_server_opens_as_many_files_as_it_may(tmp_path: Path) -> None:
+    with limited(tmp_path, 256, 1_000) as one:
+        assert resource.prlimit(one.program.pid, resource.RLIMIT_NOFILE) == (1_000, 1_000)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /", HEALTH], ids=["silent", "slow", "idle"])
+def test_more_connections_than_files_keep_nobody_out(tmp_path: Path, said: bytes) -> None:
+    with limited(tmp_path, FILES, FILES) as one, ExitStack() as opened:
+        bot = one.client.new_token("bot", "a bot", pool="default").token
+        assert ask(one, "POST", "/api/v1/bot/hello", bot, {"bot": "b1", "session": "s1"}) == 200
+        waiting = opened.enter_context(connected(one))
+        poll = json.dumps({"bot": "b1", "session": "s1", "poll": "p", "want": 1, "wait_ms": 20_000}).encode()
+        head = f"POST /api/v1/bot/poll HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bot}\r\n"
+        waiting.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(poll) + poll)
+        for number in range(2 * FILES):
+            line = opened.enter_context(connected(one))
+            line.sendall(said)
+            if said == HEALTH:
+                assert line.recv(1_000).startswith(b"HTTP/1.1 200")
+            if number % 64 == 0:
+                assert ask(one, "GET", "/healthz") == 200
+        assert ask(one, "GET", "/readyz") == 200
+        assert ask(one, "POST", "/api/v1/bot/poll", bot, {"bot": "b1", "session": "s1"}) == 200
+        assert ask(one, "GET", "/api/v1/graphs", one.token) == 200
+        # What was being answered meanwhile goes on.
+        assert waiting.recv(1_000).startswith(b"HTTP/1.1 200")
+        assert "Traceback" not in (tmp_path / "said").read_text()
