@@ -192,11 +192,14 @@ def test_a_bot_for_one_batch_ends_when_it_is_done(yard: Yard, tmp_path: Path) ->
 
 
 def test_a_replaced_bot_ends_everything_and_says_why(yard: Yard, tmp_path: Path) -> None:
-    yard.lease_ms = 900
-    yard.on_poll = lambda poll: (409, {"code": "session_replaced", "detail": "b1 again"}) if poll.renewals else None
+    yard.lease_ms = 6_000
+    begun: list[int] = []
+    replaced = (409, {"code": "session_replaced", "detail": "b1 again"})
+    yard.on_poll = lambda poll: replaced if poll.renewals and begun else None
     yard.add(waiting_for(tmp_path / "never", f"trap '' TERM; echo $$ > {tmp_path / 'pid'}"))
     with bot(yard, tmp_path / "state") as one:
         pid = pid_in(tmp_path / "pid")
+        begun.append(pid)
         code, said = one.ended()
     assert (code, said.splitlines()[-1]) == (
         1,
