@@ -22,7 +22,7 @@ def write(store: SqliteStore) -> None:
 
 def read(store: SqliteStore) -> bytes | None:
     with store.read() as txn:
-        return txn.access.seal()
+        return next(iter(txn.access.seals()), None)
 
 
 @pytest.mark.parametrize("end", WATCHED)

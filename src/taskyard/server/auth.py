@@ -64,6 +64,8 @@ class Auth:
         self.on = on
         self._tick = tick
         self._known: dict[bytes, _Known] = {}
+        #: Are told the id of a token that ends here.
+        self.at_end: list[Callable[[str], None]] = []
 
     def caller(self, text: str | None) -> Caller | Denial:
         """Say who asks."""
@@ -101,6 +103,8 @@ class Auth:
     def forget(self, id: str) -> None:
         """Believe a token no more."""
         self._known = {key: known for key, known in self._known.items() if known.row.id != id}
+        for tell in self.at_end:
+            tell(id)
 
     def _looked_up(self, text: str) -> Caller | Denial:
         spoken = tokens.read(text) if len(text) <= TOKEN_MAX else None

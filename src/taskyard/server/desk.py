@@ -1,15 +1,19 @@
 """What all routes share: the engine, who asks, and the way to a look at the store. One for each app."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from taskyard.core import ids
 from taskyard.core.ids import Key
+from taskyard.core.machine import LEASED
+from taskyard.core.words import Millis
 from taskyard.engine.engine import Engine
 from taskyard.engine.face import AsyncEngine
 from taskyard.engine.troubles import outages
 from taskyard.lifecycle.outcomes import Refusal
+from taskyard.server import tokens
 from taskyard.server.auth import Auth, Denial
 from taskyard.server.bodies import LARGE_MAX, Hands
 from taskyard.server.callers import Caller
@@ -26,6 +30,8 @@ from taskyard.views import tasks as task_views
 from taskyard.views.graphs import is_settled
 
 Answer = TypeVar("Answer")
+#: What is said to whoever waits while the token ends.
+ENDED: Final = Denial(401, "bad_token", "this token was revoked, or is over")
 
 
 class Desk:
@@ -42,7 +48,7 @@ class Desk:
         self.hands = Hands()
         self.large = asyncio.Semaphore(LARGE_MAX)
         self.watchers = Watchers(engine)
-        self.followers = 0
+        self.followers: Counter[str] = Counter()  # how many outputs each caller follows
         self.closing = asyncio.Event()  # set when the server stops: whoever waits is answered
         self.at_close: list[Callable[[], None]] = [self.watchers.close]
 
@@ -85,6 +91,8 @@ class Desk:
         """Wait until a graph is settled, for so long, or until the server stops."""
 
         async def look() -> bool:
+            if not await self.read(lambda txn: is_good(txn, caller, self.engine.clock.now())):
+                raise self.deny(ENDED, f"wait for graph {graph_id}")
             return self.closing.is_set() or await self.of_graph(caller, READ, graph_id, is_settled)
 
         await self.watchers.until(key_of(graph_id, "graph"), look, bool, span_s)
@@ -131,6 +139,18 @@ class Desk:
         if caller.run is not None or not caller.rights.anywhere(right):
             raise self.deny(missing(caller, f"pool:*:{right}"), what)
         return caller.rights.pools_with(right)
+
+
+def is_good(txn: Txn, caller: Caller, now: int) -> bool:
+    """Tell whether what a caller showed is still good: it may have been revoked since, or be over."""
+    if caller.run is not None:
+        token = caller.run.token
+        found = txn.tasks.look([token.task])
+        return bool(found) and found[0].state in LEASED and found[0].fence == token.fence
+    if not caller.id:
+        return True
+    row = txn.access.find([caller.id]).get(caller.id)
+    return row is not None and tokens.is_good(row, Millis(now))
 
 
 def missing(caller: Caller, scope: str) -> Denial:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from taskyard.core.ids import key_of
 from taskyard.lifecycle.enlist import complain
 from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.server import tokens
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
 from taskyard.server.callers import ANYONE
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
+#: The id of the token that the request under way showed.
+_SHOWN: Final[ContextVar[str]] = ContextVar("taskyard_shown", default="")
 #: How many threads look up tokens of bots; each look takes well below a millisecond, and holds for some seconds.
 THREADS_MAX: Final = 2
 
@@ -47,6 +51,8 @@ class Guard:
         grant = await self.apart(auth.bot, text) if auth.on and known is None else auth.as_bot(known or ANYONE)
         if isinstance(grant, Denial):
             raise self._desk.deny(grant, "speak for a bot")
+        spoken = tokens.read(text) if text is not None else None
+        _SHOWN.set("" if spoken is None else spoken.id)
         return grant.pool
 
     async def apart(self, act: "Callable[..., T]", *said: object) -> "T":
@@ -61,13 +67,19 @@ class Lobby(BotRoutes):
         self._guard = Guard(desk)
         super().__init__(desk.engine, self._guard)
         self._desk = desk
-        self._waiting: set[Future[Any]] = set()
+        self._waiting: dict[Future[Any], str] = {}  # with the id of the token that was shown
         self._routes = {**self._routes, "/api/v1/bot/trouble": self._trouble}
         desk.at_close.append(self.close)
+        desk.auth.at_end.append(self._end)
 
     def close(self) -> None:
         """Have every poll that waits answered."""
         for asked in list(self._waiting):
+            self._engine.leave(asked)
+
+    def _end(self, token: str) -> None:
+        """Have every poll answered that waits with a token that ends: its bot is given nothing any more."""
+        for asked in [one for one, shown in self._waiting.items() if shown == token]:
             self._engine.leave(asked)
 
     async def _reply(self, scope: Scope, receive: Receive) -> Reply:
@@ -98,11 +110,11 @@ class Lobby(BotRoutes):
         return Reply(204)
 
     async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
-        self._waiting.add(asked)
+        self._waiting[asked] = _SHOWN.get()
         try:
             return await super()._waited(asked, said, receive)
         finally:
-            self._waiting.discard(asked)
+            self._waiting.pop(asked, None)
 
 
 def header_of(scope: Scope, name: bytes) -> bytes:

@@ -12,7 +12,8 @@ from starlette.responses import Response, StreamingResponse
 
 from taskyard.server import ranges
 from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.desk import Desk
+from taskyard.server.callers import Caller
+from taskyard.server.desk import Desk, is_good
 from taskyard.server.doors import Seat, seat_of
 from taskyard.server.problems import RETRY_CROWD_S, Refused, refused, unknown, wrong
 from taskyard.server.ranges import Span
@@ -78,7 +79,7 @@ async def show_output(task_id: str, request: Request, desk: TheDesk, caller: The
     if attempt is not None and printed.attempt != attempt:
         raise unknown(f"attempt {attempt} of task", task_id)
     if asked.follow:
-        return _following(desk, printed, span, seat_of(request))
+        return _following(desk, caller, printed, span, seat_of(request))
     return _at_once(desk, printed, span, request.headers.get("range"))
 
 
@@ -94,11 +95,17 @@ def _at_once(desk: Desk, printed: _Printed, span: Span, header: str | None) -> R
     return StreamingResponse(_pieces(desk, printed, span), 206 if ranged else 200, headers, _PLAIN)
 
 
-def _following(desk: Desk, printed: _Printed, span: Span, seat: Seat) -> Response:
-    if desk.followers >= desk.settings.followers_max:
-        retry = {"Retry-After": str(RETRY_CROWD_S)}
-        raise refused(429, "overloaded", f"{desk.followers} outputs are followed already", headers=retry)
-    return StreamingResponse(_followed(desk, printed, span, seat), 200, _headers(printed), _PLAIN)
+def _following(desk: Desk, caller: Caller, printed: _Printed, span: Span, seat: Seat) -> Response:
+    most, retry = desk.settings.followers_max, {"Retry-After": str(RETRY_CROWD_S)}
+    if desk.followers.total() >= most:
+        raise refused(429, "overloaded", f"{most} outputs are followed already", headers=retry)
+    # Of one caller no more than half of them, so that others get in.
+    if caller.id:
+        share = max(1, most // 2)
+        if desk.followers[_name_of(caller)] >= share:
+            text = f"{share} outputs are followed with this token already"
+            raise refused(429, "overloaded", text, headers=retry)
+    return StreamingResponse(_followed(desk, caller, printed, span, seat), 200, _headers(printed), _PLAIN)
 
 
 async def _pieces(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[bytes]:
@@ -108,14 +115,18 @@ async def _pieces(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[by
         at += len(piece)
 
 
-async def _followed(desk: Desk, printed: _Printed, span: Span, seat: Seat) -> AsyncIterator[bytes]:
-    """Give what is there, and what comes, until the attempt has ended and all of it was given."""
+async def _followed(desk: Desk, caller: Caller, printed: _Printed, span: Span, seat: Seat) -> AsyncIterator[bytes]:
+    """Give what is there, and what comes, until the attempt has ended and all of it was given, or the token ends."""
     at, loop = span.start, asyncio.get_running_loop()
     until = loop.time() + FOLLOW_MAX_S
-    with seat.aside(), _counted(desk):
+    with seat.aside(), _counted(desk, caller):
         while at < span.until and loop.time() < until and not desk.closing.is_set():
             # First whether it goes on, then what there is: what an attempt prints last comes before its end.
-            going = await desk.read(lambda txn: _is_going(txn, printed))
+            going, good = await desk.read(
+                lambda txn: (_is_going(txn, printed), is_good(txn, caller, desk.engine.clock.now()))
+            )
+            if not good:
+                return
             while piece := await _piece(desk, printed, at, span.until):
                 yield piece
                 at += len(piece)
@@ -126,12 +137,19 @@ async def _followed(desk: Desk, printed: _Printed, span: Span, seat: Seat) -> As
 
 
 @contextmanager
-def _counted(desk: Desk) -> Iterator[None]:
-    desk.followers += 1
+def _counted(desk: Desk, caller: Caller) -> Iterator[None]:
+    name = _name_of(caller)
+    desk.followers[name] += 1
     try:
         yield
     finally:
-        desk.followers -= 1
+        desk.followers[name] -= 1
+        if not desk.followers[name]:
+            del desk.followers[name]
+
+
+def _name_of(caller: Caller) -> str:
+    return caller.id or caller.actor
 
 
 async def _piece(desk: Desk, printed: _Printed, start: int, until: int) -> bytes:

@@ -1,0 +1,90 @@
+"""What waits with a token ends when the token does, and one token does not take all places that there are."""
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+import pytest
+
+from taskyard.server.settings import Settings
+from tests.engine.rig import soon
+from tests.server.test_lobby import hello
+from tests.server.yard import Answer, Yard, graph, task
+
+
+@pytest.fixture
+def yard(sqlite_url: str) -> Iterator[Yard]:
+    with Yard(sqlite_url, Settings(followers_max=4)) as made:
+        yield made
+
+
+@contextmanager
+def followed(yard: Yard, path: str, token: str) -> Iterator[http.client.HTTPResponse]:
+    with closing(yard.line()) as line:
+        line.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        with line.getresponse() as answer:
+            yield answer
+
+
+def revoke(yard: Yard, token: str) -> None:
+    assert yard.ask("DELETE", f"/api/v1/tokens/{token.split('_')[2]}").status == 200
+
+
+def test_a_revoked_token_follows_no_more_though_the_task_goes_on(yard: Yard) -> None:
+    yard.hello()
+    made = yard.submit(graph(a=task()))
+    (lease,) = yard.claim()
+    token = yard.token("pool:default:read")
+    with followed(yard, f"/api/v1/tasks/{made.tasks['a']}/output?follow=true", token) as stream:
+        yard.print(lease, 0, b"before")
+        assert stream.read(6) == b"before"
+        revoke(yard, token)
+        assert stream.read() == b"", "the stream ends, and the attempt does not"
+    assert yard.get(f"/api/v1/tasks/{made.tasks['a']}")["state"] == "running"
+    assert yard.ask("GET", f"/api/v1/tasks/{made.tasks['a']}", token=token).status == 401
+
+
+def test_a_revoked_token_waits_for_no_graph_any_more(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    token = yard.token("pool:default:read")
+    answers: list[Answer] = []
+    path = f"/api/v1/graphs/{made.id}?wait_ms=20000"
+    waiting = threading.Thread(target=lambda: answers.append(yard.ask("GET", path, token=token)))
+    waiting.start()
+    soon(lambda: bool(yard.server.app.desk.watchers._waiting))
+    revoke(yard, token)
+    waiting.join(60)
+    assert [one.status for one in answers] == [401]
+
+
+def test_a_poll_that_waits_with_a_revoked_token_is_given_nothing(yard: Yard) -> None:
+    token = yard.token(kind="bot", pool="default")
+    hello(yard, token)
+    answers: list[Answer] = []
+    said = {"bot": "b1", "session": "s1", "want": 1, "poll": "p1", "wait_ms": 20_000}
+    waiting = threading.Thread(target=lambda: answers.append(yard.ask("POST", "/api/v1/bot/poll", said, token=token)))
+    waiting.start()
+    soon(lambda: len(yard.engine._writer.parking) == 1)
+    revoke(yard, token)
+    soon(lambda: len(yard.engine._writer.parking) == 0)
+    made = yard.submit(graph(a=task()))
+    waiting.join(60)
+    assert [one.json for one in answers] == [{}]
+    assert yard.get(f"/api/v1/tasks/{made.tasks['a']}")["state"] == "waiting"
+
+
+def test_one_token_follows_at_most_half_of_the_outputs_that_can_be(yard: Yard) -> None:
+    yard.hello()
+    made = yard.submit(graph(a=task()))
+    yard.claim()
+    path = f"/api/v1/tasks/{made.tasks['a']}/output?follow=true"
+    greedy, other = yard.token("pool:default:read"), yard.token("pool:default:read")
+    with ExitStack() as streams:
+        mine = [streams.enter_context(followed(yard, path, greedy)) for _ in range(2)]
+        soon(lambda: yard.server.app.desk.followers.total() == 2)
+        refusal = yard.ask("GET", path, token=greedy)
+        assert (refusal.status, refusal.headers["retry-after"]) == (429, "1")
+        assert "2 outputs are followed with this token already" in refusal.json["detail"]
+        others = [streams.enter_context(followed(yard, path, other)) for _ in range(2)]
+        assert [one.status for one in (*mine, *others)] == [200] * 4
