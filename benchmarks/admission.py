@@ -88,6 +88,7 @@ def _facts(pending: int) -> Facts:
         pending=tuple(_job(number) if number % 3 == 0 else _plain(number) for number in range(pending)),
         holding=tuple(_holder(number) for number in range(HOLDING)),
         pools=(Pool("roomy"), Pool("full", HOLDING - KEYS)),
+        stake_after={f"project:{key}": 0 for key in range(KEYS)},  # strict order: a release frees one and no more
     )
 
 
