@@ -117,6 +117,7 @@ class Embedded:
 
         with _told():
             user = None if wish.user is None else task_user.find(wish.user)
+            said = wish.connected
             return run(
                 BotConfig(
                     url=wish.url,
@@ -131,6 +132,7 @@ class Embedded:
                     user=user,
                     ca_file=wish.ca_file,
                     tls=trusting(wish.ca_file) if wish.ca_file else None,
+                    connected=None if said is None else lambda welcome: said(welcome.pool),
                 )
             )
 

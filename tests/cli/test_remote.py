@@ -172,6 +172,24 @@ def test_pools_are_made_and_listed(place: Yard) -> None:
     assert "capacity  8" in place.told("pools", "set", "lab", "--capacity", "8").lower()
     pools = {pool["name"]: pool["capacity"] for pool in json.loads(place.told("pools", "-o", "json"))}
     assert pools == {"default": None, "lab": 8}
+    assert "capacity  8" in place.told("pools", "set", "lab").lower()
+    assert "capacity  its bots" in place.told("pools", "set", "lab", "--from-bots").lower()
+    assert "capacity  its bots" in place.told("pools", "set", "lab").lower()
+    assert "capacity  3" in place.told("pools", "set", "lab", "--capacity", "3").lower()
+    assert "capacity  any" in place.told("pools", "set", "lab", "--no-capacity").lower()
+    both = place.run("pools", "set", "lab", "--capacity", "3", "--from-bots")
+    assert (both.returncode, "exclude each other" in both.stderr) == (2, True)
+
+
+def test_graphs_say_how_many_of_their_tasks_succeeded_failed_run_and_are_left(place: Yard) -> None:
+    denied = {"task": {"payload": {"approval": {"message": "?", "on_timeout": "deny"}, "timeout": "1s"}}}
+    document = graph("counted", a=NOOP, b=denied, c={**NOOP, "requires": ["b"]}, d=NOOP)
+    id = place.run("submit", "--wait", "-", document=document).stdout.strip()
+    head, row = place.told("graphs", "--state", "failed", "--name", "counted").splitlines()
+    assert head.split()[3:7] == ["SUCCEEDED", "FAILED", "RUNNING", "LEFT"]
+    assert row.split()[2:7] == ["blocked", "2", "1", "0", "1"]
+    (listed,) = json.loads(place.told("graphs", "--name", "counted", "-o", "json"))
+    assert (listed["id"], listed["counts"]) == (id, {"successful": 2, "failed": 1, "blocked": 1})
 
 
 def test_a_token_may_do_what_its_scopes_say_until_it_is_revoked(place: Yard) -> None:

@@ -32,6 +32,19 @@ def test_a_server_ends_well_when_it_is_told_to_and_keeps_what_it_was_given(tmp_p
         assert "lab" in second.run("pools", TASKYARD_TOKEN=first.token).stdout
 
 
+def test_a_bot_says_that_it_is_connected_to_what_with_which_pool_and_slots(tmp_path: Path) -> None:
+    with yard(tmp_path) as place:
+        token = place.told("token", "create", "--kind", "bot", "--name", "b", "--pool", "lab")
+        command = [str(PROGRAM), "bot", "--name", "rack4", "--slots", "3", "--state", str(tmp_path / "state")]
+        env = place.env | {"TASKYARD_TOKEN": token}
+        with subprocess.Popen(command, env=env, stderr=subprocess.PIPE) as program:
+            assert program.stderr is not None
+            said = f"bot rack4 is connected to {place.url}: pool lab, 3 slots\n"
+            assert read_until(program.stderr.fileno(), "\n", program) == said
+            program.send_signal(signal.SIGTERM)
+            assert program.wait(DEADLINE_SECONDS) == 0
+
+
 def test_a_second_server_on_the_same_file_is_refused_with_what_helps(tmp_path: Path) -> None:
     with yard(tmp_path):
         second = taskyard("serve", "--port", "0", "--data", str(tmp_path), env=at_home(tmp_path))

@@ -75,6 +75,11 @@ def test_a_task_runs_fails_and_is_tried_again(yard: Yard, admin: Client) -> None
     (again,) = yard.claim()
     yard.end(again, result='{"built": 7}')
     assert admin.result(a) == {"built": 7}
+    graph_id = admin.task(a).graph_id
+    assert admin.result(f"{graph_id}/a") == {"built": 7}
+    assert admin.attempts(f"{graph_id}/a") == admin.attempts(a)
+    with pytest.raises(NotFound, match="has no task 'nobody'"):
+        admin.result(f"{graph_id}/nobody")
     assert admin.inputs(made.nameMapping["b"]) == {"a": {"built": 7}}
     assert [item.target for item in admin.story(a).items if item.signal == "fail"] == ["failed"]
 
@@ -127,6 +132,9 @@ def test_bots_are_listed_and_told_what_to_do(yard: Yard, admin: Client) -> None:
 def test_pools_are_made_and_changed(admin: Client) -> None:
     assert admin.set_pool("lab", capacity=8).capacity == 8
     assert admin.set_pool("lab", from_bots=True).from_bots
+    assert admin.set_pool("lab").from_bots
+    assert (admin.set_pool("lab", capacity=2).from_bots, admin.set_pool("lab").capacity) == (False, 2)
+    assert admin.set_pool("lab", capacity=None).capacity is None
     assert {pool.name for pool in admin.pools()} == {"default", "lab"}
 
 

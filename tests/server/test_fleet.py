@@ -42,6 +42,13 @@ def test_a_bot_is_shown_with_what_it_has(either: Yard) -> None:
     assert either.ask("GET", "/api/v1/bots/b2/events").status == 404
 
 
+def test_a_pool_that_has_bots_is_listed_though_nobody_described_it(either: Yard) -> None:
+    either.hello("b1", "found")
+    listed = either.get("/api/v1/pools")["items"]
+    found = {one["name"]: (one["capacity"], one["bots"], one["slots"]) for one in listed}
+    assert found == {"default": (None, 0, 0), "found": (None, 1, 8)}
+
+
 def test_bots_are_listed_each_once_and_found_by_pool_state_and_dimension(either: Yard) -> None:
     for number in range(5):
         either.hello(f"b{number}", "lab" if number % 2 else "default", os="Linux" if number < 3 else "Mac")

@@ -110,6 +110,7 @@ class Agent:
         self._busy = asyncio.Event()  # there is something in hand
         self._broken = asyncio.Event()  # this life cannot go on
         self._mending: asyncio.Task[None] | None = None
+        self._welcome: Welcome | None = None
         self._replaced = False  # another bot has begun in this one's name
 
     async def live(self) -> int:
@@ -159,6 +160,7 @@ class Agent:
         Pauses while the server is away are as short as renewals are apart: it gives leases their time anew when it is
         back, and results have to reach it within that.
         """
+        self._welcome = welcome
         self._dialogue.wait_ms = min(WAIT_MAX_MS, welcome.wait_max_ms)
         self._dialogue.pause_s_max = min(PAUSE_SECONDS_MAX, welcome.lease_ms / 1000 * RENEW_PART)
 
@@ -168,6 +170,8 @@ class Agent:
         begun = await self._unless_told(answered(self._introduction.hello_once))
         if not begun:
             return 0
+        if self._config.connected is not None and self._welcome is not None:
+            self._config.connected(self._welcome)
         _LOG.info("%s is at work, with %d slots", self._config.name, self._config.slots)
         self._dialogue.nudge()
         await self._first(self._stop.wait(), self._kill.wait(), self._batch_done(), self._broken.wait())

@@ -1,12 +1,12 @@
 """How a bot is set up: by whoever starts it, once. Nothing here is read from anywhere."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from taskyard.bot.task_user import TaskUser
-from taskyard.wire.bots import OUTPUT_MAX
+from taskyard.wire.bots import OUTPUT_MAX, Welcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class BotConfig:
     tls: ssl.SSLContext | None = None  # what follows from it
     user: TaskUser | None = None  # as whom tasks run; None: as the bot does
     inherit: bool = False  # whether tasks have all of the bot's own environment, not only what programs need
+    connected: Callable[[Welcome], None] | None = field(default=None, compare=False)  # hears of the first welcome
 
     @property
     def marker(self) -> str:

@@ -191,15 +191,21 @@ def set_pool(
     /,
     *,
     capacity: Annotated[
-        int | None, Parameter(validator=Number(gte=0), help="The sum of weights that may run at once; any unless told.")
+        int | None, Parameter(validator=Number(gte=0), help="The sum of weights that may run at once.")
     ] = None,
+    no_capacity: Annotated[bool, Parameter(negative="", help="Any: as much as bots take.")] = False,
     from_bots: Annotated[bool, Parameter(negative="", help="As many as its live bots have slots.")] = False,
     output: forms.Form = "table",
     server: Server = HERE,
 ) -> int:
-    """Make a pool, or change how much it may run at once."""
+    """Make a pool, or change how much it may run at once; what is not said stays as it is."""
+    if (capacity is not None) + no_capacity + from_bots > 1:
+        raise Unusable("--capacity, --no-capacity and --from-bots exclude each other: take one of them")
+    wish: dict[str, int | bool | None] = {"from_bots": True} if from_bots else {}
+    if capacity is not None or no_capacity:
+        wish["capacity"] = capacity
     with connected(server) as client:
-        pool = client.set_pool(name, capacity=capacity, from_bots=from_bots)
+        pool = client.set_pool(name, **wish)
         return forms.give_one(asdict(pool), output, lambda: forms.pairs(pool, _POOL_COLUMNS), pool.name)
 
 

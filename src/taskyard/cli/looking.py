@@ -62,7 +62,9 @@ RESULT_SHOWN_MAX: Final = 400
 
 Limit = Annotated[int, Parameter(validator=Number(gte=1, lte=1_000_000), help="How many at most.")]
 All = Annotated[bool, Parameter(name="--all", negative="", help="All there are, however many.")]
-GraphWord = Literal["running", "blocked", "finished", "canceled"]
+GraphWord = Literal["running", "blocked", "failed", "finished", "canceled"]
+#: A graph is blocked as soon as a task failed that nothing handles: people look for it as failed.
+_GRAPH_STATES: Final = {"failed": "blocked"}
 TaskWord = Literal[
     "unscheduled", "blocked", "pending", "waiting", "running", "stopping",
     "successful", "failed", "error", "canceled", "skipped",
@@ -72,9 +74,10 @@ _GRAPH_COLUMNS: Final[list[forms.Column]] = [
     ("id", lambda one: forms.Id(one.id)),
     ("name", lambda one: one.name),
     ("state", lambda one: one.state),
-    ("active", lambda one: one.active),
-    ("behind", lambda one: one.behind),
-    ("failed", lambda one: one.unhandled),
+    ("succeeded", lambda one: one.counts.get("successful", 0)),
+    ("failed", standing.failed),
+    ("running", lambda one: standing.count(one, standing.MOVING)),
+    ("left", lambda one: standing.count(one, standing.LEFT)),
     ("age", lambda one: forms.age(one.created_ms)),
 ]
 _TASK_COLUMNS: Final[list[forms.Column]] = [
@@ -91,7 +94,7 @@ _TASK_COLUMNS: Final[list[forms.Column]] = [
 class WantedGraphs(NamedTuple):
     """Which graphs."""
 
-    state: Annotated[GraphWord | None, Parameter(help="Only those in this state.")] = None
+    state: Annotated[GraphWord | None, Parameter(help="Only those in this state; failed is blocked.")] = None
     name: Annotated[str | None, Parameter(help="Only those of this name.")] = None
     tag: Annotated[list[str] | None, Parameter(help="Only those that have it, as key=value; all, if several.")] = None
     since: Annotated[
@@ -123,7 +126,8 @@ def graphs(
 ) -> int:
     """List graphs, the newest first."""
     with connected(server) as client:
-        return show_all(lambda: _graphs(client, wanted), listing, _GRAPH_COLUMNS, watch)
+        counts = listing.output != "name"
+        return show_all(lambda: _graphs(client, wanted, counts), listing, _GRAPH_COLUMNS, watch)
 
 
 def tasks(
@@ -193,11 +197,12 @@ def show_all(
     return lookout.follow(seen, watch, listing.output)
 
 
-def _graphs(client: "Client", wanted: WantedGraphs) -> "Iterator[GraphView]":
+def _graphs(client: "Client", wanted: WantedGraphs, counts: bool) -> "Iterator[GraphView]":
     """Give the graphs that are wanted; the newest come first, so a moment is where to stop."""
     tags = [one.replace("=", ":", 1) for one in wanted.tag or ()]
     most = None if wanted.all else wanted.limit
-    found = client.graphs(state=wanted.state, name=wanted.name, tags=tags, limit=most)
+    state = _GRAPH_STATES.get(wanted.state or "", wanted.state)
+    found = client.graphs(state=state, name=wanted.name, tags=tags, limit=most, counts=counts)
     if wanted.since is None:
         return found
     since_ms = (time.time() - spans.seconds_of(wanted.since)) * 1000

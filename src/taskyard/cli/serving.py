@@ -188,12 +188,19 @@ def bot(
         inherit=manner.inherit_env,
         user=manner.user,
         ca_file=target.ca_file,
+        connected=lambda pool: _say_connected(wish, pool),
     )
     try:
         return work.bot(wish)
     except Unserved as refusal:
         reports.say_error(f"cannot be a bot: {refusal}")
         return Exit.ERROR
+
+
+def _say_connected(bot: Botting, pool: str) -> None:
+    """Say that a bot is at work, and for whom."""
+    slots = text.many(bot.slots, "slot")
+    reports.talk(f"bot {text.harmless(bot.name)} is connected to {text.harmless(bot.url)}: pool {pool}, {slots}")
 
 
 def _token_of(manner: Manner) -> str | None:

@@ -6,7 +6,7 @@ from taskyard.cli import forms, text
 from taskyard.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from taskyard.wire.api import GraphView, Reused, TaskView
     from taskyard.wire.why import WhyGraphView
@@ -17,6 +17,8 @@ FAILED: Final = ("failed", "error")
 WELL: Final = frozenset({"successful", "skipped"})
 #: States of tasks that run, or are being ended.
 MOVING: Final = frozenset({"running", "stopping"})
+#: States of tasks that have not begun, and may.
+LEFT: Final = frozenset({"unscheduled", "blocked", "pending", "waiting"})
 #: Reasons of tasks that run, or are being ended.
 UNDER_WAY: Final = frozenset({"under_way", "stop_asked"})
 
@@ -33,7 +35,12 @@ def done(seen: "GraphView") -> tuple[int, int]:
 
 def failed(seen: "GraphView") -> int:
     """How many tasks of a graph failed."""
-    return sum(seen.counts.get(state, 0) for state in FAILED)
+    return count(seen, FAILED)
+
+
+def count(seen: "GraphView", states: "Iterable[str]") -> int:
+    """How many tasks of a graph are in some states."""
+    return sum(seen.counts.get(state, 0) for state in states)
 
 
 def end_of(task: "TaskView") -> Exit | None:

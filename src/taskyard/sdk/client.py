@@ -2,7 +2,7 @@
 
 Answers are the shapes of `wire/api.py`; refusals are the errors of `sdk/errors.py`. A change carries a key of its own,
 so that it is safe to repeat it when its answer was lost. Any thread may use a client. It keeps nothing about graphs,
-and decides nothing.
+and decides nothing. A task is named by its id, or as `GRAPH/label`.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from taskyard.sdk.errors import Unset
+from taskyard.sdk.errors import NotFound, Unset
 from taskyard.sdk.following import follow
 from taskyard.sdk.routes import Asking, Query, segment
 from taskyard.sdk.transport import InsecureWarning, exposure
@@ -114,10 +114,19 @@ class Client:
         return self._asking.post(f"/graphs/{segment(named)}/tasks", {"tasks": tasks}, api.Submitted)
 
     def graphs(
-        self, *, state: str | None = None, name: str | None = None, tags: Sequence[str] = (), limit: int | None = None
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        tags: Sequence[str] = (),
+        limit: int | None = None,
+        counts: bool = False,
     ) -> Iterator[api.GraphView]:
-        """Give graphs, the newest first, page by page as they are taken; a tag is written `key:value`."""
-        query: Query = {"state": state, "name": name, "tag": list(tags) or None}
+        """Give graphs, the newest first, page by page as they are taken; a tag is written `key:value`.
+
+        With `counts`, the tasks of each are counted by state; that reads all of them.
+        """
+        query: Query = {"state": state, "name": name, "tag": list(tags) or None, "counts": counts or None}
         return self._asking.pages("/graphs", query, api.Graphs, limit)
 
     def graph(self, graph: str) -> api.GraphView:
@@ -189,38 +198,38 @@ class Client:
 
     def task(self, task: str) -> api.TaskView:
         """Tell everything about a task: its definition, its edges, what it published."""
-        return self._asking.get(f"/tasks/{segment(task)}", api.TaskView)
+        return self._asking.get(self._task(task), api.TaskView)
 
     def attempts(self, task: str) -> list[api.AttemptView]:
         """Tell of every execution of a task."""
-        return self._asking.get(f"/tasks/{segment(task)}/attempts", api.Attempts).items
+        return self._asking.get(f"{self._task(task)}/attempts", api.Attempts).items
 
     def story(self, task: str) -> api.StoryView:
         """Tell everything that happened to a task."""
-        return self._asking.get(f"/tasks/{segment(task)}/story", api.StoryView)
+        return self._asking.get(f"{self._task(task)}/story", api.StoryView)
 
     def why(self, task: str) -> "WhyView":
         """Say why a task does not run, down to the root causes."""
         from taskyard.wire.why import WhyView  # noqa: PLC0415
 
-        return self._asking.get(f"/tasks/{segment(task)}/why", WhyView)
+        return self._asking.get(f"{self._task(task)}/why", WhyView)
 
     def output(self, task: str, *, attempt: int | None = None, start: int = 0, end: int | None = None) -> bytes:
         """Give what an attempt printed, the last one's unless told; of it, from `start` up to `end`."""
         query: Query = {"attempt": attempt, "start": start or None, "end": end}
-        return self._asking.raw(f"/tasks/{segment(task)}/output", query)
+        return self._asking.raw(f"{self._task(task)}/output", query)
 
     def follow(self, task: str, *, attempt: int | None = None, start: int = 0) -> Iterator[bytes]:
         """Give what an attempt prints as it comes, until it ends; a lost connection loses nothing."""
-        return follow(self._asking, f"/tasks/{segment(task)}", attempt, start)
+        return follow(self._asking, self._task(task), attempt, start)
 
     def cancel_task(self, task: str, *, subtree: bool = False) -> api.Wished:
         """End a task, or a task and everything behind it."""
-        return self._asking.post(f"/tasks/{segment(task)}/cancel", {"subtree": subtree}, api.Wished)
+        return self._asking.post(f"{self._task(task)}/cancel", {"subtree": subtree}, api.Wished)
 
     def rerun_task(self, task: str) -> api.Wished:
         """Try a task again."""
-        return self._asking.post(f"/tasks/{segment(task)}/rerun", None, api.Wished)
+        return self._asking.post(f"{self._task(task)}/rerun", None, api.Wished)
 
     def approvals(self, *, limit: int | None = None) -> Iterator[api.ApprovalView]:
         """Give what people are asked, page by page as it is taken."""
@@ -229,7 +238,7 @@ class Client:
     def approve(self, task: str, *, approved: bool = True, comment: str = "") -> api.Decided:
         """Decide about an approval that waits for a person; `Refused` says what was decided before."""
         wish = {"approved": approved, "comment": comment or None}
-        return self._asking.post(f"/tasks/{segment(task)}/approve", wish, api.Decided)
+        return self._asking.post(f"{self._task(task)}/approve", wish, api.Decided)
 
     # What a running task says and asks; who has no task of its own names one.
 
@@ -257,7 +266,18 @@ class Client:
         named = task or self.own_task
         if named is None:
             raise Unset("name a task: only the client of a running task has one of its own")
-        return f"/tasks/{segment(named)}"
+        return self._task(named)
+
+    def _task(self, named: str) -> str:
+        """Give the path of a task: of its id, or of `GRAPH/label`, which is looked up."""
+        graph, is_label, label = named.partition("/")
+        if not is_label:
+            return f"/tasks/{segment(named)}"
+        found = next(self.tasks(graph, label=label, limit=1), None) if label else None
+        if found is None:
+            said = f"graph {graph} has no task {label!r}"
+            raise NotFound(api.Problem("about:blank", "Not found", 404, said, "not_found"))
+        return f"/tasks/{segment(found.id)}"
 
     # Bots and pools.
 
@@ -297,10 +317,12 @@ class Client:
         """Give every pool."""
         return self._asking.get("/pools", api.Pools).items
 
-    def set_pool(self, name: str, *, capacity: int | None = None, from_bots: bool = False) -> api.PoolView:
-        """Make a pool, or change how much it may run at once."""
-        wish = {"capacity": capacity, "from_bots": from_bots}
-        return self._asking.put(f"/pools/{segment(name)}", wish, api.PoolView)
+    def set_pool(self, name: str, **settings: int | bool | None) -> api.PoolView:
+        """Make a pool, or change how much it may run at once: `capacity` (None: no limit), or `from_bots`.
+
+        What is left out stays as it is.
+        """
+        return self._asking.put(f"/pools/{segment(name)}", settings, api.PoolView)
 
     # What tasks share.
 

@@ -12,6 +12,7 @@ from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.fleet import dimensions_of_text
+from taskyard.store.verbs.passes import PoolRow
 from taskyard.store.verbs.reading import FIRST_NAME, BotRow
 from taskyard.wire.api import BotView, DimensionAggregation, PoolView
 
@@ -66,16 +67,19 @@ def aggregation(txn: Txn, pools: frozenset[str] | None = None) -> DimensionAggre
 
 
 def pools(txn: Txn) -> list[PoolView]:
-    """Show every pool that somebody described, with its live bots."""
+    """Show every pool that an admin described or that has a bot, with its live bots."""
     count: Counter[str] = Counter()
     slots: Counter[str] = Counter()
     for row in _rows(txn, FIRST_NAME):
         facts = _facts(row)
-        for pool in _pools(facts.dimensions) if alive(facts) else ():
-            count[pool] += 1
-            slots[pool] += row.slots
-    described = sorted(txn.passes.pools(), key=lambda one: one.name)
-    return [PoolView(one.name, one.capacity, one.from_bots, count[one.name], slots[one.name]) for one in described]
+        for pool in () if facts.terminated else _pools(facts.dimensions):
+            count[pool] += alive(facts)
+            slots[pool] += row.slots if alive(facts) else 0
+    described = {one.name: one for one in txn.passes.pools()}
+    every = {**{name: PoolRow(name, None, False) for name in count}, **described}
+    return [
+        PoolView(name, one.capacity, one.from_bots, count[name], slots[name]) for name, one in sorted(every.items())
+    ]
 
 
 def fleet(txn: Txn) -> tuple[tuple[BotFacts, ...], bool]:

@@ -12,7 +12,7 @@ import msgspec
 
 from taskyard.core.graph.routing import routing_key
 from taskyard.core.graph.verdict import Tally, settled
-from taskyard.core.ids import Key, text_of
+from taskyard.core.ids import Key, key_of, text_of
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, GraphRow, Wanted
 from taskyard.views import deadlock
@@ -44,6 +44,11 @@ def is_settled(txn: Txn, id: int) -> bool | None:
     """Tell whether nothing in a graph can move without a person; it costs the same for a graph of any size."""
     row = txn.reading.graph(id)
     return None if row is None else _view(row).settled
+
+
+def counted(txn: Txn, views: Iterable[GraphView]) -> list[GraphView]:
+    """Add to graphs how many of their tasks are in each state; all of their tasks are read for it."""
+    return [replace(one, counts=txn.reading.counts(key_of(one.id))) for one in views]
 
 
 def graphs(

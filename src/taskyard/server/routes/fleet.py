@@ -25,6 +25,7 @@ from taskyard.server.problems import unknown, wrong
 from taskyard.server.replies import ThePage, body, reply
 from taskyard.server.routes.graphs import clean, pair
 from taskyard.server.scopes import ADMIN, READ
+from taskyard.store.verbs.passes import PoolRow
 from taskyard.store.verbs.reading import FIRST_NAME
 from taskyard.views import bot_events
 from taskyard.views import bots as views
@@ -135,10 +136,10 @@ async def list_pools(desk: TheDesk, caller: TheCaller) -> Response:
 
 @routes.put("/pools/{name}", response_model=api.PoolView, openapi_extra=_POOL)
 async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
-    """Make a pool, or say how much it may run at once. Needs `admin` of it."""
+    """Make a pool, or say how much it may run at once; what is left out stays as it is. Needs `admin` of it."""
     said = Fields(await bodies.fields(request, optional=True))
-    capacity = said.number("capacity", None, 0, NUMBER_MAX)
-    from_bots = said.flag("from_bots", False)
+    known = {pool.name: pool for pool in await desk.read(lambda txn: txn.passes.pools())}
+    capacity, from_bots = _wanted(said, known.get(name))
     said.close()
     if fault := name_fault(name, NAME_MAX):
         raise wrong(fault, "name")
@@ -146,6 +147,13 @@ async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller
     done(await desk.face.set_pool(name, capacity, from_bots=from_bots, actor=caller.actor))
     found = await desk.read(views.pools)
     return reply(next(pool for pool in found if pool.name == name))
+
+
+def _wanted(said: Fields, before: PoolRow | None) -> tuple[int | None, bool]:
+    """Read how much a pool may run at once: a number and what comes from bots exclude each other."""
+    from_bots = said.flag("from_bots", before is not None and before.from_bots and not said.has("capacity"))
+    stays = before.capacity if before is not None and not from_bots else None
+    return said.number("capacity", stays, 0, NUMBER_MAX), from_bots
 
 
 async def _bot(desk: Desk, caller: Caller, right: str, bot_id: str) -> api.BotView:

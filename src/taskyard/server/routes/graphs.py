@@ -108,20 +108,25 @@ async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: T
 
 
 @routes.get("/graphs", response_model=api.Graphs)
-async def list_graphs(
+async def list_graphs(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
     desk: TheDesk,
     caller: TheCaller,
     page: ThePage,
     state: GraphState | None = None,
     name: Annotated[str, Query(max_length=255)] = "",
     tag: Annotated[list[str] | None, Query(max_length=16, description="key:value; all of them have to fit.")] = None,
+    counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = False,
 ) -> Response:
     """List graphs, the newest first. A page may be short and still have a `next`."""
     pools = desk.readable(caller, READ, "list graphs")
     wanted = Wanted("" if state is None else state.text, clean(name, "name"), pools)
     tags, after = dict(pair(one, "tag") for one in tag or ()), cursors.key(page.cursor, FIRST)
-    found, last = await desk.read(lambda txn: views.graphs(txn, wanted, tags, after, page.limit))
-    return reply(api.Graphs(found, cursors.written(last)))
+
+    def look(txn: Txn) -> api.Graphs:
+        found, last = views.graphs(txn, wanted, tags, after, page.limit)
+        return api.Graphs(views.counted(txn, found) if counts else found, cursors.written(last))
+
+    return reply(await desk.read(look))
 
 
 @routes.get("/graphs/{graph_id}", response_model=api.GraphView)
