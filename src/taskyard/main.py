@@ -94,6 +94,7 @@ class Embedded:
             said = settings.Settings(
                 authentication=wish.authentication,
                 tls_cert="" if wish.tls_cert is None else str(wish.tls_cert),
+                tasks_max=wish.tasks_max or settings.REQUEST_TASKS_MAX,
                 tls_key="" if wish.tls_key is None else str(wish.tls_key),
             )
             settings.check_certificate(said)

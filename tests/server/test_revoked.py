@@ -67,7 +67,6 @@ def test_a_poll_that_waits_with_a_revoked_token_is_given_nothing(yard: Yard) -> 
     waiting.start()
     soon(lambda: len(yard.engine._writer.parking) == 1)
     revoke(yard, token)
-    soon(lambda: len(yard.engine._writer.parking) == 0)
     made = yard.submit(graph(a=task()))
     waiting.join(60)
     assert [one.json for one in answers] == [{}]

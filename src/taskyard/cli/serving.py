@@ -53,6 +53,9 @@ class Place(NamedTuple):
         Path | None, Parameter(help="Serve https with this certificate, in PEM form, its chain behind it.")
     ] = None
     tls_key: Annotated[Path | None, Parameter(help="Its key, if that is not in the same file.")] = None
+    tasks_max: Annotated[
+        int, Parameter(validator=Number(gte=1, lte=1_000_000), help="How many tasks one request may ask for.")
+    ] = 100_000
 
 
 HERE_AND_NOW: Final = Place()
@@ -147,7 +150,18 @@ def serve(
     # The folder that people are in is theirs, and stays as open as it is; the files in it do not.
     folder = place.data if place.database is None and place.data != Path() else None
     lease_ms = spans.seconds_of(lease) * 1_000
-    wish = Serving(place.host, place.port, database, auth, admin_token, folder, place.tls_cert, place.tls_key, lease_ms)
+    wish = Serving(
+        place.host,
+        place.port,
+        database,
+        auth,
+        admin_token,
+        folder,
+        place.tls_cert,
+        place.tls_key,
+        place.tasks_max,
+        lease_ms,
+    )
     if place.tls_key is not None and place.tls_cert is None:
         raise Unusable("--tls-key belongs to a certificate: say --tls-cert FILE, too")
     try:

@@ -51,6 +51,7 @@ class Serving:
     folder: Path | None = None  # of its own: made if it is not there, and for its owner alone
     tls_cert: Path | None = None  # with what it shows itself; none: plain HTTP
     tls_key: Path | None = None
+    tasks_max: int | None = None  # how many tasks one request may ask for
     lease_ms: int | None = None  # how long bots may be silent about what they run
 
 

@@ -13,6 +13,8 @@ QUEUE_MAX: Final = 1_000
 WAITING_MAX: Final = 1_024
 #: How many of them may follow an output.
 FOLLOWERS_MAX: Final = 64
+#: How many tasks one request may ask for unless told: it takes seconds, and some hundred megabytes, to read more.
+REQUEST_TASKS_MAX: Final = 100_000
 #: How many threads look at the database or check documents for people.
 THREADS_MAX: Final = 32
 #: How long a stop waits for what is under way.
@@ -32,6 +34,7 @@ class Settings:
     waiting_max: int = WAITING_MAX  # how many requests may do nothing but wait
     followers_max: int = FOLLOWERS_MAX  # how many of them may follow an output
     threads_max: int = THREADS_MAX  # how many threads work for people
+    tasks_max: int = REQUEST_TASKS_MAX  # how many tasks one request may ask for, up to a million
     tls_cert: str = ""  # a file with the certificate for https, in PEM form; empty: plain HTTP
     tls_key: str = ""  # a file with its key; empty: it is in the same file
     people_later: bool = False  # the routes of people are made when the first of them comes

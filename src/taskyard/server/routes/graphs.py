@@ -30,6 +30,7 @@ from taskyard.server.doors import seat_of
 from taskyard.server.fields import Fields
 from taskyard.server.problems import invalid, of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
+from taskyard.server.request_size import check_size
 from taskyard.server.scopes import CANCEL, READ, SUBMIT
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, Wanted
@@ -101,6 +102,7 @@ async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: T
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             who = {"actor": caller.actor, "submitter": caller.submitter}
+            check_size(document, desk.settings.tasks_max)
             made = done(desk.engine.extend(graph_id, document, **who, may=may))
             return made, _names(desk, made)
 
@@ -227,6 +229,7 @@ async def submit(
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             who = {"actor": caller.actor, "submitter": caller.submitter}
+            check_size(document, desk.settings.tasks_max)
             made = done(desk.engine.submit(document, graph_id=graph_id, key=key, **who, may=may))
             return made, _names(desk, made)
 

@@ -12,6 +12,7 @@ from taskyard.server import bodies
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.desk import Sight, done
 from taskyard.server.replies import body, reply
+from taskyard.server.request_size import check_size
 from taskyard.server.routes.graphs import DOCUMENT, faults_of_graph
 from taskyard.server.scopes import READ, SUBMIT
 from taskyard.views.dry_run import foreseen
@@ -44,6 +45,7 @@ async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Res
     """Say what would become of a graph if it were submitted now; nothing is stored. Needs `submit`, as that does."""
     async with bodies.worked_on(request, faults_of_graph) as document:
         now = desk.engine.clock.now()
+        await asyncio.to_thread(check_size, document, desk.settings.tasks_max)
         graph = done(await asyncio.to_thread(rehearsal.read, document, now, desk.engine.scheduler_id))
         desk.need(caller, SUBMIT, await asyncio.to_thread(pools_of, graph), "check a graph")
         found = await desk.read(

@@ -1,0 +1,45 @@
+"""How many tasks one request may ask for, counted before anything is expanded."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from taskyard.server.request_size import tasks_asked
+from taskyard.server.settings import REQUEST_TASKS_MAX, Settings
+from tests.server.yard import Yard, graph, task
+
+
+@pytest.fixture
+def yard(sqlite_url: str) -> Iterator[Yard]:
+    with Yard(sqlite_url, Settings(tasks_max=5)) as made:
+        yield made
+
+
+def matrix(*sizes: int) -> dict[str, object]:
+    return task() | {"matrix": {f"a{place}": list(range(size)) for place, size in enumerate(sizes)}}
+
+
+def test_tasks_are_counted_with_their_matrices_and_with_what_is_inside() -> None:
+    inside = {"task": {"payload": {"graph": graph(a=task(), b=matrix(3))}}, "matrix": {"x": [1, 2]}}
+    cases = ((graph(a=task()), 1), (graph(a=matrix(3, 4), b=task()), 13), (graph(a=inside), 10))
+    for document, count in cases:
+        assert tasks_asked(document) == count, document
+    odd_ones: tuple[object, ...] = (None, [], {}, {"tasks": []}, {"tasks": {"a": 1, "b": {"matrix": 1, "task": 2}}})
+    for odd in odd_ones:
+        assert tasks_asked(odd) in (0, 2)
+    assert REQUEST_TASKS_MAX == 100_000
+
+
+def test_a_request_for_too_many_tasks_is_refused_before_it_is_expanded(yard: Yard) -> None:
+    made = yard.submit(graph(a=matrix(5)))
+    large = graph(b=matrix(2_000, 2_000))
+    for method, path in (
+        ("POST", "/graphs"),
+        ("POST", "/graphs/check"),
+        ("PUT", f"/graphs/{made.id}"),
+        ("POST", f"/graphs/{made.id}/tasks"),
+    ):
+        answer = yard.ask(method, f"/api/v1{path}", large)
+        assert (answer.status, answer.paths) == (400, ["tasks"]), path
+        assert "asks for 4000000 tasks; 5 is the most in one request" in answer.json["detail"]
+    assert yard.ask("POST", f"/api/v1/graphs/{made.id}/tasks", graph(b=matrix(5))).status == 200
