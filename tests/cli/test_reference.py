@@ -24,7 +24,8 @@ def names_read(path: Path) -> set[str]:
     """Find what a module reads from the environment: names in `os.environ`, and what is handed on to be looked up."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        is_get = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("environ.get", "folder"))
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        is_get = called.endswith("environ.get") or called in ("folder", "kept.folder")
         named = node.args[0] if is_get and isinstance(node, ast.Call) and node.args else None
         if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
             named = node.slice
