@@ -36,11 +36,13 @@ from taskyard.server import auth, bodies, connections, cursors, denials, lobby, 
 from taskyard.server import bots as bot_routes
 from taskyard.server.meters import Meters
 from taskyard.server.people import people_of
-from taskyard.server.routes import access, health, output
+from taskyard.server.routes import access, audit, health, output
 from taskyard.views import (
     ancestry,
+    audits,
     bot_events,
     causes,
+    deadlock,
     dry_run,
     dry_run_facts,
     durations,
@@ -53,6 +55,7 @@ from taskyard.views import attempts as attempt_views
 from taskyard.views import bots as bot_views
 from taskyard.views import critical_path as path_views
 from taskyard.views import graphs as graph_views
+from taskyard.views import limits as limit_views
 from taskyard.views import tasks as task_views
 from taskyard.wire import api as wire_api
 from taskyard.wire import bots as wire_bots
@@ -246,8 +249,10 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         why_graph,
         dry_run,
         dry_run_facts,
+        limit_views,
+        deadlock,
     ),
-    "Tokens and denials": (auth, access, denials),
+    "Tokens, denials and the audit": (auth, access, denials, audit, audits),
     "Bots": (bot_routes, lobby, wire_bots, bounds, fleet),
     "The engine": (loop,),
 }

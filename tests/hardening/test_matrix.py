@@ -35,6 +35,8 @@ BODIES: dict[str, Any] = {
     "POST /api/v1/requests": {"task": {"payload": {"command": ["true"]}, "dimensions": LAB}},
     "POST /api/v1/graphs/{graph}/tasks": {"tasks": {"late": task("a", dimensions=LAB)}},
     "PATCH /api/v1/bots/{bot}": {"maintenance": "the fan"},
+    "PUT /api/v1/limits/{pool}": {"total": 5},
+    "PUT /api/v1/mutexes/{key}": {"stake_after": "5m"},
     "POST /api/v1/tokens": {"name": "another"},
     "PUT /api/v1/tasks/{task}/result": {"n": 1},
     "PUT /api/v1/tasks/{task}/progress": b"half",
@@ -106,6 +108,7 @@ class Stage:
         yard.end(ended, Signal.FAIL)
         soon(lambda: yard.get(f"/api/v1/tasks/{made.tasks['q']}")["state"] == "running")  # the server asks by itself
         names = {"graph": made.id, "task": made.tasks["a"], "failed": made.tasks["b"], "bot": "b2", "pool": "lab"}
+        names["key"] = "lab"
         names |= {"question": made.tasks["q"], "ending": made.id[-6:]}
         names |= {"put": f"{int(made.id, 16) - 16 * 7:016x}", "token": yard.token("pool:lab:read").split("_")[2]}
         running = {"own-run": own, "ended-run": ended, "other-run": other}

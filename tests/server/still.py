@@ -6,6 +6,7 @@ Its ticker has no thread: `settle` gives it its turns.
 from itertools import count
 from typing import Any
 
+from taskyard.core.fleet import MISSING_WITHIN_MS, SWEEP_MS
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
@@ -48,6 +49,11 @@ class Still(Yard):
         """Let time pass, and what it brings happen."""
         self.clock.later(ms)
         self.settle()
+
+    def be_silent(self) -> None:
+        """Let bots say nothing, while the server is up, until they are marked missing."""
+        for _ in range(MISSING_WITHIN_MS // SWEEP_MS + 1):
+            self.later(SWEEP_MS)
 
     def submit(self, document: object, **said: Any) -> Made:
         made = super().submit(document, **said)

@@ -49,7 +49,7 @@ def test_the_description_names_every_route_and_its_problems(yard: Yard) -> None:
     described = yard.get("/api/v1/openapi.json", token=None)
     assert described["openapi"].startswith("3.1")
     routes = {
-        (route.path, method.lower())
+        (route.path.replace(":path}", "}"), method.lower())
         for part in PARTS
         for route in part.routes.routes
         if isinstance(route, APIRoute)

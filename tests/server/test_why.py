@@ -422,6 +422,7 @@ def test_bots_that_are_away_are_told_with_the_reason(still: Still) -> None:
     still.bot("gone")
     assert still.engine.goodbye(Goodbye("gone", "s1")) is None
     still.later(2 * HOUR)
+    still.be_silent()
     still.bot("b1", maintenance="new disk")
     still.bot("b2", draining=True)
     still.bot("b3", quarantined="hot")
@@ -441,6 +442,7 @@ def test_a_bot_that_is_not_heard_of_is_told_with_when_it_was(still: Still, last:
     if last == "gone":
         still.engine.goodbye(Goodbye("b1", "s1"))
     still.later(2 * HOUR)
+    still.be_silent()
     assert still.sentence(made, "a") == f"a is waiting: 1 bot could run it, but b1 {said}"
 
 
