@@ -229,6 +229,8 @@ def _tell_ready(engine: "Engine", wish: "Serving", url: str, ready: "Callable[[s
     """Say that a server is there; if nobody has a token yet, make one, which is kept and told before it is stored."""
     from taskyard.server import bootstrap  # noqa: PLC0415
 
+    engine.open_doors()
+
     def show(first: str | None) -> None:
         if wish.admin_token is not None:
             _keep_admin_token(engine, wish.admin_token, first)

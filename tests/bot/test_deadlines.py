@@ -175,7 +175,7 @@ def test_inputs_of_a_server_that_was_away_are_fetched_when_it_is_back(tmp_path: 
         one.__exit__(None, None, None)
 
 
-def test_an_attempt_whose_inputs_do_not_come_while_its_lease_lasts_is_lost_and_not_failed(tmp_path: Path) -> None:
+def test_an_attempt_whose_inputs_do_not_come_while_its_lease_lasts_is_given_back_and_not_failed(tmp_path: Path) -> None:
     yard = Generous(lease_ms=2_000)
     with served(yard):
         port = int(yard.url.rpartition(":")[2])
@@ -186,7 +186,7 @@ def test_an_attempt_whose_inputs_do_not_come_while_its_lease_lasts_is_lost_and_n
     try:
         let_pass(time.monotonic() + 3)
         with served(yard, port):
-            assert yard.report(task).signal == "lose"
+            assert yard.report(task).signal == "return"
     finally:
         one.__exit__(None, None, None)
 

@@ -109,8 +109,9 @@ TOKEN = {
     "revoked_ms": None,
 }  # fmt: skip
 BOT = {
-    "id": "b", "pool": "p", "dimensions": {"os": ["Linux"]}, "slots": 1, "busy": 0, "alive": True, "first_seen_ms": 1,
-    "last_seen_ms": 1, "quarantined": "q", "maintenance": None, "draining": False, "terminated": False,
+    "id": "b", "pool": "p", "dimensions": {"os": ["Linux"]}, "slots": 1, "busy": 0, "assigned": 0, "alive": True,
+    "first_seen_ms": 1, "last_seen_ms": 1, "quarantined": "q", "maintenance": None,
+    "draining": False, "terminated": False,
 }  # fmt: skip
 POOL = {"name": "p", "capacity": None, "from_bots": False, "bots": 0, "slots": 0}
 WISHED = {"subject": "1", "moved": 1, "promised": False, "echo": False}

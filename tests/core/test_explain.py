@@ -188,6 +188,11 @@ CASES = [
         "test is running: attempt 2 on rack1 for 12 min",
     ),
     (
+        Situation("test", State.RUNNING, attempt=2, bot=BotId("rack1"), assigned=True, since=EARLIER),
+        Reason.ASSIGNED,
+        "test is running: attempt 2 is in the hands of rack1 for 12 min, and has not begun",
+    ),
+    (
         Situation("go", State.RUNNING, kind=Kind.APPROVAL, attempt=1, since=EARLIER),
         Reason.APPROVAL,
         "go is running: a person has to approve it; it has waited for 12 min",

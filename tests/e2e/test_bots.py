@@ -7,9 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from taskyard.core.fleet import LEASE_MS
 from tests.cli.waiting import until
 from tests.e2e.documents import call, gated, node, only, script
+from tests.e2e.witness import lives
 from tests.e2e.yard import ROOT, USUAL, Yard, seen, started
 
 #: Where the clock is found that is wrong by years.
@@ -196,3 +199,42 @@ def test_a_bot_enrols_with_a_token_for_one_and_keeps_its_own_over_its_lives(shar
     with started([USUAL, "bot", *place], shared.folder / "thief.log", {**shared.env(), **around}) as thief:
         assert thief.wait(LEASE_MS / 1000) == 4
     assert "was used by another bot" in (shared.folder / "thief.log").read_text()
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_what_was_handed_ahead_to_a_bot_that_is_killed_costs_no_retry(
+    hasty: Yard, tmp_path: Path, comes_back: bool
+) -> None:
+    """Short calls teach a bot to take many at once, and the long ones behind them wait in its hands."""
+    name = f"ahead-{comes_back}"
+    file, opened, gate = tmp_path / "witness", tmp_path / "opened", tmp_path / "gate"
+    opened.touch()
+    short = [f"short{number}" for number in range(400)]
+    long = [f"long{number}" for number in range(40)]
+    frail = {**only(name), "retries": 0}
+    first = {**only(name), "retries": 1}
+    tasks = {label: call("witnessed_until", str(file), str(opened), task=frail) for label in short}
+    for label in long:
+        tasks[label] = call("witnessed_until", str(file), str(gate), task=first if label == long[0] else frail)
+    bot = hasty.bot(name, slots=1)
+    graph = hasty.submit(tasks)
+    graph.until("long0", "running")
+    seen(lambda: graph.task("long0"), lambda one: one.reason == "under_way", "the server knows that it has begun")
+    view = seen(lambda: hasty.client.bot(name), lambda one: one.busy == 1, "what came before it has ended")
+    ahead = [one.label for one in hasty.client.tasks(graph.id, state="running") if one.reason == "assigned"]
+    assert len(ahead) == view.assigned == graph.view().assigned > 0
+    bot.kill(also_runner=True)
+    until(lambda: bot.marked() == {}, "nothing of it is left")
+    if comes_back:
+        hasty.bot(name, slots=1)
+    else:
+        hasty.bot(name, slots=1, state=f"{name}-elsewhere")
+    gate.touch()
+    graph.finished()
+    spared = ("return", "returned") if comes_back else ("lose", "returned")
+    assert {label: [(one.signal, one.reason) for one in graph.attempts(label)][:-1] for label in long} == {
+        label: [("lose", "bot_lost")] if label == long[0] else [spared] if label in ahead else [] for label in long
+    }
+    assert {label: len(told) for label, told in lives(file).items() if label != long[0]} == dict.fromkeys(
+        [*short, *long[1:]], 2
+    )

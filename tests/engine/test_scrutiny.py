@@ -34,6 +34,7 @@ from taskyard.engine.bounds import (
 from taskyard.engine.face import AsyncEngine
 from taskyard.lifecycle.commands import (
     Approve,
+    Begun,
     Cancel,
     Goodbye,
     Hello,
@@ -58,6 +59,8 @@ DIMENSIONS = canonical({"id": "b1", "pool": "default"})
 #: What no number of a command can be.
 NO_NUMBERS = [-1, BEYOND, 10**40, None, True, "1", 1.0, b"1"]
 #: What no name can be.
+ENDS_OF_ATTEMPTS = "Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.RETURN, Signal.DEADLINE"
+NO_BEGUN: list[Any] = [[], 1, "x", b"x", {}]
 NO_NAMES = [NUL, LONE, BREAK, "\u202e", " a", None, 7, b"a", Signal.FAIL, "x" * (NAME_MAX + 1)]
 #: What no text can be.
 NO_TEXTS = ["", NUL, LONE, 7, b"a", ["a"]]
@@ -162,7 +165,8 @@ def single_faults() -> Iterator[Case]:
     """Each field of each command with everything that it cannot be."""
     attempt = {"task": NO_NUMBERS, "attempt": [0, *NO_NUMBERS], "fence": NO_NUMBERS}
     ends: dict[str, list[Any]] = {
-        "signal": [one for one in Signal if one not in {"succeed", "fail", "lose", "deadline"}] + ["succeed", None, 1],
+        "signal": [one for one in Signal if one not in {"succeed", "fail", "lose", "return", "deadline"}]
+        + ["succeed", None, 1],
         "reason": [Reason.CAPACITY, Reason.BOT_LOST, "timed_out", 1],
         "exit_code": [EXIT_CODE_MIN - 1, EXIT_CODE_MAX + 1, BEYOND, True, "0", 1.5],
         "result": [*NO_TEXTS, "x" * (RESULT_MAX + 1)],
@@ -192,6 +196,8 @@ def single_faults() -> Iterator[Case]:
     )
     yield from fields_of(publishing, "", attempt | says | {"result": ends["result"]})
     yield from fields_of(polling, "", bot | {"poll": NO_NAMES, "want": NO_NUMBERS})
+    yield from fields_of(polling, "", {"begun": NO_BEGUN})
+    yield from fields_of(greeting, "", {"begun": NO_BEGUN})
     yield from fields_of(polling, "", {"waits": [None, 1], "briefed": [None, "no"], "outputs": [None, [], 1]})
     yield from fields_of(greeting, "", bot | {"slots": [0, SLOTS_MAX + 1, *NO_NUMBERS]})
     yield from fields_of(greeting, "", {"quarantined": why, "maintenance": why, "draining": [None, 1, "no"]})
@@ -288,7 +294,7 @@ def test_a_fault_says_what_its_field_takes(yard: Yard) -> None:
     assert answer.text == "the poll has 3 faults"
     assert [f"{fault.path} {fault.message}" for fault in answer.faults] == [
         "bot holds the hidden character U+0000; remove it",
-        "reports[0].signal must be one of Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE; got Signal.CANCEL",
+        f"reports[0].signal must be one of {ENDS_OF_ATTEMPTS}; got Signal.CANCEL",
         f"want must be an integer from 0 to {NUMBER_MAX}; got -1",
     ]
 
@@ -382,7 +388,7 @@ def some(good: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 NAMES = st.sampled_from(["b1", "b2", "s1", "s2", "k1", "k2"])
 NUMBERS = st.sampled_from([0, 1, 2, NUMBER_MAX])
-WORDS = st.sampled_from([Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE])
+WORDS = st.sampled_from([Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.RETURN, Signal.DEADLINE])
 ATTEMPTS = {"task": some(NUMBERS), "attempt": some(NUMBERS), "fence": some(NUMBERS)}
 REPORTS = st.builds(
     Report,
@@ -393,6 +399,7 @@ REPORTS = st.builds(
     result=some(st.none()),
 )
 RENEWALS = st.builds(Renewal, **ATTEMPTS)
+BEGUN = st.one_of(st.none(), st.lists(some(st.builds(Begun, **ATTEMPTS)), max_size=3).map(tuple))
 POLLS = st.builds(
     Poll,
     bot=some(st.just("b1")),
@@ -401,6 +408,7 @@ POLLS = st.builds(
     reports=some(st.lists(some(REPORTS), max_size=3).map(tuple)),
     renewals=some(st.lists(some(RENEWALS), max_size=3).map(tuple)),
     want=some(NUMBERS),
+    begun=some(BEGUN),
 )
 HELLOS = st.builds(
     Hello,
@@ -411,6 +419,7 @@ HELLOS = st.builds(
     quarantined=some(st.none()),
     maintenance=some(st.none()),
     draining=some(st.just(False)),
+    begun=some(BEGUN),
 )
 PERSONS = {"actor": some(NAMES), "key": some(st.just(""))}
 SUBJECTS = {"task": some(NUMBERS), "graph": some(NUMBERS)}

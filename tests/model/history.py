@@ -14,10 +14,11 @@ from taskyard.store.verbs.attempts import AttemptRow
 from taskyard.store.verbs.keeping import EventRow
 from taskyard.views.story import replayed, story
 from tests.lifecycle.grounds import ALL
-from tests.model.pieces import BAD, ENDED, HOLDING, LEASED, Task
+from tests.model.pieces import BAD, ENDED, HOLDING, LEASED, SPARED, Task
 
 #: What still happens in a canceled graph, whose tasks may be canceled page by page.
-ENDINGS = {Signal.CANCEL, Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE, Signal.EXPIRE, Signal.UNADMIT}
+ENDS = {Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.RETURN, Signal.DEADLINE}
+ENDINGS = ENDS | {Signal.CANCEL, Signal.EXPIRE, Signal.UNADMIT}
 
 
 def check_history(txn: Txn, tasks: Mapping[int, Task]) -> Counter[str]:
@@ -69,8 +70,8 @@ def _check_round(task: Task, events: Sequence[EventRow]) -> None:
     """One release, budgets kept, and nothing after the end but a mend."""
     again = Counter(event.signal for event in events if event.source in LEASED and event.target == State.PENDING)
     assert again[Signal.FAIL] <= task.asked.reruns
-    assert again[Signal.LOSE] <= task.asked.retries
-    assert set(again) <= {Signal.FAIL, Signal.LOSE}
+    assert again[Signal.LOSE] <= task.asked.retries + SPARED
+    assert set(again) <= {Signal.FAIL, Signal.LOSE, Signal.RETURN}
     assert sum(event.signal == Signal.RELEASE for event in events) <= 1
     assert sum(event.target == State.PENDING and event.signal == Signal.EXPIRE for event in events) < len(
         task.asked.ways

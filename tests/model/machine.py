@@ -30,6 +30,8 @@ GRAPHS_MAX = 3
 #: Who is there in the beginning.
 CREWS = [["ant"], ["ant", "bee"], ["bee"], ["cat"], ["ant", "bee", "cat"]]
 WISHES = ["cancel task", "rerun task", "rerun graph", "cancel subtree", "cancel task", "cancel task", "cancel graph"]
+#: What bots say of what they have; a claim is what they say has begun, and None renews it.
+WORDS = [Signal.SUCCEED, Signal.FAIL, Signal.SUCCEED, Signal.FAIL, Signal.RETURN, Signal.CLAIM, None, None]
 picks = st.integers(0, 60)
 
 
@@ -121,14 +123,16 @@ class Lives(RuleBasedStateMachine):
             self.steps.take(bot, want)
 
     @precondition(lambda self: self.steps.able() or self.steps.leases())
-    @rule(pick=picks, said=st.lists(st.sampled_from([Signal.SUCCEED, Signal.FAIL, None]), min_size=1, max_size=3))
+    @rule(pick=picks, said=st.lists(st.sampled_from(WORDS), min_size=1, max_size=3))
     def work(self, pick: int, said: list[Signal | None]) -> None:
-        """Let bots end or renew what they have, and begin something whenever nobody has anything."""
+        """Let bots end, begin, give back or renew what they have, and begin something whenever nobody has anything."""
         for place, signal in enumerate(said):
             self.catch_up()
             if not self.steps.leases() and (able := self.steps.able()):
                 self.steps.take(some(able, pick), 3)
-            if (leases := self.steps.leases()) and signal is not None:
+            if (leases := self.steps.leases()) and signal is Signal.CLAIM:
+                self.steps.begin(some(leases, pick + place))
+            elif leases and signal is not None:
                 self.steps.end(some(leases, pick + place), signal)
             elif leases:
                 self.steps.renew(some(leases, pick + place))

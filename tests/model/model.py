@@ -4,7 +4,7 @@ Nothing is counted, and nobody is told: what follows from a move is found by ask
 nobody wants to move. Of the product only its words are used.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from taskyard.core.words import On, Reason, Signal, State
 from tests.model.asked import CAPACITY, POOL, Wanted
@@ -17,6 +17,7 @@ from tests.model.pieces import (
     LEASED,
     OUTAGE,
     SILENT,
+    SPARED,
     STAKE_AFTER,
     Bot,
     Graph,
@@ -86,29 +87,45 @@ class Model:
 
     # Bots.
 
-    def hello(self, name: str, session: str, pools: Iterable[str]) -> None:
-        """A bot comes, or says what changed; in another session than before it has lost what it had."""
+    def hello(self, name: str, session: str, pools: Iterable[str], had: Collection[int] | None = None) -> None:
+        """A bot comes, or says what changed; in another session than before it has lost what it had.
+
+        `had` names the tasks that it had begun, if it knows.
+        """
         bot = self.bots.get(name)
         if bot is not None and bot.session != session:
-            self.lose(name)
+            self.lose(name, had)
         self.bots[name] = Bot(name, session, frozenset(pools), self.now)
 
     def goodbye(self, name: str) -> None:
         self.lose(name)
         self.bots[name].gone = True
 
-    def lose(self, bot: str) -> None:
-        self.follow([self.ended(task, Signal.LOSE) for task in self.tasks.values() if task.bot == bot])
+    def lose(self, bot: str, had: Collection[int] | None = None) -> None:
+        self.follow([self.lost(task, had) for task in self.tasks.values() if task.bot == bot])
+
+    def lost(self, task: Task, had: Collection[int] | None = None) -> Step:
+        """The bot of a task is gone: what had not begun costs nothing, if it says so; else twice in a round."""
+        if task.reason is not R.ASSIGNED:
+            return self.ended(task, Signal.LOSE)
+        if had is not None:
+            return self.ended(task, Signal.LOSE if task.id in had else Signal.RETURN)
+        return self.ended(task, Signal.LOSE, spared=task.spared < SPARED)
+
+    def starts(self, task: Task) -> None:
+        """A bot says that it has begun a task."""
+        task.reason = R.UNDER_WAY if task.reason is R.ASSIGNED else task.reason
 
     def heard(self, bot: str) -> None:
         self.bots[bot].seen_ms, self.bots[bot].missing = self.now, False
 
-    def claim(self, name: str, want: int) -> list[Task]:
+    def claim(self, name: str, want: int, at_once: bool = True) -> list[Task]:
         """Give a bot the first that it can run."""
         bot = self.bots[name]
         found = [task for task in self.tasks.values() if self.fits(task, bot)] if bot.takes_work else []
         chosen = [task for task in sorted(found, key=lambda task: task.turn)[:want] if not task.past(self.now)]
-        self.follow([(task, S.RUNNING, R.UNDER_WAY, lambda task: self.begin(task, name)) for task in chosen])
+        reason = R.UNDER_WAY if at_once else R.ASSIGNED
+        self.follow([(task, S.RUNNING, reason, lambda task: self.begin(task, name)) for task in chosen])
         return chosen
 
     def fits(self, task: Task, bot: Bot) -> bool:
@@ -130,15 +147,18 @@ class Model:
         """An attempt ends as its bot says."""
         self.follow([self.ended(task, signal)])
 
-    def ended(self, task: Task, signal: Signal) -> Step:
+    def ended(self, task: Task, signal: Signal, spared: bool = False) -> Step:
         late = task.past(self.now)
+        spared = spared and not late
         begins = self.now + task.asked.delay_ms * 2**task.reruns
         again = S.STOPPING is not task.state and {
             Signal.FAIL: task.reruns < task.asked.reruns and (task.deadline is None or begins < task.deadline),
-            Signal.LOSE: task.retries < task.asked.retries and not late,
+            Signal.LOSE: spared or (task.retries < task.asked.retries and not late),
+            Signal.RETURN: True,
         }.get(signal, False)
         why = {Signal.SUCCEED: R.DONE, Signal.FAIL: R.EXIT_CODE, Signal.DEADLINE: R.DEADLINE}
-        reason = why.get(signal, R.DEADLINE if late else R.BOT_LOST)
+        lost = R.DEADLINE if late else R.RETURNED if spared else R.BOT_LOST
+        reason = R.RETURNED if signal is Signal.RETURN else why.get(signal, lost)
         target = {Signal.SUCCEED: S.SUCCESSFUL, Signal.FAIL: S.FAILED}.get(signal, S.ERROR)
         if task.state is S.STOPPING:
             target, reason = S.CANCELED, R.ASKED
@@ -147,10 +167,13 @@ class Model:
             task.not_by = task.bot if signal is Signal.LOSE else task.not_by
             task.said, task.bot, task.until_ms = signal, None, None
             task.ends[task.attempt] = signal
+            task.spared += spared
+            if (spared or signal is Signal.RETURN) and task.attempt == task.began_after + 1:
+                task.began_after = task.attempt
             if again and signal is Signal.FAIL:
                 task.reruns += 1
                 task.not_before = begins if task.asked.delay_ms else None
-            elif again:
+            elif again and signal is Signal.LOSE and not spared:
                 task.retries += 1
 
         return task, S.PENDING if again else target, reason, change
@@ -185,7 +208,7 @@ class Model:
         task.until_ms = max(task.until_ms, self.up_since + LEASE)
         if task.until_ms + GUARD > self.now:
             return None
-        return self.ended(task, Signal.DEADLINE if task.past(self.now) else Signal.LOSE)
+        return self.ended(task, Signal.DEADLINE) if task.past(self.now) else self.lost(task)
 
     def due(self, task: Task) -> Step | None:
         if task.past(self.now):

@@ -171,12 +171,20 @@ class PagedLives(Lives):
             if life.ended is not None:
                 task.ends[life.attempt] = life.ended
             task.bot, task.not_by, task.until_ms = record.bot, record.not_by, record.lease_until_ms
+        self._adopt_spared()
         for edge in seen.edges:
             if edge.on is not On.SUCCESS and edge.ran_for is not None:
                 self.model.tasks[edge.dependent].ran_for[edge.prerequisite] = edge.ran_for
         for id, graph in seen.graphs.items():
             self.model.graphs[id].canceled = graph.canceled_ms is not None
             assert (graph.state is GraphState.CANCELED) is self.model.graphs[id].canceled
+
+    def _adopt_spared(self) -> None:
+        """Count the losses of this round that cost no retry."""
+        with self.yard.store.read() as txn:
+            for task in self.model.tasks.values():
+                rows = [one for one in txn.attempts.of(task.id) if one.round == task.round]
+                task.spared = sum((one.signal, one.reason) == ("lose", "returned") for one in rows)
 
     def finish(self) -> None:
         if self.load is not None:

@@ -12,6 +12,8 @@ S, R = State, Reason
 
 #: What the documentation promises, in milliseconds.
 LEASE, GUARD, SILENT, OUTAGE, STAKE_AFTER = 60_000, 5_000, 65_000, 15_000, 60_000
+#: How often in a round what a lost bot had not begun costs no retry.
+SPARED = 2
 
 BAD = {S.FAILED, S.ERROR, S.CANCELED}
 ENDED = BAD | {S.SUCCESSFUL, S.SKIPPED}
@@ -52,6 +54,7 @@ class Task:
     round: int = 1
     reruns: int = 0
     retries: int = 0
+    spared: int = 0  # how many losses of this round cost no retry
     way: int = 0
     waits_since: int | None = None
     mutex_since: int | None = None  # since when mutexes have held it, until it is let in
@@ -89,7 +92,7 @@ class Task:
 
     def fresh(self) -> None:
         """Begin a round: every budget is as it was."""
-        self.reruns = self.retries = self.way = 0
+        self.reruns = self.retries = self.spared = self.way = 0
         self.waits_since = None
         ms = self.asked.not_before_ms
         self.not_before = None if ms is None else self.created_ms + ms

@@ -14,7 +14,7 @@ from taskyard.core.words import GraphState
 from taskyard.lifecycle import care, enlist, pools, submit
 from taskyard.lifecycle.admit import Admission, Bounds
 from taskyard.lifecycle.births import DROP, LOAD, Brood
-from taskyard.lifecycle.commands import Hello
+from taskyard.lifecycle.commands import Begun, Hello
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.outcomes import Refusal
 from taskyard.lifecycle.queues import Registry
@@ -67,10 +67,10 @@ class Premises(Grounds):
             if not passed.more:
                 return
 
-    def arrive(self, bot: str, session: str, bot_pools: Sequence[str]) -> None:
+    def arrive(self, bot: str, session: str, bot_pools: Sequence[str], begun: tuple[Begun, ...] | None = None) -> None:
         """Let a bot say hello."""
         asked = canonical({"id": bot, "pool": sorted(bot_pools)})
-        self.do(lambda corridor: enlist.hello(corridor, [Hello(bot, session, asked, 4)]))
+        self.do(lambda corridor: enlist.hello(corridor, [Hello(bot, session, asked, 4, begun=begun)]))
 
     def extension(self, graph: int, document: object) -> Extension | None:
         """Check tasks against the graph that they are added to; None if it has all of them."""

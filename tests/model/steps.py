@@ -11,9 +11,9 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from taskyard.core import values
-from taskyard.core.words import GraphState, Millis, Signal
+from taskyard.core.words import GraphState, Millis, Reason, Signal
 from taskyard.lifecycle.admit import Bounds
-from taskyard.lifecycle.commands import Cancel, Renewal, Report, Rerun
+from taskyard.lifecycle.commands import Begun, Cancel, Renewal, Report, Rerun
 from taskyard.lifecycle.outcomes import Asked, Code, Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.polling import Polled
 from taskyard.lifecycle.submit import Changed, Extension, Submission, Submitted, submit
@@ -162,8 +162,17 @@ class Steps:
             self.sessions[bot] += 1
             self.polled.pop(bot, None)
             self.count("a new session lost an attempt", len(self.leases(bot)))
-        self.yard.arrive(bot, self.session(bot), BOTS[bot])
-        self.now().hello(bot, self.session(bot), BOTS[bot])
+        # Every other life knows what the one before had begun.
+        begun = self.begun_by(bot) if self.sessions[bot] % 2 else None
+        self.yard.arrive(bot, self.session(bot), BOTS[bot], begun)
+        self.now().hello(bot, self.session(bot), BOTS[bot], None if begun is None else {one.task for one in begun})
+
+    def begun_by(self, bot: str) -> tuple[Begun, ...]:
+        """Name what a bot has begun, and of the rest the first: that one began and the server has not heard of it."""
+        leases = self.leases(bot)
+        begun = [one for one in leases if self.model.tasks[one.lease.task].reason is not Reason.ASSIGNED]
+        some_more = [one for one in leases if one not in begun][:1]
+        return tuple(begun_of(one.lease) for one in begun + some_more)
 
     def goodbye(self, bot: str) -> None:
         self.yard.goodbye(bot, self.session(bot))
@@ -172,8 +181,9 @@ class Steps:
     def take(self, bot: str, want: int) -> list[Given]:
         """Let a bot take what it gets, which is what the model says, in the same order."""
         poll = f"poll {next(self.numbers)}"
-        leases = self.poll(bot, want=want, poll=poll).leases
-        expected = self.model.claim(bot, want)
+        at_once = next(self.numbers) % 2 == 0
+        leases = self.poll(bot, want=want, poll=poll, begun=None if at_once else ()).leases
+        expected = self.model.claim(bot, want, at_once)
         assert [lease.task for lease in leases] == [task.id for task in expected]
         for task, lease in zip(expected, leases, strict=True):
             assert (lease.attempt, lease.until_ms, lease.slice_index) == (task.attempt, task.until_ms, task.way)
@@ -198,6 +208,12 @@ class Steps:
         self.model.end(self.model.tasks[one.lease.task], signal)
         assert isinstance(answer, Done), answer
         assert not answer.echo
+
+    def begin(self, one: Given) -> None:
+        """Let a bot say that it has begun something, whether it has said so before or not."""
+        self.poll(one.bot, begun=(begun_of(one.lease),))
+        self.model.starts(self.model.tasks[one.lease.task])
+        self.count("a bot said that it had begun")
 
     def say_again(self, pick: int, signal: Signal) -> None:
         """Report what has ended, or is somebody else's by now: an echo, or refused."""
@@ -330,6 +346,10 @@ def code(answer: object) -> Code:
     """Say why something was refused."""
     assert isinstance(answer, Refusal), answer
     return answer.code
+
+
+def begun_of(lease: Lease) -> Begun:
+    return Begun(lease.task, lease.attempt, lease.fence)
 
 
 def report_of(lease: Lease, signal: Signal) -> Report:

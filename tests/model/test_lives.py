@@ -35,6 +35,7 @@ ARROWS_TAKEN = {
 }
 HAPPENED = {
     "a bot ended an attempt at its deadline",
+    "a bot said that it had begun",
     "a late report was refused",
     "a lease outlived an outage",
     "a lease was not lengthened",

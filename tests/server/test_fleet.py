@@ -28,6 +28,7 @@ def test_a_bot_is_shown_with_what_it_has(either: Yard) -> None:
         "dimensions": {"id": ["b1"], "os": ["Linux"], "pool": ["default"]},
         "slots": 8,
         "busy": 1,
+        "assigned": 0,
         "alive": True,
         "quarantined": None,
         "maintenance": None,

@@ -31,6 +31,7 @@ def test_a_graph_is_submitted_and_shown(either: Yard) -> None:
         "tags": {"team": "core"},
         "schedulerId": "taskyard",
         "counts": {"waiting": 1, "unscheduled": 1},
+        "assigned": 0,
         "parent": None,
         "rerun_of": None,
         "rerun_from": [],

@@ -139,7 +139,7 @@ def test_bots_are_listed_as_they_and_an_admin_say(store: Store) -> None:
     with store.read() as txn:
         assert [row.id for row in txn.reading.bots(FIRST_NAME, 2)] == ["b0", "b1"]
         assert [row.id for row in txn.reading.bots("b1", 2)] == ["b2"]
-        assert txn.reading.bot("b1") == BotRow("b1", 2, NOW, NOW, "burnt", None, 1, 0, "[]", 0, 0, 0)
+        assert txn.reading.bot("b1") == BotRow("b1", 2, NOW, NOW, "burnt", None, 1, 0, "[]", 0, 0, 0, 0)
         assert txn.reading.bot("b9") is None
         assert txn.reading.bot_settings("b1") == ("burnt", None, True, False)
         assert txn.reading.bot_settings("b0") == (None, None, False, False)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from taskyard.bot import remains
+from taskyard.bot.begun import BegunFile, earlier, forget
 from taskyard.bot.bench import Bench
 from taskyard.bot.config import BotConfig
 from taskyard.bot.desk import RENEW_PART, Desk
@@ -96,8 +97,12 @@ class Agent:
     ) -> None:
         self._config, self._state = config, state
         self._stop, self._kill, self._again = told
-        self._introduction = Introduction(config, f"{state.name(config.marker)}/{secrets.token_hex(4)}", self._welcomed)
-        self._desk, self._appetite = Desk(), Appetite(config.slots)
+        self._life = secrets.token_hex(4)
+        self._introduction = Introduction(config, f"{state.name(config.marker)}/{self._life}", self._welcomed)
+        self._introduction.begun = earlier(state.begun)
+        self._known = False  # the server has heard of this life, and what the ones before had begun
+        self._begun = BegunFile(state.begun, self._life)
+        self._desk, self._appetite = Desk(self._begun), Appetite(config.slots)
         self._troubles = Troubles(config, self._introduction.session)
         self.trouble = self._troubles.note
         self._bench = Bench(config, state, self._desk, self._appetite, self)
@@ -161,6 +166,9 @@ class Agent:
         back, and results have to reach it within that.
         """
         self._welcome = welcome
+        if not self._known:
+            self._known, self._introduction.begun = True, []
+            forget(self._state.begun, self._life)
         self._dialogue.wait_ms = min(WAIT_MAX_MS, welcome.wait_max_ms)
         self._dialogue.pause_s_max = min(PAUSE_SECONDS_MAX, welcome.lease_ms / 1000 * RENEW_PART)
 
@@ -245,6 +253,9 @@ class Agent:
             self._bench.kill_all()
             await runner.close()
         await asyncio.to_thread(remains.clear, self._config.marker)
+        self._begun.close()
+        if not self._desk.held:
+            self._begun.remove()
 
     # The runner.
 

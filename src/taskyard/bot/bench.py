@@ -12,9 +12,9 @@ from typing import Protocol
 
 from taskyard.bot.config import BotConfig
 from taskyard.bot.crew import Crew
-from taskyard.bot.desk import Complain, Desk, Held, failed, lost
+from taskyard.bot.desk import Complain, Desk, Held, failed, lost, returned
 from taskyard.bot.environment import Surroundings
-from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, Tell, ToAgent, ToRunner
+from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, Started, Tell, ToAgent, ToRunner
 from taskyard.bot.inputs import InputsMissing, fetch_inputs
 from taskyard.bot.kinds import Function, Program, Unfit, work_of
 from taskyard.bot.parcel import Consequences
@@ -59,7 +59,7 @@ class Bench:
         self._work = state.work
         self._rooms = Rooms(state.work)
         self._programs = Programs(self._new_spool, self._rooms, Surroundings(config), desk, self._tell, owner.trouble)
-        self._crew = Crew(self._rooms, appetite, self._tell, self)
+        self._crew = Crew(self._rooms, appetite, self._tell, desk, self)
         self._paused = False
         self._waiting: deque[Held] = deque()  # programs without a slot
         self._fetching: dict[int, tuple[Held, asyncio.Task[None]]] = {}  # those whose inputs are awaited, by run
@@ -95,9 +95,9 @@ class Bench:
             self._programs.stop(held)
         elif held in self._waiting:
             self._waiting.remove(held)
-            self.ended(held, lost(held) if why == "lose" else failed(held, None))
+            self.ended(held, returned(held))
         elif isinstance(held.work, Function):
-            self._crew.stop(held, why)
+            self._crew.stop(held)
 
     # What the runner says.
 
@@ -108,6 +108,8 @@ class Bench:
                 held = self._programs.running.get(run)
                 if held is not None:
                     self.print(held, body)
+            case Started(run, _):
+                self._programs.has_started(run, time.monotonic())
             case Ended():
                 self._end_program(frame)
             case Hired(worker, _):
@@ -139,6 +141,7 @@ class Bench:
         """End what has gone on for too long, where the runner does not."""
         self._crew.tick(now)
         self._end_fetching(now)
+        self._programs.tick(now)
         for held, report in [(one, report) for one in self._waiting if (report := one.over(now)) is not None]:
             self._waiting.remove(held)
             self.ended(held, report)
@@ -234,7 +237,7 @@ class Bench:
         for held, task in list(self._fetching.values()):
             report = held.over(now)
             if held.stopping or not held.ours:
-                report = lost(held) if held.stopping == "lose" else failed(held, None)
+                report = returned(held)
             if report is not None:
                 task.cancel()
                 del self._fetching[held.run]

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from taskyard.bot import worker_frames
-from taskyard.bot.desk import Complain, Held, failed, lost, overdue
+from taskyard.bot.desk import MOMENT_SECONDS, Complain, Desk, Held, failed, lost, overdue, returned, unrenewed
 from taskyard.bot.environment import identity
 from taskyard.bot.frames import Dismiss, Gone, Hire, Hold, ToRunner
 from taskyard.bot.intake import Intake
@@ -60,10 +60,13 @@ class Floor(Protocol):
 class Crew:
     """All warm workers of a bot."""
 
-    def __init__(self, rooms: Rooms, appetite: Appetite, tell: Callable[[ToRunner], None], floor: Floor) -> None:
+    def __init__(
+        self, rooms: Rooms, appetite: Appetite, tell: Callable[[ToRunner], None], desk: Desk, floor: Floor
+    ) -> None:
         self._rooms = rooms
         self._appetite = appetite
         self._tell = tell
+        self._desk = desk
         self._floor = floor
         self._lines: dict[Sharing, deque[Held]] = {}  # calls that wait; a line is never empty
         self._workers: dict[int, WarmWorker] = {}
@@ -93,10 +96,10 @@ class Crew:
             if free <= 0 and sharing in self._lines:
                 return  # it waits for a slot: workers of those behind it get nothing more before it has one
 
-    def stop(self, held: Held, why: str) -> None:
+    def stop(self, held: Held) -> None:
         """End a call: one that is not begun ends at once, one that is under way takes its worker with it."""
         if self._take_out(held):
-            self._floor.ended(held, lost(held) if why == "lose" else failed(held, None))
+            self._floor.ended(held, returned(held))
         else:
             self.tick(time.monotonic())
 
@@ -117,6 +120,8 @@ class Crew:
                 self._dismiss(worker, why)
             elif worker.handed and now - worker.since > SLOW_SECONDS:
                 self._appetite.call_took(now - worker.since)
+                if worker.under_way is not None and now - worker.since >= MOMENT_SECONDS:
+                    self._desk.goes_on(worker.under_way, now)
         waiting = [held for line in self._lines.values() for held in line]
         for held, report in [(one, report) for one in waiting if (report := one.over(now)) is not None]:
             self._take_out(held)
@@ -124,9 +129,9 @@ class Crew:
         self.hold()
 
     def kill_all(self) -> None:
-        """End every worker, and lose what it has."""
+        """End every worker, lose what it does, and give back the rest."""
         for held in self._emptied():
-            self._floor.ended(held, lost(held))
+            self._floor.ended(held, returned(held))
         for worker in self._workers.values():
             self._dismiss(worker, "lose")
 
@@ -165,7 +170,7 @@ class Crew:
         self._blame(worker, gone)
         if worker.dismissed == "lose":
             for held in worker.handed.values():
-                self._floor.ended(held, lost(held))
+                self._floor.ended(held, returned(held))
         else:
             self._give_back(list(worker.handed.values()))
         if self._vain >= VAIN_HIRES_MAX:
@@ -173,9 +178,10 @@ class Crew:
 
     def _give_back(self, unbegun: list[Held]) -> None:
         """Put what was not begun in front of the line; what has to end would only take another worker with it."""
+        self._desk.unbegin(unbegun)
         for held in reversed(unbegun):
             if held.stopping:
-                self._floor.ended(held, lost(held) if held.stopping == "lose" else failed(held, None))
+                self._floor.ended(held, returned(held))
             else:
                 if held.room is not None:
                     self._rooms.give_back(held.room)
@@ -239,6 +245,7 @@ class Crew:
         if not worker.handed:
             worker.since = now
         frames: list[bytes] = []
+        begun: list[Held] = []  # they may begin at any time from now on
         line = self._lines[worker.sharing]
         wanted = min(self._appetite.handful, share)
         while line and len(frames) < wanted and worker.may_take(line[0]):
@@ -256,6 +263,7 @@ class Crew:
                 self._floor.ended(held, failed(held, "exit_code", 126))
                 continue
             worker.handed[held.run] = held
+            begun.append(held)
         if not line:
             del self._lines[worker.sharing]
         if worker.single and not worker.handed:
@@ -263,6 +271,7 @@ class Crew:
         if worker.news(now):
             # Before the calls: a worker is never at work for a lease of which the runner knows nothing.
             self.hold()
+        self._desk.begin(begun)
         assert worker.pipe is not None, "only workers that are ready are handed calls"
         worker.pipe.send(b"".join(frames))
 
@@ -348,7 +357,7 @@ class Crew:
         if worker.dismissed == "lose":
             return lost(held)
         if gone.why == "lease_over" and worker.blamed != held.run:
-            return held.over(time.monotonic()) or lost(held)
+            return overdue(held) if held.is_late(time.monotonic()) else unrenewed(held)
         if worker.dismissed:
             if worker.blamed != held.run:
                 return lost(held)  # it had only just begun when another was to be ended

@@ -4,11 +4,12 @@ It says what has to be told, and when; it tells nobody, starts nothing and has n
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
+from taskyard.bot.begun import BegunFile, Ref
 from taskyard.bot.kinds import Function, Program
 from taskyard.bot.room import Room
 from taskyard.bot.spool import Spool
@@ -18,6 +19,10 @@ from taskyard.wire.bots import Lease, Report, Stats
 RENEW_PART: Final = 1 / 3
 #: Output of what still runs waits so long for a request that goes out anyway.
 OUTPUT_SECONDS: Final = 0.5
+#: What runs for longer than this is told to have begun; what ends sooner is told to have ended.
+MOMENT_SECONDS: Final = 0.05
+#: The news that something has begun waits so long for a request that goes out anyway.
+BEGUN_SECONDS: Final = 0.1
 
 Key = tuple[str, int]
 
@@ -40,6 +45,7 @@ class Held(msgspec.Struct, eq=False):
     loud_since: float | None = None  # when it printed what was not sent yet
     said: int = 0  # how much of what a call printed was heard
     began: float | None = None
+    goes_on: bool = False  # it has begun, and takes longer than a moment
     prepared_ms: int | None = None
     report: Report | None = None  # it has ended, and this is to be told
     ended: float | None = None  # when, if it printed anything
@@ -47,6 +53,11 @@ class Held(msgspec.Struct, eq=False):
     stopping: str = ""  # it was told to end, and why
     ours: bool = True  # False: the server has taken it away, and wants to hear no more
     memories: list[bytes] = []  # a last checkpoint, until it was told
+
+    @property
+    def ref(self) -> Ref:
+        """Its name and its fence."""
+        return (self.lease.task, self.lease.attempt, self.lease.fence)
 
     @property
     def strict(self) -> bool:
@@ -66,7 +77,7 @@ class Held(msgspec.Struct, eq=False):
         """Say how it ends without having begun, if it may not begin any more."""
         if self.is_late(now):
             return overdue(self)
-        return lost(self) if self.strict and now >= self.until else None
+        return returned(self) if self.strict and now >= self.until else None
 
 
 #: How something is told that went wrong with the bot itself, about an attempt or none.
@@ -76,8 +87,11 @@ Complain = Callable[[str, Held | None], None]
 class Desk:
     """All attempts in hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: BegunFile | None = None) -> None:
+        self._file = file
         self.held: dict[Key, Held] = {}
+        self.begun: dict[Key, Held] = {}  # they go on for a while, and the server does not know that they have begun
+        self._begun_since = math.inf
         self.finished: dict[Key, Held] = {}  # ended, and to be told
         self.loud: dict[Key, Held] = {}  # with output to be sent
         self.renews = True  # False: nothing keeps the new deadlines of what runs
@@ -102,6 +116,37 @@ class Desk:
         self._renew_at = min(self._renew_at, held.renew_at)
         return held
 
+    def begin(self, some: Sequence[Held]) -> None:
+        """Keep that attempts are about to begin."""
+        if self._file is not None and some:
+            self._file.add([one.ref for one in some], self._having_begun)
+
+    def unbegin(self, some: Sequence[Held]) -> None:
+        """Keep that attempts have not begun after all."""
+        for held in some:
+            held.began = None
+        if self._file is not None and some:
+            self._file.drop([one.ref for one in some], self._having_begun)
+
+    def _having_begun(self) -> list[Ref]:
+        return [one.ref for one in self.held.values() if one.began is not None]
+
+    def goes_on(self, held: Held, now: float) -> None:
+        """Note that an attempt has begun and goes on for a while: the server is told once."""
+        if not held.goes_on and held.report is None:
+            held.goes_on = True
+            self.begun[held.key] = held
+            self._begun_since = min(self._begun_since, now)
+
+    def begun_to_tell(self) -> list[Held]:
+        """Give the attempts of which the server does not know that they have begun."""
+        self._begun_since = math.inf
+        return [one for one in self.begun.values() if not one.sending]
+
+    def has_begun_long_ago(self, now: float) -> bool:
+        """Whether the news that something has begun has waited long enough."""
+        return now - self._begun_since >= BEGUN_SECONDS
+
     def renewed(self, held: Held, sent: float, lease_ms: int) -> None:
         """Let it go on."""
         held.until = max(held.until, sent + lease_ms / 1000)
@@ -120,6 +165,8 @@ class Desk:
         """Note how it ended; nobody wants to know it if it is not ours any more."""
         assert held.report is None, "an attempt ends once"
         held.report = report
+        if self.begun.pop(held.key, None) is not None and not self.begun:
+            self._begun_since = math.inf
         if held.ours:
             self.finished[held.key] = held
         else:
@@ -128,9 +175,11 @@ class Desk:
     def drop(self, held: Held) -> None:
         """Forget it."""
         key = held.key
-        for kept in (self.held, self.finished, self.loud):
+        for kept in (self.held, self.finished, self.loud, self.begun):
             if kept.get(key) is held:
                 del kept[key]
+        if not self.held and self._file is not None:
+            self._file.empty()
         if held.spool is not None:
             held.spool.close()
 
@@ -167,6 +216,16 @@ class Desk:
 def lost(held: Held) -> Report:
     """Say that an attempt ended without a result and through no fault of its own."""
     return Report(held.lease.task, held.lease.attempt, held.lease.fence, "lose")
+
+
+def unrenewed(held: Held) -> Report:
+    """Say that an attempt was ended because its lease could not be renewed in time."""
+    return Report(held.lease.task, held.lease.attempt, held.lease.fence, "lose", "unrenewed")
+
+
+def returned(held: Held) -> Report:
+    """Give back an attempt that has not begun."""
+    return Report(held.lease.task, held.lease.attempt, held.lease.fence, "return")
 
 
 def overdue(held: Held, exit_code: int | None = None, stats: Stats | None = None) -> Report:

@@ -159,7 +159,7 @@ class Dialogue:
         return max(0, self._appetite.in_hand - in_hand - sum(self._wanted)) if self.wishing else 0
 
     def _must_tell(self, now: float) -> bool:
-        return self._desk.is_due(now) or self._desk.is_loud(now)
+        return self._desk.is_due(now) or self._desk.is_loud(now) or self._desk.has_begun_long_ago(now)
 
     def _is_ripe(self, in_hand: int, now: float) -> bool:
         """Whether reports should go out: little is left to do, or they have waited long enough."""
@@ -179,7 +179,7 @@ class Dialogue:
         self._polls += 1
         name = f"{self._word}-{self._polls}" if want else ""
         says = (parcel.reports, parcel.renewals, parcel.outputs)
-        poll = Poll(self._config.name, self._session, name, want, wait_ms, *says)
+        poll = Poll(self._config.name, self._session, name, want, wait_ms, *says, parcel.begun)
         if which == 0:
             self._parked, self._asked_at = wait_ms > 0, now
             self._listens = self._parked and not want

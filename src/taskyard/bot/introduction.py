@@ -11,7 +11,7 @@ from pathlib import Path
 from taskyard.bot import dimensions
 from taskyard.bot.config import BotConfig
 from taskyard.bot.link import Link
-from taskyard.wire.bots import Hello, Welcome
+from taskyard.wire.bots import Begun, Hello, Welcome
 
 _LOG = logging.getLogger("taskyard.bot")
 
@@ -24,6 +24,7 @@ class Introduction:
         self._welcomed = welcomed  # hears how the server deals with bots
         self.draining = False
         self.maintenance: str | None = None  # why it takes no work for now
+        self.begun: list[Begun] | None = []  # what earlier lives had begun, until the server has heard it
         self._config = config
         self._version = _version()
         self._read = _stamp(config.dimensions_file)
@@ -39,6 +40,7 @@ class Introduction:
             draining=self.draining,
             maintenance=self.maintenance,
             version=self._version,
+            begun=self.begun,
         )
         welcome = await link.hello(hello)
         self._welcomed(welcome)

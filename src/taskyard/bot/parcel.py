@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from taskyard.bot.desk import Desk, Held, Key
 from taskyard.bot.spool import Spool
-from taskyard.wire.bots import OUTPUTS_MAX, Output, Polled, Renewal, Report
+from taskyard.wire.bots import OUTPUTS_MAX, Begun, Output, Polled, Renewal, Report
 
 
 @dataclass(slots=True)
@@ -19,11 +19,12 @@ class Parcel:
     reports: list[Report] = field(default_factory=list)
     renewals: list[Renewal] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
+    begun: list[Begun] = field(default_factory=list)
     reported: list[Held] = field(default_factory=list)
     others: list[Held] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.reports or self.renewals or self.outputs)
+        return bool(self.reports or self.renewals or self.outputs or self.begun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ def pack(desk: Desk, now: float) -> Parcel:
     for held in desk.due(now):
         parcel.renewals.append(_renewal(held))
         parcel.others.append(held)
+    for held in desk.begun_to_tell():
+        parcel.begun.append(Begun(*held.ref))
+        parcel.others.append(held)
     for held in (*parcel.reported, *parcel.others):
         held.sending = True
     return parcel
@@ -63,6 +67,8 @@ def settle(desk: Desk, parcel: Parcel, polled: Polled, sent: float) -> Consequen
     """Take note of what the server has, and has not."""
     for held in (*parcel.reported, *parcel.others):
         held.sending = False
+    for one in parcel.begun:
+        desk.begun.pop((one.task, one.attempt), None)
     if parcel.outputs:
         _settle_outputs(desk, parcel, {(one.task, one.attempt): one.size for one in polled.kept})
     refused = {(one.task, one.attempt) for one in polled.refused}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, cast
 
-from taskyard.bot.desk import Complain, Desk, Held, failed, lost, overdue
+from taskyard.bot.desk import MOMENT_SECONDS, Complain, Desk, Held, failed, lost, overdue, returned, unrenewed
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Start, Stop, Tell
 from taskyard.bot.kinds import Program
@@ -36,6 +36,7 @@ class Programs:
     ) -> None:
         self.running: dict[int, Held] = {}  # those that wait for their turn at the runner included
         self._starts: list[Start] = []
+        self._started: dict[int, float] = {}  # those of which nothing was told yet
         self._spool = spool
         self._rooms = rooms
         self._surroundings = surroundings
@@ -77,10 +78,23 @@ class Programs:
         )
         return None
 
+    def has_started(self, run: int, now: float) -> None:
+        """Note that the process of one is there."""
+        if run in self.running:
+            self._started[run] = now
+
+    def tick(self, now: float) -> None:
+        """Note which go on for longer than a moment."""
+        for run in [run for run, since in self._started.items() if now - since >= MOMENT_SECONDS]:
+            del self._started[run]
+            if run in self.running:
+                self._desk.goes_on(self.running[run], now)
+
     def go(self) -> None:
         """Tell the runner of all that were started."""
         if self._starts:
             starts, self._starts = self._starts, []
+            self._desk.begin([self.running[one.run] for one in starts])
             self._tell(*starts)
 
     def stop(self, held: Held) -> None:
@@ -96,6 +110,7 @@ class Programs:
     def end(self, frame: Ended) -> tuple[Held, Report] | None:
         """Read how one ended."""
         held = self.running.pop(frame.run, None)
+        self._started.pop(frame.run, None)
         if held is None:
             return None
         if frame.waited_s and held.prepared_ms is not None:
@@ -119,19 +134,26 @@ def _succeeded(held: Held, frame: Ended) -> bool:
 def _verdict(held: Held, frame: Ended, left: Left) -> Report:
     stats = _stats(held, frame)
     if frame.why == "lease_over" or held.stopping == "lose":
-        return lost(held)
+        return _gone(held, frame)
     if frame.why == "deadline":
         return overdue(held, frame.exit_code, stats)
     if frame.why in ("timed_out", "silent"):
         return failed(held, frame.why, frame.exit_code, stats)
     if frame.exit_code is None:
-        return failed(held, None)  # it never began
+        return returned(held)
     if not _succeeded(held, frame):
         return failed(held, "signaled" if frame.exit_code < 0 else "exit_code", frame.exit_code, stats)
     if left.faults:
         return failed(held, "bad_result", 0, stats)
     lease = held.lease
     return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, left.result, stats)
+
+
+def _gone(held: Held, frame: Ended) -> Report:
+    """Say of one that came to no end of its own whether it had begun, and what ended it."""
+    if frame.exit_code is None:
+        return returned(held)
+    return lost(held) if held.stopping == "lose" else unrenewed(held)
 
 
 def _folder(program: Program, room: Room) -> str:

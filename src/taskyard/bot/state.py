@@ -40,6 +40,7 @@ class State:
         make_file(folder / "lock")
         self._user = user
         self.work = folder.resolve() / "work" if user is None else _work_of(folder.resolve())
+        self.begun = folder.resolve() / "begun"  # which attempts each life has begun, until the next one has said so
         self._lock = (folder / "lock").open("a+", encoding="utf-8")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -54,7 +54,7 @@ _BOT_COLUMNS: Final[list[forms.Column]] = [
     ("name", lambda one: one.id),
     ("pool", lambda one: one.pool),
     ("state", lambda one: _bot_state(one)),  # noqa: PLW0108 - it is defined below
-    ("busy", lambda one: f"{one.busy}/{one.slots}"),
+    ("busy", lambda one: f"{one.busy}/{one.slots}" + (f" +{one.assigned}" if one.assigned else "")),
     ("seen", lambda one: forms.age(one.last_seen_ms)),
     ("dimensions", lambda one: " ".join(f"{key}={'|'.join(values)}" for key, values in one.dimensions.items())),
 ]

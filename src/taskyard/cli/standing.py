@@ -20,7 +20,7 @@ MOVING: Final = frozenset({"running", "stopping"})
 #: States of tasks that have not begun, and may.
 LEFT: Final = frozenset({"unscheduled", "blocked", "pending", "waiting"})
 #: Reasons of tasks that run, or are being ended.
-UNDER_WAY: Final = frozenset({"under_way", "stop_asked"})
+UNDER_WAY: Final = frozenset({"under_way", "assigned", "stop_asked"})
 
 
 def headline(seen: "GraphView") -> str:

@@ -83,7 +83,7 @@ class Life:
 
     state: State = State.UNSCHEDULED
     attempt: int = 0  # the latest one; counted over all rounds, so a number never means two attempts
-    began_after: int = 0  # the latest attempt before this round
+    began_after: int = 0  # the latest attempt before this round, or before the first of it that began
     ended: Signal | None = None  # how the latest attempt ended
     round: int = 1
     reruns_used: int = 0
@@ -139,7 +139,11 @@ def rules_of(task: Task, submitted: Millis) -> Rules:
 
 
 #: What a bot, or the system in its place, can say about an attempt.
-WORDS_ON_AN_ATTEMPT: Final = frozenset({Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.DEADLINE})
+WORDS_ON_AN_ATTEMPT: Final = frozenset({Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.RETURN, Signal.DEADLINE})
+#: Attempts that were lost for these reasons cost no retry, but only so many of them in a round: a task that kills its
+#: bot as soon as it begins looks like one that never began.
+SPARED: Final = frozenset({Reason.RETURNED, Reason.UNRENEWED})
+SPARED_MAX: Final = 2
 
 
 def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, exit_code: int | None = None) -> Ruling:
@@ -153,7 +157,18 @@ def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, 
         target = _moved(life, signal)
         return Ruling(_MOVE, target, False, _ended(life, signal, target), reason)
     ended = _ended(life, signal, life.state)
+    if signal is Signal.RETURN:
+        return _rule(life, signal, reason, _unbegun(ended))
     return _rule(life, signal, reason, ended, _again(ended, rules, signal, now, exit_code))
+
+
+def spare(life: Life, rules: Rules, reason: Reason, now: Millis) -> Ruling:
+    """Rule on an attempt that is lost and costs no retry, for a reason in `SPARED`."""
+    if life.state is not _RUNNING or past(rules.deadline_ms, now):
+        return report(life, rules, life.attempt, Signal.LOSE, now)
+    ended = _ended(life, Signal.LOSE, life.state)
+    lost = _unbegun(ended) if reason is Reason.RETURNED else ended
+    return _rule(life, Signal.LOSE, reason, lost, again=lost)
 
 
 def overdue(life: Life, rules: Rules, now: Millis) -> Ruling:
@@ -252,13 +267,17 @@ def past(deadline_ms: Millis | None, now: Millis) -> bool:
     return deadline_ms is not None and now >= deadline_ms
 
 
-def lease_over(life: Life, rules: Rules, now: Millis) -> tuple[Signal, Ruling]:
+def lease_over(life: Life, rules: Rules, now: Millis, spared: Reason | None = None) -> tuple[Signal, Ruling]:
     """Rule on an attempt whose lease is over, when no process of it can live any more.
 
-    Its bot was lost, or ended it at its deadline and could not say so.
+    Its bot was lost, which costs a retry unless `spared` says why not; or ended it at its deadline and could not say
+    so.
     """
-    signal = Signal.DEADLINE if past(rules.deadline_ms, now) else Signal.LOSE
-    return signal, report(life, rules, life.attempt, signal, now)
+    if past(rules.deadline_ms, now):
+        return Signal.DEADLINE, report(life, rules, life.attempt, Signal.DEADLINE, now)
+    if spared is not None:
+        return Signal.LOSE, spare(life, rules, spared, now)
+    return Signal.LOSE, report(life, rules, life.attempt, Signal.LOSE, now)
 
 
 def lease_until(now: Millis, lease_ms: int, deadline_ms: Millis | None) -> Millis | None:
@@ -336,6 +355,11 @@ def _ended(life: Life, signal: Signal, state: State) -> Life:
     )  # fmt: skip
 
 
+def _unbegun(life: Life) -> Life:
+    """Give the life of a task whose latest attempt did not begin: the first of its round does not count as one."""
+    return replace(life, began_after=life.attempt) if life.attempt == life.began_after + 1 else life
+
+
 def _told_late(life: Life, attempt: int, signal: Signal) -> Ruling:
     # The same word again is welcome. Another word about an ended attempt, or any about an older one, is refused.
     told_before = attempt == life.attempt and signal is life.ended
@@ -351,7 +375,7 @@ def _why_ended(life: Life, rules: Rules, signal: Signal, now: Millis, exit_code:
         return None if exit_code is None else Reason.EXIT_CODE
     if signal is Signal.LOSE:
         return Reason.DEADLINE if past(rules.deadline_ms, now) else Reason.BOT_LOST
-    return Reason.DEADLINE
+    return Reason.RETURNED if signal is Signal.RETURN else Reason.DEADLINE
 
 
 def _again(life: Life, rules: Rules, signal: Signal, now: Millis, exit_code: int | None) -> Life | None:

@@ -112,6 +112,7 @@ class Situation:
     dimensions: Dimensions = ()
     bots: "Bots | None" = None  # how the bots stand for it, where that matters
     own: bool = False  # the server runs it itself
+    assigned: bool = False  # its bot has it in hand, and has not begun
     ahead: Ahead = Ahead()  # in its queue, or in the line for its pool
     slices: SliceWait | None = None
     again: bool = False  # it has been tried in this round
@@ -316,7 +317,8 @@ def _bots_say(found: Bots) -> Reason:
 
 def _under_way(task: Situation) -> Why:
     stopping = task.state is State.STOPPING
-    decided = Reason.APPROVAL if task.kind is Kind.APPROVAL else Reason.UNDER_WAY
+    running = Reason.ASSIGNED if task.assigned else Reason.UNDER_WAY
+    decided = Reason.APPROVAL if task.kind is Kind.APPROVAL else running
     reason = Reason.STOP_ASKED if stopping else decided
     return Why(
         task.label,

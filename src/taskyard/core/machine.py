@@ -51,9 +51,11 @@ ARROWS: tuple[Arrow, ...] = (
     Arrow(_S.RUNNING, _G.SUCCEED, _S.SUCCESSFUL),
     Arrow(_S.RUNNING, _G.FAIL, _S.FAILED, again=_S.PENDING),  # again while reruns last
     Arrow(_S.RUNNING, _G.LOSE, _S.ERROR, again=_S.PENDING),  # again while retries last
+    Arrow(_S.RUNNING, _G.RETURN, _S.PENDING),
     Arrow(_S.STOPPING, _G.SUCCEED, _S.CANCELED),
     Arrow(_S.STOPPING, _G.FAIL, _S.CANCELED),
     Arrow(_S.STOPPING, _G.LOSE, _S.CANCELED),
+    Arrow(_S.STOPPING, _G.RETURN, _S.CANCELED),
     # The deadline: never again.
     Arrow(_S.UNSCHEDULED, _G.DEADLINE, _S.ERROR),
     Arrow(_S.BLOCKED, _G.DEADLINE, _S.ERROR),
@@ -90,6 +92,7 @@ ECHOES: Mapping[Signal, frozenset[State]] = MappingProxyType(
         _G.SUCCEED: frozenset({_S.SUCCESSFUL, _S.CANCELED}),
         _G.FAIL: frozenset({_S.FAILED, _S.CANCELED}),
         _G.LOSE: frozenset({_S.ERROR, _S.CANCELED}),
+        _G.RETURN: frozenset({_S.PENDING, _S.WAITING, _S.CANCELED}),
         _G.EXPIRE: frozenset({_S.ERROR}),
         _G.DEADLINE: frozenset({_S.ERROR, _S.CANCELED}),
         _G.CANCEL: frozenset({_S.STOPPING, _S.CANCELED}),
@@ -113,6 +116,7 @@ REASONS: Mapping[Signal, Reason] = MappingProxyType(
         _G.SUCCEED: Reason.DONE,
         _G.FAIL: Reason.EXIT_CODE,
         _G.LOSE: Reason.BOT_LOST,
+        _G.RETURN: Reason.RETURNED,
         _G.EXPIRE: Reason.EXPIRED,
         _G.DEADLINE: Reason.DEADLINE,
         _G.CANCEL: Reason.ASKED,

@@ -39,6 +39,8 @@ ENDINGS: Mapping[Reason, str] = MappingProxyType(
         Reason.DENIED: "a person said no",
         Reason.GRAPH_FAILED: "the graph inside it did not finish",
         Reason.BOT_LOST: "its bot was lost",
+        Reason.RETURNED: "came back before it began",
+        Reason.UNRENEWED: "its bot could not renew the lease",
         Reason.EXPIRED: "waited too long for a bot",
         Reason.NO_BOT: "no bot could run it",
         Reason.DEADLINE: "its deadline passed",
@@ -301,6 +303,8 @@ def _state_says(answer: Why, now: Millis) -> str:
             return f"attempt {answer.attempt} is graph {answer.inside}, for {long}; ask why of that one"
         case Reason.UNDER_WAY:
             return f"attempt {answer.attempt} on {answer.bot or 'the server'} for {long}"
+        case Reason.ASSIGNED:
+            return f"attempt {answer.attempt} is in the hands of {answer.bot} for {long}, and has not begun"
         case Reason.APPROVAL:
             left = "" if answer.until is None else f", and waits for another {span(answer.until - now)}"
             return f"a person has to approve it; it has waited for {long}{left}"

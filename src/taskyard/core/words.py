@@ -56,6 +56,7 @@ class Signal(Word):
     SUCCEED = "succeed"  # its attempt ended well
     FAIL = "fail"  # its attempt ended badly
     LOSE = "lose"  # the bot was lost with the attempt
+    RETURN = "return"  # the bot gives the attempt back: it has not begun
     EXPIRE = "expire"  # its slice waited too long, or nothing could ever serve it
     DEADLINE = "deadline"  # its deadline passed and no process of it lives
     CANCEL = "cancel"  # a person wants it ended
@@ -140,6 +141,7 @@ class Reason(Word):
     BOTS_AWAY = "bots_away"  # bots match and all are quarantined, in maintenance or dead
     IN_LINE = "in_line"  # a bot is free and others are first
     # running, stopping
+    ASSIGNED = "assigned"  # a bot has it in hand, and has not said that it began
     UNDER_WAY = "under_way"
     APPROVAL = "approval"  # a person has to decide
     STOP_ASKED = "stop_asked"
@@ -154,6 +156,8 @@ class Reason(Word):
     DENIED = "denied"  # a person said no
     GRAPH_FAILED = "graph_failed"  # the graph inside it did not finish
     BOT_LOST = "bot_lost"
+    RETURNED = "returned"  # of an attempt: it came back from its bot before it began
+    UNRENEWED = "unrenewed"  # of an attempt: its bot ended it because it could not renew the lease in time
     EXPIRED = "expired"
     DEADLINE = "deadline"
     ASKED = "asked"  # a person canceled it

@@ -151,6 +151,10 @@ class Engine:
             if self._custody is not None:
                 self._custody.leave()
 
+    def open_doors(self) -> None:
+        """Count from now on as up: only from here on could bots renew or report again."""
+        self._writer.server = replace(self._writer.server, began_ms=self.clock.now())
+
     def __enter__(self) -> Self:
         self.start()
         return self

@@ -18,7 +18,7 @@ from taskyard.engine.bounds import (
     RESULT_MAX,
     RESULTS_MAX,
 )
-from taskyard.lifecycle.commands import Output, Poll, Renewal, Report, Stats
+from taskyard.lifecycle.commands import Begun, Output, Poll, Renewal, Report, Stats
 
 
 def is_plain(one: Poll) -> bool:
@@ -41,6 +41,7 @@ def is_plain(one: Poll) -> bool:
         and (one.pool is None or _is_plain_name(one.pool))
         and type(one.outputs) is tuple
         and (not one.outputs or _are_plain_outputs(one.outputs))
+        and (one.begun is None or _are_plain_begun(one.begun))
     )
 
 
@@ -100,6 +101,14 @@ def _are_plain_outputs(outputs: tuple[Output, ...]) -> bool:
         len(outputs) <= POLL_WORDS_MAX
         and all(map(_is_plain_output, outputs))
         and sum(len(one.body) for one in outputs) <= OUTPUTS_MAX
+    )
+
+
+def _are_plain_begun(begun: tuple[Begun, ...]) -> bool:
+    return (
+        type(begun) is tuple
+        and len(begun) <= POLL_WORDS_MAX
+        and all(type(one) is Begun and _is_plain_lease(one.task, one.attempt, one.fence) for one in begun)
     )
 
 

@@ -46,7 +46,8 @@ def weight(command: Command) -> int:
     """Say about how many tasks a command touches."""
     if isinstance(command, Poll):
         printed = sum(len(one.body) for one in command.outputs) // BYTES_PER_TASK if command.outputs else 0
-        return 1 + len(command.reports) + len(command.renewals) + max(0, min(command.want, WANT_MAX)) + printed
+        said = len(command.reports) + len(command.renewals) + len(command.begun or ())
+        return 1 + said + max(0, min(command.want, WANT_MAX)) + printed
     if isinstance(command, Named):
         return 1 + command.submission.brood.weight
     if isinstance(command, Extension):

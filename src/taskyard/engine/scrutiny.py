@@ -36,6 +36,7 @@ from taskyard.engine.bounds import (
 from taskyard.engine.glance import is_plain
 from taskyard.lifecycle.commands import (
     Approve,
+    Begun,
     Cancel,
     Goodbye,
     Hello,
@@ -180,6 +181,7 @@ _RENEWAL: Final[_Table] = {
     "progress": readers.or_none(readers.text(PROGRESS_MAX)),
     "checkpoint": readers.or_none(readers.some_bytes(CHECKPOINT_MAX)),
 }
+_BEGUN: Final = readers.or_none(_tuple_of(Begun, _ATTEMPT, POLL_WORDS_MAX))
 _OUTPUT: Final[_Table] = {**_ATTEMPT, "start": readers.number(0, NUMBER_MAX), "body": readers.some_bytes(PIECE_MAX)}
 _BOT: Final[_Table] = {"bot": readers.name(), "session": readers.name()}
 _WISH: Final[_Table] = {"task": readers.or_none(_KEY_OF_TASK), "graph": readers.or_none(_KEY_OF_TASK)}
@@ -212,6 +214,7 @@ FIELDS: Final[Mapping[type, _Table]] = {
         "quarantined": readers.or_none(readers.text(WHY_MAX)),
         "maintenance": readers.or_none(readers.text(WHY_MAX)),
         "draining": readers.exactly(bool, "True or False"),
+        "begun": _BEGUN,
     },
     Poll: {
         **_BOT,
@@ -223,11 +226,13 @@ FIELDS: Final[Mapping[type, _Table]] = {
         "waits": readers.exactly(bool, "True or False"),
         "briefed": readers.exactly(bool, "True or False"),
         "pool": readers.or_none(readers.name()),
+        "begun": _BEGUN,
     },
     Report: _REPORT,
     Stats: _STATS,
     Renewal: _RENEWAL,
     Output: _OUTPUT,
+    Begun: _ATTEMPT,
     Goodbye: {**_BOT, "pool": readers.or_none(readers.name())},
     Publish: {**_RENEWAL, "result": readers.or_none(readers.text(RESULT_MAX))},
     Cancel: {

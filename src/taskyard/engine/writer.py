@@ -50,7 +50,7 @@ class Writer:
         self._clock = clock
         self._after = after  # is told what each commit leaves to do
         self._lease_ms = lease_ms
-        self._server = server
+        self.server = server
         self._registry = Registry()
         self.parking = Parking()
         self.commits = 0
@@ -75,7 +75,7 @@ class Writer:
         began = self._clock.now()
         try:
             with stillness(), self._store.write() as txn:
-                passage = Passage(txn, self._clock.now(), self._registry, self._lease_ms, self._server)
+                passage = Passage(txn, self._clock.now(), self._registry, self._lease_ms, self.server)
                 answer = act(passage)
                 served = self.parking.serve(passage, passage.serves_all)
                 passage.close()

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskyard.core import budget, fleet, matching
-from taskyard.core.machine import LEASED, REASONS
+from taskyard.core.machine import LEASED
 from taskyard.core.matching import Turn
 from taskyard.core.values import value
-from taskyard.core.words import BotId, Millis, Signal
+from taskyard.core.words import BotId, Millis, Reason, Signal
 from taskyard.lifecycle.commands import Poll
 from taskyard.lifecycle.move import Move, Taker
 from taskyard.lifecycle.moves import Corridor
@@ -26,7 +26,6 @@ WANT_MAX: Final = 256
 LOOKS_MAX: Final = 4
 #: The words of every life, by names of their own: a word is slow to get at through its class.
 _CLAIM: Final = Signal.CLAIM
-_TAKEN: Final = REASONS[_CLAIM]
 
 
 @value
@@ -149,13 +148,14 @@ def _lease_out(corridor: Corridor, wishes: Sequence[Wish], chosen: dict[int, lis
     leased: dict[int, list[TaskRecord]] = {place: [] for place in chosen}
     for place, ids in chosen.items():
         poll = wishes[place].poll
+        taken = Reason.UNDER_WAY if poll.begun is None else Reason.ASSIGNED
         for id in ids:
             task = tasks[id]
             until = budget.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
             if until is None:
                 continue  # its deadline has passed; the next sweep ends it
             taker = Taker(poll.bot, poll.session, poll.poll, until)
-            moves.append(Move(task, _CLAIM, budget.claimed(task.life), _TAKEN, taker))
+            moves.append(Move(task, _CLAIM, budget.claimed(task.life), taken, taker))
             leased[place].append(task)
     corridor.send(moves)
     return leased

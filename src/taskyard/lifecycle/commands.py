@@ -53,6 +53,15 @@ class Renewal:
 
 
 @value
+class Begun:
+    """A bot's word that an attempt which it has in hand has begun."""
+
+    task: int
+    attempt: int
+    fence: int
+
+
+@value
 class Output:
     """A piece of what an attempt printed, and where in all of it it begins."""
 
@@ -77,6 +86,8 @@ class Poll:
     waits: bool = False  # if there is nothing for it, it is answered once there is
     briefed: bool = False  # leases come with what is to be run
     pool: str | None = None  # the pool that the sender speaks for; None: any
+    # What has begun and goes on, where that is new. None: this bot begins at once whatever it is given.
+    begun: tuple[Begun, ...] | None = None
 
 
 @value
@@ -90,6 +101,7 @@ class Hello:
     quarantined: str | None = None
     maintenance: str | None = None
     draining: bool = False
+    begun: tuple[Begun, ...] | None = None  # by the bot's lives before, in this folder; None: it does not know
 
 
 @value

@@ -6,16 +6,15 @@ end with their leases, or when that bot says goodbye. Whoever speaks for a sessi
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from taskyard.core import budget, fleet
-from taskyard.core.machine import REASONS, Outcome
+from taskyard.core import fleet
 from taskyard.core.matching import pool_of
-from taskyard.core.words import Millis, Signal
-from taskyard.lifecycle.commands import NO_SUBJECT, Goodbye, Hello, Poll
+from taskyard.core.words import Millis
+from taskyard.lifecycle import losing
+from taskyard.lifecycle.commands import NO_SUBJECT, Begun, Goodbye, Hello, Poll
 from taskyard.lifecycle.diary import CONNECTED, ENDED, ERROR, FREED, note
-from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.store.records import Caller
@@ -27,8 +26,8 @@ KEPT_MAX: Final = 8
 ELSEWHERE: Final = "in another folder or on another machine; what the bot of this name ran before ends with its leases"
 #: What the audit calls it.
 FREE: Final = "free_bot"
-#: How many attempts are ended as lost in one transaction.
-LOST_MAX: Final = 200
+#: How many attempts are ended as lost in one transaction: as many as a bot has in hand.
+LOST_MAX: Final = 400
 
 
 def hello(corridor: Corridor, hellos: Sequence[Hello]) -> list[Refusal | None]:
@@ -76,7 +75,8 @@ def _welcome(corridor: Corridor, known: Mapping[str, BotRecord], hellos: Sequenc
     # It is the bot before that was told to end.
     corridor.txn.bots.clear_endings([id for id in new if id in known and known[id].facts.ending])
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
-    lose(corridor, [(one.bot, fleet.lives_of(one.session)) for one in begun])
+    lives = [(one.bot, fleet.lives_of(one.session)) for one in begun]
+    lose(corridor, lives, {one.bot: one.begun for one in begun})
     corridor.txn.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
     twins = {one.bot for one in begun if _is_twin(known.get(one.bot), one.session)}
     note(corridor, sorted(new - twins), CONNECTED)
@@ -161,10 +161,13 @@ def complain(
     return None
 
 
-def lose(corridor: Corridor, sessions: Sequence[tuple[str, str]]) -> None:
+def lose(
+    corridor: Corridor, sessions: Sequence[tuple[str, str]], told: Mapping[str, Collection[Begun] | None] = {}
+) -> None:
     """End as lost what bots had in sessions whose names, each with a slash behind it, begin as is said beside each bot.
 
-    Those too many for one transaction are over, and the clock ends them.
+    What had not begun, as is told of each bot, comes back free. Those too many for one transaction are over, and the
+    clock ends them.
     """
     begins: dict[str, tuple[str, ...]] = defaultdict(tuple)
     for bot, begin in sessions:
@@ -175,10 +178,9 @@ def lose(corridor: Corridor, sessions: Sequence[tuple[str, str]]) -> None:
     for task in corridor.look(list(had)).values():
         if task.bot != had[task.id]:
             continue  # it was lost, and may have been given to another, before we looked at it
-        ruling = budget.report(task.life, task.rules, task.life.attempt, Signal.LOSE, corridor.now)
-        if ruling.outcome is Outcome.MOVE:
-            task.not_by = task.bot
-            moves.append(Move(task, Signal.LOSE, ruling.life_after, ruling.reason or REASONS[Signal.LOSE]))
+        move = losing.lost(corridor, task, told.get(had[task.id]))
+        if move is not None:
+            moves.append(move)
     corridor.send(moves)
     if len(found) > LOST_MAX:
         now = corridor.now

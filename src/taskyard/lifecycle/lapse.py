@@ -14,7 +14,7 @@ from taskyard.core import budget, fleet
 from taskyard.core.budget import Ruling
 from taskyard.core.machine import LEASED, REASONS, Outcome, sources
 from taskyard.core.words import Millis, Signal
-from taskyard.lifecycle import readiness, stopping
+from taskyard.lifecycle import losing, readiness, stopping
 from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.commands import Choose
 from taskyard.lifecycle.diary import MISSING, note
@@ -144,7 +144,7 @@ def _end_lease(corridor: Corridor, task: TaskRecord, server: ServerRow | None) -
     until = task.lease_until_ms = _with_grace(corridor, Millis(task.lease_until_ms), server)
     if budget.given_again_at(until) > corridor.now:
         return None
-    signal, ruling = budget.lease_over(task.life, task.rules, corridor.now)
+    signal, ruling = budget.lease_over(task.life, task.rules, corridor.now, losing.spared(corridor, task))
     if signal is Signal.LOSE:
         task.not_by = task.bot
     return _moved(task, signal, ruling)

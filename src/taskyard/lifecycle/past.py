@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskyard.core.budget import WORDS_ON_AN_ATTEMPT, Life
+from taskyard.core.budget import SPARED, WORDS_ON_AN_ATTEMPT, Life
 from taskyard.core.graph.verdict import Tally, verdict
 from taskyard.core.machine import ARROWS, ENDED, LEASED, UNSUCCESSFUL, sources
-from taskyard.core.words import Signal
+from taskyard.core.words import Reason, Signal
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.keeping import EventRow
 
@@ -129,7 +129,7 @@ class Past:
             if event.signal == Signal.FAIL:
                 self.put_off = (event.at_ms, self.reruns_used)
             self.reruns_used += event.signal == Signal.FAIL
-            self.retries_used += event.signal == Signal.LOSE
+            self.retries_used += event.signal == Signal.LOSE and event.reason not in SPARED
             self.hops += hops
 
     def _try(self, event: EventRow) -> None:
@@ -139,6 +139,9 @@ class Past:
             self.deeds[self.attempt] = Deed(self.attempt, event.bot, event.at_ms, self.round, self.hops)
         elif event.source in LEASED and event.signal in WORDS_ON_AN_ATTEMPT:
             self.ended = event.signal
+            unbegun = event.signal == Signal.RETURN or event.reason == Reason.RETURNED
+            if unbegun and self.attempt == self.began_after + 1:
+                self.began_after = self.attempt
             self.not_by = event.bot if event.signal == Signal.LOSE else self.not_by
             deed = self.deeds.get(self.attempt)
             if deed is not None:

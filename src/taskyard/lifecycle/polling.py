@@ -12,7 +12,7 @@ from taskyard.lifecycle.enlist import greet
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Done, Kept, Lease, Refusal, Renewed
 from taskyard.lifecycle.printing import keep, note
-from taskyard.lifecycle.renew import renew
+from taskyard.lifecycle.renew import begin, renew
 from taskyard.lifecycle.resolve import resolve
 from taskyard.store.records import Caller
 
@@ -46,6 +46,7 @@ def poll(corridor: Corridor, polls: Sequence[Poll]) -> list[Polled | Refusal]:
     note(corridor, going_on)  # the last words of an attempt come with its end, and are for the next
     reports = resolve(corridor, [(one.bot, report) for _, one, _ in heard for report in one.reports])
     renewals = renew(corridor, going_on)
+    begin(corridor, [(one.bot, begun) for _, one, _ in heard if one.begun for begun in one.begun])
     wishes = [wish_of(one, bot) for _, one, bot in heard]
     leases = _briefed(corridor, heard, claim(corridor, wishes))
     corridor.deferring = False

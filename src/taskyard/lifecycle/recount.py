@@ -119,7 +119,7 @@ def _as_happened(task: TaskRow, past: Past, known: Evidence) -> TaskRow:
     leased = task.state in LEASED and deed is not None
     return task._replace(
         was=past.was,
-        reason=past.reason or Reason.PREREQUISITE.text,
+        reason=_reason(task, past),
         moved_ms=task.moved_ms if past.moved_ms is None else past.moved_ms,
         attempt=past.attempt,
         began_after=past.began_after,
@@ -131,6 +131,12 @@ def _as_happened(task: TaskRow, past: Past, known: Evidence) -> TaskRow:
         not_by=past.not_by,
         fence=tries.fence_of(task, past, known.tried.get(task.id, ())),
     )
+
+
+def _reason(task: TaskRow, past: Past) -> str:
+    """Say why a task is where it is; that an attempt has begun since it was assigned leaves no event."""
+    has_begun = past.reason == Reason.ASSIGNED and task.reason == Reason.UNDER_WAY
+    return task.reason if has_begun else past.reason or Reason.PREREQUISITE.text
 
 
 def _as_heard(task: TaskRow, known: Evidence, graph: Whole) -> TaskRow:

@@ -6,13 +6,14 @@ from typing import Final
 from taskyard.core import budget
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import LEASED, STOPPED
-from taskyard.core.words import Millis, Signal
-from taskyard.lifecycle.commands import Renewal
+from taskyard.core.words import Millis, Reason, Signal
+from taskyard.lifecycle.commands import Begun, Renewal
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Refusal, Renewed
 from taskyard.store.records import TaskRecord
 
 #: How a bot itself says that an attempt has ended.
+_ASSIGNED: Final = Reason.ASSIGNED.text
 _RESULTS: Final = frozenset({Signal.SUCCEED, Signal.FAIL})
 
 
@@ -38,6 +39,18 @@ def _renew(corridor: Corridor, task: TaskRecord | None, bot: str, renewal: Renew
         corridor.change(task)
     # Past its deadline a lease is not lengthened, but it is the bot's: how the attempt ends is about to be told.
     return Renewed(task.id, renewal.attempt, Millis(task.lease_until_ms), stop=task.state in STOPPED)
+
+
+def begin(corridor: Corridor, begun: Sequence[tuple[str, Begun]]) -> None:
+    """Note which attempts have begun; each comes with the bot that says so. What is not the bot's changes nothing."""
+    tasks = corridor.look({one.task for _, one in begun})
+    for bot, one in begun:
+        task = tasks.get(one.task)
+        if task is None or task.reason != _ASSIGNED:
+            continue
+        if (task.bot, task.life.attempt, task.fence) == (bot, one.attempt, one.fence):
+            task.reason = Reason.UNDER_WAY.text
+            corridor.change(task)
 
 
 def _lost(renewal: Renewal) -> Refusal:

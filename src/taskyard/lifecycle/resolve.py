@@ -14,6 +14,7 @@ from taskyard.core.machine import LEASED, REASONS, Outcome
 from taskyard.core.words import Reason, Signal
 from taskyard.lifecycle import telling
 from taskyard.lifecycle.commands import Report, Stats
+from taskyard.lifecycle.losing import is_spared
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Done, Refusal
@@ -22,6 +23,7 @@ from taskyard.store.sessions import Row
 
 #: The words of every life, by names of their own: a word is slow to get at through its class.
 _LOSE: Final = Signal.LOSE
+_UNRENEWED: Final = Reason.UNRENEWED
 _EXIT_CODE: Final = Reason.EXIT_CODE
 _MOVE: Final = Outcome.MOVE
 
@@ -50,11 +52,18 @@ def _judge(
     if not _is_theirs(task, bot, report):
         is_echo = _was_told(corridor, task, bot, report)
         return Done(task.id, task.state, echo=True) if is_echo else _lost(task, report)
-    ruling = budget.report(task.life, task.rules, report.attempt, report.signal, corridor.now, report.exit_code)
+    ruling = _ruling(corridor, task, report)
     if ruling.outcome is _MOVE:
         moves[task.id] = _move(task, report, ruling)
         return Done(task.id, ruling.target)
     return Done(task.id, ruling.target, echo=True) if ruling.outcome is Outcome.ECHO else _lost(task, report)
+
+
+def _ruling(corridor: Corridor, task: TaskRecord, report: Report) -> Ruling:
+    life, rules, now = task.life, task.rules, corridor.now
+    if report.signal is _LOSE and report.reason is _UNRENEWED and life.state in LEASED and is_spared(corridor, task):
+        return budget.spare(life, rules, _UNRENEWED, now)
+    return budget.report(life, rules, report.attempt, report.signal, now, report.exit_code)
 
 
 def _is_theirs(task: TaskRecord, bot: str, report: Report) -> bool:

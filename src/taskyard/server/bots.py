@@ -112,7 +112,14 @@ class BotRoutes:
         said: wire.Hello = _DECODERS[wire.Hello].decode(body)
         had = {**said.dimensions, ID: [said.bot], POOL: [pool]}
         hello = commands.Hello(
-            said.bot, said.session, canonical(had), said.slots, said.quarantined, said.maintenance, said.draining
+            said.bot,
+            said.session,
+            canonical(had),
+            said.slots,
+            said.quarantined,
+            said.maintenance,
+            said.draining,
+            None if said.begun is None else tuple(map(_begun, said.begun)),
         )
         self._check(await _awaited(self._engine.ask(commands.Hello, hello)), pool)
         return _said(wire.Welcome(said.bot, pool, self._engine.lease_ms, fleet.GUARD_MS, self._wait_max_ms))
@@ -200,6 +207,7 @@ def _poll(said: wire.Poll, pool: str) -> commands.Poll:
         waits=said.wait_ms > 0,
         briefed=True,
         pool=pool,
+        begun=tuple(map(_begun, said.begun)) if said.begun else (),
     )
 
 
@@ -232,6 +240,10 @@ def _stats(one: wire.Report) -> commands.Stats | None:
 
 def _renewal(one: wire.Renewal) -> commands.Renewal:
     return commands.Renewal(key_of(one.task), one.attempt, one.fence, one.progress, one.checkpoint)
+
+
+def _begun(one: wire.Begun) -> commands.Begun:
+    return commands.Begun(key_of(one.task), one.attempt, one.fence)
 
 
 def _output(one: wire.Output) -> commands.Output:

@@ -147,6 +147,7 @@ class TaskRecord(msgspec.Struct, gc=False):
         return (
             self.id,
             self.life.state.text,
+            self.reason,
             edges.awaited,
             edges.met,
             edges.broken,

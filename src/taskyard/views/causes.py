@@ -49,6 +49,11 @@ _FAILURES: Final[Mapping[Reason, str]] = {
     Reason.SIGNALED: "a signal ended it",
     Reason.GRAPH_FAILED: "the graph inside it did not finish",
 }
+#: Why a loss has cost no retry.
+_SPARED_SAYS: Final[Mapping[Reason | None, str]] = {
+    Reason.RETURNED: ", and had not begun it: this costs no retry",
+    Reason.UNRENEWED: ", which had ended it because it could not renew the lease: this costs no retry",
+}
 _PAST: Final = {CANCEL: "canceled", RERUN: "reran"}
 _DECIDED: Final = {APPROVE: "approved", DENY: "denied"}
 
@@ -90,6 +95,7 @@ class _Search:
             Signal.SUCCEED: self._succeeded,
             Signal.FAIL: self._failed,
             Signal.LOSE: self._lost,
+            Signal.RETURN: lambda move: Cause(f"bot {move.bot or self._bot(move)} gave it back, and had not begun it"),
             Signal.EXPIRE: lambda move: Cause(_expiry_says(move)),
             Signal.CANCEL: lambda move: self._asked(move, CANCEL),
             Signal.RERUN: lambda move: self._asked(move, RERUN),
@@ -202,7 +208,8 @@ class _Search:
 
     def _lost(self, move: Moved) -> Cause:
         again = "" if move.target in ENDED else "; it is tried again"
-        return Cause(f"{self._loss(move, move.bot or self._bot(move))}{again}")
+        why = _SPARED_SAYS.get(move.reason, "")
+        return Cause(f"{self._loss(move, move.bot or self._bot(move))}{why}{again}")
 
     def _loss(self, move: Moved, bot: str) -> str:
         kinds = self._txn.explaining.bot_words(bot, move.at_ms, BOT_EVENTS_MAX)

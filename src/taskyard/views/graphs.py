@@ -32,9 +32,11 @@ def graph(txn: Txn, id: int, counts: bool, sight: deadlock.Sight) -> GraphView |
     row = txn.reading.graph(id)
     if row is None:
         return None
+    by_state, assigned = txn.reading.counted(id) if counts else ({}, 0)
     return replace(
         _view(row),
-        counts=txn.reading.counts(id) if counts else {},
+        counts=by_state,
+        assigned=assigned,
         parent=_parent(txn, id),
         deadlock=deadlock.of_graph(txn, id, sight) if row.active else None,
     )

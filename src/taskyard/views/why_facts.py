@@ -143,6 +143,7 @@ class Facts:
             dimensions=dimensions,
             bots=self.bots(dimensions, task.not_by) if queued and not own else None,
             own=own,
+            assigned=task.reason == Reason.ASSIGNED,
             ahead=self._ahead(task) if queued and not self.brief else Ahead(),
             slices=_slices(task),
             again=task.life.attempt > task.life.began_after,

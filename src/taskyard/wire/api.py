@@ -70,6 +70,7 @@ class GraphView:
     tags: dict[str, str]
     schedulerId: str  # noqa: N815
     counts: dict[str, int] = field(default_factory=dict)  # how many tasks are in each state
+    assigned: int = 0  # how many of those that are running their bots have in hand, and have not begun
     parent: Parent | None = None  # only where one graph is asked for, and it is inside a task
     rerun_of: str | None = None  # the graph that it runs again,
     rerun_from: list[str] = field(default_factory=list)  # from these labels on,
@@ -216,7 +217,8 @@ class BotView:
     pool: str
     dimensions: dict[str, list[str]]
     slots: int
-    busy: int
+    busy: int  # how many tasks it runs
+    assigned: int  # how many more it has in hand, and has not begun
     alive: bool
     first_seen_ms: int
     last_seen_ms: int

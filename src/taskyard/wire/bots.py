@@ -35,6 +35,14 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
 # What a bot says.
 
 
+class Begun(Shape, frozen=True):
+    """An attempt has begun."""
+
+    task: str
+    attempt: int
+    fence: int
+
+
 class Hello(Shape, frozen=True):
     """A bot begins a session, or says what has changed about it. Its pool comes from its token."""
 
@@ -48,6 +56,8 @@ class Hello(Shape, frozen=True):
     maintenance: str | None = None
     draining: bool = False
     version: str = ""
+    # What earlier lives in the same folder had begun; the rest of what they were given comes back free. None: unknown.
+    begun: list[Begun] | None = None
 
 
 class Stats(Shape, frozen=True):
@@ -69,8 +79,8 @@ class Report(Shape, frozen=True):
     attempt: int
     fence: int
     # `deadline` says that the bot ended it at its deadline, and that nothing of it runs any more.
-    signal: Literal["succeed", "fail", "lose", "deadline"]
-    reason: Literal["exit_code", "signaled", "timed_out", "silent", "bad_result"] | None = None
+    signal: Literal["succeed", "fail", "lose", "return", "deadline"]
+    reason: Literal["exit_code", "signaled", "timed_out", "silent", "bad_result", "unrenewed"] | None = None
     exit_code: int | None = None  # a signal as a negative number
     result: msgspec.Raw = NOTHING  # the JSON that it published
     stats: Stats | None = None
@@ -108,6 +118,7 @@ class Poll(Shape, frozen=True):
     reports: list[Report] = []
     renewals: list[Renewal] = []
     outputs: list[Output] = []
+    begun: list[Begun] = []  # what has begun and goes on, where that is new
 
 
 class Goodbye(Shape, frozen=True):

@@ -6,6 +6,9 @@ VALUES (:task_id, :number, :bot_id, :session, :poll_id, :fence, :round, :slice_i
 UPDATE attempt SET ended_ms = :ended_ms, signal = :signal, reason = :reason, exit_code = :exit_code
  WHERE task_id = :task_id AND number = :number AND ended_ms IS NULL;
 
+-- count_spared(task_id: int, round: int, signal: text, reasons: texts): how many attempts of a round were lost and cost nothing.
+SELECT COUNT(*) FROM attempt WHERE task_id = :task_id AND round = :round AND signal = :signal AND reason IN (:reasons);
+
 -- each add_results(task_id: int, attempt: int, body: text): keep what attempts published; the last word counts.
 INSERT INTO result (task_id, attempt, body) VALUES (:task_id, :attempt, :body)
 ON CONFLICT (task_id, attempt) DO UPDATE SET body = excluded.body;

@@ -17,8 +17,8 @@ SELECT t.id FROM task t
    AND (:all_pools = 1 OR EXISTS (SELECT 1 FROM graph_pool p WHERE p.graph_id = t.graph_id AND p.pool IN (:pools)))
  ORDER BY t.id LIMIT :count;
 
--- read_counts(graph_id: int): how many tasks of a graph are in each state.
-SELECT state, COUNT(*) FROM task WHERE graph_id = :graph_id AND hidden = 0 GROUP BY state;
+-- read_counts(graph_id: int, reason: text): how many tasks of a graph are in each state, and how many of them for a reason.
+SELECT state, COUNT(*), SUM(CASE WHEN reason = :reason THEN 1 ELSE 0 END) FROM task WHERE graph_id = :graph_id AND hidden = 0 GROUP BY state;
 
 -- read_totals(): how many tasks there are in each state.
 SELECT state, COUNT(*) FROM task GROUP BY state;
@@ -47,19 +47,21 @@ SELECT attempt, body FROM result WHERE task_id = :task_id ORDER BY attempt;
 -- read_last_results(ids: ints): what the last attempts of tasks published.
 SELECT t.id, r.body FROM task t JOIN result r ON r.task_id = t.id AND r.attempt = t.attempt WHERE t.id IN (:ids);
 
--- read_bots(after: text, count: int): bots beyond an id, in pages.
+-- read_bots(after: text, count: int, assigned: text): bots beyond an id, in pages.
 SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END,
        b.terminated, d.dimensions, (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id), b.missing,
-       COALESCE(s.terminated, 0)
+       COALESCE(s.terminated, 0),
+       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id AND t.reason = :assigned)
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id > :after ORDER BY b.id LIMIT :count;
 
--- read_bot(id: text): one bot.
+-- read_bot(id: text, assigned: text): one bot.
 SELECT b.id, b.slots, b.first_seen_ms, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END,
        b.terminated, d.dimensions, (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id), b.missing,
-       COALESCE(s.terminated, 0)
+       COALESCE(s.terminated, 0),
+       (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id AND t.reason = :assigned)
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id = :id;
 

@@ -43,8 +43,8 @@ UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :mov
 -- each recount_edges(id: int, awaited: int, met: int, broken: int, impossible: int): write what the edges of tasks know.
 UPDATE task SET awaited = :awaited, met = :met, broken = :broken, impossible = :impossible WHERE id = :id;
 
--- each keep_tasks(id: int, state: text, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, telling: int, contends: int, waits_since_ms: int, lease_until_ms: int, due_ms: int): write what changed about tasks that did not move.
-UPDATE task SET awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
+-- each keep_tasks(id: int, state: text, reason: text, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, telling: int, contends: int, waits_since_ms: int, lease_until_ms: int, due_ms: int): write what changed about tasks that did not move.
+UPDATE task SET reason = :reason, awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
        handlers_ran = :handlers_ran, handlers_hoped = :handlers_hoped, telling = :telling, contends = :contends,
        waits_since_ms = :waits_since_ms, lease_until_ms = :lease_until_ms, due_ms = :due_ms
  WHERE id = :id AND state = :state;

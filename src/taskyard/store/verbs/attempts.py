@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from taskyard.core.values import value
+from taskyard.core.words import Signal
 from taskyard.store.sessions import Row, Session
 
 
@@ -39,6 +40,10 @@ class Attempts:
     def end(self, rows: Sequence[Row]) -> None:
         """Write how attempts ended, once each: task, number, ended, signal, reason, exit code."""
         self._session.every("end_attempts", rows)
+
+    def spared(self, task: int, round: int, reasons: Collection[str]) -> int:
+        """Count the attempts of a task that ended in a round for one of these reasons, and not by their bot's word."""
+        return int(self._session.rows("count_spared", task, round, Signal.LOSE.text, reasons)[0][0])
 
     def add_results(self, rows: Sequence[Row]) -> None:
         """Keep what attempts published: task, attempt, body."""

@@ -47,6 +47,7 @@ SIGNAL_LETTERS: Final[Mapping[_Name, str]] = {
     "succeed": "Y",
     "fail": "F",
     "lose": "L",
+    "return": "V",
     "expire": "X",
     "deadline": "Z",
     "cancel": "K",

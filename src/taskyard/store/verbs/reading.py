@@ -7,11 +7,14 @@ from collections.abc import Collection
 from typing import Final
 
 from taskyard.core.values import value
+from taskyard.core.words import Reason
 from taskyard.store.sessions import Row, Session
 
 #: Before every key, and before every bot's.
 FIRST: Final = -1
 FIRST_NAME: Final = ""
+#: Why a task is where it is while a bot has it in hand and has not begun it.
+_ASSIGNED: Final = Reason.ASSIGNED.text
 
 
 @value
@@ -49,9 +52,10 @@ class BotRow:
     draining: int
     terminated: int
     dimensions: str
-    busy: int
+    busy: int  # how many tasks it has in hand
     missing: int
     ending: int
+    assigned: int  # how many of those that it has in hand it has not begun
 
 
 @value
@@ -85,7 +89,12 @@ class Reading:
 
     def counts(self, graph: int) -> dict[str, int]:
         """Count the tasks of a graph by state."""
-        return {row[0]: row[1] for row in self._session.rows("read_counts", graph)}
+        return self.counted(graph)[0]
+
+    def counted(self, graph: int) -> tuple[dict[str, int], int]:
+        """Count the tasks of a graph by state, and those that a bot has in hand and has not begun."""
+        rows = self._session.rows("read_counts", graph, _ASSIGNED)
+        return {row[0]: row[1] for row in rows}, sum(row[2] for row in rows)
 
     def totals(self) -> dict[str, int]:
         """Count all tasks by state."""
@@ -124,11 +133,11 @@ class Reading:
 
     def bots(self, after: str, count: int) -> list[BotRow]:
         """Read bots beyond an id."""
-        return [BotRow(*row) for row in self._session.rows("read_bots", after, count)]
+        return [BotRow(*row) for row in self._session.rows("read_bots", after, count, _ASSIGNED)]
 
     def bot(self, id: str) -> BotRow | None:
         """Read one bot."""
-        found = self._session.rows("read_bot", id)
+        found = self._session.rows("read_bot", id, _ASSIGNED)
         return BotRow(*found[0]) if found else None
 
     def bot_settings(self, id: str) -> tuple[str | None, str | None, bool, bool]:
