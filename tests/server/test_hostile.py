@@ -158,3 +158,42 @@ def test_the_answer_to_a_hostile_document_stays_small(yard: Yard) -> None:
     assert answer.status == 400
     assert len(answer.body) < 400_000
     assert json.loads(answer.body)["faults"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "a/b; c=d"])
+def test_a_body_of_a_type_that_is_not_read_is_refused(yard: Yard, kind: str) -> None:
+    bot = yard.token(kind="bot", pool="default")
+    for method, path, token in (*((*one, "") for one in ROUTES), ("POST", "/api/v1/bot/hello", bot)):
+        answer = yard.ask(method, path, {}, token=token, headers={"Content-Type": kind})
+        assert (answer.status, answer.json["code"]) == (415, "unsupported"), path
+
+
+def test_a_body_that_says_no_type_or_says_it_in_other_words_is_read(yard: Yard) -> None:
+    for kind in ("", "application/json", "Application/JSON ; charset=utf-8"):
+        assert yard.ask("PUT", "/api/v1/pools/lab", {}, headers={"Content-Type": kind}).status == 200
+        bot = yard.token(kind="bot", pool="default")
+        hello = {"bot": "b1", "session": "s1"}
+        assert yard.ask("POST", "/api/v1/bot/hello", hello, token=bot, headers={"Content-Type": kind}).status == 200
+
+
+def test_troubles_of_a_bot_are_checked_as_its_other_words_are(either: Yard) -> None:
+    bot = either.token(kind="bot", pool="default")
+    said: dict[str, object] = {"bot": "b1", "session": "s1", "text": "it hurts"}
+    assert either.ask("POST", "/api/v1/bot/hello", {"bot": "b1", "session": "s1"}, token=bot).status == 200
+    assert either.ask("POST", "/api/v1/bot/trouble", {**said, "attempt": 1}, token=bot).status == 204
+    wrongs: list[tuple[str, object]] = [
+        *(("attempt", number) for number in (2**63, 0, -1, 2**64, 10**30)),
+        *((name, text) for name in ("bot", "session") for text in ("a\0b", "", "x" * 5_000)),
+        ("task", "zz"),
+    ]
+    for name, wrong in wrongs:
+        answer = either.ask("POST", "/api/v1/bot/trouble", {**said, name: wrong}, token=bot)
+        assert (answer.status, answer.json["code"]) == (400, "invalid"), (name, wrong)
+
+
+def test_one_fault_is_one_fault(yard: Yard) -> None:
+    for path, body in (("/api/v1/requests", {"nam": 1, "task": {"payload": {"noop": True}}}), ("/api/v1/tokens", {})):
+        answer = yard.ask("POST", path, body)
+        assert answer.status == 400
+        assert len(answer.json["faults"]) != 1 or " 1 faults" not in answer.json["detail"]
+        assert " 1 faults" not in answer.body.decode()

@@ -4,7 +4,7 @@ What is large is parsed by a thread, so that nobody else waits for it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final, TypeAlias
 
@@ -29,6 +29,7 @@ LARGE_MAX: Final = 4
 #: Says what is wrong with a value.
 Judge: TypeAlias = Callable[[object], list[api.Fault]]
 _PLAIN: Final = "identity"
+_JSON: Final = "application/json"
 _YAML: Final = ("application/yaml", "application/x-yaml", "text/yaml")
 
 
@@ -57,6 +58,7 @@ async def worked_on(request: Request, judge: Judge | None = None) -> AsyncIterat
 
     It is read first: whoever sends slowly keeps nobody else waiting.
     """
+    expect(request, (_JSON, *_YAML))
     async with held(request, DOCUMENT_BYTES_MAX) as body:
         large: asyncio.Semaphore = request.app.state.desk.large
         async with large if len(body) > LARGE_BYTES else nullcontext():
@@ -80,6 +82,12 @@ async def held(request: Request, most: int) -> AsyncIterator[bytes]:
         hands.give(len(body))
 
 
+def expect(request: Request, kinds: Collection[str]) -> None:
+    """Refuse a body that says it is of another kind; one that says nothing is taken for JSON."""
+    if (kind := _kind(request)) and kind not in kinds:
+        raise refused(415, "unsupported", f"a body of the type {kind} is not read here: send {' or '.join(kinds)}")
+
+
 async def raw(request: Request, most: int) -> bytes:
     """Read a small body."""
     async with held(request, most) as body:
@@ -88,11 +96,13 @@ async def raw(request: Request, most: int) -> bytes:
 
 async def document(request: Request, judge: Judge | None = None, most: int = DOCUMENT_BYTES_MAX) -> object:
     """Read a body as JSON, or as YAML if its content type says so."""
+    expect(request, (_JSON, *_YAML))
     return await _read(request, await raw(request, most), judge)
 
 
 async def fields(request: Request, *, optional: bool = False) -> dict[str, Any]:
     """Read a small JSON object; where the body is optional, none is an empty one."""
+    expect(request, (_JSON,))
     body = await raw(request, SMALL_MAX)
     if optional and not body.strip():
         return {}
@@ -139,7 +149,11 @@ def _place(line: int | None, column: int | None) -> str:
 
 
 def _is_yaml(request: Request) -> bool:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() in _YAML
+    return _kind(request) in _YAML
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _too_large(most: int) -> Refused:

@@ -42,6 +42,8 @@ _REASONS: Final = {str(reason): reason for reason in Reason}
 _DECODERS: Final[Mapping[type, msgspec.json.Decoder[Any]]] = {
     kind: msgspec.json.Decoder(kind) for kind in (wire.Hello, wire.Poll, wire.Goodbye)
 }
+#: How bots say of what type a body is: not at all, or as almost all do; what else means the same is looked at.
+_KINDS: Final = (b"application/json", b"")
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -106,6 +108,9 @@ class BotRoutes:
         if scope["method"] != "POST":
             raise refused(405, "method_not_allowed", "use POST", headers={"Allow": "POST"})
         pool = await self._admission.pool_of(_header(scope, b"authorization"))
+        kind = _header(scope, b"content-type")
+        if kind not in _KINDS and kind.partition(b";")[0].strip().lower() != b"application/json":
+            raise refused(415, "unsupported", "a bot speaks application/json: say so in Content-Type, or leave it out")
         return await self._routes[scope["path"]](await _read(receive), pool, receive)
 
     async def _hello(self, body: bytes, pool: str, _: Receive) -> Reply:

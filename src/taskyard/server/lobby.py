@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from taskyard.core.ids import key_of
+from taskyard.engine import scrutiny
+from taskyard.engine.bounds import NUMBER_MAX
+from taskyard.lifecycle import commands
 from taskyard.lifecycle.enlist import complain
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.server import tokens
@@ -16,7 +19,7 @@ from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope
 from taskyard.server.callers import ANYONE
 from taskyard.server.desk import Desk, bearer
-from taskyard.server.problems import MEDIA_TYPE, refused
+from taskyard.server.problems import MEDIA_TYPE, refused, wrong
 from taskyard.wire import bots as wire
 
 if TYPE_CHECKING:
@@ -101,6 +104,10 @@ class Lobby(BotRoutes):
     async def _trouble(self, body: bytes, pool: str, _: Receive) -> Reply:
         """Note what went wrong with a bot."""
         said = _TROUBLE.decode(body)
+        bad = scrutiny.CHECKS[commands.Goodbye](commands.Goodbye(said.bot, said.session))
+        self._check(bad, pool)
+        if said.attempt is not None and not 1 <= said.attempt <= NUMBER_MAX:
+            raise wrong(f"must be an integer from 1 to {NUMBER_MAX}", "attempt")
         about = None if said.task is None else key_of(said.task), said.attempt
         text = " ".join(said.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
         refusal = await asyncio.to_thread(

@@ -32,8 +32,10 @@ _OF_ONE: Final = {"404": "It is not there."}
 _OF_BODY: Final = {
     "408": "The body came too slowly.",
     "413": "The body is too large.",
-    "415": "The body is compressed.",
+    "415": "The body is compressed, or of a type that is not read.",
 }
+#: What a parameter looks like: anything else is refused.
+_PATTERNS: Final = {"cursor": "^[A-Za-z0-9_-]*={0,2}$"}
 _OF_CHANGE: Final = {"409": "What exists says otherwise, or is not whole yet."}
 _OF_OUTPUT: Final = {"416": "There is nothing in that range."}
 
@@ -76,7 +78,12 @@ def _of(kind: type) -> dict[str, Any]:
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
-    """Add the problems that a route may answer with."""
+    """Add the problems that a route may answer with, and what cursors look like."""
+    for parameter in operation.get("parameters", ()):
+        if pattern := _PATTERNS.get(parameter["name"]):
+            for schema in parameter["schema"].get("anyOf", [parameter["schema"]]):
+                if schema.get("type") == "string":
+                    schema["pattern"] = pattern
     is_api = path.startswith("/api/")
     operation["responses"].pop("422", None)
     parts = [

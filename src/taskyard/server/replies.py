@@ -68,6 +68,8 @@ def body(
 ) -> dict[str, Any]:
     """Describe what a route takes, for its OpenAPI document."""
     kinds = (JSON, "application/yaml") if yaml else (JSON,)
+    if "properties" in schema and not yaml:
+        schema = {**schema, "additionalProperties": False}  # `Fields` refuses what it does not know
     shown = {} if example is None else {"example": example}
     content = {kind: {"schema": schema, **shown} for kind in kinds}
     return {"requestBody": {"description": description, "required": required, "content": content}}

@@ -31,7 +31,10 @@ def as_document(said: object) -> dict[str, Any]:
     _unsupported(said, _REQUEST, (), faults)
     task = _own_task(said, faults) if "task" in said else _task(said, faults)
     if listed := faults.listed():
-        raise invalid(f"the request has {len(listed)} faults", [api.Fault(one.message, one.path) for one in listed])
+        raise invalid(
+            f"the request has {len(listed)} fault{'s' * (len(listed) > 1)}",
+            [api.Fault(one.message, one.path) for one in listed],
+        )
     graph: dict[str, Any] = {"tasks": {LABEL: {"task": task}}}
     return graph | ({"name": said["name"]} if "name" in said else {})
 

@@ -119,6 +119,7 @@ async def show_result(task_id: str, desk: TheDesk, caller: TheCaller) -> Respons
 async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Publish the result of the attempt that is under way. Needs the task's own token."""
     run = _own(desk, caller, task_id)
+    bodies.expect(request, (JSON,))
     text = await bodies.raw(request, RESULT_MAX)
     value = bodies.parsed(text, "result.json")
     return await _publish(desk, run, result=msgspec.json.encode(value).decode())
