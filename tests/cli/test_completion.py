@@ -19,6 +19,7 @@ from tests.cli.waiting import DEADLINE_SECONDS
 from tests.cli.yard import Yard, at_home
 
 WORK = {"task": {"payload": {"command": ["true"]}}}
+GRAPH_STATES = ["running", "blocked", "failed", "finished", "canceled"]
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +59,12 @@ def tab(script: Path, words: list[str], env: Mapping[str, str] | None = None, cw
     [
         (["taskyard", "sub"], ["submit"]),
         (["taskyard", "--v"], ["--version"]),
-        (["taskyard", "bots", ""], ["events", "free", "set"]),
+        (["taskyard", "bots", ""], ["events", "set", "free"]),
         (["taskyard", "token", "re"], ["revoke", "rekey"]),
         (["taskyard", "graphs", "--st"], ["--state"]),
-        (["taskyard", "graphs", "--state", ""], ["running", "blocked", "finished", "canceled"]),
+        (["taskyard", "graphs", "--state", ""], GRAPH_STATES),
         (["taskyard", "graphs", "--state", "=", "b"], ["blocked"]),
-        (["taskyard", "graphs", "--state", "="], ["running", "blocked", "finished", "canceled"]),
+        (["taskyard", "graphs", "--state", "="], GRAPH_STATES),
         (["taskyard", "graphs", "-o", "js"], ["json", "jsonl"]),
         (["taskyard", "graphs", "--name", ""], []),
         (["taskyard", "bots", "set", "b", "--no-q"], ["--no-quarantine"]),

@@ -43,6 +43,7 @@ def test_every_route_of_the_description_is_on_the_page_and_no_other() -> None:
 def test_every_route_asks_for_the_right_that_the_page_names(yard: Yard) -> None:
     made = yard.submit(DOCUMENT)
     told = {"{graph_id}": made.id, "{task_id}": made.tasks["a"], "{bot_id}": "b1", "{name}": "lab", "{token_id}": "x"}
+    told |= {"{ending}": made.id[-6:]}
     wrong = []
     for route, needs in ROUTES.items():
         method, path = route.split()

@@ -33,7 +33,7 @@ Examples:
 FREE_BOT_EXAMPLES: Final = """\
 Examples:
 
-    taskyard bots free rack4-11           a bot of another pool may have this name now
+    taskyard bots free rack4-11    a bot of another pool may have this name now
 """
 POOLS_EXAMPLES: Final = """\
 Examples:
