@@ -130,6 +130,7 @@ class Embedded:
                     dimensions_file=wish.dimensions_file,
                     once=wish.once,
                     inherit=wish.inherit,
+                    keep_output=wish.keep_output,
                     user=user,
                     ca_file=wish.ca_file,
                     tls=trusting(wish.ca_file) if wish.ca_file else None,

@@ -295,6 +295,22 @@ def test_logs_have_everything_that_every_attempt_printed(tmp_path: Path) -> None
     assert "  | 3000\n" in answer.stderr
 
 
+def test_logs_have_everything_though_the_output_is_longer_than_any_that_is_kept(tmp_path: Path) -> None:
+    size = 70_000_000
+    answer = run({"loud": script(f"yes 1234567 | head -c {size}")}, "--logs", "logs", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    (log,) = (tmp_path / "logs").iterdir()
+    printed = log.read_bytes()
+    assert (len(printed), printed == (b"1234567\n" * (size // 8 + 1))[:size]) == (size, True)
+
+
+def test_what_is_no_result_is_said_with_what_the_task_printed() -> None:
+    answer = run({"a": script('echo hello; mkdir "$TASKYARD_RESULT"')})
+    assert answer.returncode == 3
+    assert "failed      a (its result, progress or checkpoint cannot be taken" in answer.stderr
+    assert "  | taskyard: the result cannot be read: it is a folder, not a file\n" in answer.stderr
+
+
 def test_a_folder_for_logs_that_cannot_be_made_is_named_and_nothing_starts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     answer = run({"a": script("touch started", cwd=".")}, "--logs", "file/logs", cwd=tmp_path)

@@ -21,7 +21,7 @@ from taskyard.bot.parcel import Consequences
 from taskyard.bot.prefetch import Appetite
 from taskyard.bot.programs import NOT_RUNNABLE, Programs
 from taskyard.bot.room import Rooms
-from taskyard.bot.spool import Spool
+from taskyard.bot.spool import Spool, rest_name
 from taskyard.bot.state import State
 from taskyard.wire.bots import Lease, Report
 
@@ -243,8 +243,10 @@ class Bench:
                 del self._fetching[held.run]
                 self.ended(held, report)
 
-    def _new_spool(self, run: int) -> Spool:
-        return Spool(self._work / f"{run}.output", self._config.output_max)
+    def _new_spool(self, held: Held) -> Spool:
+        folder, lease = self._config.keep_output, held.lease
+        whole = None if folder is None else folder / rest_name(lease.task, lease.attempt)
+        return Spool(self._work / f"{held.run}.output", self._config.output_max, whole)
 
     def _line_up(self, held: Held) -> None:
         if isinstance(held.work, Program):

@@ -21,6 +21,7 @@ class BotConfig:
     dimensions: Mapping[str, list[str]] = field(default_factory=dict)  # given ones win over detected ones
     dimensions_file: Path | None = None  # lines of `key=value`; a change of it takes effect at once
     once: bool = False  # take one batch, and end when it is done
+    keep_output: Path | None = None  # a folder for what attempts print and the server does not get as it is printed
     output_max: int = OUTPUT_MAX  # how many bytes of what an attempt prints are kept
     ca_file: str | None = None  # with the certificate of who signed the server's; tasks hear of it
     tls: ssl.SSLContext | None = None  # what follows from it

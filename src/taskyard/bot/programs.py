@@ -27,7 +27,7 @@ class Programs:
 
     def __init__(
         self,
-        spool: Callable[[int], Spool],
+        spool: Callable[[Held], Spool],
         rooms: Rooms,
         surroundings: Surroundings,
         desk: Desk,
@@ -104,7 +104,7 @@ class Programs:
     def print(self, held: Held, text: str | bytes) -> None:
         """Add to what an attempt printed."""
         body = text if isinstance(text, bytes) else text.encode(errors="replace")
-        spool = held.spool or self._spool(held.run)
+        spool = held.spool or self._spool(held)
         self._desk.printed(held, spool, body, time.monotonic())
 
     def end(self, frame: Ended) -> tuple[Held, Report] | None:

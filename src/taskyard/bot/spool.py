@@ -23,6 +23,16 @@ HEAD_QUARTERS: Final = 3
 LINE_MAX: Final = 128
 
 
+def head_of(output_max: int) -> int:
+    """Say how much of an output is streamed."""
+    return output_max * HEAD_QUARTERS // 4
+
+
+def rest_name(task: str, attempt: int) -> str:
+    """Name the file with all that an attempt printed behind the head."""
+    return f"{task}-{attempt}"
+
+
 class Tail:
     """The last of what was printed: in memory while it is little, then in a file that is written round and round.
 
@@ -117,7 +127,7 @@ class Spool:
         self.trouble = ""  # why nothing more is kept, if that is no fault of who printed it
         self._path = file
         self._output_max = output_max
-        self._head_max = output_max * HEAD_QUARTERS // 4
+        self._head_max = head_of(output_max)
         self._whole = whole
         self._tail: Tail | None = None  # there is one once the head is full
         self._last = b""  # the last byte

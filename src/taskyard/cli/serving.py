@@ -71,6 +71,10 @@ class Manner(NamedTuple):
     inherit_env: Annotated[
         bool, Parameter(negative="", help="Give tasks all of this environment, not only what programs need.")
     ] = False
+    keep_output: Annotated[
+        Path | None,
+        Parameter(help="A folder for all that a task prints beyond the first 48 MiB; the server gets the last of it."),
+    ] = None
     user: Annotated[
         str | None,
         Parameter(
@@ -200,6 +204,7 @@ def bot(
         dimensions_file=given.dimensions_file,
         once=manner.once,
         inherit=manner.inherit_env,
+        keep_output=manner.keep_output,
         user=manner.user,
         ca_file=target.ca_file,
         connected=lambda pool: _say_connected(wish, pool),

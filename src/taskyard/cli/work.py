@@ -69,6 +69,7 @@ class Botting:
     once: bool
     inherit: bool  # whether tasks have all of the bot's own environment
     ca_file: str | None = None  # with the certificate of who signed the server's
+    keep_output: Path | None = None  # a folder for what tasks print beyond what a server gets as it is printed
     user: str | None = None  # as whom tasks run; None: as the bot does
     connected: Callable[[str], None] | None = None  # hears the pool when the server knows the bot
 

@@ -5,6 +5,7 @@ there is a server waits at the port. It ends when this process does, however it 
 """
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +26,8 @@ from taskyard.store.verbs.access import TokenRow
 BACKLOG: Final = 128
 #: How long the bot may take to end. Nothing runs any more, or it was told to end that at once.
 STOP_SECONDS_MAX: Final = 20.0
+#: A folder beside the logs, while tasks run, for what the bot keeps because the store does not.
+REST: Final = ".rest"
 #: How much of what a bot said is repeated when it ends by itself.
 LOG_BYTES_SHOWN: Final = 4_096
 
@@ -40,9 +43,11 @@ class Companion:
     listener: socket.socket  # where the server is expected
     token: TokenRow  # what a server has to know of the bot's token
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, logs: Path | None = None) -> None:
+        """Prepare a bot; it keeps all that is printed, if there is a folder for logs."""
         self.name = socket.gethostname()
         self._jobs = jobs
+        self._rest = None if logs is None else logs.resolve() / REST
         self._left = ExitStack()
 
     def __enter__(self) -> Self:
@@ -53,6 +58,8 @@ class Companion:
             now = Millis(time.time_ns() // 1_000_000)
             secret, self.token = tokens.made(tokens.Wish(tokens.BOT, "run", pool=DEFAULT_POOL), now)
             self._bot = self._start(secret)
+            if self._rest is not None:
+                made.callback(shutil.rmtree, self._rest, ignore_errors=True)
             made.callback(self._end_at_once)
             self._left = made.pop_all()
         return self
@@ -86,6 +93,8 @@ class Companion:
         state = self.folder / "bot"
         arguments = ["bot", "--name", self.name, "--slots", str(self._jobs), "--state", str(state)]
         arguments += ["--inherit-env", "--token-file", "-"]
+        if self._rest is not None:
+            arguments += ["--keep-output", str(self._rest)]
         url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         env = children.without_token() | {"TASKYARD_URL": url}
         # Without this process there is no server to report to: the bot's runner ends at once what runs.

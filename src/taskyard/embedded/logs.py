@@ -3,6 +3,8 @@
 Whether a log can be kept is no matter of the task: one that cannot is given up, and said where the output is shown.
 """
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,8 +12,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from taskyard.bot.spool import head_of, rest_name
+from taskyard.core.ids import Key, text_of
+from taskyard.embedded.companion import REST
 from taskyard.embedded.printed import pieces
 from taskyard.store.txn import Txn
+from taskyard.wire.bots import OUTPUT_MAX
 from taskyard.wire.progress import Printed
 
 #: File systems take 255 bytes; this leaves room for the numbers.
@@ -35,6 +41,19 @@ class _Log:
         try:
             with self.path.open("ab") as file:
                 file.write(piece)
+        except OSError:
+            self.is_lost = True
+
+    def complete(self, rest: Path) -> None:
+        """Put all that was printed behind the head, which the bot has kept in a file, in the place of the tail."""
+        if self.path is None or self.is_lost or not rest.exists():
+            return
+        try:
+            with rest.open("rb") as source, self.path.open("r+b") as file:
+                file.truncate(head_of(OUTPUT_MAX))
+                file.seek(0, os.SEEK_END)
+                shutil.copyfileobj(source, file)
+            rest.unlink()
         except OSError:
             self.is_lost = True
 
@@ -68,6 +87,8 @@ class Logs:
     def close(self, task: int, attempt: int) -> str:
         """Leave an attempt that has ended; say what has to be said about its log."""
         log = self._open.pop((task, attempt), None)
+        if log is not None and self._folder is not None:
+            log.complete(self._folder / REST / rest_name(text_of(Key(task)), attempt))
         return LOST if log is not None and log.is_lost else ""
 
     def _file(self, label: str, attempt: int) -> Path | None:

@@ -31,7 +31,7 @@ def run_graph(wish: Wish, observer: "Observer", decide: "Callable[[Question | No
     The first signal asks running tasks to end, a second one kills them; both make the graph `canceled`.
     """
     wishes = Wishes()
-    with signals_to(wishes.add), Companion(wish.jobs) as bot:
+    with signals_to(wishes.add), Companion(wish.jobs, wish.logs) as bot:
         from taskyard.embedded.run import run  # noqa: PLC0415 - most of what a run costs to load
 
         return run(wish, bot, wishes, observer, decide)
