@@ -117,6 +117,7 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         assert txn.reading.tasks(1, 11, "", 9) == [12, 13]
         assert txn.reading.tasks(1, FIRST, "running", 9) == [12]
         assert txn.reading.counts(1) == txn.reading.totals() == {"unscheduled": 2, "running": 1}
+        assert txn.reading.counted(1) == ({"unscheduled": 2, "running": 1}, 0)
         assert txn.reading.names(1, 11, 9) == [("t12", 12), ("t13", 13)]
         assert txn.reading.running("b1", "command", None, FIRST, 9) == [12]
         assert txn.reading.running("b1", "command", frozenset({"lab"}), FIRST, 9) == [12]
