@@ -19,7 +19,7 @@ from tests.cli.waiting import DEADLINE_SECONDS
 from tests.cli.yard import Yard, at_home
 
 WORK = {"task": {"payload": {"command": ["true"]}}}
-GRAPH_STATES = ["running", "blocked", "failed", "finished", "canceled"]
+GRAPH_STATES = ["running", "blocked", "failed", "finished", "canceling", "canceled"]
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,8 @@ def test_where_a_graph_is(counts: Tally, state: GraphState, is_settled: bool) ->
 
 
 def test_cancel_of_a_graph_is_a_fact_that_outweighs_its_tasks() -> None:
-    assert verdict(Tally(active=3), canceled=True) is GraphState.CANCELED
+    assert verdict(Tally(active=3), canceled=True) is GraphState.CANCELING
+    assert verdict(Tally(behind=2, unhandled=1), canceled=True) is GraphState.CANCELED
 
 
 ROUND = 2

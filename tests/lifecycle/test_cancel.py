@@ -77,10 +77,11 @@ def test_a_canceled_graph_ends_every_task_and_starts_no_handler(yard: Grounds) -
     assert lease.task == labels["a"]
     assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 4)
     assert yard.words(labels) == {"a": "stopping", "b": "canceled", "run": "canceled", "page": "canceled"}
+    assert yard.verdict(labels) == "canceling"
     yard.end("rack1", lease, Signal.FAIL, exit_code=1)
     assert yard.claim("rack1") == ()
     assert yard.census(labels) == {"canceled": 4}
-    assert yard.story(labels.graph) == ["running", "canceled"]
+    assert yard.story(labels.graph) == ["running", "canceling", "canceled"]
     assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, echo=True)
     assert yard.audits(labels.graph) == [("ann", "submit", "4 tasks"), ("ann", "cancel", "")]
 
@@ -124,10 +125,11 @@ def test_a_finished_graph_cannot_be_canceled(yard: Grounds) -> None:
 def test_a_large_graph_is_canceled_at_once_and_its_tasks_page_by_page(yard: Grounds) -> None:
     labels = yard.submit(star())
     assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
-    assert yard.verdict(labels) == "canceled"
+    assert yard.verdict(labels) == "canceling"
     yard.hello("rack1")
     assert yard.claim("rack1", 5) == ()
     assert yard.keep_promises() == 6
+    assert yard.verdict(labels) == "canceled"
     assert yard.census(labels) == {"canceled": MANY + 1}
     assert yard.graph(labels.graph).tally.active == 0
 

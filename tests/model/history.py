@@ -114,7 +114,8 @@ def _check_graph(events: Sequence[EventRow], graph: int, tasks: Mapping[int, Tas
         ended[event.subject].add(State(event.target))
         if event.signal == Signal.RELEASE:
             _check_release(tasks[event.subject], ended)
-        assert verdict != GraphState.CANCELED or event.signal in ENDINGS, "something began in a canceled graph"
+        is_canceled = verdict in {GraphState.CANCELING, GraphState.CANCELED}
+        assert not is_canceled or event.signal in ENDINGS, "something began in a canceled graph"
 
 
 def _check_release(task: Task, ended: Mapping[int, set[State]]) -> None:

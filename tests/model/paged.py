@@ -177,7 +177,7 @@ class PagedLives(Lives):
                 self.model.tasks[edge.dependent].ran_for[edge.prerequisite] = edge.ran_for
         for id, graph in seen.graphs.items():
             self.model.graphs[id].canceled = graph.canceled_ms is not None
-            assert (graph.state is GraphState.CANCELED) is self.model.graphs[id].canceled
+            assert (graph.state in {GraphState.CANCELING, GraphState.CANCELED}) is self.model.graphs[id].canceled
 
     def _adopt_spared(self) -> None:
         """Count the losses of this round that cost no retry."""

@@ -26,7 +26,8 @@ from tests.model.premises import Premises
 T = TypeVar("T")
 #: The bots, and the pools that they serve.
 BOTS = {"ant": ["default", POOL], "bee": ["default"], "cat": [POOL]}
-OVER = {GraphState.FINISHED, GraphState.CANCELED}
+#: Where a graph takes no change any more.
+OVER = {GraphState.FINISHED, GraphState.CANCELING, GraphState.CANCELED}
 
 
 class Given(NamedTuple):
@@ -114,7 +115,7 @@ class Steps:
         """Tell whether a graph can be canceled; if not, the answer has to say so."""
         if self.verdicts[graph.id] is GraphState.FINISHED:
             assert code(answer) is Code.CONFLICT
-        elif self.verdicts[graph.id] is GraphState.CANCELED:
+        elif self.verdicts[graph.id] in {GraphState.CANCELING, GraphState.CANCELED}:
             assert answer == Asked(subject, 0, echo=True)
         return self.verdicts[graph.id] not in OVER
 

@@ -34,6 +34,7 @@ STATES = {
     "f": "failed",
     "e": "error",
     "c": "canceled",
+    "g": "canceling",
     "k": "skipped",
     "d": "finished",
 }

@@ -62,7 +62,7 @@ RESULT_SHOWN_MAX: Final = 400
 
 Limit = Annotated[int, Parameter(validator=Number(gte=1, lte=1_000_000), help="How many at most.")]
 All = Annotated[bool, Parameter(name="--all", negative="", help="All there are, however many.")]
-GraphWord = Literal["running", "blocked", "failed", "finished", "canceled"]
+GraphWord = Literal["running", "blocked", "failed", "finished", "canceling", "canceled"]
 #: A graph is blocked as soon as a task failed that nothing handles: people look for it as failed.
 _GRAPH_STATES: Final = {"failed": "blocked"}
 TaskWord = Literal[

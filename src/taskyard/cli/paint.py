@@ -15,7 +15,7 @@ _GREEN, _YELLOW, _RED, _CYAN, _DIM = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[3
 #: How the states of graphs, tasks and bots look.
 _STATES: Final = {
     "successful": _GREEN, "finished": _GREEN, "alive": _GREEN,
-    "running": _CYAN, "stopping": _CYAN,
+    "running": _CYAN, "stopping": _CYAN, "canceling": _CYAN,
     "pending": _YELLOW, "waiting": _YELLOW, "draining": _YELLOW, "maintenance": _YELLOW,
     "failed": _RED, "error": _RED, "blocked": _RED, "dead": _RED, "quarantined": _RED,
     "canceled": _DIM, "skipped": _DIM, "unscheduled": _DIM,

@@ -65,11 +65,12 @@ class Signal(Word):
 
 @unique
 class GraphState(Word):
-    """Where a graph is; the first three follow from its tasks, the last is a stored fact."""
+    """Where a graph is; it follows from its tasks, and from the stored fact that it was canceled."""
 
     RUNNING = "running"
     BLOCKED = "blocked"
     FINISHED = "finished"
+    CANCELING = "canceling"  # a person canceled it, and something of it still runs, or is still to be told
     CANCELED = "canceled"
 
 

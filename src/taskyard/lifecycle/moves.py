@@ -16,7 +16,7 @@ from taskyard.core import budget, fleet
 from taskyard.core.budget import Life
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import LISTENING, gate, signals
-from taskyard.core.graph.verdict import Handlers, Tally, changeable, settled, unhandled, verdict
+from taskyard.core.graph.verdict import Handlers, Tally, over, settled, unhandled, verdict
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.matching import Dimensions
 from taskyard.core.values import value
@@ -307,7 +307,7 @@ class Corridor:
         if state is not graph.state or settled(tally) != settled(had):
             self.turned.append(graph.id)
         if state is not graph.state:
-            if not changeable(graph.state):
+            if over(graph.state):
                 raise Busy("the graph ended meanwhile")
             added.facts[graph.id].append(_turned(graph.state, state))
         events = graph.events + sum(map(len, added.facts.values()))

@@ -27,7 +27,7 @@ _MOVES: Final = frozenset(
 _AGAIN: Final = frozenset(str(arrow.again) for arrow in ARROWS if arrow.again)
 #: Where a task stands before admission, and where a graph stands that a person ended.
 _PENDING: Final = sources(Signal.ADMIT)
-_CANCELED: Final = str(verdict(Tally(), canceled=True))
+_CANCELED: Final = frozenset(str(verdict(Tally(active), canceled=True)) for active in (0, 1))
 #: Where a task is before anything happened to it.
 BORN: Final = str(Life().state)
 
@@ -97,7 +97,7 @@ class Past:
         self._time(event, hops)
         self._spend(event, hops)
         self._try(event)
-        if event.target == _CANCELED and self.canceled_ms is None:
+        if event.target in _CANCELED and self.canceled_ms is None:
             self.canceled_ms = event.at_ms
         self._end(event)
         self.was, self.state, self.reason, self.moved_ms = event.source, event.target, event.reason, event.at_ms

@@ -151,7 +151,7 @@ CREATE TABLE graph (
 	parent_id INTEGER,
 	parent_attempt INTEGER,
 	CONSTRAINT graph_pk PRIMARY KEY (id),
-	CONSTRAINT graph_state_is_known CHECK (state IN ('blocked', 'canceled', 'finished', 'running')),
+	CONSTRAINT graph_state_is_known CHECK (state IN ('blocked', 'canceled', 'canceling', 'finished', 'running')),
 	CONSTRAINT graph_active_is_not_negative CHECK (active >= 0),
 	CONSTRAINT graph_behind_is_not_negative CHECK (behind >= 0),
 	CONSTRAINT graph_unhandled_is_not_negative CHECK (unhandled >= 0)

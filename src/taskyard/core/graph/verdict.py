@@ -65,7 +65,7 @@ class Handling(StrEnum):
 def verdict(tally: Tally, canceled: bool = False) -> GraphState:
     """Say where a graph is."""
     if canceled:
-        return GraphState.CANCELED
+        return GraphState.CANCELING if tally.active else GraphState.CANCELED
     if tally.unhandled:
         return GraphState.BLOCKED
     if tally.active:
@@ -80,8 +80,13 @@ def settled(tally: Tally) -> bool:
 
 
 def changeable(state: GraphState) -> bool:
-    """Whether tasks can be added to a graph or rerun: not once it is finished or canceled."""
+    """Whether tasks can be added to a graph or rerun: not once it is finished, canceled or about to be."""
     return state in {GraphState.RUNNING, GraphState.BLOCKED}
+
+
+def over(state: GraphState) -> bool:
+    """Whether a graph stays in a state for good."""
+    return state in {GraphState.FINISHED, GraphState.CANCELED}
 
 
 def succeeded(state: GraphState) -> bool:

@@ -29,6 +29,7 @@ STATE_LETTERS: Final[Mapping[_Name, str]] = {
     "failed": "f",
     "error": "e",
     "canceled": "c",
+    "canceling": "g",
     "skipped": "k",
     "finished": "d",
     UNREADABLE: "?",

@@ -83,7 +83,9 @@ def _graph() -> None:
         sa.Column("parent_id", WHOLE, nullable=True),
         sa.Column("parent_attempt", WHOLE, nullable=True),
         sa.PrimaryKeyConstraint("id", name="graph_pk"),
-        sa.CheckConstraint("state IN ('blocked', 'canceled', 'finished', 'running')", name="graph_state_is_known"),
+        sa.CheckConstraint(
+            "state IN ('blocked', 'canceled', 'canceling', 'finished', 'running')", name="graph_state_is_known"
+        ),
         sa.CheckConstraint("active >= 0", name="graph_active_is_not_negative"),
         sa.CheckConstraint("behind >= 0", name="graph_behind_is_not_negative"),
         sa.CheckConstraint("unhandled >= 0", name="graph_unhandled_is_not_negative"),
