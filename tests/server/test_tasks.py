@@ -51,9 +51,12 @@ def test_a_task_is_shown_with_the_names_of_the_task_graph_scheduler(either: Yard
         "not_before_ms": None,
         "resolution": None,
         "exit_code": None,
+        "started_ms": None,
+        "ended_ms": None,
+        "duration_ms": None,
         "progress": None,
         "requires": [{"task": made.tasks["a"], "label": "a", "on": "success"}],
-        "dependents": [made.tasks["c"], "task-graph"],
+        "dependents": [made.tasks["c"]],
         "result": None,
         "inner_graph": None,
         "reused": None,
@@ -70,6 +73,14 @@ def test_a_task_that_ended_has_a_resolution_a_result_and_an_attempt(either: Yard
     at = f"http://yard{path}"
     assert shown["resolution"] == {"failed": False, "resultUrl": f"{at}/result", "logsUrl": f"{at}/output"}
     assert (shown["exit_code"], shown["result"]) == (0, {"built": [1, 2]})
+    assert shown["bot"] == "b1"
+    assert shown["duration_ms"] == shown["ended_ms"] - shown["started_ms"] >= 0
+    (listed,) = (one for one in either.get(f"/api/v1/graphs/{made.id}/tasks")["items"] if one["label"] == "a")
+    assert all(listed[name] == shown[name] for name in ("bot", "started_ms", "ended_ms", "duration_ms", "resolution"))
+    (second,) = either.claim()
+    either.end(second)
+    silent = either.get(f"/api/v1/tasks/{made.tasks['b']}")
+    assert (silent["resolution"]["resultUrl"], silent["dependents"]) == (None, ["task-graph"])
     assert either.get(f"{path}/result") == {"built": [1, 2]}
     (attempt,) = either.get(f"{path}/attempts")["items"]
     assert (attempt["number"], attempt["bot"], attempt["signal"], attempt["result"]) == (

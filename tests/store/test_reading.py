@@ -12,7 +12,7 @@ from taskyard.core.words import Millis, State
 from taskyard.store.opening import Store, open_store
 from taskyard.store.verbs import Access, Reading
 from taskyard.store.verbs.access import END, TokenRow
-from taskyard.store.verbs.reading import FIRST, FIRST_NAME, BotRow, Wanted
+from taskyard.store.verbs.reading import FIRST, FIRST_NAME, BotRow, RunRow, Wanted
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
 
 
@@ -125,7 +125,9 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         assert txn.reading.running("b1", "command", None, 12, 9) == []
         assert txn.reading.running("b1", "noop", None, FIRST, 9) == []
         assert txn.reading.results(12) == {1: '{"a": 1}'}
-        assert txn.reading.exit_codes([11, 12]) == {12: 7}
+        runs = txn.reading.runs([11, 12])
+        assert (runs[12].bot, runs[12].exit_code, runs[12].has_result) == ("b1", 7, True)
+        assert runs[11] == RunRow(None, None, None, None, False)
         assert txn.reading.last_results([11, 12]) == {12: '{"a": 1}'}
 
 

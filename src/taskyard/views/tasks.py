@@ -15,6 +15,7 @@ from taskyard.lifecycle.definitions import decoded
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
+from taskyard.store.verbs.reading import RunRow
 from taskyard.store.verbs.reuse import Source
 from taskyard.views import deadlock
 from taskyard.views.why import answers
@@ -23,7 +24,7 @@ from taskyard.wire.api import Edge, Identified, Ids, Resolution, Reused, TaskVie
 
 #: How many edges of a task are told, in each direction.
 EDGES_MAX: Final = 10_000
-#: The graph is a dependent of each of its tasks, as the task-graph scheduler tells it.
+#: The graph is a dependent of the tasks that have no other, as the task-graph scheduler tells it.
 GRAPH: Final = "task-graph"
 #: How many ids of one ending are told, and how many graphs and how many tasks are looked at for it.
 ENDING_MAX: Final = 20
@@ -58,7 +59,7 @@ def task(txn: Txn, id: int, url: str, now: Millis, sight: Sight) -> TaskView | N
     return replace(
         view,
         requires=_requires(txn, id),
-        dependents=[*dict.fromkeys(dependents), GRAPH],
+        dependents=[*dict.fromkeys(dependents)] or [GRAPH],
         definition=msgspec.Raw(definition.encode()),
         result=None if result is None else msgspec.Raw(result.encode()),
         deadlock=deadlock.of_task(txn, record, sight) if record.state in ACTIVE else None,
@@ -113,7 +114,7 @@ def _reasons(txn: Txn, records: Sequence[TaskRecord], now: Millis, sight: Sight)
 def _views(txn: Txn, records: Sequence[TaskRecord], url: str, reasons: Mapping[int, str]) -> list[TaskView]:
     ids = [record.id for record in records]
     definitions = txn.tasks.definitions(ids)
-    exit_codes, progress = txn.reading.exit_codes(ids), txn.traces.progress(ids)
+    runs, progress = txn.reading.runs(ids), txn.traces.progress(ids)
     sources = txn.reuses.sources([record.id for record in records if _is_reused(record)])
     graphs = {graph: txn.graphs.definition(graph) for graph in {record.graph for record in records}}
     inner = txn.graphs.inside([record.id for record in records if record.kind == _INNER])
@@ -121,18 +122,34 @@ def _views(txn: Txn, records: Sequence[TaskRecord], url: str, reasons: Mapping[i
     for record in records:
         label, definition = definitions[record.id]
         key = _routing(record, graphs[record.graph], decoded(definition).routing)
-        view = _taken_over(_view(record, label, key, url), sources.get(record.id), url)
+        run = runs[record.id]
+        view = _taken_over(_with_run(_view(record, label, key, url), run), sources.get(record.id), url)
         found = inner.get((record.id, record.life.attempt))
         views.append(
             replace(
                 view,
                 reason=reasons.get(record.id, view.reason),
-                exit_code=exit_codes.get(record.id),
                 progress=progress.get(record.id),
                 inner_graph=None if found is None else text_of(Key(found)),
             )
         )
     return views
+
+
+def _with_run(view: TaskView, run: RunRow) -> TaskView:
+    """Add what its last attempt was; where its result is found, only if there is one."""
+    started, ended, resolution = run.claimed_ms, run.ended_ms, view.resolution
+    if resolution is not None and not run.has_result:
+        resolution = replace(resolution, resultUrl=None)
+    return replace(
+        view,
+        bot=view.bot or (run.bot if resolution is not None else None),
+        exit_code=run.exit_code,
+        started_ms=started,
+        ended_ms=ended,
+        duration_ms=None if started is None or ended is None else max(0, ended - started),
+        resolution=resolution,
+    )
 
 
 def reused(source: Source | None) -> Reused | None:
@@ -150,9 +167,8 @@ def _taken_over(view: TaskView, source: Source | None, url: str) -> TaskView:
     if found is None:
         return view
     at = f"{url}/api/v1/tasks"
-    return replace(
-        view, reused=found, resolution=Resolution(False, f"{at}/{view.id}/result", f"{at}/{found.task}/output")
-    )
+    result = None if view.resolution is None else view.resolution.resultUrl
+    return replace(view, reused=found, resolution=Resolution(False, result, f"{at}/{found.task}/output"))
 
 
 def _routing(record: TaskRecord, said: Row | None, routing: str) -> str:
@@ -189,7 +205,5 @@ def _resolution(record: TaskRecord, url: str) -> Resolution | None:
     if record.state not in ENDED:
         return None
     failed = record.state in UNSUCCESSFUL
-    if not record.life.attempt:
-        return Resolution(failed)
     at = f"{url}/api/v1/tasks/{text_of(Key(record.id))}"
-    return Resolution(failed, f"{at}/result", f"{at}/output")
+    return Resolution(failed, f"{at}/result", f"{at}/output" if record.life.attempt else None)

@@ -119,7 +119,7 @@ class TaskView:
     created_ms: int
     moved_ms: int
     priority: int
-    bot: str | None
+    bot: str | None  # that has it, or that ran its last attempt
     slice_index: int
     routing: str  # the whole routing key
     rerunsAllowed: int  # noqa: N815
@@ -129,9 +129,12 @@ class TaskView:
     not_before_ms: int | None
     resolution: Resolution | None
     exit_code: int | None = None
+    started_ms: int | None = None  # of the last attempt,
+    ended_ms: int | None = None
+    duration_ms: int | None = None  # as far as it has ended
     progress: str | None = None
     requires: list[Edge] = field(default_factory=list)  # only where one task is asked for
-    dependents: list[str] = field(default_factory=list)  # task ids, and `task-graph`
+    dependents: list[str] = field(default_factory=list)  # task ids; `task-graph`, if there is none
     definition: Any = None  # what was submitted, checked and complete
     result: Any = None  # what the last attempt published
     inner_graph: str | None = None  # the graph that the last attempt is, of a task with a graph inside

@@ -38,8 +38,10 @@ SELECT id FROM task WHERE (id & :mask) = :ending LIMIT :count;
 SELECT d.label, t.id FROM task t JOIN task_definition d ON d.id = t.id
  WHERE t.graph_id = :graph_id AND t.id > :after AND t.hidden = 0 ORDER BY t.id LIMIT :count;
 
--- read_exit_codes(ids: ints): how the last attempts of tasks ended.
-SELECT t.id, a.exit_code FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt WHERE t.id IN (:ids);
+-- read_runs(ids: ints): the last attempts of tasks: who ran them, when, how they ended, and whether they published a result.
+SELECT t.id, a.bot_id, a.claimed_ms, a.ended_ms, a.exit_code, CASE WHEN r.task_id IS NULL THEN 0 ELSE 1 END
+  FROM task t LEFT JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
+  LEFT JOIN result r ON r.task_id = t.id AND r.attempt = t.attempt WHERE t.id IN (:ids);
 
 -- read_results(task_id: int): what the attempts of a task published.
 SELECT attempt, body FROM result WHERE task_id = :task_id ORDER BY attempt;

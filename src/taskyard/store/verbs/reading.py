@@ -59,6 +59,17 @@ class BotRow:
 
 
 @value
+class RunRow:
+    """The last attempt of a task, if it had any."""
+
+    bot: str | None
+    claimed_ms: int | None
+    ended_ms: int | None
+    exit_code: int | None
+    has_result: bool
+
+
+@value
 class Wanted:
     """Which graphs are asked for; an empty word asks for any, and no list of pools for those of all."""
 
@@ -119,9 +130,11 @@ class Reading:
         graphs = self._session.rows("read_graphs_ending", *said)
         return [row[0] for row in graphs], [row[0] for row in self._session.rows("read_tasks_ending", *said)]
 
-    def exit_codes(self, tasks: Collection[int]) -> dict[int, int | None]:
-        """Read the exit codes of the last attempts of tasks."""
-        return {row[0]: row[1] for row in self._session.rows("read_exit_codes", tasks)} if tasks else {}
+    def runs(self, tasks: Collection[int]) -> dict[int, RunRow]:
+        """Read the last attempts of tasks."""
+        return (
+            {row[0]: RunRow(*row[1:5], row[5] == 1) for row in self._session.rows("read_runs", tasks)} if tasks else {}
+        )
 
     def results(self, task: int) -> dict[int, str]:
         """Read what the attempts of a task published."""
