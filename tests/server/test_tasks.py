@@ -60,6 +60,7 @@ def test_a_task_is_shown_with_the_names_of_the_task_graph_scheduler(either: Yard
         "result": None,
         "inner_graph": None,
         "reused": None,
+        "deadlock": None,
     }
 
 
