@@ -108,9 +108,9 @@ class Graph:
 
     @property
     def state(self) -> GraphState:
-        if self.canceled:
-            return GraphState.CANCELED
         tasks = [task for task in self.tasks.values() if not task.hidden]
+        if self.canceled:
+            return GraphState.CANCELING if any(task.state in ACTIVE for task in tasks) else GraphState.CANCELED
         if any(task.state in BAD and not self.hopeful(task) for task in tasks):
             return GraphState.BLOCKED
         if any(task.state in ACTIVE for task in tasks):

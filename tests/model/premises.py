@@ -123,7 +123,7 @@ class Premises(Grounds):
 
     def open_graphs(self) -> list[int]:
         """Name the graphs that people can still change."""
-        over = {GraphState.FINISHED, GraphState.CANCELED}
+        over = {GraphState.FINISHED, GraphState.CANCELING, GraphState.CANCELED}
         return [one.id for one in self.look().graphs.values() if one.state not in over]
 
     def _server(self) -> Admission:
