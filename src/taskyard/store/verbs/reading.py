@@ -132,9 +132,8 @@ class Reading:
 
     def runs(self, tasks: Collection[int]) -> dict[int, RunRow]:
         """Read the last attempts of tasks."""
-        return (
-            {row[0]: RunRow(*row[1:5], row[5] == 1) for row in self._session.rows("read_runs", tasks)} if tasks else {}
-        )
+        rows = self._session.rows("read_runs", tasks) if tasks else []
+        return {id: RunRow(bot, began, ended, code, result == 1) for id, bot, began, ended, code, result in rows}
 
     def results(self, task: int) -> dict[int, str]:
         """Read what the attempts of a task published."""
