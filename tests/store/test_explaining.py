@@ -81,7 +81,7 @@ def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
 def test_who_holds_mutexes_while_somebody_runs_it_is_found_by_its_kind(store: Store) -> None:
     with store.write() as txn:
         add_graph(txn)
-        add_tasks(txn, 1, 2, 3, 4, excludes=True)
+        add_tasks(txn, 1, 2, 3, 4, excludes=1)
         for id in (1, 2, 3):
             move(txn, id, *READY, S.RUNNING, bot="b1" if id < 3 else "b2")
     with store.read() as txn:

@@ -125,6 +125,8 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         assert txn.reading.running("b1", "command", None, 12, 9) == []
         assert txn.reading.running("b1", "noop", None, FIRST, 9) == []
         assert txn.reading.results(12) == {1: '{"a": 1}'}
+        assert txn.reading.ending("0000c", 9) == ([], [12])
+        assert txn.reading.ending("00001", 9) == ([1], [])
         runs = txn.reading.runs([11, 12])
         assert (runs[12].bot, runs[12].exit_code, runs[12].has_result) == ("b1", 7, True)
         assert runs[11] == RunRow(None, None, None, None, False)

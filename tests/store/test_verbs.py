@@ -363,8 +363,21 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
         txn.attempts.add_results([(1, 1, "{}")])
         (attempt,) = txn.attempts.of(1)
         assert (attempt.ended_ms, attempt.signal, attempt.reason, attempt.exit_code) == (LATER, "fail", "exit_code", 3)
+        assert txn.attempts.spared(1, 2, ["exit_code"]) == 0  # its bot said so
     with pytest.raises(Busy), store.write() as txn:
         txn.attempts.end([(1, 1, LATER, "succeed", "done", 0)])
+
+
+def test_attempts_that_were_lost_for_a_reason_are_counted_by_their_round(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1)
+        txn.attempts.begin([(1, number, "b1", "s1", "p1", number, 1 + number // 3, 0, NOW) for number in (1, 2, 3)])
+        reasons = {1: "returned", 2: "bot_lost", 3: "unrenewed"}
+        txn.attempts.end([(1, number, LATER, "lose", reason, None) for number, reason in reasons.items()])
+        assert txn.attempts.spared(1, 1, ["returned", "unrenewed"]) == 1
+        assert txn.attempts.spared(1, 2, ["returned", "unrenewed"]) == 1
+        assert txn.attempts.spared(1, 1, ["returned", "bot_lost"]) == 2
 
 
 # What is kept.
@@ -442,6 +455,10 @@ def test_the_service_remembers_since_when_it_is_up(store: Store) -> None:
     with store.write() as txn:
         txn.notes.set_server(ServerRow("rack1:8080", NOW, LATER))
         assert txn.notes.servers()["rack1:8080"] == ServerRow("rack1:8080", NOW, LATER)
+        txn.notes.forget_servers(LATER)
+        assert "rack1:8080" in txn.notes.servers()
+        txn.notes.forget_servers(Millis(LATER + 1))
+        assert "rack1:8080" not in txn.notes.servers()
 
 
 def test_only_a_database_that_servers_share_has_a_clock(store: Store) -> None:
@@ -467,6 +484,23 @@ def test_the_name_of_a_bot_belongs_to_one_pool_until_it_is_freed(store: Store) -
         assert txn.bots.greet(["b1"])["b1"].pool is None
         txn.bots.begin([("b1", "q", "s2", "s1", 4, NOW, NOW, "", None, None, 0)])
         assert txn.bots.greet(["b1"]) == {"b1": Caller("s2", "", False, 2, "q")}
+
+
+def test_a_bot_is_told_to_end_until_another_begins_in_its_place(store: Store) -> None:
+    with store.write() as txn:
+        txn.bots.begin([(id, "p", "s1", "", 4, NOW, NOW, "rack1:8080", None, None, 0) for id in ("b1", "b2")])
+        txn.bots.set_dimensions([(id, dimensions_text(())) for id in ("b1", "b2")])
+        txn.bots.set_settings([(id, None, None, 0, 1) for id in ("b1", "b2")])
+        txn.bots.clear_endings(["b1"])
+        assert {id: bot.facts.ending for id, bot in txn.bots.look(["b1", "b2"]).items()} == {"b1": False, "b2": True}
+
+
+def test_a_bot_belongs_to_the_server_that_it_last_spoke_to(store: Store) -> None:
+    with store.write() as txn:
+        txn.bots.begin([(id, "p", "s1", "", 4, NOW, NOW, "rack1:8080", None, None, 0) for id in ("b1", "b2")])
+        txn.bots.see([("b2", "p1", LATER, "rack2:8080")])
+        assert txn.bots.servers(["b1", "b2", "b3"]) == {"b1": "rack1:8080", "b2": "rack2:8080"}
+        assert txn.bots.servers([]) == {}
 
 
 def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
@@ -630,6 +664,21 @@ def test_the_last_word_on_a_held_task_is_kept(store: Store) -> None:
         assert txn.passes.holds_of([1]) == {1: HoldRow(1, Reason.MUTEX, "door", 7, LATER, NOW)}
         txn.passes.drop_holds([1, 3])
         assert set(txn.passes.holds_of([1, 2])) == {2}
+
+
+def test_tasks_are_listed_by_the_mutexes_that_they_name(store: Store) -> None:
+    with store.write() as txn:
+        add_graph(txn)
+        add_tasks(txn, 1, 2, 3, excludes=1)
+        txn.tasks.add_mutexes([(1, "door", None), (2, "door", "p"), (3, "door", None)])
+        for task in (move(txn, 1, *READY), move(txn, 2, S.PENDING)):
+            task.contends = True
+            txn.tasks.keep([task])
+        txn.passes.set_holds([(2, "mutex", "door", 1, NOW, NOW)])
+        (waits,), (held,) = (txn.passes.mutex_rows(state, 9) for state in (S.WAITING, S.PENDING))
+        assert (waits.key, waits.party, waits.task, waits.graph, waits.state) == ("door", None, 1, 1, "waiting")
+        assert (held.task, held.party, held.reason, held.held_at, held.mutex_since_ms) == (2, "p", "mutex", "door", NOW)
+        assert txn.passes.mutex_rows(S.PENDING, 0) == []
 
 
 def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
