@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -137,16 +138,17 @@ def as_nobody(act: Callable[[], object]) -> str:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to become another user takes root")
-def test_what_belongs_to_another_user_and_is_open_is_refused_with_the_command_that_mends_it(tmp_path: Path) -> None:
-    for one in (tmp_path, *tmp_path.parents[:2]):
-        one.chmod(0o755)
-    file, folder = tmp_path / "taskyard.db", tmp_path / "data"
-    file.touch()
-    folder.mkdir()
-    file.chmod(0o666)
-    folder.chmod(0o777)
-    assert f"have its owner run `chmod 600 {file}`" in as_nobody(lambda: make_file(file))
-    assert f"have its owner run `chmod 700 {folder}`" in as_nobody(lambda: make_folder(folder))
+def test_what_belongs_to_another_user_and_is_open_is_refused_with_the_command_that_mends_it() -> None:
+    # Folders of pytest are closed to others, at every level.
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        file, folder = Path(place, "taskyard.db"), Path(place, "data")
+        file.touch()
+        folder.mkdir()
+        file.chmod(0o666)
+        folder.chmod(0o777)
+        assert f"have its owner run `chmod 600 {file}`" in as_nobody(lambda: make_file(file))
+        assert f"have its owner run `chmod 700 {folder}`" in as_nobody(lambda: make_folder(folder))
 
 
 def test_two_that_make_the_same_folder_or_file_do_not_disturb_each_other(tmp_path: Path) -> None:
