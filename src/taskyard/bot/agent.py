@@ -101,7 +101,7 @@ class Agent:
         self._introduction = Introduction(config, f"{state.name(config.marker)}/{self._life}", self._welcomed)
         self._introduction.begun = earlier(state.begun)
         self._known = False  # the server has heard of this life, and what the ones before had begun
-        self._begun = BegunFile(state.begun, self._life)
+        self._begun = BegunFile(state.begun, self._life, state.own_files)
         self._desk, self._appetite = Desk(self._begun), Appetite(config.slots)
         self._troubles = Troubles(config, self._introduction.session)
         self.trouble = self._troubles.note
@@ -168,7 +168,8 @@ class Agent:
         self._welcome = welcome
         if not self._known:
             self._known, self._introduction.begun = True, []
-            forget(self._state.begun, self._life)
+            with self._state.own_files():
+                forget(self._state.begun, self._life)
         self._dialogue.wait_ms = min(WAIT_MAX_MS, welcome.wait_max_ms)
         self._dialogue.pause_s_max = min(PAUSE_SECONDS_MAX, welcome.lease_ms / 1000 * RENEW_PART)
 

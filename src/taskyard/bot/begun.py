@@ -9,6 +9,7 @@ asks for it, and a line costs no system call.
 import mmap
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -29,9 +30,12 @@ Ref = tuple[str, int, int]  # task, attempt, fence
 class BegunFile:
     """The file of one life. Without room on the disk there is none, and the next life says that it does not know."""
 
-    def __init__(self, folder: Path, life: str) -> None:
+    def __init__(
+        self, folder: Path, life: str, own_files: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = folder / life
+        self._own_files = own_files  # the folder is the bot's, and the agent may look at files as the user of the tasks
         self._map = _mapped(self._path)
         self._size = 0
 
@@ -59,7 +63,8 @@ class BegunFile:
 
     def remove(self) -> None:
         """Leave nothing: this life had nothing in hand when it ended."""
-        self._path.unlink(missing_ok=True)
+        with self._own_files():
+            self._path.unlink(missing_ok=True)
 
     def _write(self, sign: str, refs: Iterable[Ref]) -> bool:
         """Add lines; the file ends at its first zero. False: they do not fit."""
@@ -77,12 +82,14 @@ class BegunFile:
         """Begin another file, and put it in the place of this one once it is whole."""
         spare = self._path.with_name(self._path.name + SPARE)
         self.close()
-        self._map, self._size = _mapped(spare), 0
+        with self._own_files():
+            self._map, self._size = _mapped(spare), 0
         if self._map is None or not self._write("+", begun):
             self.close()
             self.remove()
             return
-        spare.replace(self._path)
+        with self._own_files():
+            spare.replace(self._path)
 
 
 def _mapped(path: Path) -> mmap.mmap | None:

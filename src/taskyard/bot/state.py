@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import uuid
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -88,9 +88,13 @@ class State:
         remove_tree(str(self.work))
         if self._user is not None:
             # What was in it is gone, by the hand of its user; that user cannot remove the folder itself.
-            with self._user.own_files(), suppress(OSError):
+            with self.own_files(), suppress(OSError):
                 self.work.rmdir()
         self._lock.close()
+
+    def own_files(self) -> AbstractContextManager[None]:
+        """Look at files as the bot's own user for a moment: this folder is not for the user of the tasks."""
+        return nullcontext() if self._user is None else self._user.own_files()
 
 
 def _work_of(folder: Path) -> Path:
