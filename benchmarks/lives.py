@@ -117,7 +117,8 @@ INSERT INTO task (id, graph_id, was, state, reason, moved_ms, rules, kind, prior
                   on_impossible, queue_id, attempt, met)
     SELECT i * 16 + {base}, {base}, 'running', 'successful', 'done', 0, '', 'command', 100, 0, 1, 'all', 'hold', 0, 1, 2
       FROM n;
-INSERT INTO task_definition (id, graph_id, label, definition) SELECT i * 16 + {base}, {base}, 't' || i, '{{}}' FROM n;
+INSERT INTO task_definition (id, graph_id, label, definition, submitter)
+    SELECT i * 16 + {base}, {base}, 't' || i, '{{}}', '' FROM n;
 INSERT INTO edge (prerequisite_id, dependent_id, on_end)
     SELECT (i - 1) * 16 + {base}, i * 16 + {base}, 'success' FROM n WHERE i > 2
     UNION ALL SELECT (i - 2) * 16 + {base}, i * 16 + {base}, 'success' FROM n WHERE i > 2;

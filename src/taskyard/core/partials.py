@@ -152,9 +152,9 @@ class Facts(Partial):
     def after(self, admitted: Iterable[TaskId], now: Millis) -> "Facts":
         """The facts once these are admitted."""
         gone = frozenset(admitted)
-        taken = (task.admitted(now) for task in self.pending if task.id in gone)
+        admits = sorted((task for task in self.pending if task.id in gone), key=lambda task: task.turn)
         left = tuple(task for task in self.pending if task.id not in gone)
-        return replace(self, pending=left, holding=(*self.holding, *taken))
+        return replace(self, pending=left, holding=(*self.holding, *(task.admitted(now) for task in admits)))
 
     @classmethod
     def from_json(cls, json: Json) -> Self:

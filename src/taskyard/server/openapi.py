@@ -29,6 +29,7 @@ _API: Final = {
     "429": "Too much is under way; come again.",
 }
 _OF_ONE: Final = {"404": "It is not there."}
+_OF_BOTS: Final = {"404": "There is no such bot: it has to say hello first."}
 _OF_BODY: Final = {
     "408": "The body came too slowly.",
     "413": "The body is too large.",
@@ -90,6 +91,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         _EVERYWHERE,
         _API if is_api else {},
         _OF_ONE if "{" in path else {},
+        _OF_BOTS if path.startswith("/api/v1/bot/") and not path.endswith("/hello") else {},
         _OF_BODY if "requestBody" in operation else {},
         _OF_CHANGE if method != "get" else {},
         _OF_OUTPUT if path.endswith("/output") else {},

@@ -17,7 +17,7 @@ from taskyard.lifecycle.own_attempts import SERVER
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST
-from taskyard.wire.why import Deadlock, DeadlockStep
+from taskyard.wire.api import Deadlock, DeadlockStep
 
 #: How many tasks that hold mutexes for the graph inside them are looked at, and how many tasks of one graph.
 HOLDERS_MAX: Final = 1_000

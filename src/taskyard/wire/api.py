@@ -7,10 +7,30 @@ the task-graph scheduler (`nameMapping`, `rerunsAllowed`, `resolution`, ...) sta
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskyard.wire.why import Deadlock
-
 #: How long a look at a graph may wait for it to be settled.
 WAIT_MAX_MS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlockStep:
+    """A task that waits for a mutex, and the task that holds it for the graph inside; null and empty where unseen."""
+
+    task: str | None
+    label: str
+    graph_id: str
+    mutex: str
+    holder: str | None
+    holder_label: str
+    holder_graph_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """Tasks that wait for each other: each wants a mutex that is held until the next one has ended."""
+
+    cycle: list[DeadlockStep]
+    stuck: bool  # whether nothing else can move either
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ items; a number beside each says how many there are.
 
 from dataclasses import dataclass, field
 
+from taskyard.wire.api import Deadlock
+
 
 @dataclass(frozen=True, slots=True)
 class WhyPrerequisite:
@@ -75,28 +77,6 @@ class WhySlice:
     number: int
     count: int
     until_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlockStep:
-    """A task that waits for a mutex, and the task that holds it for the graph inside; null and empty where unseen."""
-
-    task: str | None
-    label: str
-    graph_id: str
-    mutex: str
-    holder: str | None
-    holder_label: str
-    holder_graph_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlock:
-    """Tasks that wait for each other: each wants a mutex that is held until the next one has ended."""
-
-    cycle: list[DeadlockStep]
-    stuck: bool  # whether nothing else can move either
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
