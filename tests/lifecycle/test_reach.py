@@ -100,8 +100,9 @@ def test_a_graph_is_canceled_by_windows_however_few_of_its_tasks_are_left(yard: 
         yard.cancel(id)
     tallied.most(LOOKS)
     assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
-    assert yard.verdict(labels) == "canceled"
+    assert yard.verdict(labels) == "canceling"
     assert yard.keep_promises() == 3
+    assert yard.verdict(labels) == "canceled"
     assert tallied.most(LOOKS) == LOOKED + 1
     assert yard.census(labels) == {"canceled": 45}
     assert yard.graph(labels.graph).tally.active == 0
