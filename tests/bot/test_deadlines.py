@@ -13,7 +13,7 @@ from taskyard.bot.desk import Desk
 from taskyard.bot.warm import WarmWorker
 from taskyard.wire.bots import Lease, Poll
 from tests.bot.running import let_pass, wait_until_stopped
-from tests.bot.yard import Answer, Yard, bot, served
+from tests.bot.yard import LOST, Answer, Yard, bot, served
 from tests.cli.waiting import is_gone, until
 
 NEVER = {"script": "trap '' TERM; while :; do sleep 0.1; done", "grace": "0s"}
@@ -30,6 +30,17 @@ class Generous(Yard):
         with self.changed:
             more, self.line[:] = self.line[:], []
         return [*leases, *more] if leases else leases
+
+
+class Breaking(Generous):
+    """A server that breaks off in the middle of answers for inputs that it does not have."""
+
+    async def _answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        if path.endswith("/inputs") and path.split("/")[-2] not in self.inputs:
+            with self.changed:
+                self.requests.append((path, headers))
+            return LOST, {}
+        return await super()._answer(path, headers, body)
 
 
 @pytest.fixture
@@ -158,7 +169,7 @@ def test_inputs_that_do_not_come_by_the_deadline_are_no_failure(yard: Yard, tmp_
 
 
 def test_inputs_of_a_server_that_was_away_are_fetched_when_it_is_back(tmp_path: Path) -> None:
-    yard = Generous()
+    yard = Breaking()
     with served(yard):
         port = int(yard.url.rpartition(":")[2])
         task = yard.add({"script": 'cat "$TASKYARD_INPUTS"'}, inputs_apart=True)
@@ -176,7 +187,7 @@ def test_inputs_of_a_server_that_was_away_are_fetched_when_it_is_back(tmp_path: 
 
 
 def test_an_attempt_whose_inputs_do_not_come_while_its_lease_lasts_is_given_back_and_not_failed(tmp_path: Path) -> None:
-    yard = Generous(lease_ms=2_000)
+    yard = Breaking(lease_ms=2_000)
     with served(yard):
         port = int(yard.url.rpartition(":")[2])
         task = yard.add({"script": "true"}, inputs_apart=True)

@@ -56,9 +56,10 @@ def test_a_canceled_graph_is_settled_when_what_ran_has_stopped(rig: Rig) -> None
     (lease,) = rig.claim()
     rig.engine.cancel(Cancel(graph=labels.graph))
     canceled = told(rig, labels)
-    assert (canceled.state, canceled.settled, canceled.canceled_ms) == (GraphState.CANCELED, False, rig.clock.now())
+    assert (canceled.state, canceled.settled, canceled.canceled_ms) == (GraphState.CANCELING, False, rig.clock.now())
     rig.end(lease)
-    assert told(rig, labels).settled
+    ended = told(rig, labels)
+    assert (ended.state, ended.settled) == (GraphState.CANCELED, True)
 
 
 def test_what_is_no_graph_is_refused(rig: Rig) -> None:
