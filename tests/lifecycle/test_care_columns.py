@@ -306,7 +306,7 @@ LEFT: dict[str, list[Spoil]] = {
     ],
     "output_chunk.attempt": [
         (
-            "INSERT INTO output_chunk (task_id, attempt, number, start, body) VALUES ({long}, 9, 1, 0, '')",
+            "INSERT INTO output_chunk (task_id, attempt, number, start, at_ms, body) VALUES ({long}, 9, 1, 0, 0, '')",
             {("output_chunk", "attempt")},
         )
     ],

@@ -7,6 +7,7 @@ import pytest
 
 from taskyard.core.ids import key_of
 from taskyard.core.words import Signal
+from taskyard.lifecycle.commands import Output, Poll
 from tests.server.yard import Made, Yard, graph, task
 
 
@@ -80,6 +81,22 @@ def test_a_finished_graph_is_run_again_from_a_label_on_as_a_new_one(place: Yard)
     (lease,) = place.claim()
     place.end(lease)
     assert place.get(f"/api/v1/graphs/{new}")["state"] == "finished"
+
+
+def test_a_task_that_took_over_an_end_has_the_output_that_came_with_it(place: Yard) -> None:
+    made = place.submit(graph(a=task(), b=task("a")))
+    for body in (b"of a", b"of b"):
+        (lease,) = place.claim()
+        place.engine.poll(Poll("b1", "s1", outputs=(Output(lease.task, lease.attempt, lease.fence, 0, body),)))
+        place.end(lease)
+    new = wish(place, made, "rerun", {"from": ["b"]}).json["subject"]
+    newer = place.get(f"/api/v1/graphs/{new}/names")["nameMapping"]
+    path = f"/api/v1/tasks/{newer['a']}/output"
+    assert (place.ask("GET", path).body, place.ask("GET", f"{path}?follow=true").body) == (b"of a", b"of a")
+    assert [one["start"] for one in place.get(f"{path}/times")["items"]] == [0]
+    assert place.ask("GET", f"{path}?attempt=1").status == 404, "it has no attempt of its own"
+    (lease,) = place.claim()
+    place.end(lease)
 
 
 def test_a_wish_that_makes_no_sense_says_where(place: Yard) -> None:

@@ -148,7 +148,7 @@ def test_a_wish_repeated_with_its_key_is_answered_as_before(yard: Yard) -> None:
     assert yard.ask("POST", f"/api/v1/graphs/{made.id}/cancel", headers=key).status == 409
 
 
-@pytest.mark.parametrize("part", ["", "/attempts", "/output", "/story", "/inputs", "/result"])
+@pytest.mark.parametrize("part", ["", "/attempts", "/output", "/output/times", "/story", "/inputs", "/result"])
 def test_a_task_that_is_not_there_is_not_found(yard: Yard, part: str) -> None:
     for id in (UNKNOWN, "x", "a%00b", "%ff%fe", "7" * 4000):
         answer = yard.ask("GET", f"/api/v1/tasks/{id}{part}")
@@ -187,6 +187,26 @@ def test_output_is_read_whole_by_offsets_and_by_ranges(either: Yard) -> None:
     assert either.ask("GET", f"{path}?start=5&end=2").paths == ["end"]
     assert either.ask("GET", f"{path}?attempt=0&start=-1").paths == ["attempt", "start"]
     assert either.get(f"/api/v1/tasks/{made.tasks['a']}/attempts")["items"][0]["output_bytes"] == 15
+
+
+def test_output_has_the_times_at_which_it_came(either: Yard) -> None:
+    made = either.submit(graph(a=task()))
+    either.hello()
+    (lease,) = either.claim()
+    before = either.engine.clock.now()
+    printed(either, lease, b"hello ", b"there ", b"world")
+    path = f"/api/v1/tasks/{made.tasks['a']}/output/times"
+    first = either.get(f"{path}?limit=2")
+    rest = either.get(f"{path}?cursor={first['next']}")
+    times = [*first["items"], *rest["items"]]
+    assert ([one["start"] for one in times], rest["next"]) == ([0, 6, 12], None)
+    moments = [one["at_ms"] for one in times]
+    assert before <= moments[0] <= moments[1] <= moments[2] <= either.engine.clock.now()
+    assert either.get(f"{path}?start=7")["items"] == times[1:]
+    assert either.get(f"{path}?since_ms={moments[2]}")["items"][-1] == times[2]
+    assert either.get(f"{path}?since_ms={moments[2] + 1}")["items"] == []
+    assert either.ask("GET", f"{path}?attempt=2").status == 404
+    assert either.ask("GET", f"{path}?attempt=0&start=-1&since_ms=-1").paths == ["attempt", "start", "since_ms"]
 
 
 def test_output_is_followed_until_the_attempt_ends(yard: Yard) -> None:

@@ -32,7 +32,9 @@ def running(txn: Txn, *ids: int, attempt: int = 1) -> None:
 def test_output_is_kept_in_chunks_and_read_from_any_byte(store: Store) -> None:
     with store.write() as txn:
         running(txn, 1, 2, attempt=2)
-        txn.traces.add_chunks([(1, 1, 1, 0, b"old"), (1, 2, 1, 0, b"\0ab"), (1, 2, 2, 3, b"cdef"), (1, 2, 3, 7, b"g")])
+        txn.traces.add_chunks(
+            [(1, 1, 1, 0, 5, b"old"), (1, 2, 1, 0, 6, b"\0ab"), (1, 2, 2, 3, 7, b"cdef"), (1, 2, 3, 7, 9, b"g")]
+        )
     with store.read() as txn:
         assert txn.traces.printed([1, 2, 404]) == {1: Printed(3, 8)}
         assert txn.traces.printed([]) == {}
@@ -42,6 +44,10 @@ def test_output_is_kept_in_chunks_and_read_from_any_byte(store: Store) -> None:
         assert txn.traces.chunks(1, 2, 3, 9) == [(3, b"cdef"), (7, b"g")]
         assert txn.traces.chunks(1, 2, 99, 9) == [(7, b"g")]
         assert txn.traces.chunks(2, 2, 0, 9) == []
+        assert txn.traces.chunk_times(1, 2, 0, 0, 9) == [(0, 6), (3, 7), (7, 9)]
+        assert txn.traces.chunk_times(1, 2, 4, 0, 1) == [(3, 7)]
+        assert txn.traces.chunk_times(1, 2, 0, 8, 9) == [(7, 9)]
+        assert txn.traces.chunk_times(1, 2, 0, 10, 9) == []
 
 
 def test_progress_is_the_last_word_and_a_checkpoint_outlives_its_attempt(store: Store) -> None:

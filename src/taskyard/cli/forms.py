@@ -106,6 +106,11 @@ def moment(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+def moment_ms(at_ms: int) -> str:
+    """Spell a moment with its milliseconds, without a space."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03}Z"
+
+
 def counted(counts: dict[str, int]) -> str:
     """Put counts in a line: `3 successful, 1 failed`."""
     return ", ".join(f"{count} {text.harmless(state)}" for state, count in counts.items() if count) or "none"

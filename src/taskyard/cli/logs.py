@@ -1,14 +1,23 @@
-"""The command `logs`: what a task printed. A pipe gets every byte; a terminal gets text that it does not obey."""
+"""The command `logs`: what a task, or every task of a graph, printed.
+
+A pipe gets every byte; a terminal gets text that it does not obey.
+"""
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Final
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias
 
-from taskyard.cli import reports, text
+from taskyard.cli import forms, naming, reports, spans, standing, text
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Number, Parameter
-from taskyard.cli.naming import TaskId, task_id
+from taskyard.cli.naming import AnyId
+from taskyard.cli.parsing import Unusable
 from taskyard.cli.session import HERE, Server, connected
+
+if TYPE_CHECKING:
+    from taskyard.sdk.client import Client
+    from taskyard.wire.api import OutputTime, TaskView
 
 EXAMPLES: Final = """\
 Examples:
@@ -16,31 +25,229 @@ Examples:
     taskyard logs 00c0ffee12345678               what its last attempt printed
     taskyard logs -f 00c0ffee12345678            and what it still prints
     taskyard logs 78a6ff3e8d8c0f28/build         a task by its label
+    taskyard logs -f 78a6ff3e8d8c0f28            all tasks of a graph
+    taskyard logs -t --since 10m --tail 100 78a6ff3e8d8c0f28/build
     taskyard logs --attempt 1 00c0ffee12345678 > first.log
 """
 
+#: How much is read at once while the last lines are looked for.
+TAIL_BYTES: Final = 65_536
+#: How long a graph is followed at most: some years.
+FOLLOW_SECONDS: Final = 3e8
 
-def logs(
-    task: TaskId,
-    /,
-    *,
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", help="Go on until it ends.")] = False,
+
+class Manner(NamedTuple):
+    """Which output is wanted, and how it is printed."""
+
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", help="Go on until it ends.")] = False
     attempt: Annotated[
-        int | None, Parameter(validator=Number(gte=1), help="Which attempt; the last unless told.")
-    ] = None,
-    raw: Annotated[bool, Parameter(negative="", help="Every byte, on a terminal too: it may obey them.")] = False,
-    server: Server = HERE,
-) -> int:
-    """Print what a task printed.
+        int | None, Parameter(validator=Number(gte=1), help="Which attempt of a task; the last unless told.")
+    ] = None
+    tail: Annotated[
+        int | None, Parameter(validator=Number(gte=0, lte=1_000_000), help="Only so many lines, the last of each task.")
+    ] = None
+    since: Annotated[
+        str | None, Parameter(validator=spans.check, help="Only what came within this span: 90s, 5m, 1h, 2d.")
+    ] = None
+    timestamps: Annotated[
+        bool, Parameter(name=["--timestamps", "-t"], negative="", help="Put before each line when it came.")
+    ] = False
+    raw: Annotated[bool, Parameter(negative="", help="Every byte, on a terminal too: it may obey them.")] = False
 
-    A pipe or a file gets every byte as it was. On a terminal, what would act
-    on it is left out, unless --raw is given.
+    @property
+    def since_ms(self) -> int:
+        """The moment before which nothing is wanted."""
+        return 0 if self.since is None else round((time.time() - spans.seconds_of(self.since)) * 1000)
+
+
+PLAIN: Final = Manner()
+
+#: What stands before a line, and the line.
+_Line: TypeAlias = tuple[str, bytes]
+
+
+def logs(id: AnyId, /, *, manner: Manner = PLAIN, server: Server = HERE) -> int:
+    """Print what a task printed, or all tasks of a graph.
+
+    Of a graph, each line begins with the label of its task. A pipe or a file
+    gets every byte as it was. On a terminal, what would act on it is left out,
+    unless --raw is given.
     """
     with connected(server) as client:
-        id = task_id(client, task)
-        pieces = client.follow(id, attempt=attempt) if follow else iter([client.output(id, attempt=attempt)])
-        write = _show if sys.stdout.isatty() and not raw else _pass_on
-        return Exit.OK if reports.delivered(lambda: write(_noted(pieces))) else Exit.ERROR
+        return naming.task_or_graph(
+            client,
+            id,
+            lambda task: _print_task(client, task, manner),
+            lambda graph: _print_graph(client, graph, manner),
+        )
+
+
+def _print_task(client: "Client", task: str, manner: Manner) -> Exit:
+    attempt = manner.attempt
+    start = 0
+    if manner.tail is not None or manner.since is not None:
+        start = _start(client, client.task(task), attempt, manner)
+    if manner.follow:
+        pieces = client.follow(task, attempt=attempt, start=start)
+    else:
+        pieces = iter([client.output(task, attempt=attempt, start=start)])
+    if not manner.timestamps:
+        write = _show if _is_shown(manner) else _pass_on
+        return _delivered(lambda: write(_noted(pieces)))
+    output = _Output(client, task, attempt, start, manner)
+    return _delivered(lambda: _print_lines(_timed(output, _noted(pieces)), manner))
+
+
+def _timed(output: "_Output", pieces: Iterable[bytes]) -> Iterator[_Line]:
+    for piece in pieces:
+        yield from output.lines(piece)
+    yield from output.rest()
+
+
+def _print_graph(client: "Client", graph: str, manner: Manner) -> Exit:
+    client.graph(graph)
+    if manner.attempt is not None:
+        raise Unusable(
+            "--attempt chooses among the attempts of a task, and this is a graph; name a task as GRAPH/LABEL"
+        )
+    outputs = _GraphOutputs(client, graph, manner)
+    return _delivered(lambda: _print_lines(outputs.followed() if manner.follow else outputs.look(), manner))
+
+
+def _delivered(write: "Callable[[], None]") -> Exit:
+    return Exit.OK if reports.delivered(write) else Exit.ERROR
+
+
+class _Output:
+    """The output of one attempt, line by line, as it is read."""
+
+    def __init__(
+        self, client: "Client", task: str, attempt: int | None, start: int, manner: Manner, label: str = ""
+    ) -> None:
+        self._client, self._task, self._attempt = client, task, attempt
+        self._prefix = f"{text.harmless(label)} | " if label else ""
+        self._is_timed = manner.timestamps
+        self._read_up_to = start
+        self._lines = text.Lines(start)
+        self._times: Iterator[OutputTime] = iter(())
+        self._next: OutputTime | None = None
+        self._stamp = ""
+
+    def new(self) -> Iterator[_Line]:
+        """Give the lines that have been completed since the last time."""
+        yield from self.lines(self._client.output(self._task, attempt=self._attempt, start=self._read_up_to))
+
+    def lines(self, piece: bytes) -> Iterator[_Line]:
+        """Give the lines that a piece completes."""
+        if piece and self._is_timed:
+            self._times = self._client.output_times(self._task, attempt=self._attempt, start=self._lines.at)
+            self._next = next(self._times, None)
+        self._read_up_to += len(piece)
+        for at, line in self._lines.placed(piece):
+            yield self._told(at, line)
+
+    def rest(self) -> Iterator[_Line]:
+        """Give the last line, if it has no end."""
+        for line in self._lines.rest():
+            yield self._told(self._lines.at, line)
+
+    def _told(self, at: int, line: bytes) -> _Line:
+        while self._next is not None and self._next.start <= at:
+            self._stamp = f"{forms.moment_ms(self._next.at_ms)} "
+            self._next = next(self._times, None)
+        return self._prefix + self._stamp, line
+
+
+class _GraphOutputs:
+    """The output of every task of a graph: of the last attempt of each, and of all that begin while it is followed."""
+
+    def __init__(self, client: "Client", graph: str, manner: Manner) -> None:
+        self._client = client
+        self._graph = graph
+        self._manner = manner
+        self._begun: dict[str, int] = {}  # the last attempt of each task that was seen
+        self._open: dict[str, _Output] = {}  # of attempts that may still print
+        self._last: object = None
+
+    def look(self) -> Iterator[_Line]:
+        """Give what is new in all tasks."""
+        for task in self._client.tasks(self._graph):
+            yield from self._of(task)
+            if not self._manner.follow and task.id in self._open:
+                yield from self._open[task.id].rest()
+
+    def followed(self) -> Iterator[_Line]:
+        """Give what is there and what comes, until the graph is settled."""
+        from taskyard.sdk.errors import Overloaded, Unreachable  # noqa: PLC0415 - it comes with the client
+
+        is_whole = False
+        for seen in self._client.watch(self._graph, FOLLOW_SECONDS):
+            has_moved, self._last = self._last != (now := (seen.moved_ms, seen.counts)), now
+            try:
+                is_whole = False
+                if has_moved or seen.settled:
+                    yield from self.look()
+                else:
+                    for output in self._open.values():
+                        yield from output.new()
+                is_whole = True
+            except (Overloaded, Unreachable):
+                self._last = None  # a server that is away just now is asked with the next look
+        if not is_whole:
+            yield from self.look()
+
+    def _of(self, task: "TaskView") -> Iterator[_Line]:
+        attempt = task.attempt if task.reused is None else task.reused.attempt
+        before = self._begun.get(task.id)
+        for number in range(attempt if before is None else before + 1, attempt + 1):
+            if task.id in self._open:
+                yield from self._end(task.id)
+            if number and not (task.ended_ms and task.ended_ms < self._manner.since_ms):
+                self._begin(task, number)
+            self._begun[task.id] = number
+        if task.id in self._open:
+            yield from self._open[task.id].new() if task.state in standing.MOVING else self._end(task.id)
+
+    def _begin(self, task: "TaskView", number: int) -> None:
+        # What begins while it is followed is wanted whole.
+        is_first = task.id not in self._begun
+        start = _start(self._client, task, number, self._manner) if is_first else 0
+        id = task.id if task.reused is None else task.reused.task
+        self._open[task.id] = _Output(self._client, id, number, start, self._manner, task.label)
+
+    def _end(self, id: str) -> Iterator[_Line]:
+        output = self._open[id]
+        yield from output.new()
+        yield from output.rest()
+        del self._open[id]
+
+
+def _start(client: "Client", task: "TaskView", attempt: int | None, manner: Manner) -> int:
+    """Find the first byte that is wanted of what an attempt printed."""
+    id, number = (task.id, attempt or task.attempt) if task.reused is None else (task.reused.task, task.reused.attempt)
+    if manner.tail is None and manner.since is None:
+        return 0
+    size = next((one.output_bytes for one in client.attempts(id) if one.number == number), 0)
+    start = 0
+    if manner.since is not None and size:
+        first = next(client.output_times(id, attempt=number, since_ms=manner.since_ms, limit=1), None)
+        start = size if first is None else first.start
+    return start if manner.tail is None else max(start, _tail_start(client, id, number, size, manner.tail))
+
+
+def _tail_start(client: "Client", task: str, attempt: int, size: int, lines: int) -> int:
+    """Find the byte with which the last lines begin."""
+    at, left = size, lines
+    while at > 0 and left > 0:
+        first = max(0, at - TAIL_BYTES)
+        block = client.output(task, attempt=attempt, start=first, end=at)
+        end = len(block) - 1 if at == size else len(block)  # the end of the last line begins no other
+        while (end := block.rfind(b"\n", 0, max(0, end))) >= 0:
+            left -= 1
+            if not left:
+                return first + end + 1
+        at = first
+    return at if lines else size
 
 
 def _noted(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -53,6 +260,11 @@ def _noted(pieces: Iterable[bytes]) -> Iterator[bytes]:
         reports.talk("it has printed nothing")
 
 
+def _is_shown(manner: Manner) -> bool:
+    """Tell whether a terminal is written to, which must not obey what is printed."""
+    return sys.stdout.isatty() and not manner.raw
+
+
 def _pass_on(pieces: Iterable[bytes]) -> None:
     for piece in pieces:
         sys.stdout.buffer.write(piece)
@@ -63,6 +275,15 @@ def _show(pieces: Iterable[bytes]) -> None:
     for line in lines_of(pieces):
         reports.answer(text.shown_line(line))
         sys.stdout.flush()
+
+
+def _print_lines(lines: Iterable[_Line], manner: Manner) -> None:
+    is_shown = _is_shown(manner)
+    for before, line in lines:
+        whole = text.shown_line(line).encode() if is_shown else line
+        sys.stdout.buffer.write(before.encode() + whole + b"\n")
+        if manner.follow:
+            sys.stdout.buffer.flush()
 
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from taskyard.sdk.client import Client
 
@@ -54,13 +54,30 @@ def task_id(client: "Client", named: str) -> str:
 
 def either(client: "Client", named: str, graph: "Callable[[str], Answer]", task: "Callable[[str], Answer]") -> Answer:
     """Take what was named for a graph, or else for a task: both have ids of one form."""
+    return _first_of(client, named, task, [graph, task])
+
+
+def task_or_graph(
+    client: "Client", named: str, task: "Callable[[str], Answer]", graph: "Callable[[str], Answer]"
+) -> Answer:
+    """Take what was named for a task, or else for a graph."""
+    return _first_of(client, named, task, [task, graph])
+
+
+def _first_of(
+    client: "Client",
+    named: str,
+    task: "Callable[[str], Answer]",
+    kinds: "Sequence[Callable[[str], Answer]]",
+) -> Answer:
     if BETWEEN in named:
         return task(task_id(client, named))
     named = _whole(client, named)
     from taskyard.sdk.errors import NotFound  # noqa: PLC0415 - it comes with the client
 
+    first, second = kinds
     try:
-        return session.either(lambda: graph(named), lambda: task(named))
+        return session.either(lambda: first(named), lambda: second(named))
     except NotFound as missing:
         reports.say_error(f"there is no graph or task {named}; `taskyard graphs` lists graphs")
         raise Ended(Exit.MISSING) from missing

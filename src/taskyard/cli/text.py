@@ -48,17 +48,28 @@ def shown_line(line: bytes) -> str:
 class Lines:
     """Cuts what comes in pieces into lines of a bounded length."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
+        """Begin with a byte: the first, unless told."""
+        self.at = start  # where the line begins that has no end yet
         self._rest = b""
 
     def of(self, piece: bytes) -> list[bytes]:
         """Give the lines that a piece completes."""
+        return [line for _, line in self.placed(piece)]
+
+    def placed(self, piece: bytes) -> list[tuple[int, bytes]]:
+        """Give the lines that a piece completes, each with the byte that it begins with."""
         *lines, rest = (self._rest + piece).split(b"\n")
+        found: list[tuple[int, bytes]] = []
+        for line in lines:
+            found.append((self.at, line))
+            self.at += len(line) + 1
         while len(rest) > LINE_BYTES_MAX:
-            lines.append(rest[:LINE_BYTES_MAX])
+            found.append((self.at, rest[:LINE_BYTES_MAX]))
             rest = rest[LINE_BYTES_MAX:]
+            self.at += LINE_BYTES_MAX
         self._rest = rest
-        return lines
+        return found
 
     def rest(self) -> list[bytes]:
         """Give the last line, if it has no end."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import LEASED
+from taskyard.core.words import Millis
 from taskyard.lifecycle.commands import Output, Renewal
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Kept, Refusal
@@ -28,7 +29,7 @@ def keep(corridor: Corridor, outputs: Sequence[tuple[str, Output]]) -> list[Kept
     ids = {output.task for _, output in outputs}
     tasks, printed = corridor.look(ids), corridor.txn.traces.printed(ids)
     rows: list[Row] = []
-    kept = [_keep(tasks.get(output.task), bot, output, printed, rows) for bot, output in outputs]
+    kept = [_keep(tasks.get(output.task), bot, output, corridor.now, printed, rows) for bot, output in outputs]
     corridor.txn.traces.add_chunks(rows)
     return kept
 
@@ -56,7 +57,7 @@ def is_leased(task: TaskRecord | None, bot: str | None, attempt: int, fence: int
 
 
 def _keep(
-    task: TaskRecord | None, bot: str, output: Output, printed: dict[int, Printed], rows: list[Row]
+    task: TaskRecord | None, bot: str, output: Output, now: Millis, printed: dict[int, Printed], rows: list[Row]
 ) -> Kept | Refusal:
     if task is None or (output.attempt, output.fence) != (task.life.attempt, task.fence):
         return _lost(output)
@@ -70,7 +71,7 @@ def _keep(
         return Kept(task.id, output.attempt, had.size)
     body = output.body[had.size - output.start : OUTPUT_MAX - output.start]
     if body:
-        rows.append((task.id, output.attempt, had.chunks + 1, had.size, body))
+        rows.append((task.id, output.attempt, had.chunks + 1, had.size, now, body))
         printed[task.id] = Printed(had.chunks + 1, had.size + len(body))
     return Kept(task.id, output.attempt, had.size + len(body))
 

@@ -219,6 +219,13 @@ class Client:
         query: Query = {"attempt": attempt, "start": start or None, "end": end}
         return self._asking.raw(f"{self._task(task)}/output", query)
 
+    def output_times(
+        self, task: str, *, attempt: int | None = None, start: int = 0, since_ms: int = 0, limit: int | None = None
+    ) -> Iterator[api.OutputTime]:
+        """Give when what an attempt printed came to the server, for each piece from `start` on."""
+        query: Query = {"attempt": attempt, "start": start or None, "since_ms": since_ms or None}
+        return self._asking.pages(f"{self._task(task)}/output/times", query, api.OutputTimes, limit)
+
     def follow(self, task: str, *, attempt: int | None = None, start: int = 0) -> Iterator[bytes]:
         """Give what an attempt prints as it comes, until it ends; a lost connection loses nothing."""
         return follow(self._asking, self._task(task), attempt, start)

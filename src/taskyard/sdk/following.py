@@ -19,9 +19,17 @@ BEGIN_SECONDS_MAX: Final = 86_400.0
 
 def follow(asking: Asking, task: str, attempt: int | None, start: int) -> Iterator[bytes]:
     """Give what an attempt prints, from `start` on, until it ends; `task` is the path of its task."""
-    number = attempt or _begun(asking, task)
+    seen = None if attempt else _begun(asking, task)
+    if seen is not None and seen.reused is not None:
+        # It has the end of another task, and its output, to which nothing comes.
+        yield from asking.stream(f"{task}/output", {"start": start or None})
+    elif number := attempt or (seen.attempt if seen is not None else 0):
+        yield from _followed(asking, task, number, start)
+
+
+def _followed(asking: Asking, task: str, number: int, start: int) -> Iterator[bytes]:
     silences = 0
-    while number:
+    while True:
         # First whether it has ended, then what it printed: what it printed last comes before its end.
         try:
             has_ended = _has_ended(asking, task, number)
@@ -41,8 +49,8 @@ def follow(asking: Asking, task: str, attempt: int | None, start: int) -> Iterat
         time.sleep(min(PAUSE_SECONDS * 2**silences, PAUSE_SECONDS_MAX))
 
 
-def _begun(asking: Asking, task: str) -> int:
-    """Wait for the first attempt, and give the number of the last; 0 when there is none and will be none."""
+def _begun(asking: Asking, task: str) -> api.TaskView:
+    """Wait for the first attempt of a task, unless there will be none."""
     until = time.monotonic() + BEGIN_SECONDS_MAX
     pause = PAUSE_SECONDS
     while not (seen := asking.get(task, api.TaskView)).attempt and seen.resolution is None:
@@ -50,7 +58,7 @@ def _begun(asking: Asking, task: str) -> int:
             break
         time.sleep(pause)
         pause = min(pause * 1.5, PAUSE_SECONDS_MAX)
-    return seen.attempt
+    return seen
 
 
 def _has_ended(asking: Asking, task: str, number: int) -> bool:

@@ -222,6 +222,7 @@ CREATE TABLE output_chunk (
 	attempt INTEGER NOT NULL,
 	number INTEGER NOT NULL,
 	start INTEGER DEFAULT 0 NOT NULL,
+	at_ms INTEGER NOT NULL,
 	body BLOB NOT NULL,
 	CONSTRAINT output_chunk_pk PRIMARY KEY (task_id, attempt, number)
 );

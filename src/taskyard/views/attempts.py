@@ -14,7 +14,7 @@ from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.attempts import AttemptRow
 from taskyard.store.verbs.traces import StatsRow
-from taskyard.wire.api import AttemptView, Stats
+from taskyard.wire.api import AttemptView, OutputTime, Stats
 
 #: How many pieces of output are read at once: some megabytes at most.
 PIECES_MAX: Final = 16
@@ -68,6 +68,14 @@ def piece(txn: Txn, task: int, attempt: int, start: int, until: int) -> bytes:
             break  # it is not asked for, or what comes before it is not there
         found += body[expected - at : until - at]
     return bytes(found)
+
+
+def times(
+    txn: Txn, task: int, attempt: int, start: int, since_ms: int, count: int
+) -> tuple[list[OutputTime], int | None]:
+    """Say when output of an attempt came, from `start` on and not before a moment; and where to go on."""
+    found = txn.traces.chunk_times(task, attempt, start, since_ms, count + 1)
+    return [OutputTime(*one) for one in found[:count]], found[count][0] if len(found) > count else None
 
 
 def under_way(record: TaskRecord, attempt: int) -> bool:

@@ -437,6 +437,22 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputTime:
+    """When a piece of output came: that which begins with the byte `start`."""
+
+    start: int
+    at_ms: int  # by the server's clock
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTimes:
+    """A page of the times of output, in its order; `next` asks for the page behind it."""
+
+    items: list[OutputTime]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Identified:
     """A graph or a task whose id ends as was asked."""
 

@@ -1,4 +1,7 @@
-"""The output of attempts: bytes, all of them or a range, at once or as they come. They are shown as they are."""
+"""The output of attempts: bytes, all of them or a range, at once or as they come. They are shown as they are.
+
+A task that was done because another one was has the output of that one.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -10,18 +13,22 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from taskyard.server import ranges
+from taskyard.core.ids import Key, text_of
+from taskyard.server import cursors, ranges
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller
 from taskyard.server.desk import Desk, is_good
 from taskyard.server.doors import Seat, seat_of
 from taskyard.server.problems import RETRY_CROWD_S, Refused, refused, unknown, wrong
 from taskyard.server.ranges import Span
+from taskyard.server.replies import ThePage, reply
 from taskyard.server.scopes import READ
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
+from taskyard.store.verbs.reuse import Source
 from taskyard.views import attempts as views
 from taskyard.views import tasks as task_views
+from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["tasks"])
 #: How often an output that somebody follows is looked at, and for how long somebody may follow.
@@ -62,6 +69,34 @@ TheAsked = Annotated[Asked, Depends(asked_of)]
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """The times of which output are asked for."""
+
+    attempt: int | None
+    start: int
+    since_ms: int
+
+
+async def times_of(
+    attempt: Annotated[int | None, Query(ge=1, le=2**53, description="The last one, if none is named.")] = None,
+    start: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The first byte.")] = 0,
+    since_ms: Annotated[int, Query(ge=0, le=2**53, description="Nothing before this moment.")] = 0,
+) -> Times:
+    """Read the times of which output are asked for."""
+    return Times(attempt, start, since_ms)
+
+
+TheTimes = Annotated[Times, Depends(times_of)]
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenOver:
+    """The attempt whose end a task has taken over, if it has not run itself."""
+
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Printed:
     """An attempt, how much it has printed, and whether it may print more."""
 
@@ -74,13 +109,35 @@ class _Printed:
 @routes.get("/tasks/{task_id}/output", responses=_ANSWERS, response_class=Response)
 async def show_output(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, asked: TheAsked) -> Response:
     """Give what an attempt printed."""
-    attempt, span = asked.attempt, asked.span
+    printed = await _found(desk, caller, task_id, asked.attempt)
+    if asked.follow:
+        return _following(desk, caller, printed, asked.span, seat_of(request))
+    return _at_once(desk, printed, asked.span, request.headers.get("range"))
+
+
+@routes.get("/tasks/{task_id}/output/times", response_model=api.OutputTimes)
+async def show_output_times(task_id: str, desk: TheDesk, caller: TheCaller, page: ThePage, times: TheTimes) -> Response:
+    """Say when what an attempt printed came to the server, piece by piece."""
+    printed = await _found(desk, caller, task_id, times.attempt)
+    start = cursors.key(page.cursor, times.start)
+    found, more = await desk.read(
+        lambda txn: views.times(txn, printed.task, printed.attempt, start, times.since_ms, page.limit)
+    )
+    return reply(api.OutputTimes(found, cursors.written(more)))
+
+
+async def _found(desk: Desk, caller: Caller, task_id: str, attempt: int | None) -> _Printed:
+    """Find an attempt of a task, or the one whose end the task has taken over."""
+    if attempt is None and (taken := await desk.of_task(caller, READ, task_id, _taken_over)).source is not None:
+        task_id, attempt = text_of(Key(taken.source.task)), taken.source.attempt
     printed = await desk.of_task(caller, READ, task_id, lambda txn, one: _printed(txn, one, attempt))
     if attempt is not None and printed.attempt != attempt:
         raise unknown(f"attempt {attempt} of task", task_id)
-    if asked.follow:
-        return _following(desk, caller, printed, span, seat_of(request))
-    return _at_once(desk, printed, span, request.headers.get("range"))
+    return printed
+
+
+def _taken_over(txn: Txn, record: TaskRecord) -> _TakenOver:
+    return _TakenOver(None if record.life.attempt else txn.reuses.sources([record.id]).get(record.id))
 
 
 def _at_once(desk: Desk, printed: _Printed, span: Span, header: str | None) -> Response:

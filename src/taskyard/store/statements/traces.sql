@@ -14,12 +14,19 @@ SELECT t.id, c.number, c.start + LENGTH(c.body) FROM task t JOIN output_chunk c 
 -- printed_of(task_id: int): how much each attempt of a task printed.
 SELECT attempt, MAX(start + LENGTH(body)) FROM output_chunk WHERE task_id = :task_id GROUP BY attempt ORDER BY attempt;
 
--- each add_chunks(task_id: int, attempt: int, number: int, start: int, body: bytes): keep what attempts printed.
-INSERT INTO output_chunk (task_id, attempt, number, start, body) VALUES (:task_id, :attempt, :number, :start, :body);
+-- each add_chunks(task_id: int, attempt: int, number: int, start: int, at_ms: int, body: bytes): keep what attempts printed.
+INSERT INTO output_chunk (task_id, attempt, number, start, at_ms, body) VALUES (:task_id, :attempt, :number, :start, :at_ms, :body);
 
 -- chunks(task_id: int, attempt: int, first: int, count: int): what an attempt printed, from the chunk on that holds a byte.
 SELECT start, body FROM output_chunk
  WHERE task_id = :task_id AND attempt = :attempt
+   AND number >= (SELECT COALESCE(MAX(n.number), 1) FROM output_chunk n
+                   WHERE n.task_id = :task_id AND n.attempt = :attempt AND n.start <= :first)
+ ORDER BY number LIMIT :count;
+
+-- chunk_times(task_id: int, attempt: int, first: int, since_ms: int, count: int): when output came, from the chunk on that holds a byte.
+SELECT start, at_ms FROM output_chunk
+ WHERE task_id = :task_id AND attempt = :attempt AND at_ms >= :since_ms
    AND number >= (SELECT COALESCE(MAX(n.number), 1) FROM output_chunk n
                    WHERE n.task_id = :task_id AND n.attempt = :attempt AND n.start <= :first)
  ORDER BY number LIMIT :count;

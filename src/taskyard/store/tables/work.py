@@ -256,6 +256,7 @@ output_chunk = Table(
     key("attempt"),
     key("number"),
     count("start"),
+    moment("at_ms", nullable=False),  # when it came
     Column("body", LargeBinary(), nullable=False),
 )
 

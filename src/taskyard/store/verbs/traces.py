@@ -54,12 +54,16 @@ class Traces:
         return {row[0]: row[1] for row in self._session.rows("printed_of", task)}
 
     def add_chunks(self, rows: Sequence[Row]) -> None:
-        """Keep what attempts printed: task, attempt, number, start, body."""
+        """Keep what attempts printed: task, attempt, number, start, moment, body."""
         self._session.each("add_chunks", rows)
 
     def chunks(self, task: int, attempt: int, first: int, count: int) -> list[tuple[int, bytes]]:
         """Read what an attempt printed from a byte on: where each chunk begins, and the chunk."""
         return [(row[0], bytes(row[1])) for row in self._session.rows("chunks", task, attempt, first, count)]
+
+    def chunk_times(self, task: int, attempt: int, first: int, since_ms: int, count: int) -> list[tuple[int, int]]:
+        """Read when output came, from a byte on and not before a moment: where each chunk begins, and its moment."""
+        return [(row[0], row[1]) for row in self._session.rows("chunk_times", task, attempt, first, since_ms, count)]
 
     def note_progress(self, rows: Sequence[Row]) -> None:
         """Keep what attempts say of themselves: task, attempt, moment, body, checkpoint; None leaves what was."""

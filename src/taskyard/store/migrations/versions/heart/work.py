@@ -121,6 +121,7 @@ def _output_chunk() -> None:
         sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
         sa.Column("number", WHOLE, autoincrement=False, nullable=False),
         sa.Column("start", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("at_ms", WHOLE, nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("task_id", "attempt", "number", name="output_chunk_pk"),
     )
