@@ -122,7 +122,7 @@ def test_options_and_arguments_come_in_any_order() -> None:
     ]
     assert values[0] == values[1]
     assert parsing.parse("x", table.COMMANDS["cancel"].syntax(), ["a", "--subtree", "b"])["ids", ""] == ["a", "b"]
-    assert parsing.parse("x", syntax, ["--", "-f"])["task", ""] == "-f"
+    assert parsing.parse("x", syntax, ["--", "-f"])["id", ""] == "-f"
 
 
 def test_a_signature_that_no_command_line_has_is_a_bug() -> None:

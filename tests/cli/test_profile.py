@@ -10,6 +10,9 @@ from taskyard.cli import kept, profile
 from taskyard.cli.kept import Profile
 from taskyard.cli.parsing import Unusable
 from taskyard.cli.profile import Target
+from taskyard.sdk import Client, Unset
+from taskyard.sdk.profiles import ProfileWarning
+from tests.sdk.wayward import told, wayward
 
 FILE = """\
 # mine, all mine
@@ -188,3 +191,29 @@ def test_folders_are_where_the_specification_says(home: Path, monkeypatch: pytes
     assert profile.yard_folder() == home / ".local/share/taskyard"
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "elsewhere"))
     assert profile.yard_folder() == home / "elsewhere" / "taskyard"
+
+
+def test_a_client_goes_where_the_command_line_goes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with wayward() as server:
+        write(home, f'profile = "here"\n[profiles.here]\nurl = "{server.url}"\ntoken = "of-here"\n')
+        server.will(*[told({"items": []})] * 4)
+        for made in (Client(), Client(server.url), Client(profile="here")):
+            with made as client:
+                assert (client.url, client.pools()) == (server.url, [])
+        monkeypatch.setenv("TASKYARD_TOKEN", "of-the-env")
+        with Client() as client:
+            client.pools()
+        heard = [one.headers["authorization"] for one in server.asked]
+        assert heard == [*["Bearer of-here"] * 3, "Bearer of-the-env"]
+    project(home, 'url = "https://stranger"\n')
+    with pytest.raises(Unset, match="none of your profiles has, so nothing is sent there"):
+        Client()
+    with pytest.raises(Unset, match=r'unknown profile "heer"\. Did you mean "here"'):
+        Client(profile="heer")
+
+
+def test_a_client_warns_of_what_is_odd_in_a_file(home: Path) -> None:
+    write(home)
+    project(home, 'profile = "lab"\ntoken = "x"\n')
+    with pytest.warns(ProfileWarning, match="a token in a project file is left aside"), Client() as client:
+        assert client.url == "https://lab"

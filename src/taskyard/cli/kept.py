@@ -6,111 +6,43 @@ part of the text, and is given up when the result does not say what it should.
 
 import os
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from taskyard.cli import nearest, reports
-from taskyard.private_files import FILE_MODE, OTHERS, make_folder
+from taskyard.cli import reports
+from taskyard.private_files import FILE_MODE, make_folder
+from taskyard.sdk import profiles
+from taskyard.sdk.profiles import KEYS, PROFILE_KEYS, Kept, Profile, folder, path
 
-#: More than any such file needs.
-FILE_BYTES_MAX: Final = 1_000_000
+#: What comes from there is used from here.
+__all__ = [
+    "KEYS",
+    "NAME",
+    "PROFILE_KEYS",
+    "Kept",
+    "Profile",
+    "Uneditable",
+    "folder",
+    "forget",
+    "keep",
+    "path",
+    "read",
+    "use",
+    "write_secret",
+]
+
 #: What a profile may be called: it needs no quotes anywhere.
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: The keys of the file, and of each profile in it.
-KEYS: Final[Mapping[str, str]] = {
-    "profile": "the name of the profile that is used unless another is named",
-    "profiles": "the profiles, each a table `[profiles.NAME]`",
-}
-PROFILE_KEYS: Final[Mapping[str, str]] = {
-    "url": "the server's address",
-    "token": "the token for this server; it is sent to no other",
-    "ca_file": "a file with the certificate of the authority that signed the server's",
-    "by": "`up`: `taskyard up` wrote this profile and may write it anew",
-}
 
 
 class Uneditable(Exception):
     """A file that cannot be changed; the text says why, and what helps."""
 
 
-class Profile(NamedTuple):
-    """A server, and the token for it."""
-
-    name: str
-    url: str
-    token: str | None = None
-    by_up: bool = False  # written by `taskyard up`, which may write it anew
-    ca_file: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Profile({self.name!r}, {self.url!r})"
-
-
-class Kept(NamedTuple):
-    """What the file says."""
-
-    default: str | None = None
-    profiles: Mapping[str, Profile] = MappingProxyType({})
-
-
-def path() -> Path:
-    """Say where the file is."""
-    return folder("XDG_CONFIG_HOME", ".config") / "config.toml"
-
-
-def folder(variable: str, below_home: str) -> Path:
-    """Say where things of one kind are kept."""
-    base = os.environ.get(variable) or ""
-    # A path that is not absolute is to be ignored, says the XDG specification.
-    return (Path(base) if Path(base).is_absolute() else Path.home() / below_home) / "taskyard"
-
-
 def read() -> Kept:
     """Read the file; one that is not there, or cannot be read, says nothing."""
-    said = read_toml(path())
-    tell_unknown(path(), said, KEYS)
-    tables = said.get("profiles")
-    profiles = {
-        name: _profile(name, table) for name, table in (tables if isinstance(tables, dict) else {}).items()
-        if isinstance(table, dict) and text_of(table.get("url"))
-    }  # fmt: skip
-    if any(one.token for one in profiles.values()):
-        _warn_if_exposed(path())
-    return Kept(text_of(said.get("profile")), profiles)
-
-
-def read_toml(file: Path) -> dict[str, Any]:
-    """Read a small file; one that is not there says nothing, and neither does one that cannot be read, once told."""
-    try:
-        with file.open("rb") as opened:
-            written = opened.read(FILE_BYTES_MAX)
-    except FileNotFoundError:
-        return {}
-    except OSError as fault:
-        reports.say_error(f"{file} cannot be read and is left aside: {fault.strerror}")
-        return {}
-    import tomllib  # noqa: PLC0415 - who has no file does not pay for it
-
-    try:
-        return tomllib.loads(written.decode())
-    except ValueError as fault:
-        reports.say_error(f"{file} cannot be read and is left aside: {fault}")
-        return {}
-
-
-def tell_unknown(file: Path, said: Mapping[str, Any], known: Mapping[str, str]) -> None:
-    """Say which keys mean nothing, and what was probably meant."""
-    for key in said:
-        if key not in known:
-            reports.say_error(f"{file}: {nearest.unknown('key', key, known)}")
-
-
-def text_of(value: object) -> str | None:
-    """Take a value for text, or for nothing."""
-    return value if isinstance(value, str) and value else None
+    return profiles.read(reports.say_error)
 
 
 def keep(profile: Profile, *, use: bool) -> None:
@@ -145,24 +77,6 @@ def write_secret(file: Path, text: str) -> None:
         os.fchmod(out.fileno(), FILE_MODE)  # whatever the umask took away
         out.write(text)
     draft.replace(file)
-
-
-def _profile(name: str, table: Mapping[str, Any]) -> Profile:
-    tell_unknown(path(), table, PROFILE_KEYS)
-    return Profile(
-        name,
-        text_of(table["url"]) or "",
-        text_of(table.get("token")),
-        table.get("by") == "up",
-        text_of(table.get("ca_file")),
-    )
-
-
-def _warn_if_exposed(file: Path) -> None:
-    """Say that others can read a secret."""
-    with suppress(OSError):
-        if file.stat().st_mode & OTHERS:
-            reports.say_error(f"others on this machine can read the tokens in {file}: chmod 600 {file}")
 
 
 def _text() -> str:

@@ -1,203 +1,46 @@
-"""Which server is meant and with which token, and who said so: a flag, the environment, a project file, a profile.
+"""Which server a command is for, as `sdk/profiles.py` finds it; what is odd in files is told on stderr."""
 
-The first of them that names a server decides; a name of its own wins over a profile at the same place. A token is for
-the server that it was stored with, and is never sent to another. A project file comes with other people's files: it
-chooses among the servers that a person knows already, brings no tokens, and is no reason to send one elsewhere.
-"""
-
-import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
-from taskyard.cli import kept, nearest, reports
-from taskyard.cli.kept import Kept, Profile
+from taskyard.cli import reports
 from taskyard.cli.parsing import Unusable
+from taskyard.sdk import profiles
+from taskyard.sdk.errors import Unset
+from taskyard.sdk.profiles import DEFAULT_URL, PROJECT_FILE, PROJECT_KEYS, Found, Target, same_server, yard_folder
 
-DEFAULT_URL: Final = "http://127.0.0.1:8420"
-#: What a project file is called; it is looked for from here upwards.
-PROJECT_FILE: Final = ".taskyard.toml"
-PROJECT_KEYS: Final[Mapping[str, str]] = {
-    "url": "the address of a server that one of your profiles has, or of this machine",
-    "profile": "the name of one of your profiles",
-}
-#: What the environment can say.
-URL_VARIABLE, TOKEN_VARIABLE, PROFILE_VARIABLE = "TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_PROFILE"
-CA_VARIABLE: Final = "TASKYARD_CA_FILE"
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-_PORTS: Final = {"http": 80, "https": 443}
-
-
-class Target(NamedTuple):
-    """A server and the token for it."""
-
-    url: str
-    token: str | None = None
-    ca_file: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Target({self.url!r})"
-
-
-class Origin(NamedTuple):
-    """A value, and who said it."""
-
-    value: str | None
-    source: str
-
-
-class Found(NamedTuple):
-    """Everything that was found out about which server is meant."""
-
-    url: Origin
-    token: Origin
-    profile: Origin
-    ca_file: Origin = Origin(None, "none")
-
-
-class _Voice(NamedTuple):
-    """One place that may name a server, or a profile with one."""
-
-    url: Origin
-    profile: Origin
-    foreign: bool = False  # it came with other people's files
+#: What comes from there is used from here.
+__all__ = [
+    "DEFAULT_URL",
+    "PROJECT_FILE",
+    "PROJECT_KEYS",
+    "Found",
+    "Target",
+    "find",
+    "look",
+    "project_file",
+    "same_server",
+    "yard_folder",
+]
 
 
 def find(url: str | None, token: str | None, profile: str | None = None, ca_file: str | None = None) -> Target:
     """Say which server is meant, with what was given as flags; raise `Unusable` when that cannot be said."""
-    given = token or os.environ.get(TOKEN_VARIABLE)
-    named = url or (None if profile else os.environ.get(URL_VARIABLE))
-    if named and given:
-        return Target(
-            named, given, ca_file or os.environ.get(CA_VARIABLE) or None
-        )  # files have nothing to add, and reading them takes time
-    found = look(url, token, profile, ca_file)
-    return Target(found.url.value or DEFAULT_URL, found.token.value, found.ca_file.value)
+    try:
+        return profiles.find(url, token, profile, ca_file, reports.say_error)
+    except Unset as fault:
+        raise Unusable(str(fault)) from fault
 
 
 def look(
     url: str | None = None, token: str | None = None, profile: str | None = None, ca_file: str | None = None
 ) -> Found:
     """Find out which server is meant, and who said what."""
-    own = kept.read()
-    voice = next((one for one in _voices(url, profile, own) if one.url.value or one.profile.value), None)
-    if voice is None:
-        address, chosen = Origin(DEFAULT_URL, "default"), None
-    elif voice.url.value:
-        address, chosen = voice.url, None
-    else:
-        chosen = _named(own, voice.profile)
-        address = Origin(chosen.url, f"profile {chosen.name}")
-    known = chosen or _knowing(own, address.value or "")
-    if voice is not None and voice.foreign and known is None:
-        _refuse_stranger(address, token)
-    by_profile = Origin(known.name, voice.profile.source if chosen and voice else "its url") if known else None
-    return Found(address, _token(token, known, profile), by_profile or Origin(None, "none"), _ca_file(ca_file, known))
-
-
-def same_server(one: str, other: str) -> bool:
-    """Tell whether two addresses are those of one server."""
-    return _parts(one) == _parts(other)
-
-
-def yard_folder() -> Path:
-    """Say where `taskyard up` keeps its database unless told."""
-    return kept.folder("XDG_DATA_HOME", ".local/share")
+    try:
+        return profiles.look(url, token, profile, ca_file, reports.say_error)
+    except Unset as fault:
+        raise Unusable(str(fault)) from fault
 
 
 def project_file() -> Path | None:
-    """Find the project file, here or above; one that another user wrote is left aside, and that is told."""
-    here = Path.cwd()
-    for place in (here, *here.parents):
-        file = place / PROJECT_FILE
-        try:
-            owner = file.stat().st_uid
-        except OSError:
-            continue
-        if not hasattr(os, "getuid") or owner in (os.getuid(), 0):
-            return file
-        reports.say_error(f"{file} belongs to another user and is left aside")
-        return None
-    return None
-
-
-def _voices(url: str | None, profile: str | None, own: Kept) -> "list[_Voice]":
-    """Name the places that may say something, the strongest first."""
-    flag = _Voice(Origin(url, "--url"), Origin(profile, "--profile"))
-    environment = _Voice(
-        Origin(os.environ.get(URL_VARIABLE) or None, URL_VARIABLE),
-        Origin(os.environ.get(PROFILE_VARIABLE) or None, PROFILE_VARIABLE),
-    )
-    user = _Voice(Origin(None, ""), Origin(own.default, str(kept.path())))
-    if any(origin.value for voice in (flag, environment) for origin in (voice.url, voice.profile)):
-        return [flag, environment]
-    return [_project(), user]
-
-
-def _project() -> _Voice:
-    file = project_file()
-    if file is None:
-        return _Voice(Origin(None, ""), Origin(None, ""))
-    said = kept.read_toml(file)
-    if "token" in said:
-        reports.say_error(f"{file}: a token in a project file is left aside; `taskyard login` keeps it for you alone")
-    kept.tell_unknown(file, {key: value for key, value in said.items() if key != "token"}, PROJECT_KEYS)
-    url, profile = (Origin(kept.text_of(said.get(key)), str(file)) for key in ("url", "profile"))
-    return _Voice(url, profile, foreign=True)
-
-
-def _named(own: Kept, name: Origin) -> Profile:
-    assert name.value is not None, "somebody named it"
-    if name.value not in own.profiles:
-        listed = nearest.unknown("profile", name.value, own.profiles)
-        raise Unusable(f"{name.source}: {listed}" + ("" if own.profiles else " `taskyard login URL` makes one."))
-    return own.profiles[name.value]
-
-
-def _knowing(own: Kept, url: str) -> Profile | None:
-    """Find the profile of a server, first of all the one in use."""
-    first = sorted(own.profiles.values(), key=lambda one: one.name != own.default)
-    return next((one for one in first if same_server(one.url, url)), None)
-
-
-def _token(flag: str | None, known: Profile | None, by_flag: str | None) -> Origin:
-    """Choose the token: a flag's, then that of a profile named by a flag, the environment's, the server's own."""
-    of_profile = Origin(known.token, f"profile {known.name}") if known and known.token else None
-    environment = os.environ.get(TOKEN_VARIABLE)
-    if flag:
-        return Origin(flag, "--token")
-    if by_flag and of_profile:
-        return of_profile
-    if environment:
-        return Origin(environment, TOKEN_VARIABLE)
-    return of_profile or Origin(None, "none")
-
-
-def _ca_file(flag: str | None, known: Profile | None) -> Origin:
-    """Choose the file of the authority that signs servers: a flag's, the environment's, that of the profile."""
-    if flag:
-        return Origin(flag, "--ca-file")
-    if environment := os.environ.get(CA_VARIABLE):
-        return Origin(environment, CA_VARIABLE)
-    return Origin(known.ca_file, f"profile {known.name}") if known and known.ca_file else Origin(None, "none")
-
-
-def _refuse_stranger(address: Origin, token: str | None) -> None:
-    """Refuse a server that only a project file knows, unless it is on this machine and gets no token."""
-    url = address.value or ""
-    if urlsplit(url).hostname in _LOOPBACK and not (token or os.environ.get(TOKEN_VARIABLE)):
-        return
-    raise Unusable(
-        f"{address.source} names the server {url}, which none of your profiles has, so nothing is sent there: "
-        f"`taskyard login {url}` makes it yours, --url {url} uses it once"
-    )
-
-
-def _parts(url: str) -> tuple[str, str, int | None, str]:
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        port = -1
-    return parts.scheme, parts.hostname or "", port or _PORTS.get(parts.scheme), parts.path.rstrip("/")
+    """Find the project file, here or above."""
+    return profiles.project_file(reports.say_error)

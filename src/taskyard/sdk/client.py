@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from taskyard.sdk import profiles
 from taskyard.sdk.errors import NotFound, Unset
 from taskyard.sdk.following import follow
 from taskyard.sdk.routes import Asking, Query, segment
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from taskyard.wire.dry_run import DryRun
     from taskyard.wire.why import WhyGraphView, WhyView
 
-#: Where a server is that was started by `taskyard up` and told nothing else.
-URL: Final = "http://127.0.0.1:8420"
 #: How long the server may be silent; storing the largest graph takes it less.
 TIMEOUT_SECONDS: Final = 60.0
 #: How long a wait lasts unless told.
@@ -46,18 +45,22 @@ class Client:
         *,
         timeout_s: float = TIMEOUT_SECONDS,
         ca_file: str | None = None,
+        profile: str | None = None,
     ) -> None:
-        """Take the address and the token, or find them in TASKYARD_URL and TASKYARD_TOKEN.
+        """Take the address and the token; what is not given is found as the command line finds it.
+
+        That is in TASKYARD_URL and TASKYARD_TOKEN, or in the profile that TASKYARD_PROFILE, a project file or the
+        person's own file names; `profile` names another one. A profile's token goes to that profile's server alone.
 
         `ca_file`, or TASKYARD_CA_FILE, has the certificate of the authority that signed the server's; without one, the
         authorities count that the machine trusts. A token that goes to another machine over plain HTTP is warned of.
         """
-        address = url or os.environ.get("TASKYARD_URL") or URL
-        shown = token or os.environ.get("TASKYARD_TOKEN") or ""
+        target = profiles.find(url, token, profile, ca_file)
+        shown = target.token or ""
         self.own_task: str | None = None  # of the client of a running task
         self.own_graph: str | None = None
-        self._asking = Asking(address, shown, timeout_s, ca_file or os.environ.get("TASKYARD_CA_FILE") or None)
-        if why := exposure(address, shown):
+        self._asking = Asking(target.url, shown, timeout_s, target.ca_file)
+        if why := exposure(target.url, shown):
             warnings.warn(why, InsecureWarning, stacklevel=2)
 
     @classmethod
