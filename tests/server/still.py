@@ -89,9 +89,7 @@ class Still(Yard):
         told = self.get(f"/api/v1/tasks/{made.tasks[label]}/why", **said)
         (listed,) = self.get(f"/api/v1/graphs/{made.id}/tasks?label={label}", **said)["items"]
         seen = self.get(f"/api/v1/tasks/{made.tasks[label]}", **said)
-        # A list may tell what the last pass said where `why` sees that only the next one can tell.
-        assert told["why"]["reason"] in (listed["reason"], "unseen")
-        assert seen["reason"] == listed["reason"]
+        assert told["why"]["reason"] == listed["reason"] == seen["reason"]
         return told
 
     def sentence(self, made: Made, label: str, **said: Any) -> str:

@@ -4,7 +4,7 @@ A mutex that was given back meanwhile, or a pool that has room again, is for the
 here. The rule is that of `core.admission`. Nothing here writes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -27,20 +27,71 @@ def with_holds(facts: Facts, records: Sequence[TaskRecord], known: Sequence[Situ
     """Add to what is known about tasks what the last pass said of them."""
     pending = {one.id for one in records if one.state in _ADMISSIBLE}
     holds = facts.txn.passes.holds_of(pending)
+    common = _Common(facts, holds) if facts.brief else None
     return [
-        _with_hold(facts, record, one, holds.get(record.id)) if record.id in pending else one
+        _with_hold(facts, record, one, holds.get(record.id), common) if record.id in pending else one
         for record, one in zip(records, known, strict=True)
     ]
 
 
-def _with_hold(facts: Facts, task: TaskRecord, known: Situation, hold: HoldRow | None) -> Situation:
+class _Common:
+    """What many holds have in common, read once, to tell in brief which of them still are so."""
+
+    def __init__(self, facts: Facts, holds: Mapping[int, HoldRow]) -> None:
+        self._facts = facts
+        by = {one.by for one in holds.values() if one.by is not None}
+        self._open = {one.id for one in facts.txn.tasks.look(by) if one.state not in ENDED} if by else set()
+        short = [id for id, one in holds.items() if one.reason is Reason.LIMIT]
+        self._needs = facts.txn.passes.limits_of(short) if short else {}
+        self._room: dict[str, tuple[int, int]] = {}
+        self._pools: dict[str, tuple[int | None, int]] = {}
+
+    def is_so(self, task: TaskRecord, hold: HoldRow) -> bool:
+        """Tell whether a hold still is as the last pass found it, as the full answer does."""
+        match hold.reason:
+            case Reason.MUTEX | Reason.RESERVED:
+                return hold.by in self._open
+            case Reason.LIMIT:
+                return not self._has_room(hold.name or "", dict(self._needs.get(task.id, ())))
+            case Reason.CAPACITY:
+                total, used = self._pool(hold.name or "")
+                return not carries(total, used, task.weight)
+            case Reason.NO_BOT:
+                return not fleet.served(self._facts.queue(task.queue)[1], self._facts.fleet[0])
+            case _:
+                return False
+
+    def _has_room(self, name: str, needs: Mapping[str, int]) -> bool:
+        if name not in self._room:
+            used = self._facts.txn.explaining.limit_use(name, HOLDING)
+            self._room[name] = used, self._facts.txn.passes.named_limits().get(name, 0)
+        used, total = self._room[name]
+        return used + needs.get(name, 0) <= total
+
+    def _pool(self, name: str) -> tuple[int | None, int]:
+        if name not in self._pools:
+            self._pools[name] = capacity(self._facts, name), self._facts.txn.explaining.pool_use(name, HOLDING)
+        return self._pools[name]
+
+
+def _with_hold(
+    facts: Facts, task: TaskRecord, known: Situation, hold: HoldRow | None, common: _Common | None
+) -> Situation:
     begins = task.life.not_before_ms
     if begins is not None and begins > facts.now:
         return replace(known, held=Held(text(task.id), Reason.NOT_BEFORE, until=begins))
     if hold is None or not task.contends:
         return known
-    if facts.brief:
-        return replace(known, held=Held(text(task.id), hold.reason, hold.name, since=hold.since_ms))
+    return _in_full(facts, task, known, hold) if common is None else _in_brief(common, task, known, hold)
+
+
+def _in_brief(common: _Common, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+    if not common.is_so(task, hold):
+        return known
+    return replace(known, held=Held(text(task.id), hold.reason, hold.name, since=hold.since_ms))
+
+
+def _in_full(facts: Facts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
     match hold.reason:
         case Reason.MUTEX | Reason.RESERVED:
             return _behind_another(facts, task, known, hold)
