@@ -136,6 +136,20 @@ def test_a_narrow_terminal_cuts_no_id(shared: Yard, ask: Ask, id: str) -> None:
     assert "..." in text
 
 
+def test_a_narrow_terminal_cuts_no_id_in_tables_of_other_things(shared: Yard, ask: Ask, id: str) -> None:
+    _, text = seen(["audit", "--about", id[-12:]], shared.env, shared.folder, columns=30)
+    rows = [row.split() for row in _plain(text).splitlines()[1:]]
+    assert rows
+    assert all(any(len(word) >= 6 and id.endswith(word) for word in row) for row in rows)
+    about = ask("audit", "--about", f"{id[-12:]}/a", "-o", "json")
+    assert (about.code, about.out.strip()) == (0, "[]"), "a task of its own was not asked about"
+    held = {"task": {"payload": {"approval": "Go?"}, "mutexes": [{"key": "door:1"}]}}
+    made = shared.told("submit", "-", document=json.dumps({"tasks": {"holder": held}}))
+    _, text = seen(["mutexes"], shared.env, shared.folder, columns=30)
+    assert _names(ask, made)[0] in _plain(text).replace("\n", "")
+    shared.client.cancel_graph(made)
+
+
 def _names(ask: Ask, id: str) -> list[str]:
     return ask("tasks", id, "-o", "name").out.split()
 

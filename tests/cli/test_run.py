@@ -178,8 +178,21 @@ def test_what_does_not_heed_a_timeout_is_killed_after_its_grace(tmp_path: Path) 
 
 
 def test_a_task_that_heeds_its_timeout_with_exit_code_0_has_failed_all_the_same() -> None:
-    polite = script("trap 'exit 0' TERM; sleep 1000 & wait", timeout="1s")
-    assert "failed      polite (timed out, " in run({"polite": polite}).stdout
+    polite = script("echo last words; trap 'exit 0' TERM; sleep 1000 & wait", timeout="1s")
+    answer = run({"polite": polite})
+    assert "failed      polite (timed out, " in answer.stdout
+    assert "  | last words\n" in answer.stderr
+
+
+def test_what_a_task_printed_before_its_deadline_is_shown() -> None:
+    late = script("echo last words; sleep 1000")
+    late["task"]["deadline"] = "2s"  # type: ignore[index]
+    answer = run({"late": late})
+    assert answer.returncode == 3
+    assert "error       late (" in answer.stderr
+    assert answer.stderr.count("  | last words\n") == 1
+    shown = run({"late": late}, "--show-output")
+    assert shown.stderr.count("last words") == 1
 
 
 def test_what_a_task_leaves_running_ends_with_it(tmp_path: Path) -> None:

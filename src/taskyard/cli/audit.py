@@ -3,7 +3,7 @@
 import time
 from typing import Annotated, Final, NamedTuple
 
-from taskyard.cli import forms, spans
+from taskyard.cli import forms, naming, spans
 from taskyard.cli.grammar import Parameter
 from taskyard.cli.looking import Limit
 from taskyard.cli.session import HERE, Server, connected
@@ -21,7 +21,7 @@ _COLUMNS: Final[list[forms.Column]] = [
     ("at", lambda one: forms.moment(one.at_ms)),
     ("actor", lambda one: one.actor),
     ("action", lambda one: one.action),
-    ("subject", lambda one: one.subject),
+    ("subject", lambda one: forms.Id(one.subject) if one.subject else None),
     ("note", lambda one: one.note),
 ]
 
@@ -31,7 +31,9 @@ class WantedAudit(NamedTuple):
 
     actor: Annotated[str | None, Parameter(help="Only what they asked for: the name or the id of a token.")] = None
     action: Annotated[str | None, Parameter(help="Only this, such as submit, make_token or denied.")] = None
-    about: Annotated[str | None, Parameter(help="Only what is about this graph or task, by its id.")] = None
+    about: Annotated[
+        str | None, Parameter(help="Only what is about this graph or task: its id or its end, or GRAPH/LABEL.")
+    ] = None
     since: Annotated[
         str | None, Parameter(validator=spans.check, help="Only what happened within this time: 1h, 30d.")
     ] = None
@@ -47,7 +49,8 @@ def audit(*, wanted: WantedAudit = ANYTHING, listing: forms.Listing = forms.TABL
     if wanted.since is not None:
         since_ms = max(0, round((time.time() - spans.seconds_of(wanted.since)) * 1000))
     with connected(server) as client:
+        about = None if wanted.about is None else naming.any_id(client, wanted.about)
         found = client.audit(
-            actor=wanted.actor, action=wanted.action, subject=wanted.about, since_ms=since_ms, limit=wanted.limit
+            actor=wanted.actor, action=wanted.action, subject=about, since_ms=since_ms, limit=wanted.limit
         )
         return forms.give_all(found, listing, _COLUMNS, lambda one: one.id)

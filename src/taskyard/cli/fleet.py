@@ -61,7 +61,7 @@ _BOT_COLUMNS: Final[list[forms.Column]] = [
 _EVENT_COLUMNS: Final[list[forms.Column]] = [
     ("age", lambda one: forms.age(one.at_ms)),
     ("event", lambda one: one.kind.replace("_", " ")),
-    ("task", lambda one: one.task or ""),
+    ("task", lambda one: forms.Id(one.task) if one.task else ""),
     ("attempt", lambda one: "" if one.attempt is None else one.attempt),
     ("note", lambda one: one.note),
 ]

@@ -36,8 +36,8 @@ class Id(str):
 
 #: How many digits of an id a table shows; more, if two ids of a table end in the same.
 ENDING_DIGITS: Final = 6
-#: The columns that name what a row is about: a narrow terminal does not cut them.
-_NAMING: Final = frozenset({"id", "task", "graph"})
+#: The columns that name graphs and tasks: a narrow terminal does not cut them.
+_NAMING: Final = frozenset({"id", "task", "graph", "subject", "held by", "waiting"})
 
 
 class Listing(NamedTuple):

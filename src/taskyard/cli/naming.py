@@ -52,6 +52,11 @@ def task_id(client: "Client", named: str) -> str:
     return found.id
 
 
+def any_id(client: "Client", named: str) -> str:
+    """Give the id of a graph or a task, of which nothing else has to be known."""
+    return task_id(client, named) if BETWEEN in named else _whole(client, named)
+
+
 def either(client: "Client", named: str, graph: "Callable[[str], Answer]", task: "Callable[[str], Answer]") -> Answer:
     """Take what was named for a graph, or else for a task: both have ids of one form."""
     return _first_of(client, named, task, [graph, task])

@@ -99,7 +99,8 @@ class Output:
 
     def lines(self, progress: Progress) -> list[str]:
         """Put what became of a task in a line, with what it printed last unless that has been shown."""
-        return lines(progress)[:1] if self._shown and progress.exit_code is not None else lines(progress)
+        is_shown = self._shown and progress.reason is not Reason.GRAPH_FAILED
+        return lines(progress)[:1] if is_shown else lines(progress)
 
 
 def _labeled(label: str, output: list[bytes]) -> list[str]:
@@ -112,7 +113,7 @@ def lines(progress: Progress) -> list[str]:
     told = _TOLD.get(progress.state, telling.ending)(progress)
     first = f"{line} ({told})" if told else line
     # Pending with an end behind it: the attempt failed and is going to be repeated.
-    went_wrong = progress.exit_code not in (None, 0) or progress.reason in (Reason.GRAPH_FAILED, Reason.BAD_RESULT)
+    went_wrong = progress.exit_code not in (None, 0) or progress.state in _WENT_WRONG
     return [first, *_tail(progress)] if went_wrong else [first]
 
 
@@ -131,6 +132,7 @@ def _running(progress: Progress) -> str:
     return f"attempt {progress.attempt}" if progress.attempt > 1 else ""
 
 
+_WENT_WRONG = frozenset({State.FAILED, State.ERROR, State.PENDING})
 _TOLD: dict[State, Callable[[Progress], str]] = {
     State.BLOCKED: _blocked,
     State.RUNNING: _running,
