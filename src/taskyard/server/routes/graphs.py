@@ -30,7 +30,7 @@ from taskyard.server.doors import seat_of
 from taskyard.server.fields import Fields
 from taskyard.server.problems import invalid, of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
-from taskyard.server.request_size import check_size
+from taskyard.server.request_size import check_size, size_fault
 from taskyard.server.scopes import CANCEL, READ, SUBMIT
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, Wanted
@@ -83,14 +83,14 @@ _RENEWED: Final[dict[int | str, dict[str, Any]]] = {
 @routes.post("/graphs", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph. Needs `submit` in every pool that its tasks name."""
-    async with bodies.worked_on(request, faults_of_graph) as document:
+    async with bodies.worked_on(request, judge_of(desk)) as document:
         return await submit(desk, caller, document, key=own_key(caller, key))
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
-    async with bodies.worked_on(request, faults_of_graph) as document:
+    async with bodies.worked_on(request, judge_of(desk)) as document:
         return await submit(desk, caller, document, graph_id=graph_id)
 
 
@@ -262,8 +262,18 @@ def clean(text: str, what: str) -> str:
     return text
 
 
-def faults_of_graph(document: object) -> list[api.Fault]:
-    """Say what is wrong with a document whose text is faulty already, so that everything is told at once."""
+def judge_of(desk: Desk) -> bodies.Judge:
+    """Give what says everything that is wrong with a document whose text is faulty already.
+
+    A document that asks for too many tasks is refused for that alone: they are not expanded to look for more faults.
+    """
+    return lambda document: faults_of_graph(document, desk.settings.tasks_max)
+
+
+def faults_of_graph(document: object, tasks_max: int) -> list[api.Fault]:
+    """Say what is wrong with a document that asks for no more tasks than one request may."""
+    if fault := size_fault(document, tasks_max):
+        return [fault]
     return [api.Fault(one.message, one.path) for one in validate(document).faults]
 
 
