@@ -26,12 +26,12 @@ def test_the_audit_tells_who_asked_for_what_the_newest_first(either: Yard) -> No
     assert rows == sorted(rows, key=lambda one: -int(one["id"]))
     (submitted,) = either.get(f"/api/v1/audit?subject={made.id}&action=submit")["items"]
     assert submitted["actor"] == f"user of a test ({id_of(ann)})"
-    assert (submitted["subject"], submitted["note"]) == (made.id, "1 tasks")
+    assert (submitted["subject"], submitted["note"]) == (made.id, "1 task")
     for actor in (submitted["actor"].replace(" ", "%20"), "user%20of%20a%20test", id_of(ann)):
-        assert ("submit", "1 tasks") in seen(either, f"?actor={actor}")
+        assert ("submit", "1 task") in seen(either, f"?actor={actor}")
     assert seen(either, "?actor=nobody") == []
     assert seen(either, f"?subject={made.id}&until_ms={submitted['at_ms'] - 1}") == []
-    assert seen(either, f"?subject={made.id}&since_ms={submitted['at_ms']}")[-1] == ("submit", "1 tasks")
+    assert seen(either, f"?subject={made.id}&since_ms={submitted['at_ms']}")[-1] == ("submit", "1 task")
 
 
 def test_the_audit_comes_in_pages_and_a_page_is_not_looked_for_for_ever(

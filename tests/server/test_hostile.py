@@ -198,6 +198,16 @@ def test_one_fault_is_one_fault(yard: Yard) -> None:
         assert answer.status == 400
         assert len(answer.json["faults"]) != 1 or " 1 faults" not in answer.json["detail"]
         assert " 1 faults" not in answer.body.decode()
+    bot = yard.token(kind="bot", pool="default")
+    for path, said, detail in (
+        ("requests", {"nam": 1, "task": {"payload": {"noop": True}}}, "the request has 1 fault"),
+        ("graphs", {"tasks": {"a": {"task": {"payload": {}}}}}, "the document has 1 fault"),
+        ("graphs", {"nam": 1, "tasks": {"a": {"task": {"payload": {}}}}}, "the document has 2 faults"),
+        ("tokens", {"name": "a", "kind": "odd"}, "the body has 1 fault"),
+        ("bot/hello", {"bot": "b1", "session": ""}, "the hello has 1 fault"),
+    ):
+        answer = yard.ask("POST", f"/api/v1/{path}", said, token=bot if path.startswith("bot/") else "")
+        assert answer.json["detail"] == detail
 
 
 def test_the_description_says_what_ids_names_and_numbers_may_be(yard: Yard) -> None:
