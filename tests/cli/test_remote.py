@@ -206,6 +206,33 @@ def test_a_token_may_do_what_its_scopes_say_until_it_is_revoked(place: Yard) -> 
     assert made["token"] not in place.told("token", "list", "-o", "json")
 
 
+def test_the_audit_is_listed_by_actor_action_and_subject_and_for_admins_alone(place: Yard) -> None:
+    words = ("token", "create", "--name", "auditor", "--scope", "pool:*:read", "--scope", "pool:*:submit", "-o", "json")
+    made = json.loads(place.told(*words))
+    done = place.run("submit", "-", document=graph("audited", a=NOOP), TASKYARD_TOKEN=made["token"])
+    id = done.stdout.strip()
+    rows = json.loads(place.told("audit", "--actor", "auditor", "--action", "submit", "--since", "1h", "-o", "json"))
+    assert [(one["action"], one["subject"], one["note"]) for one in rows] == [("submit", id, "1 task")]
+    assert "submit" in place.told("audit", "--about", id).splitlines()[-1]
+    denied = place.run("audit", TASKYARD_TOKEN=made["token"])
+    assert (denied.returncode, denied.stdout) == (4, "")
+    assert "403 forbidden" in place.told("audit", "--actor", made["view"]["id"], "--action", "denied")
+
+
+def test_tokens_and_the_run_key_are_rotated_and_the_last_admin_stays(place: Yard) -> None:
+    old = json.loads(place.told("token", "create", "--name", "turned", "--scope", "pool:*:read", "-o", "json"))
+    new = place.told("token", "rotate", old["view"]["id"])
+    assert place.run("graphs", TASKYARD_TOKEN=old["token"]).returncode == 4
+    assert place.run("graphs", TASKYARD_TOKEN=new).returncode == 0
+    newest = place.told("token", "rotate", new.split("_")[2], "--keep", "1h")
+    assert [place.run("graphs", TASKYARD_TOKEN=one).returncode for one in (new, newest)] == [0, 0]
+    for words, told in (((), "stay good until those end"), (("--now",), "are good for nothing")):
+        done = place.run("token", "rekey", *words)
+        assert (done.returncode, told in done.stderr) == (0, True), done.stderr
+    last = place.run("token", "revoke", place.token.split("_")[2])
+    assert (last.returncode, "the last token with the scope admin" in last.stderr) == (1, True), last.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

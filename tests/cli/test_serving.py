@@ -195,7 +195,22 @@ def test_an_admin_token_is_kept_in_a_file_and_made_again_when_that_is_lost(tmp_p
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     file.unlink()
     with yard(tmp_path, "--admin-token", str(file)) as one:
-        assert one.run("token", "list", TASKYARD_TOKEN=file.read_text().strip()).returncode == 0
+        made = file.read_text().strip()
+        assert one.run("token", "list", TASKYARD_TOKEN=made).returncode == 0
+        audited = one.run("audit", "--actor", "serve --admin-token", "-o", "json", TASKYARD_TOKEN=made)
+        (row,) = json.loads(audited.stdout)
+        assert (row["action"], row["note"]) == ("make_token", f"{made.split('_')[2]}: user admin")
+
+
+def test_how_many_tasks_a_request_may_ask_for_is_a_setting(tmp_path: Path) -> None:
+    noops = {"task": {"payload": {"noop": True}}, "matrix": {"n": [1, 2, 3, 4]}}
+    with yard(tmp_path, "--tasks-max", "3") as one:
+        refused = one.run("submit", "-", document=json.dumps({"tasks": {"a": noops}}))
+        assert refused.returncode == 2
+        assert "asks for 4 tasks; 3 is the most in one request" in refused.stderr
+    for number in ("0", "1000001"):
+        done = taskyard("serve", "--port", "0", "--data", str(tmp_path), "--tasks-max", number, env=at_home(tmp_path))
+        assert (done.returncode, done.stdout) == (2, ""), number
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,9 +1,11 @@
 """Who asked for what; tokens and the key of run tokens are changed; the last admin stays."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from taskyard.lifecycle.outcomes import Refusal
 from taskyard.server.bootstrap import another_admin_token
 from taskyard.views import audits
 from tests.server.yard import Yard, graph, task
@@ -26,12 +28,12 @@ def test_the_audit_tells_who_asked_for_what_the_newest_first(either: Yard) -> No
     assert rows == sorted(rows, key=lambda one: -int(one["id"]))
     (submitted,) = either.get(f"/api/v1/audit?subject={made.id}&action=submit")["items"]
     assert submitted["actor"] == f"user of a test ({id_of(ann)})"
-    assert (submitted["subject"], submitted["note"]) == (made.id, "1 tasks")
+    assert (submitted["subject"], submitted["note"]) == (made.id, "1 task")
     for actor in (submitted["actor"].replace(" ", "%20"), "user%20of%20a%20test", id_of(ann)):
-        assert ("submit", "1 tasks") in seen(either, f"?actor={actor}")
+        assert ("submit", "1 task") in seen(either, f"?actor={actor}")
     assert seen(either, "?actor=nobody") == []
     assert seen(either, f"?subject={made.id}&until_ms={submitted['at_ms'] - 1}") == []
-    assert seen(either, f"?subject={made.id}&since_ms={submitted['at_ms']}")[-1] == ("submit", "1 tasks")
+    assert seen(either, f"?subject={made.id}&since_ms={submitted['at_ms']}")[-1] == ("submit", "1 task")
 
 
 def test_the_audit_comes_in_pages_and_a_page_is_not_looked_for_for_ever(
@@ -147,3 +149,23 @@ def test_another_server_of_the_same_database_follows_a_changed_key(postgres_url:
         fresh = one.token("pool:lab:read")
         assert not isinstance(other.app.desk.auth.caller(fresh), str)
         assert other.app.desk.seal.token(1, 1, 1) == one.server.app.desk.seal.token(1, 1, 1)
+
+
+def test_two_servers_that_revoke_an_admin_token_each_leave_one(postgres_url: str) -> None:
+    from taskyard.engine.engine import Engine  # noqa: PLC0415
+    from taskyard.server.routes.access import _revoke  # noqa: PLC0415
+
+    def revoked(engine: Engine, id: str) -> object:
+        return engine.transact(lambda passage: _revoke(passage, id, "a test"))
+
+    with Yard(postgres_url) as one, Engine.open(postgres_url) as other, ThreadPoolExecutor(2) as both:
+        last = id_of(one.admin)
+        for _ in range(10):
+            fresh = id_of(one.token("admin"))
+            asked = [both.submit(revoked, engine, id) for engine, id in ((one.engine, last), (other, fresh))]
+            refused = [isinstance(each.result(60), Refusal) for each in asked]
+            assert sorted(refused) == [False, True]
+            last = last if refused[0] else fresh
+            one.admin = another_admin_token(one.engine, "a test")
+            revoked(one.engine, last)
+            last = id_of(one.admin)

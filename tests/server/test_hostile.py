@@ -2,12 +2,13 @@
 
 import json
 import socket
+from typing import Any
 
 import pytest
 
 from taskyard.server.bodies import Hands
 from taskyard.wire.scalars import DOCUMENT_BYTES_MAX
-from tests.server.yard import Yard, wide
+from tests.server.yard import Yard, task, wide
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
 BODIES = {
@@ -197,3 +198,91 @@ def test_one_fault_is_one_fault(yard: Yard) -> None:
         assert answer.status == 400
         assert len(answer.json["faults"]) != 1 or " 1 faults" not in answer.json["detail"]
         assert " 1 faults" not in answer.body.decode()
+    bot = yard.token(kind="bot", pool="default")
+    for path, said, detail in (
+        ("requests", {"nam": 1, "task": {"payload": {"noop": True}}}, "the request has 1 fault"),
+        ("graphs", {"tasks": {"a": {"task": {"payload": {}}}}}, "the document has 1 fault"),
+        ("graphs", {"nam": 1, "tasks": {"a": {"task": {"payload": {}}}}}, "the document has 2 faults"),
+        ("tokens", {"name": "a", "kind": "odd"}, "the body has 1 fault"),
+        ("bot/hello", {"bot": "b1", "session": ""}, "the hello has 1 fault"),
+    ):
+        answer = yard.ask("POST", f"/api/v1/{path}", said, token=bot if path.startswith("bot/") else "")
+        assert answer.json["detail"] == detail
+
+
+def test_the_description_says_what_ids_names_and_numbers_may_be(yard: Yard) -> None:
+    told = yard.get("/api/v1/openapi.json", token=None)
+    paths, schemas = told["paths"], told["components"]["schemas"]
+
+    def parameter(method: str, path: str, name: str) -> Any:
+        found = next(one for one in paths[f"/api/v1{path}"][method]["parameters"] if one["name"] == name)
+        return found["schema"]
+
+    def body(method: str, path: str) -> Any:
+        return paths[f"/api/v1{path}"][method]["requestBody"]["content"]["application/json"]["schema"]
+
+    id = "^[0-7][0-9a-f]{15}$"
+    assert parameter("get", "/graphs/{graph_id}", "graph_id")["pattern"] == id
+    assert parameter("post", "/tasks/{task_id}/cancel", "task_id")["pattern"] == id
+    assert parameter("get", "/audit", "subject")["anyOf"][0]["pattern"] == id
+    assert parameter("get", "/bots/{bot_id}", "bot_id")["maxLength"] == 255
+    assert parameter("get", "/graphs", "tag")["anyOf"][0]["items"]["pattern"] == ":"
+    assert parameter("get", "/graphs", "name").get("minLength") is None, "left empty, it asks for any"
+    assert body("put", "/pools/{name}")["properties"]["capacity"]["minimum"] == 0
+    for method, path in (
+        ("post", "/graphs"),
+        ("put", "/graphs/{graph_id}"),
+        ("post", "/requests"),
+        ("post", "/tokens"),
+    ):
+        assert body(method, path)["additionalProperties"] is False, path
+    said = schemas["BotTrouble"]["properties"]
+    assert [said["task"]["anyOf"][0]["pattern"], said["attempt"]["anyOf"][0]["maximum"]] == [id, 2**63 - 1]
+    assert schemas["BotPoll"]["properties"]["reports"]["maxItems"] == 1_000
+    assert schemas["BotHello"]["properties"]["dimensions"]["maxProperties"] == 128
+
+
+def test_what_is_beyond_the_description_is_refused(either: Yard) -> None:
+    bot = either.token(kind="bot", pool="default")
+    assert either.ask("POST", "/api/v1/bot/hello", {"bot": "b1", "session": "s1"}, token=bot).status == 200
+    attempt = {"task": "7" + "0" * 14 + "8", "attempt": 1, "fence": 1}
+    who: dict[str, Any] = {"bot": "b1", "session": "s1"}
+    many: dict[str, list[str]] = {f"k{number}": ["v"] for number in range(129)}
+    beyond: list[tuple[str, str, dict[str, Any]]] = [
+        *(("POST", "bot/hello", {**who, name: text}) for name in ("bot", "session") for text in ("", "x" * 256)),
+        *(
+            ("POST", "bot/hello", {**who, name: text})
+            for name in ("quarantined", "maintenance")
+            for text in ("", "x" * 32_769)
+        ),
+        *(("POST", "bot/hello", {**who, "slots": slots}) for slots in (0, 1_000_001)),
+        ("POST", "bot/hello", {**who, "dimensions": many}),
+        *(("POST", "bot/poll", {**who, "want": want}) for want in (-1, 2**63)),
+        ("POST", "bot/poll", {**who, "poll": "x" * 256}),
+        *(("POST", "bot/poll", {**who, name: [attempt] * 1_001}) for name in ("renewals", "begun")),
+        *(
+            ("POST", "bot/poll", {**who, "begun": [attempt | wrong]})
+            for wrong in ({"attempt": 0}, {"attempt": 2**63}, {"fence": -1}, {"fence": 2**63}, {"task": "8" * 16})
+        ),
+        *(("POST", "bot/poll", {**who, "renewals": [attempt | {"progress": text}]}) for text in ("", "x" * 4_097)),
+        ("POST", "bot/poll", {**who, "outputs": [attempt | {"start": 2**63, "body": ""}]}),
+        *(
+            ("POST", "bot/poll", {**who, "reports": [attempt | {"signal": "fail", "exit_code": code}]})
+            for code in (-(2**31) - 1, 2**32)
+        ),
+        ("POST", "bot/poll", {**who, "reports": [attempt | {"signal": "fail", "stats": {"ran_ms": 2**63}}]}),
+        *(("PUT", "pools/lab", {"capacity": number}) for number in (-1, 2**63)),
+        *(("PATCH", "bots/b1", {"maintenance": text}) for text in ("", "x" * 32_769)),
+        ("POST", "tokens", {"name": ""}),
+        *(("POST", "tokens", {"name": "a", "scopes": [scope]}) for scope in ("all", "pool:lab", "pool::read")),
+        ("POST", "tokens", {"name": "a", "kind": "bot", "pool": "x" * 257}),
+        *(("POST", path, {"tasks": {"a": task()}, "else": 1}) for path in ("graphs", "graphs/check")),
+        ("POST", "requests", {"task": {"payload": {"noop": True}}, "else": 1}),
+    ]
+    for method, path, said in beyond:
+        answer = either.ask(method, f"/api/v1/{path}", said, token=bot if path.startswith("bot/") else "")
+        assert (answer.status, answer.json["code"]) == (400, "invalid"), (path, str(said)[:300])
+    for path in ("graphs?tag=odd", "bots?dimension=odd", "audit?subject=0", "graphs?cursor=%2B%2B"):
+        assert either.ask("GET", f"/api/v1/{path}").status == 400, path
+    for path in ("graphs/8888888888888888", "tasks/88", f"bots/{'x' * 256}"):
+        assert either.ask("GET", f"/api/v1/{path}").status == 404, path

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from taskyard.core.words import Signal
+from tests.engine.rig import soon
 from tests.server.yard import SOON_S, Made, Yard, graph, task
 
 RIGHTS = ("read", "submit", "cancel", "approve")
@@ -145,3 +146,28 @@ def test_rights_on_a_task_are_those_of_its_pool_also_in_a_graph_over_several(eit
     assert either.ask("GET", f"{there}/output", token=every_right(either, "lab")).body == b"of the lab"
     assert either.ask("GET", f"/api/v1/graphs/{made.id}", token=default).status == 200
     assert either.ask("GET", f"/api/v1/tasks/{made.tasks['ask']}", token=default).status == 200
+
+
+def test_who_may_in_one_pool_of_a_graph_neither_cancels_nor_reruns_all_of_it(either: Yard) -> None:
+    made = either.submit(graph(here=unnamed(), there=task(dimensions={"pool": "lab"})))
+    either.hello("l1", "lab")
+    (lease,) = either.claim("l1")
+    either.end(lease, Signal.FAIL, bot="l1")
+    default, path = every_right(either, "default"), f"/api/v1/graphs/{made.id}"
+    for route, lacking in (("rerun", "pool:lab:submit"), ("cancel", "pool:lab:cancel")):
+        denied = either.ask("POST", f"{path}/{route}", token=default)
+        assert (denied.status, lacking in denied.json["detail"]) == (403, True), route
+    assert either.get(f"/api/v1/tasks/{made.tasks['there']}")["state"] == "failed"
+    both = either.token(*(f"pool:{pool}:{right}" for pool in ("default", "lab") for right in ("submit", "cancel")))
+    assert either.ask("POST", f"{path}/rerun", token=both).json["total"] == 1
+    assert either.ask("POST", f"{path}/cancel", {"from": ["here"]}, token=default).status == 200
+    assert either.ask("POST", f"{path}/cancel", token=both).status == 200
+
+
+def test_an_approval_that_names_a_pool_is_listed_only_to_who_may_read_there(either: Yard) -> None:
+    asks = {"task": {"payload": {"approval": "Ship it?"}, "dimensions": {"pool": "lab"}}}
+    made = either.submit(graph(a=unnamed(), ask=asks, all=QUESTION))
+    soon(lambda: len(either.get("/api/v1/approvals")["items"]) == 2)
+    for pool, labels in (("default", {"all"}), ("lab", {"ask", "all"}), ("other", set())):
+        listed = either.get("/api/v1/approvals", token=every_right(either, pool))["items"]
+        assert {one["label"] for one in listed if one["graph_id"] == made.id} == labels, pool

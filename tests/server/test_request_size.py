@@ -1,5 +1,6 @@
 """How many tasks one request may ask for, counted before anything is expanded."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -21,7 +22,13 @@ def matrix(*sizes: int) -> dict[str, object]:
 
 def test_tasks_are_counted_with_their_matrices_and_with_what_is_inside() -> None:
     inside = {"task": {"payload": {"graph": graph(a=task(), b=matrix(3))}}, "matrix": {"x": [1, 2]}}
-    cases = ((graph(a=task()), 1), (graph(a=matrix(3, 4), b=task()), 13), (graph(a=inside), 10))
+    in_slice = {"task": {"slices": [{"payload": {"graph": graph(a=matrix(7))}}]}}
+    cases = (
+        (graph(a=task()), 1),
+        (graph(a=matrix(3, 4), b=task()), 13),
+        (graph(a=inside), 10),
+        (graph(a=in_slice), 8),
+    )
     for document, count in cases:
         assert tasks_asked(document) == count, document
     odd_ones: tuple[object, ...] = (None, [], {}, {"tasks": []}, {"tasks": {"a": 1, "b": {"matrix": 1, "task": 2}}})
@@ -43,3 +50,23 @@ def test_a_request_for_too_many_tasks_is_refused_before_it_is_expanded(yard: Yar
         assert (answer.status, answer.paths) == (400, ["tasks"]), path
         assert "asks for 4000000 tasks; 5 is the most in one request" in answer.json["detail"]
     assert yard.ask("POST", f"/api/v1/graphs/{made.id}/tasks", graph(b=matrix(5))).status == 200
+
+
+def test_a_graph_in_the_payload_of_a_slice_and_one_in_a_single_request_are_counted(yard: Yard) -> None:
+    large = graph(b=matrix(2_000, 2_000))
+    sliced = graph(a={"task": {"slices": [{"payload": {"graph": large}}]}})
+    for path, document in (("/graphs", sliced), ("/requests", {"task": {"payload": {"graph": large}}})):
+        answer = yard.ask("POST", f"/api/v1{path}", document)
+        assert (answer.status, answer.paths) == (400, ["tasks"]), path
+        assert "asks for 4000001 tasks" in answer.json["detail"]
+
+
+def test_a_document_whose_text_is_faulty_is_not_expanded_to_find_more_faults(yard: Yard) -> None:
+    large = json.dumps(graph(b=matrix(2_000, 2_000)))
+    twice = f'{{"name": "a", "name": "b", {large[1:]}'.encode()
+    for method, path in (("POST", "/graphs"), ("POST", "/graphs/check"), ("PUT", "/graphs/0000000000000008")):
+        answer = yard.ask(method, f"/api/v1{path}", twice)
+        told = [fault["message"] for fault in answer.json["faults"]]
+        assert (answer.status, len(told)) == (400, 2), told
+        assert "is there twice" in told[0]
+        assert "asks for 4000000 tasks; 5 is the most in one request" in told[1]

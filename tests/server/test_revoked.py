@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 from taskyard.server.settings import Settings
+from taskyard.wire.bots import PIECE_MAX
 from tests.engine.rig import soon
 from tests.server.test_lobby import hello
 from tests.server.yard import Answer, Yard, graph, task
@@ -43,6 +44,20 @@ def test_a_revoked_token_follows_no_more_though_the_task_goes_on(yard: Yard) -> 
         assert stream.read() == b"", "the stream ends, and the attempt does not"
     assert yard.get(f"/api/v1/tasks/{made.tasks['a']}")["state"] == "running"
     assert yard.ask("GET", f"/api/v1/tasks/{made.tasks['a']}", token=token).status == 401
+
+
+def test_a_revoked_token_gets_no_more_of_an_output_that_it_is_still_reading(yard: Yard) -> None:
+    yard.hello()
+    made = yard.submit(graph(a=task()))
+    (lease,) = yard.claim()
+    pieces = 32 * 1_048_576 // PIECE_MAX  # far more than is held anywhere between the server and who reads
+    for number in range(pieces):
+        yard.print(lease, number * PIECE_MAX, b"x" * PIECE_MAX)
+    token = yard.token("pool:default:read")
+    with followed(yard, f"/api/v1/tasks/{made.tasks['a']}/output?follow=true", token) as stream:
+        assert stream.read(1) == b"x"
+        revoke(yard, token)
+        assert len(stream.read()) < (pieces - 1) * PIECE_MAX
 
 
 def test_a_revoked_token_waits_for_no_graph_any_more(yard: Yard) -> None:

@@ -301,6 +301,24 @@ def test_what_a_running_task_says_has_bounds(yard: Yard) -> None:
     assert yard.ask("PUT", f"{path}/checkpoint", b"x" * 70_000, token=mine).status == 413
 
 
+def test_what_a_running_task_says_is_of_the_type_that_the_route_reads(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    yard.hello()
+    (lease,) = yard.claim()
+    mine, path = yard.run_token(lease), f"/api/v1/tasks/{made.tasks['a']}"
+    for part, right in (
+        ("result", "application/json"),
+        ("progress", "text/plain; charset=utf-8"),
+        ("checkpoint", "application/octet-stream"),
+    ):
+        for kind in ("application/json", "text/plain", "application/octet-stream", "text/html"):
+            answer = yard.ask("PUT", f"{path}/{part}", b"1", token=mine, headers={"Content-Type": kind})
+            assert answer.status == (204 if right.startswith(kind) else 415), (part, kind)
+        for kind in (right, ""):
+            answer = yard.ask("PUT", f"{path}/{part}", b"1", token=mine, headers={"Content-Type": kind})
+            assert answer.status == 204, (part, kind)
+
+
 def test_a_task_that_a_pass_held_says_what_holds_it_wherever_it_is_shown(either: Yard) -> None:
     either.hello()
     door = {"mutexes": [{"key": "door"}]}

@@ -22,6 +22,8 @@ from taskyard.server.serving import Server
 from taskyard.server.settings import Settings
 
 SOON_S = 60
+#: Of which type a body is where it is not JSON, by the last step of the route.
+KINDS = {"progress": "text/plain", "checkpoint": "application/octet-stream"}
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Yard:
         sent = {} if shown is None else {"Authorization": f"Bearer {shown}"}
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         if raw is not None:
-            sent["Content-Type"] = "application/json"
+            sent["Content-Type"] = KINDS.get(path.rpartition("/")[2], "application/json")
         line = self.line()
         try:
             line.request(method, path, raw, {**sent, **(headers or {})})

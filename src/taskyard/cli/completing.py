@@ -96,7 +96,7 @@ def _bots(client: "Client", _: str) -> Iterator[Offer]:
 
 
 def _pools(client: "Client", _: str) -> Iterator[Offer]:
-    return ((one.name, f"{one.bots} bots") for one in client.pools())
+    return ((one.name, f"{one.bots} bot{'s' * (one.bots != 1)}") for one in client.pools())
 
 
 def _profiles(_: str) -> Iterator[Offer]:

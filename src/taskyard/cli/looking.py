@@ -332,5 +332,5 @@ def _attempt_row(attempt: "AttemptView") -> tuple[str, ...]:
         forms.moment(attempt.claimed_ms),
         forms.cell(took),
         forms.cell(ended),
-        f"{attempt.output_bytes} bytes{cut}",
+        f"{attempt.output_bytes} byte{'s' * (attempt.output_bytes != 1)}{cut}",
     )

@@ -22,6 +22,7 @@ from taskyard.core.graph.renewal import Renewal, named, renewal, timeless
 from taskyard.core.graph.subs import renamed
 from taskyard.core.graph.verdict import settled
 from taskyard.core.ids import Key, text_of
+from taskyard.core.saying import counted
 from taskyard.core.values import replace
 from taskyard.engine.clock import Clock
 from taskyard.engine.keys import Mint
@@ -69,7 +70,7 @@ class _Plan:
         """What is asked for, in a few words."""
         more = len(self.labels) - TOLD_MAX
         labels = ", ".join(self.labels[:TOLD_MAX]) + (f" and {more} more" if more > 0 else "")
-        return f"graph {text_of(self.graph)} again from {labels}, {len(self.renewal.reused)} tasks reused"
+        return f"graph {text_of(self.graph)} again from {labels}, {counted(len(self.renewal.reused), 'task')} reused"
 
 
 class Renewing:
@@ -111,7 +112,8 @@ class Renewing:
         if not late:
             return None
         faults = tuple(Fault(path_text(("tasks", label)), "its deadline has passed") for label in late)
-        text = f"{len(late)} deadlines have passed: submit the graph with later ones"
+        passed = f"{counted(len(late), 'deadline')} {'has' if len(late) == 1 else 'have'} passed"
+        text = f"{passed}: submit the graph with later ones"
         return Refusal(Code.CONFLICT, f"cannot run graph {text_of(plan.graph)} again: {text}", faults)
 
     def _named(self, plan: _Plan, body: str, key: str, sender: Sender) -> Named:

@@ -12,6 +12,7 @@ from typing import Final
 from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import STOPPED, Outcome, sources, step
+from taskyard.core.saying import counted
 from taskyard.core.values import value
 from taskyard.core.words import Reason, Signal
 from taskyard.lifecycle import reach, stopping
@@ -41,9 +42,9 @@ class _Part:
     def told(self, total: int) -> str:
         """Say for the audit how much that is."""
         if self.subject != self.graph:
-            return f"and all behind it, {total} tasks"
+            return f"and all behind it, {counted(total, 'task')}"
         more = f" and {len(self.roots) - 1} more" if len(self.roots) > 1 else ""
-        return f"only task {text_of(Key(self.roots[0]))}{more} and all behind, {total} tasks"
+        return f"only task {text_of(Key(self.roots[0]))}{more} and all behind, {counted(total, 'task')}"
 
 
 def cancel(

@@ -12,6 +12,7 @@ from taskyard.core import budget
 from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import REASONS, SHUT, Outcome, sources
+from taskyard.core.saying import counted
 from taskyard.core.words import Impossible, Signal
 from taskyard.lifecycle import reach, readiness
 from taskyard.lifecycle.commands import Rerun
@@ -93,7 +94,7 @@ def _rerun_graph(corridor: Corridor, id: int, actor: str, found: Found | None) -
     if not fits:
         reach.promise(corridor, RERUN, id, pages, actor)
     if moved or not fits:
-        corridor.audit(actor, RERUN, id, f"{found.total} tasks")
+        corridor.audit(actor, RERUN, id, counted(found.total, "task"))
     if fits and not moved:
         return Asked(id, 0, echo=True)
     tasks = tuple(islice(chain.from_iterable(pages), reach.PAGE_MAX))

@@ -18,6 +18,7 @@ from taskyard.core.graph.faults import Fault
 from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import DEFAULT_POOL, Dimensions
+from taskyard.core.saying import counted
 from taskyard.core.words import GraphState, State
 from taskyard.lifecycle import dealing, inner, queues, reuse, telling
 from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows, fitting
@@ -188,7 +189,7 @@ def open_extension(corridor: Corridor, one: Extension) -> Submitted | Refusal:
         )
     corridor.txn.notes.drop(note.id)
     corridor.txn.notes.add([(SHOW, id, None, None, None, "", one.actor)])
-    corridor.audit(one.actor, "extend", id, f"{len(one.brood.tasks)} tasks")
+    corridor.audit(one.actor, "extend", id, counted(len(one.brood.tasks), "task"))
     return Submitted(id)
 
 
@@ -256,7 +257,7 @@ def _born(corridor: Corridor, one: Submission) -> None:
     corridor.txn.graphs.set_created(id, one.brood.created_ms)
     corridor.born(id)
     corridor.count(id, behind=len(one.brood.tasks))
-    note = f"{len(one.brood.tasks)} tasks"
+    note = counted(len(one.brood.tasks), "task")
     if one.origin is not None:
         note += f", {one.origin.told}"
         corridor.audit(one.actor, reuse.RERUN, one.origin.row.source, f"{one.origin.told}, as graph {text_of(Key(id))}")
@@ -275,7 +276,7 @@ def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal
     corridor.txn.graphs.count_extension(graph.id, graph.extensions + 1)
     corridor.txn.graphs.add_pools(graph.id, one.brood.pools)
     corridor.count(graph.id, behind=len(ids))
-    corridor.audit(one.actor, "extend", graph.id, f"{len(ids)} tasks")
+    corridor.audit(one.actor, "extend", graph.id, counted(len(ids), "task"))
     corridor.ask(corridor.look(ids).values())
     corridor.send()
     return Submitted(graph.id)

@@ -83,7 +83,7 @@ async def held(request: Request, most: int) -> AsyncIterator[bytes]:
 
 
 def expect(request: Request, kinds: Collection[str]) -> None:
-    """Refuse a body that says it is of another kind; one that says nothing is taken for JSON."""
+    """Refuse a body that says it is of another kind; one that says nothing is taken for what is read here."""
     if (kind := _kind(request)) and kind not in kinds:
         raise refused(415, "unsupported", f"a body of the type {kind} is not read here: send {' or '.join(kinds)}")
 

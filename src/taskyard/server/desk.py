@@ -87,6 +87,14 @@ class Desk:
             raise unknown("graph", graph_id)
         return found
 
+    async def of_whole_graph(self, caller: Caller, right: str, graph_id: str) -> Key:
+        """Give the key of a graph, for somebody who has a right in all of its pools: it is about every task in it."""
+        key, pools = await self.of_graph(
+            caller, right, graph_id, lambda txn, key: (key, txn.access.pools_of([key])[key])
+        )
+        self.need(caller, right, pools, f"{right} graph {graph_id}")
+        return key
+
     async def settled(self, caller: Caller, graph_id: str, span_s: float) -> None:
         """Wait until a graph is settled, for so long, or until the server stops."""
 

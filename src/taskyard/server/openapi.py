@@ -6,6 +6,18 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
+from taskyard.core.graph.limits import NAME_MAX
+from taskyard.core.ids import KEY_DIGITS
+from taskyard.engine.bounds import (
+    BOT_DIMENSIONS_MAX,
+    EXIT_CODE_MAX,
+    EXIT_CODE_MIN,
+    NUMBER_MAX,
+    POLL_WORDS_MAX,
+    PROGRESS_MAX,
+    SLOTS_MAX,
+    WHY_MAX,
+)
 from taskyard.server import shapes
 from taskyard.server.problems import MEDIA_TYPE
 from taskyard.wire import bots
@@ -20,6 +32,9 @@ _BOTS: Final[dict[str, tuple[str, type, type | None]]] = {
     "goodbye": ("End a session.", bots.Goodbye, None),
     "trouble": ("Say what went wrong with the bot itself.", bots.Trouble, None),
 }
+_SAID_BY_BOTS: Final = (
+    *(asked for _, asked, _ in _BOTS.values()), bots.Begun, bots.Report, bots.Stats, bots.Renewal, bots.Output
+)  # fmt: skip
 #: What a route may answer beside what it says itself, and when.
 _EVERYWHERE: Final = {"500": "A bug of the server; nothing was done.", "503": "The database cannot be used just now."}
 _API: Final = {
@@ -35,8 +50,57 @@ _OF_BODY: Final = {
     "413": "The body is too large.",
     "415": "The body is compressed, or of a type that is not read.",
 }
-#: What a parameter looks like: anything else is refused.
-_PATTERNS: Final = {"cursor": "^[A-Za-z0-9_-]*={0,2}$"}
+_ID: Final = {"pattern": f"^[0-7][0-9a-f]{{{KEY_DIGITS - 1}}}$"}
+_NAMED: Final = {"minLength": 1, "maxLength": NAME_MAX}
+_NUMBER: Final = {"minimum": 0, "maximum": NUMBER_MAX}
+_PAIR: Final = {"pattern": ":"}
+#: What a parameter looks like: anything else is refused, or nothing is found by it.
+_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
+    "bot_id": _NAMED,
+    "cursor": {"pattern": "^[A-Za-z0-9_-]*={0,2}$"},
+    "dimension": _PAIR,
+    "graph_id": _ID,
+    "key": _NAMED,
+    "name": _NAMED,
+    "subject": _ID,
+    "tag": _PAIR,
+    "task_id": _ID,
+    "token_id": {"pattern": "^[0-9A-Za-z]+$"},
+}
+#: What the fields look like that bots say, wherever they stand: anything else is refused.
+_FIELDS_OF_BOTS: Final[dict[str, dict[str, Any]]] = {
+    "attempt": {**_NUMBER, "minimum": 1},
+    "begun": {"maxItems": POLL_WORDS_MAX},
+    "bot": _NAMED,
+    "dimensions": {"maxProperties": BOT_DIMENSIONS_MAX},
+    "exit_code": {"minimum": EXIT_CODE_MIN, "maximum": EXIT_CODE_MAX},
+    "fence": _NUMBER,
+    "outputs": {"maxItems": POLL_WORDS_MAX},
+    "poll": {"maxLength": NAME_MAX},
+    "progress": {"minLength": 1, "maxLength": PROGRESS_MAX},
+    "renewals": {"maxItems": POLL_WORDS_MAX},
+    "reports": {"maxItems": POLL_WORDS_MAX},
+    "session": _NAMED,
+    "slots": {"minimum": 1, "maximum": SLOTS_MAX},
+    "start": _NUMBER,
+    "task": _ID,
+    "want": _NUMBER,
+    "maintenance": {"minLength": 1, "maxLength": WHY_MAX},
+    "memory_bytes": _NUMBER,
+    "prepared_ms": _NUMBER,
+    "quarantined": {"minLength": 1, "maxLength": WHY_MAX},
+    "ran_ms": _NUMBER,
+    "read_bytes": _NUMBER,
+    "uploaded_ms": _NUMBER,
+    "written_bytes": _NUMBER,
+}
+#: To which types of a value each bound belongs.
+_BOUNDS: Final = {
+    "string": {"pattern", "minLength", "maxLength"},
+    "integer": {"minimum", "maximum"},
+    "array": {"maxItems"},
+    "object": {"maxProperties"},
+}
 _OF_CHANGE: Final = {"409": "What exists says otherwise, or is not whole yet."}
 _OF_OUTPUT: Final = {"416": "There is nothing in that range."}
 
@@ -61,6 +125,9 @@ def _add_bots(paths: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Describe the routes of bots, which FastAPI does not see."""
     kinds = [kind for _, asked, answered in _BOTS.values() for kind in (asked, answered) if kind is not None]
     schemas.update(shapes.schemas(kinds))
+    for said in _SAID_BY_BOTS:
+        for field, schema in schemas[shapes.name(said)]["properties"].items():
+            _bound(schema, _FIELDS_OF_BOTS.get(field, {}))
     for name, (summary, asked, answered) in _BOTS.items():
         answer = {"200": {"description": "What the bot needs to know.", "content": _of(answered)}} if answered else {}
         paths[f"/api/v1/bot/{name}"] = {
@@ -79,12 +146,11 @@ def _of(kind: type) -> dict[str, Any]:
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
-    """Add the problems that a route may answer with, and what cursors look like."""
+    """Add the problems that a route may answer with, and what its parameters look like."""
     for parameter in operation.get("parameters", ()):
-        if pattern := _PATTERNS.get(parameter["name"]):
-            for schema in parameter["schema"].get("anyOf", [parameter["schema"]]):
-                if schema.get("type") == "string":
-                    schema["pattern"] = pattern
+        # A name in a path is one; in a query it may be left empty.
+        if parameter["in"] == "path" or parameter["name"] not in {"key", "name"}:
+            _bound(parameter["schema"], _PARAMETERS.get(parameter["name"], {}))
     is_api = path.startswith("/api/")
     operation["responses"].pop("422", None)
     parts = [
@@ -101,3 +167,16 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
             operation["responses"][status] = {"description": description, **_PROBLEM}
     if is_api:
         operation["security"] = [{"token": []}]
+
+
+def _bound(schema: dict[str, Any], bounds: dict[str, Any]) -> None:
+    """Add bounds to the parts of a schema that they are for: the value itself, one that may be null, or the entries."""
+    for part in schema.get("anyOf", [schema]):
+        kind = part.get("type")
+        part.update(_of_kind(kind, bounds))
+        if kind == "array":
+            part["items"].update(_of_kind(part["items"].get("type"), bounds))
+
+
+def _of_kind(kind: str | None, bounds: dict[str, Any]) -> dict[str, Any]:
+    return {name: bound for name, bound in bounds.items() if kind in _BOUNDS and name in _BOUNDS[kind]}

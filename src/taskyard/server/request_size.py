@@ -3,16 +3,25 @@
 from math import prod
 
 from taskyard.core.graph.matrix import EXCLUDE
-from taskyard.server.problems import Refused, invalid
+from taskyard.core.graph.payload import payloads
+from taskyard.server.problems import invalid
 from taskyard.wire.api import Fault
 
 
 def check_size(document: object, tasks_max: int) -> None:
     """Refuse a document that asks for more tasks than one request may; what is excluded counts, too."""
+    if fault := size_fault(document, tasks_max):
+        raise invalid(f"{fault.path}: {fault.message}", [fault])
+
+
+def size_fault(document: object, tasks_max: int) -> Fault | None:
+    """Say that a document asks for too many tasks, if it does."""
     asked = tasks_asked(document)
-    if asked > tasks_max:
-        text = f"asks for {asked} tasks; {tasks_max} is the most in one request: extend the graph, or split it"
-        raise _too_many(text)
+    if asked <= tasks_max:
+        return None
+    return Fault(
+        f"asks for {asked} tasks; {tasks_max} is the most in one request: extend the graph, or split it", "tasks"
+    )
 
 
 def tasks_asked(document: object) -> int:
@@ -25,12 +34,9 @@ def _asked(node: object) -> int:
     if not isinstance(node, dict):
         return 1
     matrix, task = node.get("matrix"), node.get("task")
-    payload = task.get("payload") if isinstance(task, dict) else None
-    inner = tasks_asked(payload.get("graph")) if isinstance(payload, dict) else 0
+    # A graph inside may stand in the payload of a slice as well; each that is written is read.
+    written = payloads(task, ()) if isinstance(task, dict) else ()
+    inner = sum(tasks_asked(payload.get("graph")) for _, payload in written)
     axes = matrix.items() if isinstance(matrix, dict) else ()
     times = prod(len(axis) for name, axis in axes if name != EXCLUDE and isinstance(axis, list))
     return max(1, times) * (1 + inner)
-
-
-def _too_many(text: str) -> Refused:
-    return invalid(f"tasks: {text}", [Fault(text, "tasks")])

@@ -15,6 +15,8 @@ LABEL: Final = "request"
 PREFIX: Final = f"tasks.{LABEL}."
 #: How fields of a request and of its properties are called in a document; spans are seconds.
 _REQUEST: Final = {"name", "task", "priority", "tags", "properties", "expiration_secs", "task_slices", "user"}
+#: The fields that a request may have.
+FIELDS: Final = frozenset(_REQUEST)
 _SLICE: Final = {"properties", "expiration_secs", "wait_for_capacity"}
 _PROPERTIES: Final = {
     "command", "dimensions", "env", "execution_timeout_secs", "grace_period_secs", "idempotent",

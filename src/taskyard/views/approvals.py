@@ -10,17 +10,21 @@ from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.own_attempts import SERVER
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
+from taskyard.views import tasks
 from taskyard.wire.api import ApprovalView
 
 _KIND: Final = Kind.APPROVAL.text
 
 
 def approvals(txn: Txn, pools: frozenset[str] | None, after: int, count: int) -> tuple[list[ApprovalView], int | None]:
-    """Show what waits for a person beyond an id, in graphs of some pools or of all; say where to go on."""
+    """Show what waits for a person beyond an id, in some pools or in all; say where to go on."""
     ids = txn.reading.running(SERVER.bot, _KIND, pools, after, count + 1)
     page = ids[:count]
     texts = txn.tasks.definitions(page)
-    views = [_view(record, *texts[record.id]) for record in txn.tasks.look(page)]
+    records = txn.tasks.look(page)
+    if pools is not None:  # these are in graphs of the pools, but an approval may name another pool of its graph
+        records = [one for one in records if not pools.isdisjoint(tasks.pools(txn, one))]
+    views = [_view(record, *texts[record.id]) for record in records]
     return views, page[-1] if len(ids) > count else None
 
 

@@ -247,7 +247,7 @@ def test_graphs_are_nested_eight_deep_and_no_deeper() -> None:
 def test_tasks_of_a_graph_inside_count() -> None:
     document = payload(graph=graph(x=node(), y=node()))
     assert validate(document, tasks_max=3).graph is not None
-    expected = Fault("tasks.a.task.payload.graph.tasks", "makes more than 1 tasks; split it")
+    expected = Fault("tasks.a.task.payload.graph.tasks", "makes more than 1 task; split it")
     assert validate(document, tasks_max=2).faults == (expected,)
 
 

@@ -24,12 +24,12 @@ def test_a_word_of_a_key_holds_no_dot() -> None:
     ("scheduler", "routing", "faults"),
     [
         (104, "0123456789", ()),
-        (105, "0123456789", (Fault("tasks.a.task.routing", "makes a routing key 1 bytes too long; shorten it"),)),
+        (105, "0123456789", (Fault("tasks.a.task.routing", "makes a routing key 1 byte too long; shorten it"),)),
         (105, "012345678", ()),
         (113, "0", ()),
         (113, "", ()),
-        (114, "", (Fault("routing", "makes routing keys 1 bytes too long; shorten it"),)),
-        (114, "01", (Fault("routing", "makes routing keys 1 bytes too long; shorten it"),)),
+        (114, "", (Fault("routing", "makes routing keys 1 byte too long; shorten it"),)),
+        (114, "01", (Fault("routing", "makes routing keys 1 byte too long; shorten it"),)),
     ],
 )
 def test_a_key_has_at_most_128_bytes(scheduler: int, routing: str, faults: tuple[Fault, ...]) -> None:

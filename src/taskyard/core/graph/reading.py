@@ -86,7 +86,7 @@ def _affords(labels: Labels, at: Path, context: Context) -> bool:
     before = context.left.tasks
     context.left.tasks -= labels.count()
     if context.left.tasks < 0:
-        context.faults.add(at, f"makes more than {before} tasks; split it")
+        context.faults.add(at, f"makes more than {before} task{'s' * (before != 1)}; split it")
     if context.left.values < 0:
         context.faults.add(at, f"makes more than {VALUES_MAX} values; split it")
     return context.left.tasks >= 0 and context.left.values >= 0
@@ -95,8 +95,12 @@ def _affords(labels: Labels, at: Path, context: Context) -> bool:
 def _routing_room(routing: str, at: Path, context: Context) -> int:
     room = room_bytes(context.scheduler_id, context.graph_id, routing)
     if room < 1:
-        context.faults.add((*at, "routing"), f"makes routing keys {1 - room} bytes too long; shorten it")
+        context.faults.add((*at, "routing"), f"makes routing keys {_bytes(1 - room)} too long; shorten it")
     return room
+
+
+def _bytes(count: int) -> str:
+    return f"{count} byte{'s' * (count > 1)}"
 
 
 def _refuse_cycles(tasks: Mapping[str, Task], labels: Labels, at: Path, faults: Faults) -> None:
@@ -220,4 +224,4 @@ class _NodeReader:
     def _refuse_key(self, routing: str, at: Path) -> None:
         if len(routing) > self.routing_room >= 1:
             excess = len(routing) - self.routing_room
-            self.faults.add((*at, "routing"), f"makes a routing key {excess} bytes too long; shorten it")
+            self.faults.add((*at, "routing"), f"makes a routing key {_bytes(excess)} too long; shorten it")

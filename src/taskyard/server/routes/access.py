@@ -21,7 +21,7 @@ from taskyard.server.desk import Desk, missing
 from taskyard.server.fields import Fields
 from taskyard.server.problems import of_refusal, unknown
 from taskyard.server.replies import Key, ThePage, body, own_key, reply
-from taskyard.server.scopes import ADMIN, fault
+from taskyard.server.scopes import ADMIN, RIGHTS, fault
 from taskyard.server.seals import KEY_BYTES
 from taskyard.store.verbs.access import END, TokenRow
 from taskyard.wire import api
@@ -33,6 +33,7 @@ TOKEN_NAME_MAX: Final = 128
 LIFE_MAX_MS: Final = 3_660 * DAY_MS
 #: How long a token that was rotated may stay good: long enough to bring the new one to a fleet.
 KEEP_MAX_MS: Final = 30 * DAY_MS
+_SCOPE: Final = f"^({ADMIN}|pool:.+:({'|'.join(RIGHTS)}))$"
 _NEW = body(
     "What the token should be.",
     {
@@ -40,9 +41,13 @@ _NEW = body(
         "required": ["name"],
         "properties": {
             "kind": {"enum": list(tokens.KINDS), "default": tokens.USER},
-            "name": {"type": "string", "maxLength": TOKEN_NAME_MAX},
-            "scopes": {"type": "array", "items": {"type": "string"}, "maxItems": SCOPES_MAX},
-            "pool": {"type": ["string", "null"], "description": "Of the bots that it lets in."},
+            "name": {"type": "string", "minLength": 1, "maxLength": TOKEN_NAME_MAX},
+            "scopes": {"type": "array", "items": {"type": "string", "pattern": _SCOPE}, "maxItems": SCOPES_MAX},
+            "pool": {
+                "type": ["string", "null"],
+                "maxLength": DIMENSION_VALUE_MAX,
+                "description": "Of the bots that it lets in.",
+            },
             "expires_in_ms": {"type": ["integer", "null"], "minimum": 1, "maximum": LIFE_MAX_MS},
         },
     },

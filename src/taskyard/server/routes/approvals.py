@@ -27,7 +27,7 @@ _DECISION: Final = body(
         "type": "object",
         "properties": {
             "approved": {"type": "boolean", "default": True},
-            "comment": {"type": ["string", "null"], "maxLength": COMMENT_MAX},
+            "comment": {"type": ["string", "null"], "minLength": 1, "maxLength": COMMENT_MAX},
         },
     },
     required=False,
@@ -36,7 +36,7 @@ _DECISION: Final = body(
 
 @routes.get("/approvals", response_model=api.Approvals)
 async def list_approvals(desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
-    """List what people are asked, the newest first."""
+    """List what people are asked, the newest first. A page may be short and still have a `next`."""
     pools = desk.readable(caller, READ, "list approvals")
     after = cursors.key(page.cursor, FIRST)
     found, last = await desk.read(lambda txn: views.approvals(txn, pools, after, page.limit))

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taskyard.core.fleet import Condition
-from taskyard.core.graph.limits import DIMENSION_VALUE_MAX, NAME_MAX
+from taskyard.core.graph.limits import DESCRIPTION_MAX, DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.graph.readers import name_fault
 from taskyard.core.ids import DIMENSION_AGGREGATION_KEY
 from taskyard.engine.bounds import NUMBER_MAX
@@ -32,7 +32,7 @@ from taskyard.views import bots as views
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["fleet"])
-_OR_NULL = {"type": ["string", "null"]}
+_OR_NULL = {"type": ["string", "null"], "minLength": 1, "maxLength": DESCRIPTION_MAX}
 _SETTINGS = body(
     "What an admin says about a bot; what is left out stays as it is.",
     {
@@ -49,7 +49,10 @@ _POOL = body(
     "How much a pool may run at once.",
     {
         "type": "object",
-        "properties": {"capacity": {"type": ["integer", "null"]}, "from_bots": {"type": "boolean"}},
+        "properties": {
+            "capacity": {"type": ["integer", "null"], "minimum": 0, "maximum": NUMBER_MAX},
+            "from_bots": {"type": "boolean"},
+        },
     },
     required=False,
 )

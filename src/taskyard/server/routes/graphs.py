@@ -9,6 +9,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from taskyard.core.graph.levels import FIELDS
+from taskyard.core.graph.limits import NAME_MAX
 from taskyard.core.graph.readers import name_fault
 from taskyard.core.graph.validate import validate
 from taskyard.core.ids import Key as TaskKey
@@ -30,7 +32,7 @@ from taskyard.server.doors import seat_of
 from taskyard.server.fields import Fields
 from taskyard.server.problems import invalid, of_refusal, wrong
 from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
-from taskyard.server.request_size import check_size
+from taskyard.server.request_size import check_size, size_fault
 from taskyard.server.scopes import CANCEL, READ, SUBMIT
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, Wanted
@@ -42,7 +44,13 @@ from taskyard.wire import api
 from taskyard.wire.api import WAIT_MAX_MS
 
 routes = APIRouter(prefix="/api/v1", tags=["graphs"])
-DOCUMENT: Final[dict[str, Any]] = {"type": "object", "description": "A graph document.", "required": ["tasks"]}
+DOCUMENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "A graph document.",
+    "required": ["tasks"],
+    "properties": {one.name: {"description": one.doc} for one in FIELDS["graph"]},
+    "additionalProperties": False,
+}
 _EXAMPLE: Final[dict[str, Any]] = {
     "tasks": {
         "build": {"task": {"payload": {"command": ["make"]}, "dimensions": {"pool": "default"}}},
@@ -64,7 +72,7 @@ _MADE: Final[dict[int | str, dict[str, Any]]] = {
 }
 _FROM: Final = {
     "type": "array",
-    "items": {"type": "string"},
+    "items": {"type": "string", "minLength": 1, "maxLength": NAME_MAX},
     "minItems": 1,
     "maxItems": LABELS_MAX,
     "description": "Labels; that of a matrix means all its combinations.",
@@ -83,14 +91,14 @@ _RENEWED: Final[dict[int | str, dict[str, Any]]] = {
 @routes.post("/graphs", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph. Needs `submit` in every pool that its tasks name."""
-    async with bodies.worked_on(request, faults_of_graph) as document:
+    async with bodies.worked_on(request, judge_of(desk)) as document:
         return await submit(desk, caller, document, key=own_key(caller, key))
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
-    async with bodies.worked_on(request, faults_of_graph) as document:
+    async with bodies.worked_on(request, judge_of(desk)) as document:
         return await submit(desk, caller, document, graph_id=graph_id)
 
 
@@ -194,10 +202,13 @@ async def show_critical_path(graph_id: str, desk: TheDesk, caller: TheCaller) ->
 
 @routes.post("/graphs/{graph_id}/cancel", response_model=api.Wished, openapi_extra=_PART)
 async def cancel_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
-    """End everything in a graph, or only some tasks with all behind them. Needs `cancel`."""
+    """End everything in a graph, which needs `cancel` in all of its pools; or only some tasks with all behind them."""
     names = await _labels(request)
-    graph = await desk.of_graph(caller, CANCEL, graph_id, lambda _, key: key)
-    tasks = await _tasks_named(desk, caller, graph, names) if names else ()
+    if names:
+        graph = await desk.of_graph(caller, CANCEL, graph_id, lambda _, key: key)
+        tasks = await _tasks_named(desk, caller, graph, names)
+    else:
+        graph, tasks = await desk.of_whole_graph(caller, CANCEL, graph_id), ()
     wish = Cancel(graph=graph, tasks=tasks, actor=caller.actor, key=own_key(caller, key))
     return wished(await desk.face.cancel(wish))
 
@@ -207,13 +218,13 @@ async def rerun_graph(graph_id: str, request: Request, desk: TheDesk, caller: Th
     """Try everything again that failed, with what it blocked; or store a new graph that runs a settled one again.
 
     With `from`, the new graph runs these tasks again and all behind them, and takes over what is before them. Both need
-    `submit`: the one in the graph, the other in every pool where something runs again.
+    `submit`: the one in all pools of the graph, the other in every pool where something runs again.
     """
     names = await _labels(request, "failed")
-    right = READ if names else SUBMIT
-    graph = await desk.of_graph(caller, right, graph_id, lambda _, key: key)
     if names:
+        await desk.of_graph(caller, READ, graph_id, lambda _, key: key)
         return await _renew(desk, caller, graph_id, names, own_key(caller, key))
+    graph = await desk.of_whole_graph(caller, SUBMIT, graph_id)
     wish = Rerun(graph=graph, actor=caller.actor, key=own_key(caller, key))
     return wished(await desk.face.rerun(wish))
 
@@ -262,8 +273,18 @@ def clean(text: str, what: str) -> str:
     return text
 
 
-def faults_of_graph(document: object) -> list[api.Fault]:
-    """Say what is wrong with a document whose text is faulty already, so that everything is told at once."""
+def judge_of(desk: Desk) -> bodies.Judge:
+    """Give what says everything that is wrong with a document whose text is faulty already.
+
+    A document that asks for too many tasks is refused for that alone: they are not expanded to look for more faults.
+    """
+    return lambda document: faults_of_graph(document, desk.settings.tasks_max)
+
+
+def faults_of_graph(document: object, tasks_max: int) -> list[api.Fault]:
+    """Say what is wrong with a document that asks for no more tasks than one request may."""
+    if fault := size_fault(document, tasks_max):
+        return [fault]
     return [api.Fault(one.message, one.path) for one in validate(document).faults]
 
 

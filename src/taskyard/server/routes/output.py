@@ -179,15 +179,11 @@ async def _followed(desk: Desk, caller: Caller, printed: _Printed, span: Span, s
     with seat.aside(), _counted(desk, caller):
         while at < span.until and loop.time() < until and not desk.closing.is_set():
             # First whether it goes on, then what there is: what an attempt prints last comes before its end.
-            going, good = await desk.read(
-                lambda txn: (_is_going(txn, printed), is_good(txn, caller, desk.engine.clock.now()))
-            )
-            if not good:
-                return
-            while piece := await _piece(desk, printed, at, span.until):
+            going = await desk.read(lambda txn: _is_going(txn, printed))
+            while piece := await _piece_for(desk, caller, printed, at, span.until):
                 yield piece
                 at += len(piece)
-            if not going:
+            if piece is None or not going:
                 return
             with suppress(TimeoutError):
                 await asyncio.wait_for(desk.closing.wait(), FOLLOW_PAUSE_S)
@@ -211,6 +207,16 @@ def _name_of(caller: Caller) -> str:
 
 async def _piece(desk: Desk, printed: _Printed, start: int, until: int) -> bytes:
     return await desk.read(lambda txn: views.piece(txn, printed.task, printed.attempt, start, until))
+
+
+async def _piece_for(desk: Desk, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
+    """Give the next piece while the token of whoever follows is good; None when it is not any more."""
+
+    def look(txn: Txn) -> bytes | None:
+        good = is_good(txn, caller, desk.engine.clock.now())
+        return views.piece(txn, printed.task, printed.attempt, start, until) if good else None
+
+    return await desk.read(look)
 
 
 def _printed(txn: Txn, record: TaskRecord, attempt: int | None) -> _Printed:

@@ -16,7 +16,7 @@ from taskyard.wire import api
 routes = APIRouter(prefix="/api/v1", tags=["graphs"])
 _TAKEN = body(
     "A name, and a task as in a graph document, or properties and slices as Swarming has them.",
-    {"type": "object", "properties": {"name": {"type": "string"}, "task": {"type": "object"}}},
+    {"type": "object", "properties": {name: {} for name in sorted(single.FIELDS)}, "additionalProperties": False},
     yaml=True,
     example={"name": "one", "task": {"payload": {"command": ["make"]}, "dimensions": {"pool": "default"}}},
 )

@@ -40,11 +40,13 @@ _SUBTREE = body(
 )
 Ending = Annotated[str, Path(pattern="^[0-9a-f]{5,15}$", description="The last 5 to 15 digits of an id.")]
 _ANY: Final[dict[str, Any]] = {}
+TEXT: Final = "text/plain"
+BYTES: Final = "application/octet-stream"
 _RESULT: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "What it published.", "content": {JSON: {"schema": _ANY}}}
 }
-_TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
-_BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_TEXT: Final = {TEXT: {"schema": {"type": "string"}}}
+_BYTES: Final = {BYTES: {"schema": {"type": "string", "format": "binary"}}}
 
 
 @routes.get("/ids/{ending}", response_model=api.Ids)
@@ -133,6 +135,7 @@ async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheC
 async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Say how far the attempt has come that is under way. Needs the task's own token."""
     run = _own(desk, caller, task_id)
+    bodies.expect(request, (TEXT,))
     said = await bodies.raw(request, PROGRESS_MAX)
     return await _publish(desk, run, progress=bodies.plain_text(said))
 
@@ -145,6 +148,7 @@ async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: Th
 async def put_checkpoint(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Keep something for the next attempt. Needs the task's own token."""
     run = _own(desk, caller, task_id)
+    bodies.expect(request, (BYTES,))
     return await _publish(desk, run, checkpoint=await bodies.raw(request, CHECKPOINT_MAX))
 
 

@@ -13,7 +13,7 @@ from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.desk import Sight, done
 from taskyard.server.replies import body, reply
 from taskyard.server.request_size import check_size
-from taskyard.server.routes.graphs import DOCUMENT, faults_of_graph
+from taskyard.server.routes.graphs import DOCUMENT, judge_of
 from taskyard.server.scopes import READ, SUBMIT
 from taskyard.views.dry_run import foreseen
 from taskyard.views.why import explained
@@ -43,7 +43,7 @@ async def why_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response
 @routes.post("/graphs/check", response_model=DryRun, openapi_extra=body("A graph document.", DOCUMENT, yaml=True))
 async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Say what would become of a graph if it were submitted now; nothing is stored. Needs `submit`, as that does."""
-    async with bodies.worked_on(request, faults_of_graph) as document:
+    async with bodies.worked_on(request, judge_of(desk)) as document:
         now = desk.engine.clock.now()
         await asyncio.to_thread(check_size, document, desk.settings.tasks_max)
         graph = done(await asyncio.to_thread(rehearsal.read, document, now, desk.engine.scheduler_id))
