@@ -236,6 +236,7 @@ def test_what_is_not_there_is_told_with_5(arguments: list[str], place: Yard) -> 
         (["bot", "--dimension", "gpu"], "no dimension"),
         (["serve", "--port", "70000"], "65535"),
         (["serve", "--lease", "1s"], "from 2 seconds to an hour"),
+        (["serve", "--scheduler-id", "a.b"], "no dots"),
         (["graphs", "-o", "xml"], "-o"),
     ],
 )

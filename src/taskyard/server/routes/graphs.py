@@ -132,20 +132,27 @@ async def list_graphs(  # noqa: PLR0913, PLR0917 - each is a parameter of the qu
 
 
 @routes.get("/graphs/{graph_id}", response_model=api.GraphView)
-async def show_graph(
+async def show_graph(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
     graph_id: str,
     request: Request,
     desk: TheDesk,
     caller: TheCaller,
     counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = True,
+    names: Annotated[
+        bool,
+        Query(description="Whether tasks are named: `nameMapping`, or `namesUrl` for many of them, and `requires`."),
+    ] = True,
     wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait until it is settled.")] = 0,
 ) -> Response:
     """Show a graph, with how many of its tasks are in each state; if asked to, once it is settled or time is over."""
     if wait_ms:
         with seat_of(request).aside():
             await desk.settled(caller, graph_id, wait_ms / 1000)
+    url = f"{desk.settings.public_url}/api/v1/graphs/{graph_id}/names" if names else None
     return reply(
-        await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts, Sight(txn, caller)))
+        await desk.of_graph(
+            caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts, Sight(txn, caller), url)
+        )
     )
 
 
