@@ -146,6 +146,25 @@ def test_a_graph_is_extended_and_the_same_again_is_an_echo(either: Yard) -> None
     assert either.ask("POST", f"/api/v1/graphs/{UNKNOWN}/tasks", {"tasks": {}}).status == 404
 
 
+def test_a_large_extension_answers_with_all_names(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    path, more = f"/api/v1/graphs/{made.id}/tasks", wide(1_500)
+    first, again = (yard.ask("POST", path, more).json for _ in range(2))
+    assert (first["echo"], again["echo"]) == (False, True)
+    assert len(first["nameMapping"]) == 1_501
+    assert first["nameMapping"] == again["nameMapping"]
+
+
+def test_a_label_that_is_redefined_is_a_conflict(either: Yard) -> None:
+    made = either.submit(graph(a=task(), b=task()))
+    path = f"/api/v1/graphs/{made.id}/tasks"
+    other = task(priority=7)
+    answer = either.ask("POST", path, {"tasks": {"a": other, "b": other}})
+    assert (answer.status, answer.json["code"], answer.paths) == (409, "conflict", ["tasks.a", "tasks.b"])
+    mixed = either.ask("POST", path, {"tasks": {"a": other, "c": task("nobody")}})
+    assert (mixed.status, sorted(mixed.paths)) == (400, ["tasks.a", "tasks.c.requires[0]"])
+
+
 def test_a_canceled_graph_takes_nothing_more(yard: Yard) -> None:
     made = yard.submit(graph(a=task()))
     ended = yard.ask("POST", f"/api/v1/graphs/{made.id}/cancel")

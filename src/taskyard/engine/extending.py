@@ -1,7 +1,7 @@
 """Adding tasks to a graph that exists: look at what it is, check against that, and store unless it has changed."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from taskyard.core.graph.extension import Existing, digest
@@ -68,16 +68,18 @@ class Extending:
         if graph is None:
             return intake.refusal(validation)
         if not graph.tasks:
-            return Submitted(known.id, echo=True)
+            return Submitted(known.id, echo=True, names=known.digests.ids)
         minted = self._mint.fresh(len(graph.tasks))
         body = intake.body_of(document)
         brood = intake.brood_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
         sender.may(brood.pools)
         extension = Extension(brood, known.extensions, self._clock.word(), sender.actor)
         try:
-            return self._store_it(extension)
+            answer = self._store_it(extension)
         except Taken:
             return Changed()
+        # A large extension is shown page by page: who looks for the names now may not find all of them.
+        return replace(answer, names=brood.ids) if isinstance(answer, Submitted) else answer
 
     def _store_it(self, one: Extension) -> Submitted | Changed | Refusal:
         if one.brood.weight > PAGE_MAX:
