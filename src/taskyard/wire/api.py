@@ -157,6 +157,7 @@ class TaskView:
     started_ms: int | None = None  # of the last attempt,
     ended_ms: int | None = None
     duration_ms: int | None = None  # as far as it has ended
+    note: str | None = None  # what was missing, of a task that no bot could run
     progress: str | None = None
     requires: list[Edge] = field(default_factory=list)  # only where one task is asked for
     dependents: list[str] = field(default_factory=list)  # task ids; `task-graph`, if there is none
