@@ -9,9 +9,10 @@ from taskyard.core.graph.validate import Validation
 from taskyard.core.ids import Key, text_of
 from taskyard.engine import intake
 from taskyard.engine.clock import Clock
+from taskyard.engine.failpoints import Boundary
 from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
-from taskyard.engine.naming import Sender
+from taskyard.engine.naming import Sender, answer_to, digest_of_extension, remember_extension
 from taskyard.engine.pages import Pages
 from taskyard.engine.troubles import Unavailable
 from taskyard.lifecycle.births import DROP, LOAD
@@ -35,8 +36,8 @@ class Extending:
         self._mint = mint
         self._pages = pages
 
-    def extend(self, graph_id: str, document: object, sender: Sender) -> Submitted | Refusal:
-        """Add the tasks of a document to a graph."""
+    def extend(self, graph_id: str, document: object, sender: Sender, key: str = "") -> Submitted | Refusal:
+        """Add the tasks of a document to a graph; repeated with the same key, it is an echo."""
         id = intake.key_of(graph_id)
         if id is None or isinstance(id, Refusal):
             return id or Refusal(Code.INVALID, "a graph has to be named")
@@ -44,7 +45,7 @@ class Extending:
             known = self._look(id)
             if isinstance(known, Refusal):
                 return known
-            answer = self._extend(known, document, sender)
+            answer = self._repeated(known, document, key) or self._extend(known, document, sender, key)
             if not isinstance(answer, Changed):
                 return answer
         raise Unavailable(f"graph {graph_id} was changed by others {LOOKS_MAX} times in a row")
@@ -62,18 +63,29 @@ class Extending:
         tasks = {label: (task, text, kept) for task, label, text, kept in rows}
         return _Known(id, found[0].extensions, definition[0], definition[2], _Digests(tasks))
 
-    def _extend(self, known: "_Known", document: object, sender: Sender) -> Submitted | Changed | Refusal:
+    def _repeated(self, known: "_Known", document: object, key: str) -> Submitted | Refusal | None:
+        """Give what was answered to a key before."""
+        if not key:
+            return None
+        with self._store.read() as txn:
+            answer = answer_to(txn, key, _digest(known.id, document))
+        return replace(answer, names=known.digests.ids) if isinstance(answer, Submitted) else answer
+
+    def _extend(self, known: "_Known", document: object, sender: Sender, key: str) -> Submitted | Changed | Refusal:
         validation = self._read(known, document)
         graph = validation.graph
         if graph is None:
             return intake.refusal(validation)
+        digest = _digest(known.id, document) if key else ""
         if not graph.tasks:
+            if key:
+                self._loop.transact(lambda passage: remember_extension(passage, known.id, key, digest), Boundary.OTHER)
             return Submitted(known.id, echo=True, names=known.digests.ids)
         minted = self._mint.fresh(len(graph.tasks))
         body = intake.body_of(document)
         brood = intake.brood_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
         sender.may(brood.pools)
-        extension = Extension(brood, known.extensions, self._clock.word(), sender.actor)
+        extension = Extension(brood, known.extensions, self._clock.word(), sender.actor, key, digest)
         try:
             answer = self._store_it(extension)
         except Taken:
@@ -97,6 +109,10 @@ class Extending:
             if timeless.graph is not None and not timeless.graph.tasks:
                 return timeless
         return validation
+
+
+def _digest(graph: int, document: object) -> str:
+    return digest_of_extension(graph, intake.digest_of(intake.body_of(document)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,22 +88,23 @@ async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: 
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
-async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
     async with bodies.worked_on(request, faults_of_graph) as document:
-        return await submit(desk, caller, document, graph_id=graph_id)
+        return await submit(desk, caller, document, graph_id=graph_id, key=own_key(caller, key))
 
 
 @routes.post("/graphs/{graph_id}/tasks", response_model=api.Submitted, openapi_extra=_TAKEN)
-async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
-    await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
+    await desk.of_graph(caller, SUBMIT, graph_id, lambda _, graph: graph)
+    named = own_key(caller, key)
     async with bodies.worked_on(request) as document, allowed(desk, caller, f"extend graph {graph_id}") as may:
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             who = {"actor": caller.actor, "submitter": caller.submitter}
             check_size(document, desk.settings.tasks_max)
-            made = done(desk.engine.extend(graph_id, document, **who, may=may))
+            made = done(desk.engine.extend(graph_id, document, key=named, **who, may=may))
             return made, _names(desk, made)
 
         return _submitted(*await asyncio.to_thread(store), 200)
