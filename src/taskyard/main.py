@@ -102,7 +102,12 @@ class Embedded:
             with closing(serving.listen(wish.host, wish.port)) as listener:
                 if wish.folder is not None:
                     make_folder(wish.folder)
-                with Engine.open(wish.database, lease_ms=wish.lease_ms or LEASE_MS, name=_server_name(wish)) as engine:
+                with Engine.open(
+                    wish.database,
+                    scheduler_id=wish.scheduler_id,
+                    lease_ms=wish.lease_ms or LEASE_MS,
+                    name=_server_name(wish),
+                ) as engine:
                     bootstrap.make_seal_and_pool(engine)
                     serving.run(engine, said, listener, lambda url: _tell_ready(engine, wish, url, ready))
 

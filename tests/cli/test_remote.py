@@ -91,7 +91,7 @@ def test_what_no_bot_can_run_ends_with_6(place: Yard) -> None:
     nobody = {"dimensions": {"gpu": "none-has-it"}, "wait_for_capacity": False, "payload": {"command": ["true"]}}
     done = place.run("submit", "--wait", "-", document=graph("nobody", a={"task": {"slices": [nobody]}}))
     assert done.returncode == 6, done.stderr
-    assert "error       a (no_bot" in done.stderr
+    assert "error       a (no_bot: no bot has gpu: none-has-it" in done.stderr
 
 
 def test_a_graph_grows_and_is_canceled(place: Yard) -> None:
@@ -263,6 +263,7 @@ def test_what_is_not_there_is_told_with_5(arguments: list[str], place: Yard) -> 
         (["bot", "--dimension", "gpu"], "no dimension"),
         (["serve", "--port", "70000"], "65535"),
         (["serve", "--lease", "1s"], "from 2 seconds to an hour"),
+        (["serve", "--scheduler-id", "a.b"], "no dots"),
         (["graphs", "-o", "xml"], "-o"),
     ],
 )

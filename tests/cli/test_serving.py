@@ -135,6 +135,15 @@ def test_a_database_that_is_deleted_under_a_server_is_noticed_and_nothing_is_ack
         until(lambda: status_of(one, "/readyz") == 200, "the server to be ready again")
 
 
+def test_the_first_word_of_routing_keys_is_a_setting_of_serve(tmp_path: Path) -> None:
+    with yard(tmp_path, "--scheduler-id", "farm-1") as one:
+        graph = one.told(
+            "submit", "-", "-o", "name", document='{"tasks": {"a": {"task": {"payload": {"noop": true}}}}}'
+        )
+        seen = one.client.graph(graph)
+    assert (seen.schedulerId, seen.routing.partition(".")[0]) == ("farm-1", "farm-1")
+
+
 def status_of(one: Yard, path: str) -> int:
     try:
         with urllib.request.urlopen(one.url + path, timeout=DEADLINE_SECONDS) as answer:  # noqa: S310 - our server

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.words import Signal
+from taskyard.views.graphs import NAMED_MAX
 from tests.server.yard import Yard, fresh, graph, task, wide
 
 UNKNOWN = "7ffffffffffffff8"
@@ -37,7 +38,44 @@ def test_a_graph_is_submitted_and_shown(either: Yard) -> None:
         "rerun_from": [],
         "reused": 0,
         "deadlock": None,
+        "nameMapping": made.tasks,
+        "namesUrl": None,
+        "requires": [made.tasks["b"]],
+        "requires_whole": True,
     }
+
+
+def test_a_graph_requires_the_sinks_that_keep_it_from_being_finished(either: Yard) -> None:
+    made = either.submit(graph(a=task(), b=task("a"), c=task("a"), d=task()))
+    path = f"/api/v1/graphs/{made.id}"
+
+    def required() -> list[str]:
+        return sorted(either.get(path)["requires"])
+
+    assert required() == sorted(made.tasks[label] for label in "bcd")
+    either.hello()
+    signals = {made.key("d"): Signal.FAIL}
+    for lease in either.claim():
+        either.end(lease, signals.get(lease.task, Signal.SUCCEED))
+    first, second = either.claim()
+    either.end(first)
+    assert required() == sorted([f"{second.task:016x}", made.tasks["d"]])  # what failed keeps it, too
+    either.end(second)
+    assert required() == [made.tasks["d"]]
+
+
+def test_a_large_graph_has_a_link_to_its_names(yard: Yard) -> None:
+    made = yard.submit(wide(NAMED_MAX + 1))
+    shown = yard.get(f"/api/v1/graphs/{made.id}")
+    assert (shown["nameMapping"], len(shown["requires"]), shown["requires_whole"]) == ({}, NAMED_MAX, False)
+    assert shown["namesUrl"] == f"http://yard/api/v1/graphs/{made.id}/names"
+    assert yard.get(shown["namesUrl"].removeprefix("http://yard"))["nameMapping"] == made.tasks
+
+
+def test_tasks_are_named_only_for_who_wants_it(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    shown = yard.get(f"/api/v1/graphs/{made.id}?names=false")
+    assert (shown["nameMapping"], shown["namesUrl"], shown["requires"]) == ({}, None, [])
 
 
 def test_tasks_are_counted_only_for_who_wants_it(yard: Yard) -> None:
@@ -106,6 +144,25 @@ def test_a_graph_is_extended_and_the_same_again_is_an_echo(either: Yard) -> None
     wrong = either.ask("POST", path, {"tasks": {"c": task("d")}})
     assert (wrong.status, wrong.paths) == (400, ["tasks.c.requires[0]"])
     assert either.ask("POST", f"/api/v1/graphs/{UNKNOWN}/tasks", {"tasks": {}}).status == 404
+
+
+def test_a_large_extension_answers_with_all_names(yard: Yard) -> None:
+    made = yard.submit(graph(a=task()))
+    path, more = f"/api/v1/graphs/{made.id}/tasks", wide(1_500)
+    first, again = (yard.ask("POST", path, more).json for _ in range(2))
+    assert (first["echo"], again["echo"]) == (False, True)
+    assert len(first["nameMapping"]) == 1_501
+    assert first["nameMapping"] == again["nameMapping"]
+
+
+def test_a_label_that_is_redefined_is_a_conflict(either: Yard) -> None:
+    made = either.submit(graph(a=task(), b=task()))
+    path = f"/api/v1/graphs/{made.id}/tasks"
+    other = task(priority=7)
+    answer = either.ask("POST", path, {"tasks": {"a": other, "b": other}})
+    assert (answer.status, answer.json["code"], answer.paths) == (409, "conflict", ["tasks.a", "tasks.b"])
+    mixed = either.ask("POST", path, {"tasks": {"a": other, "c": task("nobody")}})
+    assert (mixed.status, sorted(mixed.paths)) == (400, ["tasks.a", "tasks.c.requires[0]"])
 
 
 def test_a_canceled_graph_takes_nothing_more(yard: Yard) -> None:

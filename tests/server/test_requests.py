@@ -45,7 +45,7 @@ def test_a_request_is_a_graph_of_one(yard: Yard) -> None:
 
 
 def test_a_request_of_swarming_keeps_all_it_says(yard: Yard) -> None:
-    found = validate(single.as_document(SWARMING))
+    found = validate(single.as_document(SWARMING, lambda _: ()))
     assert found.faults == ()
     assert found.graph is not None
     task = found.graph.tasks["request"]
@@ -59,6 +59,42 @@ def test_a_request_of_swarming_keeps_all_it_says(yard: Yard) -> None:
         400,
         ["task.idempotent", "task.slices[0].payload.outputs"],
     )
+
+
+def test_a_request_keeps_reruns_routing_user_and_every_tag(either: Yard) -> None:
+    body = {
+        "name": "all of it",
+        "user": "ann",
+        "reruns": 3,
+        "routing": "night",
+        "tags": ["team:core", "team:infra", "url:http://a", "team:core"],
+        "properties": {"command": ["true"], "dimensions": {"pool": "default"}},
+    }
+    made = either.ask("POST", "/api/v1/requests", body)
+    assert made.status == 201, made.body
+    shown = either.get(f"/api/v1/tasks/{made.json['nameMapping']['request']}")
+    tags = [["team", "core"], ["team", "infra"], ["url", "http://a"], ["user", "ann"]]
+    assert (shown["rerunsAllowed"], shown["routing"].split(".")[2], shown["definition"]["tags"]) == (3, "night", tags)
+    own = {"user": "ann", "reruns": 1, "task": {"payload": {"command": ["true"]}, "tags": {"team": "core"}}}
+    made = either.ask("POST", "/api/v1/requests", own)
+    shown = either.get(f"/api/v1/tasks/{made.json['nameMapping']['request']}")
+    assert (shown["rerunsAllowed"], shown["definition"]["tags"]) == (1, [["team", "core"], ["user", "ann"]])
+
+
+def test_every_fault_of_a_request_is_told_at_once(yard: Yard) -> None:
+    body = {
+        "odd": 1,
+        "user": 7,
+        "priority": 256,
+        "reruns": -1,
+        "tags": ["x"],
+        "task_slices": [{"properties": {"command": [], "env": [1]}}, 5],
+    }
+    wrong = ["odd", "user", "task.priority", "reruns", "tags[0]", "task_slices[0].properties.env[0]", "task_slices[1]"]
+    answer = yard.ask("POST", "/api/v1/requests", body)
+    assert (answer.status, sorted(answer.paths)) == (400, sorted([*wrong, "task.slices[0].payload.command"]))
+    faulty = b'{"odd": 1, "odd": 2, "priority": 256, "properties": {"command": ["true"]}}'
+    assert {"odd", "task.priority"} < set(yard.ask("POST", "/api/v1/requests", faulty).paths)
 
 
 def test_properties_may_stand_without_slices(yard: Yard) -> None:

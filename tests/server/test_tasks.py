@@ -54,6 +54,7 @@ def test_a_task_is_shown_with_the_names_of_the_task_graph_scheduler(either: Yard
         "started_ms": None,
         "ended_ms": None,
         "duration_ms": None,
+        "note": None,
         "progress": None,
         "requires": [{"task": made.tasks["a"], "label": "a", "on": "success"}],
         "dependents": [made.tasks["c"]],

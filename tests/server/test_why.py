@@ -587,3 +587,18 @@ def test_nobody_is_told_why_who_may_not_see_the_task(still: Still) -> None:
     assert still.ask("GET", path, token=still.token("pool:other:read")).status == 403
     assert still.ask("GET", path, token=None).status == 401
     assert still.ask("GET", "/api/v1/tasks/7ffffffffffffff8/why").status == 404
+
+
+def test_a_task_that_no_bot_could_run_says_for_good_what_was_missing(either_still: Still) -> None:
+    still = either_still
+    still.bot()
+    alone = {"dimensions": {"pool": "default", "gpu": "h100"}, "wait_for_capacity": False}
+    node = {"task": {"slices": [alone], "payload": {"command": ["true"]}}}
+    made = still.submit({"tasks": {"a": node, "b": {**task("a")}}})
+    still.bot("b2", gpu="h100")
+    path = f"/api/v1/tasks/{made.tasks['a']}"
+    shown = still.get(path)
+    assert (shown["state"], shown["reason"], shown["note"]) == ("error", "no_bot", "no bot has gpu: h100")
+    assert "no bot could run it: no bot has gpu: h100" in still.get(f"{path}/why")["sentence"]
+    assert "no bot has gpu: h100" in still.get(f"/api/v1/tasks/{made.tasks['b']}/why")["sentence"]
+    assert "no bot has gpu: h100" in {item["cause"] for item in still.get(f"{path}/story")["items"]}

@@ -76,6 +76,8 @@ def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
         assert txn.explaining.wishes([1, 2], "cancel", 9) == [(1, "p2", NOW + 2), (1, "p0", NOW)]
         assert txn.explaining.wishes([1, 2], "cancel", 1) == [(1, "p2", NOW + 2)]
         assert txn.explaining.wishes([], "cancel", 1) == []
+        assert txn.explaining.remarks([1, 2], "cancel").keys() == {1}
+        assert txn.explaining.remarks([], "cancel") == {}
 
 
 def test_who_holds_mutexes_while_somebody_runs_it_is_found_by_its_kind(store: Store) -> None:

@@ -124,6 +124,7 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         assert txn.reading.running("b1", "command", frozenset({"other"}), FIRST, 9) == []
         assert txn.reading.running("b1", "command", None, 12, 9) == []
         assert txn.reading.running("b1", "noop", None, FIRST, 9) == []
+        assert txn.reading.sinks(1, ["running"], 9) == [11, 13]
         assert txn.reading.results(12) == {1: '{"a": 1}'}
         assert txn.reading.ending("0000c", 9) == ([], [12])
         assert txn.reading.ending("00001", 9) == ([1], [])

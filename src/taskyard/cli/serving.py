@@ -1,6 +1,7 @@
 """The commands that stay: `serve`, a server, and `bot`, which runs tasks for one."""
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -40,6 +41,15 @@ TOKEN_LINE_MAX: Final = 1_024
 Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535), help="Where to listen; 0 takes any free port.")]
 
 
+#: A word of a routing key holds no dot; TaskCluster's limit leaves room for the other words.
+_SCHEDULER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,22}", re.ASCII)
+
+
+def _check_scheduler_id(_: object, written: str) -> None:
+    if _SCHEDULER_ID.fullmatch(written) is None:
+        raise ValueError("it has 1 to 22 letters, digits, _ and -, and no dots.")
+
+
 class Place(NamedTuple):
     """Where a server listens, and where it keeps things."""
 
@@ -56,6 +66,10 @@ class Place(NamedTuple):
     tasks_max: Annotated[
         int, Parameter(validator=Number(gte=1, lte=1_000_000), help="How many tasks one request may ask for.")
     ] = 100_000
+    scheduler_id: Annotated[
+        str,
+        Parameter(validator=_check_scheduler_id, help="The first word of every routing key, `schedulerId` in answers."),
+    ] = "taskyard"
 
 
 HERE_AND_NOW: Final = Place()
@@ -165,6 +179,7 @@ def serve(
         place.tls_key,
         place.tasks_max,
         lease_ms,
+        place.scheduler_id,
     )
     if place.tls_key is not None and place.tls_cert is None:
         raise Unusable("--tls-key belongs to a certificate: say --tls-cert FILE, too")

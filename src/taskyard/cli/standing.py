@@ -60,7 +60,8 @@ def ending(reason: str | None, exit_code: int | None) -> str:
 def failure(task: "TaskView") -> str:
     """Tell of a failed task."""
     tries = f", attempt {task.attempt}" if task.attempt > 1 else ""
-    reason = text.harmless(f"{ending(task.reason, task.exit_code)}{tries}")
+    note = f": {task.note}" if task.note else ""
+    reason = text.harmless(f"{ending(task.reason, task.exit_code)}{note}{tries}")
     return f"{text.harmless(task.state):<11} {text.harmless(task.label)} ({reason}; {text.harmless(task.id)})"
 
 

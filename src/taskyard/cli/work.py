@@ -53,6 +53,7 @@ class Serving:
     tls_key: Path | None = None
     tasks_max: int | None = None  # how many tasks one request may ask for
     lease_ms: int | None = None  # how long bots may be silent about what they run
+    scheduler_id: str = "taskyard"  # the first word of every routing key
 
 
 @dataclass(frozen=True, slots=True)

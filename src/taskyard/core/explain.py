@@ -53,6 +53,7 @@ class Ending:
     bot: BotId | None = None
     exit_code: int | None = None
     actor: str | None = None
+    note: str = ""  # what was missing, where no bot could run it
 
 
 @dataclass(frozen=True, slots=True)

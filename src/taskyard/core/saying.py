@@ -3,7 +3,7 @@
 It knows every reason and decides nothing. Lists are cut after a few names, and the rest is counted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -21,7 +21,9 @@ from taskyard.core.explain import (
     SliceWait,
     Standing,
     Why,
+    bots,
 )
+from taskyard.core.fleet import BotFacts
 from taskyard.core.matching import POOL, Dimensions
 from taskyard.core.partials import Held
 from taskyard.core.words import Join, Millis, Reason, State
@@ -94,8 +96,25 @@ def ending_says(ending: Ending) -> str:
     said = ENDINGS.get(ending.reason, ending.reason.replace("_", " ")).format(
         code=code, signal=code - _SIGNAL_FROM if code > _SIGNAL_FROM else code, actor=ending.actor or "a person"
     )
+    if ending.note:
+        said = f"{said}: {ending.note}"
     where = f" in attempt {ending.attempt}" if ending.attempt else ""
     return f"{said}{where}{f' on {ending.bot}' if ending.bot else ''}"
+
+
+def lacking_says(asked: Iterable[Dimensions], live: Sequence[BotFacts]) -> str:
+    """Say what no live bot has for each of some ways to run a task.
+
+    No bot is named: whoever may see the task may read this, whichever bots they may see.
+    """
+    said = {_lacking_says(dimensions, bots(dimensions, live)): None for dimensions in asked}
+    return names(said)
+
+
+def _lacking_says(dimensions: Dimensions, found: Bots) -> str:
+    if found.matching:
+        return f"no bot with {wanted_says(dimensions)} takes work"
+    return f"no bot has {wanted_says(found.absent)}" if found.absent else _together_says(dimensions)
 
 
 def differs_says(nearest: Nearest) -> str:

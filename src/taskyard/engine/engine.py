@@ -37,6 +37,7 @@ from taskyard.engine.wishing import Wished, Wishing
 from taskyard.engine.writer import Act, Writer
 from taskyard.lifecycle import care, pools, reach
 from taskyard.lifecycle.admit import Admission, Passed
+from taskyard.lifecycle.answers import once
 from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Publish, Rerun
 from taskyard.lifecycle.finding import Finding
 from taskyard.lifecycle.moves import Corridor, Server
@@ -188,14 +189,21 @@ class Engine:
             return self._submitting.submit(document, graph_id, key, Sender(actor, submitter or actor, may))
 
     def extend(
-        self, graph_id: str, document: object, *, actor: str = "", submitter: str = "", may: May = anywhere
+        self,
+        graph_id: str,
+        document: object,
+        *,
+        key: str = "",
+        actor: str = "",
+        submitter: str = "",
+        may: May = anywhere,
     ) -> Submitted | Refusal:
         """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
-        refusal = scrutiny.request(graph_id=graph_id, actor=actor, submitter=submitter)
+        refusal = scrutiny.request(graph_id=graph_id, key=key, actor=actor, submitter=submitter)
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
-            return self._extending.extend(graph_id, document, Sender(actor, submitter or actor, may))
+            return self._extending.extend(graph_id, document, Sender(actor, submitter or actor, may), key)
 
     def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
@@ -240,16 +248,20 @@ class Engine:
         left = self.transact(lambda passage: pools.set_pool(passage, name, capacity, from_bots, actor), _LIMIT)
         return left if isinstance(left, Refusal) else None
 
-    def set_limit(self, name: str, total: int, *, actor: str = "") -> Refusal | None:
+    def set_limit(self, name: str, total: int, *, actor: str = "", key: str = "") -> Refusal | None:
         """Say how much there is of something that tasks share, wherever they run."""
-        refusal = scrutiny.request(name=name, total=total, actor=actor)
-        return refusal or self.transact(lambda passage: pools.set_limit(passage, name, total, actor), _LIMIT)
+        refusal = scrutiny.request(name=name, total=total, actor=actor, key=key)
+        said = ("set_limit", name, total)
+        return refusal or self._once(key, said, lambda passage: pools.set_limit(passage, name, total, actor))
 
-    def set_stake_after(self, name: str, stake_after_ms: int | None, *, actor: str = "") -> Refusal | None:
+    def set_stake_after(
+        self, name: str, stake_after_ms: int | None, *, actor: str = "", key: str = ""
+    ) -> Refusal | None:
         """Say how long mutexes hold a task before no younger one passes it at this key; None: always one may."""
-        refusal = scrutiny.request(name=name, stake_after_ms=stake_after_ms, actor=actor)
-        return refusal or self.transact(
-            lambda passage: pools.set_stake_after(passage, name, stake_after_ms, actor), _LIMIT
+        refusal = scrutiny.request(name=name, stake_after_ms=stake_after_ms, actor=actor, key=key)
+        said = ("set_stake_after", name, stake_after_ms)
+        return refusal or self._once(
+            key, said, lambda passage: pools.set_stake_after(passage, name, stake_after_ms, actor)
         )
 
     def graph(self, graph_id: str) -> Outline | Refusal:
@@ -281,10 +293,12 @@ class Engine:
         refusal = scrutiny.request(actor=actor)
         return refusal or care.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
-    def publish(self, command: Publish) -> Refusal | None:
+    def publish(self, command: Publish, key: str = "") -> Refusal | None:
         """Keep what a running task says of itself: its result, its progress, what its next attempt should get."""
-        refusal = scrutiny.publish(command)
-        return refusal or self.transact(lambda passage: publish(passage, command))
+        refusal = scrutiny.publish(command) or scrutiny.request(key=key)
+        return refusal or self.transact(
+            lambda passage: once(passage, key, command, lambda _: publish(passage, command), lambda _: None)
+        )
 
     # What bots say.
 
@@ -336,6 +350,10 @@ class Engine:
     def longest_ms(self) -> int:
         """How long the longest of them took."""
         return self._writer.longest_ms
+
+    def _once(self, key: str, said: object, act: Act[Answer | None]) -> Answer | Refusal | None:
+        """Set something, once for each key."""
+        return self.transact(lambda passage: once(passage, key, said, lambda _: act(passage), lambda _: None), _LIMIT)
 
     def _write_pass(self, act: Callable[[Corridor], Answer], /) -> Answer:
         return self.transact(act, Boundary.PASS_PAGE)

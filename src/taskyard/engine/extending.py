@@ -1,7 +1,7 @@
 """Adding tasks to a graph that exists: look at what it is, check against that, and store unless it has changed."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from taskyard.core.graph.extension import Existing, digest
@@ -9,9 +9,10 @@ from taskyard.core.graph.validate import Validation
 from taskyard.core.ids import Key, text_of
 from taskyard.engine import intake
 from taskyard.engine.clock import Clock
+from taskyard.engine.failpoints import Boundary
 from taskyard.engine.keys import Mint
 from taskyard.engine.loop import Loop, answer_of
-from taskyard.engine.naming import Sender
+from taskyard.engine.naming import Sender, answer_to, digest_of_extension, remember_extension
 from taskyard.engine.pages import Pages
 from taskyard.engine.troubles import Unavailable
 from taskyard.lifecycle.births import DROP, LOAD
@@ -35,8 +36,8 @@ class Extending:
         self._mint = mint
         self._pages = pages
 
-    def extend(self, graph_id: str, document: object, sender: Sender) -> Submitted | Refusal:
-        """Add the tasks of a document to a graph."""
+    def extend(self, graph_id: str, document: object, sender: Sender, key: str = "") -> Submitted | Refusal:
+        """Add the tasks of a document to a graph; repeated with the same key, it is an echo."""
         id = intake.key_of(graph_id)
         if id is None or isinstance(id, Refusal):
             return id or Refusal(Code.INVALID, "a graph has to be named")
@@ -44,7 +45,7 @@ class Extending:
             known = self._look(id)
             if isinstance(known, Refusal):
                 return known
-            answer = self._extend(known, document, sender)
+            answer = self._repeated(known, document, key) or self._extend(known, document, sender, key)
             if not isinstance(answer, Changed):
                 return answer
         raise Unavailable(f"graph {graph_id} was changed by others {LOOKS_MAX} times in a row")
@@ -62,22 +63,35 @@ class Extending:
         tasks = {label: (task, text, kept) for task, label, text, kept in rows}
         return _Known(id, found[0].extensions, definition[0], definition[2], _Digests(tasks))
 
-    def _extend(self, known: "_Known", document: object, sender: Sender) -> Submitted | Changed | Refusal:
+    def _repeated(self, known: "_Known", document: object, key: str) -> Submitted | Refusal | None:
+        """Give what was answered to a key before."""
+        if not key:
+            return None
+        with self._store.read() as txn:
+            answer = answer_to(txn, key, _digest(known.id, document))
+        return replace(answer, names=known.digests.ids) if isinstance(answer, Submitted) else answer
+
+    def _extend(self, known: "_Known", document: object, sender: Sender, key: str) -> Submitted | Changed | Refusal:
         validation = self._read(known, document)
         graph = validation.graph
         if graph is None:
             return intake.refusal(validation)
+        digest = _digest(known.id, document) if key else ""
         if not graph.tasks:
-            return Submitted(known.id, echo=True)
+            if key:
+                self._loop.transact(lambda passage: remember_extension(passage, known.id, key, digest), Boundary.OTHER)
+            return Submitted(known.id, echo=True, names=known.digests.ids)
         minted = self._mint.fresh(len(graph.tasks))
         body = intake.body_of(document)
         brood = intake.brood_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
         sender.may(brood.pools)
-        extension = Extension(brood, known.extensions, self._clock.word(), sender.actor)
+        extension = Extension(brood, known.extensions, self._clock.word(), sender.actor, key, digest)
         try:
-            return self._store_it(extension)
+            answer = self._store_it(extension)
         except Taken:
             return Changed()
+        # A large extension is shown page by page: who looks for the names now may not find all of them.
+        return replace(answer, names=brood.ids) if isinstance(answer, Submitted) else answer
 
     def _store_it(self, one: Extension) -> Submitted | Changed | Refusal:
         if one.brood.weight > PAGE_MAX:
@@ -95,6 +109,10 @@ class Extending:
             if timeless.graph is not None and not timeless.graph.tasks:
                 return timeless
         return validation
+
+
+def _digest(graph: int, document: object) -> str:
+    return digest_of_extension(graph, intake.digest_of(intake.body_of(document)))
 
 
 @dataclass(frozen=True, slots=True)

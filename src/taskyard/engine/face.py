@@ -43,11 +43,18 @@ class AsyncEngine:
         )
 
     async def extend(
-        self, graph_id: str, document: object, *, actor: str = "", submitter: str = "", may: May = anywhere
+        self,
+        graph_id: str,
+        document: object,
+        *,
+        key: str = "",
+        actor: str = "",
+        submitter: str = "",
+        may: May = anywhere,
     ) -> Submitted | Refusal:
         """Add tasks to a graph."""
         return await asyncio.to_thread(
-            self._engine.extend, graph_id, document, actor=actor, submitter=submitter, may=may
+            self._engine.extend, graph_id, document, key=key, actor=actor, submitter=submitter, may=may
         )
 
     async def cancel(self, command: Cancel) -> Wished:
@@ -84,13 +91,15 @@ class AsyncEngine:
         """Give a pool a capacity, fixed or that of its live bots, or none."""
         return await asyncio.to_thread(self._engine.set_pool, name, capacity, from_bots=from_bots, actor=actor)
 
-    async def set_limit(self, name: str, total: int, *, actor: str = "") -> Refusal | None:
+    async def set_limit(self, name: str, total: int, *, actor: str = "", key: str = "") -> Refusal | None:
         """Say how much there is of something that tasks share."""
-        return await asyncio.to_thread(self._engine.set_limit, name, total, actor=actor)
+        return await asyncio.to_thread(self._engine.set_limit, name, total, actor=actor, key=key)
 
-    async def set_stake_after(self, name: str, stake_after_ms: int | None, *, actor: str = "") -> Refusal | None:
+    async def set_stake_after(
+        self, name: str, stake_after_ms: int | None, *, actor: str = "", key: str = ""
+    ) -> Refusal | None:
         """Say how long mutexes hold a task before no younger one passes it at this key."""
-        return await asyncio.to_thread(self._engine.set_stake_after, name, stake_after_ms, actor=actor)
+        return await asyncio.to_thread(self._engine.set_stake_after, name, stake_after_ms, actor=actor, key=key)
 
     async def graph(self, graph_id: str) -> Outline | Refusal:
         """Tell where a graph stands, and whether it is settled."""
@@ -108,9 +117,9 @@ class AsyncEngine:
         """Mend what the doctor found and can be mended."""
         return await asyncio.to_thread(self._engine.repair, findings, actor)
 
-    async def publish(self, command: Publish) -> Refusal | None:
+    async def publish(self, command: Publish, key: str = "") -> Refusal | None:
         """Keep what a running task says of itself."""
-        return await asyncio.to_thread(self._engine.publish, command)
+        return await asyncio.to_thread(self._engine.publish, command, key)
 
     async def hello(self, command: Hello) -> Refusal | None:
         """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""

@@ -57,13 +57,15 @@ def read(
     found = validate(document, scheduler_id=scheduler_id, graph_id=graph_id, existing=existing, now=now)
     if found.graph is not None and not any(map(asks_for_more, found.graph.tasks.values())):
         return found
-    return Validation(None, (*found.faults, *unserved(document, found.graph)))
+    others = unserved(document, found.graph)
+    return Validation(None, (*found.faults, *others), redefines=found.redefines and not others)
 
 
 def refusal(validation: Validation) -> Refusal:
-    """Say that a document is no graph."""
+    """Say that a document is no graph, or that it would change what exists."""
     count = len(validation.faults)
-    return Refusal(Code.INVALID, f"the document has {count} fault{'s' * (count > 1)}", validation.faults)
+    code = Code.CONFLICT if validation.redefines else Code.INVALID
+    return Refusal(code, f"the document has {count} fault{'s' * (count > 1)}", validation.faults)
 
 
 def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[str, int], submitter: str) -> Brood:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from taskyard.core.ids import Key, text_of
 from taskyard.engine.passage import Passage
 from taskyard.lifecycle.answers import decoded, encoded
 from taskyard.lifecycle.outcomes import Asked, Code, Refusal
-from taskyard.lifecycle.submit import Submission, Submitted, submit
+from taskyard.lifecycle.submit import Changed, Extension, Submission, Submitted, extend, submit
 from taskyard.store.txn import Txn
 
 #: Is told in which pools something is going to run, and raises if that may not be.
@@ -35,11 +36,13 @@ class Named:
 
     submission: Submission
     key: str = ""
+    chosen: bool = False  # the sender has chosen the graph's id
 
     @property
     def digest(self) -> str:
         """What is compared when the key comes again."""
-        return digest_under_key(self.submission.definition[5])
+        digest = digest_under_key(self.submission.definition[5])
+        return f"{digest} as {text_of(Key(self.submission.brood.graph_id))}" if self.chosen else digest
 
 
 def submit_named(passage: Passage, commands: Sequence[Named]) -> list[Submitted | Refusal]:
@@ -52,6 +55,31 @@ def submit_named(passage: Passage, commands: Sequence[Named]) -> list[Submitted 
             remember(passage, one, answer)
         answers.append(answer)
     return answers
+
+
+def extend_named(passage: Passage, commands: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
+    """Store small extensions, each key once."""
+    answers: list[Submitted | Changed | Refusal] = []
+    for one in commands:
+        answer = answer_to(passage.txn, one.key, one.digest) if one.key else None
+        if answer is None:
+            answers += extend(passage, [one])
+            if isinstance(answers[-1], Submitted):
+                remember_extension(passage, one.brood.graph_id, one.key, one.digest)
+        else:
+            answers.append(answer)
+    return answers
+
+
+def digest_of_extension(graph: int, body: str) -> str:
+    """Tell an extension from anything else that may have used its key."""
+    return f"extend {text_of(Key(graph))} {body}"
+
+
+def remember_extension(passage: Passage, graph: int, key: str, digest: str) -> None:
+    """Keep that a key has extended a graph."""
+    if key and not passage.txn.events.answers([key]):
+        passage.txn.events.add_answers([(key, digest, encoded(Asked(graph, 0)), passage.now)])
 
 
 def digest_under_key(digest: str) -> str:

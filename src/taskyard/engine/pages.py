@@ -13,7 +13,7 @@ from taskyard.core.words import Millis, On
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.loop import Loop, answer_of
-from taskyard.engine.naming import Named, answered, remember
+from taskyard.engine.naming import Named, answered, remember, remember_extension
 from taskyard.engine.passage import Passage
 from taskyard.engine.writer import Act, Answer
 from taskyard.lifecycle import queues
@@ -181,7 +181,10 @@ def _hiding(one: Extension, rows: Rows) -> Callable[[Passage], bool]:
 
 def _open_extension(passage: Passage, one: Extension) -> Submitted | Refusal:
     passage.promised = True
-    return open_extension(passage, one)
+    opened = open_extension(passage, one)
+    if isinstance(opened, Submitted):
+        remember_extension(passage, one.brood.graph_id, one.key, one.digest)
+    return opened
 
 
 def _show_life(passage: Passage, one: Extension, at: Millis) -> bool:

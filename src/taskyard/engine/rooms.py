@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from taskyard.engine.naming import Named, submit_named
+from taskyard.engine.naming import Named, extend_named, submit_named
 from taskyard.engine.passage import Passage
 from taskyard.lifecycle.answers import keyed
 from taskyard.lifecycle.approve import approve
@@ -18,7 +18,7 @@ from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, R
 from taskyard.lifecycle.enlist import goodbye, hello
 from taskyard.lifecycle.polling import poll
 from taskyard.lifecycle.rerun import rerun
-from taskyard.lifecycle.submit import PAGE_MAX, Extension, extend
+from taskyard.lifecycle.submit import PAGE_MAX, Extension
 
 #: How many bytes of output are written in the time that a task takes.
 BYTES_PER_TASK: Final = 4_096
@@ -61,7 +61,7 @@ _ROOMS: Final[Mapping[type, _Room]] = {
     Hello: hello,
     Goodbye: goodbye,
     Named: submit_named,
-    Extension: extend,
+    Extension: extend_named,
     Cancel: lambda passage, commands: keyed(passage, commands, cancel),
     Rerun: lambda passage, commands: keyed(passage, commands, rerun),
     Approve: lambda passage, commands: keyed(passage, commands, approve),

@@ -101,7 +101,7 @@ class Submitting:
         brood = intake.brood_of(graph, body, minted, minted.graph if id is None else id, {}, sender.submitter)
         definition = intake.definition_of(graph, self._scheduler_id, intake.digest_of(body))
         submission = Submission(graph, brood, definition, self._clock.word(), sender.actor, inside)
-        return Named(submission, key if id is None else "")
+        return Named(submission, key, chosen=id is not None)
 
     def _repeat(self, document: object, id: Key | None, key: str, sender: Sender) -> Submitted | None:
         """Find what was submitted in time and is repeated after its deadline."""

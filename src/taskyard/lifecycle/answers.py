@@ -25,6 +25,9 @@ class Keyed(Protocol):
 
 
 Command = TypeVar("Command", bound=Keyed)
+Change = TypeVar("Change")
+#: Stands for an answer that is made anew for each repeat.
+_CHANGED: Final = Asked(0, 0)
 
 _TYPES: Final[dict[str, type[Answer]]] = {one.__name__: one for one in (Done, Refusal, Asked)}
 
@@ -51,6 +54,31 @@ def keyed(
         outcomes[place] if place in outcomes else _repeated(one, asked[one.key], first[one.key])
         for place, one in enumerate(commands)
     ]
+
+
+def once(
+    corridor: Corridor,
+    key: str,
+    said: object,
+    act: Callable[[Corridor], Change],
+    again: Callable[[Corridor], Change],
+) -> Change | Refusal:
+    """Change something under a key, which may be empty; for a repeat change nothing, and answer by `again`.
+
+    `said` is what was asked for: something else under the same key is refused. A refusal is given again.
+    """
+    if not key:
+        return act(corridor)
+    digest = sha256(msgspec.json.encode(said)).hexdigest()
+    known = corridor.txn.events.answers([key]).get(key)
+    if known is not None:
+        first = decoded(known[1])
+        if known[0] != digest:
+            return Refusal(Code.CONFLICT, f"the key {key} was used for something else: take a new one")
+        return first if isinstance(first, Refusal) else again(corridor)
+    answer = act(corridor)
+    _remember(corridor, {key: (digest, answer if isinstance(answer, Refusal) else _CHANGED)})
+    return answer
 
 
 def encoded(outcome: Answer) -> str:

@@ -19,6 +19,7 @@ from taskyard.core.graph.gate import LISTENING, gate, signals
 from taskyard.core.graph.verdict import Handlers, Tally, over, settled, unhandled, verdict
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.matching import Dimensions
+from taskyard.core.saying import lacking_says
 from taskyard.core.values import value
 from taskyard.core.words import GraphState, Millis, Signal, State
 from taskyard.lifecycle import dealing, readiness, telling
@@ -92,6 +93,7 @@ class Corridor:
         self._graphs: dict[int, GraphRecord] = {}
         self._fleet: tuple[BotFacts, ...] | None = None
         self._capacity: dict[Dimensions, bool] = {}
+        self._lacking: dict[tuple[Dimensions, ...], str] = {}
         self._limited: frozenset[str] | None = None
 
     # Looking. What was looked at once stays looked at, and is as this transaction has made it.
@@ -132,6 +134,14 @@ class Corridor:
         known = self._capacity.get(dimensions)
         if known is None:
             known = self._capacity[dimensions] = fleet.capacity_seen(dimensions, self.fleet())
+        return known
+
+    def lacking(self, asked: tuple[Dimensions, ...]) -> str:
+        """Say what no live bot has for each of some ways to run a task."""
+        known = self._lacking.get(asked)
+        if known is None:
+            live = [bot for bot in self.fleet() if fleet.alive(bot)]
+            known = self._lacking[asked] = lacking_says(asked, live)
         return known
 
     def limited(self, queue: int) -> bool:

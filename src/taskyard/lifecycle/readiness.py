@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from taskyard.core import budget
 from taskyard.core.budget import Life
 from taskyard.core.graph.document import Task
-from taskyard.core.machine import REASONS, Outcome
+from taskyard.core.machine import ENDED, REASONS, Outcome
 from taskyard.core.words import Reason, Signal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.move import Move
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _RELEASE: Final = Signal.RELEASE
 _ADMIT: Final = Signal.ADMIT
 _LET_IN: Final = REASONS[_ADMIT]
+#: How the audit tells why no bot could run a task, and who says so.
+NO_BOT: Final = "no_bot"
+SCHEDULER: Final = "scheduler"
 
 
 def judged(corridor: "Corridor") -> list[Move]:
@@ -61,6 +64,10 @@ def _on_its_slice(corridor: "Corridor", task: TaskRecord) -> Move | None:
     if ruling.outcome is not Outcome.MOVE:
         return None
     put_on_slice(corridor, task, ruling.life_after)
+    if ruling.target in ENDED:
+        # The fleet is another one by the time somebody asks: what is missing now is kept.
+        asked = tuple(one.dimensions for one in _definition(corridor, task).slices)
+        corridor.audit(SCHEDULER, NO_BOT, task.id, corridor.lacking(asked))
     return Move(task, Signal.EXPIRE, ruling.life_after, ruling.reason or Reason.NO_BOT)
 
 

@@ -56,6 +56,8 @@ class Extension:
     extensions: int  # how often the graph had been extended when this was checked
     loader: str
     actor: str = ""
+    key: str = ""  # what its sender calls it; empty if it is repeated without one
+    digest: str = ""  # what is compared when the key comes again
 
 
 @dataclass(frozen=True, slots=True)

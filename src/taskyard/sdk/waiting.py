@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from taskyard.sdk.errors import Overloaded, Unreachable
-from taskyard.sdk.routes import Asking
+from taskyard.sdk.routes import Asking, Query
 from taskyard.wire.api import WAIT_MAX_MS, GraphView
 
 #: The second look follows soon, the others at growing distances.
@@ -26,7 +26,8 @@ def looks(asking: Asking, path: str, timeout_s: float, patient: bool = False) ->
     while True:
         try:
             left_ms = int(max(0.0, until - time.monotonic()) * 1000)
-            seen = asking.get(path, GraphView, {"wait_ms": min(WAIT_MAX_MS, left_ms) if patient else None})
+            query: Query = {"names": False, "wait_ms": min(WAIT_MAX_MS, left_ms) if patient else None}
+            seen = asking.get(path, GraphView, query)
         except (Unreachable, Overloaded):
             if time.monotonic() > min(until, heard + AWAY_SECONDS_MAX):
                 raise

@@ -3,20 +3,28 @@
 Nothing is left out in silence: a field that has no counterpart yet is refused as one that is not supported.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
 
-from taskyard.core.graph.faults import Faults
-from taskyard.server.problems import invalid
+from taskyard.core.graph.faults import Fault, Faults
+from taskyard.core.graph.limits import TAG_VALUE_MAX
+from taskyard.server.problems import Refused, invalid
 from taskyard.wire import api
 
+FaultsOf: TypeAlias = Callable[[object], Iterable[Fault]]
 #: What the one task is called.
 LABEL: Final = "request"
 PREFIX: Final = f"tasks.{LABEL}."
 #: How fields of a request and of its properties are called in a document; spans are seconds.
-_REQUEST: Final = {"name", "task", "priority", "tags", "properties", "expiration_secs", "task_slices", "user"}
+_REQUEST: Final = {
+    "name", "task", "priority", "tags", "properties", "expiration_secs", "task_slices", "user", "reruns", "routing",
+}  # fmt: skip
 #: The fields that a request may have.
 FIELDS: Final = frozenset(_REQUEST)
+#: What may stand beside `task`, because no task says it.
+_BESIDE: Final = {"name", "task", "user", "reruns", "routing"}
+#: Stands for what is faulty already, so that no other fault follows from it.
+_NOTHING: Final = {"payload": {"command": ["true"]}}
 _SLICE: Final = {"properties", "expiration_secs", "wait_for_capacity"}
 _PROPERTIES: Final = {
     "command", "dimensions", "env", "execution_timeout_secs", "grace_period_secs", "idempotent",
@@ -25,20 +33,26 @@ _PROPERTIES: Final = {
 _SPANS: Final = {"execution_timeout_secs": "timeout", "io_timeout_secs": "io_timeout", "grace_period_secs": "grace"}
 
 
-def as_document(said: object) -> dict[str, Any]:
-    """Write a request as a graph of one."""
+def as_document(said: object, faults_of: FaultsOf) -> dict[str, Any]:
+    """Write a request as a graph of one; `faults_of` finds what is wrong with a document."""
     if not isinstance(said, dict):
         raise invalid("the body must be an object")
     faults = Faults()
-    _unsupported(said, _REQUEST, (), faults)
-    task = _own_task(said, faults) if "task" in said else _task(said, faults)
-    if listed := faults.listed():
-        raise invalid(
-            f"the request has {len(listed)} fault{'s' * (len(listed) > 1)}",
-            [api.Fault(one.message, one.path) for one in listed],
-        )
-    graph: dict[str, Any] = {"tasks": {LABEL: {"task": task}}}
-    return graph | ({"name": said["name"]} if "name" in said else {})
+    graph = _graph(said, faults)
+    if own := faults.listed():
+        listed = [api.Fault(one.message, one.path) for one in own]
+        listed += [api.Fault(one.message, path_in_request(one.path)) for one in faults_of(graph)]
+        raise invalid(f"the request has {len(listed)} fault{'s' * (len(listed) > 1)}", listed)
+    return graph
+
+
+def faults_in(said: object, faults_of: FaultsOf) -> list[api.Fault]:
+    """Say what is wrong with a request whose text is faulty already, so that everything is told at once."""
+    try:
+        document = as_document(said, faults_of)
+    except Refused as fault:
+        return fault.problem.faults
+    return [api.Fault(one.message, path_in_request(one.path)) for one in faults_of(document)]
 
 
 def path_in_request(path: str) -> str:
@@ -46,10 +60,32 @@ def path_in_request(path: str) -> str:
     return path.removeprefix(PREFIX)
 
 
+def _graph(said: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
+    _unsupported(said, _REQUEST, (), faults)
+    task = _own_task(said, faults) if "task" in said else _task(said, faults)
+    if "user" in said:
+        task = _with_user(task, said["user"], faults)
+    node = {"task": task} | ({"reruns": said["reruns"]} if "reruns" in said else {})
+    return {"tasks": {LABEL: node}} | {name: said[name] for name in ("name", "routing") if name in said}
+
+
 def _own_task(said: Mapping[str, Any], faults: Faults) -> object:
-    for name in sorted(said.keys() & (_REQUEST - {"name", "task"})):
+    for name in sorted(said.keys() & (_REQUEST - _BESIDE)):
         faults.add((name,), "is said twice: `task` says it already")
     return said["task"]
+
+
+def _with_user(task: object, user: object, faults: Faults) -> object:
+    """Keep for whom a request is, in a tag, as Swarming does."""
+    if not isinstance(user, str) or len(user) > TAG_VALUE_MAX or "\0" in user:
+        faults.wrong(("user",), f"a text of at most {TAG_VALUE_MAX} characters", user)
+        return task
+    if not isinstance(task, dict):
+        return task  # which is a fault
+    tags = task.get("tags", [])
+    if isinstance(tags, dict) and all(isinstance(value, str) for value in tags.values()):
+        tags = [f"{key}:{value}" for key, value in tags.items()]
+    return task | {"tags": [*tags, f"user:{user}"] if isinstance(tags, list) else tags}
 
 
 def _task(said: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
@@ -57,26 +93,26 @@ def _task(said: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
     if "priority" in said:
         task["priority"] = said["priority"]
     if "tags" in said:
-        task["tags"] = _pairs_of_texts(said["tags"], ("tags",), faults)
+        task["tags"] = _tags(said["tags"], faults)
     if "task_slices" not in said:
         one = {name: said[name] for name in ("properties", "expiration_secs") if name in said}
         return task | _slice(one, (), faults, task)
     slices = said["task_slices"]
     if not isinstance(slices, list) or not slices:
         faults.wrong(("task_slices",), "a list of slices", slices)
-        return task
+        return task | _NOTHING
     return task | {"slices": [_slice(one, ("task_slices", at), faults, task) for at, one in enumerate(slices)]}
 
 
 def _slice(said: object, at: tuple[str | int, ...], faults: Faults, task: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(said, dict):
         faults.wrong(at, "an object", said)
-        return {}
+        return dict(_NOTHING)
     _unsupported(said, _SLICE, at, faults)
     properties, at_properties = said.get("properties"), (*at, "properties")
     if not isinstance(properties, dict):
         faults.wrong(at_properties, "an object", properties)
-        return {}
+        return dict(_NOTHING)
     _unsupported(properties, _PROPERTIES, at_properties, faults)
     found: dict[str, Any] = {"payload": _payload(properties, at_properties, faults)}
     if "dimensions" in properties:
@@ -130,17 +166,17 @@ def _pairs(said: object, at: tuple[str | int, ...], faults: Faults) -> dict[str,
     return found
 
 
-def _pairs_of_texts(said: object, at: tuple[str | int, ...], faults: Faults) -> object:
-    """Read `["key:value", ...]`, or an object."""
+def _tags(said: object, faults: Faults) -> object:
+    """Read `["key:value", ...]`, a set in which a key may stand more than once, or an object."""
     if not isinstance(said, list):
         return said
-    found: dict[str, str] = {}
+    good = []
     for place, one in enumerate(said):
-        key, colon, value = one.partition(":") if isinstance(one, str) else ("", "", "")
-        if not colon:
-            faults.wrong((*at, place), "a text key:value", one)
-        found[key] = value
-    return found
+        if isinstance(one, str) and ":" in one:
+            good.append(one)
+        else:
+            faults.wrong(("tags", place), "a text key:value", one)
+    return good
 
 
 def _unsupported(said: Mapping[str, Any], known: set[str], at: tuple[str | int, ...], faults: Faults) -> None:

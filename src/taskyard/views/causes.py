@@ -18,6 +18,7 @@ from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.diary import CONNECTED
 from taskyard.lifecycle.diary import ENDED as GOODBYE
 from taskyard.lifecycle.own_attempts import SERVER
+from taskyard.lifecycle.readiness import NO_BOT
 from taskyard.lifecycle.rerun import RERUN
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
@@ -104,6 +105,8 @@ class _Search:
     def of_asked(self, one: Asked) -> Cause:
         """Say who asked for what."""
         note = f" ({one.note})" if one.note else ""
+        if one.action == NO_BOT:
+            return Cause(one.note)
         return Cause(f"{_actor(one.actor)} asked: {one.action} the {one.about}{note}")
 
     def of_move(self, move: Moved) -> Cause:

@@ -13,6 +13,7 @@ import msgspec
 from taskyard.core.graph.routing import routing_key
 from taskyard.core.graph.verdict import Tally, settled
 from taskyard.core.ids import Key, key_of, text_of
+from taskyard.core.words import State
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, GraphRow, Wanted
 from taskyard.views import deadlock
@@ -22,24 +23,32 @@ from taskyard.wire.api import GraphView, Parent
 LOOKED_MAX: Final = 5_000
 #: How many labels an answer to a submission names; of a larger graph they are asked for in pages.
 NAMES_MAX: Final = 10_000
+#: How many labels, and how many sinks, the view of one graph names: whoever watches a graph asks for it often.
+NAMED_MAX: Final = 1_000
 
+#: Where a task is that does not keep its graph from being finished.
+_DONE: Final = frozenset({State.SUCCESSFUL.text, State.SKIPPED.text})
 _TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 _LABELS: Final = msgspec.json.Decoder(list[str])
 
 
-def graph(txn: Txn, id: int, counts: bool, sight: deadlock.Sight) -> GraphView | None:
-    """Show one graph, with how many of its tasks are in each state; None if there is none, or it is not whole."""
+def graph(txn: Txn, id: int, counts: bool, sight: deadlock.Sight, names_url: str | None = None) -> GraphView | None:
+    """Show one graph, with how many of its tasks are in each state; None if there is none, or it is not whole.
+
+    With `names_url` it has the names of its tasks, or that link if they are too many, and what it still requires.
+    """
     row = txn.reading.graph(id)
     if row is None:
         return None
     by_state, assigned = txn.reading.counted(id) if counts else ({}, 0)
-    return replace(
+    view = replace(
         _view(row),
         counts=by_state,
         assigned=assigned,
         parent=_parent(txn, id),
         deadlock=deadlock.of_graph(txn, id, sight) if row.active else None,
     )
+    return view if names_url is None else _with_names(txn, id, view, names_url)
 
 
 def is_settled(txn: Txn, id: int) -> bool | None:
@@ -83,6 +92,18 @@ def all_names(txn: Txn, graph: int) -> dict[str, str]:
 def told_names(ids: Mapping[str, int]) -> dict[str, str]:
     """Give ids that are known by label as they are shown; none of them, if they are too many for one answer."""
     return _named(ids.items()) if len(ids) <= NAMES_MAX else {}
+
+
+def _with_names(txn: Txn, id: int, view: GraphView, names_url: str) -> GraphView:
+    """Add what the task-graph scheduler tells of a graph: its tasks by label, and the sinks that it still requires."""
+    found, sinks = txn.reading.names(id, FIRST, NAMED_MAX + 1), txn.reading.sinks(id, _DONE, NAMED_MAX + 1)
+    return replace(
+        view,
+        nameMapping=_named(found) if len(found) <= NAMED_MAX else {},
+        namesUrl=names_url if len(found) > NAMED_MAX else None,
+        requires=[text_of(Key(sink)) for sink in sinks[:NAMED_MAX]],
+        requires_whole=len(sinks) <= NAMED_MAX,
+    )
 
 
 def _parent(txn: Txn, id: int) -> Parent | None:

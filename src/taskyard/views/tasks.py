@@ -10,8 +10,9 @@ from taskyard.core.graph.routing import routing_key
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ACTIVE, ENDED, UNSUCCESSFUL
 from taskyard.core.matching import pool_of
-from taskyard.core.words import Kind, Millis
+from taskyard.core.words import Kind, Millis, Reason
 from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.readiness import NO_BOT
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
@@ -118,6 +119,8 @@ def _views(txn: Txn, records: Sequence[TaskRecord], url: str, reasons: Mapping[i
     sources = txn.reuses.sources([record.id for record in records if _is_reused(record)])
     graphs = {graph: txn.graphs.definition(graph) for graph in {record.graph for record in records}}
     inner = txn.graphs.inside([record.id for record in records if record.kind == _INNER])
+    unserved = [one.id for one in records if one.state in ENDED and one.reason == Reason.NO_BOT]
+    notes = txn.explaining.remarks(unserved, NO_BOT)
     views = []
     for record in records:
         label, definition = definitions[record.id]
@@ -129,6 +132,7 @@ def _views(txn: Txn, records: Sequence[TaskRecord], url: str, reasons: Mapping[i
             replace(
                 view,
                 reason=reasons.get(record.id, view.reason),
+                note=notes.get(record.id),
                 progress=progress.get(record.id),
                 inner_graph=None if found is None else text_of(Key(found)),
             )

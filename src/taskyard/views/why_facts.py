@@ -22,6 +22,7 @@ from taskyard.core.words import BotId, Kind, Millis, On, Reason, State, TaskId
 from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.own_attempts import SERVER
+from taskyard.lifecycle.readiness import NO_BOT
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.explaining import Turn
@@ -168,11 +169,12 @@ class Facts:
     def _endings(self, ended: Sequence[TaskRecord]) -> dict[int, Ending]:
         attempts = self.txn.explaining.endings([one.id for one in ended if Reason(one.reason) in _BY_ATTEMPT])
         actors = self._actors([one for one in ended if one.reason == Reason.ASKED])
+        notes = self.txn.explaining.remarks([one.id for one in ended if one.reason == Reason.NO_BOT], NO_BOT)
         found: dict[int, Ending] = {}
         for one in ended:
             last, reason, actor = attempts.get(one.id), Reason(one.reason), actors.get(one.id)
             if last is None:
-                found[one.id] = Ending(reason, actor=actor)
+                found[one.id] = Ending(reason, actor=actor, note=notes.get(one.id, ""))
             else:
                 found[one.id] = Ending(reason, last.number, _bot(last.bot), last.exit_code, actor)
         return found

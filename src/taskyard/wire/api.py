@@ -77,7 +77,7 @@ class GraphView:
 
     id: str
     name: str
-    state: str  # running, blocked, finished, canceled
+    state: str  # running, blocked, finished, canceling, canceled
     settled: bool  # nothing in it can move without a person
     created_ms: int
     moved_ms: int
@@ -96,6 +96,11 @@ class GraphView:
     rerun_from: list[str] = field(default_factory=list)  # from these labels on,
     reused: int = 0  # and how many of its tasks it took over from there
     deadlock: Deadlock | None = None  # only where one graph is asked for: what keeps it from its end
+    # Only where one graph is asked for, with its names: task ids by label, or where they are found if they are many,
+    nameMapping: dict[str, str] = field(default_factory=dict)  # noqa: N815
+    namesUrl: str | None = None  # noqa: N815
+    requires: list[str] = field(default_factory=list)  # and the sinks that still keep it from being finished,
+    requires_whole: bool = True  # if these are all
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,7 @@ class TaskView:
     started_ms: int | None = None  # of the last attempt,
     ended_ms: int | None = None
     duration_ms: int | None = None  # as far as it has ended
+    note: str | None = None  # what was missing, of a task that no bot could run
     progress: str | None = None
     requires: list[Edge] = field(default_factory=list)  # only where one task is asked for
     dependents: list[str] = field(default_factory=list)  # task ids; `task-graph`, if there is none

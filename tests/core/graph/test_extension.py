@@ -39,7 +39,7 @@ def test_an_empty_extension_is_one() -> None:
 def test_another_definition_of_an_old_label_is_refused() -> None:
     validation = validate(graph(t0=node(reruns=1)), existing=OLD)
     message = '"t0" exists with another definition; use another label'
-    assert validation == Validation(None, (Fault("tasks.t0", message),))
+    assert validation == Validation(None, (Fault("tasks.t0", message),), redefines=True)
 
 
 def test_an_old_task_cannot_be_made_to_require_a_new_one() -> None:

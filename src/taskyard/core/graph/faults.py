@@ -32,10 +32,11 @@ class Faults:
     `noted` only ever grows, also when a fault is noted again: compare it to see whether a reading went well.
     """
 
-    __slots__ = ("_listed", "_others", "noted")
+    __slots__ = ("_listed", "_others", "noted", "redefined")
 
     def __init__(self) -> None:
         self.noted = 0
+        self.redefined = 0  # how many of those say that a label exists with another definition
         self._listed: dict[tuple[Path, str], tuple[str, ...]] = {}
         self._others: set[int] = set()
 

@@ -47,6 +47,7 @@ from taskyard.core.graph.readers import (
     number,
     pairs_of,
     shorthand,
+    tags,
     text,
 )
 from taskyard.core.graph.times import span, span_text, when
@@ -76,7 +77,7 @@ def _key(mutex: object) -> object:
 
 
 _COUNT = integer(0, RERUNS_MAX)
-_TAGS = pairs_of(name(TAG_KEY_MAX), text(TAG_VALUE_MAX, empty=True), TAGS_MAX)
+_TAG = (name(TAG_KEY_MAX), text(TAG_VALUE_MAX, empty=True), TAGS_MAX)
 _DESCRIPTION = text(DESCRIPTION_MAX, empty=True)
 _EXPIRES = Field(
     "expires", span(EXPIRES_MIN_MS, EXPIRES_MAX_MS), span_text(EXPIRES_MS), "How long to wait for a bot that matches."
@@ -140,7 +141,7 @@ TASK = Level(
     ),
     Field("limits", pairs_of(name(), integer(1, LIMIT_AMOUNT_MAX), LIMITS_MAX), (), "Its share of named limits."),
     Field("disconnect", choice(Disconnect), "strict", "What a bot does with it while the server cannot be reached."),
-    Field("tags", _TAGS, (), "Keys and values to find it by."),
+    Field("tags", tags(*_TAG), (), "Keys and values to find it by."),
     Field("description", _DESCRIPTION, "", "For people."),
     Field("payload", PAYLOAD_READER, None, "What it runs."),
     inner=("payload", PAYLOAD),
@@ -167,7 +168,7 @@ GRAPH = Level(
     Field("name", name(), None, "What people call it."),
     Field("description", _DESCRIPTION, "", "For people."),
     Field("routing", ROUTING, "", "The third word of the routing key of all its messages."),
-    Field("tags", _TAGS, (), "Keys and values to find it by."),
+    Field("tags", pairs_of(*_TAG), (), "Keys and values to find it by."),
     Field("tasks", constant(dict, "an object of nodes by label"), REQUIRED, "The nodes by label."),
 )
 

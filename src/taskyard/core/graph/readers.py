@@ -205,6 +205,33 @@ def pairs_of(key: Reader, value: Reader, most: int) -> Reader:
     return Reader(takes, read)
 
 
+def tags(key: Reader, value: Reader, most: int) -> Reader:
+    """Read tags, a mapping or a list of `key:value`, into sorted pairs: a key may have several values in a list."""
+    mapping = pairs_of(key, value, most)
+    takes = f"{mapping.takes}; or a list of key:value, in which a key may stand more than once"
+
+    def read(found: object, at: Path, faults: Faults) -> object:
+        if not isinstance(found, list):
+            return mapping.read(found, at, faults)
+        if len(found) > most:
+            faults.add(at, f"must hold at most {most} entries; got {len(found)}")
+            return None
+        kept = {_tag(one, key, value, (*at, index), faults) for index, one in enumerate(found)}
+        return tuple(sorted(pair for pair in kept if pair is not None))
+
+    return Reader(takes, read)
+
+
+def _tag(found: object, key: Reader, value: Reader, at: Path, faults: Faults) -> tuple[str, str] | None:
+    if not isinstance(found, str) or ":" not in found:
+        faults.wrong(at, "a text key:value", found)
+        return None
+    before, (left, _, right) = faults.noted, found.partition(":")
+    key.read(left, at, faults)
+    value.read(right, at, faults)
+    return (left, right) if faults.noted == before else None
+
+
 def shorthand(short: Reader, kind: type, long: Reader) -> Reader:
     """Read a value of the simple `kind` by `short`, and anything else by `long`."""
 

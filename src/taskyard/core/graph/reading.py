@@ -166,6 +166,7 @@ class _NodeReader:
         if digest(task) == self.labels.old[task.label]:
             self.echoes.append(task.label)
         else:
+            self.faults.redefined += 1
             self.faults.add(at, f"{quoted(task.label)} exists with another definition; use another label")
 
     def _task(self, own: str, choice: Choice, node: _Node) -> Task:

@@ -23,6 +23,7 @@ class Validation:
     graph: Graph | None
     faults: tuple[Fault, ...] = ()
     echoes: tuple[str, ...] = ()  # labels that exist with the very same definition; left out of the graph
+    redefines: bool = False  # nothing is wrong but that labels exist with another definition
 
 
 def validate(
@@ -43,5 +44,5 @@ def validate(
     context = Context(faults, left, scheduler_id, graph_id, now, sound=not faults.noted)
     graph, echoes = read_graph(document, Place(existing=existing, marked=surveyed.marked), context)
     if faults.noted:
-        return Validation(None, faults.listed())
+        return Validation(None, faults.listed(), redefines=faults.redefined == faults.noted)
     return Validation(graph, echoes=echoes)

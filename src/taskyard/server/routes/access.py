@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import secrets
+from dataclasses import asdict
 from typing import Final
 
 from fastapi import APIRouter
@@ -12,12 +13,13 @@ from starlette.responses import Response
 from taskyard.core.graph.limits import DAY_MS, DIMENSION_VALUE_MAX
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.passage import Passage
+from taskyard.lifecycle.answers import once
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.outcomes import Code, Refusal
 from taskyard.server import bodies, cursors, tokens
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.auth import Denial
-from taskyard.server.desk import Desk, missing
+from taskyard.server.desk import Desk, done, missing
 from taskyard.server.fields import Fields
 from taskyard.server.problems import of_refusal, unknown
 from taskyard.server.replies import Key, ThePage, body, own_key, reply
@@ -71,10 +73,18 @@ _ENROL = body(
 
 
 @routes.post("/tokens", status_code=201, response_model=api.NewToken, openapi_extra=_NEW)
-async def make_token(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
-    """Make a token. Its text is told this once. Needs `admin`."""
+async def make_token(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+    """Make a token. Its text is told this once, and again to who repeats the request with its key. Needs `admin`."""
     desk.need_admin(caller, "make a token")
-    return await _made(desk, _wish(Fields(await bodies.fields(request))), caller.actor)
+    wish = _wish(Fields(await bodies.fields(request)))
+    named = own_key(caller, key)
+    text, row = _minted(desk, wish, named)
+
+    def act(passage: Passage) -> TokenRow | Refusal | None:
+        again = lambda _: passage.txn.access.find([row.id]).get(row.id)  # noqa: E731
+        return once(passage, named, ("make_token", asdict(wish)), lambda _: _make(passage, row, caller.actor), again)
+
+    return _told_again(text, row, await asyncio.to_thread(desk.engine.transact, act))
 
 
 @routes.get("/tokens", response_model=api.Tokens)
@@ -90,34 +100,45 @@ async def list_tokens(desk: TheDesk, caller: TheCaller, page: ThePage) -> Respon
 
 
 @routes.delete("/tokens/{token_id}", response_model=api.TokenView)
-async def revoke_token(token_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def revoke_token(token_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Make a token good for nothing, at once. Needs `admin`."""
     desk.need_admin(caller, "revoke a token")
     _check_id(token_id)
-    row = await asyncio.to_thread(desk.engine.transact, lambda passage: _revoke(passage, token_id, caller.actor))
+    named = own_key(caller, key)
+
+    def act(passage: Passage) -> TokenRow | Refusal | None:
+        again = lambda _: passage.txn.access.find([token_id]).get(token_id)  # noqa: E731
+        wish = ("revoke_token", token_id)
+        return once(passage, named, wish, lambda _: _revoke(passage, token_id, caller.actor), again)
+
+    row = await asyncio.to_thread(desk.engine.transact, act)
     desk.auth.forget(token_id)
     return reply(tokens.view(_there(row, token_id)))
 
 
 @routes.post("/tokens/{token_id}/rotate", status_code=201, response_model=api.NewToken, openapi_extra=_ROTATE)
-async def rotate_token(token_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def rotate_token(token_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Make a token that may do the same, and end the old one, at once or some time later. Needs `admin`."""
     desk.need_admin(caller, "rotate a token")
     said = Fields(await bodies.fields(request, optional=True))
     keep_ms = said.number("keep_ms", 0, 0, KEEP_MAX_MS) or 0
     said.close()
     _check_id(token_id)
-    text, fresh = tokens.made(tokens.Wish(tokens.USER, ""), desk.engine.clock.now())
-    row = await asyncio.to_thread(
-        desk.engine.transact, lambda passage: _rotate(passage, token_id, fresh, keep_ms, caller.actor)
-    )
+    named = own_key(caller, key)
+    text, fresh = _minted(desk, tokens.Wish(tokens.USER, ""), named)
+
+    def act(passage: Passage) -> TokenRow | Refusal | None:
+        again = lambda _: passage.txn.access.find([fresh.id]).get(fresh.id)  # noqa: E731
+        wish = ("rotate_token", token_id, keep_ms)
+        return once(passage, named, wish, lambda _: _rotate(passage, token_id, fresh, keep_ms, caller.actor), again)
+
+    row = _there(await asyncio.to_thread(desk.engine.transact, act), token_id)
     desk.auth.forget(token_id)
-    row = _there(row, token_id)
-    return reply(api.NewToken(tokens.spelled(text, row.kind), tokens.view(row)), 201)
+    return _told_again(tokens.spelled(text, row.kind), fresh, row)
 
 
 @routes.post("/run-key/rotate", response_model=api.RunKey, openapi_extra=_RUN_KEY)
-async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Seal the tokens of running tasks with a new key from now on. Needs `admin`.
 
     Tokens that were given out stay good until their attempts end, or until the key is changed again; with `keep` false
@@ -127,9 +148,14 @@ async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller) -> 
     said = Fields(await bodies.fields(request, optional=True))
     keep = said.flag("keep", True)
     said.close()
-    key = secrets.token_bytes(KEY_BYTES)
-    keys = await asyncio.to_thread(desk.engine.transact, lambda passage: _change_key(passage, key, keep, caller.actor))
-    desk.seal.learn(keys)
+    named, fresh = own_key(caller, key), secrets.token_bytes(KEY_BYTES)
+
+    def act(passage: Passage) -> list[bytes] | Refusal:
+        again = lambda _: passage.txn.access.seals()  # noqa: E731
+        wish = ("rotate_run_key", keep)
+        return once(passage, named, wish, lambda _: _change_key(passage, fresh, keep, caller.actor), again)
+
+    desk.seal.learn(done(await asyncio.to_thread(desk.engine.transact, act)))
     return reply(api.RunKey(keep))
 
 
@@ -187,10 +213,22 @@ def _wish(said: Fields) -> tokens.Wish:
     return tokens.Wish(kind, name, scopes, pool, span)
 
 
-async def _made(desk: Desk, wish: tokens.Wish, actor: str) -> Response:
-    text, row = tokens.made(wish, desk.engine.clock.now())
-    await asyncio.to_thread(desk.engine.transact, lambda passage: _make(passage, row, actor))
-    return reply(api.NewToken(text, tokens.view(row)), 201)
+def _minted(desk: Desk, wish: tokens.Wish, named: str) -> tuple[str, TokenRow]:
+    """Make a token; whoever has sent a key gets the same one for it, as long as the key of run tokens stays."""
+    now = desk.engine.clock.now()
+    if not named:
+        return tokens.made(wish, now)
+    id = hashlib.sha256(f"token of {named}".encode()).digest()
+    return tokens.of_bytes(wish, now, id, desk.seal.derived(f"token {named}"))
+
+
+def _told_again(text: str, row: TokenRow, kept: TokenRow | Refusal | None) -> Response:
+    """Tell the text of a token; not if another one is kept, because the key of run tokens was changed since."""
+    kept = _there(kept, row.id)
+    if kept.digest != row.digest:
+        gone = "this was done before, and the text of that token cannot be told any more: make a new one"
+        raise of_refusal(Refusal(Code.CONFLICT, gone))
+    return reply(api.NewToken(text, tokens.view(kept)), 201)
 
 
 def _make(passage: Passage, row: TokenRow, actor: str) -> TokenRow:

@@ -15,14 +15,17 @@ from taskyard.core.ids import DIMENSION_AGGREGATION_KEY
 from taskyard.engine.bounds import NUMBER_MAX
 from taskyard.engine.passage import Passage
 from taskyard.lifecycle import diary, enlist
+from taskyard.lifecycle import pools as describe
+from taskyard.lifecycle.answers import once
 from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.lifecycle.outcomes import Refusal
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller
 from taskyard.server.desk import Desk, done
 from taskyard.server.fields import Fields
 from taskyard.server.problems import unknown, wrong
-from taskyard.server.replies import ThePage, body, reply
+from taskyard.server.replies import Key, ThePage, body, own_key, reply
 from taskyard.server.routes.graphs import clean, pair
 from taskyard.server.scopes import ADMIN, READ
 from taskyard.store.verbs.passes import PoolRow
@@ -93,7 +96,7 @@ async def list_bot_events(bot_id: str, desk: TheDesk, caller: TheCaller, page: T
 
 
 @routes.patch("/bots/{bot_id}", response_model=api.BotView, openapi_extra=_SETTINGS)
-async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Say something about a bot: quarantine, maintenance, drain, terminate. Needs `admin` of its pool."""
     said = Fields(await bodies.fields(request))
     settings: dict[str, Any] = {name: said.text(name, None) for name in ("quarantined", "maintenance")}
@@ -101,16 +104,25 @@ async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCalle
     said.close()
     await _bot(desk, caller, ADMIN, bot_id)
     news = {name: value for name, value in settings.items() if said.has(name)}
-    await asyncio.to_thread(desk.engine.transact, lambda passage: _set(passage, bot_id, news, caller.actor))
+    named, wish = own_key(caller, key), ("set_bot", bot_id, news)
+
+    def act(passage: Passage) -> Refusal | None:
+        return once(passage, named, wish, lambda _: _set(passage, bot_id, news, caller.actor), lambda _: None)
+
+    done(await asyncio.to_thread(desk.engine.transact, act))
     return reply(await _bot(desk, caller, ADMIN, bot_id))
 
 
 @routes.post("/bots/{bot_id}/free", response_model=api.BotView)
-async def free_bot(bot_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def free_bot(bot_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Let the name of a bot that has ended belong to whichever pool enrols it next. Needs `admin` of its pool."""
     await _bot(desk, caller, ADMIN, bot_id)
-    refusal = await asyncio.to_thread(desk.engine.transact, lambda passage: enlist.free(passage, bot_id, caller.actor))
-    done(refusal)
+    named, wish = own_key(caller, key), (enlist.FREE, bot_id)
+
+    def act(passage: Passage) -> Refusal | None:
+        return once(passage, named, wish, lambda _: enlist.free(passage, bot_id, caller.actor), lambda _: None)
+
+    done(await asyncio.to_thread(desk.engine.transact, act))
     return reply(await _bot(desk, caller, ADMIN, bot_id))
 
 
@@ -138,16 +150,29 @@ async def list_pools(desk: TheDesk, caller: TheCaller) -> Response:
 
 
 @routes.put("/pools/{name}", response_model=api.PoolView, openapi_extra=_POOL)
-async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Make a pool, or say how much it may run at once; what is left out stays as it is. Needs `admin` of it."""
-    said = Fields(await bodies.fields(request, optional=True))
+    told = await bodies.fields(request, optional=True)
+    said = Fields(told)
     known = {pool.name: pool for pool in await desk.read(lambda txn: txn.passes.pools())}
     capacity, from_bots = _wanted(said, known.get(name))
     said.close()
     if fault := name_fault(name, NAME_MAX):
         raise wrong(fault, "name")
     desk.need(caller, ADMIN, frozenset({name}), f"set pool {name}")
-    done(await desk.face.set_pool(name, capacity, from_bots=from_bots, actor=caller.actor))
+    named = own_key(caller, key)
+
+    def act(passage: Passage) -> bool | Refusal:
+        # What is left out depends on what the pool is by then: the same request is the one that says the same.
+        return once(
+            passage,
+            named,
+            ("set_pool", name, told),
+            lambda _: describe.set_pool(passage, name, capacity, from_bots, caller.actor),
+            lambda _: False,
+        )
+
+    done(await asyncio.to_thread(desk.engine.transact, act))
     found = await desk.read(views.pools)
     return reply(next(pool for pool in found if pool.name == name))
 

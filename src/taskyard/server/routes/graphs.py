@@ -96,22 +96,23 @@ async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: 
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
-async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
     async with bodies.worked_on(request, judge_of(desk)) as document:
-        return await submit(desk, caller, document, graph_id=graph_id)
+        return await submit(desk, caller, document, graph_id=graph_id, key=own_key(caller, key))
 
 
 @routes.post("/graphs/{graph_id}/tasks", response_model=api.Submitted, openapi_extra=_TAKEN)
-async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
-    await desk.of_graph(caller, SUBMIT, graph_id, lambda _, key: key)
+    await desk.of_graph(caller, SUBMIT, graph_id, lambda _, graph: graph)
+    named = own_key(caller, key)
     async with bodies.worked_on(request) as document, allowed(desk, caller, f"extend graph {graph_id}") as may:
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             who = {"actor": caller.actor, "submitter": caller.submitter}
             check_size(document, desk.settings.tasks_max)
-            made = done(desk.engine.extend(graph_id, document, **who, may=may))
+            made = done(desk.engine.extend(graph_id, document, key=named, **who, may=may))
             return made, _names(desk, made)
 
         return _submitted(*await asyncio.to_thread(store), 200)
@@ -140,20 +141,27 @@ async def list_graphs(  # noqa: PLR0913, PLR0917 - each is a parameter of the qu
 
 
 @routes.get("/graphs/{graph_id}", response_model=api.GraphView)
-async def show_graph(
+async def show_graph(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
     graph_id: str,
     request: Request,
     desk: TheDesk,
     caller: TheCaller,
     counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = True,
+    names: Annotated[
+        bool,
+        Query(description="Whether tasks are named: `nameMapping`, or `namesUrl` for many of them, and `requires`."),
+    ] = True,
     wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait until it is settled.")] = 0,
 ) -> Response:
     """Show a graph, with how many of its tasks are in each state; if asked to, once it is settled or time is over."""
     if wait_ms:
         with seat_of(request).aside():
             await desk.settled(caller, graph_id, wait_ms / 1000)
+    url = f"{desk.settings.public_url}/api/v1/graphs/{graph_id}/names" if names else None
     return reply(
-        await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts, Sight(txn, caller)))
+        await desk.of_graph(
+            caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts, Sight(txn, caller), url)
+        )
     )
 
 

@@ -16,7 +16,7 @@ from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.desk import Sight, done
 from taskyard.server.fields import Fields
 from taskyard.server.problems import wrong
-from taskyard.server.replies import ThePage, body, reply
+from taskyard.server.replies import Key, ThePage, body, own_key, reply
 from taskyard.server.routes.graphs import clean
 from taskyard.server.scopes import READ
 from taskyard.store.verbs.reading import FIRST_NAME
@@ -54,7 +54,7 @@ async def list_limits(desk: TheDesk, caller: TheCaller) -> Response:
 
 
 @routes.put("/limits/{name:path}", response_model=api.LimitView, openapi_extra=_LIMIT)
-async def set_limit(name: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def set_limit(name: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Make a named limit, or say how much there is of it. Needs `admin`."""
     desk.need_admin(caller, f"set limit {name}")
     said = Fields(await bodies.fields(request))
@@ -65,7 +65,7 @@ async def set_limit(name: str, request: Request, desk: TheDesk, caller: TheCalle
     if fault := name_fault(name, NAME_MAX):
         raise wrong(fault, "name")
     assert total is not None, "the fields were closed"
-    done(await desk.face.set_limit(name, total, actor=caller.actor))
+    done(await desk.face.set_limit(name, total, actor=caller.actor, key=own_key(caller, key)))
     return reply(next(one for one in await desk.read(views.limits) if one.name == name))
 
 
@@ -84,7 +84,7 @@ async def list_mutexes(
 
 
 @routes.put("/mutexes/{key:path}", response_model=api.MutexView, openapi_extra=_MUTEX)
-async def set_mutex(key: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def set_mutex(key: str, request: Request, desk: TheDesk, caller: TheCaller, request_key: Key = "") -> Response:
     """Say how long mutexes hold a task before no younger one passes it at this key. Needs `admin`."""
     desk.need_admin(caller, f"set mutex {key}")
     said = Fields(await bodies.fields(request))
@@ -95,6 +95,6 @@ async def set_mutex(key: str, request: Request, desk: TheDesk, caller: TheCaller
     said.close()
     if fault := name_fault(key, NAME_MAX):
         raise wrong(fault, "key")
-    done(await desk.face.set_stake_after(key, ms, actor=caller.actor))
+    done(await desk.face.set_stake_after(key, ms, actor=caller.actor, key=own_key(caller, request_key)))
     found, _ = await desk.read(lambda txn: views.mutexes(txn, Sight(txn, caller), "", 1, key))
     return reply(found.items[0])

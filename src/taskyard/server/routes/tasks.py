@@ -118,13 +118,13 @@ async def show_result(task_id: str, desk: TheDesk, caller: TheCaller) -> Respons
 
 
 @routes.put("/tasks/{task_id}/result", status_code=204, openapi_extra=body("Any JSON.", _ANY))
-async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Publish the result of the attempt that is under way. Needs the task's own token."""
     run = _own(desk, caller, task_id)
     bodies.expect(request, (JSON,))
     text = await bodies.raw(request, RESULT_MAX)
     value = bodies.parsed(text, "result.json")
-    return await _publish(desk, run, result=msgspec.json.encode(value).decode())
+    return await _publish(desk, run, own_key(caller, key), result=msgspec.json.encode(value).decode())
 
 
 @routes.put(
@@ -132,12 +132,12 @@ async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheC
     status_code=204,
     openapi_extra={"requestBody": {"required": True, "content": _TEXT, "description": "A few words."}},
 )
-async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Say how far the attempt has come that is under way. Needs the task's own token."""
     run = _own(desk, caller, task_id)
     bodies.expect(request, (TEXT,))
     said = await bodies.raw(request, PROGRESS_MAX)
-    return await _publish(desk, run, progress=bodies.plain_text(said))
+    return await _publish(desk, run, own_key(caller, key), progress=bodies.plain_text(said))
 
 
 @routes.put(
@@ -145,11 +145,11 @@ async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: Th
     status_code=204,
     openapi_extra={"requestBody": {"required": True, "content": _BYTES, "description": "Any bytes."}},
 )
-async def put_checkpoint(task_id: str, request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def put_checkpoint(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Keep something for the next attempt. Needs the task's own token."""
     run = _own(desk, caller, task_id)
     bodies.expect(request, (BYTES,))
-    return await _publish(desk, run, checkpoint=await bodies.raw(request, CHECKPOINT_MAX))
+    return await _publish(desk, run, own_key(caller, key), checkpoint=await bodies.raw(request, CHECKPOINT_MAX))
 
 
 def _own(desk: Desk, caller: Caller, task_id: str) -> RunToken:
@@ -161,7 +161,7 @@ def _own(desk: Desk, caller: Caller, task_id: str) -> RunToken:
     return caller.run.token
 
 
-async def _publish(desk: Desk, run: RunToken, **said: Any) -> Response:
+async def _publish(desk: Desk, run: RunToken, key: str, **said: Any) -> Response:
     publish = Publish(run.task, run.attempt, run.fence, **said)
-    done(await asyncio.to_thread(desk.engine.publish, publish))
+    done(await asyncio.to_thread(desk.engine.publish, publish, key))
     return Response(status_code=204)

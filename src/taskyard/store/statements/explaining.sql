@@ -16,6 +16,9 @@ SELECT t.id, a.number, a.bot_id, a.exit_code FROM task t JOIN attempt a ON a.tas
 SELECT subject_id, actor, at_ms FROM audit WHERE subject_id IN (:subjects) AND action = :action
  ORDER BY at_ms DESC, id DESC LIMIT :count;
 
+-- read_remarks(subjects: ints, action: text): what was noted with something about tasks, the last last.
+SELECT subject_id, note FROM audit WHERE subject_id IN (:subjects) AND action = :action ORDER BY at_ms, id;
+
 -- read_queues(ids: ints): what queues ask for.
 SELECT id, pool, dimensions FROM queue WHERE id IN (:ids);
 

@@ -38,6 +38,12 @@ SELECT id FROM task WHERE (id & :mask) = :ending LIMIT :count;
 SELECT d.label, t.id FROM task t JOIN task_definition d ON d.id = t.id
  WHERE t.graph_id = :graph_id AND t.id > :after AND t.hidden = 0 ORDER BY t.id LIMIT :count;
 
+-- read_sinks(graph_id: int, done: texts, count: int): tasks of a graph that nothing requires, but for those in some states.
+SELECT t.id FROM task t
+ WHERE t.graph_id = :graph_id AND t.hidden = 0 AND NOT t.state IN (:done)
+   AND NOT EXISTS (SELECT 1 FROM edge e WHERE e.prerequisite_id = t.id)
+ ORDER BY t.id LIMIT :count;
+
 -- read_runs(ids: ints): the last attempts of tasks: who ran them, when, how they ended, and whether they published a result.
 SELECT t.id, a.bot_id, a.claimed_ms, a.ended_ms, a.exit_code, CASE WHEN r.task_id IS NULL THEN 0 ELSE 1 END
   FROM task t LEFT JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt

@@ -62,6 +62,10 @@ class Explaining:
         rows = self._session.rows("read_wishes", subjects, action, count) if subjects else ()
         return [(row[0], row[1], row[2]) for row in rows]
 
+    def remarks(self, tasks: Collection[int], action: str) -> dict[int, str]:
+        """Read what was noted last with something about tasks."""
+        return dict(self._session.rows("read_remarks", tasks, action)) if tasks else {}
+
     def queues(self, ids: Collection[int]) -> dict[int, tuple[str, Dimensions]]:
         """Read the pools and the dimensions of queues."""
         rows = self._session.rows("read_queues", ids) if ids else ()

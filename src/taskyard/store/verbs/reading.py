@@ -124,6 +124,10 @@ class Reading:
         """Read labels and ids of tasks of a graph beyond an id."""
         return [(row[0], row[1]) for row in self._session.rows("read_names", graph, after, count)]
 
+    def sinks(self, graph: int, done: Collection[str], count: int) -> list[int]:
+        """Name tasks of a graph that nothing requires, but for those in some states."""
+        return [row[0] for row in self._session.rows("read_sinks", graph, sorted(done), count)]
+
     def ending(self, digits: str, count: int) -> tuple[list[int], list[int]]:
         """Name graphs and tasks whose ids end in some hexadecimal digits, as many of each, in no order."""
         said = (1 << 4 * len(digits)) - 1, int(digits, 16), count
