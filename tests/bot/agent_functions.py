@@ -50,6 +50,20 @@ def leave_folder(variable: str) -> str:
     return "done"
 
 
+def forge_inputs(text: str) -> None:
+    """Write over the file of inputs, as quickly as can be."""
+    file = os.environ["TASKYARD_INPUTS"]
+    os.chmod(file, 0o600)
+    target = os.open(file, os.O_WRONLY)
+    os.write(target, text.encode())
+    os.close(target)
+
+
+def read_inputs() -> str:
+    """Give what is in the file of inputs."""
+    return Path(os.environ["TASKYARD_INPUTS"]).read_text()
+
+
 def fail() -> None:
     """Fail."""
     raise ValueError("as it was told")

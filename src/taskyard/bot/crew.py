@@ -36,8 +36,6 @@ VAIN_HIRES_MAX: Final = 5
 #: So many workers of other submitters are kept while they have nothing to do: each has some 30 MB of memory.
 IDLE_OTHERS_MAX: Final = 8
 NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
-#: A call that took less than this has written no file.
-WRITING_SECONDS: Final = 0.000_02
 
 
 class Floor(Protocol):
@@ -337,7 +335,6 @@ class Crew:
 
     def _answer(self, held: Held, frame: Returned | Raised) -> Report:
         lease, stats = held.lease, _stats(held, frame.took)
-        held.untouched = frame.took.ran_s < WRITING_SECONDS and held.inputs is None and lease.checkpoint is None
         if isinstance(frame, Raised):
             self._floor.print(held, frame.traceback_text)
         is_sound = self._remember(held)
@@ -372,7 +369,7 @@ class Crew:
 
     def _remember(self, held: Held) -> bool:
         """Keep what a call left for its next attempt; False, and said, if it left what cannot be taken."""
-        held.untouched = held.untouched or held.room is None or held.room.is_still()
+        held.untouched = held.room is None or held.room.is_still()
         if held.room is None or held.untouched:
             return True
         left = held.room.left(succeeded=False)
