@@ -15,7 +15,18 @@ from typing import Final, Protocol
 import msgspec
 
 from taskyard.bot import worker_frames
-from taskyard.bot.desk import MOMENT_SECONDS, Complain, Desk, Held, failed, lost, overdue, returned, unrenewed
+from taskyard.bot.desk import (
+    MOMENT_SECONDS,
+    Complain,
+    Desk,
+    Held,
+    failed,
+    lost,
+    lost_ahead,
+    overdue,
+    returned,
+    unrenewed,
+)
 from taskyard.bot.environment import identity
 from taskyard.bot.frames import Dismiss, Gone, Hire, Hold, ToRunner
 from taskyard.bot.intake import Intake
@@ -138,8 +149,8 @@ class Crew:
         for worker in self._workers.values():
             if worker.pipe is not None:
                 worker.pipe.close()
-            for held in worker.handed.values():
-                self._floor.ended(held, lost(held))
+            for place, held in enumerate(worker.handed.values()):
+                self._floor.ended(held, lost_ahead(held) if place else lost(held))
         self._workers.clear()
 
     def welcome(self, number: int, end: socket.socket) -> None:
