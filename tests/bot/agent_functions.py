@@ -2,8 +2,10 @@
 
 import os
 import signal
+import stat
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,14 @@ def forge_inputs(text: str) -> None:
 def read_inputs() -> str:
     """Give what is in the file of inputs."""
     return Path(os.environ["TASKYARD_INPUTS"]).read_text()
+
+
+def garble(text: str) -> None:
+    """Write to every socket of this process."""
+    for one in range(3, 64):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(one).st_mode):
+                os.write(one, text.encode("latin-1"))
 
 
 def fail() -> None:

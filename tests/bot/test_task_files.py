@@ -161,6 +161,19 @@ def test_what_the_quickest_call_leaves_is_seen_and_reaches_no_other(
     assert found == {("succeed", None, 0, b'"{}"')}
 
 
+@pytest.mark.parametrize("text", ["\xff\xff\xff\xff", "\0\0\0\4junk"])
+def test_a_call_that_writes_to_the_socket_of_its_worker_comes_to_an_end_alone(
+    yard: Yard, tmp_path: Path, text: str
+) -> None:
+    garbles = [yard.add({"python": "tests.bot.agent_functions:garble", "args": [text]}) for _ in range(6)]
+    after = yard.add({"python": "os:getpid"})
+    with bot(yard, tmp_path, slots=1):
+        # It succeeded if its answer could still be read: from the memory that the worker shares with the runner.
+        ends = {(yard.report(one).signal, yard.report(one).reason) for one in garbles}
+        assert ends <= {("fail", "signaled"), ("succeed", None)}
+        assert yard.report(after).signal == "succeed"
+
+
 def test_inputs_that_fit_into_no_frame_reach_a_function(yard: Yard, tmp_path: Path) -> None:
     task = yard.add({"python": "tests.bot.agent_functions:many_inputs"}, inputs_apart=True)
     yard.inputs[task] = json.dumps({str(label): "x" * 1_000_000 for label in range(20)}).encode()

@@ -203,7 +203,9 @@ class Crew:
         self._floor.fill()
 
     def _blame(self, worker: WarmWorker, gone: Gone) -> None:
-        culprit = worker.handed.pop(gone.run, None) if gone.run is not None else None
+        # What a call wrote over its answers cannot be told from them.
+        run = worker.blamed if worker.dismissed == "garbled" else gone.run
+        culprit = worker.handed.pop(run, None) if run is not None else None
         if culprit is not None:
             self._floor.ended(culprit, self._verdict(worker, culprit, gone))
         elif not worker.useful and not worker.dismissed:
@@ -359,6 +361,8 @@ class Crew:
     def _hang_up(self, worker: WarmWorker) -> None:
         """It is about to be gone; the runner says so when nothing of it is left."""
         worker.leaving = True
+        if worker.pipe is not None and worker.pipe.is_garbled:
+            self._dismiss(worker, "garbled")
 
     def _verdict(self, worker: WarmWorker, held: Held, gone: Gone) -> Report:
         self._remember(held)
