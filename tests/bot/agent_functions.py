@@ -2,8 +2,10 @@
 
 import os
 import signal
+import stat
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,28 @@ def leave_folder(variable: str) -> str:
     """Make a folder in the place of a file."""
     os.mkdir(os.environ[variable])
     return "done"
+
+
+def forge_inputs(text: str) -> None:
+    """Write over the file of inputs, as quickly as can be."""
+    file = os.environ["TASKYARD_INPUTS"]
+    os.chmod(file, 0o600)
+    target = os.open(file, os.O_WRONLY)
+    os.write(target, text.encode())
+    os.close(target)
+
+
+def read_inputs() -> str:
+    """Give what is in the file of inputs."""
+    return Path(os.environ["TASKYARD_INPUTS"]).read_text()
+
+
+def garble(text: str) -> None:
+    """Write to every socket of this process."""
+    for one in range(3, 64):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(one).st_mode):
+                os.write(one, text.encode("latin-1"))
 
 
 def fail() -> None:

@@ -134,6 +134,46 @@ def test_each_attempt_has_inputs_of_its_own_that_only_it_can_have_changed(yard: 
             assert (yard.printed[after], yard.printed[given]) == (b"444\n{}", b'444\n{"a":1}')
 
 
+@pytest.fixture
+def swift_folder(tmp_path: Path) -> Iterator[Path]:
+    """Give a folder in memory, where this machine has one: there a file is made in some microseconds."""
+    memory = Path("/dev/shm")  # noqa: S108 - a folder with a name of its own is made there
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "left"),
+    [
+        ("forge_inputs", "[]", ("succeed", None, 0)),
+        ("leave_folder", "TASKYARD_CHECKPOINT", ("fail", "bad_result", 0)),
+    ],
+)
+def test_what_the_quickest_call_leaves_is_seen_and_reaches_no_other(
+    yard: Yard, swift_folder: Path, function: str, argument: str, left: tuple[str, str | None, int]
+) -> None:
+    call = {"python": f"tests.bot.agent_functions:{function}", "args": [argument]}
+    with bot(yard, swift_folder / "state", slots=1):
+        tasks = [yard.add(call, submitter="ada") for _ in range(200)]
+        assert {in_short(yard.report(one)) for one in tasks} == {left}
+        after = [yard.add({"python": "tests.bot.agent_functions:read_inputs"}, submitter="ben") for _ in range(50)]
+        found = {(*in_short(yard.report(one)), bytes(yard.report(one).result)) for one in after}
+    assert found == {("succeed", None, 0, b'"{}"')}
+
+
+@pytest.mark.parametrize("text", ["\xff\xff\xff\xff", "\0\0\0\4junk"])
+def test_a_call_that_writes_to_the_socket_of_its_worker_comes_to_an_end_alone(
+    yard: Yard, tmp_path: Path, text: str
+) -> None:
+    garbles = [yard.add({"python": "tests.bot.agent_functions:garble", "args": [text]}) for _ in range(6)]
+    after = yard.add({"python": "os:getpid"})
+    with bot(yard, tmp_path, slots=1):
+        # It succeeded if its answer could still be read: from the memory that the worker shares with the runner.
+        ends = {(yard.report(one).signal, yard.report(one).reason) for one in garbles}
+        assert ends <= {("fail", "signaled"), ("succeed", None)}
+        assert yard.report(after).signal == "succeed"
+
+
 def test_inputs_that_fit_into_no_frame_reach_a_function(yard: Yard, tmp_path: Path) -> None:
     task = yard.add({"python": "tests.bot.agent_functions:many_inputs"}, inputs_apart=True)
     yard.inputs[task] = json.dumps({str(label): "x" * 1_000_000 for label in range(20)}).encode()

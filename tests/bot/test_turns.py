@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.frames import Hold, Stop
+from taskyard.bot.frames import Hold, Recall, Stop
 from tests.bot.running import TestedRunner
 
 
@@ -51,6 +51,20 @@ def test_one_that_is_stopped_or_not_held_while_it_waits_never_begins(runner: Tes
     assert ends == [(None, "stopped"), (None, "lease_over"), (None, "lease_over")]
     runner.tell(Stop(1))
     runner.ended(1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_is_recalled_while_it_waits_never_begins_and_one_that_has_begun_goes_on(
+    runner: TestedRunner, tmp_path: Path
+) -> None:
+    runner.start(1, "/bin/sleep", "1000", abreast=1)
+    runner.started(1)
+    for run in (2, 3):
+        runner.start(run, "/usr/bin/touch", str(tmp_path / "begun"), abreast=1)
+    runner.tell(Recall([1, 2, 3, 99]))
+    assert [(runner.ended(run).exit_code, runner.ended(run).why) for run in (2, 3)] == [(None, "recalled")] * 2
+    runner.tell(Stop(1))
+    assert runner.ended(1).why == "stopped"
     assert list(tmp_path.iterdir()) == []
 
 

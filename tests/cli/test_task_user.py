@@ -143,6 +143,13 @@ def test_a_token_file_can_be_removed_as_it_is_read(yard: Yard, tmp_path: Path) -
     assert yard.requests[0][1]["authorization"] == f"Bearer {TOKEN}"
 
 
+def test_a_token_that_every_process_could_read_is_refused(yard: Yard, tmp_path: Path) -> None:
+    done = taskyard("bot", "--url", yard.url, "--token", TOKEN, env=at_home(tmp_path))
+    assert (done.returncode, yard.hellos) == (2, [])
+    assert "set TASKYARD_TOKEN, or say --token-file FILE" in done.stderr
+    assert TOKEN not in done.stderr
+
+
 def test_a_token_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     done = taskyard("bot", "--token-file", str(tmp_path / "none"), env=at_home(tmp_path))
     assert done.returncode == 1

@@ -179,6 +179,25 @@ def test_what_was_ended_because_it_could_not_be_renewed_is_free_twice(yard: Grou
     assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
 
 
+def test_what_was_lost_with_a_runner_before_it_began_is_free_twice(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    for _ in range(SPARED_MAX + 1):
+        lease = yard.claim("rack1", begun=())[0]
+        yard.end("rack1", lease, Signal.LOSE, reason=Reason.RETURNED)
+    assert ends(yard, labels["a"]) == [("lose", "returned")] * SPARED_MAX + [("lose", "bot_lost")]
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+
+
+def test_what_had_begun_is_not_free_though_its_bot_says_that_it_had_not(yard: Grounds) -> None:
+    labels = yard.submit(graph(a=node(retries=0)))
+    yard.hello("rack1")
+    lease = yard.claim("rack1", begun=())[0]
+    yard.poll("rack1", 0, begun=(begun(lease),))
+    yard.end("rack1", lease, Signal.LOSE, reason=Reason.RETURNED)
+    assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
+
+
 def test_what_comes_back_after_its_deadline_is_in_error_for_that(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(deadline="30s")))
     yard.hello("rack1")

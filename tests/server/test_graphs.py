@@ -6,6 +6,10 @@ import pytest
 
 from taskyard.core.words import Signal
 from taskyard.views.graphs import NAMED_MAX
+
+
+from taskyard.lifecycle.commands import Begun, Poll
+from taskyard.lifecycle.polling import Polled
 from tests.server.yard import Yard, fresh, graph, task, wide
 
 UNKNOWN = "7ffffffffffffff8"
@@ -76,6 +80,18 @@ def test_tasks_are_named_only_for_who_wants_it(yard: Yard) -> None:
     made = yard.submit(graph(a=task()))
     shown = yard.get(f"/api/v1/graphs/{made.id}?names=false")
     assert (shown["nameMapping"], shown["namesUrl"], shown["requires"]) == ({}, None, [])
+
+
+def test_what_bots_have_in_hand_is_told_from_what_they_run(either: Yard) -> None:
+    made = either.submit(graph(a=task(), b=task(), c=task()))
+    either.hello()
+    polled = either.engine.poll(Poll("b1", "s1", "p", want=2, begun=()))
+    assert isinstance(polled, Polled)
+    first, _ = polled.leases
+    either.engine.poll(Poll("b1", "s1", begun=(Begun(first.task, first.attempt, first.fence),)))
+    (listed,) = either.get("/api/v1/graphs?counts=true")["items"]
+    for seen in (listed, either.get(f"/api/v1/graphs/{made.id}")):
+        assert (seen["counts"], seen["assigned"]) == ({"running": 2, "waiting": 1}, 1)
 
 
 def test_tasks_are_counted_only_for_who_wants_it(yard: Yard) -> None:

@@ -8,11 +8,12 @@ import asyncio
 import socket
 import time
 from collections import deque
+from itertools import takewhile
 from typing import Protocol
 
 from taskyard.bot.config import BotConfig
 from taskyard.bot.crew import Crew
-from taskyard.bot.desk import Complain, Desk, Held, failed, lost, returned
+from taskyard.bot.desk import MOMENT_SECONDS, Complain, Desk, Held, failed, returned
 from taskyard.bot.environment import Surroundings
 from taskyard.bot.frames import Ended, Gone, Hired, Hold, Printed, Started, Tell, ToAgent, ToRunner
 from taskyard.bot.inputs import InputsMissing, fetch_inputs
@@ -130,9 +131,8 @@ class Bench:
 
     def lose_all(self) -> None:
         """The runner is gone, and with it everything that ran."""
-        for held in list(self._programs.running.values()):
-            self.ended(held, lost(held))
-        self._programs.running.clear()
+        for held, report in self._programs.lose_all():
+            self.ended(held, report)
         self._crew.lose_all()
 
     # What time brings.
@@ -141,7 +141,10 @@ class Bench:
         """End what has gone on for too long, where the runner does not."""
         self._crew.tick(now)
         self._end_fetching(now)
-        self._programs.tick(now)
+        if self._programs.tick(now):
+            # They are not as short as those before: what waits behind them is taken back, and nothing more is sent.
+            self._appetite.program_took(MOMENT_SECONDS)
+            self._programs.recall()
         for held, report in [(one, report) for one in self._waiting if (report := one.over(now)) is not None]:
             self._waiting.remove(held)
             self.ended(held, report)
@@ -259,7 +262,20 @@ class Bench:
         self.print(held, f"taskyard: {why}\n")
         self.ended(held, failed(held, "exit_code", NOT_RUNNABLE))
 
+    def _take_back(self, held: Held) -> None:
+        """Put one that has not begun where it was in the line."""
+        if held.stopping or not held.ours:
+            self.ended(held, returned(held))
+        else:
+            before = sum(1 for _ in takewhile(lambda one: one.run < held.run, self._waiting))
+            self._waiting.insert(before, held)
+
     def _end_program(self, frame: Ended) -> None:
+        if frame.why == "recalled":
+            held = self._programs.take_back(frame.run)
+            if held is not None:
+                self._take_back(held)
+            return
         self._appetite.program_took(frame.ran_s)
         found = self._programs.end(frame)
         if found is not None:

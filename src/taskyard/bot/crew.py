@@ -15,7 +15,18 @@ from typing import Final, Protocol
 import msgspec
 
 from taskyard.bot import worker_frames
-from taskyard.bot.desk import MOMENT_SECONDS, Complain, Desk, Held, failed, lost, overdue, returned, unrenewed
+from taskyard.bot.desk import (
+    MOMENT_SECONDS,
+    Complain,
+    Desk,
+    Held,
+    failed,
+    lost,
+    lost_ahead,
+    overdue,
+    returned,
+    unrenewed,
+)
 from taskyard.bot.environment import identity
 from taskyard.bot.frames import Dismiss, Gone, Hire, Hold, ToRunner
 from taskyard.bot.intake import Intake
@@ -36,8 +47,6 @@ VAIN_HIRES_MAX: Final = 5
 #: So many workers of other submitters are kept while they have nothing to do: each has some 30 MB of memory.
 IDLE_OTHERS_MAX: Final = 8
 NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
-#: A call that took less than this has written no file.
-WRITING_SECONDS: Final = 0.000_02
 
 
 class Floor(Protocol):
@@ -140,8 +149,8 @@ class Crew:
         for worker in self._workers.values():
             if worker.pipe is not None:
                 worker.pipe.close()
-            for held in worker.handed.values():
-                self._floor.ended(held, lost(held))
+            for place, held in enumerate(worker.handed.values()):
+                self._floor.ended(held, lost_ahead(held) if place else lost(held))
         self._workers.clear()
 
     def welcome(self, number: int, end: socket.socket) -> None:
@@ -194,7 +203,9 @@ class Crew:
         self._floor.fill()
 
     def _blame(self, worker: WarmWorker, gone: Gone) -> None:
-        culprit = worker.handed.pop(gone.run, None) if gone.run is not None else None
+        # What a call wrote over its answers cannot be told from them.
+        run = worker.blamed if worker.dismissed == "garbled" else gone.run
+        culprit = worker.handed.pop(run, None) if run is not None else None
         if culprit is not None:
             self._floor.ended(culprit, self._verdict(worker, culprit, gone))
         elif not worker.useful and not worker.dismissed:
@@ -337,7 +348,6 @@ class Crew:
 
     def _answer(self, held: Held, frame: Returned | Raised) -> Report:
         lease, stats = held.lease, _stats(held, frame.took)
-        held.untouched = frame.took.ran_s < WRITING_SECONDS and held.inputs is None and lease.checkpoint is None
         if isinstance(frame, Raised):
             self._floor.print(held, frame.traceback_text)
         is_sound = self._remember(held)
@@ -351,6 +361,8 @@ class Crew:
     def _hang_up(self, worker: WarmWorker) -> None:
         """It is about to be gone; the runner says so when nothing of it is left."""
         worker.leaving = True
+        if worker.pipe is not None and worker.pipe.is_garbled:
+            self._dismiss(worker, "garbled")
 
     def _verdict(self, worker: WarmWorker, held: Held, gone: Gone) -> Report:
         self._remember(held)
@@ -372,7 +384,7 @@ class Crew:
 
     def _remember(self, held: Held) -> bool:
         """Keep what a call left for its next attempt; False, and said, if it left what cannot be taken."""
-        held.untouched = held.untouched or held.room is None or held.room.is_still()
+        held.untouched = held.room is None or held.room.is_still()
         if held.room is None or held.untouched:
             return True
         left = held.room.left(succeeded=False)

@@ -223,6 +223,11 @@ def unrenewed(held: Held) -> Report:
     return Report(held.lease.task, held.lease.attempt, held.lease.fence, "lose", "unrenewed")
 
 
+def lost_ahead(held: Held) -> Report:
+    """Say that an attempt was lost with the bot's runner, and had not begun as far as is known."""
+    return Report(held.lease.task, held.lease.attempt, held.lease.fence, "lose", "returned")
+
+
 def returned(held: Held) -> Report:
     """Give back an attempt that has not begun."""
     return Report(held.lease.task, held.lease.attempt, held.lease.fence, "return")

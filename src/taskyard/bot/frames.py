@@ -50,6 +50,12 @@ class Stop(_Frame, frozen=True):
     run: int
 
 
+class Recall(_Frame, frozen=True):
+    """Let these not begin if they still wait for their turn."""
+
+    runs: list[int]
+
+
 class Hire(_Frame, frozen=True):
     """Start a warm worker; the runner sends `Hired`, with one end of a socket to it beside the frame."""
 
@@ -88,7 +94,7 @@ class Ended(_Frame, frozen=True):
 
     run: int
     exit_code: int | None  # None for one that never began
-    why: str | None = None  # timed_out, silent, deadline, stopped, lease_over, not_started
+    why: str | None = None  # timed_out, silent, deadline, stopped, recalled, lease_over, not_started
     note: str = ""  # why it could not be started
     waited_s: float = 0.0  # for its turn
     ran_s: float = 0.0
@@ -119,7 +125,7 @@ class Pong(_Frame, frozen=True):
     """The runner is there."""
 
 
-ToRunner = Start | Hold | Stop | Hire | Dismiss | Ping
+ToRunner = Start | Hold | Stop | Recall | Hire | Dismiss | Ping
 ToAgent = Started | Printed | Ended | Hired | Gone | Pong
 
 

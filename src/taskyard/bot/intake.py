@@ -9,6 +9,10 @@ from taskyard.bot.frames import FRAME_MAX, LENGTH
 READ_MAX: Final = 65_536
 
 
+class FrameTooLarge(ValueError):
+    """What came is longer than any frame."""
+
+
 class Intake:
     """What came and was not whole yet."""
 
@@ -42,5 +46,5 @@ def _end(whole: bytes, start: int) -> int:
         return start + LENGTH.size
     (size,) = LENGTH.unpack_from(whole, start)
     if size > FRAME_MAX:
-        raise ValueError(f"a frame of {size} bytes is larger than any frame may be")
+        raise FrameTooLarge(f"a frame of {size} bytes is larger than any frame may be")
     return start + LENGTH.size + int(size)

@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.bot.intake import READ_MAX, Intake
+import msgspec
+
+from taskyard.bot.intake import READ_MAX, FrameTooLarge, Intake
 
 #: How many sockets one message may bring.
 SOCKETS_MAX: Final = 8
@@ -28,6 +30,7 @@ class Pipe:
     ) -> None:
         end.setblocking(False)
         self.sockets: deque[socket.socket] = deque()
+        self.is_garbled = False  # what came is no frame: whatever else comes cannot be read
         self._loop = loop
         self._end = end
         self._hear = hear
@@ -76,8 +79,13 @@ class Pipe:
         if not chunk:
             self._end_of_it()
             return False
-        for body in self._intake.bodies(chunk):
-            self._hear(body)
+        try:
+            for body in self._intake.bodies(chunk):
+                self._hear(body)
+        except (FrameTooLarge, msgspec.MsgspecError):
+            self.is_garbled = True
+            self._end_of_it()
+            return False
         return True
 
     def _write(self) -> None:

@@ -8,9 +8,20 @@ import time
 from collections.abc import Callable
 from typing import Final, cast
 
-from taskyard.bot.desk import MOMENT_SECONDS, Complain, Desk, Held, failed, lost, overdue, returned, unrenewed
+from taskyard.bot.desk import (
+    MOMENT_SECONDS,
+    Complain,
+    Desk,
+    Held,
+    failed,
+    lost,
+    lost_ahead,
+    overdue,
+    returned,
+    unrenewed,
+)
 from taskyard.bot.environment import Surroundings
-from taskyard.bot.frames import Ended, Start, Stop, Tell
+from taskyard.bot.frames import Ended, Recall, Start, Stop, Tell
 from taskyard.bot.kinds import Program
 from taskyard.bot.room import NOTHING_LEFT, Left, Room, Rooms
 from taskyard.bot.spool import Spool
@@ -37,6 +48,7 @@ class Programs:
         self.running: dict[int, Held] = {}  # those that wait for their turn at the runner included
         self._starts: list[Start] = []
         self._started: dict[int, float] = {}  # those of which nothing was told yet
+        self._ahead: set[int] = set()  # those that may still wait for their turn at the runner
         self._spool = spool
         self._rooms = rooms
         self._surroundings = surroundings
@@ -61,6 +73,8 @@ class Programs:
         held.began = time.monotonic()
         held.prepared_ms = round((held.began - held.came) * 1000)
         self.running[held.run] = held
+        if abreast:
+            self._ahead.add(held.run)
         self._starts.append(
             Start(
                 run=held.run,
@@ -80,15 +94,42 @@ class Programs:
 
     def has_started(self, run: int, now: float) -> None:
         """Note that the process of one is there."""
+        self._ahead.discard(run)
         if run in self.running:
             self._started[run] = now
 
-    def tick(self, now: float) -> None:
-        """Note which go on for longer than a moment."""
-        for run in [run for run, since in self._started.items() if now - since >= MOMENT_SECONDS]:
+    def tick(self, now: float) -> bool:
+        """Note which go on for longer than a moment; say whether there was any that had not been noted."""
+        going_on = [run for run, since in self._started.items() if now - since >= MOMENT_SECONDS]
+        for run in going_on:
             del self._started[run]
             if run in self.running:
                 self._desk.goes_on(self.running[run], now)
+        return bool(going_on)
+
+    def recall(self) -> None:
+        """Ask the runner for those back that wait for their turn: they count as begun as long as they are there."""
+        if self._ahead:
+            self._tell(Recall(sorted(self._ahead)))
+
+    def take_back(self, run: int) -> Held | None:
+        """Take back one that the runner has not begun."""
+        self._ahead.discard(run)
+        held = self.running.pop(run, None)
+        if held is not None:
+            self._desk.unbegin([held])
+            assert held.room is not None, "a program has a room"
+            self._rooms.give_back(held.room)
+            held.room = None
+        return held
+
+    def lose_all(self) -> list[tuple[Held, Report]]:
+        """The runner is gone: say of each what is known of it."""
+        gone = [(held, lost_ahead(held) if run in self._ahead else lost(held)) for run, held in self.running.items()]
+        self.running.clear()
+        self._started.clear()
+        self._ahead.clear()
+        return gone
 
     def go(self) -> None:
         """Tell the runner of all that were started."""
@@ -111,6 +152,7 @@ class Programs:
         """Read how one ended."""
         held = self.running.pop(frame.run, None)
         self._started.pop(frame.run, None)
+        self._ahead.discard(frame.run)
         if held is None:
             return None
         if frame.waited_s and held.prepared_ms is not None:

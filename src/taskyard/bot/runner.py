@@ -33,6 +33,7 @@ from taskyard.bot.frames import (
     Ping,
     Pong,
     Printed,
+    Recall,
     Start,
     Started,
     Stop,
@@ -140,6 +141,8 @@ class Runner:
                 self._hold(frame)
             case Stop():
                 self._stop(frame)
+            case Recall():
+                self._recall(frame)
             case Hire():
                 self._hire(frame)
             case Dismiss():
@@ -235,6 +238,11 @@ class Runner:
         if run is not None and run.exit is None:
             self._send(run, run.watch.ask("stopped", time.monotonic()))
             self._due = min(self._due, run.watch.due())
+
+    def _recall(self, frame: Recall) -> None:
+        for run in frame.runs:
+            if self._turns.take(run) is not None:
+                self._line.say(Ended(run, None, "recalled"))
 
     def _hire(self, frame: Hire) -> None:
         try:

@@ -38,7 +38,7 @@ class WarmWorker:
     since: float = 0.0  # when the call that is under way began, or printed for the last time
     heard: float = 0.0
     told: float | None = None  # how long it may live, as the runner knows it
-    # Why it was told to go: timed_out, silent, deadline, stop, lose; unused if it had nothing in hand.
+    # Why it was told to go: timed_out, silent, deadline, stop, lose, garbled; unused if it had nothing in hand.
     dismissed: str = ""
     blamed: int | None = None  # the call because of which
     leaving: bool = False

@@ -76,8 +76,8 @@ _GRAPH_COLUMNS: Final[list[forms.Column]] = [
     ("state", lambda one: one.state),
     ("succeeded", lambda one: one.counts.get("successful", 0)),
     ("failed", standing.failed),
-    ("running", lambda one: standing.count(one, standing.MOVING)),
-    ("left", lambda one: standing.count(one, standing.LEFT)),
+    ("running", lambda one: standing.running(one) + one.counts.get("stopping", 0)),
+    ("left", lambda one: standing.count(one, standing.LEFT) + one.assigned),
     ("age", lambda one: forms.age(one.created_ms)),
 ]
 _TASK_COLUMNS: Final[list[forms.Column]] = [
@@ -264,7 +264,7 @@ def _graph_lines(
             ("state", f"{forms.cell(graph.state)}, {settled}"),
             ("created", forms.moment(graph.created_ms)),
             ("moved", forms.moment(graph.moved_ms)),
-            ("tasks", forms.counted(graph.counts)),
+            ("tasks", forms.counted(standing.counts(graph))),
             *([("why", text.harmless(held.sentence))] if held else []),
             *([("inside", _parent(graph.parent))] if graph.parent else []),
             *([("again", standing.again(graph))] if graph.rerun_of else []),

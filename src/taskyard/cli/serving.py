@@ -207,8 +207,13 @@ def bot(
     work: Work,
 ) -> int:
     """Run tasks for a server until a signal ends it; what runs then is ended first."""
+    if server.token is not None:
+        raise Unusable(
+            "every program on this machine can read --token of a bot, tasks included:"
+            " set TASKYARD_TOKEN, or say --token-file FILE (- is stdin)"
+        )
     named = name or socket.gethostname()
-    target = server._replace(token=_token_of(manner) or server.token).target()
+    target = server._replace(token=_token_of(manner)).target()
     wish = Botting(
         url=target.url,
         token=target.token or "",

@@ -25,7 +25,19 @@ UNDER_WAY: Final = frozenset({"under_way", "assigned", "stop_asked"})
 
 def headline(seen: "GraphView") -> str:
     """Say where a graph stands."""
-    return f"{text.harmless(seen.name or seen.id)}: {text.harmless(seen.state)}: {forms.counted(seen.counts)}"
+    return f"{text.harmless(seen.name or seen.id)}: {text.harmless(seen.state)}: {forms.counted(counts(seen))}"
+
+
+def counts(seen: "GraphView") -> dict[str, int]:
+    """Give how many tasks are in each state; those that a bot has in hand and has not begun do not run yet."""
+    if not seen.assigned:
+        return seen.counts
+    return {**seen.counts, "running": running(seen), "assigned": seen.assigned}
+
+
+def running(seen: "GraphView") -> int:
+    """How many tasks of a graph are in state running and have begun."""
+    return max(0, seen.counts.get("running", 0) - seen.assigned)
 
 
 def done(seen: "GraphView") -> tuple[int, int]:

@@ -57,7 +57,13 @@ def _show(
         for line in (line for one in tellers for line in one.new_in(seen)):
             shown.say(line)
         shown.hold(held.by(seen))
-        shown.show(seen, lambda: [task.label for task in client.tasks(seen.id, state="running", limit=RUNNING_MAX)])
+        shown.show(seen, lambda: _running(client, seen))
+
+
+def _running(client: "Client", seen: "GraphView") -> list[str]:
+    """Name some of the tasks of a graph that run; not what bots have in hand and have not begun."""
+    found = client.tasks(seen.id, state="running", limit=RUNNING_MAX + seen.assigned)
+    return [task.label for task in found if task.reason != "assigned"][:RUNNING_MAX]
 
 
 def verdict(client: "Client", seen: "GraphView") -> Exit:

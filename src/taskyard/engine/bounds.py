@@ -40,5 +40,13 @@ BOT_DIMENSION_VALUES_MAX: Final = 128
 
 #: Why a bot may say that an attempt ended badly; all other reasons are for the server to give.
 REASONS_OF_BOTS: Final = frozenset(
-    {Reason.EXIT_CODE, Reason.SIGNALED, Reason.TIMED_OUT, Reason.SILENT, Reason.BAD_RESULT, Reason.UNRENEWED}
+    {
+        Reason.EXIT_CODE,
+        Reason.SIGNALED,
+        Reason.TIMED_OUT,
+        Reason.SILENT,
+        Reason.BAD_RESULT,
+        Reason.UNRENEWED,
+        Reason.RETURNED,
+    }
 )

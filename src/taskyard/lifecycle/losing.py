@@ -28,6 +28,12 @@ def spared(corridor: Corridor, task: TaskRecord) -> Reason | None:
     return Reason.RETURNED if is_spared(corridor, task) else None
 
 
+def is_free(corridor: Corridor, task: TaskRecord, why: Reason) -> bool:
+    """Tell whether an attempt costs no retry that its bot has lost for this reason, as it says itself."""
+    may_be = why is Reason.UNRENEWED or (why is Reason.RETURNED and task.reason == _ASSIGNED)
+    return may_be and is_spared(corridor, task)
+
+
 def is_spared(corridor: Corridor, task: TaskRecord) -> bool:
     """Tell whether one more attempt of a task may cost nothing in this round."""
     return corridor.txn.attempts.spared(task.id, task.life.round, _SPARED) < SPARED_MAX

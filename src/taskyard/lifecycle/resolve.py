@@ -14,7 +14,7 @@ from taskyard.core.machine import LEASED, REASONS, Outcome
 from taskyard.core.words import Reason, Signal
 from taskyard.lifecycle import telling
 from taskyard.lifecycle.commands import Report, Stats
-from taskyard.lifecycle.losing import is_spared
+from taskyard.lifecycle.losing import is_free
 from taskyard.lifecycle.move import Move
 from taskyard.lifecycle.moves import Corridor
 from taskyard.lifecycle.outcomes import Code, Done, Refusal
@@ -23,7 +23,6 @@ from taskyard.store.sessions import Row
 
 #: The words of every life, by names of their own: a word is slow to get at through its class.
 _LOSE: Final = Signal.LOSE
-_UNRENEWED: Final = Reason.UNRENEWED
 _EXIT_CODE: Final = Reason.EXIT_CODE
 _MOVE: Final = Outcome.MOVE
 
@@ -61,8 +60,9 @@ def _judge(
 
 def _ruling(corridor: Corridor, task: TaskRecord, report: Report) -> Ruling:
     life, rules, now = task.life, task.rules, corridor.now
-    if report.signal is _LOSE and report.reason is _UNRENEWED and life.state in LEASED and is_spared(corridor, task):
-        return budget.spare(life, rules, _UNRENEWED, now)
+    why = report.reason
+    if report.signal is _LOSE and why is not None and life.state in LEASED and is_free(corridor, task, why):
+        return budget.spare(life, rules, why, now)
     return budget.report(life, rules, report.attempt, report.signal, now, report.exit_code)
 
 

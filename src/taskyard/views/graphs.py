@@ -59,7 +59,8 @@ def is_settled(txn: Txn, id: int) -> bool | None:
 
 def counted(txn: Txn, views: Iterable[GraphView]) -> list[GraphView]:
     """Add to graphs how many of their tasks are in each state; all of their tasks are read for it."""
-    return [replace(one, counts=txn.reading.counts(key_of(one.id))) for one in views]
+    found = ((one, *txn.reading.counted(key_of(one.id))) for one in views)
+    return [replace(one, counts=by_state, assigned=assigned) for one, by_state, assigned in found]
 
 
 def graphs(

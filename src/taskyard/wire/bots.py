@@ -80,7 +80,7 @@ class Report(Shape, frozen=True):
     fence: int
     # `deadline` says that the bot ended it at its deadline, and that nothing of it runs any more.
     signal: Literal["succeed", "fail", "lose", "return", "deadline"]
-    reason: Literal["exit_code", "signaled", "timed_out", "silent", "bad_result", "unrenewed"] | None = None
+    reason: Literal["exit_code", "signaled", "timed_out", "silent", "bad_result", "unrenewed", "returned"] | None = None
     exit_code: int | None = None  # a signal as a negative number
     result: msgspec.Raw = NOTHING  # the JSON that it published
     stats: Stats | None = None

@@ -1,0 +1,62 @@
+"""Programs that a bot takes ahead of time: what waits behind one that takes long has not begun, whatever happens."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taskyard.bot.begun import earlier
+from taskyard.wire.bots import Report
+from tests.bot.yard import Yard, bot, served
+from tests.cli.waiting import until
+
+#: Enough for the bot to learn that programs are short, and more than it takes ahead for one slot.
+SHORT, LONG = 300, 40
+
+
+@pytest.fixture
+def yard() -> Iterator[Yard]:
+    with served(Yard()) as one:
+        yield one
+
+
+def programs(yard: Yard, script: str, count: int) -> list[str]:
+    """Add programs that look the same to the bot as all others that are made here."""
+    return [yard.add({"command": ["/bin/sh", "-c", script]}) for _ in range(count)]
+
+
+def have_begun(state: Path, among: list[str]) -> set[str]:
+    """Read what the next life of a bot would say."""
+    return {one.task for one in earlier(state / "begun") or ()} & set(among)
+
+
+def in_short(report: Report) -> tuple[str, str | None]:
+    return report.signal, report.reason
+
+
+def test_what_waits_behind_a_program_that_takes_long_has_not_begun(yard: Yard, tmp_path: Path) -> None:
+    state, gate = tmp_path / "state", tmp_path / "gate"
+    short = programs(yard, "true", SHORT)
+    first, *behind = programs(yard, f"until [ -e {gate} ]; do sleep 0.1; done", LONG)
+    with bot(yard, state, slots=1):
+        until(lambda: all(one in yard.reports for one in short), "the short ones have ended")
+        until(lambda: have_begun(state, [first, *behind]) == {first}, "what waits is taken back")
+        yard.until(lambda: any(one.task == first for poll in yard.polls for one in poll.begun), "it is told")
+        gate.touch()
+        assert {in_short(yard.report(one)) for one in (first, *behind)} == {("succeed", None)}
+
+
+def test_what_waits_in_a_runner_that_is_killed_is_lost_before_it_began(yard: Yard, tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
+    stop = f"echo $PPID > {stopped}.new; mv {stopped}.new {stopped}; kill -STOP $PPID; sleep 1000"
+    once = f"[ -e {stopped} ] || {{ {stop}; }}"
+    programs(yard, "true", SHORT)
+    tasks = programs(yard, once, LONG)
+    with bot(yard, tmp_path / "state", slots=1):
+        until(stopped.exists, "the runner is about to be stopped")
+        os.kill(int(stopped.read_text()), signal.SIGKILL)
+        found = [in_short(yard.report(one)) for one in tasks]
+    assert found.count(("lose", None)) <= 1, "only the first has begun"
+    assert set(found) <= {("lose", None), ("lose", "returned"), ("succeed", None)}

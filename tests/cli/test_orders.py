@@ -1,0 +1,32 @@
+"""What `bots set` tells the server: what is said, and nothing else."""
+
+import json
+from typing import Any
+
+import pytest
+
+from taskyard.cli import app
+from tests.cli.test_output import BOT
+from tests.sdk.wayward import told, wayward
+
+
+@pytest.mark.parametrize(
+    ("flags", "changes"),
+    [
+        (["--terminate"], {"terminated": True}),
+        (["--no-terminate"], {"terminated": False}),
+        (["--drain", "--no-terminate"], {"draining": True, "terminated": False}),
+        (["--no-drain", "--no-quarantine"], {"draining": False, "quarantined": None}),
+        (["--maintenance", "new disk"], {"maintenance": "new disk"}),
+    ],
+)
+def test_only_what_is_said_about_a_bot_changes(
+    flags: list[str], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with wayward() as server:
+        monkeypatch.setenv("TASKYARD_URL", server.url)
+        monkeypatch.setenv("TASKYARD_TOKEN", "x")
+        server.will(told(BOT))
+        app.call(None, ["bots", "set", "b", *flags])  # type: ignore[arg-type]
+        (asked,) = server.asked
+    assert (asked.method, asked.path, json.loads(asked.body)) == ("PATCH", "/api/v1/bots/b", changes)
