@@ -37,6 +37,11 @@ def limited(folder: Path, soft: int, hard: int) -> Iterator[Yard]:
             end(program)
 
 
+def bodiless(path: str) -> bytes:
+    """A request whose body never comes."""
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n".encode()
+
+
 def connected(one: Yard) -> socket.socket:
     place = urlsplit(one.url)
     return socket.create_connection((place.hostname, place.port), DEADLINE_SECONDS)
@@ -57,7 +62,11 @@ def test_a_server_opens_as_many_files_as_it_may(tmp_path: Path) -> None:
         assert resource.prlimit(one.program.pid, resource.RLIMIT_NOFILE) == (1_000, 1_000)
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /", HEALTH], ids=["silent", "slow", "idle"])
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"GET /", HEALTH, bodiless("/api/v1/bot/poll")],
+    ids=["silent", "slow", "idle", "without a body"],
+)
 def test_more_connections_than_files_keep_nobody_out(tmp_path: Path, said: bytes) -> None:
     with limited(tmp_path, FILES, FILES) as one, ExitStack() as opened:
         bot = one.client.new_token("bot", "a bot", pool="default").token
@@ -79,3 +88,19 @@ def test_more_connections_than_files_keep_nobody_out(tmp_path: Path, said: bytes
         # What was being answered meanwhile goes on.
         assert waiting.recv(1_000).startswith(b"HTTP/1.1 200")
         assert "Traceback" not in (tmp_path / "said").read_text()
+
+
+def test_answers_that_nobody_reads_keep_nobody_out(tmp_path: Path) -> None:
+    request = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    with limited(tmp_path, FILES, FILES) as one, ExitStack() as opened:
+        place = urlsplit(one.url)
+        for number in range(FILES):
+            line = opened.enter_context(socket.socket())
+            line.settimeout(DEADLINE_SECONDS)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)  # what does not fit stays with the server
+            line.connect((place.hostname, place.port))
+            line.sendall(request * 60)
+            if number % 64 == 0:
+                assert ask(one, "GET", "/healthz") == 200
+        assert ask(one, "GET", "/readyz") == 200
+        assert ask(one, "GET", "/api/v1/graphs", one.token) == 200

@@ -42,10 +42,11 @@ _LOG.setLevel(logging.ERROR)
 
 
 class Entrance:
-    """The open connections that no request is answered on: those that have not asked yet, and those that wait for more.
+    """The open connections: those that have not asked yet, those that are answered, and those that wait for more.
 
     One for each server. It keeps the server below the number of files that its process may open: a new connection
-    always comes in, and the one that has been quiet for longest has to go. No request that is answered is ended for it.
+    always comes in, and the one that has been quiet for longest has to go. A request that is being answered is
+    ended for it only if its peer does not read the answer.
     """
 
     def __init__(self, files: int) -> None:
@@ -54,6 +55,7 @@ class Entrance:
         self._open = 0
         self._newcomers: dict[Connection, None] = {}
         self._idle: dict[Connection, None] = {}  # between two requests, the longest first
+        self._busy: dict[Connection, None] = {}  # with a request that is answered, the longest first
 
     def enter(self, one: "Connection") -> None:
         """Let a connection in; if that is one too many, another has to go."""
@@ -62,21 +64,34 @@ class Entrance:
         if len(self._newcomers) > self._most:
             next(iter(self._newcomers)).drop()
         elif self._open > self._most_open:
-            next(iter(self._idle or self._newcomers)).drop()
+            self._quietest().drop()
 
     def work(self, one: "Connection") -> None:
         """Note that a request has come on a connection."""
-        self._newcomers.pop(one, None)
-        self._idle.pop(one, None)
+        self.forget(one)
+        self._busy[one] = None
 
     def rest(self, one: "Connection") -> None:
         """Note that every request on a connection was answered."""
+        self._busy.pop(one, None)
         self._idle[one] = None
 
     def leave(self, one: "Connection") -> None:
         """Forget a connection: it is closed."""
         self._open -= 1
-        self.work(one)
+        self.forget(one)
+
+    def forget(self, one: "Connection") -> None:
+        """Forget what a connection is at; it is still open."""
+        for group in (self._newcomers, self._idle, self._busy):
+            group.pop(one, None)
+
+    def _quietest(self) -> "Connection":
+        """Choose who has to go: who wants nothing, else who does not read its answer, else who has not asked yet."""
+        if self._idle:
+            return next(iter(self._idle))
+        unread = (one for one in self._busy if one.transport.get_write_buffer_size())
+        return next(unread, None) or next(iter(self._newcomers))
 
 
 class Connection(HttpToolsProtocol):
@@ -189,7 +204,7 @@ class Connection(HttpToolsProtocol):
 
     def drop(self) -> None:
         """Hang up at once."""
-        self._entrance.work(self)
+        self._entrance.forget(self)
         self.transport.abort()
 
     def _late(self) -> None:
