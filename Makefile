@@ -10,10 +10,10 @@ JOBS ?= 2
 FUZZ := .venv-fuzz
 COMPILE := pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header
 
-.PHONY: help run test check static fuzz-env fmt bench docs pins clean
+.PHONY: help run test check static fuzz-env fmt bench bench-quick docs pins clean
 
 help: ## say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .venv/ready ## run the example release graph to its end
 	@$(RUN) taskyard run examples/release.yaml
@@ -37,6 +37,9 @@ fmt: .venv/ready ## format and mend what can be mended
 
 bench: .venv/ready ## run every benchmark and write benchmarks/results/
 	$(RUN) python -m benchmarks
+
+bench-quick: .venv/ready ## run a small version of every benchmark, to see that each still works
+	@$(RUN) python -m benchmarks --quick
 
 docs: .venv/ready ## write the generated parts of docs/ anew
 	$(RUN) python docs/generate.py

@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 
 from taskyard.core.words import Signal
-from taskyard.views.graphs import NAMED_MAX
-
-
 from taskyard.lifecycle.commands import Begun, Poll
 from taskyard.lifecycle.polling import Polled
+from taskyard.views.graphs import NAMED_MAX
 from tests.server.yard import Yard, fresh, graph, task, wide
 
 UNKNOWN = "7ffffffffffffff8"
