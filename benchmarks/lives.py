@@ -18,7 +18,7 @@ from benchmarks.stores import Open, Yard, layered, leases_of, postgres, sqlite
 from taskyard.store.opening import Store
 
 if TYPE_CHECKING:
-    from taskyard.lifecycle.outcomes import Lease
+    from taskyard.lifecycle.commands import Lease
 
 P = ParamSpec("P")
 #: How many tasks are finished already in the store that has many.

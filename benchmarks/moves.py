@@ -18,8 +18,7 @@ from benchmarks.stores import DATABASES, SESSION, Open, leases_of, running
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
-from taskyard.lifecycle.commands import Cancel, Hello, Poll, Report, Rerun
-from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.commands import Cancel, Hello, Lease, Poll, Report, Rerun
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store
 

@@ -23,16 +23,15 @@ from taskyard.core.graph.validate import validate
 from taskyard.core.matching import canonical
 from taskyard.core.partials import STAKE_AFTER_MS
 from taskyard.core.words import Millis, Signal
-from taskyard.lifecycle.admit import Admission
-from taskyard.lifecycle.births import Brood
-from taskyard.lifecycle.commands import Hello, Poll, Report
-from taskyard.lifecycle.enlist import hello
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Lease
-from taskyard.lifecycle.polling import Polled, poll
-from taskyard.lifecycle.pools import set_pool, set_stake_after
+from taskyard.lifecycle.admission.pools import set_pool, set_stake_after
+from taskyard.lifecycle.admission.scheduler import Admission
+from taskyard.lifecycle.bot_sessions import hello
+from taskyard.lifecycle.commands import Hello, Lease, Poll, Report
+from taskyard.lifecycle.poll import Polled, poll
 from taskyard.lifecycle.queues import Registry
+from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import Submission, Submitted, submit
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.opening import Store
 
 Answer = TypeVar("Answer")
@@ -197,20 +196,20 @@ class _Yard:
         now = _now()
         keys = [int(key) for key in ids.mint(now, len(graph.tasks) + 1, 0)]
         labels = dict(zip(graph.tasks, keys[1:], strict=True))
-        brood = Brood(keys[0], list(graph.tasks.values()), labels, now, substitutes=False)
+        brood = NewTasks(keys[0], list(graph.tasks.values()), labels, now, substitutes=False)
         submission = Submission(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(now)), "benchmark")
         answer = self._do(lambda corridor: submit(corridor, [submission]))[0]
         assert isinstance(answer, Submitted), answer
 
-    def _do(self, act: Callable[[Corridor], Answer], /) -> Answer:
+    def _do(self, act: Callable[[Transaction], Answer], /) -> Answer:
         with self.store.write() as txn:
-            corridor = Corridor(txn, self._now(), self._registry)
+            corridor = Transaction(txn, self._now(), self._registry)
             answer = act(corridor)
             corridor.close()
             return answer
 
 
-def _set_strict_order(corridor: Corridor) -> None:
+def _set_strict_order(corridor: Transaction) -> None:
     """What is held stakes its keys at once, so that a release frees one task and no more."""
     for key in range(KEYS):
         set_stake_after(corridor, f"project:{key}", 0, "benchmark")

@@ -19,9 +19,8 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.rooms import Command, carry_out
 from taskyard.engine.writer import Writer
-from taskyard.lifecycle.commands import Hello, Poll, Renewal, Report
-from taskyard.lifecycle.outcomes import Lease
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Hello, Lease, Poll, Renewal, Report
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store import migration
 from taskyard.store.opening import Store, open_store

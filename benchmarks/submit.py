@@ -19,7 +19,7 @@ from typing import Final
 
 from benchmarks.form import Case, main
 from benchmarks.stores import DATABASES, Beside, layered, running
-from taskyard.lifecycle.stillness import stillness
+from taskyard.lifecycle.gc_pause import stillness
 from taskyard.lifecycle.submit import Submitted
 from taskyard.wire import json_text
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from taskyard.engine.engine import Engine
-from taskyard.lifecycle.births import DROP
-from taskyard.lifecycle.care import doctor
 from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.lifecycle.doctor.check import doctor
+from taskyard.lifecycle.rows import DROP
 from taskyard.views.story import replayed, story
 from tests.crash.journal import Line
 from tests.crash.scenario import ABANDONED

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from taskyard.core.graph.faults import Fault
-from taskyard.lifecycle.outcomes import Asked, Done, Lease, Refusal, Renewed
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Asked, Done, Lease, Refusal, Renewed
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 
 _TYPES: Final[dict[str, type[Any]]] = {

@@ -16,9 +16,21 @@ from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
 from taskyard.engine.pages import LOAD_MAX_MS
-from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Renewal, Report, Rerun
-from taskyard.lifecycle.outcomes import Code, Done, Lease, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import (
+    Approve,
+    Cancel,
+    Code,
+    Done,
+    Goodbye,
+    Hello,
+    Lease,
+    Poll,
+    Refusal,
+    Renewal,
+    Report,
+    Rerun,
+)
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.txn import Txn
 from tests.crash.journal import Journal

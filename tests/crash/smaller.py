@@ -4,14 +4,16 @@ from types import ModuleType
 from typing import Final
 
 from taskyard.engine import extending, intake, pages, submitting
-from taskyard.lifecycle import agenda, care, moves, reach, submit, telling
+from taskyard.lifecycle import propagate, selection, submit, transaction
+from taskyard.lifecycle.admission import writes
+from taskyard.lifecycle.doctor import check
 
 #: Where it is written how much fits into one transaction.
 PLACES: Final[tuple[tuple[ModuleType, str], ...]] = (
-    *((module, "PAGE_MAX") for module in (care, extending, intake, pages, reach, submit, submitting, telling)),
-    (agenda, "ENTRIES_MAX"),
-    (moves, "TOLD_MAX"),
-    (reach, "TOLD_MAX"),
+    *((module, "PAGE_MAX") for module in (check, extending, intake, pages, selection, submit, submitting, propagate)),
+    (writes, "ENTRIES_MAX"),
+    (transaction, "TOLD_MAX"),
+    (selection, "TOLD_MAX"),
 )
 
 

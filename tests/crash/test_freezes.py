@@ -12,8 +12,8 @@ import pytest
 
 from taskyard.core.words import State
 from taskyard.engine.clock import SystemClock
-from taskyard.lifecycle.admit import LOCK_MS
-from taskyard.lifecycle.outcomes import Done
+from taskyard.lifecycle.admission.scheduler import LOCK_MS
+from taskyard.lifecycle.commands import Done
 from tests.engine.rig import Labels, graph, soon, task
 from tests.house.tree import ROOT
 from tests.races.servers import COMMIT, Server, Watch

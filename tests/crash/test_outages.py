@@ -14,9 +14,8 @@ from taskyard.core.matching import canonical
 from taskyard.core.words import GraphState, State
 from taskyard.engine.engine import Engine
 from taskyard.engine.troubles import Unavailable
-from taskyard.lifecycle.commands import Hello, Poll
-from taskyard.lifecycle.outcomes import Done, Lease, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from tests.engine.rig import SOON_S, graph, noop, report, soon, task
 from tests.postgres import Postgres

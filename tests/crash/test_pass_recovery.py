@@ -6,7 +6,7 @@ from typing import Final
 import psycopg
 
 from taskyard.engine.engine import Engine
-from taskyard.lifecycle.admit import LOCK_MS
+from taskyard.lifecycle.admission.scheduler import LOCK_MS
 from tests.crash.test_freezes import asleep, held, server
 from tests.engine.rig import FakeClock, Labels, graph, soon
 from tests.races.servers import Server

@@ -19,10 +19,9 @@ from taskyard.core.matching import canonical
 from taskyard.core.words import Millis, Signal, State
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
-from taskyard.lifecycle.care import doctor
-from taskyard.lifecycle.commands import Hello, Poll, Report
-from taskyard.lifecycle.outcomes import Done, Lease, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Report
+from taskyard.lifecycle.doctor.check import doctor
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
 from taskyard.store.records import GraphRecord, TaskRecord

@@ -6,10 +6,22 @@ from typing import Any
 import pytest
 
 from taskyard.core.words import Signal, State
-from taskyard.lifecycle import printing
-from taskyard.lifecycle.commands import Output, Poll, Publish, Renewal, Report, Stats
-from taskyard.lifecycle.outcomes import Brief, Code, Done, Kept, Lease, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle import report as report_module
+from taskyard.lifecycle.commands import (
+    Brief,
+    Code,
+    Done,
+    Kept,
+    Lease,
+    Output,
+    Poll,
+    Publish,
+    Refusal,
+    Renewal,
+    Report,
+    Stats,
+)
+from taskyard.lifecycle.poll import Polled
 from taskyard.store.verbs.traces import StatsRow
 from tests.engine.rig import Rig, graph, report, task
 
@@ -150,7 +162,7 @@ def test_a_running_task_speaks_for_itself_until_it_ends(rig: Rig) -> None:
 def test_of_what_an_attempt_prints_the_beginning_is_kept_up_to_the_limit(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(printing, "OUTPUT_MAX", 10)
+    monkeypatch.setattr(report_module, "OUTPUT_MAX", 10)
     rig.hello()
     rig.submit(graph(a=task()))
     (lease,) = briefed(rig)

@@ -12,7 +12,7 @@ from taskyard.engine import failpoints
 from taskyard.engine.engine import Engine
 from taskyard.engine.face import AsyncEngine
 from taskyard.engine.troubles import Failed, Unavailable
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.verbs.passes import PoolRow
 from taskyard.views.story import Asked, Story, replayed

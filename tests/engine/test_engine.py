@@ -16,10 +16,9 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.face import AsyncEngine
 from taskyard.engine.failpoints import VARIABLE
 from taskyard.engine.troubles import InUse, Unavailable
-from taskyard.lifecycle.agenda import ENTRIES_MAX
-from taskyard.lifecycle.commands import Cancel, Goodbye, Hello, Poll, Rerun
-from taskyard.lifecycle.outcomes import Asked, Code, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.admission.writes import ENTRIES_MAX
+from taskyard.lifecycle.commands import Asked, Cancel, Code, Goodbye, Hello, Poll, Refusal, Rerun
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
 from taskyard.store.verbs.passes import PoolRow
 from tests.engine.rig import graph, noop, report, soon, task, wide
@@ -38,7 +37,7 @@ LIMITER = """
 import sys
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
-from taskyard.lifecycle.pools import set_pool
+from taskyard.lifecycle.admission.pools import set_pool
 node = {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "default"}}}
 document = {"tasks": {f"t{n}": node for n in range(int(sys.argv[2]))}}
 with Engine.open(sys.argv[1]) as engine:

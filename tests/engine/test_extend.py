@@ -9,7 +9,7 @@ from taskyard.core.words import GraphState, State
 from taskyard.engine.failpoints import arm
 from taskyard.engine.pages import LOAD_MAX_MS
 from taskyard.engine.troubles import Failed, Unavailable
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
 from taskyard.store.sessions import Gone
 from tests.engine.rig import SOON_S, Labels, Rig, graph, soon, task

@@ -8,8 +8,7 @@ import pytest
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import GraphState, Reason, Signal, State
 from taskyard.engine import bearing
-from taskyard.lifecycle.commands import Approve, Cancel, Rerun
-from taskyard.lifecycle.outcomes import Done, Refusal
+from taskyard.lifecycle.commands import Approve, Cancel, Done, Refusal, Rerun
 from taskyard.lifecycle.submit import Submitted
 from tests.engine.rig import Labels, Rig, graph, noop, report, soon, spoil, task, wide
 

@@ -7,9 +7,8 @@ import pytest
 from taskyard.core.fleet import GUARD_MS, LEASE_MAX_MS, LEASE_MIN_MS
 from taskyard.core.words import State
 from taskyard.engine.engine import Engine
-from taskyard.lifecycle.commands import Poll, Renewal
-from taskyard.lifecycle.outcomes import Renewed
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Poll, Renewal, Renewed
+from taskyard.lifecycle.poll import Polled
 from taskyard.store.opening import open_store
 from tests.engine.rig import Rig, graph, task
 

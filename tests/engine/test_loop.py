@@ -11,9 +11,8 @@ from taskyard.engine.failpoints import Boundary, arm
 from taskyard.engine.passage import Passage
 from taskyard.engine.troubles import Failed, Overloaded, Unavailable
 from taskyard.engine.writer import GONE_MAX_MS, RETRIES_MAX
-from taskyard.lifecycle.commands import Cancel, Goodbye, Poll
-from taskyard.lifecycle.outcomes import Code, Done, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Cancel, Code, Done, Goodbye, Poll, Refusal
+from taskyard.lifecycle.poll import Polled
 from taskyard.store.sessions import Busy, Gone, Taken
 from tests.engine.rig import SOON_S, Rig, graph, report, soon, task, wide
 

@@ -14,8 +14,8 @@ from taskyard.engine import loop as loops
 from taskyard.engine.failpoints import arm
 from taskyard.engine.pages import LOAD_MAX_MS
 from taskyard.engine.troubles import Failed
-from taskyard.lifecycle.births import ROWS_PER_TASK, Brood, weight_of
-from taskyard.lifecycle.pools import set_limit
+from taskyard.lifecycle.admission.pools import set_limit
+from taskyard.lifecycle.rows import ROWS_PER_TASK, NewTasks, weight_of
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.sessions import Gone
 from taskyard.store.verbs import work
@@ -196,7 +196,7 @@ def test_pages_hold_everything_once_and_are_as_full_as_can_be(degrees: list[int]
     found = validate({"tasks": nodes}).graph
     assert found is not None
     tasks = list(found.tasks.values())
-    brood = Brood(1, tasks, {label: place for place, label in enumerate(nodes)}, Millis(0), substitutes=False)
+    brood = NewTasks(1, tasks, {label: place for place, label in enumerate(nodes)}, Millis(0), substitutes=False)
     pages = [tasks[page] for page in brood.pages(most)]
     assert [one for page in pages for one in page] == tasks
     assert all(len(page) == 1 or weight_of(page) <= most for page in pages)

@@ -7,9 +7,8 @@ import pytest
 
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal, State
-from taskyard.lifecycle.commands import Cancel, Hello, Poll, Renewal
-from taskyard.lifecycle.outcomes import Renewed
-from taskyard.lifecycle.polling import NOTHING, Polled
+from taskyard.lifecycle.commands import Cancel, Hello, Poll, Renewal, Renewed
+from taskyard.lifecycle.poll import NOTHING, Polled
 from taskyard.store.sessions import Busy
 from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
 

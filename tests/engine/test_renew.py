@@ -9,11 +9,10 @@ from taskyard.core.words import GraphState, Signal, State
 from taskyard.engine.failpoints import arm
 from taskyard.engine.pages import LOAD_MAX_MS
 from taskyard.engine.troubles import Failed
-from taskyard.lifecycle import reach, submit
-from taskyard.lifecycle.births import OPEN
-from taskyard.lifecycle.commands import Cancel
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.promises import take_up
+from taskyard.lifecycle import selection, submit
+from taskyard.lifecycle.commands import Cancel, Code, Refusal
+from taskyard.lifecycle.continuations import take_up
+from taskyard.lifecycle.rows import OPEN
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.sessions import Gone
 from taskyard.store.verbs.reuse import RerunRow, Source
@@ -241,7 +240,7 @@ def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (submit, intake, pages, renewing, submitting):
         monkeypatch.setattr(module, "PAGE_MAX", 5)
-    monkeypatch.setattr(reach, "PAGE_MAX", 3)
+    monkeypatch.setattr(selection, "PAGE_MAX", 3)
 
 
 def ladder(rig: Rig, steps: int) -> Labels:

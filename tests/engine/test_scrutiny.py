@@ -34,20 +34,24 @@ from taskyard.engine.bounds import (
 from taskyard.engine.face import AsyncEngine
 from taskyard.lifecycle.commands import (
     Approve,
+    Asked,
     Begun,
     Cancel,
+    Code,
+    Done,
     Goodbye,
     Hello,
+    Lease,
     Output,
     Poll,
     Publish,
+    Refusal,
     Renewal,
     Report,
     Rerun,
     Stats,
 )
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Lease, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.sessions import Gone
 from taskyard.views.story import Story

@@ -11,8 +11,7 @@ from taskyard.engine import submitting, unserved
 from taskyard.engine.failpoints import arm
 from taskyard.engine.pages import LOAD_MAX_MS
 from taskyard.engine.troubles import Failed, Unavailable
-from taskyard.lifecycle.commands import Cancel
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.commands import Cancel, Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
 from taskyard.store.sessions import Gone
 from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide

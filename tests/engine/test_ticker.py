@@ -7,11 +7,10 @@ from taskyard.core.partials import STAKE_AFTER_MS
 from taskyard.core.words import GraphState, Reason, Signal, State
 from taskyard.engine import chores
 from taskyard.engine.chores import ANSWERS_KEPT_MS, Chore
-from taskyard.lifecycle.admit import AGING_MS
-from taskyard.lifecycle.commands import Cancel, Poll, Renewal
-from taskyard.lifecycle.hearing import TELL
-from taskyard.lifecycle.outcomes import Done, Lease, Renewed
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.admission.scheduler import AGING_MS
+from taskyard.lifecycle.commands import Cancel, Done, Lease, Poll, Renewal, Renewed
+from taskyard.lifecycle.failure_handlers import TELL
+from taskyard.lifecycle.poll import Polled
 from taskyard.store.sessions import Gone
 from tests.engine.rig import Labels, Rig, graph, noop, task
 

@@ -9,10 +9,9 @@ from taskyard.engine.face import AsyncEngine
 from taskyard.engine.rooms import weight
 from taskyard.engine.troubles import Unavailable
 from taskyard.engine.wishing import TRIES_MAX
-from taskyard.lifecycle import reach
-from taskyard.lifecycle.commands import Cancel, Rerun
-from taskyard.lifecycle.outcomes import Asked
-from taskyard.lifecycle.reach import Found
+from taskyard.lifecycle import selection
+from taskyard.lifecycle.commands import Asked, Cancel, Rerun
+from taskyard.lifecycle.selection import Found
 from taskyard.lifecycle.submit import PAGE_MAX
 from tests.engine.rig import SOON_S, Labels, Rig, graph, task
 from tests.lifecycle.in_short import in_short
@@ -23,8 +22,8 @@ LOOKED, MANY = 20, 30
 
 @pytest.fixture(autouse=True)
 def short_sight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "LOOKED_MAX", LOOKED)
-    monkeypatch.setattr(reach, "PAGE_MAX", 10)
+    monkeypatch.setattr(selection, "LOOKED_MAX", LOOKED)
+    monkeypatch.setattr(selection, "PAGE_MAX", 10)
 
 
 def star(rig: Rig) -> Labels:

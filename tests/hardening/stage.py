@@ -12,8 +12,7 @@ from threading import Thread
 from typing import Any
 
 from taskyard.core.words import Signal
-from taskyard.lifecycle.commands import Poll, Renewal
-from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.commands import Lease, Poll, Renewal
 from taskyard.server.settings import Settings
 from tests.hardening.fingerprint import settled
 from tests.server.yard import Yard, graph, task

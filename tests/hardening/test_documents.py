@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.commands import Lease
 from tests.hardening.corpus import (
     GOOD,
     JSON_TEXTS,

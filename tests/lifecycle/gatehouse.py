@@ -15,13 +15,12 @@ from taskyard.core.machine import HOLDING
 from taskyard.core.matching import canonical
 from taskyard.core.partials import Contender, Decision, Facts, Pool
 from taskyard.core.words import Millis, Reason, Signal, State, TaskId
-from taskyard.lifecycle import enlist
-from taskyard.lifecycle.admit import Admission, Bounds, Passed
-from taskyard.lifecycle.commands import Hello
-from taskyard.lifecycle.move import move_by
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Lease
-from taskyard.lifecycle.pools import enter_contest, set_limit, set_pool, set_stake_after
+from taskyard.lifecycle import bot_sessions
+from taskyard.lifecycle.admission.pools import enter_contest, set_limit, set_pool, set_stake_after
+from taskyard.lifecycle.admission.scheduler import Admission, Bounds, Passed
+from taskyard.lifecycle.commands import Hello, Lease
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import move_by
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.passes import ContenderRow, HoldRow
 from tests.lifecycle.recount import recount
@@ -69,7 +68,7 @@ class Gatehouse(Yard):
         assert self.do(lambda corridor: set_stake_after(corridor, key, ms, "ann")) is None
 
     def cancel(self, id: int) -> None:
-        def act(corridor: Corridor) -> None:
+        def act(corridor: Transaction) -> None:
             corridor.send([move_by(corridor.look([id])[id], Signal.CANCEL)])
 
         self.do(act)
@@ -77,7 +76,7 @@ class Gatehouse(Yard):
     def cancel_graph(self, id: int) -> None:
         """Keep only the fact: the tasks of the graph are ended later."""
 
-        def act(corridor: Corridor) -> None:
+        def act(corridor: Transaction) -> None:
             graph = corridor.look([id])[id].graph
             corridor.txn.graphs.cancel(graph, self.now)
             corridor.count(graph)
@@ -89,13 +88,13 @@ class Gatehouse(Yard):
     def serve(self, *pools: str, bot: str = "b1", slots: int = 100) -> None:
         """Let a bot come that serves these pools and whatever asks for nothing."""
         asked = canonical({"id": bot, "pool": [*pools, "default"]})
-        self.do(lambda corridor: enlist.hello(corridor, [Hello(bot, "s1", asked, slots)]))
+        self.do(lambda corridor: bot_sessions.hello(corridor, [Hello(bot, "s1", asked, slots)]))
 
     def miss(self, bot: str) -> None:
         """Let a bot be silent for too long, and notice it."""
 
-        def act(corridor: Corridor) -> None:
-            enlist.lose(corridor, [(bot, "")])
+        def act(corridor: Transaction) -> None:
+            bot_sessions.lose(corridor, [(bot, "")])
             corridor.txn.bots.miss([bot])
             corridor.stirred.append(None)
 

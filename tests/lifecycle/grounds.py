@@ -7,14 +7,13 @@ from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.words import Reason, Signal, State
 from taskyard.lifecycle import cancel as cancels
 from taskyard.lifecycle import rerun as reruns
-from taskyard.lifecycle.answers import keyed
-from taskyard.lifecycle.commands import Cancel, Goodbye, Rerun
-from taskyard.lifecycle.enlist import goodbye
-from taskyard.lifecycle.lapse import beat, lapse, notice_silence
-from taskyard.lifecycle.outcomes import Asked, Done, Far, Lease, Refusal
-from taskyard.lifecycle.own import serve_own
-from taskyard.lifecycle.promises import take_up
-from taskyard.lifecycle.reach import Found
+from taskyard.lifecycle.bot_sessions import goodbye
+from taskyard.lifecycle.commands import Asked, Cancel, Done, Far, Goodbye, Lease, Refusal, Rerun
+from taskyard.lifecycle.continuations import take_up
+from taskyard.lifecycle.idempotency import keyed
+from taskyard.lifecycle.selection import Found
+from taskyard.lifecycle.server_tasks import serve_own
+from taskyard.lifecycle.timeouts import beat, lapse, notice_silence
 from taskyard.store.records import Note
 from tests.lifecycle.yard import Labels, Yard
 

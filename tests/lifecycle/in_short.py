@@ -1,7 +1,7 @@
 """Answers without what they count and name, for tests that are about something else."""
 
 from taskyard.core.values import replace
-from taskyard.lifecycle.outcomes import Asked
+from taskyard.lifecycle.commands import Asked
 
 
 def in_short(answer: object) -> object:

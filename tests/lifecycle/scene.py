@@ -14,16 +14,16 @@ from taskyard.core import ids
 from taskyard.core.graph.extension import Existing, digest
 from taskyard.core.graph.validate import validate
 from taskyard.core.words import Signal
-from taskyard.lifecycle import care, submit
-from taskyard.lifecycle.births import Brood
-from taskyard.lifecycle.commands import Poll, Report
+from taskyard.lifecycle import submit
+from taskyard.lifecycle.admission.pools import set_limit
+from taskyard.lifecycle.commands import Lease, Poll, Report
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.finding import Finding
-from taskyard.lifecycle.lapse import beat, lapse
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Lease
-from taskyard.lifecycle.polling import poll
-from taskyard.lifecycle.pools import set_limit
+from taskyard.lifecycle.doctor import check
+from taskyard.lifecycle.doctor.finding import Finding
+from taskyard.lifecycle.poll import poll
+from taskyard.lifecycle.rows import NewTasks
+from taskyard.lifecycle.timeouts import beat, lapse
+from taskyard.lifecycle.transaction import Transaction
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import Labels, Yard
 
@@ -83,13 +83,13 @@ def set_scene(yard: Grounds, url: str) -> Scene:
 def found(yard: Yard) -> list[Finding]:
     """Look at everything."""
     with yard.store.read() as txn:
-        return care.doctor(txn, yard.now)
+        return check.doctor(txn, yard.now)
 
 
 def fail_untold(yard: Yard, bot: str, lease: Lease) -> None:
     """Let a task fail in a transaction that can tell nobody, so that a note is left."""
 
-    def act(corridor: Corridor) -> None:
+    def act(corridor: Transaction) -> None:
         corridor.untold = 0
         report = Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, exit_code=1)
         poll(corridor, [Poll(bot, "s1", reports=(report,))])
@@ -171,5 +171,5 @@ def extension(yard: Yard, id: int, document: object) -> submit.Extension:
     keys = ids.mint(yard.now, len(validation.graph.tasks), 7)
     new = {label: int(key) for label, key in zip(validation.graph.tasks, keys, strict=True)}
     known = {label: old for old, label, _, _ in rows} | new
-    brood = Brood(id, list(validation.graph.tasks.values()), known, yard.now, substitutes=False)
+    brood = NewTasks(id, list(validation.graph.tasks.values()), known, yard.now, substitutes=False)
     return submit.Extension(brood, record.extensions, "me", "ann")

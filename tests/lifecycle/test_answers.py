@@ -4,10 +4,9 @@ import pytest
 
 from taskyard.core.graph.faults import Fault
 from taskyard.core.words import State
-from taskyard.lifecycle.answers import Answer, decoded, encoded, keyed
 from taskyard.lifecycle.cancel import cancel
-from taskyard.lifecycle.commands import Cancel, Rerun
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Far, Refusal
+from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Far, Refusal, Rerun
+from taskyard.lifecycle.idempotency import Answer, decoded, encoded, keyed
 from taskyard.lifecycle.rerun import rerun
 from tests.lifecycle.grounds import Grounds
 from tests.lifecycle.yard import chain

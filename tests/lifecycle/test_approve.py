@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from taskyard.core.words import Reason, State
-from taskyard.lifecycle.answers import keyed
 from taskyard.lifecycle.approve import approve
-from taskyard.lifecycle.care import doctor
-from taskyard.lifecycle.commands import Approve
-from taskyard.lifecycle.outcomes import Code, Done, Refusal
+from taskyard.lifecycle.commands import Approve, Code, Done, Refusal
+from taskyard.lifecycle.doctor.check import doctor
+from taskyard.lifecycle.idempotency import keyed
 from tests.lifecycle.grounds import Grounds, graph, node, noop
 from tests.lifecycle.yard import Labels
 

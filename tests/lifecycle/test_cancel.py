@@ -4,11 +4,10 @@ import pytest
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Reason, Signal, State
-from taskyard.lifecycle.commands import Cancel, Report, Rerun
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Refusal
+from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Refusal, Report, Rerun
+from taskyard.lifecycle.report import resolve
 from taskyard.lifecycle.rerun import rerun
-from taskyard.lifecycle.resolve import resolve
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.sessions import Busy
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, star
 from tests.lifecycle.in_short import in_short
@@ -222,7 +221,7 @@ def test_who_did_not_know_that_the_graph_was_canceled_tries_again(postgres_url: 
     lease = yard.start("rack1", labels, 1)["a"]
     report = Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, exit_code=1)
 
-    def fail_while_somebody_cancels(corridor: Corridor) -> None:
+    def fail_while_somebody_cancels(corridor: Transaction) -> None:
         resolve(corridor, [("rack1", report)])
         assert str(corridor.look([labels["page"]])[labels["page"]].state) == "waiting"
         assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
@@ -243,7 +242,7 @@ def test_a_graph_that_finishes_meanwhile_is_not_brought_back_by_a_rerun(postgres
     yard.run("rack1", labels)
     lease = yard.claim("rack1")[0]
 
-    def rerun_while_the_last_one_ends(corridor: Corridor) -> None:
+    def rerun_while_the_last_one_ends(corridor: Transaction) -> None:
         rerun(corridor, [Rerun(labels["a"])])
         yard.end("rack1", lease)
         assert yard.verdict(labels) == "finished"

@@ -7,18 +7,20 @@ import pytest
 
 from taskyard.core.machine import sources
 from taskyard.core.words import Signal
-from taskyard.lifecycle import agenda, care, enlist, evidence, past, submit, survey
-from taskyard.lifecycle.admit import Admission
+from taskyard.lifecycle import bot_sessions, submit
+from taskyard.lifecycle.admission import writes
+from taskyard.lifecycle.admission.pools import set_limit, set_pool
+from taskyard.lifecycle.admission.scheduler import Admission
 from taskyard.lifecycle.cancel import cancel
-from taskyard.lifecycle.commands import Cancel, Poll, Report, Rerun
-from taskyard.lifecycle.finding import Finding
-from taskyard.lifecycle.lapse import lapse
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Done, Lease
-from taskyard.lifecycle.polling import poll
-from taskyard.lifecycle.pools import set_limit, set_pool
-from taskyard.lifecycle.promises import drop_stale_loads, take_up
+from taskyard.lifecycle.commands import Cancel, Done, Lease, Poll, Report, Rerun
+from taskyard.lifecycle.continuations import drop_stale_loads, take_up
+from taskyard.lifecycle.doctor import check, evidence, history
+from taskyard.lifecycle.doctor import graphs as graphs_module
+from taskyard.lifecycle.doctor.finding import Finding
+from taskyard.lifecycle.poll import poll
 from taskyard.lifecycle.rerun import rerun
+from taskyard.lifecycle.timeouts import lapse
+from taskyard.lifecycle.transaction import Transaction
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.scene import DEFAULT, Scene, extension, found, set_scene
 from tests.lifecycle.yard import Labels, Yard, chain
@@ -71,7 +73,7 @@ def test_many_things_at_once_are_mended_at_once(scene: Scene) -> None:
            UPDATE graph SET active = 9, state = 'finished', created_ms = 5, extensions = 4;
            UPDATE attempt SET fence = 5, round = 4, claimed_ms = 5; DELETE FROM edge; DELETE FROM task_mutex"""
     )
-    care.repair(scene.yard.do, found(scene.yard))
+    check.repair(scene.yard.do, found(scene.yard))
     assert [str(one) for one in found(scene.yard)] == []
 
 
@@ -87,7 +89,7 @@ def test_a_wake_up_that_was_lost_is_found_and_made_up_for(scene: Scene) -> None:
     )
     findings = found(yard)
     assert [(one.subject, one.column) for one in findings] == [(after, "gate")]
-    care.repair(yard.do, findings, "ann")
+    check.repair(yard.do, findings, "ann")
     assert (yard.words({"after": after}), found(yard)) == ({"after": "blocked"}, [])
     assert [one[:2] for one in yard.audits(after)] == [("ann", "repair")]
 
@@ -98,7 +100,7 @@ def test_a_task_that_missed_its_turn_gets_it_with_the_repair(scene: Scene) -> No
     (lease,) = [lease for lease in leases_of(yard, "b1") if lease.task == labels["long"]]
     yard.end("b1", lease)
     assert yard.task(labels["later"]).state in sources(Signal.RELEASE)
-    care.repair(yard.do, found(yard))
+    check.repair(yard.do, found(yard))
     assert yard.task(labels["later"]).state in sources(Signal.CLAIM)
     assert found(yard) == []
 
@@ -113,7 +115,7 @@ def test_an_attempt_that_never_ended_ends_as_its_event_says(scene: Scene) -> Non
     with scene.yard.store.read() as txn:
         before = txn.attempts.of(scene.labels["boom"])
     scene.sql("UPDATE attempt SET ended_ms = NULL, signal = NULL, reason = NULL, exit_code = NULL")
-    care.repair(scene.yard.do, found(scene.yard))
+    check.repair(scene.yard.do, found(scene.yard))
     with scene.yard.store.read() as txn:
         after = txn.attempts.of(scene.labels["boom"])
     assert [(one.ended_ms, one.signal, one.reason) for one in after] == [
@@ -129,7 +131,7 @@ def test_a_repair_is_audited_and_tells_others_what_is_so(scene: Scene) -> None:
            VALUES ({graph}, {next}, {graph}, 0, '[["r-d"]]')""",
         next=yard.graph(graph).events + 1,
     )
-    care.repair(yard.do, found(yard), "ann")
+    check.repair(yard.do, found(yard), "ann")
     with yard.store.read() as txn:
         audit, event = txn.events.audits_of(graph, 10)[-1], txn.events.of(graph, 0, 100)[-1]
     assert (audit.actor, audit.action) == ("ann", "repair")
@@ -197,7 +199,7 @@ def test_a_wrong_fence_of_a_task_does_not_cost_its_bot_the_lease(scene: Scene, f
     scene.sql(f"UPDATE task SET fence = {fence} WHERE id = {{long}}")  # noqa: S608 - all of it is ours
     findings = found(scene.yard)
     assert [(one.kind, one.column) for one in findings] == [("task", "fence")]
-    care.repair(scene.yard.do, findings)
+    check.repair(scene.yard.do, findings)
     assert found(scene.yard) == []
     assert isinstance(scene.yard.end("b1", lease), Done)
 
@@ -208,7 +210,7 @@ def test_a_wrong_fence_of_an_attempt_becomes_that_of_its_task(scene: Scene, fenc
     scene.sql(f"UPDATE attempt SET fence = {fence} WHERE task_id = {{long}}")  # noqa: S608 - all of it is ours
     findings = found(scene.yard)
     assert [(one.kind, one.column, one.counted) for one in findings] == [("attempt", "fence of 1", before.fence)]
-    care.repair(scene.yard.do, findings)
+    check.repair(scene.yard.do, findings)
     assert (found(scene.yard), scene.yard.task(scene.ids["long"])) == ([], before)
 
 
@@ -221,7 +223,7 @@ def test_a_fence_that_a_bot_was_given_is_not_lowered_though_no_event_explains_it
     scene.sql("UPDATE attempt SET fence = fence - 1 WHERE task_id = {twice} AND number = 2")
     findings = found(yard)
     assert [(one.column, one.counted) for one in findings] == [("fence of 2", lease.fence)]
-    care.repair(yard.do, findings)
+    check.repair(yard.do, findings)
     assert isinstance(yard.end("b2", lease), Done)
     assert found(yard) == []
 
@@ -230,7 +232,7 @@ def test_a_fence_that_a_bot_was_given_is_not_lowered_though_no_event_explains_it
 
 
 def test_leases_that_the_clock_is_to_end_are_well(yard: Grounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enlist, "LOST_MAX", 1)
+    monkeypatch.setattr(bot_sessions, "LOST_MAX", 1)
     yard.submit(graph(**{f"t{number}": node(**DEFAULT) for number in range(4)}))
     yard.hello("b1")
     assert len(yard.claim("b1", 4)) == 4
@@ -244,7 +246,7 @@ def test_leases_that_the_clock_is_to_end_are_well(yard: Grounds, monkeypatch: py
 def test_tasks_that_the_next_pass_is_to_tell_of_a_capacity_are_well(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agenda, "ENTRIES_MAX", 1)
+    monkeypatch.setattr(writes, "ENTRIES_MAX", 1)
     assert scene.yard.do(lambda corridor: set_pool(corridor, "default", 9, False, "ann")) is True
     assert [str(one) for one in found(scene.yard)] == []
     schedule(scene.yard)
@@ -260,7 +262,7 @@ def test_a_mutex_that_was_gone_is_put_back_and_who_ran_together_meanwhile_is_tol
     scene.sql("DELETE FROM task_mutex")
     assert schedule(yard) == 3  # one too many
     assert {one.kind for one in found(yard)} == {"task_mutex"}
-    care.repair(yard.do, found(yard))
+    check.repair(yard.do, found(yard))
     assert [(one.kind, one.subject, one.column, one.mendable) for one in found(yard)] == [
         ("mutex", "door", "holders", False)
     ]
@@ -275,7 +277,7 @@ def test_a_mutex_that_was_gone_excludes_again_after_the_repair(scene: Scene) -> 
     yard = scene.yard
     yard.submit(graph(rival=node(mutexes=[{"key": "door"}], **DEFAULT)))
     scene.sql("DELETE FROM task_mutex; DELETE FROM task_limit")
-    care.repair(yard.do, found(yard))
+    check.repair(yard.do, found(yard))
     assert schedule(yard) == 2
     assert found(yard) == []
 
@@ -285,7 +287,7 @@ def test_a_task_that_no_pass_would_have_let_in_is_let_in_by_the_repair(scene: Sc
     scene.yard.later(3_600_000)
     scene.yard.do(lapse)
     assert scene.yard.words({"flaky": scene.ids["flaky"]}) == {"flaky": "pending"}
-    care.repair(scene.yard.do, found(scene.yard))
+    check.repair(scene.yard.do, found(scene.yard))
     assert scene.yard.words({"flaky": scene.ids["flaky"]}) == {"flaky": "waiting"}
 
 
@@ -299,7 +301,7 @@ def test_overuse_is_found_and_nobody_can_mend_it(scene: Scene) -> None:
         ("limit", "licence", 2, False),
         ("pool", "default", 4, False),
     ]
-    assert care.repair(yard.do, left) == 0
+    assert check.repair(yard.do, left) == 0
 
 
 def test_tasks_that_a_pool_has_not_told_its_capacity_yet_are_found(scene: Scene) -> None:
@@ -308,28 +310,28 @@ def test_tasks_that_a_pool_has_not_told_its_capacity_yet_are_found(scene: Scene)
     assert {(one.subject, one.column) for one in findings} == {
         (scene.ids[label], "contends") for label in ("mop", "long")
     }
-    care.repair(scene.yard.do, findings)
+    check.repair(scene.yard.do, findings)
     assert found(scene.yard) == []
 
 
 def test_a_repair_of_a_healthy_store_changes_nothing(scene: Scene) -> None:
-    assert care.repair(scene.yard.do, []) == 0
+    assert check.repair(scene.yard.do, []) == 0
     assert found(scene.yard) == []
 
 
 def test_pages_are_walked_to_the_end(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         scene.yard.submit(chain("a", "b", "c"))
-    monkeypatch.setattr(survey, "TASKS_MAX", 2)
-    monkeypatch.setattr(past, "EVENTS_MAX", 3)
+    monkeypatch.setattr(graphs_module, "TASKS_MAX", 2)
+    monkeypatch.setattr(history, "EVENTS_MAX", 3)
     monkeypatch.setattr(evidence, "ATTEMPTS_MAX", 1)
-    monkeypatch.setattr(care, "GRAPHS_MAX", 2)
-    monkeypatch.setattr(care, "PAGE_MAX", 1)
+    monkeypatch.setattr(check, "GRAPHS_MAX", 2)
+    monkeypatch.setattr(check, "PAGE_MAX", 1)
     assert found(scene.yard) == []
     scene.sql("UPDATE task SET due_ms = 5; UPDATE graph SET behind = behind + 1")
     findings = found(scene.yard)
     assert len(findings) == 9 + 7 + 1 + 3 * 3 + 6
-    care.repair(scene.yard.do, findings)
+    check.repair(scene.yard.do, findings)
     assert found(scene.yard) == []
 
 
@@ -364,7 +366,7 @@ def test_a_busy_history_tells_every_number_that_follows_from_it(yard: Grounds, d
     tables = ("task", "attempt", "graph", "edge", "task_mutex")
     before = {table: sorted(map(str, scene.rows(f"SELECT * FROM {table}"))) for table in tables}  # noqa: S608 - ours
     scene.sql(EXACT)
-    care.repair(yard.do, found(yard))
+    check.repair(yard.do, found(yard))
     assert [str(one) for one in found(yard)] == []
     after = {table: sorted(map(str, scene.rows(f"SELECT * FROM {table}"))) for table in tables}  # noqa: S608 - ours
     assert after == before
@@ -414,7 +416,7 @@ def end_one(yard: Yard, chance: Random, bots: list[str]) -> None:
         return
     lease, signal = chance.choice(leases), chance.choice([Signal.SUCCEED, Signal.FAIL, Signal.FAIL, Signal.LOSE])
 
-    def act(corridor: Corridor) -> None:
+    def act(corridor: Transaction) -> None:
         corridor.untold = chance.choice([0, 1, 1_000])
         report = Report(lease.task, lease.attempt, lease.fence, signal, exit_code=int(signal is Signal.FAIL))
         poll(corridor, [Poll(bot, "s1", reports=(report,))])
@@ -427,7 +429,7 @@ def ask_for_one(yard: Yard, chance: Random, graphs: list[Labels]) -> None:
     labels = chance.choice(graphs)
     task, untold = chance.choice(list(labels.values())), chance.choice([0, 1, 1_000])
 
-    def act(corridor: Corridor) -> None:
+    def act(corridor: Transaction) -> None:
         corridor.untold = untold
         match chance.choice(["rerun", "rerun", "rerun", "rerun all", "cancel", "cancel behind", "cancel all"]):
             case "rerun":

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from taskyard.lifecycle import care
 from taskyard.lifecycle.commands import NO_SUBJECT
-from taskyard.lifecycle.finding import Finding
-from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.doctor import check
+from taskyard.lifecycle.doctor.finding import Finding
+from taskyard.lifecycle.transaction import Transaction
 from tests.lifecycle.grounds import Grounds
 from tests.lifecycle.scene import Scene, found, set_scene
 
@@ -41,7 +41,7 @@ def sentences(findings: Iterable[Finding]) -> Counter[tuple[int, str]]:
 def test_whatever_is_mended_is_audited_once(scene: Scene) -> None:
     scene.sql(EVERYWHERE)
     findings = found(scene.yard)
-    assert care.repair(scene.yard.do, findings, "ann") == len(findings)
+    assert check.repair(scene.yard.do, findings, "ann") == len(findings)
     told = sentences(findings)
     assert audits(scene) == told
     assert {one.kind for one in findings} == {
@@ -52,13 +52,13 @@ def test_whatever_is_mended_is_audited_once(scene: Scene) -> None:
 def test_an_act_of_a_repair_that_is_carried_out_again_is_audited_once(scene: Scene) -> None:
     """Nobody may know whether a commit happened: then it is tried again."""
 
-    def twice(act: Callable[[Corridor], None]) -> None:
+    def twice(act: Callable[[Transaction], None]) -> None:
         scene.yard.do(act)
         scene.yard.do(act)
 
     scene.sql(EVERYWHERE)
     findings = found(scene.yard)
-    care.repair(twice, findings, "ann")
+    check.repair(twice, findings, "ann")
     assert (sum(audits(scene).values()), found(scene.yard)) == (len(findings), [])
 
 
@@ -67,7 +67,7 @@ def test_a_repair_that_ends_half_way_has_audited_what_it_mended(scene: Scene, co
     class Over(Exception):
         """Somebody pulled the plug."""
 
-    def some(act: Callable[[Corridor], None]) -> None:
+    def some(act: Callable[[Transaction], None]) -> None:
         nonlocal commits
         if not commits:
             raise Over
@@ -77,7 +77,7 @@ def test_a_repair_that_ends_half_way_has_audited_what_it_mended(scene: Scene, co
     scene.sql(EVERYWHERE)
     findings = found(scene.yard)
     with suppress(Over):
-        care.repair(some, findings, "ann")
+        check.repair(some, findings, "ann")
     left = found(scene.yard)
     told = sentences({*findings} - {*left})
     assert audits(scene) == told

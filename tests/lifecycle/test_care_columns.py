@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Column
 
-from taskyard.lifecycle import care
+from taskyard.lifecycle.doctor import check
 from taskyard.store.schema import metadata
 from tests.lifecycle.grounds import Grounds
 from tests.lifecycle.scene import Scene, found, set_scene
@@ -462,7 +462,7 @@ def test_whatever_is_not_so_is_found_and_everything_becomes_as_it_was(
     findings = found(scene.yard)
     assert {(one.kind, one.column) for one in findings} == wrong
     assert [str(one) for one in findings if not one.mendable] == []
-    assert care.repair(scene.yard.do, findings, "ann") == len(findings)
+    assert check.repair(scene.yard.do, findings, "ann") == len(findings)
     assert [str(one) for one in found(scene.yard)] == []
     assert dump(scene) == before
 
@@ -474,5 +474,5 @@ def test_what_nobody_can_mend_is_found_and_left_alone(scene: Scene, spoiled: Spo
     assert {(one.kind, one.column) for one in findings} == wrong
     left = [one for one in findings if not one.mendable]
     assert left
-    care.repair(scene.yard.do, findings)
+    check.repair(scene.yard.do, findings)
     assert found(scene.yard) == left

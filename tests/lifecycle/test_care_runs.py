@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from taskyard.core.words import GraphState, Signal
-from taskyard.lifecycle import care, dealing, evidence, moves
+from taskyard.lifecycle import failure_handlers, transaction
 from taskyard.lifecycle.commands import Report
-from taskyard.lifecycle.hearing import RAN
-from taskyard.lifecycle.past import End, rounds_handled
-from taskyard.lifecycle.resolve import resolve
+from taskyard.lifecycle.doctor import check, evidence
+from taskyard.lifecycle.doctor.history import End, rounds_handled
+from taskyard.lifecycle.failure_handlers import RAN
+from taskyard.lifecycle.report import resolve
 from tests.lifecycle.grounds import Grounds, node
 from tests.lifecycle.scene import Scene, found
 from tests.lifecycle.yard import Labels
@@ -83,7 +84,7 @@ def spoil_and_mend(scene: Scene, text: str, *columns: str) -> None:
     wrong = scene.named({("edge", column) for column in columns})
     findings = found(scene.yard)
     assert {(one.kind, one.column) for one in findings if one.kind == "edge"} == wrong
-    care.repair(scene.yard.do, findings)
+    check.repair(scene.yard.do, findings)
     assert [str(one) for one in found(scene.yard)] == []
     assert ran_for(scene) == before
 
@@ -148,8 +149,8 @@ def cleanup(yard: Grounds) -> Labels:
 def test_whoever_has_not_heard_of_a_run_yet_does_not_count_it(
     yard: Grounds, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moves, "TOLD_MAX", FITS)
-    monkeypatch.setattr(dealing, "PAGE_MAX", FITS)
+    monkeypatch.setattr(transaction, "TOLD_MAX", FITS)
+    monkeypatch.setattr(failure_handlers, "PAGE_MAX", FITS)
     monkeypatch.setattr(evidence, "PASTS_MAX", FITS)
     labels = cleanup(yard)
     scene = Scene(yard, database_url, labels, dict(labels))

@@ -3,9 +3,8 @@
 from taskyard.core.fleet import LEASE_MS
 from taskyard.core.values import replace
 from taskyard.core.words import Signal
-from taskyard.lifecycle.commands import Poll
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.polling import Polled, poll
+from taskyard.lifecycle.commands import Code, Poll, Refusal
+from taskyard.lifecycle.poll import Polled, poll
 from tests.lifecycle.grounds import Grounds, graph, node
 
 

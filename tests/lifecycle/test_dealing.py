@@ -6,15 +6,15 @@ import pytest
 
 from taskyard.core.graph.verdict import Handlers
 from taskyard.core.words import GraphState, Signal, State
-from taskyard.lifecycle import care, dealing, moves, telling
+from taskyard.lifecycle import failure_handlers, propagate, transaction
 from taskyard.lifecycle.cancel import cancel
-from taskyard.lifecycle.commands import Cancel, Report, Rerun
-from taskyard.lifecycle.hearing import DEAL, RAN
-from taskyard.lifecycle.move import Move
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Done, Lease
+from taskyard.lifecycle.commands import Asked, Cancel, Done, Lease, Report, Rerun
+from taskyard.lifecycle.doctor import check
+from taskyard.lifecycle.failure_handlers import DEAL, RAN
+from taskyard.lifecycle.report import resolve
 from taskyard.lifecycle.rerun import rerun
-from taskyard.lifecycle.resolve import resolve
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import Move
 from taskyard.store.sessions import Busy
 from tests.lifecycle.grounds import Grounds, node
 from tests.lifecycle.in_short import in_short
@@ -27,9 +27,9 @@ FITS, MANY = 10, 25
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "TOLD_MAX", FITS)
-    monkeypatch.setattr(telling, "PAGE_MAX", FITS)
-    monkeypatch.setattr(dealing, "PAGE_MAX", FITS)
+    monkeypatch.setattr(transaction, "TOLD_MAX", FITS)
+    monkeypatch.setattr(propagate, "PAGE_MAX", FITS)
+    monkeypatch.setattr(failure_handlers, "PAGE_MAX", FITS)
 
 
 def cleanup(yard: Grounds, join: str = "all") -> Labels:
@@ -75,10 +75,10 @@ def in_key_order(labels: Labels) -> list[str]:
 def consult(yard: Grounds) -> None:
     """Have every number counted afresh, with notes open."""
     with yard.store.read() as txn:
-        assert care.doctor(txn, yard.now) == []
+        assert check.doctor(txn, yard.now) == []
 
 
-def end(corridor: Corridor, lease: Lease) -> None:
+def end(corridor: Transaction, lease: Lease) -> None:
     resolve(corridor, [("rack1", Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED))])
 
 
@@ -201,7 +201,7 @@ def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, mo
     yard.keep_promises()
     lease = yard.start("rack1", labels)["clean"]
 
-    def rerun_while_the_cleanup_ends(corridor: Corridor) -> None:
+    def rerun_while_the_cleanup_ends(corridor: Transaction) -> None:
         send = corridor.send
 
         def end_first(moves: Sequence[Move] = ()) -> None:

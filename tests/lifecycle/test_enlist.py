@@ -5,11 +5,10 @@ import pytest
 from taskyard.core.fleet import GUARD_MS, LEASE_MS, SWEEP_MS
 from taskyard.core.matching import canonical
 from taskyard.core.words import Reason, State
-from taskyard.lifecycle import enlist
-from taskyard.lifecycle.commands import Hello
-from taskyard.lifecycle.enlist import hello
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle import bot_sessions
+from taskyard.lifecycle.bot_sessions import hello
+from taskyard.lifecycle.commands import Code, Hello, Refusal
+from taskyard.lifecycle.poll import Polled
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
 
@@ -43,7 +42,7 @@ def test_whoever_speaks_for_a_session_that_was_replaced_is_refused(yard: Grounds
 def test_a_restarted_bot_that_had_too_much_for_one_transaction_loses_all_of_it(
     yard: Grounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enlist, "LOST_MAX", 2)
+    monkeypatch.setattr(bot_sessions, "LOST_MAX", 2)
     labels = yard.submit(graph(**{f"t{number}": node() for number in range(5)}))
     yard.hello("rack1", slots=5)
     yard.wait(2 * LEASE_MS, ["rack1"])  # the service is up for long, so nobody is spared
@@ -107,7 +106,7 @@ def test_a_twin_takes_other_work_and_what_the_first_runs_ends_with_its_lease(yar
     assert yard.words(labels)["a"] == "running"
     yard.wait(SWEEP_MS, ["rack1"], session="there/1")
     assert yard.words(labels)["a"] == "waiting"
-    assert yard.bot_notes("rack1") == [("connected", ""), ("connected", enlist.ELSEWHERE)]
+    assert yard.bot_notes("rack1") == [("connected", ""), ("connected", bot_sessions.ELSEWHERE)]
 
 
 def test_a_twin_that_was_replaced_and_has_ended_everything_gives_it_back_by_its_goodbye(yard: Grounds) -> None:
@@ -151,7 +150,7 @@ def test_a_twin_that_comes_with_a_word_of_the_first_takes_nothing_away_from_it(y
 def test_a_twin_of_a_bot_with_too_much_for_one_transaction_lets_go_of_none_of_it(
     yard: Grounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enlist, "LOST_MAX", 2)
+    monkeypatch.setattr(bot_sessions, "LOST_MAX", 2)
     labels = yard.submit(graph(**{f"t{number}": node() for number in range(5)}))
     yard.hello("rack1", slots=5, session="here/1")
     yard.wait(2 * LEASE_MS, ["rack1"], session="here/1")

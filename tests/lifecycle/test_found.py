@@ -7,11 +7,10 @@ from taskyard.core.matching import canonical
 from taskyard.engine import failpoints
 from taskyard.engine.pages import LOAD_MAX_MS
 from taskyard.engine.troubles import Failed
-from taskyard.lifecycle import enlist
-from taskyard.lifecycle.commands import Hello
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.polling import Polled
-from taskyard.lifecycle.promises import drop_stale_loads
+from taskyard.lifecycle import bot_sessions
+from taskyard.lifecycle.commands import Code, Hello, Refusal
+from taskyard.lifecycle.continuations import drop_stale_loads
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
 from tests.engine import rig
 from tests.lifecycle.grounds import Grounds, graph, node
@@ -20,7 +19,7 @@ from tests.lifecycle.yard import chain
 
 def arrive(yard: Grounds, session: str, bot: str, *pools: str) -> None:
     hello = Hello(bot, session, canonical({"id": bot, "pool": pools}))
-    yard.do(lambda corridor: enlist.hello(corridor, [hello]))
+    yard.do(lambda corridor: bot_sessions.hello(corridor, [hello]))
 
 
 def test_a_bot_that_was_silent_for_too_long_gets_work_by_its_first_poll(yard: Grounds) -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from taskyard.core.words import GraphState, Reason, Signal, State
 from taskyard.lifecycle import submit
-from taskyard.lifecycle.births import SETTLED
-from taskyard.lifecycle.inner import Inside
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.commands import Code, Refusal
+from taskyard.lifecycle.rows import SETTLED
+from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.submit import Loading, Submission, Submitted
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.scene import extended

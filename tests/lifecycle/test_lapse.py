@@ -6,10 +6,10 @@ import pytest
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS, MISSING_WITHIN_MS, SWEEP_MS
 from taskyard.core.words import Reason, Signal, State
-from taskyard.lifecycle.lapse import AWAY_MAX_MS, OUTAGE_MS, beat, lapse, notice_silence
-from taskyard.lifecycle.moves import Server
-from taskyard.lifecycle.outcomes import Done, Refusal, Renewed
+from taskyard.lifecycle.commands import Done, Refusal, Renewed
 from taskyard.lifecycle.submit import begin
+from taskyard.lifecycle.timeouts import AWAY_MAX_MS, OUTAGE_MS, beat, lapse, notice_silence
+from taskyard.lifecycle.transaction import Server
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
 

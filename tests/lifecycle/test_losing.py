@@ -6,10 +6,9 @@ from taskyard.core.budget import SPARED_MAX
 from taskyard.core.fleet import GUARD_MS, LEASE_MS
 from taskyard.core.matching import canonical
 from taskyard.core.words import Reason, Signal, State
-from taskyard.lifecycle.commands import Begun, Hello
-from taskyard.lifecycle.enlist import hello
-from taskyard.lifecycle.outcomes import Done, Lease, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.bot_sessions import hello
+from taskyard.lifecycle.commands import Begun, Done, Hello, Lease, Refusal
+from taskyard.lifecycle.poll import Polled
 from tests.lifecycle.grounds import Grounds, graph, node
 
 LOST_MS = LEASE_MS + GUARD_MS

@@ -1,6 +1,6 @@
 """What the server runs itself: a task that does nothing."""
 
-from taskyard.lifecycle.own import serve_own
+from taskyard.lifecycle.server_tasks import serve_own
 from tests.lifecycle.grounds import Grounds, graph, node, noop
 
 

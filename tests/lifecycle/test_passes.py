@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from taskyard.core.admission import unadmitted
 from taskyard.core.partials import RESERVE_AFTER_MS
 from taskyard.core.words import Millis, Reason, Signal, State
-from taskyard.lifecycle import contest
-from taskyard.lifecycle.admit import LOCK_MS, MEMORY_MS, Admission, Bounds, Passed
-from taskyard.lifecycle.moves import Corridor
+from taskyard.lifecycle.admission import snapshot
+from taskyard.lifecycle.admission.scheduler import LOCK_MS, MEMORY_MS, Admission, Bounds, Passed
+from taskyard.lifecycle.transaction import Transaction
 from tests.lifecycle.gatehouse import Gatehouse, facts, gatehouse
 
 if TYPE_CHECKING:
-    from taskyard.lifecycle.outcomes import Lease
+    from taskyard.lifecycle.commands import Lease
     from taskyard.store.verbs.keeping import EventRow
 
 Answer = TypeVar("Answer")
@@ -44,7 +44,7 @@ class Hooked:
         self._meanwhile = meanwhile
         self._after = after
 
-    def __call__(self, act: Callable[[Corridor], Answer], /) -> Answer:
+    def __call__(self, act: Callable[[Transaction], Answer], /) -> Answer:
         here = self.count == self._place
         self.count += 1
         if here and not self._after:
@@ -76,7 +76,7 @@ def test_every_taking_of_the_lock_has_a_number_of_its_own(yard: Gatehouse) -> No
 
 
 def test_a_call_that_hears_of_no_commit_carries_out_everything_again_and_lets_everybody_in(yard: Gatehouse) -> None:
-    def twice(act: Callable[[Corridor], Answer], /) -> Answer:
+    def twice(act: Callable[[Transaction], Answer], /) -> Answer:
         yard.do(act)
         return yard.do(act)
 
@@ -223,7 +223,7 @@ def calls(admission: Admission) -> list[Passed]:
 def test_a_call_that_is_over_amid_reading_or_thinking_is_taken_up_by_the_next(
     yard: Gatehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contest, "READ_MAX", 2)
+    monkeypatch.setattr(snapshot, "READ_MAX", 2)
     tasks = yard.put_each("a", "b", "c", "a", "d")
     answers = calls(yard.another("steps", STEP))
     assert sum(one.admitted for one in answers) == 4
@@ -257,7 +257,7 @@ def test_who_is_amid_its_thoughts_between_two_calls_is_not_disturbed_until_its_l
 
 
 def test_what_changes_between_two_calls_of_one_pass_is_seen(yard: Gatehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contest, "READ_MAX", 1)
+    monkeypatch.setattr(snapshot, "READ_MAX", 1)
     first, second, third, fourth = tasks = yard.put_each("a", "a", "b", "b")
     yard.schedule()
     leases = yard.run()
@@ -275,7 +275,7 @@ def test_what_changes_between_two_calls_of_one_pass_is_seen(yard: Gatehouse, mon
 def test_the_lock_is_kept_through_long_thoughts(
     yard: Gatehouse, bounds: Bounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contest, "READ_MAX", 2)
+    monkeypatch.setattr(snapshot, "READ_MAX", 2)
     tasks = yard.put_each(*(f"k{number}" for number in range(40)))
     answers: list[Passed] = []
 

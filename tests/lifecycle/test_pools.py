@@ -6,12 +6,11 @@ from typing import TypeVar
 import pytest
 
 from taskyard.core.words import Reason, State
-from taskyard.lifecycle import agenda, contest
-from taskyard.lifecycle.admit import LOCK_MS, Admission
-from taskyard.lifecycle.commands import NO_SUBJECT
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.pools import PAGE_MAX, enter_contest, set_limit, set_pool, set_stake_after
+from taskyard.lifecycle.admission import snapshot, writes
+from taskyard.lifecycle.admission.pools import PAGE_MAX, enter_contest, set_limit, set_pool, set_stake_after
+from taskyard.lifecycle.admission.scheduler import LOCK_MS, Admission
+from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.verbs.passes import PoolRow
 from tests.lifecycle.gatehouse import Gatehouse, gatehouse
 
@@ -144,8 +143,8 @@ def test_a_pool_that_shrinks_takes_nothing_from_anybody(yard: Gatehouse) -> None
 def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_in(
     yard: Gatehouse, monkeypatch: pytest.MonkeyPatch, entered: int, known: bool
 ) -> None:
-    monkeypatch.setattr(agenda, "ENTRIES_MAX", 2)
-    monkeypatch.setattr(contest, "STIRS_MAX", 3)
+    monkeypatch.setattr(writes, "ENTRIES_MAX", 2)
+    monkeypatch.setattr(snapshot, "STIRS_MAX", 3)
     if known:
         yard.schedule()
     before = [yard.put(pool="p") for _ in range(8)]
@@ -164,13 +163,13 @@ def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_
 def test_a_pass_that_dies_while_it_does_the_rest_is_followed_by_one_that_ends_it(
     yard: Gatehouse, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
-    monkeypatch.setattr(agenda, "ENTRIES_MAX", 2)
+    monkeypatch.setattr(writes, "ENTRIES_MAX", 2)
     before = [yard.put(pool="p") for _ in range(8)]
     assert yard.do(lambda corridor: set_pool(corridor, "p", 9, False, "ann")) is True
     after = [yard.put(pool="p") for _ in range(3)]
     count = iter(range(100))
 
-    def transact(act: Callable[[Corridor], Answer], /) -> Answer:
+    def transact(act: Callable[[Transaction], Answer], /) -> Answer:
         if next(count) >= place:
             raise OSError("no space")
         return yard.do(act)

@@ -2,9 +2,9 @@
 
 from taskyard.core.graph.document import Graph
 from taskyard.core.words import Millis
-from taskyard.lifecycle.births import Brood, Rows
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.promises import drop_stale_loads
+from taskyard.lifecycle.commands import Code, Refusal
+from taskyard.lifecycle.continuations import drop_stale_loads
+from taskyard.lifecycle.rows import NewTasks, Rows
 from taskyard.lifecycle.submit import (
     Extension,
     Loading,
@@ -36,7 +36,9 @@ def begun(yard: Grounds, one: Submission, pages: int = 1) -> Rows:
 def extension(yard: Grounds, labels: Labels, whole: Graph, *new: str) -> Extension:
     ids = {**yard_ids(yard, whole), **labels}
     extensions = yard.graph(labels.graph).extensions
-    return Extension(Brood(labels.graph, [whole.tasks[label] for label in new], ids, yard.now, False), extensions, "me")
+    return Extension(
+        NewTasks(labels.graph, [whole.tasks[label] for label in new], ids, yard.now, False), extensions, "me"
+    )
 
 
 def yard_ids(yard: Grounds, whole: Graph) -> dict[str, int]:

@@ -4,11 +4,10 @@ import pytest
 
 from taskyard.core.words import State
 from taskyard.lifecycle import cancel as cancels
-from taskyard.lifecycle import reach
 from taskyard.lifecycle import rerun as reruns
-from taskyard.lifecycle.births import Brood
-from taskyard.lifecycle.commands import Cancel, Rerun
-from taskyard.lifecycle.outcomes import Asked, Done, Far
+from taskyard.lifecycle import selection
+from taskyard.lifecycle.commands import Asked, Cancel, Done, Far, Rerun
+from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import Extension, Submitted, extend
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.in_short import in_short
@@ -22,8 +21,8 @@ LOOKS = EDGES | {"tasks_window", "tasks_in"}
 
 @pytest.fixture(autouse=True)
 def short_sight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "LOOKED_MAX", LOOKED)
-    monkeypatch.setattr(reach, "PAGE_MAX", PAGE)
+    monkeypatch.setattr(selection, "LOOKED_MAX", LOOKED)
+    monkeypatch.setattr(selection, "PAGE_MAX", PAGE)
 
 
 @pytest.fixture
@@ -113,7 +112,7 @@ def extended(yard: Grounds, labels: Labels, label: str, *requires: str) -> int:
     document = graph(**{name: node() for name in requires}, **{label: node(*requires)})
     more = yard.prepared(document)
     ids = {**more.brood.ids, **labels}
-    brood = Brood(labels.graph, [more.graph.tasks[label]], ids, yard.now, substitutes=False)
+    brood = NewTasks(labels.graph, [more.graph.tasks[label]], ids, yard.now, substitutes=False)
     extensions = yard.graph(labels.graph).extensions
     answer = yard.do(lambda corridor: extend(corridor, [Extension(brood, extensions, "me")]))
     assert answer == [Submitted(labels.graph)]

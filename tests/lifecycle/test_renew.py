@@ -2,7 +2,7 @@
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS
 from taskyard.core.words import Millis, Signal, State
-from taskyard.lifecycle.outcomes import Code, Done, Refusal, Renewed
+from taskyard.lifecycle.commands import Code, Done, Refusal, Renewed
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
 

@@ -1,9 +1,8 @@
 """How attempts end: what a bot says is matched to its lease, and costs at most once."""
 
 from taskyard.core.words import GraphState, Reason, Signal, State
-from taskyard.lifecycle.commands import Report
-from taskyard.lifecycle.outcomes import Code, Done, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Code, Done, Refusal, Report
+from taskyard.lifecycle.poll import Polled
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.tallied import Tallied
 from tests.lifecycle.yard import chain

@@ -3,10 +3,10 @@
 import pytest
 
 from taskyard.core.words import Reason, State
-from taskyard.lifecycle.births import Brood
-from taskyard.lifecycle.moves import TOLD_MAX
-from taskyard.lifecycle.outcomes import Done
+from taskyard.lifecycle.commands import Done
+from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import Extension, Submitted, extend
+from taskyard.lifecycle.transaction import TOLD_MAX
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, rays, star
 from tests.lifecycle.yard import chain
 
@@ -122,7 +122,7 @@ def test_an_extension_on_a_failed_task_is_born_blocked_and_its_handler_runs(yard
     assert yard.verdict(labels) == "blocked"
     more = yard.prepared(graph(a=node(), b=node("a"), page=node(failure=["a"])))
     ids = {**more.brood.ids, "a": labels["a"]}
-    brood = Brood(labels.graph, [more.graph.tasks["b"], more.graph.tasks["page"]], ids, yard.now, substitutes=False)
+    brood = NewTasks(labels.graph, [more.graph.tasks["b"], more.graph.tasks["page"]], ids, yard.now, substitutes=False)
     assert yard.do(lambda corridor: extend(corridor, [Extension(brood, 0, "me")])) == [Submitted(labels.graph)]
     assert yard.words(ids) == {"a": "failed", "b": "blocked", "page": "waiting"}
     assert yard.graph(labels.graph).tally.unhandled == 0

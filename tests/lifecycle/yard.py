@@ -13,14 +13,13 @@ from taskyard.core.fleet import LEASE_MS
 from taskyard.core.graph.validate import validate
 from taskyard.core.matching import canonical
 from taskyard.core.words import Millis, Reason, Signal, State
-from taskyard.lifecycle.births import Brood
-from taskyard.lifecycle.commands import Hello, Poll, Renewal, Report
-from taskyard.lifecycle.enlist import hello
-from taskyard.lifecycle.moves import ALONE, Corridor
-from taskyard.lifecycle.outcomes import Done, Lease, Refusal
-from taskyard.lifecycle.polling import Polled, poll
+from taskyard.lifecycle.bot_sessions import hello
+from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Renewal, Report
+from taskyard.lifecycle.poll import Polled, poll
 from taskyard.lifecycle.queues import Registry
+from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import Submission, Submitted, submit
+from taskyard.lifecycle.transaction import ALONE, Transaction
 from taskyard.store.opening import Store, open_store
 from taskyard.store.records import GraphRecord, TaskRecord
 
@@ -44,18 +43,18 @@ class Yard:
         self.store.close()
 
     @contextmanager
-    def corridor(self) -> Iterator[Corridor]:
+    def corridor(self) -> Iterator[Transaction]:
         """One transaction."""
         try:
             with self.store.write() as txn:
-                corridor = Corridor(txn, self.now, self.registry, self.lease_ms, self.server)
+                corridor = Transaction(txn, self.now, self.registry, self.lease_ms, self.server)
                 yield corridor
                 corridor.close()
         except BaseException:
             self.registry.forget()
             raise
 
-    def do(self, act: Callable[[Corridor], Answer]) -> Answer:
+    def do(self, act: Callable[[Transaction], Answer]) -> Answer:
         with self.corridor() as corridor:
             return act(corridor)
 
@@ -71,7 +70,9 @@ class Yard:
         self.later(1)
         keys = ids.mint(self.now, len(graph.tasks) + 1, next(self._chance) % 60_000)
         labels = {label: int(key) for label, key in zip(graph.tasks, keys[1:], strict=True)}
-        brood = Brood(int(keys[0]), list(graph.tasks.values()), labels, self.now, substitutes="$subs" in str(document))
+        brood = NewTasks(
+            int(keys[0]), list(graph.tasks.values()), labels, self.now, substitutes="$subs" in str(document)
+        )
         return Submission(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(document)), "me", actor)
 
     def submit(self, document: object) -> "Labels":

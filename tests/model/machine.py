@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from taskyard.core.words import GraphState, Signal
-from taskyard.lifecycle.admit import Bounds
-from taskyard.lifecycle.outcomes import Done
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.admission.scheduler import Bounds
+from taskyard.lifecycle.commands import Done
+from taskyard.lifecycle.poll import Polled
 from taskyard.store.records import TaskRecord
 from tests.lifecycle.yard import START
 from tests.model.asked import CAPACITY, POOL, Wanted, graphs, wanted

@@ -13,11 +13,11 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.words import GraphState, Millis, On, Reason
-from taskyard.lifecycle import promises
+from taskyard.lifecycle import continuations
 from taskyard.lifecycle import submit as births
-from taskyard.lifecycle.admit import Bounds
-from taskyard.lifecycle.births import OPEN, SHOW, Rows
-from taskyard.lifecycle.outcomes import Code
+from taskyard.lifecycle.admission.scheduler import Bounds
+from taskyard.lifecycle.commands import Code
+from taskyard.lifecycle.rows import OPEN, SHOW, Rows
 from taskyard.lifecycle.submit import Extension, Loading, Submission, Submitted
 from tests.lifecycle.yard import START
 from tests.model.asked import Wanted, document, graphs, wanted
@@ -116,7 +116,7 @@ class PagedLives(Lives):
 
     def give_up(self) -> None:
         """Whoever loads dies, and that is noticed."""
-        while self.yard.do(lambda corridor: promises.drop_stale_loads(corridor, Millis(self.yard.now + 1), 2)):
+        while self.yard.do(lambda corridor: continuations.drop_stale_loads(corridor, Millis(self.yard.now + 1), 2)):
             pass
         self.load = None
         self.steps.count("a load was dropped")

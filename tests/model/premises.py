@@ -11,13 +11,14 @@ from taskyard.core.graph.extension import Existing, digest
 from taskyard.core.graph.validate import validate
 from taskyard.core.matching import canonical
 from taskyard.core.words import GraphState
-from taskyard.lifecycle import care, enlist, pools, submit
-from taskyard.lifecycle.admit import Admission, Bounds
-from taskyard.lifecycle.births import DROP, LOAD, Brood
-from taskyard.lifecycle.commands import Begun, Hello
+from taskyard.lifecycle import bot_sessions, submit
+from taskyard.lifecycle.admission import pools
+from taskyard.lifecycle.admission.scheduler import Admission, Bounds
+from taskyard.lifecycle.commands import Begun, Hello, Refusal
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.outcomes import Refusal
+from taskyard.lifecycle.doctor import check
 from taskyard.lifecycle.queues import Registry
+from taskyard.lifecycle.rows import DROP, LOAD, NewTasks
 from taskyard.lifecycle.submit import Changed, Extension, Submitted
 from taskyard.store.opening import open_store
 from taskyard.store.records import GraphRecord, Note, TaskRecord
@@ -70,7 +71,7 @@ class Premises(Grounds):
     def arrive(self, bot: str, session: str, bot_pools: Sequence[str], begun: tuple[Begun, ...] | None = None) -> None:
         """Let a bot say hello."""
         asked = canonical({"id": bot, "pool": sorted(bot_pools)})
-        self.do(lambda corridor: enlist.hello(corridor, [Hello(bot, session, asked, 4, begun=begun)]))
+        self.do(lambda corridor: bot_sessions.hello(corridor, [Hello(bot, session, asked, 4, begun=begun)]))
 
     def extension(self, graph: int, document: object) -> Extension | None:
         """Check tasks against the graph that they are added to; None if it has all of them."""
@@ -83,7 +84,7 @@ class Premises(Grounds):
         self.later(1)
         keys = ids.mint(self.now, len(tasks), next(self._chance) % 60_000)
         new = {task.label: int(key) for task, key in zip(tasks, keys, strict=True)}
-        brood = Brood(graph, tasks, {label: id for id, label, _, _ in rows} | new, self.now, substitutes=False)
+        brood = NewTasks(graph, tasks, {label: id for id, label, _, _ in rows} | new, self.now, substitutes=False)
         return Extension(brood, record.extensions, f"loader {self.now}", "ann") if tasks else None
 
     def extend(self, one: Extension) -> Submitted | Changed | Refusal:
@@ -118,7 +119,7 @@ class Premises(Grounds):
     def consult(self) -> None:
         """Have every number counted afresh."""
         with self.store.read() as txn:
-            assert [str(one) for one in care.doctor(txn, self.now)] == []
+            assert [str(one) for one in check.doctor(txn, self.now)] == []
         check_memory(self.store)
 
     def open_graphs(self) -> list[int]:

@@ -12,10 +12,21 @@ from typing import Any, NamedTuple, TypeVar
 
 from taskyard.core import values
 from taskyard.core.words import GraphState, Millis, Reason, Signal
-from taskyard.lifecycle.admit import Bounds
-from taskyard.lifecycle.commands import Begun, Cancel, Renewal, Report, Rerun
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Lease, Refusal, Renewed
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.admission.scheduler import Bounds
+from taskyard.lifecycle.commands import (
+    Asked,
+    Begun,
+    Cancel,
+    Code,
+    Done,
+    Lease,
+    Refusal,
+    Renewal,
+    Renewed,
+    Report,
+    Rerun,
+)
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Changed, Extension, Submission, Submitted, submit
 from tests.lifecycle.yard import START
 from tests.model.asked import POOL, Wanted, document

@@ -12,9 +12,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from taskyard.core.machine import ARROWS
 from taskyard.core.words import GraphState, Signal
-from taskyard.lifecycle import dealing, moves, reach, submit, telling
+from taskyard.lifecycle import failure_handlers, propagate, selection, submit, transaction
 from taskyard.lifecycle.cancel import CANCEL
-from taskyard.lifecycle.hearing import DEAL, RAN, TELL
+from taskyard.lifecycle.failure_handlers import DEAL, RAN, TELL
 from taskyard.lifecycle.rerun import RERUN
 from tests.model.machine import Lives
 from tests.model.paged import EDGES_MAX, LOOKED_MAX, PAGE_MAX, TOLD_MAX, PagedLives
@@ -96,15 +96,15 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_pages_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "TOLD_MAX", TOLD_MAX)
-    monkeypatch.setattr(reach, "TOLD_MAX", TOLD_MAX)
-    monkeypatch.setattr(reach, "PAGE_MAX", PAGE_MAX)
-    monkeypatch.setattr(reach, "LOOKED_MAX", LOOKED_MAX)
-    monkeypatch.setattr(reach, "ROWS_MAX", LOOKED_MAX)
+    monkeypatch.setattr(transaction, "TOLD_MAX", TOLD_MAX)
+    monkeypatch.setattr(selection, "TOLD_MAX", TOLD_MAX)
+    monkeypatch.setattr(selection, "PAGE_MAX", PAGE_MAX)
+    monkeypatch.setattr(selection, "LOOKED_MAX", LOOKED_MAX)
+    monkeypatch.setattr(selection, "ROWS_MAX", LOOKED_MAX)
     monkeypatch.setattr(submit, "PAGE_MAX", PAGE_MAX)
     monkeypatch.setattr(submit, "SEEN_MAX", EDGES_MAX)
-    monkeypatch.setattr(telling, "PAGE_MAX", EDGES_MAX)
-    monkeypatch.setattr(dealing, "PAGE_MAX", EDGES_MAX)
+    monkeypatch.setattr(propagate, "PAGE_MAX", EDGES_MAX)
+    monkeypatch.setattr(failure_handlers, "PAGE_MAX", EDGES_MAX)
 
 
 def play(machine: type[Lives], examples: int, **said: Any) -> Counter[str]:

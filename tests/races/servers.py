@@ -19,11 +19,10 @@ from taskyard.core.words import Millis, Signal
 from taskyard.engine.clock import SystemClock
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
-from taskyard.lifecycle import lapse
-from taskyard.lifecycle.care import doctor
-from taskyard.lifecycle.commands import Hello, Poll, Renewal, Report
-from taskyard.lifecycle.outcomes import Done, Lease, Refusal, Renewed
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle import timeouts
+from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Renewal, Renewed, Report
+from taskyard.lifecycle.doctor.check import doctor
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store, open_store
 from taskyard.store.sessions import Busy, Session
@@ -240,14 +239,14 @@ class Server:
     def age(self, ms: int) -> None:
         """Let time pass while the service is up, so that nobody takes it for an outage."""
         until = self.watch.now() + ms
-        self.engine.transact(lapse.beat, Boundary.BEAT)
+        self.engine.transact(timeouts.beat, Boundary.BEAT)
         while self.watch.now() < until:
-            self.watch.later(min(lapse.OUTAGE_MS, until - self.watch.now()))
-            self.engine.transact(lapse.beat, Boundary.BEAT)
+            self.watch.later(min(timeouts.OUTAGE_MS, until - self.watch.now()))
+            self.engine.transact(timeouts.beat, Boundary.BEAT)
 
     def lapse(self) -> int:
         """Hear the clock once."""
-        return self.engine.transact(lambda passage: lapse.lapse(passage, 500), Boundary.LAPSE)
+        return self.engine.transact(lambda passage: timeouts.lapse(passage, 500), Boundary.LAPSE)
 
     # Looking.
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from taskyard.core.words import State
-from taskyard.lifecycle.commands import Cancel
-from taskyard.lifecycle.outcomes import Asked, Done, Lease, Refusal
+from taskyard.lifecycle.commands import Asked, Cancel, Done, Lease, Refusal
 from tests.engine.rig import SOON_S, Labels, graph, task
 from tests.races.conftest import Open
 from tests.races.servers import COMMIT, Server, ended, side_by_side, wait_for_a_wait

@@ -4,8 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from taskyard.core.machine import ENDED
-from taskyard.lifecycle.commands import Approve, Cancel
-from taskyard.lifecycle.outcomes import Done, Refusal
+from taskyard.lifecycle.commands import Approve, Cancel, Done, Refusal
 from tests.engine.rig import Rig, graph, task
 
 #: Often enough that each comes first now and then.

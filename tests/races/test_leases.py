@@ -8,10 +8,9 @@ import pytest
 from taskyard.core.fleet import GUARD_MS, LEASE_MS, MISSING_WITHIN_MS
 from taskyard.core.words import Millis, State
 from taskyard.engine.failpoints import Boundary
-from taskyard.lifecycle.commands import Goodbye
-from taskyard.lifecycle.lapse import notice_silence
-from taskyard.lifecycle.outcomes import Code, Done, Lease, Refusal, Renewed
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Code, Done, Goodbye, Lease, Refusal, Renewed
+from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.timeouts import notice_silence
 from tests.engine.rig import SOON_S, wide
 from tests.races.servers import COMMIT, Server, at_once, ended, wait_for_a_wait
 

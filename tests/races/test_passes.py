@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from taskyard.lifecycle.admit import LOCK_MS, Passed
-from taskyard.lifecycle.outcomes import Done
-from taskyard.lifecycle.pools import enter_contest, set_pool
+from taskyard.lifecycle.admission.pools import enter_contest, set_pool
+from taskyard.lifecycle.admission.scheduler import LOCK_MS, Passed
+from taskyard.lifecycle.commands import Done
 from tests.engine.rig import SOON_S, Labels, graph, task
 from tests.races.conftest import Open
 from tests.races.servers import COMMIT, Server, at_once, wait_for_a_wait

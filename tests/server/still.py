@@ -10,9 +10,8 @@ from taskyard.core.fleet import MISSING_WITHIN_MS, SWEEP_MS
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
-from taskyard.lifecycle.commands import Hello, Poll, Report
-from taskyard.lifecycle.outcomes import Lease
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Hello, Lease, Poll, Report
+from taskyard.lifecycle.poll import Polled
 from taskyard.server.bootstrap import prepare, seal_of
 from taskyard.server.serving import Server
 from taskyard.server.settings import Settings

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.lifecycle.outcomes import Refusal
+from taskyard.lifecycle.commands import Refusal
 from taskyard.server.bootstrap import another_admin_token
 from taskyard.views import audits
 from tests.server.yard import Yard, graph, task

@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.matching import canonical
 from taskyard.lifecycle.commands import Hello, Poll
-from taskyard.lifecycle.polling import NOTHING, Polled
+from taskyard.lifecycle.poll import NOTHING, Polled
 from tests.server.test_graphs import walk
 from tests.server.yard import Yard, graph, task
 

@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.words import Signal
 from taskyard.lifecycle.commands import Begun, Poll
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.poll import Polled
 from taskyard.views.graphs import NAMED_MAX
 from tests.server.yard import Yard, fresh, graph, task, wide
 

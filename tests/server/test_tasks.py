@@ -5,9 +5,8 @@ import threading
 import pytest
 
 from taskyard.core.words import Signal
-from taskyard.lifecycle.commands import Output, Poll
-from taskyard.lifecycle.outcomes import Kept, Lease
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Kept, Lease, Output, Poll
+from taskyard.lifecycle.poll import Polled
 from tests.engine.rig import soon
 from tests.server.yard import Yard, graph, task
 

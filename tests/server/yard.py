@@ -14,9 +14,8 @@ from taskyard.core.ids import key_of
 from taskyard.core.matching import canonical
 from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
-from taskyard.lifecycle.commands import Hello, Output, Poll, Report
-from taskyard.lifecycle.outcomes import Lease
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Hello, Lease, Output, Poll, Report
+from taskyard.lifecycle.poll import Polled
 from taskyard.server.bootstrap import prepare, seal_of
 from taskyard.server.serving import Server
 from taskyard.server.settings import Settings

@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Signal
-from taskyard.lifecycle.enlist import complain
+from taskyard.lifecycle.bot_sessions import complain
 from taskyard.views import bot_events
 from taskyard.views.bot_events import NEWEST, events
 from taskyard.wire.api import BotEventView

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from taskyard.core.words import GraphState, Signal
-from taskyard.lifecycle.commands import Cancel
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.commands import Cancel, Code, Refusal
 from taskyard.views.outline import Outline
 from tests.engine.rig import Labels, Rig, graph, task
 

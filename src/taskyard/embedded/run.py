@@ -18,8 +18,7 @@ from taskyard.embedded.stuck import is_stuck
 from taskyard.embedded.wishes import Wishes
 from taskyard.embedded.yard import serving, wait_for_bot
 from taskyard.engine.engine import Engine
-from taskyard.lifecycle.commands import Cancel
-from taskyard.lifecycle.outcomes import Refusal
+from taskyard.lifecycle.commands import Cancel, Refusal
 from taskyard.views import deadlock
 from taskyard.views.outline import Outline, outline
 from taskyard.views.why_graph import held

@@ -17,11 +17,11 @@ from taskyard.engine.failpoints import Boundary
 from taskyard.engine.pages import Transact
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.troubles import Trouble, outages
-from taskyard.lifecycle import inner
-from taskyard.lifecycle.births import SERVER_QUEUE
+from taskyard.lifecycle import subgraph
+from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.inner import Inside
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.rows import SERVER_QUEUE
+from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.opening import Store
 from taskyard.store.sessions import Taken
@@ -86,7 +86,7 @@ class Bearing:
             inside = Inside(task, attempt, patience_ms(payload), submitter)
             answer = self._submitting.bear(payload[Kind.GRAPH], inside)
             if isinstance(answer, Refusal) and answer.code is Code.INVALID:
-                self._transact(lambda passage: inner.refuse(passage, inside, answer), Boundary.OWN)
+                self._transact(lambda passage: subgraph.refuse(passage, inside, answer), Boundary.OWN)
             elif not isinstance(answer, Submitted):
                 self._aside.add(task)
         except (Trouble, Taken) as trouble:

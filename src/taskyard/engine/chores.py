@@ -19,9 +19,9 @@ from taskyard.engine.parking import Parking
 from taskyard.engine.passage import Passage
 from taskyard.engine.portions import ROWS_MAX, Portions
 from taskyard.engine.troubles import Trouble, outages
-from taskyard.lifecycle import lapse, own, promises
-from taskyard.lifecycle.admit import Admission
-from taskyard.lifecycle.births import LOAD
+from taskyard.lifecycle import continuations, server_tasks, timeouts
+from taskyard.lifecycle.admission.scheduler import Admission
+from taskyard.lifecycle.rows import LOAD
 from taskyard.store.opening import Store
 from taskyard.store.records import Note
 
@@ -66,8 +66,8 @@ class Chores:
         self._parked: set[int] = set()
         self._after = 0  # the last note that was taken up
         self._kept = 0  # how many were, since the first
-        self._due = Portions(transact, Boundary.LAPSE, lapse.lapse)
-        self._own = Portions(transact, Boundary.OWN, own.serve_own)
+        self._due = Portions(transact, Boundary.LAPSE, timeouts.lapse)
+        self._own = Portions(transact, Boundary.OWN, server_tasks.serve_own)
         self._doing: Mapping[Chore, Callable[[], bool]] = {
             Chore.LAPSE: self._due.next,
             Chore.PROMISES: self._keep_promises,
@@ -98,9 +98,9 @@ class Chores:
         for portions in (self._due, self._own):
             self._try_again(portions)
         now = self._clock.now()
-        self._pages(Boundary.SILENCE, lambda passage: lapse.notice_silence(passage, ROWS_MAX))
+        self._pages(Boundary.SILENCE, lambda passage: timeouts.notice_silence(passage, ROWS_MAX))
         stale = Millis(now - LOAD_MAX_MS)
-        self._pages(Boundary.FORGET, lambda passage: promises.drop_stale_loads(passage, stale, ROWS_MAX))
+        self._pages(Boundary.FORGET, lambda passage: continuations.drop_stale_loads(passage, stale, ROWS_MAX))
         old = Millis(now - ANSWERS_KEPT_MS)
         self._pages(Boundary.FORGET, lambda passage: passage.txn.events.forget_answers(old, ROWS_MAX))
         if self._parking:  # another server may have made work ready for polls that wait at this one
@@ -121,7 +121,7 @@ class Chores:
 
     def _beat(self, passage: Passage) -> None:
         self._clock.follow(passage.txn.notes.clock)
-        lapse.beat(passage)
+        timeouts.beat(passage)
 
     def _keep_promises(self) -> bool:
         with self._store.read() as txn:
@@ -137,7 +137,7 @@ class Chores:
 
     def _keep_promise(self, note: Note) -> bool:
         try:
-            kept = self._transact(lambda passage: promises.take_up(passage, note.id), Boundary.NOTE_PAGE)
+            kept = self._transact(lambda passage: continuations.take_up(passage, note.id), Boundary.NOTE_PAGE)
         except Trouble as trouble:
             _LOG.warning("note %d is left for the next sweep: %s", note.id, trouble)
             self._parked.add(note.id)

@@ -35,16 +35,17 @@ from taskyard.engine.ticker import Ticker
 from taskyard.engine.troubles import Unavailable, outages
 from taskyard.engine.wishing import Wished, Wishing
 from taskyard.engine.writer import Act, Writer
-from taskyard.lifecycle import care, pools, reach
-from taskyard.lifecycle.admit import Admission, Passed
-from taskyard.lifecycle.answers import once
-from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Publish, Rerun
-from taskyard.lifecycle.finding import Finding
-from taskyard.lifecycle.moves import Corridor, Server
-from taskyard.lifecycle.outcomes import Done, Far, Refusal
-from taskyard.lifecycle.polling import Polled
-from taskyard.lifecycle.publish import publish
+from taskyard.lifecycle import selection
+from taskyard.lifecycle.admission import pools
+from taskyard.lifecycle.admission.scheduler import Admission, Passed
+from taskyard.lifecycle.commands import Approve, Cancel, Done, Far, Goodbye, Hello, Poll, Publish, Refusal, Rerun
+from taskyard.lifecycle.doctor import check
+from taskyard.lifecycle.doctor.finding import Finding
+from taskyard.lifecycle.idempotency import once
+from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.report import publish
 from taskyard.lifecycle.submit import Submitted
+from taskyard.lifecycle.transaction import Server, Transaction
 from taskyard.store.opening import Store, open_server_lock, open_store
 from taskyard.store.txn import Txn
 from taskyard.views import outline as outlines
@@ -271,7 +272,7 @@ class Engine:
             return refusal
         id = ids.key_of(graph_id)
         with outages(), self.store.read() as txn:
-            return outlines.outline(txn, id) or reach.unknown("graph", id)
+            return outlines.outline(txn, id) or selection.unknown("graph", id)
 
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
@@ -280,18 +281,18 @@ class Engine:
             return refusal
         id = ids.key_of(task_id)
         with outages(), self.store.read() as txn:
-            return stories.story(txn, id) if _is_shown(txn, id) else reach.unknown("task", id)
+            return stories.story(txn, id) if _is_shown(txn, id) else selection.unknown("task", id)
 
     def doctor(self) -> list[Finding]:
         """Recount every stored number as it is at one moment; say what does not follow from the rest."""
         now = self.clock.now()
         with outages(), self.store.read() as txn:
-            return care.doctor(txn, now)
+            return check.doctor(txn, now)
 
     def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended; say how many findings that were."""
         refusal = scrutiny.request(actor=actor)
-        return refusal or care.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
+        return refusal or check.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
     def publish(self, command: Publish, key: str = "") -> Refusal | None:
         """Keep what a running task says of itself: its result, its progress, what its next attempt should get."""
@@ -355,7 +356,7 @@ class Engine:
         """Set something, once for each key."""
         return self.transact(lambda passage: once(passage, key, said, lambda _: act(passage), lambda _: None), _LIMIT)
 
-    def _write_pass(self, act: Callable[[Corridor], Answer], /) -> Answer:
+    def _write_pass(self, act: Callable[[Transaction], Answer], /) -> Answer:
         return self.transact(act, Boundary.PASS_PAGE)
 
     def _hear(self, left: Left) -> None:

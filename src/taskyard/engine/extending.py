@@ -15,9 +15,9 @@ from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.naming import Sender, answer_to, digest_of_extension, remember_extension
 from taskyard.engine.pages import Pages
 from taskyard.engine.troubles import Unavailable
-from taskyard.lifecycle.births import DROP, LOAD
+from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.rows import DROP, LOAD
 from taskyard.lifecycle.submit import PAGE_MAX, Changed, Extension, Submitted
 from taskyard.store.opening import Store
 from taskyard.store.sessions import Taken

@@ -11,11 +11,10 @@ from taskyard.engine.failpoints import Boundary
 from taskyard.engine.naming import May, anywhere
 from taskyard.engine.wishing import Wished
 from taskyard.engine.writer import Act
-from taskyard.lifecycle.admit import Passed
-from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Publish, Rerun
-from taskyard.lifecycle.finding import Finding
-from taskyard.lifecycle.outcomes import Done, Far, Refusal
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.admission.scheduler import Passed
+from taskyard.lifecycle.commands import Approve, Cancel, Done, Far, Goodbye, Hello, Poll, Publish, Refusal, Rerun
+from taskyard.lifecycle.doctor.finding import Finding
+from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.views.outline import Outline
 from taskyard.views.story import Story

@@ -21,9 +21,9 @@ from taskyard.core.ids import Key
 from taskyard.core.words import Millis
 from taskyard.engine.keys import Minted
 from taskyard.engine.unserved import asks_for_more, unserved
-from taskyard.lifecycle.births import Brood, weight_of
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.stillness import stillness
+from taskyard.lifecycle.commands import Code, Refusal
+from taskyard.lifecycle.gc_pause import stillness
+from taskyard.lifecycle.rows import NewTasks, weight_of
 from taskyard.lifecycle.submit import PAGE_MAX
 
 #: An id that is not minted yet is as long as any.
@@ -68,13 +68,13 @@ def refusal(validation: Validation) -> Refusal:
     return Refusal(code, f"the document has {count} fault{'s' * (count > 1)}", validation.faults)
 
 
-def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[str, int], submitter: str) -> Brood:
+def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[str, int], submitter: str) -> NewTasks:
     """Give the tasks of a graph their ids; `known` has those of the labels that exist already."""
     ids = {**known, **{label: int(key) for label, key in zip(graph.tasks, minted.tasks, strict=True)}}
     tasks = list(graph.tasks.values())
     if len(tasks) > PAGE_MAX or weight_of(tasks) > PAGE_MAX:
         tasks = _in_order(tasks)
-    return Brood(id, tasks, ids, minted.created_ms, substitutes=_SUBS in body, submitter=submitter)
+    return NewTasks(id, tasks, ids, minted.created_ms, substitutes=_SUBS in body, submitter=submitter)
 
 
 def definition_of(graph: Graph, scheduler_id: str, digest: str) -> tuple[str, str, str, str, str, str]:

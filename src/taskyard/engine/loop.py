@@ -21,9 +21,9 @@ from taskyard.engine.failpoints import Boundary
 from taskyard.engine.rooms import Command, carry_out, weight
 from taskyard.engine.troubles import Failed, Overloaded, Trouble, Unavailable
 from taskyard.engine.writer import Act, Answer, Lost, Writer
-from taskyard.lifecycle.admit import Replaced
+from taskyard.lifecycle.admission.scheduler import Replaced
 from taskyard.lifecycle.commands import Poll
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.poll import Polled
 from taskyard.store.sessions import Taken
 
 #: How many commands may wait. At a thousand a second they are answered within ten seconds, or the caller hears at once.

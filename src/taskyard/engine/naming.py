@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from taskyard.core.ids import Key, text_of
 from taskyard.engine.passage import Passage
-from taskyard.lifecycle.answers import decoded, encoded
-from taskyard.lifecycle.outcomes import Asked, Code, Refusal
+from taskyard.lifecycle.commands import Asked, Code, Refusal
+from taskyard.lifecycle.idempotency import decoded, encoded
 from taskyard.lifecycle.submit import Changed, Extension, Submission, Submitted, extend, submit
 from taskyard.store.txn import Txn
 

@@ -17,9 +17,9 @@ from taskyard.engine.naming import Named, answered, remember, remember_extension
 from taskyard.engine.passage import Passage
 from taskyard.engine.writer import Act, Answer
 from taskyard.lifecycle import queues
-from taskyard.lifecycle.births import LOAD, SHOW, Rows
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.promises import drop_stale_loads
+from taskyard.lifecycle.commands import Code, Refusal
+from taskyard.lifecycle.continuations import drop_stale_loads
+from taskyard.lifecycle.rows import LOAD, SHOW, Rows
 from taskyard.lifecycle.submit import (
     PAGE_MAX,
     Changed,

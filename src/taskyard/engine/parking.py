@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.core.values import value
 from taskyard.engine.passage import Passage
-from taskyard.lifecycle import briefing
-from taskyard.lifecycle.births import SERVER_QUEUE
-from taskyard.lifecycle.claim import Wish, claim
-from taskyard.lifecycle.commands import Poll
-from taskyard.lifecycle.outcomes import Lease, Renewed
-from taskyard.lifecycle.polling import NOTHING, Polled
+from taskyard.lifecycle import claim as claim_module
+from taskyard.lifecycle.claim import ClaimRequest, claim
+from taskyard.lifecycle.commands import Lease, Poll, Renewed
+from taskyard.lifecycle.poll import NOTHING, Polled
+from taskyard.lifecycle.rows import SERVER_QUEUE
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -104,7 +103,7 @@ class Parking:
             return []
         # What is little is shared: whoever came first must not take what others could begin with at once.
         share = -(-max(len(fresh), 1) // len(wishes)) if not everywhere else SERVED_MAX
-        given = claim(passage, [Wish(poll, bot, min(count, share), parked=True) for poll, bot, count in wishes])
+        given = claim(passage, [ClaimRequest(poll, bot, min(count, share), parked=True) for poll, bot, count in wishes])
         return self._briefed(passage, [poll for poll, _, _ in wishes], given)
 
     def settle(self, served: Iterable[Served]) -> None:
@@ -130,7 +129,7 @@ class Parking:
     def _briefed(self, passage: Passage, polls: Sequence[Poll], given: Sequence[tuple[Lease, ...]]) -> list[Served]:
         found = [(poll, leases) for poll, leases in zip(polls, given, strict=True) if leases]
         wanted = [lease for poll, leases in found if poll.briefed for lease in leases]
-        told = {lease.task: lease for lease in briefing.brief(passage, wanted)} if wanted else {}
+        told = {lease.task: lease for lease in claim_module.brief(passage, wanted)} if wanted else {}
         return [
             Served(poll.bot, self._parked[poll.bot][1], tuple(told.get(lease.task, lease) for lease in leases))
             for poll, leases in found

@@ -8,9 +8,9 @@ from typing import Final
 
 from taskyard.core.machine import HOLDING, LEASED
 from taskyard.core.words import Kind, Millis
-from taskyard.lifecycle.births import SERVER_QUEUE
-from taskyard.lifecycle.moves import Corridor, Server
 from taskyard.lifecycle.queues import Registry
+from taskyard.lifecycle.rows import SERVER_QUEUE
+from taskyard.lifecycle.transaction import Server, Transaction
 from taskyard.store.txn import Txn
 
 #: In a queue.
@@ -32,7 +32,7 @@ class Left:
     due_ms: Millis | None = None  # when the clock first has something to say about a task that it wrote
 
 
-class Passage(Corridor):
+class Passage(Transaction):
     """One transaction of the engine."""
 
     def __init__(self, txn: Txn, now: Millis, registry: Registry, lease_ms: int, server: Server) -> None:

@@ -3,7 +3,7 @@
 from taskyard.core.graph.document import Graph
 from taskyard.core.words import Millis
 from taskyard.engine import intake
-from taskyard.lifecycle.outcomes import Refusal
+from taskyard.lifecycle.commands import Refusal
 from taskyard.lifecycle.submit import impossible
 from taskyard.store.txn import Txn
 

@@ -29,13 +29,12 @@ from taskyard.engine.keys import Mint
 from taskyard.engine.naming import Named, Sender, answer_to, digest_under_key
 from taskyard.engine.submitting import Submitting
 from taskyard.engine.troubles import outages
-from taskyard.lifecycle.births import Brood, Reused
+from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.reach import Pages, Reached, unknown
-from taskyard.lifecycle.reuse import Origin
-from taskyard.lifecycle.stillness import stillness
-from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted
+from taskyard.lifecycle.gc_pause import stillness
+from taskyard.lifecycle.rows import NewTasks, Reused
+from taskyard.lifecycle.selection import Pages, Reached, unknown
+from taskyard.lifecycle.submit import PAGE_MAX, Origin, Submission, Submitted
 from taskyard.store.opening import Store
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn
@@ -123,7 +122,7 @@ class Renewing:
         reused = {label: _reused(plan, label) for label in plan.tasks if label in plan.renewal.reused}
         ordered = [tasks[label] for label in _in_order(tasks)]
         digests = {**plan.digests, **_changed(plan, tasks)}
-        brood = Brood(minted.graph, ordered, ids, minted.created_ms, False, reused, digests, sender.submitter)
+        brood = NewTasks(minted.graph, ordered, ids, minted.created_ms, False, reused, digests, sender.submitter)
         scheduler, name, routing, description, tags, _ = plan.definition
         row = RerunRow(plan.graph, plan.labels, len(plan.renewal.again), len(reused))
         origin = Origin(row, plan.told, _pages(tasks, ids, reused))

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeAlias
 
 from taskyard.engine.naming import Named, extend_named, submit_named
 from taskyard.engine.passage import Passage
-from taskyard.lifecycle.answers import keyed
 from taskyard.lifecycle.approve import approve
+from taskyard.lifecycle.bot_sessions import goodbye, hello
 from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.claim import WANT_MAX
 from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Rerun
-from taskyard.lifecycle.enlist import goodbye, hello
-from taskyard.lifecycle.polling import poll
+from taskyard.lifecycle.idempotency import keyed
+from taskyard.lifecycle.poll import poll
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.submit import PAGE_MAX, Extension
 

@@ -38,18 +38,19 @@ from taskyard.lifecycle.commands import (
     Approve,
     Begun,
     Cancel,
+    Code,
     Goodbye,
     Hello,
     Output,
     Poll,
     Publish,
+    Refusal,
     Renewal,
     Report,
     Rerun,
     Stats,
 )
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.own_attempts import SERVER
+from taskyard.lifecycle.server_attempts import SERVER
 
 _Table: TypeAlias = Mapping[str, Reader]
 

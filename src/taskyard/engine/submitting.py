@@ -15,8 +15,8 @@ from taskyard.engine.loop import Loop, answer_of
 from taskyard.engine.naming import Named, Sender, answer_to, digest_under_key
 from taskyard.engine.pages import Pages
 from taskyard.engine.troubles import Unavailable
-from taskyard.lifecycle.inner import Inside
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.commands import Code, Refusal
+from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted
 from taskyard.store.opening import Store
 from taskyard.store.sessions import Taken

@@ -13,7 +13,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.engine.custody import Custody
 from taskyard.engine.engine import Engine
 from taskyard.engine.troubles import Trouble
-from taskyard.lifecycle.finding import Finding
+from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.store import migration
 from taskyard.store.opening import open_store
 from taskyard.store.sessions import Busy, Gone

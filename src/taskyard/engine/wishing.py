@@ -11,11 +11,10 @@ from taskyard.engine.loop import Loop
 from taskyard.engine.passage import Passage
 from taskyard.engine.troubles import Unavailable, outages
 from taskyard.lifecycle import cancel, rerun
-from taskyard.lifecycle.answers import keyed
-from taskyard.lifecycle.commands import Cancel, Rerun
-from taskyard.lifecycle.outcomes import Asked, Done, Far, Refusal
-from taskyard.lifecycle.reach import Found
-from taskyard.lifecycle.stillness import stillness
+from taskyard.lifecycle.commands import Asked, Cancel, Done, Far, Refusal, Rerun
+from taskyard.lifecycle.gc_pause import stillness
+from taskyard.lifecycle.idempotency import keyed
+from taskyard.lifecycle.selection import Found
 from taskyard.store.opening import Store
 
 Wished: TypeAlias = Done | Asked | Refusal

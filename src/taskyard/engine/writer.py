@@ -13,9 +13,9 @@ from taskyard.engine.failpoints import Boundary, Side, point
 from taskyard.engine.parking import Parking
 from taskyard.engine.passage import Left, Passage
 from taskyard.engine.troubles import Unavailable
-from taskyard.lifecycle.moves import ALONE, Server
+from taskyard.lifecycle.gc_pause import stillness
 from taskyard.lifecycle.queues import Registry
-from taskyard.lifecycle.stillness import stillness
+from taskyard.lifecycle.transaction import ALONE, Server
 from taskyard.store.opening import Store
 from taskyard.store.sessions import Busy, Gone
 

@@ -14,10 +14,9 @@ from taskyard.core.graph.times import moment_text
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, LEASED, STOPPED
 from taskyard.core.words import Kind
-from taskyard.lifecycle import own_attempts, reach
-from taskyard.lifecycle.commands import Approve
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Code, Done, Refusal
+from taskyard.lifecycle import selection, server_attempts
+from taskyard.lifecycle.commands import Approve, Code, Done, Refusal
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.records import TaskRecord
 
 #: What the audit calls it.
@@ -28,26 +27,26 @@ _ASKING: Final = LEASED - STOPPED
 _DECISION: Final = msgspec.json.Decoder(Decision)
 
 
-def approve(corridor: Corridor, commands: Sequence[Approve]) -> list[Done | Refusal]:
+def approve(corridor: Transaction, commands: Sequence[Approve]) -> list[Done | Refusal]:
     """Decide about approvals as people say."""
     corridor.look({one.task for one in commands})
     return [_approve(corridor, one) for one in commands]
 
 
-def _approve(corridor: Corridor, one: Approve) -> Done | Refusal:
-    task = reach.seen(corridor, one.task)
+def _approve(corridor: Transaction, one: Approve) -> Done | Refusal:
+    task = selection.seen(corridor, one.task)
     if task is None:
-        return reach.unknown("task", one.task)
+        return selection.unknown("task", one.task)
     if task.kind != Kind.APPROVAL.text or task.state not in _ASKING:
         verb, name = APPROVE if one.approved else DENY, text_of(Key(task.id))
         return Refusal(Code.CONFLICT, f"cannot {verb} task {name}: {_why_not(corridor, task)}")
     decision = Decision(one.approved, corridor.now, one.actor, one.comment)
-    corridor.send([own_attempts.decided(corridor, task, decision)])
+    corridor.send([server_attempts.decided(corridor, task, decision)])
     corridor.audit(one.actor, APPROVE if one.approved else DENY, task.id, one.comment)
     return Done(task.id, task.state)
 
 
-def _why_not(corridor: Corridor, task: TaskRecord) -> str:
+def _why_not(corridor: Transaction, task: TaskRecord) -> str:
     if task.kind != Kind.APPROVAL.text:
         return f"it is no approval but a {task.kind}, about which nobody decides"
     if task.state not in ENDED:

@@ -15,12 +15,11 @@ from taskyard.core.machine import STOPPED, Outcome, sources, step
 from taskyard.core.saying import counted
 from taskyard.core.values import value
 from taskyard.core.words import Reason, Signal
-from taskyard.lifecycle import reach, stopping
-from taskyard.lifecycle.commands import Cancel
-from taskyard.lifecycle.move import Move, move_by
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Far, Refusal
-from taskyard.lifecycle.reach import Found, Search, Sight
+from taskyard.lifecycle import selection, server_tasks
+from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Far, Refusal
+from taskyard.lifecycle.selection import Found, Search, Sight
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import Move, move_by
 from taskyard.store.records import GraphRecord, Note, TaskRecord
 from taskyard.store.sessions import Busy
 from taskyard.store.txn import Txn
@@ -48,7 +47,7 @@ class _Part:
 
 
 def cancel(
-    corridor: Corridor, commands: Sequence[Cancel], found: Found | None = None
+    corridor: Transaction, commands: Sequence[Cancel], found: Found | None = None
 ) -> list[Done | Refusal | Asked | Far]:
     """End tasks and graphs as people ask; `found` says how far they reach, where that is too far to look."""
     corridor.look({one.task for one in commands if one.task is not None})
@@ -59,106 +58,106 @@ def find(txn: Txn, one: Cancel) -> Sight:
     """Find out what is behind tasks that are to be canceled with all of it."""
     if one.task is None:
         assert one.graph is not None, "a cancel names a task or a graph"
-        return reach.everywhere(txn, one.graph, _behind(one.tasks))
-    return reach.everywhere(txn, txn.tasks.look([one.task])[0].graph, _behind([one.task]))
+        return selection.everywhere(txn, one.graph, _behind(one.tasks))
+    return selection.everywhere(txn, txn.tasks.look([one.task])[0].graph, _behind([one.task]))
 
 
-def stop_page(corridor: Corridor, note: Note) -> bool:
+def stop_page(corridor: Transaction, note: Note) -> bool:
     """Cancel the graph inside a task that is to end; say that this was all."""
     _cancel_graph(corridor, note.graph, note.actor)
-    reach.keep_promise(corridor, note)
+    selection.keep_promise(corridor, note)
     return True
 
 
-def cancel_page(corridor: Corridor, note: Note) -> bool:
+def cancel_page(corridor: Transaction, note: Note) -> bool:
     """Cancel some of the tasks of a note; say whether that was all."""
     if note.tasks:
-        _end(corridor, reach.promised(note), note.actor)
-        reach.keep_promise(corridor, note)
+        _end(corridor, selection.promised(note), note.actor)
+        selection.keep_promise(corridor, note)
         return True
     corridor.hushed.add(note.graph)
-    seen = corridor.txn.tasks.window(note.graph, note.cursor, reach.LOOKED_MAX)
+    seen = corridor.txn.tasks.window(note.graph, note.cursor, selection.LOOKED_MAX)
     ids = [id for id, state in seen if state in _CANCELABLE]
-    page, left = ids[: reach.PAGE_MAX], ids[reach.PAGE_MAX :]
+    page, left = ids[: selection.PAGE_MAX], ids[selection.PAGE_MAX :]
     _end(corridor, page, note.actor)
-    done = len(seen) < reach.LOOKED_MAX and not left
+    done = len(seen) < selection.LOOKED_MAX and not left
     if done:
-        reach.keep_promise(corridor, note)
+        selection.keep_promise(corridor, note)
     else:
         corridor.txn.notes.advance(note.id, page[-1] if left else seen[-1][0])
     return done
 
 
-def promise_all(corridor: Corridor, graph: int, actor: str) -> None:
+def promise_all(corridor: Transaction, graph: int, actor: str) -> None:
     """Leave a note to cancel every task of a graph that is canceled."""
     corridor.txn.notes.add([(CANCEL, graph, None, None, None, "", actor)])
     corridor.count(graph, active=1)
 
 
-def _cancel(corridor: Corridor, one: Cancel, found: Found | None) -> Done | Refusal | Asked | Far:
+def _cancel(corridor: Transaction, one: Cancel, found: Found | None) -> Done | Refusal | Asked | Far:
     if one.task is None:
         assert one.graph is not None, "a cancel names a task or a graph"
         if not one.tasks:
             return _cancel_graph(corridor, one.graph, one.actor)
         return _cancel_part(corridor, one.graph, one, found)
-    task = reach.seen(corridor, one.task)
+    task = selection.seen(corridor, one.task)
     if task is None:
-        return reach.unknown("task", one.task)
+        return selection.unknown("task", one.task)
     if not one.subtree:
         return _cancel_task(corridor, task, one.actor)
     return _cancel_subtree(corridor, _Part(task.graph, task.id, (task.id,)), one.actor, found)
 
 
-def _cancel_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refusal:
+def _cancel_task(corridor: Transaction, task: TaskRecord, actor: str) -> Done | Refusal:
     answer = step(task.state, Signal.CANCEL)
     if answer.outcome is Outcome.ILLEGAL:
         return Refusal(Code.CONFLICT, f"cannot cancel task {text_of(Key(task.id))}: it is {task.state}")
     if answer.outcome is Outcome.MOVE:
         corridor.send([_move(task)])
-        stopping.end_own(corridor, [task], actor)
+        server_tasks.end_own(corridor, [task], actor)
         corridor.audit(actor, CANCEL, task.id)
     return Done(task.id, task.state, echo=answer.outcome is Outcome.ECHO)
 
 
-def _cancel_part(corridor: Corridor, graph: int, one: Cancel, found: Found | None) -> Asked | Refusal | Far:
+def _cancel_part(corridor: Transaction, graph: int, one: Cancel, found: Found | None) -> Asked | Refusal | Far:
     """End some tasks of a graph with everything behind them."""
     graphs = corridor.txn.graphs.peek([graph])
     if not graphs or graphs[0].loader is not None:
-        return reach.unknown("graph", graph)
+        return selection.unknown("graph", graph)
     corridor.look(one.tasks)
     for id in one.tasks:
-        task = reach.seen(corridor, id)
+        task = selection.seen(corridor, id)
         if task is None or task.graph != graph:
-            return reach.unknown(f"task in graph {text_of(Key(graph))} with the id", id)
+            return selection.unknown(f"task in graph {text_of(Key(graph))} with the id", id)
     return _cancel_subtree(corridor, _Part(graph, graph, one.tasks), one.actor, found)
 
 
-def _cancel_subtree(corridor: Corridor, part: _Part, actor: str, found: Found | None) -> Asked | Refusal | Far:
+def _cancel_subtree(corridor: Transaction, part: _Part, actor: str, found: Found | None) -> Asked | Refusal | Far:
     graph = part.graph
     if corridor.canceled(graph):
         return Asked(part.subject, 0, echo=True)
     if not changeable(corridor.graph(graph).state):
         return _over(corridor.graph(graph))
-    found = reach.nearby(corridor, graph, _behind(part.roots), found)
+    found = selection.nearby(corridor, graph, _behind(part.roots), found)
     if found is None:
         return Far()
-    fits = found.total <= reach.PAGE_MAX
+    fits = found.total <= selection.PAGE_MAX
     moved = _end(corridor, [id for page in found.pages for id in page], actor) if fits else 0
     if not fits:
-        reach.promise(corridor, CANCEL, graph, found.pages, actor)
+        selection.promise(corridor, CANCEL, graph, found.pages, actor)
     if fits and not moved:
         return Asked(part.subject, 0, echo=True)
     corridor.audit(actor, CANCEL, part.subject, part.told(found.total))
     return Asked(part.subject, moved, promised=not fits, total=found.total)
 
 
-def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
+def _cancel_graph(corridor: Transaction, id: int, actor: str) -> Asked | Refusal:
     """Look at the tasks first and at the graph then: tasks are always locked before their graph."""
     ids, fits = _cancelable(corridor, id)
     corridor.look(ids if fits else ())
     found = corridor.txn.graphs.look([id])
     if not found or found[0].loader is not None:
-        return reach.unknown("graph", id)
+        return selection.unknown("graph", id)
     if found[0].canceled_ms is not None:
         return Asked(id, 0, echo=True)
     if not changeable(found[0].state):
@@ -173,27 +172,27 @@ def _cancel_graph(corridor: Corridor, id: int, actor: str) -> Asked | Refusal:
     return Asked(id, moved, promised=not fits)
 
 
-def _cancelable(corridor: Corridor, graph: int) -> tuple[list[int], bool]:
+def _cancelable(corridor: Transaction, graph: int) -> tuple[list[int], bool]:
     """Name what can be canceled in a graph, as far as one looks; tell whether that is all and fits."""
-    seen = corridor.txn.tasks.window(graph, -1, reach.LOOKED_MAX + 1)
+    seen = corridor.txn.tasks.window(graph, -1, selection.LOOKED_MAX + 1)
     ids = [id for id, state in seen if state in _CANCELABLE]
-    return ids, len(seen) <= reach.LOOKED_MAX and len(ids) <= reach.PAGE_MAX
+    return ids, len(seen) <= selection.LOOKED_MAX and len(ids) <= selection.PAGE_MAX
 
 
 def _behind(tasks: Collection[int]) -> Search:
-    return lambda looking: reach.subtree(looking, tasks)
+    return lambda looking: selection.subtree(looking, tasks)
 
 
 def _over(graph: GraphRecord) -> Refusal:
     return Refusal(Code.CONFLICT, f"cannot cancel anything in graph {text_of(Key(graph.id))}: it is {graph.state}")
 
 
-def _end(corridor: Corridor, ids: Collection[int], actor: str) -> int:
+def _end(corridor: Transaction, ids: Collection[int], actor: str) -> int:
     """Cancel those of some tasks that can be; say how many. What is still being loaded is canceled when it is shown."""
     tasks = corridor.look(ids).values()
     moves = [_move(task) for task in tasks if task.state in _CANCELABLE and not task.hidden]
     corridor.send(moves)
-    stopping.end_own(corridor, [move.task for move in moves], actor)
+    server_tasks.end_own(corridor, [move.task for move in moves], actor)
     return len(moves)
 
 

@@ -7,15 +7,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from taskyard.core import budget, fleet, matching
 from taskyard.core.machine import LEASED
 from taskyard.core.matching import Turn
-from taskyard.core.values import value
+from taskyard.core.values import replace, value
 from taskyard.core.words import BotId, Millis, Reason, Signal
-from taskyard.lifecycle.commands import Poll
-from taskyard.lifecycle.move import Move, Taker
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Lease
+from taskyard.lifecycle.commands import Brief, Lease, Poll
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import Move, Taker
 from taskyard.store.records import Caller, TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.verbs.fleet import QueueRow
@@ -29,7 +30,7 @@ _CLAIM: Final = Signal.CLAIM
 
 
 @value
-class Wish:
+class ClaimRequest:
     """A poll that wants tasks, the bot that sent it as it stands, and how many it can get."""
 
     poll: Poll
@@ -38,12 +39,12 @@ class Wish:
     parked: bool = False  # it has waited, and was given nothing before
 
 
-def wish_of(poll: Poll, bot: Caller) -> Wish:
+def claim_request(poll: Poll, bot: Caller) -> ClaimRequest:
     """Take the wish out of a poll."""
-    return Wish(poll, bot, min(poll.want, WANT_MAX))
+    return ClaimRequest(poll, bot, min(poll.want, WANT_MAX))
 
 
-def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]:
+def claim(corridor: Transaction, wishes: Sequence[ClaimRequest]) -> list[tuple[Lease, ...]]:
     """Give tasks to bots."""
     given = _given_before(corridor, wishes)
     keys = [(wish.poll.bot, wish.poll.poll or f"#{place}") for place, wish in enumerate(wishes)]
@@ -56,7 +57,7 @@ def claim(corridor: Corridor, wishes: Sequence[Wish]) -> list[tuple[Lease, ...]]
     return [given.get(first[key], ()) for key in keys]
 
 
-def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple[Lease, ...]]:
+def _given_before(corridor: Transaction, wishes: Sequence[ClaimRequest]) -> dict[int, tuple[Lease, ...]]:
     """Find the polls that were answered already, and what their bots still have of it."""
     repeats = [place for place, wish in enumerate(wishes) if is_repeated(wish)]
     if not repeats:
@@ -69,7 +70,7 @@ def _given_before(corridor: Corridor, wishes: Sequence[Wish]) -> dict[int, tuple
     return {place: leases.get((wishes[place].poll.bot, wishes[place].poll.poll), ()) for place in repeats}
 
 
-def is_repeated(wish: Wish) -> bool:
+def is_repeated(wish: ClaimRequest) -> bool:
     """Tell whether a poll was heard before."""
     poll, known = wish.poll.poll, wish.bot.polls
     return bool(poll) and not wish.parked and poll in known and poll in known.split("\n")
@@ -80,7 +81,7 @@ def _has(bot: str, task: TaskRecord) -> bool:
     return task.state in LEASED and task.bot == bot
 
 
-def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> dict[int, list[TaskRecord]]:
+def _take(corridor: Transaction, wishes: Sequence[ClaimRequest], news: Sequence[int]) -> dict[int, list[TaskRecord]]:
     """Let bots that serve the same queues choose together, so that each queue is read once."""
     if not news:
         return {}
@@ -100,7 +101,9 @@ def _take(corridor: Corridor, wishes: Sequence[Wish], news: Sequence[int]) -> di
     return _lease_out(corridor, wishes, chosen)
 
 
-def _choose(corridor: Corridor, queues: tuple[int, ...], wishes: Sequence[Wish], taken: set[int]) -> list[list[int]]:
+def _choose(
+    corridor: Transaction, queues: tuple[int, ...], wishes: Sequence[ClaimRequest], taken: set[int]
+) -> list[list[int]]:
     asked = [(wish.poll.bot, wish.count) for wish in wishes]
     bots = {bot for bot, _ in asked}
     count = wanted = sum(count for _, count in asked) + len(taken)
@@ -123,7 +126,7 @@ def _row(task: TaskRecord) -> Row:
     return (task.id, task.queue, task.priority, task.created_ms, task.not_by)
 
 
-def _turns(corridor: Corridor, rows: Sequence[Row], taken: set[int]) -> list[Turn]:
+def _turns(corridor: Transaction, rows: Sequence[Row], taken: set[int]) -> list[Turn]:
     losers = {(row[1], row[4]) for row in rows if row[4]}
     left_to: dict[tuple[int, str | None], str | None] = {
         (queue, bot): _left_to(corridor, corridor.registry.queue(corridor.txn, queue), BotId(bot))
@@ -136,13 +139,15 @@ def _turns(corridor: Corridor, rows: Sequence[Row], taken: set[int]) -> list[Tur
     ]
 
 
-def _left_to(corridor: Corridor, queue: QueueRow, lost_by: BotId) -> BotId | None:
+def _left_to(corridor: Transaction, queue: QueueRow, lost_by: BotId) -> BotId | None:
     """Name the bot that has lost a task, if another one could take it."""
     served = fleet.served_elsewhere(queue.dimensions, lost_by, corridor.fleet())
     return lost_by if served else None
 
 
-def _lease_out(corridor: Corridor, wishes: Sequence[Wish], chosen: dict[int, list[int]]) -> dict[int, list[TaskRecord]]:
+def _lease_out(
+    corridor: Transaction, wishes: Sequence[ClaimRequest], chosen: dict[int, list[int]]
+) -> dict[int, list[TaskRecord]]:
     tasks = corridor.look([id for ids in chosen.values() for id in ids])
     moves: list[Move] = []
     leased: dict[int, list[TaskRecord]] = {place: [] for place in chosen}
@@ -164,3 +169,65 @@ def _lease_out(corridor: Corridor, wishes: Sequence[Wish], chosen: dict[int, lis
 def _lease(task: TaskRecord) -> Lease:
     assert task.lease_until_ms is not None, "only a leased task is given to a bot"
     return Lease(task.id, task.life.attempt, task.fence, Millis(task.lease_until_ms), task.life.slice_index)
+
+
+# What a bot is told about the tasks it gets: what to run, what their prerequisites published, what was left for them.
+#
+# Payloads and results go through as they are stored, unread.
+
+
+_STRICT: Final = "strict"
+
+
+class _Slice(msgspec.Struct):
+    payload: msgspec.Raw
+
+
+class _Definition(msgspec.Struct):
+    """As much of a definition as a bot needs."""
+
+    slices: list[_Slice]
+    disconnect: str = _STRICT
+
+
+_READER: Final = msgspec.json.Decoder(_Definition)
+
+
+def brief(corridor: Transaction, leases: Sequence[Lease]) -> list[Lease]:
+    """Say what is to be run by each lease."""
+    tasks = corridor.look([lease.task for lease in leases])
+    fed = [id for id, task in tasks.items() if task.edges.met]
+    corridor.txn.traces.foresee(fed)
+    definitions = corridor.txn.tasks.owned_definitions(list(tasks))
+    inputs = _inputs(corridor, fed)
+    left = corridor.txn.traces.checkpoints([lease.task for lease in leases if lease.attempt > 1])
+    return [
+        replace(lease, brief=_brief(tasks[lease.task], definitions[lease.task], lease, inputs, left))
+        for lease in leases
+    ]
+
+
+def _brief(
+    task: TaskRecord, defined: tuple[str, str, str], lease: Lease, inputs: dict[int, str], left: dict[int, bytes]
+) -> Brief:
+    label, text, submitter = defined
+    definition = _READER.decode(text)
+    deadline = task.rules.deadline_ms
+    return Brief(
+        task.graph,
+        label,
+        bytes(definition.slices[lease.slice_index].payload),
+        definition.disconnect,
+        None if deadline is None else Millis(deadline),
+        inputs.get(task.id),
+        left.get(task.id),
+        submitter,
+    )
+
+
+def _inputs(corridor: Transaction, ids: Sequence[int]) -> dict[int, str]:
+    """Give what the prerequisites of each task published, as one JSON object by their labels."""
+    found: dict[int, dict[str, msgspec.Raw]] = defaultdict(dict)
+    for task, label, body in corridor.txn.traces.inputs(ids):
+        found[task][label] = msgspec.Raw(body.encode())
+    return {task: msgspec.json.encode(results).decode() for task, results in found.items()}

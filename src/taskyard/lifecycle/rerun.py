@@ -14,13 +14,12 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import REASONS, SHUT, Outcome, sources
 from taskyard.core.saying import counted
 from taskyard.core.words import Impossible, Signal
-from taskyard.lifecycle import reach, readiness
-from taskyard.lifecycle.commands import Rerun
-from taskyard.lifecycle.hearing import RAN, TELL
-from taskyard.lifecycle.move import Move
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Asked, Code, Done, Far, Refusal
-from taskyard.lifecycle.reach import Found, Search, Sight
+from taskyard.lifecycle import release, selection
+from taskyard.lifecycle.commands import Asked, Code, Done, Far, Refusal, Rerun
+from taskyard.lifecycle.failure_handlers import RAN, TELL
+from taskyard.lifecycle.selection import Found, Search, Sight
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import Move
 from taskyard.store.records import GraphRecord, Note, TaskRecord
 from taskyard.store.txn import Txn
 
@@ -31,7 +30,7 @@ _RERUNNABLE = sources(Signal.RERUN)
 
 
 def rerun(
-    corridor: Corridor, commands: Sequence[Rerun], found: Found | None = None
+    corridor: Transaction, commands: Sequence[Rerun], found: Found | None = None
 ) -> list[Done | Refusal | Asked | Far]:
     """Try tasks and graphs again as people ask; `found` says how far they reach, where that is too far to look."""
     corridor.look({one.task for one in commands if one.task is not None})
@@ -41,26 +40,26 @@ def rerun(
 def find(txn: Txn, one: Rerun) -> Sight:
     """Find out what has failed in a graph."""
     assert one.graph is not None, "a task is near enough"
-    return reach.everywhere(txn, one.graph, _failed_in(one.graph))
+    return selection.everywhere(txn, one.graph, _failed_in(one.graph))
 
 
-def rerun_page(corridor: Corridor, note: Note) -> bool:
+def rerun_page(corridor: Transaction, note: Note) -> bool:
     """Rerun the tasks of a note; say that this was all."""
     if not corridor.canceled(note.graph):
-        _again(corridor, reach.promised(note))
-    reach.keep_promise(corridor, note)
+        _again(corridor, selection.promised(note))
+    selection.keep_promise(corridor, note)
     return True
 
 
-def _rerun(corridor: Corridor, one: Rerun, found: Found | None) -> Done | Refusal | Asked | Far:
+def _rerun(corridor: Transaction, one: Rerun, found: Found | None) -> Done | Refusal | Asked | Far:
     if one.task is None:
         assert one.graph is not None, "a rerun names a task or a graph"
         return _rerun_graph(corridor, one.graph, one.actor, found)
-    task = reach.seen(corridor, one.task)
-    return reach.unknown("task", one.task) if task is None else _rerun_task(corridor, task, one.actor)
+    task = selection.seen(corridor, one.task)
+    return selection.unknown("task", one.task) if task is None else _rerun_task(corridor, task, one.actor)
 
 
-def _rerun_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refusal | Asked:
+def _rerun_task(corridor: Transaction, task: TaskRecord, actor: str) -> Done | Refusal | Asked:
     refusal = _closed(corridor.graph(task.graph))
     if refusal is not None:
         return refusal
@@ -72,41 +71,41 @@ def _rerun_task(corridor: Corridor, task: TaskRecord, actor: str) -> Done | Refu
     if ruling.outcome is Outcome.MOVE:
         corridor.audit(actor, RERUN, task.id)
         if _would_fail_unheard(corridor, task) or corridor.txn.notes.first(task.graph, RAN) is not None:
-            reach.promise(corridor, RERUN, task.graph, [[task.id]], actor)
+            selection.promise(corridor, RERUN, task.graph, [[task.id]], actor)
             return Asked(task.id, 0, promised=True)
         _again(corridor, [task.id])
     return Done(task.id, task.state, echo=ruling.outcome is Outcome.ECHO)
 
 
-def _rerun_graph(corridor: Corridor, id: int, actor: str, found: Found | None) -> Asked | Refusal | Far:
+def _rerun_graph(corridor: Transaction, id: int, actor: str, found: Found | None) -> Asked | Refusal | Far:
     graphs = corridor.txn.graphs.peek([id])
     if not graphs or graphs[0].loader is not None:
-        return reach.unknown("graph", id)
+        return selection.unknown("graph", id)
     refusal = _closed(corridor.graph(id))
     if refusal is not None:
         return refusal
-    found = reach.nearby(corridor, id, _failed_in(id), found)
+    found = selection.nearby(corridor, id, _failed_in(id), found)
     if found is None:
         return Far()
     pages = found.pages
     fits = len(pages) <= 1 and not any(corridor.txn.notes.first(id, kind) for kind in (TELL, RAN))
     moved = sum(_again(corridor, page) for page in pages) if fits else 0
     if not fits:
-        reach.promise(corridor, RERUN, id, pages, actor)
+        selection.promise(corridor, RERUN, id, pages, actor)
     if moved or not fits:
         corridor.audit(actor, RERUN, id, counted(found.total, "task"))
     if fits and not moved:
         return Asked(id, 0, echo=True)
-    tasks = tuple(islice(chain.from_iterable(pages), reach.PAGE_MAX))
+    tasks = tuple(islice(chain.from_iterable(pages), selection.PAGE_MAX))
     return Asked(id, moved, promised=not fits, total=found.total, unblocked=found.beside, tasks=tasks)
 
 
 def _failed_in(graph: int) -> Search:
     # A task that failed by policy would do so again if it were rerun before it hears that what it hangs on was.
-    return lambda looking: reach.in_order(looking, graph, _RERUNNABLE, SHUT)
+    return lambda looking: selection.in_order(looking, graph, _RERUNNABLE, SHUT)
 
 
-def _would_fail_unheard(corridor: Corridor, task: TaskRecord) -> bool:
+def _would_fail_unheard(corridor: Transaction, task: TaskRecord) -> bool:
     """Tell whether a task fails by policy and somebody in its graph has still something to tell, maybe a mend."""
     return task.on_impossible is Impossible.FAIL and corridor.txn.notes.first(task.graph, TELL) is not None
 
@@ -120,13 +119,13 @@ def _closed(graph: GraphRecord) -> Refusal | None:
     return Refusal(Code.CONFLICT, text)
 
 
-def _again(corridor: Corridor, ids: Collection[int]) -> int:
+def _again(corridor: Transaction, ids: Collection[int]) -> int:
     """Open a new round of those of some tasks that can have one; say how many."""
     moves = []
     for task in corridor.look(ids).values():
         ruling = budget.rerun(task.life, task.rules, corridor.now)
         if ruling.outcome is Outcome.MOVE and not task.hidden:
-            readiness.put_on_slice(corridor, task, ruling.life_after)
+            release.put_on_slice(corridor, task, ruling.life_after)
             moves.append(Move(task, Signal.RERUN, ruling.life_after, REASONS[Signal.RERUN]))
     corridor.new_rounds |= {move.task.graph for move in moves}
     corridor.send(moves)

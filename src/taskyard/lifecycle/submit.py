@@ -8,7 +8,7 @@ The same create repeated is an echo, at any later moment; so is the same extensi
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,17 +17,65 @@ from taskyard.core.graph.document import Graph, Task
 from taskyard.core.graph.faults import Fault
 from taskyard.core.graph.verdict import changeable
 from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import Outcome, step
 from taskyard.core.matching import DEFAULT_POOL, Dimensions
 from taskyard.core.saying import counted
-from taskyard.core.words import GraphState, State
-from taskyard.lifecycle import dealing, inner, queues, reuse, telling
-from taskyard.lifecycle.births import DROP, LOAD, OPEN, SHOW, Brood, Rows, fitting
-from taskyard.lifecycle.inner import Inside
-from taskyard.lifecycle.moves import Corridor
-from taskyard.lifecycle.outcomes import Code, Refusal
-from taskyard.lifecycle.reuse import Origin
+from taskyard.core.words import GraphState, Signal, State
+from taskyard.lifecycle import failure_handlers, propagate, queues, selection, subgraph
+from taskyard.lifecycle.commands import Code, Refusal
+from taskyard.lifecycle.rows import DROP, LOAD, OPEN, SHOW, NewTasks, Rows, fitting
+from taskyard.lifecycle.selection import Pages
+from taskyard.lifecycle.subgraph import Inside
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import move_by
 from taskyard.store.records import GraphRecord, Note
 from taskyard.store.txn import Txn
+from taskyard.store.verbs.reuse import RerunRow
+
+# The room where a new graph takes over what an older one has done: its tasks succeed without having run.
+#
+# All that is taken over at once is moved before anybody hears of it; where it takes several transactions, dependents
+# are moved before what they require. So nothing that is to be taken over is ever released by what it hangs on. Until
+# all of it is, no task that waits for nobody is released either. Nothing here knows what the older graph was.
+
+
+#: The note "these tasks are done because others were".
+REUSE: Final = "reuse"
+#: What the audit calls the wish to run something again.
+RERUN: Final = "rerun"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a new graph runs again."""
+
+    row: RerunRow
+    told: str  # for people: from where on, and how much of it is taken over
+    pages: Pages  # the tasks that are, dependents before what they require
+
+
+def take_over(corridor: Transaction, ids: Collection[int]) -> None:
+    """Let tasks succeed without having run, where they still can."""
+    tasks = [task for task in corridor.look(ids).values() if step(task.state, Signal.REUSE).outcome is Outcome.MOVE]
+    corridor.send([move_by(task, Signal.REUSE) for task in tasks])
+
+
+def promise(corridor: Transaction, graph: int, origin: Origin, actor: str) -> None:
+    """Leave notes to take over what a large graph is born with."""
+    selection.promise(corridor, REUSE, graph, _filled(origin.pages), actor)
+
+
+def reuse_page(corridor: Transaction, note: Note) -> bool:
+    """Take over the tasks of a note; say that this was all."""
+    if not corridor.canceled(note.graph):
+        take_over(corridor, selection.promised(note))
+    selection.keep_promise(corridor, note)
+    return True
+
+
+def _filled(pages: Pages) -> Sequence[Sequence[int]]:
+    return [page for page in pages if page]
+
 
 #: How many ordinary tasks one transaction inserts or releases; one with many edges weighs more.
 PAGE_MAX: Final = 1_000
@@ -40,7 +88,7 @@ class Submission:
     """A graph that passed validation, with the keys of its tasks."""
 
     graph: Graph
-    brood: Brood
+    brood: NewTasks
     definition: tuple[str, str, str, str, str, str]  # scheduler, name, routing, description, tags, digest
     loader: str  # who loads it: a fresh word for each try
     actor: str = ""
@@ -52,7 +100,7 @@ class Submission:
 class Extension:
     """Tasks that are to be added to a graph, with their keys, checked against what the graph was."""
 
-    brood: Brood
+    brood: NewTasks
     extensions: int  # how often the graph had been extended when this was checked
     loader: str
     actor: str = ""
@@ -82,12 +130,12 @@ class Changed:
     """The graph was extended by somebody else meanwhile: check again."""
 
 
-def submit(corridor: Corridor, submissions: Sequence[Submission]) -> list[Submitted | Refusal]:
+def submit(corridor: Transaction, submissions: Sequence[Submission]) -> list[Submitted | Refusal]:
     """Store small graphs, each whole."""
     return [_submit(corridor, one) for one in submissions]
 
 
-def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
+def begin(corridor: Transaction, one: Submission) -> Loading | Submitted | Refusal:
     """Begin a graph: nobody sees it yet. One that was begun and never opened has to be dropped first."""
     txn, brood = corridor.txn, one.brood
     refusal = _unborn(corridor, one) or impossible(txn, _asking(brood))
@@ -109,7 +157,7 @@ def begin(corridor: Corridor, one: Submission) -> Loading | Submitted | Refusal:
     return Loading(brood.graph_id, queues.ensure(txn, brood.dimensions))
 
 
-def add_page(corridor: Corridor, graph: int, loader: str, rows: Rows) -> bool:
+def add_page(corridor: Transaction, graph: int, loader: str, rows: Rows) -> bool:
     """Insert a page of a graph that `loader` has begun; tell whether it still may."""
     found = corridor.txn.graphs.look([graph])
     if not found or found[0].loader != loader:
@@ -118,7 +166,7 @@ def add_page(corridor: Corridor, graph: int, loader: str, rows: Rows) -> bool:
     return True
 
 
-def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
+def open_graph(corridor: Transaction, one: Submission) -> Submitted | Refusal:
     """Make a graph that was loaded in pages visible; its tasks are released by a note."""
     id = one.brood.graph_id
     found = corridor.txn.graphs.look([id])
@@ -129,13 +177,13 @@ def open_graph(corridor: Corridor, one: Submission) -> Submitted | Refusal:
         return refusal
     _born(corridor, one)
     if one.origin is not None:
-        reuse.promise(corridor, id, one.origin, one.actor)
+        promise(corridor, id, one.origin, one.actor)
     corridor.txn.notes.add([(OPEN, id, None, None, None, "", "")])
     corridor.count(id, active=1)
     return Submitted(id)
 
 
-def open_page(corridor: Corridor, note: Note) -> bool:
+def open_page(corridor: Transaction, note: Note) -> bool:
     """Release some of the tasks that wait for nobody; say whether that was all."""
     window = PAGE_MAX // 4 or 1
     most = 2 * window  # to release a task takes twice as long as to insert it
@@ -150,12 +198,12 @@ def open_page(corridor: Corridor, note: Note) -> bool:
     return _turn_page(corridor, note, [last], done)
 
 
-def extend(corridor: Corridor, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
+def extend(corridor: Transaction, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
     """Add small extensions, each whole."""
     return [_extend(corridor, one) for one in extensions]
 
 
-def begin_extension(corridor: Corridor, one: Extension) -> Loading | Changed | Refusal:
+def begin_extension(corridor: Transaction, one: Extension) -> Loading | Changed | Refusal:
     """Begin a large extension: until it is opened or dropped, its graph cannot finish."""
     graph = _extendable(corridor, one)
     if not isinstance(graph, GraphRecord):
@@ -173,7 +221,7 @@ def begin_extension(corridor: Corridor, one: Extension) -> Loading | Changed | R
     return Loading(graph.id, queues.ensure(corridor.txn, one.brood.dimensions))
 
 
-def add_hidden_page(corridor: Corridor, one: Extension, rows: Rows) -> bool:
+def add_hidden_page(corridor: Transaction, one: Extension, rows: Rows) -> bool:
     """Insert a page of an extension; tell whether it still may."""
     if _load_note(corridor, one) is None:
         return False
@@ -182,7 +230,7 @@ def add_hidden_page(corridor: Corridor, one: Extension, rows: Rows) -> bool:
     return True
 
 
-def open_extension(corridor: Corridor, one: Extension) -> Submitted | Refusal:
+def open_extension(corridor: Transaction, one: Extension) -> Submitted | Refusal:
     """Show an extension that was loaded in pages: a note does it, page by page."""
     note, id = _load_note(corridor, one), one.brood.graph_id
     if note is None:
@@ -195,7 +243,7 @@ def open_extension(corridor: Corridor, one: Extension) -> Submitted | Refusal:
     return Submitted(id)
 
 
-def show_page(corridor: Corridor, note: Note) -> bool:
+def show_page(corridor: Transaction, note: Note) -> bool:
     """Show some tasks of an extension and ask their gates; say whether that was all."""
     ids, done = _hidden_page(corridor, note.graph, note.cursor)
     corridor.txn.tasks.unhide(ids)
@@ -207,16 +255,16 @@ def show_page(corridor: Corridor, note: Note) -> bool:
     return _turn_page(corridor, note, ids, done)
 
 
-def drop_page(corridor: Corridor, note: Note) -> bool:
+def drop_page(corridor: Transaction, note: Note) -> bool:
     """Drop some tasks of an extension that never became whole; say whether that was all."""
     ids, done = _hidden_page(corridor, note.graph, -1)
-    dealing.forget_handlers(corridor, ids)
+    failure_handlers.forget_handlers(corridor, ids)
     corridor.send()
     corridor.txn.tasks.drop(ids)
     return _turn_page(corridor, note, ids, done)
 
 
-def _submit(corridor: Corridor, one: Submission) -> Submitted | Refusal:
+def _submit(corridor: Transaction, one: Submission) -> Submitted | Refusal:
     begun = begin(corridor, one)
     if not isinstance(begun, Loading):
         return begun
@@ -225,19 +273,19 @@ def _submit(corridor: Corridor, one: Submission) -> Submitted | Refusal:
     _born(corridor, one)
     ids, reused = one.brood.ids, one.brood.reused
     if reused:
-        reuse.take_over(corridor, [ids[label] for label in reused])
+        take_over(corridor, [ids[label] for label in reused])
     roots = [ids[task.label] for task in one.brood.tasks if not task.requires and task.label not in reused]
     corridor.ask(corridor.look(roots).values())
     corridor.send()
     return Submitted(begun.graph)
 
 
-def _unborn(corridor: Corridor, one: Submission) -> Refusal | None:
+def _unborn(corridor: Transaction, one: Submission) -> Refusal | None:
     """Refuse a graph whose task does not want it any more."""
-    return None if one.inside is None else inner.closed(corridor, one.inside)
+    return None if one.inside is None else subgraph.closed(corridor, one.inside)
 
 
-def _pools_around(corridor: Corridor, one: Submission) -> frozenset[str]:
+def _pools_around(corridor: Transaction, one: Submission) -> frozenset[str]:
     """Name the pools that a graph belongs to in which nothing names one.
 
     They are those of the graph that it is inside of, or that it runs again; else the default one.
@@ -251,10 +299,10 @@ def _pools_around(corridor: Corridor, one: Submission) -> frozenset[str]:
     return corridor.txn.access.pools_of([source])[source]
 
 
-def _born(corridor: Corridor, one: Submission) -> None:
+def _born(corridor: Transaction, one: Submission) -> None:
     id = one.brood.graph_id
     if one.inside is not None:
-        inner.begin(corridor, one.inside)
+        subgraph.begin(corridor, one.inside)
     corridor.txn.graphs.set_loader(id, None)
     corridor.txn.graphs.set_created(id, one.brood.created_ms)
     corridor.born(id)
@@ -262,11 +310,11 @@ def _born(corridor: Corridor, one: Submission) -> None:
     note = counted(len(one.brood.tasks), "task")
     if one.origin is not None:
         note += f", {one.origin.told}"
-        corridor.audit(one.actor, reuse.RERUN, one.origin.row.source, f"{one.origin.told}, as graph {text_of(Key(id))}")
+        corridor.audit(one.actor, RERUN, one.origin.row.source, f"{one.origin.told}, as graph {text_of(Key(id))}")
     corridor.audit(one.actor, "submit", id, note)
 
 
-def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal:
+def _extend(corridor: Transaction, one: Extension) -> Submitted | Changed | Refusal:
     _look_at_prerequisites(corridor, one.brood)
     graph = _extendable(corridor, one)
     if not isinstance(graph, GraphRecord):
@@ -284,13 +332,13 @@ def _extend(corridor: Corridor, one: Extension) -> Submitted | Changed | Refusal
     return Submitted(graph.id)
 
 
-def _look_at_prerequisites(corridor: Corridor, brood: Brood) -> None:
+def _look_at_prerequisites(corridor: Transaction, brood: NewTasks) -> None:
     """Look at what new tasks require before anybody looks at the graph: tasks are always locked before their graph."""
     new = {task.label for task in brood.tasks}
     corridor.look({brood.ids[edge.task] for task in brood.tasks for edge in task.requires if edge.task not in new})
 
 
-def _extendable(corridor: Corridor, one: Extension) -> GraphRecord | Changed | Refusal:
+def _extendable(corridor: Transaction, one: Extension) -> GraphRecord | Changed | Refusal:
     refusal = impossible(corridor.txn, _asking(one.brood))
     if refusal is not None:
         return refusal
@@ -305,7 +353,7 @@ def _extendable(corridor: Corridor, one: Extension) -> GraphRecord | Changed | R
     return graph
 
 
-def _exists(corridor: Corridor, one: Submission) -> Submitted | Refusal:
+def _exists(corridor: Transaction, one: Submission) -> Submitted | Refusal:
     id = one.brood.graph_id
     definition = corridor.txn.graphs.definition(id)
     if definition is None or definition[5] != one.definition[5]:
@@ -315,7 +363,7 @@ def _exists(corridor: Corridor, one: Submission) -> Submitted | Refusal:
     return Submitted(id, echo=True)
 
 
-def _asking(brood: Brood) -> Iterable[Task]:
+def _asking(brood: NewTasks) -> Iterable[Task]:
     """Name the tasks that are going to run: what is taken over from another graph asks for nothing."""
     return (task for task in brood.tasks if task.label not in brood.reused) if brood.reused else brood.tasks
 
@@ -338,7 +386,7 @@ def _limit_says(name: str, amount: int, total: int | None) -> str:
     return f"asks for {amount}; there are {total} in all"
 
 
-def _insert(corridor: Corridor, rows: Rows) -> None:
+def _insert(corridor: Transaction, rows: Rows) -> None:
     tasks = corridor.txn.tasks
     tasks.add(rows.tasks)
     tasks.add_definitions(rows.definitions)
@@ -349,22 +397,22 @@ def _insert(corridor: Corridor, rows: Rows) -> None:
     corridor.txn.reuses.copy_results(rows.copies)
 
 
-def _learn_edges(corridor: Corridor, ids: Sequence[int]) -> None:
+def _learn_edges(corridor: Transaction, ids: Sequence[int]) -> None:
     """Count what the edges of new tasks know: some prerequisites may have ended already."""
     tasks = corridor.look(ids)
-    for id, edges in telling.edges_of(corridor, ids).items():
+    for id, edges in propagate.edges_of(corridor, ids).items():
         if edges != tasks[id].edges:
             tasks[id].edges = edges
             corridor.change(tasks[id])
-    dealing.meet_handlers(corridor, [task.id for task in tasks.values() if task.handles])
+    failure_handlers.meet_handlers(corridor, [task.id for task in tasks.values() if task.handles])
 
 
-def _load_note(corridor: Corridor, one: Extension) -> Note | None:
+def _load_note(corridor: Transaction, one: Extension) -> Note | None:
     notes = corridor.txn.notes.in_graph(one.brood.graph_id, LOAD)
     return next((note for note in notes if note.source == one.loader), None)
 
 
-def _hidden_page(corridor: Corridor, graph: int, after: int) -> tuple[list[int], bool]:
+def _hidden_page(corridor: Transaction, graph: int, after: int) -> tuple[list[int], bool]:
     """Name tasks that are still hidden, as many as are a page with their edges; tell whether these are all."""
     found = corridor.txn.tasks.hidden(graph, after, PAGE_MAX)
     tasks = corridor.look(found)
@@ -372,7 +420,7 @@ def _hidden_page(corridor: Corridor, graph: int, after: int) -> tuple[list[int],
     return ids, len(ids) == len(found) < PAGE_MAX
 
 
-def _turn_page(corridor: Corridor, note: Note, ids: Sequence[int], done: bool) -> bool:
+def _turn_page(corridor: Transaction, note: Note, ids: Sequence[int], done: bool) -> bool:
     """Go on with the next page, or be done."""
     if done:
         corridor.txn.notes.drop(note.id)

@@ -19,8 +19,8 @@ from taskyard.core.words import Millis, Reason, Signal
 from taskyard.engine.engine import Engine
 from taskyard.engine.troubles import Trouble
 from taskyard.lifecycle import commands
-from taskyard.lifecycle.outcomes import Kept, Lease, Refusal, Renewed
-from taskyard.lifecycle.polling import Polled
+from taskyard.lifecycle.commands import Kept, Lease, Refusal, Renewed
+from taskyard.lifecycle.poll import Polled
 from taskyard.server.problems import MEDIA_TYPE, Refused, invalid, of_refusal, of_trouble, refused
 from taskyard.wire import bots as wire
 from taskyard.wire.depth import is_deep

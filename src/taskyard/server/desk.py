@@ -12,7 +12,7 @@ from taskyard.core.words import Millis
 from taskyard.engine.engine import Engine
 from taskyard.engine.face import AsyncEngine
 from taskyard.engine.troubles import outages
-from taskyard.lifecycle.outcomes import Refusal
+from taskyard.lifecycle.commands import Refusal
 from taskyard.server import tokens
 from taskyard.server.auth import Auth, Denial
 from taskyard.server.bodies import LARGE_MAX, Hands

@@ -12,8 +12,8 @@ from taskyard.core.ids import key_of
 from taskyard.engine import scrutiny
 from taskyard.engine.bounds import NUMBER_MAX
 from taskyard.lifecycle import commands
-from taskyard.lifecycle.enlist import complain
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.bot_sessions import complain
+from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.server import tokens
 from taskyard.server.auth import Denial
 from taskyard.server.bots import BotRoutes, Receive, Reply, Scope

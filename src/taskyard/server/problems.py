@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from taskyard.engine.troubles import Overloaded, Trouble, Unavailable
-from taskyard.lifecycle.outcomes import Code, Refusal
+from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.wire.api import Fault, Problem
 
 MEDIA_TYPE: Final = "application/problem+json"

@@ -7,7 +7,7 @@ from taskyard.core.graph.approval import question
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Kind, Millis
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.own_attempts import SERVER
+from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.views import tasks

@@ -14,12 +14,12 @@ from taskyard.core.budget import given_again_at
 from taskyard.core.machine import ENDED, HOLDING, UNSUCCESSFUL
 from taskyard.core.words import Kind, Millis, Reason, Signal, State
 from taskyard.lifecycle.approve import APPROVE, DENY
+from taskyard.lifecycle.bot_sessions import CONNECTED
+from taskyard.lifecycle.bot_sessions import ENDED as GOODBYE
 from taskyard.lifecycle.cancel import CANCEL
-from taskyard.lifecycle.diary import CONNECTED
-from taskyard.lifecycle.diary import ENDED as GOODBYE
-from taskyard.lifecycle.own_attempts import SERVER
-from taskyard.lifecycle.readiness import NO_BOT
+from taskyard.lifecycle.release import NO_BOT
 from taskyard.lifecycle.rerun import RERUN
+from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.keeping import EventRow

@@ -13,7 +13,7 @@ from taskyard.core.admission import excludes
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ACTIVE, sources
 from taskyard.core.words import Kind, Reason, Signal, State
-from taskyard.lifecycle.own_attempts import SERVER
+from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST

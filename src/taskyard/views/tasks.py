@@ -12,7 +12,7 @@ from taskyard.core.machine import ACTIVE, ENDED, UNSUCCESSFUL
 from taskyard.core.matching import pool_of
 from taskyard.core.words import Kind, Millis, Reason
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.readiness import NO_BOT
+from taskyard.lifecycle.release import NO_BOT
 from taskyard.store.records import TaskRecord
 from taskyard.store.sessions import Row
 from taskyard.store.txn import Txn

@@ -19,10 +19,10 @@ from taskyard.core.machine import ENDED, LEASED, QUEUED
 from taskyard.core.matching import POOL, Dimensions, matches
 from taskyard.core.values import replace
 from taskyard.core.words import BotId, Kind, Millis, On, Reason, State, TaskId
-from taskyard.lifecycle.births import SERVER_QUEUE
 from taskyard.lifecycle.cancel import CANCEL
-from taskyard.lifecycle.own_attempts import SERVER
-from taskyard.lifecycle.readiness import NO_BOT
+from taskyard.lifecycle.release import NO_BOT
+from taskyard.lifecycle.rows import SERVER_QUEUE
+from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.explaining import Turn

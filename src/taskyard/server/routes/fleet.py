@@ -14,11 +14,10 @@ from taskyard.core.graph.readers import name_fault
 from taskyard.core.ids import DIMENSION_AGGREGATION_KEY
 from taskyard.engine.bounds import NUMBER_MAX
 from taskyard.engine.passage import Passage
-from taskyard.lifecycle import diary, enlist
-from taskyard.lifecycle import pools as describe
-from taskyard.lifecycle.answers import once
-from taskyard.lifecycle.commands import NO_SUBJECT
-from taskyard.lifecycle.outcomes import Refusal
+from taskyard.lifecycle import bot_sessions
+from taskyard.lifecycle.admission import pools as describe
+from taskyard.lifecycle.commands import NO_SUBJECT, Refusal
+from taskyard.lifecycle.idempotency import once
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller
@@ -117,10 +116,10 @@ async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCalle
 async def free_bot(bot_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Let the name of a bot that has ended belong to whichever pool enrols it next. Needs `admin` of its pool."""
     await _bot(desk, caller, ADMIN, bot_id)
-    named, wish = own_key(caller, key), (enlist.FREE, bot_id)
+    named, wish = own_key(caller, key), (bot_sessions.FREE, bot_id)
 
     def act(passage: Passage) -> Refusal | None:
-        return once(passage, named, wish, lambda _: enlist.free(passage, bot_id, caller.actor), lambda _: None)
+        return once(passage, named, wish, lambda _: bot_sessions.free(passage, bot_id, caller.actor), lambda _: None)
 
     done(await asyncio.to_thread(desk.engine.transact, act))
     return reply(await _bot(desk, caller, ADMIN, bot_id))
@@ -205,7 +204,7 @@ def _set(passage: Passage, bot: str, news: dict[str, Any], actor: str) -> None:
     row = (bot, after["quarantined"], after["maintenance"], int(after["draining"]), int(after["terminated"]))
     passage.txn.bots.set_settings([row])
     note = ", ".join(f"{name}: {value}" for name, value in news.items())
-    diary.note(passage, [bot], "settings", note)
+    bot_sessions.note(passage, [bot], "settings", note)
     passage.audit(actor, "set_bot", NO_SUBJECT, f"{bot}: {note}")
     passage.altered.add(bot)
     passage.stirred.append(None)

@@ -20,8 +20,7 @@ from taskyard.engine.bounds import LABELS_MAX, WISHED_MAX
 from taskyard.engine.naming import May
 from taskyard.engine.troubles import outages
 from taskyard.engine.wishing import Wished
-from taskyard.lifecycle.commands import Cancel, Rerun
-from taskyard.lifecycle.outcomes import Asked, Refusal
+from taskyard.lifecycle.commands import Asked, Cancel, Refusal, Rerun
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk

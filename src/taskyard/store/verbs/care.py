@@ -1,7 +1,7 @@
 """Verbs about the store itself: its numbers as they are and as they could be counted, in pages, and how to mend them.
 
 Rows are given as they are stored: what cannot be read as what it should be is given, too. Nothing here judges: who
-compares the two is `lifecycle/care.py`.
+compares the two is `lifecycle/doctor/check.py`.
 """
 
 from collections import defaultdict

@@ -1,0 +1,62 @@
+"""The room where people say what limits admission: the capacity of pools, named limits, the order at mutexes.
+
+A pool that comes to have a capacity has tasks that no pass ever looked at; they are made contenders page by page. If
+they are more than one page, a stir says so, in the same transaction that describes the pool: whatever becomes of the
+caller, the next pass does the rest before it lets anybody in. The same call repeated helps it, and is no news. Nothing
+here lets a task in or sends one back: the next pass does, and every change stirs it.
+"""
+
+from typing import Final
+
+from taskyard.lifecycle.admission.writes import ENTRIES_MAX, UNENTERED, enter
+from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.store.verbs.passes import PoolRow
+
+#: How many tasks one transaction makes contenders.
+PAGE_MAX: Final = ENTRIES_MAX
+
+
+def set_pool(corridor: Transaction, name: str, capacity: int | None, from_bots: bool, actor: str) -> bool | Refusal:
+    """Describe a pool; tell whether tasks of it are left for the next pass, or for `enter_contest`."""
+    if capacity is not None and (from_bots or capacity < 0):
+        wrong = "a capacity that comes from bots is not fixed as well" if from_bots else f"{capacity} is no capacity"
+        return Refusal(Code.INVALID, f"pool {name}: {wrong}")
+    if PoolRow(name, capacity, from_bots) not in corridor.txn.passes.pools():
+        corridor.txn.passes.set_pool(name, capacity, from_bots)
+        said = "from its bots" if from_bots else "without limit" if capacity is None else str(capacity)
+        corridor.audit(actor, "set_pool", NO_SUBJECT, f"{name}: {said}")
+        corridor.stirred.append(None)
+    left = (from_bots or capacity is not None) and enter_contest(corridor, name)
+    if left:
+        corridor.stirred.append(UNENTERED)
+    return left
+
+
+def enter_contest(corridor: Transaction, pool: str) -> bool:
+    """Make some tasks of a pool contenders that no pass has looked at; tell whether more are left."""
+    return enter(corridor, pool)
+
+
+def set_limit(corridor: Transaction, name: str, total: int, actor: str) -> Refusal | None:
+    """Describe a named limit."""
+    if total < 0:
+        return Refusal(Code.INVALID, f"limit {name}: {total} is no total")
+    if corridor.txn.passes.named_limits().get(name) != total:
+        corridor.txn.passes.set_limit(name, total)
+        corridor.audit(actor, "set_limit", NO_SUBJECT, f"{name}: {total}")
+        corridor.stirred.append(None)
+    return None
+
+
+def set_stake_after(corridor: Transaction, key: str, stake_after_ms: int | None, actor: str) -> Refusal | None:
+    """Say how long mutexes hold a task before it stakes a key: 0 is strict order, None is greedy, it never does."""
+    if stake_after_ms is not None and stake_after_ms < 0:
+        return Refusal(Code.INVALID, f"mutex {key}: {stake_after_ms} ms is no span: give 0 or more, or never")
+    known = corridor.txn.passes.stake_after()
+    if key not in known or known[key] != stake_after_ms:
+        corridor.txn.passes.set_stake_after(key, stake_after_ms)
+        said = "never" if stake_after_ms is None else f"after {stake_after_ms} ms"
+        corridor.audit(actor, "set_stake_after", NO_SUBJECT, f"{key}: {said}")
+        corridor.stirred.append(None)
+    return None

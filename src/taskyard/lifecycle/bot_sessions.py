@@ -1,0 +1,270 @@
+"""The room where bots come and go: a session begins, a bot is heard of, a session ends.
+
+A bot that begins another session in the same folder has lost what its last one ran there: those attempts end at once.
+One that begins in another folder, or on another machine, knows nothing of what the bot before it runs: those attempts
+end with their leases, or when that bot says goodbye. Whoever speaks for a session that was replaced is refused.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from taskyard.core import fleet, ids
+from taskyard.core.matching import pool_of
+from taskyard.core.words import Millis
+from taskyard.lifecycle import lost_attempts
+from taskyard.lifecycle.commands import NO_SUBJECT, Begun, Code, Goodbye, Hello, Poll, Refusal
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.store.records import Caller
+from taskyard.store.verbs.fleet import BotRecord, dimensions_text
+
+# The diary of the bots: what happened to each of them, the newest first. Nothing here decides anything.
+
+
+CONNECTED: Final = "connected"
+ENDED: Final = "ended"
+MISSING: Final = "missing"
+ERROR: Final = "error"
+FREED: Final = "freed"
+
+
+def note(
+    corridor: Transaction,
+    bots: Sequence[str],
+    kind: str,
+    text: str = "",
+    about: tuple[int | None, int | None] = (None, None),
+) -> None:
+    """Write an event for each of some bots; about a task and its attempt, if it is."""
+    known = corridor.txn.bots.look(bots)
+    rows = []
+    for id, bot in known.items():
+        rows.append((id, ids.bot_event_text(bot.events), corridor.now, kind, *about, text))
+    corridor.txn.bots.add_events(rows)
+    corridor.txn.bots.count_events([(id, bot.events + 1) for id, bot in known.items()])
+
+
+#: How many polls and sessions of a bot are remembered. A few can be under way; a copy that comes later is news.
+KEPT_MAX: Final = 8
+#: What is noted of a bot that begins in another folder, or on another machine, than it was.
+ELSEWHERE: Final = "in another folder or on another machine; what the bot of this name ran before ends with its leases"
+#: What the audit calls it.
+FREE: Final = "free_bot"
+#: How many attempts are ended as lost in one transaction: as many as a bot has in hand.
+LOST_MAX: Final = 400
+
+
+def hello(corridor: Transaction, hellos: Sequence[Hello]) -> list[Refusal | None]:
+    """Begin sessions, or take note of what changed about bots.
+
+    Refused are a late copy of a hello that was replaced, and a bot whose name belongs to another pool.
+    """
+    answers: list[Refusal | None] = []
+    for some in _each_bot_once(hellos):
+        known = corridor.txn.bots.look({one.bot for one in some})
+        told = {one.bot: _unwelcome(known.get(one.bot), one) for one in some}
+        lost = _welcome(corridor, known, [one for one in some if told[one.bot] is None])
+        told |= {bot: _foreign(bot) for bot in lost}
+        answers += [told[one.bot] for one in some]
+    return answers
+
+
+def _each_bot_once(hellos: Sequence[Hello]) -> Iterator[Sequence[Hello]]:
+    """Cut hellos that came together, in their order, so that each later one of a bot is heard after the earlier."""
+    start = 0
+    heard: set[str] = set()
+    for place, one in enumerate(hellos):
+        if one.bot in heard:
+            yield hellos[start:place]
+            start, heard = place, set()
+        heard.add(one.bot)
+    yield hellos[start:]
+
+
+def _welcome(corridor: Transaction, known: Mapping[str, BotRecord], hellos: Sequence[Hello]) -> set[str]:
+    """Begin sessions; name the bots of which another server has just given the name to another pool."""
+    if not hellos:
+        return set()
+    begun = [one for one in hellos if one.bot not in known or known[one.bot].session != one.session]
+    new = {one.bot for one in begun}
+    now = corridor.now
+    rows = []
+    for one in hellos:
+        said = (one.slots, now, now, corridor.server.name, one.quarantined, one.maintenance, int(one.draining))
+        rows.append((one.bot, pool_of(one.dimensions), one.session, _replaced(known.get(one.bot), one.session), *said))
+    corridor.txn.bots.begin(rows)
+    lost = _enrolled_elsewhere(corridor, known, begun)
+    hellos, begun = ([one for one in some if one.bot not in lost] for some in (hellos, begun))
+    new -= lost
+    # It is the bot before that was told to end.
+    corridor.txn.bots.clear_endings([id for id in new if id in known and known[id].facts.ending])
+    # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
+    lives = [(one.bot, fleet.lives_of(one.session)) for one in begun]
+    lose(corridor, lives, {one.bot: one.begun for one in begun})
+    corridor.txn.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
+    twins = {one.bot for one in begun if _is_twin(known.get(one.bot), one.session)}
+    note(corridor, sorted(new - twins), CONNECTED)
+    note(corridor, sorted(twins), CONNECTED, ELSEWHERE)
+    corridor.altered |= {one.bot for one in hellos}
+    corridor.stirred.append(None)
+    return lost
+
+
+def _enrolled_elsewhere(corridor: Transaction, known: Mapping[str, BotRecord], begun: Sequence[Hello]) -> set[str]:
+    """Name the bots that were unknown and now belong to another pool than their own: another server was faster."""
+    unknown = {one.bot: pool_of(one.dimensions) for one in begun if one.bot not in known}
+    found = corridor.txn.bots.look(unknown)
+    return {bot for bot, record in found.items() if record.pool != unknown[bot]}
+
+
+def greet(corridor: Transaction, polls: Sequence[Poll]) -> list[Caller | Refusal]:
+    """Take note that bots were heard of; refuse those that speak for a session that is over."""
+    bots = corridor.txn.bots.greet({poll.bot for poll in polls})
+    greeted: list[Caller | Refusal] = []
+    heard: dict[str, str] = {}
+    for poll in polls:
+        bot = _greeted(bots.get(poll.bot), poll)
+        greeted.append(bot)
+        if isinstance(bot, Caller):
+            known = heard.get(poll.bot, bot.polls)
+            heard[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known
+            if bot.missing:
+                corridor.stirred.append(None)  # what was thought to be gone is back
+    now = corridor.now
+    corridor.txn.bots.see([(id, known, now, corridor.server.name) for id, known in heard.items()])
+    return greeted
+
+
+def goodbye(corridor: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refusal | None]:
+    """End sessions; what they had is lost. One that was replaced has this to say, too: that nothing of it is left."""
+    bots = corridor.txn.bots.look({one.bot for one in goodbyes})
+    answers = [_foreign(one.bot) if _is_foreign(bots.get(one.bot), one.pool) else None for one in goodbyes]
+    goodbyes = [one for one, answer in zip(goodbyes, answers, strict=True) if answer is None]
+    lose(corridor, [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots])
+    gone = sorted({one.bot for one in goodbyes if one.bot in bots and bots[one.bot].session == one.session})
+    corridor.txn.bots.end(gone)
+    note(corridor, gone, ENDED)
+    corridor.altered |= set(gone)
+    corridor.stirred.append(None)
+    return answers
+
+
+def free(corridor: Transaction, bot: str, actor: str) -> Refusal | None:
+    """Let a name belong to whichever pool enrols it next; not while its bot lives, or has something in hand."""
+    found = corridor.txn.bots.look([bot]).get(bot)
+    if found is None:
+        return Refusal(Code.NOT_FOUND, f"there is no bot {bot}")
+    if fleet.alive(found.facts):
+        return Refusal(Code.CONFLICT, f"cannot free the name {bot}: the bot lives; end it first")
+    if corridor.txn.tasks.leased_in([bot], 1):
+        return Refusal(
+            Code.CONFLICT, f"cannot free the name {bot}: leases of the bot are not over yet; try again later"
+        )
+    if found.pool is not None:
+        corridor.txn.bots.free([bot])
+        note(corridor, [bot], FREED)
+        corridor.audit(actor, FREE, NO_SUBJECT, f"{bot}, of pool {found.pool}")
+    return None
+
+
+def complain(
+    corridor: Transaction,
+    bot: str,
+    session: str,
+    text: str,
+    about: tuple[int | None, int | None] = (None, None),
+    pool: str | None = None,
+) -> Refusal | None:
+    """Note what a bot says went wrong with it, in the name of a pool; about a task and its attempt, if it is."""
+    found = corridor.txn.bots.look([bot]).get(bot)
+    if _is_foreign(found, pool):
+        return _foreign(bot)
+    if found is None or found.session != session:
+        return _over(bot)
+    note(corridor, [bot], ERROR, text, about)
+    return None
+
+
+def lose(
+    corridor: Transaction, sessions: Sequence[tuple[str, str]], told: Mapping[str, Collection[Begun] | None] = {}
+) -> None:
+    """End as lost what bots had in sessions whose names, each with a slash behind it, begin as is said beside each bot.
+
+    What had not begun, as is told of each bot, comes back free. Those too many for one transaction are over, and the
+    clock ends them.
+    """
+    begins: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for bot, begin in sessions:
+        begins[bot] += (begin,)
+    found = corridor.txn.tasks.leased_in(sorted(begins), LOST_MAX + 1)
+    had = {id: bot for id, bot, session in found if f"{session}/".startswith(begins[bot])}
+    moves = []
+    for task in corridor.look(list(had)).values():
+        if task.bot != had[task.id]:
+            continue  # it was lost, and may have been given to another, before we looked at it
+        move = lost_attempts.lost(corridor, task, told.get(had[task.id]))
+        if move is not None:
+            moves.append(move)
+    corridor.send(moves)
+    if len(found) > LOST_MAX:
+        now = corridor.now
+        corridor.txn.tasks.let_go([(*one, Millis(now - fleet.GUARD_MS), now) for one in sessions])
+
+
+def _with_line(known: str, line: str) -> str:
+    """Remember one more poll or session: a late copy of any that is remembered is told apart from news."""
+    if not known:
+        return line
+    if line in known and line in known.split("\n"):
+        return known
+    if known.count("\n") >= KEPT_MAX - 1:
+        known = known[: known.rindex("\n")]
+    return f"{line}\n{known}"
+
+
+def _replaced(bot: BotRecord | None, session: str) -> str:
+    """Name the sessions that a session replaces."""
+    if bot is None:
+        return ""
+    return bot.replaced if bot.session == session else _with_line(bot.replaced, bot.session)
+
+
+def _is_twin(bot: BotRecord | None, session: str) -> bool:
+    """Tell whether a session begins beside one of another folder that has not ended."""
+    return bot is not None and not bot.facts.terminated and fleet.lives_of(bot.session) != fleet.lives_of(session)
+
+
+def _unwelcome(bot: BotRecord | None, one: Hello) -> Refusal | None:
+    """Say why a bot may not begin, or go on with, a session."""
+    if bot is None:
+        return None
+    if _is_foreign(bot, pool_of(one.dimensions)):
+        return _foreign(one.bot)
+    is_late = bot.session != one.session and one.session in bot.replaced.split("\n")
+    return _over(one.bot) if is_late else None
+
+
+def _is_foreign(bot: BotRecord | Caller | None, pool: str | None) -> bool:
+    """Tell whether the name of a bot belongs to another pool than its sender speaks for."""
+    return bot is not None and bot.pool is not None and pool is not None and bot.pool != pool
+
+
+def _foreign(bot: str) -> Refusal:
+    text = f"the name {bot} belongs to another pool: choose another, or have an admin free it (taskyard bots free)"
+    return Refusal(Code.FORBIDDEN, text)
+
+
+def _over(bot: str) -> Refusal:
+    return Refusal(Code.SESSION_REPLACED, f"bot {bot} has begun another session: this one is over")
+
+
+def _greeted(bot: Caller | None, poll: Poll) -> Caller | Refusal:
+    if "\n" in poll.poll:
+        return Refusal(Code.INVALID, "the id of a poll is one line of text")
+    if _is_foreign(bot, poll.pool):
+        return _foreign(poll.bot)
+    if bot is None or bot.pool is None:
+        return Refusal(Code.NOT_FOUND, f"there is no bot {poll.bot}: it has to say hello first")
+    if bot.session != poll.session:
+        return _over(poll.bot)
+    return bot

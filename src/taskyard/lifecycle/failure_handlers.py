@@ -1,0 +1,249 @@
+"""Telling failures how those who deal with them went on.
+
+A task that ended badly counts on its own row how many handlers ran for it and how many still may. Of a handler's moves
+only those are told that can change this: not that it was released, admitted or claimed. Whoever has more prerequisites
+than fit into one transaction leaves a note, and they are told page by page; a failure is never forgotten meanwhile,
+since until its page comes it counts the handler where it has heard it to be.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from taskyard.core.graph.verdict import Handler, Handlers, counted, matters
+from taskyard.core.machine import ENDED, FINAL, UNSUCCESSFUL
+from taskyard.core.values import value
+from taskyard.core.words import On, State
+from taskyard.store.records import Note, TaskRecord
+from taskyard.store.sessions import Busy
+from taskyard.store.txn import Txn
+from taskyard.store.verbs.work import EdgeRow, InEdge
+
+if TYPE_CHECKING:
+    from taskyard.lifecycle.transaction import Transaction
+
+
+# Who has heard what: a task that has more to tell than fits into one transaction leaves a note.
+#
+# Whoever a note is for is told page by page, in the order of their ids; while it is open, later moves of the same task
+# are told them by notes too, one after the other. So everybody has always heard a first part of a task's moves, and
+# `heard_by` says which. What dependents hear and what prerequisites hear does not wait for each other. A note counts
+# as active, so its graph cannot finish meanwhile. Nothing here tells anything.
+
+
+#: The note "tell the dependents of this task".
+TELL: Final = "tell"
+#: The note "tell the prerequisites of this task, for it may deal with their failures now, or no more".
+DEAL: Final = "deal"
+#: The same of a task that ran to its end. Until it is done nobody in the graph is rerun: else the run would count for
+#: a failure that came after it.
+RAN: Final = "ran"
+#: The notes that dependents wait for, and those that prerequisites wait for.
+TELLING: Final = frozenset({TELL})
+DEALING: Final = frozenset({DEAL, RAN})
+
+Edge = TypeVar("Edge")
+
+
+def heard_by(listener: int, state: State, notes: Iterable[Note]) -> State:
+    """Say where `listener` thinks a task is that is in `state` and has these notes open for it, in order."""
+    for note in notes:
+        if note.source is not None and note.cursor <= listener:
+            return State(note.source)
+    return state
+
+
+def has_heard(listener: int, notes: Iterable[Note]) -> bool:
+    """Tell whether a listener has heard everything about a task with these notes."""
+    return all(note.cursor > listener for note in notes)
+
+
+def notes_of(corridor: "Transaction", tasks: Iterable[TaskRecord], kinds: frozenset[str]) -> dict[int, list[Note]]:
+    """Read what tasks have still to tell, in order; whoever is missing has told everything."""
+    return notes_about(corridor, {task.id for task in tasks if task.telling}, kinds)
+
+
+def notes_about(corridor: "Transaction", ids: Iterable[int], kinds: frozenset[str]) -> dict[int, list[Note]]:
+    """Read what the tasks with these ids have still to tell."""
+    found: dict[int, list[Note]] = defaultdict(list)
+    for note in corridor.txn.notes.about(sorted(ids)):
+        if note.task is not None and note.kind in kinds:
+            found[note.task].append(note)
+    return found
+
+
+def first_of(txn: Txn, note: Note) -> Note:
+    """Find the note that those who wait for a note of a task have to hear first."""
+    assert note.task is not None
+    kinds = DEALING if note.kind in DEALING else TELLING
+    return next(one for one in txn.notes.about([note.task]) if one.kind in kinds)
+
+
+def leave(corridor: "Transaction", left: Sequence[tuple[str, TaskRecord, State, State]]) -> None:
+    """Promise to tell later: a kind of note, a task, and from where to where it went."""
+    rows = [(kind, task.graph, task.id, str(source), str(target), "", "") for kind, task, source, target in left]
+    corridor.txn.notes.add(rows)
+    for _, task, _, _ in left:
+        task.telling += 1
+        corridor.change(task)
+        corridor.count(task.graph, active=1)
+
+
+def close(corridor: "Transaction", task: TaskRecord, note: Note) -> None:
+    """A note of a task is done."""
+    corridor.txn.notes.drop(note.id)
+    task.telling -= 1
+    corridor.change(task)
+    corridor.count(task.graph, active=-1)
+
+
+def whole(edges: list[Edge], listener: Callable[[Edge], int]) -> list[Edge]:
+    """Leave the last listener of a page to the next one, since not all of its edges may be here."""
+    last = listener(edges[-1])
+    found = [edge for edge in edges if listener(edge) != last]
+    assert found, "there are more edges between two tasks than there are kinds of edges"
+    return found
+
+
+#: How many edges one page tells.
+PAGE_MAX: Final = 1_000
+
+
+@value
+class _News:
+    """How a handler went on."""
+
+    source: State
+    target: State
+    ran: bool  # to its end
+
+
+def tell_prerequisites(corridor: "Transaction") -> None:
+    """Move the counts of the failures that somebody who moved deals with; what does not fit is left as notes."""
+    moved, corridor.handlers_moved = corridor.handlers_moved, []
+    # In a canceled graph nobody was told who deals with what, so there is nothing to take back.
+    moved = [(task, source) for task, source in moved if matters(source, task.state)]
+    moved = [(task, source) for task, source in moved if not corridor.canceled(task.graph)]
+    if not moved:
+        return
+    telling = notes_of(corridor, [task for task, _ in moved], DEALING)
+    at_once: dict[int, _News] = {}
+    left: list[tuple[str, TaskRecord, State, State]] = []
+    for task, source in moved:
+        ran, edges = task.life.ran and task.state in ENDED, _in_edges(task)
+        if task.id in telling or edges > corridor.untold:
+            left.append((RAN if ran else DEAL, task, source, task.state))
+        else:
+            corridor.untold -= edges
+            at_once[task.id] = _News(source, task.state, ran)
+    _tell(corridor, corridor.txn.edges.dealt(at_once), at_once)
+    leave(corridor, left)
+    corridor.ran_untold |= {task.id for kind, task, _, _ in left if kind == RAN}
+
+
+def check_rounds(corridor: "Transaction") -> None:
+    """See that nobody's run is told late who ended before what was rerun here; the graphs have to be locked by now."""
+    for graph in corridor.new_rounds:
+        if corridor.txn.notes.first(graph, RAN, corridor.ran_untold) is not None:
+            raise Busy("somebody ended meanwhile who may have dealt with what is rerun")
+
+
+def page(corridor: "Transaction", note: Note) -> bool:
+    """Tell one page of a note; say whether the note is done."""
+    assert note.task is not None
+    assert note.source is not None
+    assert note.target is not None
+    task = corridor.look([note.task])[note.task]
+    edges = [] if corridor.canceled(task.graph) else corridor.txn.edges.page_into(task.id, note.cursor, PAGE_MAX + 1)
+    done = len(edges) <= PAGE_MAX
+    if not done:
+        edges = whole(edges, lambda edge: edge.prerequisite)
+        corridor.txn.notes.advance(note.id, edges[-1].prerequisite + 1)
+    news = _News(State(note.source), State(note.target), note.kind == RAN)
+    # What ended for good never fails, so nobody has to know who ran for it.
+    dealt = [edge for edge in edges if edge.on is not On.SUCCESS and edge.state not in FINAL]
+    _tell(corridor, dealt, {task.id: news})
+    if done:
+        close(corridor, task, note)
+    return done
+
+
+def count_handlers(
+    corridor: "Transaction",
+    failing: Mapping[int, TaskRecord],
+    edges: Iterable[EdgeRow],
+    dependents: Mapping[int, TaskRecord],
+) -> None:
+    """Count those who deal with what has just failed, each where its prerequisite has heard it to be."""
+    pairs = {(edge.prerequisite, edge.dependent): edge for edge in edges}.values()
+    notes = notes_of(corridor, [dependents[edge.dependent] for edge in pairs], DEALING)
+    for edge in pairs:
+        task, dependent = failing[edge.prerequisite], dependents[edge.dependent]
+        if task.state in UNSUCCESSFUL:
+            state = heard_by(task.id, dependent.state, notes.get(dependent.id, ()))
+            adds = counted(Handler(state, edge.ran_for), task.life.round)
+            corridor.handle(task, _plus(task.handlers, adds))
+
+
+def meet_handlers(corridor: "Transaction", handlers: Sequence[int]) -> None:
+    """Count new tasks among those that deal with a failure, where it happened before they came."""
+    for failed, adds in _new(corridor, handlers):
+        corridor.handle(failed, _plus(failed.handlers, adds))
+
+
+def forget_handlers(corridor: "Transaction", handlers: Sequence[int]) -> None:
+    """Count tasks no more that nobody ever saw, and that are about to be dropped."""
+    for failed, adds in _new(corridor, handlers):
+        corridor.handle(failed, _minus(failed.handlers, adds))
+
+
+def _tell(corridor: "Transaction", edges: Sequence[InEdge], news: Mapping[int, _News]) -> None:
+    """Tell prerequisites over these edges, and keep for which of their rounds a handler ran."""
+    if not edges:
+        return
+    tasks = corridor.look({edge.prerequisite for edge in edges})
+    notes = notes_of(corridor, tasks.values(), TELLING)
+    uncounted = {task.id for task, _, _ in corridor.to_tell}
+    pairs: dict[tuple[int, int], list[InEdge]] = defaultdict(list)
+    for edge in edges:
+        pairs[edge.prerequisite, edge.dependent].append(edge)
+    ran: list[tuple[int, int, str, int]] = []
+    for (prerequisite, handler), same in pairs.items():
+        task, heard, ran_for = tasks[prerequisite], news[handler], same[0].ran_for
+        # Whoever ends while there is no failure has dealt with none: not with one that is tried again, or yet to come.
+        has_failed = task.state in UNSUCCESSFUL and prerequisite not in uncounted
+        now_for = task.life.round if heard.ran and has_failed else ran_for
+        is_counted = prerequisite not in uncounted and has_heard(handler, notes.get(prerequisite, ()))
+        if is_counted and task.state in UNSUCCESSFUL:
+            before = counted(Handler(heard.source, ran_for), task.life.round)
+            after = counted(Handler(heard.target, now_for), task.life.round)
+            corridor.handle(task, _plus(_minus(task.handlers, before), after))
+        if now_for is not None and now_for != ran_for:
+            ran += [(prerequisite, handler, str(edge.on), now_for) for edge in same]
+    corridor.txn.edges.note_ran(ran)
+
+
+def _new(corridor: "Transaction", handlers: Sequence[int]) -> Iterable[tuple[TaskRecord, Handlers]]:
+    """Find the failures that tasks deal with and have heard of, and what each of them adds there."""
+    edges = corridor.txn.edges.dealt(handlers)
+    tasks = corridor.look({edge.prerequisite for edge in edges} | {edge.dependent for edge in edges})
+    notes = notes_of(corridor, tasks.values(), TELLING)
+    for edge in {(edge.prerequisite, edge.dependent): edge for edge in edges}.values():
+        failed, handler = tasks[edge.prerequisite], tasks[edge.dependent]
+        told = has_heard(handler.id, notes.get(failed.id, ())) and not corridor.canceled(failed.graph)
+        if failed.state in UNSUCCESSFUL and told:
+            yield failed, counted(Handler(handler.state, edge.ran_for), failed.life.round)
+
+
+def _in_edges(task: TaskRecord) -> int:
+    """Say how many in-edges a task has: it counts them all, whatever they know."""
+    edges = task.edges
+    return edges.awaited + edges.met + edges.broken + edges.impossible
+
+
+def _plus(one: Handlers, other: Handlers) -> Handlers:
+    return Handlers(one.ran + other.ran, one.hoped + other.hoped)
+
+
+def _minus(one: Handlers, other: Handlers) -> Handlers:
+    return Handlers(one.ran - other.ran, one.hoped - other.hoped)

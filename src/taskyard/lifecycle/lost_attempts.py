@@ -1,0 +1,56 @@
+"""Attempts that are lost with their bots, or come back from them: whether they had begun, and what that costs.
+
+What had not begun costs nothing when its bot says so. Where only the silence of a bot tells it, or its bot could not
+renew the lease, that is believed twice in a round: a task that kills its bot at once looks just the same.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from taskyard.core import budget
+from taskyard.core.budget import SPARED, SPARED_MAX, Ruling
+from taskyard.core.machine import REASONS, Outcome
+from taskyard.core.words import Reason, Signal
+from taskyard.lifecycle.commands import Begun
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import Move
+from taskyard.store.records import TaskRecord
+
+#: Where a task is that a bot has in hand and has not begun.
+_ASSIGNED: Final = Reason.ASSIGNED.text
+_SPARED: Final = sorted(reason.text for reason in SPARED)
+
+
+def spared(corridor: Transaction, task: TaskRecord) -> Reason | None:
+    """Say why an attempt that is lost with its bot costs no retry; None if it does."""
+    if task.reason != _ASSIGNED:
+        return None
+    return Reason.RETURNED if is_spared(corridor, task) else None
+
+
+def is_free(corridor: Transaction, task: TaskRecord, why: Reason) -> bool:
+    """Tell whether an attempt costs no retry that its bot has lost for this reason, as it says itself."""
+    may_be = why is Reason.UNRENEWED or (why is Reason.RETURNED and task.reason == _ASSIGNED)
+    return may_be and is_spared(corridor, task)
+
+
+def is_spared(corridor: Transaction, task: TaskRecord) -> bool:
+    """Tell whether one more attempt of a task may cost nothing in this round."""
+    return corridor.txn.attempts.spared(task.id, task.life.round, _SPARED) < SPARED_MAX
+
+
+def lost(corridor: Transaction, task: TaskRecord, begun: Collection[Begun] | None) -> Move | None:
+    """End an attempt whose bot is gone; `begun` is what that bot had begun, if it is known."""
+    life, rules, now = task.life, task.rules, corridor.now
+    if begun is not None and task.reason == _ASSIGNED and Begun(task.id, life.attempt, task.fence) not in begun:
+        return _moved(task, Signal.RETURN, budget.report(life, rules, life.attempt, Signal.RETURN, now))
+    why = spared(corridor, task) if begun is None else None
+    task.not_by = task.bot
+    lose = budget.report(life, rules, life.attempt, Signal.LOSE, now)
+    return _moved(task, Signal.LOSE, lose if why is None else budget.spare(life, rules, why, now))
+
+
+def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Move | None:
+    if ruling.outcome is not Outcome.MOVE:
+        return None
+    return Move(task, signal, ruling.life_after, ruling.reason or REASONS[signal])

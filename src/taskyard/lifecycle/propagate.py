@@ -1,0 +1,137 @@
+"""Telling dependents how their prerequisites went on.
+
+A dependent counts on its own row what its edges know, also while it is under way and when it has ended: a rerun finds
+the counts as they should be, and nobody ever counts the unfinished. Whoever has more dependents than fit into one
+transaction leaves a note, and its dependents are told page by page.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from taskyard.core.graph.gate import Edges, EdgeState, known, shift
+from taskyard.core.graph.verdict import Handlers
+from taskyard.core.machine import UNSUCCESSFUL
+from taskyard.core.words import On, State
+from taskyard.lifecycle import failure_handlers
+from taskyard.lifecycle.failure_handlers import TELL, TELLING
+from taskyard.store.records import Note, TaskRecord
+from taskyard.store.verbs.work import EdgeRow, InEdge
+
+if TYPE_CHECKING:
+    from taskyard.lifecycle.transaction import Transaction
+
+#: How many edges one page tells.
+PAGE_MAX: Final = 1_000
+#: By a name of its own: a word is slow to get at through its class.
+_SUCCESS: Final = On.SUCCESS
+#: A task, and from where to where it went.
+_Told: TypeAlias = tuple[TaskRecord, State, State]
+
+
+def tell(corridor: "Transaction") -> None:
+    """Tell what the last moves ask to be told; what does not fit is left as notes."""
+    failure_handlers.tell_prerequisites(corridor)
+    _tell_dependents(corridor)
+
+
+def foresee(corridor: "Transaction", tasks: Mapping[int, TaskRecord]) -> None:
+    """Ask at once for what will be asked for when these tasks end, if nothing can change it until then."""
+    corridor.txn.graphs.foresee({task.graph for task in tasks.values()})
+    if tasks and not any(task.handles or task.telling for task in tasks.values()):
+        corridor.txn.edges.foresee(tasks, corridor.untold + 1)
+
+
+def page(corridor: "Transaction", note: Note) -> bool:
+    """Tell one page of a note; say whether the note is done. The moves that follow are left to `corridor.send`."""
+    assert note.task is not None
+    assert note.source is not None
+    assert note.target is not None
+    task = corridor.look([note.task])[note.task]
+    edges = corridor.txn.edges.page(task.id, note.cursor, PAGE_MAX + 1)
+    done = len(edges) <= PAGE_MAX
+    if not done:
+        edges = failure_handlers.whole(edges, lambda edge: edge.dependent)
+    latest = failure_handlers.notes_of(corridor, [task], TELLING)[task.id][-1].id == note.id
+    _hear(corridor, edges, {task.id: (task, State(note.source), State(note.target))}, latest)
+    if done:
+        _close_note(corridor, task, note, latest)
+    else:
+        corridor.txn.notes.advance(note.id, edges[-1].dependent + 1)
+    return done
+
+
+def edges_of(corridor: "Transaction", dependents: Sequence[int]) -> dict[int, Edges]:
+    """Count what the edges of new tasks know."""
+    found = corridor.txn.edges.into(dependents)
+    notes = failure_handlers.notes_about(
+        corridor, {edge.prerequisite for edge in found if _is_telling(corridor, edge)}, TELLING
+    )
+    counts: dict[int, dict[EdgeState, int]] = defaultdict(lambda: dict.fromkeys(EdgeState, 0))
+    for edge in found:
+        prerequisite = corridor.known(edge.prerequisite)
+        state = edge.state if prerequisite is None else prerequisite.state
+        heard = failure_handlers.heard_by(edge.dependent, state, notes.get(edge.prerequisite, ()))
+        counts[edge.dependent][known(edge.on, heard)] += 1
+    return {id: Edges(*counts[id].values()) if id in counts else Edges() for id in dependents}
+
+
+def _tell_dependents(corridor: "Transaction") -> None:
+    telling, corridor.to_tell = corridor.to_tell, []
+    if not telling:
+        return
+    late = failure_handlers.notes_of(corridor, [task for task, _, _ in telling], TELLING)
+    at_once = {task.id: (task, source, target) for task, source, target in telling if task.id not in late}
+    edges = corridor.txn.edges.out_of(at_once, corridor.untold + 1) if at_once else []
+    if len(edges) > corridor.untold:
+        # The last one may not be whole, and those behind it were not reached.
+        reached = edges[-1].prerequisite
+        edges = [edge for edge in edges if edge.prerequisite < reached]
+        left = corridor.txn.edges.leading([id for id in at_once if id >= reached])
+        at_once = {id: told for id, told in at_once.items() if id not in left}
+    corridor.untold -= len(edges)
+    _hear(corridor, edges, at_once, True)
+    if len(at_once) < len(telling):
+        _leave_notes(corridor, [each for each in telling if each[0].id not in at_once])
+
+
+def _hear(corridor: "Transaction", edges: Sequence[EdgeRow], told: Mapping[int, _Told], counts: bool) -> None:
+    """Let dependents hear what is told of their prerequisites; say whether handlers of what has failed are counted."""
+    if edges:
+        corridor.txn.passes.foresee()  # whoever is released by this asks for them
+    dependents = corridor.look({edge.dependent for edge in edges})
+    handlers: list[EdgeRow] = []
+    heard: dict[int, TaskRecord] = {}
+    for edge in edges:
+        on, dependent = edge.on, dependents[edge.dependent]
+        _, source, target = told[edge.prerequisite]
+        if on is not _SUCCESS and counts and target in UNSUCCESSFUL:
+            handlers.append(edge)
+        known = dependent.edges
+        knows = shift(known, on, source, target)
+        if knows is not known:
+            dependent.edges = knows
+            heard[dependent.id] = dependent
+    corridor.recount(heard)
+    corridor.ask(heard.values())
+    if handlers:
+        failure_handlers.count_handlers(corridor, {id: task for id, (task, _, _) in told.items()}, handlers, dependents)
+
+
+def _leave_notes(corridor: "Transaction", left: Sequence[tuple[TaskRecord, State, State]]) -> None:
+    """Promise to tell later. A note is hope that somebody will deal with a failure."""
+    failure_handlers.leave(corridor, [(TELL, *each) for each in left])
+    for task, _, target in left:
+        if target in UNSUCCESSFUL:
+            corridor.handle(task, Handlers(task.handlers.ran, task.handlers.hoped + 1))
+
+
+def _close_note(corridor: "Transaction", task: TaskRecord, note: Note, latest: bool) -> None:
+    failure_handlers.close(corridor, task, note)
+    if latest and note.target in UNSUCCESSFUL:
+        corridor.handle(task, Handlers(task.handlers.ran, task.handlers.hoped - 1))
+
+
+def _is_telling(corridor: "Transaction", edge: InEdge) -> bool:
+    prerequisite = corridor.known(edge.prerequisite)
+    return bool(edge.telling if prerequisite is None else prerequisite.telling)

@@ -1,0 +1,91 @@
+"""What happens to a task that just became pending: it finds its slice, and is admitted at once if nothing holds it.
+
+A task with no mutex, no limit and a pool without capacity is never seen by a pass: it goes on to its queue in the very
+transaction that made it pending. Every other one is left to the next pass.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from taskyard.core import budget
+from taskyard.core.budget import Life
+from taskyard.core.graph.document import Task
+from taskyard.core.machine import ENDED, REASONS, Outcome
+from taskyard.core.words import Reason, Signal
+from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.transition import Move
+from taskyard.store.records import TaskRecord
+from taskyard.store.verbs.fleet import dimensions_text
+
+if TYPE_CHECKING:
+    from taskyard.lifecycle.transaction import Transaction
+
+#: The words of every life, by names of their own: a word is slow to get at through its class.
+_RELEASE: Final = Signal.RELEASE
+_ADMIT: Final = Signal.ADMIT
+_LET_IN: Final = REASONS[_ADMIT]
+#: How the audit tells why no bot could run a task, and who says so.
+NO_BOT: Final = "no_bot"
+SCHEDULER: Final = "scheduler"
+
+
+def judged(corridor: "Transaction") -> list[Move]:
+    """Move on those that became pending and that nothing holds; leave the others to a pass."""
+    ready, corridor.ready = corridor.ready, []
+    moves = []
+    for task, signal in ready:
+        move = _on_its_slice(corridor, task) if signal is _RELEASE else None
+        move = move or _admitted(corridor, task)
+        if move is not None:
+            moves.append(move)
+    return moves
+
+
+def capacity(corridor: "Transaction", task: TaskRecord) -> list[bool]:
+    """Tell for each slice of a task whether a bot was seen that could serve it."""
+    slices = _definition(corridor, task).slices
+    return [corridor.has_capacity(one.dimensions) for one in slices]
+
+
+def put_on_slice(corridor: "Transaction", task: TaskRecord, life: Life) -> None:
+    """Let a task wait in the queue of the slice that it is on in `life`."""
+    if life.slice_index != task.life.slice_index:
+        text = dimensions_text(_definition(corridor, task).slices[life.slice_index].dimensions)
+        task.queue = corridor.txn.queues.with_dimensions([text])[text]
+
+
+def _on_its_slice(corridor: "Transaction", task: TaskRecord) -> Move | None:
+    """Begin with the first slice that some bot could serve, or that waits for one."""
+    for one in task.rules.slices:
+        if not one.wait_for_capacity:
+            break
+    else:
+        return None
+    ruling = budget.choose_slice(task.life, task.rules, capacity(corridor, task))
+    if ruling.outcome is not Outcome.MOVE:
+        return None
+    put_on_slice(corridor, task, ruling.life_after)
+    if ruling.target in ENDED:
+        # The fleet is another one by the time somebody asks: what is missing now is kept.
+        asked = tuple(one.dimensions for one in _definition(corridor, task).slices)
+        corridor.audit(SCHEDULER, NO_BOT, task.id, corridor.lacking(asked))
+    return Move(task, Signal.EXPIRE, ruling.life_after, ruling.reason or Reason.NO_BOT)
+
+
+def _admitted(corridor: "Transaction", task: TaskRecord) -> Move | None:
+    contends = task.excludes or (task.weight > 0 and corridor.limited(task.queue))
+    if contends is not task.contends:
+        task.contends = contends
+        corridor.change(task)
+        corridor.stirred.append(task.id)  # a pass that knew it has to forget it
+    elif contends:
+        corridor.stirred.append(task.id)
+    if contends:
+        return None
+    begins = task.life.not_before_ms
+    if corridor.canceled(task.graph) or (begins is not None and begins > corridor.now):
+        return None
+    return Move(task, _ADMIT, budget.admitted(task.life, corridor.now), _LET_IN)
+
+
+def _definition(corridor: "Transaction", task: TaskRecord) -> Task:
+    return decoded(corridor.txn.tasks.definitions([task.id])[task.id][1])

@@ -1,0 +1,278 @@
+"""The room where attempts end: a bot says how, and the budget says whether the task is tried again.
+
+Every word is matched to its attempt and its lease first. What is told twice is an echo; what is told about a lease
+that is no longer the bot's is refused and changes nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from taskyard.core import budget
+from taskyard.core.budget import Ruling
+from taskyard.core.ids import Key, text_of
+from taskyard.core.machine import LEASED, REASONS, STOPPED, Outcome
+from taskyard.core.words import Millis, Reason, Signal
+from taskyard.lifecycle import propagate
+from taskyard.lifecycle.commands import (
+    Begun,
+    Code,
+    Done,
+    Kept,
+    Output,
+    Publish,
+    Refusal,
+    Renewal,
+    Renewed,
+    Report,
+    Stats,
+)
+from taskyard.lifecycle.lost_attempts import is_free
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import Move
+from taskyard.store.records import TaskRecord
+from taskyard.store.sessions import Row
+from taskyard.store.verbs.traces import Printed
+
+#: The words of every life, by names of their own: a word is slow to get at through its class.
+_LOSE: Final = Signal.LOSE
+_EXIT_CODE: Final = Reason.EXIT_CODE
+_MOVE: Final = Outcome.MOVE
+
+
+def resolve(corridor: Transaction, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
+    """End attempts as their bots say; each report comes with the bot that sent it."""
+    tasks = corridor.look({report.task for _, report in reports})
+    propagate.foresee(corridor, tasks)
+    outcomes: list[Done | Refusal] = []
+    moves: dict[int, Move] = {}
+    for bot, report in reports:
+        if report.task in moves:  # the same task again is judged by where the first word has led it
+            corridor.send(list(moves.values()))
+            moves = {}
+        outcomes.append(_judge(corridor, tasks.get(report.task), bot, report, moves))
+    corridor.send(list(moves.values()))
+    _keep_results(corridor, reports, outcomes)
+    return outcomes
+
+
+def _judge(
+    corridor: Transaction, task: TaskRecord | None, bot: str, report: Report, moves: dict[int, Move]
+) -> Done | Refusal:
+    if task is None:
+        return Refusal(Code.NOT_FOUND, f"there is no task {text_of(Key(report.task))}")
+    if not _is_theirs(task, bot, report):
+        is_echo = _was_told(corridor, task, bot, report)
+        return Done(task.id, task.state, echo=True) if is_echo else _lost(task, report)
+    ruling = _ruling(corridor, task, report)
+    if ruling.outcome is _MOVE:
+        moves[task.id] = _move(task, report, ruling)
+        return Done(task.id, ruling.target)
+    return Done(task.id, ruling.target, echo=True) if ruling.outcome is Outcome.ECHO else _lost(task, report)
+
+
+def _ruling(corridor: Transaction, task: TaskRecord, report: Report) -> Ruling:
+    life, rules, now = task.life, task.rules, corridor.now
+    why = report.reason
+    if report.signal is _LOSE and why is not None and life.state in LEASED and is_free(corridor, task, why):
+        return budget.spare(life, rules, why, now)
+    return budget.report(life, rules, report.attempt, report.signal, now, report.exit_code)
+
+
+def _is_theirs(task: TaskRecord, bot: str, report: Report) -> bool:
+    life = task.life
+    holds = task.bot == bot if life.state in LEASED else True  # an ended attempt is told apart by its fence
+    return holds and report.attempt == life.attempt and report.fence == task.fence
+
+
+def _was_told(corridor: Transaction, task: TaskRecord, bot: str, report: Report) -> bool:
+    """Tell whether a word about an older attempt is just what its bot said of it then."""
+    if not 0 < report.attempt < task.life.attempt:
+        return False
+    older = (one for one in corridor.txn.attempts.of(task.id) if one.number == report.attempt)
+    return any((one.bot, one.fence, one.signal) == (bot, report.fence, report.signal.text) for one in older)
+
+
+def _lost(task: TaskRecord, report: Report) -> Refusal:
+    return Refusal(
+        Code.LEASE_LOST,
+        f"cannot {report.signal} attempt {report.attempt} of task {text_of(Key(task.id))}: "
+        f"it is {task.state} (attempt {task.life.attempt}{f', bot {task.bot}' if task.bot else ''})",
+    )
+
+
+def _move(task: TaskRecord, report: Report, ruling: Ruling) -> Move:
+    signal = report.signal
+    if signal is _LOSE:
+        task.not_by = task.bot
+    return Move(task, signal, ruling.life_after, _why(report, ruling), None, report.exit_code)
+
+
+def _why(report: Report, ruling: Ruling) -> Reason:
+    """Say why an attempt ended; where the rules know of an exit code only, its bot may know better."""
+    known = None if ruling.reason is _EXIT_CODE else ruling.reason
+    return known or report.reason or REASONS[report.signal]
+
+
+def _keep_results(
+    corridor: Transaction, reports: Sequence[tuple[str, Report]], outcomes: Sequence[Done | Refusal]
+) -> None:
+    rows = [
+        (report.task, report.attempt, report.result)
+        for (_, report), outcome in zip(reports, outcomes, strict=True)
+        if report.result is not None and isinstance(outcome, Done) and not outcome.echo
+    ]
+    corridor.txn.attempts.add_results(rows)
+    took = [
+        (report.task, report.attempt, *_took(report.stats))
+        for (_, report), outcome in zip(reports, outcomes, strict=True)
+        if report.stats is not None and isinstance(outcome, Done) and not outcome.echo
+    ]
+    corridor.txn.traces.add_stats(took)
+
+
+def _took(stats: Stats) -> Row:
+    phases = (stats.prepared_ms, stats.ran_ms, stats.uploaded_ms)
+    return (*phases, stats.cpu_s, stats.memory_bytes, stats.read_bytes, stats.written_bytes, int(stats.truncated))
+
+
+# The room where leases go on: a bot says that it is still at its attempts, and hears if one should stop.
+
+
+#: How a bot itself says that an attempt has ended.
+_ASSIGNED: Final = Reason.ASSIGNED.text
+_RESULTS: Final = frozenset({Signal.SUCCEED, Signal.FAIL})
+
+
+def renew(corridor: Transaction, renewals: Sequence[tuple[str, Renewal]]) -> list[Renewed | Refusal]:
+    """Lengthen leases; each renewal comes with the bot that sent it."""
+    tasks = corridor.look({renewal.task for _, renewal in renewals})
+    return [_renew(corridor, tasks.get(renewal.task), bot, renewal) for bot, renewal in renewals]
+
+
+def _renew(corridor: Transaction, task: TaskRecord | None, bot: str, renewal: Renewal) -> Renewed | Refusal:
+    if task is None or (renewal.attempt, renewal.fence) != (task.life.attempt, task.fence):
+        return _renew_lost(renewal)
+    if task.state not in LEASED:
+        # A renewal that its own result has overtaken is welcome; what the clock has ended is lost.
+        return Renewed(task.id, renewal.attempt, None) if task.life.ended in _RESULTS else _renew_lost(renewal)
+    if task.bot != bot:
+        return _renew_lost(renewal)
+    assert task.lease_until_ms is not None, "what a bot has is leased"
+    until = budget.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
+    if until is not None and until > task.lease_until_ms:
+        task.lease_until_ms = until
+        task.due_ms = budget.due_at(task.life, task.rules, until, corridor.now)
+        corridor.change(task)
+    # Past its deadline a lease is not lengthened, but it is the bot's: how the attempt ends is about to be told.
+    return Renewed(task.id, renewal.attempt, Millis(task.lease_until_ms), stop=task.state in STOPPED)
+
+
+def begin(corridor: Transaction, begun: Sequence[tuple[str, Begun]]) -> None:
+    """Note which attempts have begun; each comes with the bot that says so. What is not the bot's changes nothing."""
+    tasks = corridor.look({one.task for _, one in begun})
+    for bot, one in begun:
+        task = tasks.get(one.task)
+        if task is None or task.reason != _ASSIGNED:
+            continue
+        if (task.bot, task.life.attempt, task.fence) == (bot, one.attempt, one.fence):
+            task.reason = Reason.UNDER_WAY.text
+            corridor.change(task)
+
+
+def _renew_lost(renewal: Renewal) -> Refusal:
+    return Refusal(
+        Code.LEASE_LOST, f"attempt {renewal.attempt} of task {text_of(Key(renewal.task))} is not yours any more"
+    )
+
+
+# The room for what attempts say while they run: their output, in pieces by offset, their progress and checkpoints.
+#
+# A piece is kept once, whatever is sent twice; one that would leave a gap is not kept, and the answer says where the
+# next has to begin. Only whoever has the lease is heard.
+
+
+#: How much of what one attempt prints is kept. A log that is longer is read by nobody; it belongs in a file.
+OUTPUT_MAX: Final = 67_108_864
+_NOTHING: Final = Printed()
+
+
+def keep(corridor: Transaction, outputs: Sequence[tuple[str, Output]]) -> list[Kept | Refusal]:
+    """Keep what attempts printed; each piece comes with the bot that sent it."""
+    if not outputs:
+        return []
+    ids = {output.task for _, output in outputs}
+    tasks, printed = corridor.look(ids), corridor.txn.traces.printed(ids)
+    rows: list[Row] = []
+    kept = [_keep(tasks.get(output.task), bot, output, corridor.now, printed, rows) for bot, output in outputs]
+    corridor.txn.traces.add_chunks(rows)
+    return kept
+
+
+def note(corridor: Transaction, renewals: Iterable[tuple[str, Renewal]]) -> None:
+    """Keep what attempts say of themselves."""
+    said = [(bot, one) for bot, one in renewals if one.progress is not None or one.checkpoint is not None]
+    if not said:
+        return
+    tasks = corridor.look({one.task for _, one in said})
+    heard = [one for bot, one in said if is_leased(tasks.get(one.task), bot, one.attempt, one.fence)]
+    corridor.txn.traces.note_progress(
+        [(one.task, one.attempt, corridor.now, one.progress, one.checkpoint) for one in heard]
+    )
+
+
+def is_leased(task: TaskRecord | None, bot: str | None, attempt: int, fence: int) -> bool:
+    """Tell whether an attempt is under way by this lease; by any bot, if none is named."""
+    return (
+        task is not None
+        and task.state in LEASED
+        and (bot is None or task.bot == bot)
+        and (attempt, fence) == (task.life.attempt, task.fence)
+    )
+
+
+def _keep(
+    task: TaskRecord | None, bot: str, output: Output, now: Millis, printed: dict[int, Printed], rows: list[Row]
+) -> Kept | Refusal:
+    if task is None or (output.attempt, output.fence) != (task.life.attempt, task.fence):
+        return _printing_lost(output)
+    had = printed.get(task.id, _NOTHING)
+    end = output.start + len(output.body)
+    if end <= had.size:
+        return Kept(task.id, output.attempt, had.size)  # it is there already, even if the attempt has ended since
+    if not is_leased(task, bot, output.attempt, output.fence):
+        return _printing_lost(output)
+    if output.start > had.size:
+        return Kept(task.id, output.attempt, had.size)
+    body = output.body[had.size - output.start : OUTPUT_MAX - output.start]
+    if body:
+        rows.append((task.id, output.attempt, had.chunks + 1, had.size, now, body))
+        printed[task.id] = Printed(had.chunks + 1, had.size + len(body))
+    return Kept(task.id, output.attempt, had.size + len(body))
+
+
+def _printing_lost(output: Output) -> Refusal:
+    return Refusal(
+        Code.LEASE_LOST,
+        f"attempt {output.attempt} of task {text_of(Key(output.task))} is not the bot's: what it prints is not kept",
+    )
+
+
+# The room where a running task speaks for itself: its result so far, its progress, what its next attempt should get.
+#
+# Only the attempt that is under way is heard. What it published is what its dependents get if it ends well, unless its
+# bot brings another result with the end.
+
+
+def publish(corridor: Transaction, one: Publish) -> Refusal | None:
+    """Keep what a running task says of itself."""
+    task = corridor.look([one.task]).get(one.task)
+    if not is_leased(task, None, one.attempt, one.fence):
+        return Refusal(
+            Code.LEASE_LOST, f"attempt {one.attempt} of task {text_of(Key(one.task))} is over: nobody hears it any more"
+        )
+    if one.result is not None:
+        corridor.txn.attempts.add_results([(one.task, one.attempt, one.result)])
+    if one.progress is not None or one.checkpoint is not None:
+        row = (one.task, one.attempt, corridor.now, one.progress, one.checkpoint)
+        corridor.txn.traces.note_progress([row])
+    return None

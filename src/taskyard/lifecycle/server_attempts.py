@@ -1,0 +1,54 @@
+"""Attempts of the server's own: how they begin, and how they end. They belong to no bot.
+
+They have no lease to renew, so nothing can be lost with a server; where time can be over, the moment stands where a
+lease would, and the clock says so. Nothing here is sent: whoever asks gets the move.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from taskyard.core import budget
+from taskyard.core.graph.approval import Decision
+from taskyard.core.graph.document import Payload
+from taskyard.core.machine import REASONS
+from taskyard.core.words import Reason, Signal
+from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import Move, Taker
+from taskyard.store.records import TaskRecord
+
+#: Who an attempt of the server's own belongs to. No bot may be called so.
+SERVER: Final = Taker("server", "", "", None)
+_CLAIMED: Final = REASONS[Signal.CLAIM]
+
+
+def payloads(corridor: Transaction, tasks: Sequence[TaskRecord]) -> Mapping[int, Payload]:
+    """Read what tasks of the server's own run; they have one slice."""
+    texts = corridor.txn.tasks.definitions([task.id for task in tasks])
+    return {id: decoded(text).slices[0].payload for id, (_, text) in texts.items()}
+
+
+def begun(corridor: Transaction, task: TaskRecord, timeout_ms: int | None, reason: Reason = _CLAIMED) -> Move:
+    """Begin an attempt of the server's own that may take a while."""
+    until = budget.own_lease(corridor.now, timeout_ms, task.rules.deadline_ms)
+    taker = Taker(SERVER.bot, SERVER.session, SERVER.poll, until)
+    return Move(task, Signal.CLAIM, budget.claimed(task.life), reason, taker)
+
+
+def ended(corridor: Transaction, task: TaskRecord, signal: Signal, reason: Reason, result: str | None = None) -> Move:
+    """End an attempt of the server's own, with what it leaves; why it ends is said unless the rules know better."""
+    if result is not None:
+        corridor.txn.attempts.add_results([(task.id, task.life.attempt, result)])
+    ruling = budget.report(task.life, task.rules, task.life.attempt, signal, corridor.now)
+    known = None if ruling.reason is Reason.DONE else ruling.reason
+    return Move(task, signal, ruling.life_after, known or reason)
+
+
+def decided(corridor: Transaction, task: TaskRecord, decision: Decision) -> Move:
+    """End an approval as it was decided."""
+    signal = Signal.SUCCEED if decision.approved else Signal.FAIL
+    said = Reason.DONE if decision.approved else Reason.DENIED
+    reason = Reason.TIMED_OUT if decision.timed_out else said
+    return ended(corridor, task, signal, reason, msgspec.json.encode(decision).decode())

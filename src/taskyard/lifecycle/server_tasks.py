@@ -1,0 +1,88 @@
+"""The room where the server takes its own work: what does nothing begins and ends here, what asks a person begins.
+
+What has a graph inside begins with that graph (`lifecycle/subgraph.py`).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from taskyard.core import budget
+from taskyard.core.graph.approval import by_silence, patience_ms, question
+from taskyard.core.machine import REASONS, STOPPED
+from taskyard.core.words import Kind, Millis, Reason, Signal
+from taskyard.lifecycle import server_attempts, subgraph
+from taskyard.lifecycle.commands import Choose
+from taskyard.lifecycle.rows import SERVER_QUEUE
+from taskyard.lifecycle.server_attempts import SERVER
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import Move
+from taskyard.store.records import TaskRecord
+
+#: What is served here, and of that what asks a person.
+_SERVED: Final = (Kind.NOOP.text, Kind.APPROVAL.text)
+_ASKING: Final = Kind.APPROVAL.text
+_CLAIMED: Final = REASONS[Signal.CLAIM]
+
+
+def serve_own(corridor: Transaction, count: int = 500, choose: Choose = list) -> int:
+    """Begin those of the first `count` tasks of the server's own whom `choose` names, and end what does nothing.
+
+    Says how many. Those that this releases are found by the next call.
+    """
+    ids = choose(corridor.txn.tasks.waiting(SERVER_QUEUE, _SERVED, count))
+    tasks = [task for task in corridor.look(ids).values() if not budget.past(task.rules.deadline_ms, corridor.now)]
+    asking = [task for task in tasks if task.kind == _ASKING]
+    idle = [task for task in tasks if task.kind != _ASKING] if asking else tasks
+    corridor.send([Move(one, Signal.CLAIM, budget.claimed(one.life), _CLAIMED, SERVER) for one in idle])
+    corridor.send([_done(corridor, task) for task in idle])
+    if asking:
+        _ask(corridor, asking)
+    return len(tasks)
+
+
+def _done(corridor: Transaction, task: TaskRecord) -> Move:
+    ruling = budget.report(task.life, task.rules, task.life.attempt, Signal.SUCCEED, corridor.now)
+    return Move(task, Signal.SUCCEED, ruling.life_after, REASONS[Signal.SUCCEED])
+
+
+def _ask(corridor: Transaction, tasks: Sequence[TaskRecord]) -> None:
+    spans = {id: patience_ms(payload) for id, payload in server_attempts.payloads(corridor, tasks).items()}
+    corridor.send([server_attempts.begun(corridor, task, spans[task.id], Reason.APPROVAL) for task in tasks])
+
+
+# What the server runs itself and has to end before its time: a person cancels it, or its time is over.
+#
+# A bot would be told and would say when it is done. Here nobody else is: an approval ends at once, and a task with a
+# graph inside when that graph has come to rest.
+
+
+def end_own(corridor: Transaction, tasks: Iterable[TaskRecord], actor: str) -> None:
+    """End those of some canceled tasks that the server runs itself."""
+    stopped = [task for task in tasks if task.queue == SERVER_QUEUE and task.state in STOPPED]
+    around = [task for task in stopped if task.kind == Kind.GRAPH.text]
+    ends = [_end(corridor, task) for task in stopped if task.kind != Kind.GRAPH.text]
+    if around:
+        subgraph.stop(corridor, around, actor)
+    if ends:
+        corridor.send(ends)
+
+
+def time_out(corridor: Transaction, task: TaskRecord) -> Move | None:
+    """End a task of the server's own whose time is over; None if it is not, or if its graph has to end first."""
+    if task.lease_until_ms is None:
+        return None
+    ends_ms = budget.given_again_at(Millis(task.lease_until_ms))
+    if ends_ms > corridor.now:
+        return None
+    if task.kind == Kind.GRAPH.text:
+        subgraph.stop(corridor, [task], server_attempts.SERVER.bot)
+        return None
+    # What was first counts: the server may have been away, and notice it late.
+    if budget.past(task.rules.deadline_ms, ends_ms):
+        return server_attempts.ended(corridor, task, Signal.DEADLINE, Reason.DEADLINE)
+    asked = question(server_attempts.payloads(corridor, [task])[task.id])
+    return server_attempts.decided(corridor, task, by_silence(asked, corridor.now))
+
+
+def _end(corridor: Transaction, task: TaskRecord) -> Move:
+    return server_attempts.ended(corridor, task, Signal.FAIL, Reason.ASKED)

@@ -1,0 +1,193 @@
+"""The room of the clock: leases that lapsed, slices that waited too long, deadlines, starts that were put off.
+
+Absence is judged per lease, by the server that its bot speaks to. While that server was away the bot could not renew
+or report, so the lease lasts one full lease from the moment the server is back; each start of a server is such a
+moment. While it is still away another server waits for it, but not for ever. Before a silence is judged, the same
+transaction checks whether this server itself was away: a beat before it may have failed, or be long ago by now. What
+the clock has no more to say about gets its next moment, so no page comes twice.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from taskyard.core import budget, fleet
+from taskyard.core.budget import Ruling
+from taskyard.core.machine import LEASED, REASONS, Outcome, sources
+from taskyard.core.words import Millis, Signal
+from taskyard.lifecycle import lost_attempts, release, server_tasks
+from taskyard.lifecycle.bot_sessions import MISSING, note
+from taskyard.lifecycle.commands import Choose
+from taskyard.lifecycle.rows import SERVER_QUEUE
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.lifecycle.transition import Move
+from taskyard.store.records import TaskRecord
+from taskyard.store.verbs.keeping import ServerRow
+
+#: A server that was not seen for so long was away; a sweep or two may be late. Short leases bear less.
+OUTAGE_MS: Final = 3 * fleet.SWEEP_MS
+#: How long other servers wait for one that is away before its bots count as lost: a restart, an upgrade or a reboot
+#: takes less. Bots that reach another server meanwhile need no such wait.
+AWAY_MAX_MS: Final = 5 * 60 * 1_000
+#: A server that was not seen for so long is forgotten.
+FORGOTTEN_MS: Final = 24 * 60 * 60 * 1_000
+
+_ADMISSIBLE = sources(Signal.ADMIT)
+
+
+def beat(corridor: Transaction) -> None:
+    """Keep that this server is up, and since when."""
+    server = _seen(corridor, corridor.txn.notes.servers())
+    corridor.txn.notes.set_server(server)
+    if server.since_ms == corridor.now:
+        corridor.txn.notes.forget_servers(Millis(corridor.now - FORGOTTEN_MS))
+
+
+def outage_ms(lease_ms: int) -> int:
+    """Say after which time without a beat a server was away: less than what a bot can bear between two renewals.
+
+    A bot renews after a third of a lease, and the guard comes on top.
+    """
+    return min(OUTAGE_MS, lease_ms // 2 + fleet.GUARD_MS)
+
+
+def lapse(corridor: Transaction, count: int = 500, choose: Choose = list) -> int:
+    """Deal with those of the first `count` tasks that are due whom `choose` names; say with how many."""
+    servers = _servers(corridor)
+    due = corridor.look(choose(corridor.txn.tasks.due(corridor.now, count)))
+    visible = _visible(corridor, due)
+    spoke_to = corridor.txn.bots.servers({task.bot for task in due.values() if task.bot is not None})
+    moves = []
+    for task in due.values():
+        move = _move(corridor, task, servers.get(spoke_to.get(task.bot or "", ""))) if visible[task.id] else None
+        if move is None:
+            _wait_on(corridor, task)
+        else:
+            moves.append(move)
+    corridor.send(moves)
+    return len(due)
+
+
+def notice_silence(corridor: Transaction, count: int = 500) -> int:
+    """Note that bots were not heard of for too long, each once; say how many. Nobody was heard during an outage."""
+    now = corridor.now
+    longest = fleet.silence_max_ms(corridor.lease_ms)
+    if now - _up_since(corridor) <= longest:
+        return 0
+    before = Millis(now - longest)
+    found = corridor.txn.bots.look(corridor.txn.bots.silent(before, count))
+    # Whoever was heard of, or noticed by another server, before we had its row is left alone.
+    silent = [id for id, bot in found.items() if bot.facts.last_seen_ms < before and not bot.facts.missing]
+    if silent:
+        corridor.txn.bots.miss(silent)
+        note(corridor, silent, MISSING)
+        corridor.stirred.append(None)
+    return len(silent)
+
+
+def _up_since(corridor: Transaction) -> Millis:
+    """Say since when some server has been up."""
+    servers = _servers(corridor).values()
+    return Millis(min(one.since_ms for one in servers if not _is_away(corridor, one)))
+
+
+def _servers(corridor: Transaction) -> dict[str, ServerRow]:
+    """Read the servers, by name; that this one was away is written at once."""
+    servers = corridor.txn.notes.servers()
+    known, seen = servers.get(corridor.server.name), _seen(corridor, servers)
+    if known is None or seen.since_ms != known.since_ms:
+        corridor.txn.notes.set_server(seen)
+    return {**servers, seen.name: seen}
+
+
+def _seen(corridor: Transaction, servers: Mapping[str, ServerRow]) -> ServerRow:
+    """Say since when this server has been up, if it is up now.
+
+    A clock a little behind was adjusted; one far behind was set back, and what was known by the old one means nothing.
+    """
+    now, (name, began_ms) = corridor.now, (corridor.server.name, corridor.server.began_ms)
+    known = servers.get(name)
+    if known is None or known.since_ms < began_ms or _is_away(corridor, known):
+        return ServerRow(name, now, now)
+    return ServerRow(name, known.since_ms, max(known.seen_ms, now))
+
+
+def _is_away(corridor: Transaction, server: ServerRow) -> bool:
+    """Tell whether a server has not been seen for too long."""
+    return abs(corridor.now - server.seen_ms) > outage_ms(corridor.lease_ms)
+
+
+def _visible(corridor: Transaction, due: dict[int, TaskRecord]) -> dict[int, bool]:
+    """Leave alone what is still being loaded: nobody counts it yet."""
+    graphs = corridor.txn.graphs.peek({task.graph for task in due.values()})
+    whole = {graph.id for graph in graphs if graph.loader is None}
+    return {task.id: task.graph in whole and not task.hidden for task in due.values()}
+
+
+def _move(corridor: Transaction, task: TaskRecord, server: ServerRow | None) -> Move | None:
+    """Rule on one task, by what is due first: its lease, its deadline, its slice, its start."""
+    if task.state in LEASED:
+        own = task.queue == SERVER_QUEUE
+        return server_tasks.time_out(corridor, task) if own else _end_lease(corridor, task, server)
+    overdue = budget.overdue(task.life, task.rules, corridor.now)
+    if overdue.outcome is Outcome.MOVE:
+        return _moved(task, Signal.DEADLINE, overdue)
+    expires = budget.expires_at(task.life, task.rules)
+    if expires is not None and expires <= corridor.now:
+        return _expire(corridor, task)
+    _begin(corridor, task)
+    return None
+
+
+def _end_lease(corridor: Transaction, task: TaskRecord, server: ServerRow | None) -> Move | None:
+    """End an attempt whose lease is over, unless its server was or is away and its bot may still come back."""
+    assert task.lease_until_ms is not None, "only a lease is due"
+    until = task.lease_until_ms = _with_grace(corridor, Millis(task.lease_until_ms), server)
+    if budget.given_again_at(until) > corridor.now:
+        return None
+    signal, ruling = budget.lease_over(task.life, task.rules, corridor.now, lost_attempts.spared(corridor, task))
+    if signal is Signal.LOSE:
+        task.not_by = task.bot
+    return _moved(task, signal, ruling)
+
+
+def _with_grace(corridor: Transaction, until: Millis, server: ServerRow | None) -> Millis:
+    """Say until when a lease lasts, as the server that its bot last spoke to was up or away."""
+    if server is None:
+        return until
+    if not _is_away(corridor, server):
+        return budget.with_grace(until, Millis(server.since_ms), corridor.lease_ms)
+    was_over = budget.given_again_at(until) <= server.seen_ms
+    waited_for = corridor.now - server.seen_ms <= AWAY_MAX_MS
+    return max(until, corridor.now) if waited_for and not was_over else until
+
+
+def _expire(corridor: Transaction, task: TaskRecord) -> Move:
+    slices = len(task.rules.slices)
+    is_last = task.life.slice_index == slices - 1
+    capacity = [False] * slices if is_last else release.capacity(corridor, task)
+    ruling = budget.expire(task.life, task.rules, task.life.slice_index, corridor.now, capacity)
+    release.put_on_slice(corridor, task, ruling.life_after)
+    return _moved(task, Signal.EXPIRE, ruling)
+
+
+def _begin(corridor: Transaction, task: TaskRecord) -> None:
+    """Let a start that was put off be judged now: by a pass if somebody could stand in its way, else at once."""
+    begins = task.life.not_before_ms
+    if task.state not in _ADMISSIBLE or begins is None or begins > corridor.now:
+        return
+    if task.contends:
+        corridor.stirred.append(task.id)
+    else:
+        corridor.ready.append((task, Signal.ADMIT))
+
+
+def _wait_on(corridor: Transaction, task: TaskRecord) -> None:
+    """Say when the clock looks at a task again: never at once, so that the next page is another one."""
+    due = budget.due_at(task.life, task.rules, task.lease_until_ms, corridor.now)
+    task.due_ms = due if due is None or due > corridor.now else Millis(corridor.now + fleet.SWEEP_MS)
+    corridor.change(task)
+
+
+def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Move:
+    assert ruling.outcome is Outcome.MOVE, f"the clock cannot {signal} a task that is {task.state}"
+    return Move(task, signal, ruling.life_after, ruling.reason or REASONS[signal])
