@@ -17,8 +17,7 @@ from taskyard.core.words import Signal
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.rooms import Command, carry_out
-from taskyard.engine.writer import Writer
+from taskyard.engine.writer import Command, Writer, carry_out
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Renewal, Report
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted

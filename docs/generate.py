@@ -28,10 +28,10 @@ from taskyard.core.graph import FIELDS, REQUIRED, Field
 from taskyard.core.graph import limits as graph_limits
 from taskyard.core.machine import ARROWS, Outcome, effects, step
 from taskyard.core.words import Signal, State
-from taskyard.engine import bounds, loop, scrutiny
+from taskyard.engine import validate, writer
 from taskyard.engine.engine import Engine
-from taskyard.engine.unserved import BESIDE as BESIDE_NOT_YET
-from taskyard.engine.unserved import KINDS as KINDS_NOT_YET
+from taskyard.engine.submit import BESIDE as BESIDE_NOT_YET
+from taskyard.engine.submit import KINDS as KINDS_NOT_YET
 from taskyard.server import auth, bodies, connections, cursors, denials, lobby, problems, replies, serving, settings
 from taskyard.server import bots as bot_routes
 from taskyard.server.meters import Meters
@@ -139,9 +139,9 @@ def fields() -> str:
 
 def commands() -> str:
     """List what every field of every command takes."""
-    others = {"beside a document": scrutiny.BESIDE, "of a limit": scrutiny.LIMITS}
+    others = {"beside a document": validate.BESIDE, "of a limit": validate.LIMITS}
     beside = [[said, f"`{name}`", one.takes] for said, table in others.items() for name, one in table.items()]
-    tables = scrutiny.FIELDS.items()
+    tables = validate.FIELDS.items()
     rows = ([f"`{kind.__name__}`", f"`{name}`", one.takes] for kind, table in tables for name, one in table.items())
     return _table(["command", "field", "takes"], [*rows, *beside])
 
@@ -253,8 +253,8 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         deadlock,
     ),
     "Tokens, denials and the audit": (auth, access, denials, audit, audits),
-    "Bots": (bot_routes, lobby, wire_bots, bounds, fleet),
-    "The engine": (loop,),
+    "Bots": (bot_routes, lobby, wire_bots, validate, fleet),
+    "The engine": (writer,),
 }
 
 

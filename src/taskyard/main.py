@@ -64,10 +64,10 @@ class Embedded:
 
     def plan(self, text: bytes, name: str, limits: "Mapping[str, int]") -> "EmbeddedPlan":
         from taskyard.embedded.limits import lacking  # noqa: PLC0415
-        from taskyard.engine import intake  # noqa: PLC0415
+        from taskyard.engine import submit  # noqa: PLC0415
 
         value, of_text = _read(text, name)
-        validation = intake.read(value, None, "taskyard")
+        validation = submit.read(value, None, "taskyard")
         of_graph = validation.faults if validation.graph is None else lacking(validation.graph, limits)
         _refuse(text, of_text, of_graph)
         assert validation.graph is not None, "what is no graph is refused"
@@ -77,11 +77,11 @@ class Embedded:
     def check_up(self, database: str, repair: bool) -> "Checkup":
         import logging  # noqa: PLC0415
 
-        from taskyard.engine import visit  # noqa: PLC0415
+        from taskyard.engine import offline_doctor  # noqa: PLC0415
 
         # Whatever goes wrong is told once, in a line; what the floors below log on the way would only repeat it.
         logging.getLogger().addHandler(logging.NullHandler())
-        return visit.mend(database) if repair else visit.look(database)
+        return offline_doctor.mend(database) if repair else offline_doctor.look(database)
 
     def serve(self, wish: "Serving", ready: "Callable[[str, str | None], None]") -> None:
         from taskyard.core.fleet import LEASE_MS  # noqa: PLC0415
@@ -214,7 +214,7 @@ def _expected() -> tuple[type[Exception], ...]:
     """Name what says by itself what is wrong. It is asked only when something is."""
     from taskyard.bot.task_user import Unsuitable  # noqa: PLC0415
     from taskyard.embedded.companion import Deserted  # noqa: PLC0415
-    from taskyard.engine.troubles import Trouble  # noqa: PLC0415
+    from taskyard.engine.errors import Trouble  # noqa: PLC0415
     from taskyard.private_files import NotPrivate  # noqa: PLC0415
     from taskyard.sdk.errors import Unset  # noqa: PLC0415
     from taskyard.server.settings import Exposed, Uncertified  # noqa: PLC0415

@@ -3,14 +3,18 @@
 from types import ModuleType
 from typing import Final
 
-from taskyard.engine import extending, intake, pages, submitting
+from taskyard.engine import bulk_load, extend
+from taskyard.engine import submit as submit_module
 from taskyard.lifecycle import propagate, selection, submit, transaction
 from taskyard.lifecycle.admission import writes
 from taskyard.lifecycle.doctor import check
 
 #: Where it is written how much fits into one transaction.
 PLACES: Final[tuple[tuple[ModuleType, str], ...]] = (
-    *((module, "PAGE_MAX") for module in (check, extending, intake, pages, selection, submit, submitting, propagate)),
+    *(
+        (module, "PAGE_MAX")
+        for module in (check, extend, submit_module, bulk_load, selection, submit, submit_module, propagate)
+    ),
     (writes, "ENTRIES_MAX"),
     (transaction, "TOLD_MAX"),
     (selection, "TOLD_MAX"),

@@ -13,7 +13,7 @@ import pytest
 from taskyard.core.matching import canonical
 from taskyard.core.words import GraphState, State
 from taskyard.engine.engine import Engine
-from taskyard.engine.troubles import Unavailable
+from taskyard.engine.errors import Unavailable
 from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from taskyard.engine.visit import look
+from taskyard.engine.offline_doctor import look
 from taskyard.sdk import Client
 from taskyard.wire import api
 from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_until, until

@@ -246,6 +246,6 @@ def spoil(url: str, text: str, id: int = 0) -> None:
 
 
 def _held(act: Callable[[Any], None]) -> Any:
-    from taskyard.engine.loop import _Work  # noqa: PLC0415 - only a test holds the writer up
+    from taskyard.engine.writer import _Work  # noqa: PLC0415 - only a test holds the writer up
 
     return _Work(act=act, boundary=Boundary.OTHER)

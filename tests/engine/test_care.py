@@ -9,9 +9,8 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import sources
 from taskyard.core.words import Signal
 from taskyard.engine import failpoints
-from taskyard.engine.engine import Engine
-from taskyard.engine.face import AsyncEngine
-from taskyard.engine.troubles import Failed, Unavailable
+from taskyard.engine.engine import AsyncEngine, Engine
+from taskyard.engine.errors import Failed, Unavailable
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.verbs.passes import PoolRow
@@ -56,7 +55,7 @@ def test_a_task_has_no_story_while_its_graph_is_being_loaded(rig: Rig) -> None:
 
 def test_a_task_has_no_story_while_its_extension_is_being_loaded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = rig.submit(wide(1))
-    monkeypatch.setattr("taskyard.engine.extending.PAGE_MAX", 1)
+    monkeypatch.setattr("taskyard.engine.extend.PAGE_MAX", 1)
     assert isinstance(rig.engine.extend(labels.text, graph(a=task(), b=task())), Submitted)
     hidden = text_of(Key(rig.labels(labels.graph)["b"]))
     assert rig.engine.story(hidden) == Refusal(Code.NOT_FOUND, f"there is no task {hidden}")

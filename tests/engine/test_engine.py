@@ -12,10 +12,9 @@ import pytest
 
 from taskyard.core.matching import canonical
 from taskyard.core.words import GraphState, Signal, State
-from taskyard.engine.engine import Engine
-from taskyard.engine.face import AsyncEngine
+from taskyard.engine.engine import AsyncEngine, Engine
+from taskyard.engine.errors import InUse, Unavailable
 from taskyard.engine.failpoints import VARIABLE
-from taskyard.engine.troubles import InUse, Unavailable
 from taskyard.lifecycle.admission.writes import ENTRIES_MAX
 from taskyard.lifecycle.commands import Asked, Cancel, Code, Goodbye, Hello, Poll, Refusal, Rerun
 from taskyard.lifecycle.poll import Polled

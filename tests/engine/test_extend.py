@@ -6,9 +6,9 @@ from threading import Thread
 import pytest
 
 from taskyard.core.words import GraphState, State
+from taskyard.engine.bulk_load import LOAD_MAX_MS
+from taskyard.engine.errors import Failed, Unavailable
 from taskyard.engine.failpoints import arm
-from taskyard.engine.pages import LOAD_MAX_MS
-from taskyard.engine.troubles import Failed, Unavailable
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
 from taskyard.store.sessions import Gone
@@ -127,7 +127,7 @@ def test_two_who_extend_at_once_both_do(rig: Rig) -> None:
 
 def test_who_looks_in_vain_too_often_is_told_to_ask_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = begun(rig)
-    monkeypatch.setattr("taskyard.engine.extending.LOOKS_MAX", 0)
+    monkeypatch.setattr("taskyard.engine.extend.LOOKS_MAX", 0)
     with pytest.raises(Unavailable):
         rig.engine.extend(labels.text, graph(c=task()))
 

@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import GraphState, Reason, Signal, State
-from taskyard.engine import bearing
+from taskyard.engine import subgraphs
 from taskyard.lifecycle.commands import Approve, Cancel, Done, Refusal, Rerun
 from taskyard.lifecycle.submit import Submitted
 from tests.engine.rig import Labels, Rig, graph, noop, report, soon, spoil, task, wide
@@ -229,7 +229,7 @@ def test_a_canceled_task_bears_nothing(file_rig: Rig) -> None:
 def test_two_servers_bear_it_once(postgres_url: str) -> None:
     with Rig(postgres_url) as one, Rig(postgres_url) as two:
         outer = one.submit(graph(outer=inside(graph(a=task()))))
-        found = [bearing.Bearing._waiting(rig.engine._bearing) for rig in (one, two)]
+        found = [subgraphs.Bearing._waiting(rig.engine._bearing) for rig in (one, two)]
         assert found[0] == found[1] != {}
         for rig, waiting in zip((one, two), found, strict=True):
             for id, (attempt, text, submitter) in waiting.items():

@@ -6,13 +6,13 @@ from threading import Thread
 import pytest
 
 from taskyard.core.words import Signal, State
-from taskyard.engine import loop as loops
+from taskyard.engine import writer as loops
+from taskyard.engine.errors import Failed, Overloaded, Unavailable
 from taskyard.engine.failpoints import Boundary, arm
-from taskyard.engine.passage import Passage
-from taskyard.engine.troubles import Failed, Overloaded, Unavailable
 from taskyard.engine.writer import GONE_MAX_MS, RETRIES_MAX
 from taskyard.lifecycle.commands import Cancel, Code, Done, Goodbye, Poll, Refusal
 from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.transaction import Passage
 from taskyard.store.sessions import Busy, Gone, Taken
 from tests.engine.rig import SOON_S, Rig, graph, report, soon, task, wide
 

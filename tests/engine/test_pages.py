@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from taskyard.core.graph.validate import validate
 from taskyard.core.words import Millis, State
-from taskyard.engine import loop as loops
+from taskyard.engine import writer as loops
+from taskyard.engine.bulk_load import LOAD_MAX_MS
+from taskyard.engine.errors import Failed
 from taskyard.engine.failpoints import arm
-from taskyard.engine.pages import LOAD_MAX_MS
-from taskyard.engine.troubles import Failed
 from taskyard.lifecycle.admission.pools import set_limit
 from taskyard.lifecycle.rows import ROWS_PER_TASK, NewTasks, weight_of
 from taskyard.lifecycle.submit import Submitted

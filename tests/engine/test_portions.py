@@ -4,7 +4,7 @@ import pytest
 
 from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.words import GraphState, State
-from taskyard.engine import portions
+from taskyard.engine import background
 from tests.engine.rig import Labels, Rig, graph, noop, spoil, task
 
 #: What nobody ever writes, and how it is mended. `{id}` stands for a task.
@@ -44,8 +44,8 @@ def expired(rig: Rig, labels: Labels) -> set[str]:
 
 
 def test_more_spoiled_rows_than_a_page_holds_are_passed_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portions, "ROWS_MAX", 3)
-    monkeypatch.setattr(portions, "TRIED_AGAIN_MAX", 2)
+    monkeypatch.setattr(background, "ROWS_MAX", 3)
+    monkeypatch.setattr(background, "TRIED_AGAIN_MAX", 2)
     labels = rig.submit(graph(**{f"t{number}": task(expires=f"{60 + number}s") for number in range(12)}))
     rig.settle()
     break_it, mend_it = SPOILED["rules"]

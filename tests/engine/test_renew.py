@@ -6,9 +6,9 @@ import pytest
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import GraphState, Signal, State
+from taskyard.engine.bulk_load import LOAD_MAX_MS
+from taskyard.engine.errors import Failed
 from taskyard.engine.failpoints import arm
-from taskyard.engine.pages import LOAD_MAX_MS
-from taskyard.engine.troubles import Failed
 from taskyard.lifecycle import selection, submit
 from taskyard.lifecycle.commands import Cancel, Code, Refusal
 from taskyard.lifecycle.continuations import take_up
@@ -236,9 +236,10 @@ def disarmed() -> Iterator[None]:
 
 @pytest.fixture
 def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    from taskyard.engine import intake, pages, renewing, submitting  # noqa: PLC0415
+    from taskyard.engine import bulk_load, rerun_graph
+    from taskyard.engine import submit as submit_module  # noqa: PLC0415
 
-    for module in (submit, intake, pages, renewing, submitting):
+    for module in (submit, submit_module, bulk_load, rerun_graph, submit_module):
         monkeypatch.setattr(module, "PAGE_MAX", 5)
     monkeypatch.setattr(selection, "PAGE_MAX", 3)
 

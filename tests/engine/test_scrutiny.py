@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from taskyard.core.graph.limits import DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.matching import canonical
 from taskyard.core.words import Reason, Signal, State
-from taskyard.engine import glance, scrutiny
-from taskyard.engine.bounds import (
+from taskyard.engine import validate
+from taskyard.engine.engine import AsyncEngine
+from taskyard.engine.validate import (
     BOT_DIMENSION_VALUES_MAX,
     BOT_DIMENSIONS_MAX,
     CHECKPOINT_MAX,
@@ -31,7 +32,6 @@ from taskyard.engine.bounds import (
     SLOTS_MAX,
     WHY_MAX,
 )
-from taskyard.engine.face import AsyncEngine
 from taskyard.lifecycle.commands import (
     Approve,
     Asked,
@@ -469,13 +469,13 @@ def test_any_words_beside_any_document_are_answered(
 @example(Poll("b1", "s1", "p1", (Report(1, 1, 1, Signal.FAIL, Reason.SILENT, -9, "{}"),), (Renewal(1, 1, 1),), 1))
 @example(Poll("b1", "s1", renewals=(Report(1, 1, 1, Signal.FAIL),)))  # type: ignore[arg-type]
 def test_a_glance_never_passes_what_a_look_would_not(command: Poll) -> None:
-    passed = glance.is_plain(command)
-    found = scrutiny._refusal(Poll, command)
-    assert (found is None) if passed else (scrutiny.poll(command) == found)
+    passed = validate.is_plain(command)
+    found = validate._refusal(Poll, command)
+    assert (found is None) if passed else (validate.poll(command) == found)
 
 
 def test_every_field_of_every_command_is_looked_at() -> None:
-    kinds: dict[type, Any] = {kind: kind for kind in scrutiny.FIELDS}
-    assert set(kinds) >= {*scrutiny.CHECKS, Report, Renewal}
-    for kind, table in scrutiny.FIELDS.items():
+    kinds: dict[type, Any] = {kind: kind for kind in validate.FIELDS}
+    assert set(kinds) >= {*validate.CHECKS, Report, Renewal}
+    for kind, table in validate.FIELDS.items():
         assert set(table) == set(kinds[kind].__struct_fields__)

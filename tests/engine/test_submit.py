@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from taskyard.core.words import GraphState, State
-from taskyard.engine import submitting, unserved
+from taskyard.engine import submit
+from taskyard.engine.bulk_load import LOAD_MAX_MS
+from taskyard.engine.errors import Failed, Unavailable
 from taskyard.engine.failpoints import arm
-from taskyard.engine.pages import LOAD_MAX_MS
-from taskyard.engine.troubles import Failed, Unavailable
 from taskyard.lifecycle.commands import Cancel, Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
 from taskyard.store.sessions import Gone
@@ -55,7 +55,7 @@ def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -
         "files.task.payload.secrets",
         "same.task.idempotent",
     ]
-    expected = [(f"tasks.{place}", unserved.NOT_YET) for place in places]
+    expected = [(f"tasks.{place}", submit.NOT_YET) for place in places]
     assert faults_of(rig.engine.submit(graph(**nodes))) == expected
     typo = [("tasks.late.requires[0]", 'unknown label "asc"; did you mean "ask"?')]
     assert faults_of(rig.engine.submit(graph(**nodes, late=task("asc")))) == [*typo, *expected]
@@ -66,7 +66,7 @@ def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -
 
 def test_what_nobody_runs_yet_is_found_in_a_matrix(rig: Rig) -> None:
     play = {"matrix": {"os": ["a", "b"]}, "task": {"payload": {"ansible": {"playbook": {"$matrix": "os"}}}}}
-    assert faults_of(rig.engine.submit(graph(play=play))) == [("tasks.play.task.payload.ansible", unserved.NOT_YET)]
+    assert faults_of(rig.engine.submit(graph(play=play))) == [("tasks.play.task.payload.ansible", submit.NOT_YET)]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_commits_that_nobody_heard_of_do_not_disturb_a_load(rig: Rig) -> None:
 
 
 def test_a_load_that_others_keep_taking_away_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submitting, "TRIES_MAX", 0)
+    monkeypatch.setattr(submit, "TRIES_MAX", 0)
     with pytest.raises(Unavailable):
         rig.engine.submit(wide(1))
 

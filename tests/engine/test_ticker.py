@@ -5,8 +5,8 @@ import pytest
 from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.partials import STAKE_AFTER_MS
 from taskyard.core.words import GraphState, Reason, Signal, State
-from taskyard.engine import chores
-from taskyard.engine.chores import ANSWERS_KEPT_MS, Chore
+from taskyard.engine import background
+from taskyard.engine.background import ANSWERS_KEPT_MS, Chore
 from taskyard.lifecycle.admission.scheduler import AGING_MS
 from taskyard.lifecycle.commands import Cancel, Done, Lease, Poll, Renewal, Renewed
 from taskyard.lifecycle.failure_handlers import TELL
@@ -163,8 +163,8 @@ def test_old_answers_are_forgotten_but_not_what_a_key_has_made(rig: Rig) -> None
 def test_a_flood_of_old_answers_is_forgotten_in_pages_and_over_several_sweeps(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chores, "ROWS_MAX", 10)
-    monkeypatch.setattr(chores, "PAGES_MAX", 3)
+    monkeypatch.setattr(background, "ROWS_MAX", 10)
+    monkeypatch.setattr(background, "PAGES_MAX", 3)
     keys = [f"k{number:02}" for number in range(65)]
     rows = [(key, "", "", rig.clock.now()) for key in keys]
     rig.engine.transact(lambda passage: passage.txn.events.add_answers(rows))

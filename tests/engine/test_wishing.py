@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from taskyard.core.words import GraphState, State
-from taskyard.engine.face import AsyncEngine
-from taskyard.engine.rooms import weight
-from taskyard.engine.troubles import Unavailable
-from taskyard.engine.wishing import TRIES_MAX
+from taskyard.engine.engine import AsyncEngine
+from taskyard.engine.errors import Unavailable
+from taskyard.engine.wide_commands import TRIES_MAX
+from taskyard.engine.writer import weight
 from taskyard.lifecycle import selection
 from taskyard.lifecycle.commands import Asked, Cancel, Rerun
 from taskyard.lifecycle.selection import Found

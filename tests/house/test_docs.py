@@ -13,7 +13,7 @@ from taskyard.cli import table
 from taskyard.cli.exits import Exit
 from taskyard.core import words
 from taskyard.core.graph import validate
-from taskyard.engine.unserved import unserved
+from taskyard.engine.submit import unserved
 from taskyard.wire.reading import read_document
 from tests.house.tree import DOCS, ROOT, files, name
 

@@ -5,8 +5,8 @@ import pytest
 from taskyard.core.fleet import MISSING_WITHIN_MS
 from taskyard.core.matching import canonical
 from taskyard.engine import failpoints
-from taskyard.engine.pages import LOAD_MAX_MS
-from taskyard.engine.troubles import Failed
+from taskyard.engine.bulk_load import LOAD_MAX_MS
+from taskyard.engine.errors import Failed
 from taskyard.lifecycle import bot_sessions
 from taskyard.lifecycle.commands import Code, Hello, Refusal
 from taskyard.lifecycle.continuations import drop_stale_loads

@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.ids import LAST_MS
 from taskyard.core.words import Millis, State
-from taskyard.engine.troubles import Unavailable
+from taskyard.engine.errors import Unavailable
 from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Refusal
 from taskyard.lifecycle.submit import Submitted
 from tests.crash.smaller import PLACES

@@ -9,7 +9,7 @@ from typing import Final
 
 from taskyard.embedded.companion import Companion, Deserted
 from taskyard.engine.engine import Engine
-from taskyard.engine.passage import Passage
+from taskyard.lifecycle.transaction import Passage
 from taskyard.server import bootstrap, tokens
 from taskyard.server.serving import Server
 from taskyard.server.settings import Settings

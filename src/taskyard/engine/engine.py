@@ -4,6 +4,7 @@ Any thread may call it. Whatever it answers is durable. It takes plain values an
 refusal is an outcome, and only what is nobody's fault is raised.
 """
 
+import asyncio
 import sys
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
@@ -15,37 +16,30 @@ from taskyard.core import ids
 from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
 from taskyard.core.ids import Key
 from taskyard.core.values import replace
-from taskyard.engine import scrutiny
-from taskyard.engine.bearing import Bearing
-from taskyard.engine.chores import Chores
+from taskyard.engine import validate
+from taskyard.engine.background import Chores, Ticker
+from taskyard.engine.bulk_load import Pages
 from taskyard.engine.clock import Clock, SystemClock
-from taskyard.engine.custody import Custody
-from taskyard.engine.extending import Extending
+from taskyard.engine.errors import Unavailable, outages
+from taskyard.engine.extend import Extending
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.intake import still_for
-from taskyard.engine.keys import Mint
-from taskyard.engine.loop import Loop, answer_of
-from taskyard.engine.naming import May, Sender, anywhere
-from taskyard.engine.pages import Pages
-from taskyard.engine.passage import Left
-from taskyard.engine.renewing import Renewing
-from taskyard.engine.rooms import Command
-from taskyard.engine.submitting import Submitting
-from taskyard.engine.ticker import Ticker
-from taskyard.engine.troubles import Unavailable, outages
-from taskyard.engine.wishing import Wished, Wishing
-from taskyard.engine.writer import Act, Writer
+from taskyard.engine.file_lock import Custody
+from taskyard.engine.rerun_graph import Renewing
+from taskyard.engine.subgraphs import Bearing
+from taskyard.engine.submit import Mint, Submitting, still_for
+from taskyard.engine.wide_commands import Wished, Wishing
+from taskyard.engine.writer import Act, Command, Loop, Writer, answer_of
 from taskyard.lifecycle import selection
 from taskyard.lifecycle.admission import pools
 from taskyard.lifecycle.admission.scheduler import Admission, Passed
 from taskyard.lifecycle.commands import Approve, Cancel, Done, Far, Goodbye, Hello, Poll, Publish, Refusal, Rerun
 from taskyard.lifecycle.doctor import check
 from taskyard.lifecycle.doctor.finding import Finding
-from taskyard.lifecycle.idempotency import once
+from taskyard.lifecycle.idempotency import May, Sender, anywhere, once
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.report import publish
 from taskyard.lifecycle.submit import Submitted
-from taskyard.lifecycle.transaction import Server, Transaction
+from taskyard.lifecycle.transaction import Left, Server, Transaction
 from taskyard.store.opening import Store, open_server_lock, open_store
 from taskyard.store.txn import Txn
 from taskyard.views import outline as outlines
@@ -183,7 +177,7 @@ class Engine:
         Python functions of different submitters never share a worker process; the submitter is the actor unless given.
         `may` is told the pools of the graph, and raises if the sender may not submit there.
         """
-        refusal = scrutiny.submission(graph_id, key, actor, submitter)
+        refusal = validate.submission(graph_id, key, actor, submitter)
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
@@ -200,7 +194,7 @@ class Engine:
         may: May = anywhere,
     ) -> Submitted | Refusal:
         """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
-        refusal = scrutiny.request(graph_id=graph_id, key=key, actor=actor, submitter=submitter)
+        refusal = validate.request(graph_id=graph_id, key=key, actor=actor, submitter=submitter)
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
@@ -235,7 +229,7 @@ class Engine:
 
         `may` is told in which pools something is going to run, and raises if that may not be.
         """
-        refusal = scrutiny.request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
+        refusal = validate.request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
         sender = Sender(actor, submitter or actor, may)
         return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, sender)
 
@@ -243,7 +237,7 @@ class Engine:
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
     ) -> Refusal | None:
         """Give a pool a capacity, fixed or that of its live bots, or none; the next pass keeps to it."""
-        refusal = scrutiny.request(name=name, capacity=capacity, from_bots=from_bots, actor=actor)
+        refusal = validate.request(name=name, capacity=capacity, from_bots=from_bots, actor=actor)
         if refusal is not None:
             return refusal
         left = self.transact(lambda passage: pools.set_pool(passage, name, capacity, from_bots, actor), _LIMIT)
@@ -251,7 +245,7 @@ class Engine:
 
     def set_limit(self, name: str, total: int, *, actor: str = "", key: str = "") -> Refusal | None:
         """Say how much there is of something that tasks share, wherever they run."""
-        refusal = scrutiny.request(name=name, total=total, actor=actor, key=key)
+        refusal = validate.request(name=name, total=total, actor=actor, key=key)
         said = ("set_limit", name, total)
         return refusal or self._once(key, said, lambda passage: pools.set_limit(passage, name, total, actor))
 
@@ -259,7 +253,7 @@ class Engine:
         self, name: str, stake_after_ms: int | None, *, actor: str = "", key: str = ""
     ) -> Refusal | None:
         """Say how long mutexes hold a task before no younger one passes it at this key; None: always one may."""
-        refusal = scrutiny.request(name=name, stake_after_ms=stake_after_ms, actor=actor, key=key)
+        refusal = validate.request(name=name, stake_after_ms=stake_after_ms, actor=actor, key=key)
         said = ("set_stake_after", name, stake_after_ms)
         return refusal or self._once(
             key, said, lambda passage: pools.set_stake_after(passage, name, stake_after_ms, actor)
@@ -267,7 +261,7 @@ class Engine:
 
     def graph(self, graph_id: str) -> Outline | Refusal:
         """Tell where a graph stands, and whether it is settled."""
-        refusal = scrutiny.request(graph_id=graph_id)
+        refusal = validate.request(graph_id=graph_id)
         if refusal is not None:
             return refusal
         id = ids.key_of(graph_id)
@@ -276,7 +270,7 @@ class Engine:
 
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
-        refusal = scrutiny.request(task_id=task_id)
+        refusal = validate.request(task_id=task_id)
         if refusal is not None:
             return refusal
         id = ids.key_of(task_id)
@@ -291,12 +285,12 @@ class Engine:
 
     def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended; say how many findings that were."""
-        refusal = scrutiny.request(actor=actor)
+        refusal = validate.request(actor=actor)
         return refusal or check.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
     def publish(self, command: Publish, key: str = "") -> Refusal | None:
         """Keep what a running task says of itself: its result, its progress, what its next attempt should get."""
-        refusal = scrutiny.publish(command) or scrutiny.request(key=key)
+        refusal = validate.publish(command) or validate.request(key=key)
         return refusal or self.transact(
             lambda passage: once(passage, key, command, lambda _: publish(passage, command), lambda _: None)
         )
@@ -324,7 +318,7 @@ class Engine:
 
     def ask(self, kind: type, command: Command) -> "Future[Any]":
         """Have a command of a kind carried out together with others. One that has faults is answered at once."""
-        refusal = scrutiny.CHECKS[kind](command)
+        refusal = validate.CHECKS[kind](command)
         if refusal is not None:
             return _answered(refusal)
         if isinstance(command, Poll) and command.want and not command.poll:
@@ -384,3 +378,137 @@ def _is_shown(txn: Txn, task: Key) -> bool:
     """Tell whether a task is there for people: not while it, or its graph, is being loaded."""
     found = txn.tasks.look([task])
     return bool(found) and not found[0].hidden and txn.graphs.peek([found[0].graph])[0].loader is None
+
+
+# The engine as a server calls it: nothing here keeps the event loop waiting.
+#
+# It has every method of an engine but those of its life: whoever made the engine starts and stops it.
+
+
+class AsyncEngine:
+    """An engine to be awaited."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def submit(
+        self,
+        document: object,
+        *,
+        graph_id: str | None = None,
+        key: str = "",
+        actor: str = "",
+        submitter: str = "",
+        may: May = anywhere,
+    ) -> Submitted | Refusal:
+        """Store a graph. A thread checks it: a large one takes seconds."""
+        return await asyncio.to_thread(
+            self._engine.submit, document, graph_id=graph_id, key=key, actor=actor, submitter=submitter, may=may
+        )
+
+    async def extend(
+        self,
+        graph_id: str,
+        document: object,
+        *,
+        key: str = "",
+        actor: str = "",
+        submitter: str = "",
+        may: May = anywhere,
+    ) -> Submitted | Refusal:
+        """Add tasks to a graph."""
+        return await asyncio.to_thread(
+            self._engine.extend, graph_id, document, key=key, actor=actor, submitter=submitter, may=may
+        )
+
+    async def cancel(self, command: Cancel) -> Wished:
+        """End a task, a task with everything behind it, or a graph."""
+        return await self._wish(Cancel, command)
+
+    async def rerun(self, command: Rerun) -> Wished:
+        """Try a task again, or all that failed in a graph."""
+        return await self._wish(Rerun, command)
+
+    async def approve(self, command: Approve) -> Done | Refusal:
+        """Decide about an approval that waits for a person."""
+        answer: Done | Refusal = await asyncio.wrap_future(self._engine.ask(Approve, command))
+        return answer
+
+    async def renew(
+        self,
+        graph_id: str,
+        labels: tuple[str, ...],
+        *,
+        key: str = "",
+        actor: str = "",
+        submitter: str = "",
+        may: May = anywhere,
+    ) -> Submitted | Refusal:
+        """Store a graph that runs a settled one again. A thread reads all of that one."""
+        return await asyncio.to_thread(
+            self._engine.renew, graph_id, labels, key=key, actor=actor, submitter=submitter, may=may
+        )
+
+    async def set_pool(
+        self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
+    ) -> Refusal | None:
+        """Give a pool a capacity, fixed or that of its live bots, or none."""
+        return await asyncio.to_thread(self._engine.set_pool, name, capacity, from_bots=from_bots, actor=actor)
+
+    async def set_limit(self, name: str, total: int, *, actor: str = "", key: str = "") -> Refusal | None:
+        """Say how much there is of something that tasks share."""
+        return await asyncio.to_thread(self._engine.set_limit, name, total, actor=actor, key=key)
+
+    async def set_stake_after(
+        self, name: str, stake_after_ms: int | None, *, actor: str = "", key: str = ""
+    ) -> Refusal | None:
+        """Say how long mutexes hold a task before no younger one passes it at this key."""
+        return await asyncio.to_thread(self._engine.set_stake_after, name, stake_after_ms, actor=actor, key=key)
+
+    async def graph(self, graph_id: str) -> Outline | Refusal:
+        """Tell where a graph stands, and whether it is settled."""
+        return await asyncio.to_thread(self._engine.graph, graph_id)
+
+    async def story(self, task_id: str) -> Story | Refusal:
+        """Tell everything that happened to a task."""
+        return await asyncio.to_thread(self._engine.story, task_id)
+
+    async def doctor(self) -> list[Finding]:
+        """Recount every stored number. A thread does: a large store takes minutes."""
+        return await asyncio.to_thread(self._engine.doctor)
+
+    async def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
+        """Mend what the doctor found and can be mended."""
+        return await asyncio.to_thread(self._engine.repair, findings, actor)
+
+    async def publish(self, command: Publish, key: str = "") -> Refusal | None:
+        """Keep what a running task says of itself."""
+        return await asyncio.to_thread(self._engine.publish, command, key)
+
+    async def hello(self, command: Hello) -> Refusal | None:
+        """Begin a bot's session, or take note of what changed about it; refuse a session that was replaced."""
+        answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Hello, command))
+        return answer
+
+    async def poll(self, command: Poll) -> Polled | Refusal:
+        """Take a bot's results and renewals, and give it tasks."""
+        answer: Polled | Refusal = await asyncio.wrap_future(self._engine.ask(Poll, command))
+        return answer
+
+    async def goodbye(self, command: Goodbye) -> Refusal | None:
+        """End a bot's session."""
+        answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Goodbye, command))
+        return answer
+
+    async def schedule(self) -> Passed:
+        """Let in every pending task that may go, within the bounds of one call. A thread thinks about it."""
+        return await asyncio.to_thread(self._engine.schedule)
+
+    async def transact(self, act: Act[Answer], boundary: Boundary = Boundary.OTHER) -> Answer:
+        """Carry out `act` in a transaction of its own. It has to bear being carried out again."""
+        return await asyncio.wrap_future(self._engine.loop.begin(act, boundary))
+
+    async def _wish(self, kind: type, command: Cancel | Rerun) -> Wished:
+        """A thread finds out how far a wish reaches if that is too far for a transaction."""
+        answer: Wished | Far = await asyncio.wrap_future(self._engine.ask(kind, command))
+        return await asyncio.to_thread(self._engine.wishing.go, command) if isinstance(answer, Far) else answer

@@ -13,7 +13,7 @@ from typing import Final
 from taskyard.core.machine import LEASED
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.engine import Engine
-from taskyard.engine.troubles import outages
+from taskyard.engine.errors import outages
 from taskyard.server import tokens
 from taskyard.server.callers import ANYONE, Caller, OwnRun, run_actor
 from taskyard.server.scopes import EVERYTHING, NOTHING

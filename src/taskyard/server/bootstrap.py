@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.engine import Engine
-from taskyard.engine.passage import Passage
-from taskyard.engine.troubles import outages
+from taskyard.engine.errors import outages
 from taskyard.lifecycle.admission.pools import set_pool
 from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.lifecycle.transaction import Passage
 from taskyard.server import tokens
 from taskyard.server.scopes import ADMIN
 from taskyard.server.seals import KEY_BYTES, Seal

@@ -17,7 +17,7 @@ from taskyard.core.matching import ID, POOL, canonical
 from taskyard.core.values import value
 from taskyard.core.words import Millis, Reason, Signal
 from taskyard.engine.engine import Engine
-from taskyard.engine.troubles import Trouble
+from taskyard.engine.errors import Trouble
 from taskyard.lifecycle import commands
 from taskyard.lifecycle.commands import Kept, Lease, Refusal, Renewed
 from taskyard.lifecycle.poll import Polled

@@ -5,10 +5,10 @@ from contextlib import suppress
 from typing import Final
 
 from taskyard.engine.engine import Engine
+from taskyard.engine.errors import Trouble
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.passage import Passage
-from taskyard.engine.troubles import Trouble
 from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.lifecycle.transaction import Passage
 
 #: How many are written one by one: so many at once, and so many more each second.
 BURST_MAX: Final = 20

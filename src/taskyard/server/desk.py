@@ -9,9 +9,8 @@ from taskyard.core import ids
 from taskyard.core.ids import Key
 from taskyard.core.machine import LEASED
 from taskyard.core.words import Millis
-from taskyard.engine.engine import Engine
-from taskyard.engine.face import AsyncEngine
-from taskyard.engine.troubles import outages
+from taskyard.engine.engine import AsyncEngine, Engine
+from taskyard.engine.errors import outages
 from taskyard.lifecycle.commands import Refusal
 from taskyard.server import tokens
 from taskyard.server.auth import Auth, Denial

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from taskyard.core.ids import key_of
-from taskyard.engine import scrutiny
-from taskyard.engine.bounds import NUMBER_MAX
+from taskyard.engine import validate
+from taskyard.engine.validate import NUMBER_MAX
 from taskyard.lifecycle import commands
 from taskyard.lifecycle.bot_sessions import complain
 from taskyard.lifecycle.commands import Code, Refusal
@@ -104,7 +104,7 @@ class Lobby(BotRoutes):
     async def _trouble(self, body: bytes, pool: str, _: Receive) -> Reply:
         """Note what went wrong with a bot."""
         said = _TROUBLE.decode(body)
-        bad = scrutiny.CHECKS[commands.Goodbye](commands.Goodbye(said.bot, said.session))
+        bad = validate.CHECKS[commands.Goodbye](commands.Goodbye(said.bot, said.session))
         self._check(bad, pool)
         if said.attempt is not None and not 1 <= said.attempt <= NUMBER_MAX:
             raise wrong(f"must be an integer from 1 to {NUMBER_MAX}", "attempt")

@@ -10,7 +10,7 @@ from prometheus_client.exposition import generate_latest
 
 from taskyard.core.words import State
 from taskyard.engine.engine import Engine
-from taskyard.engine.troubles import Unavailable, outages
+from taskyard.engine.errors import Unavailable, outages
 
 #: How long a count of all tasks is told again, and how many times longer than it took: counting is never more than a
 #: twentieth of what the database does.

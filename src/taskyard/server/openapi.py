@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from taskyard.core.graph.limits import NAME_MAX
 from taskyard.core.ids import KEY_DIGITS
-from taskyard.engine.bounds import (
+from taskyard.engine.validate import (
     BOT_DIMENSIONS_MAX,
     EXIT_CODE_MAX,
     EXIT_CODE_MIN,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
-from taskyard.engine.troubles import Trouble
+from taskyard.engine.errors import Trouble
 from taskyard.server import openapi
 from taskyard.server.desk import Desk
 from taskyard.server.doors import Crowd, HeadAsGet, Watch

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from taskyard.engine.troubles import Overloaded, Trouble, Unavailable
+from taskyard.engine.errors import Overloaded, Trouble, Unavailable
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.wire.api import Fault, Problem
 

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from taskyard.core.graph.limits import DAY_MS, DIMENSION_VALUE_MAX
 from taskyard.core.matching import DEFAULT_POOL
-from taskyard.engine.passage import Passage
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.idempotency import once
+from taskyard.lifecycle.transaction import Passage
 from taskyard.server import bodies, cursors, tokens
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.auth import Denial

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
-from taskyard.engine.bounds import COMMENT_MAX
+from taskyard.engine.validate import COMMENT_MAX
 from taskyard.lifecycle.commands import Approve
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk

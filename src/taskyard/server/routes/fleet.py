@@ -12,12 +12,12 @@ from taskyard.core.fleet import Condition
 from taskyard.core.graph.limits import DESCRIPTION_MAX, DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.graph.readers import name_fault
 from taskyard.core.ids import DIMENSION_AGGREGATION_KEY
-from taskyard.engine.bounds import NUMBER_MAX
-from taskyard.engine.passage import Passage
+from taskyard.engine.validate import NUMBER_MAX
 from taskyard.lifecycle import bot_sessions
 from taskyard.lifecycle.admission import pools as describe
 from taskyard.lifecycle.commands import NO_SUBJECT, Refusal
 from taskyard.lifecycle.idempotency import once
+from taskyard.lifecycle.transaction import Passage
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.callers import Caller

@@ -16,11 +16,11 @@ from taskyard.core.graph.validate import validate
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
 from taskyard.core.words import GraphState, State
-from taskyard.engine.bounds import LABELS_MAX, WISHED_MAX
-from taskyard.engine.naming import May
-from taskyard.engine.troubles import outages
-from taskyard.engine.wishing import Wished
+from taskyard.engine.errors import outages
+from taskyard.engine.validate import LABELS_MAX, WISHED_MAX
+from taskyard.engine.wide_commands import Wished
 from taskyard.lifecycle.commands import Asked, Cancel, Refusal, Rerun
+from taskyard.lifecycle.idempotency import May
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from taskyard.engine.troubles import Unavailable
+from taskyard.engine.errors import Unavailable
 from taskyard.server.asking import TheDesk
 from taskyard.server.problems import RETRY_OUTAGE_S, refused
 

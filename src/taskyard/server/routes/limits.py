@@ -10,7 +10,7 @@ from taskyard.core.graph.limits import NAME_MAX
 from taskyard.core.graph.readers import name_fault
 from taskyard.core.graph.times import span_ms, span_text
 from taskyard.core.partials import STAKE_AFTER_MAX_MS
-from taskyard.engine.bounds import NUMBER_MAX
+from taskyard.engine.validate import NUMBER_MAX
 from taskyard.server import bodies, cursors
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.desk import Sight, done

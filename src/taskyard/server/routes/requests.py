@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taskyard.core.graph.faults import Fault
-from taskyard.engine import intake
+from taskyard.engine import submit
 from taskyard.server import bodies, single
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.problems import Refused
@@ -44,7 +44,7 @@ async def submit_request(request: Request, desk: TheDesk, caller: TheCaller, key
     def faults_of(document: object) -> tuple[Fault, ...]:
         if too_many := size_fault(document, desk.settings.tasks_max):
             return (Fault(too_many.path, too_many.message),)
-        return intake.read(document, desk.engine.clock.now(), desk.engine.scheduler_id).faults
+        return submit.read(document, desk.engine.clock.now(), desk.engine.scheduler_id).faults
 
     said = await bodies.document(request, lambda found: single.faults_in(found, faults_of))
     document = single.as_document(said, faults_of)

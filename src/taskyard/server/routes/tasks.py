@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
-from taskyard.engine.bounds import RESULT_MAX
+from taskyard.engine.validate import RESULT_MAX
 from taskyard.lifecycle.commands import Cancel, Publish, Rerun
 from taskyard.server import bodies
 from taskyard.server.asking import TheCaller, TheDesk

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.engine import rehearsal
-from taskyard.engine.submitting import pools_of
+from taskyard.engine import submit
+from taskyard.engine.submit import pools_of
 from taskyard.server import bodies
 from taskyard.server.asking import TheCaller, TheDesk
 from taskyard.server.desk import Sight, done
@@ -46,9 +46,7 @@ async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Res
     async with bodies.worked_on(request, judge_of(desk)) as document:
         now = desk.engine.clock.now()
         await asyncio.to_thread(check_size, document, desk.settings.tasks_max)
-        graph = done(await asyncio.to_thread(rehearsal.read, document, now, desk.engine.scheduler_id))
+        graph = done(await asyncio.to_thread(submit.rehearsal_read, document, now, desk.engine.scheduler_id))
         desk.need(caller, SUBMIT, await asyncio.to_thread(pools_of, graph), "check a graph")
-        found = await desk.read(
-            lambda txn: rehearsal.refused(txn, graph) or foreseen(txn, graph, now, Sight(txn, caller))
-        )
+        found = await desk.read(lambda txn: submit.refused(txn, graph) or foreseen(txn, graph, now, Sight(txn, caller)))
         return reply(done(found))

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.core.values import value
-from taskyard.engine.passage import Passage
 from taskyard.lifecycle import claim as claim_module
 from taskyard.lifecycle.claim import ClaimRequest, claim
 from taskyard.lifecycle.commands import Lease, Poll, Renewed
 from taskyard.lifecycle.poll import NOTHING, Polled
 from taskyard.lifecycle.rows import SERVER_QUEUE
+from taskyard.lifecycle.transaction import Passage
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -12,13 +12,11 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Millis, On
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.loop import Loop, answer_of
-from taskyard.engine.naming import Named, answered, remember, remember_extension
-from taskyard.engine.passage import Passage
-from taskyard.engine.writer import Act, Answer
+from taskyard.engine.writer import Act, Answer, Loop, answer_of
 from taskyard.lifecycle import queues
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.continuations import drop_stale_loads
+from taskyard.lifecycle.idempotency import Named, answered, remember, remember_extension
 from taskyard.lifecycle.rows import LOAD, SHOW, Rows
 from taskyard.lifecycle.submit import (
     PAGE_MAX,
@@ -34,6 +32,7 @@ from taskyard.lifecycle.submit import (
     open_extension,
     open_graph,
 )
+from taskyard.lifecycle.transaction import Passage
 from taskyard.store.sessions import Taken
 
 if TYPE_CHECKING:

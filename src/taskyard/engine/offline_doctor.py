@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from taskyard.core.ids import Key, text_of
-from taskyard.engine.custody import Custody
 from taskyard.engine.engine import Engine
-from taskyard.engine.troubles import Trouble
+from taskyard.engine.errors import Trouble
+from taskyard.engine.file_lock import Custody
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.store import migration
 from taskyard.store.opening import open_store

@@ -5,7 +5,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
-from taskyard.engine.troubles import InUse
+from taskyard.engine.errors import InUse
 from taskyard.private_files import make_file
 from taskyard.store.sessions import Gone
 

@@ -7,16 +7,16 @@ from typing import Final
 from taskyard.core.graph.extension import Existing, digest
 from taskyard.core.graph.validate import Validation
 from taskyard.core.ids import Key, text_of
-from taskyard.engine import intake
+from taskyard.engine import submit
+from taskyard.engine.bulk_load import Pages
 from taskyard.engine.clock import Clock
+from taskyard.engine.errors import Unavailable
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.keys import Mint
-from taskyard.engine.loop import Loop, answer_of
-from taskyard.engine.naming import Sender, answer_to, digest_of_extension, remember_extension
-from taskyard.engine.pages import Pages
-from taskyard.engine.troubles import Unavailable
+from taskyard.engine.submit import Mint
+from taskyard.engine.writer import Loop, answer_of
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
+from taskyard.lifecycle.idempotency import Sender, answer_to, digest_of_extension, remember_extension
 from taskyard.lifecycle.rows import DROP, LOAD
 from taskyard.lifecycle.submit import PAGE_MAX, Changed, Extension, Submitted
 from taskyard.store.opening import Store
@@ -38,7 +38,7 @@ class Extending:
 
     def extend(self, graph_id: str, document: object, sender: Sender, key: str = "") -> Submitted | Refusal:
         """Add the tasks of a document to a graph; repeated with the same key, it is an echo."""
-        id = intake.key_of(graph_id)
+        id = submit.key_of(graph_id)
         if id is None or isinstance(id, Refusal):
             return id or Refusal(Code.INVALID, "a graph has to be named")
         for _ in range(LOOKS_MAX):
@@ -75,15 +75,15 @@ class Extending:
         validation = self._read(known, document)
         graph = validation.graph
         if graph is None:
-            return intake.refusal(validation)
+            return submit.refusal(validation)
         digest = _digest(known.id, document) if key else ""
         if not graph.tasks:
             if key:
                 self._loop.transact(lambda passage: remember_extension(passage, known.id, key, digest), Boundary.OTHER)
             return Submitted(known.id, echo=True, names=known.digests.ids)
         minted = self._mint.fresh(len(graph.tasks))
-        body = intake.body_of(document)
-        brood = intake.brood_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
+        body = submit.body_of(document)
+        brood = submit.brood_of(graph, body, minted, known.id, known.digests.ids, sender.submitter)
         sender.may(brood.pools)
         extension = Extension(brood, known.extensions, self._clock.word(), sender.actor, key, digest)
         try:
@@ -102,17 +102,17 @@ class Extending:
     def _read(self, known: "_Known", document: object) -> Validation:
         existing = Existing(known.digests, known.routing)
         now = self._clock.now()
-        validation = intake.read(document, now, known.scheduler_id, known.id, existing)
+        validation = submit.read(document, now, known.scheduler_id, known.id, existing)
         if validation.graph is None:
             # What was added in time may be repeated at any later moment, its deadline being over by then.
-            timeless = intake.read(document, None, known.scheduler_id, known.id, existing)
+            timeless = submit.read(document, None, known.scheduler_id, known.id, existing)
             if timeless.graph is not None and not timeless.graph.tasks:
                 return timeless
         return validation
 
 
 def _digest(graph: int, document: object) -> str:
-    return digest_of_extension(graph, intake.digest_of(intake.body_of(document)))
+    return digest_of_extension(graph, submit.digest_of(submit.body_of(document)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,12 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.saying import counted
 from taskyard.core.values import replace
 from taskyard.engine.clock import Clock
-from taskyard.engine.keys import Mint
-from taskyard.engine.naming import Named, Sender, answer_to, digest_under_key
-from taskyard.engine.submitting import Submitting
-from taskyard.engine.troubles import outages
+from taskyard.engine.errors import outages
+from taskyard.engine.submit import Mint, Submitting
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.gc_pause import stillness
+from taskyard.lifecycle.idempotency import Named, Sender, answer_to, digest_under_key
 from taskyard.lifecycle.rows import NewTasks, Reused
 from taskyard.lifecycle.selection import Pages, Reached, unknown
 from taskyard.lifecycle.submit import PAGE_MAX, Origin, Submission, Submitted

@@ -6,15 +6,15 @@ of its own then does what fits, and promises the rest.
 
 from typing import Final, TypeAlias
 
+from taskyard.engine.errors import Unavailable, outages
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.loop import Loop
-from taskyard.engine.passage import Passage
-from taskyard.engine.troubles import Unavailable, outages
+from taskyard.engine.writer import Loop
 from taskyard.lifecycle import cancel, rerun
 from taskyard.lifecycle.commands import Asked, Cancel, Done, Far, Refusal, Rerun
 from taskyard.lifecycle.gc_pause import stillness
 from taskyard.lifecycle.idempotency import keyed
 from taskyard.lifecycle.selection import Found
+from taskyard.lifecycle.transaction import Passage
 from taskyard.store.opening import Store
 
 Wished: TypeAlias = Done | Asked | Refusal

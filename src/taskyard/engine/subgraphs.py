@@ -13,10 +13,10 @@ from typing import Final
 from taskyard.core.graph.approval import patience_ms
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Kind
+from taskyard.engine.bulk_load import Transact
+from taskyard.engine.errors import Trouble, outages
 from taskyard.engine.failpoints import Boundary
-from taskyard.engine.pages import Transact
-from taskyard.engine.submitting import Submitting
-from taskyard.engine.troubles import Trouble, outages
+from taskyard.engine.submit import Submitting
 from taskyard.lifecycle import subgraph
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded

@@ -1,0 +1,339 @@
+"""Storing a graph: check it, give it keys, and store it in one transaction or in pages."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+from threading import Lock
+from typing import Final
+
+import msgspec
+
+from taskyard.core import ids
+from taskyard.core.graph.document import Graph, Task
+from taskyard.core.graph.extension import NOTHING, Existing
+from taskyard.core.graph.faults import Fault, Faults, Path
+from taskyard.core.graph.inside import pools_named
+from taskyard.core.graph.limits import DEPTH_MAX
+from taskyard.core.graph.marks import SUBS
+from taskyard.core.graph.validate import Validation, validate
+from taskyard.core.ids import Key, text_of
+from taskyard.core.matching import DEFAULT_POOL
+from taskyard.core.words import Kind, Millis
+from taskyard.engine.bulk_load import Pages
+from taskyard.engine.clock import Clock
+from taskyard.engine.errors import Unavailable
+from taskyard.engine.writer import Loop, answer_of
+from taskyard.lifecycle.commands import Code, Refusal
+from taskyard.lifecycle.gc_pause import stillness
+from taskyard.lifecycle.idempotency import Named, Sender, answer_to, digest_under_key
+from taskyard.lifecycle.rows import NewTasks, weight_of
+from taskyard.lifecycle.subgraph import Inside
+from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted, impossible
+from taskyard.store.opening import Store
+from taskyard.store.sessions import Taken
+from taskyard.store.txn import Txn
+
+# What a document may ask for and nobody does yet: refused, place by place, and never ignored.
+
+
+#: Kinds that nobody runs: a task would wait for ever, or fail wherever it came.
+KINDS: Final = frozenset({Kind.ANSIBLE})
+#: What a payload may name beside its kind, and no bot knows what to do with.
+BESIDE: Final = frozenset({"outputs", "secrets"})
+NOT_YET: Final = "not supported yet, so it would not do what it says; remove it"
+
+
+def asks_for_more(task: Task) -> bool:
+    """Tell whether a task asks for something that nobody does yet."""
+    if task.idempotent:
+        return True
+    for one in task.slices:
+        payload = one.payload
+        if one.kind in KINDS or payload.get("secrets") or payload.get("outputs"):
+            return True
+        if one.kind is Kind.GRAPH and unserved(payload[Kind.GRAPH], None):
+            return True
+    return False
+
+
+def unserved(document: object, graph: Graph | None) -> tuple[Fault, ...]:
+    """Name every place where a document asks for what nobody does yet, also if more is wrong with it."""
+    faults = Faults()
+    for at, task in _tasks(document):
+        if task.get("idempotent") is True:
+            faults.add((*at, "idempotent"), NOT_YET)
+        for place, payload in _payloads(task, at):
+            for name in sorted((KINDS & payload.keys()) | {name for name in BESIDE if payload.get(name)}):
+                faults.add((*place, name), NOT_YET)
+    if graph is not None and not faults.noted:  # it stands behind a mark
+        for one in filter(asks_for_more, graph.tasks.values()):
+            faults.add(("tasks", one.node or one.label, "task"), NOT_YET)
+    return faults.listed()
+
+
+def _tasks(document: object, at: Path = ()) -> Iterator[tuple[Path, Mapping[str, object]]]:
+    """Find whatever looks like a task in a document that may be anything, also in the graphs inside it."""
+    for label, node in _part(document, "tasks").items():
+        place, task = (*at, "tasks", label, "task"), _part(node, "task")
+        yield place, task
+        if len(at) < DEPTH_MAX:  # what is deeper was refused
+            for inside, payload in _payloads(task, place):
+                yield from _tasks(payload.get(Kind.GRAPH), (*inside, Kind.GRAPH.text))
+
+
+def _payloads(task: Mapping[str, object], at: Path) -> Iterator[tuple[Path, Mapping[str, object]]]:
+    yield (*at, "payload"), _part(task, "payload")
+    slices = task.get("slices")
+    for place, one in enumerate(slices if isinstance(slices, list) else ()):
+        yield (*at, "slices", place, "payload"), _part(one, "payload")
+
+
+def _part(whole: object, name: str) -> Mapping[str, object]:
+    found = whole.get(name) if isinstance(whole, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+# The mint: makes the keys of what this engine creates. It never makes one twice; other engines have mints too.
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """Keys for a graph and for tasks, and the moment of their birth, which no other birth shares."""
+
+    graph: Key
+    tasks: list[Key]  # in the order in which they shall sort
+    created_ms: Millis
+
+
+class Mint:
+    """Makes keys."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._newest: Key | None = None
+
+    def fresh(self, tasks: int) -> Minted:
+        """Make the keys of a graph and of its tasks."""
+        with self._lock:
+            created = self._clock.tick()
+            chance = self._clock.chance()
+            graph = ids.mint(created, 1, chance, self._newest)[0]
+            keys = ids.mint(created, tasks, chance, graph)
+            self._newest = keys[0] if keys else graph
+            return Minted(graph, keys, created)
+
+
+# From a document to something that can be stored, or to everything that is wrong with it; and how much a poll may say.
+#
+# All of this is done by the thread of whoever asks. It reads no store and writes to none.
+
+
+#: An id that is not minted yet is as long as any.
+_SOME_ID: Final = "0" * ids.KEY_DIGITS
+_SUBS: Final = f'"{SUBS}"'.encode()
+
+
+def body_of(document: object) -> bytes:
+    """Write a valid document down, the same for every order of its keys."""
+    return msgspec.json.encode(document, order="sorted")
+
+
+def digest_of(body: bytes) -> str:
+    """Tell bodies apart."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def key_of(text: str | None) -> Key | Refusal | None:
+    """Read an id that somebody chose."""
+    try:
+        return None if text is None else ids.key_of(text)
+    except ValueError as fault:
+        return Refusal(Code.INVALID, "the id is malformed", (Fault("graph_id", str(fault)),))
+
+
+def read(
+    document: object, now: Millis | None, scheduler_id: str, graph: Key | None = None, existing: Existing = NOTHING
+) -> Validation:
+    """Validate a document."""
+    graph_id = _SOME_ID if graph is None else ids.text_of(graph)
+    found = validate(document, scheduler_id=scheduler_id, graph_id=graph_id, existing=existing, now=now)
+    if found.graph is not None and not any(map(asks_for_more, found.graph.tasks.values())):
+        return found
+    others = unserved(document, found.graph)
+    return Validation(None, (*found.faults, *others), redefines=found.redefines and not others)
+
+
+def refusal(validation: Validation) -> Refusal:
+    """Say that a document is no graph, or that it would change what exists."""
+    count = len(validation.faults)
+    code = Code.CONFLICT if validation.redefines else Code.INVALID
+    return Refusal(code, f"the document has {count} fault{'s' * (count > 1)}", validation.faults)
+
+
+def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[str, int], submitter: str) -> NewTasks:
+    """Give the tasks of a graph their ids; `known` has those of the labels that exist already."""
+    ids = {**known, **{label: int(key) for label, key in zip(graph.tasks, minted.tasks, strict=True)}}
+    tasks = list(graph.tasks.values())
+    if len(tasks) > PAGE_MAX or weight_of(tasks) > PAGE_MAX:
+        tasks = _in_order(tasks)
+    return NewTasks(id, tasks, ids, minted.created_ms, substitutes=_SUBS in body, submitter=submitter)
+
+
+def definition_of(graph: Graph, scheduler_id: str, digest: str) -> tuple[str, str, str, str, str, str]:
+    """Give what is kept of a graph beside its tasks."""
+    tags = msgspec.json.encode(graph.tags).decode()
+    return (scheduler_id, graph.name, graph.routing, graph.description, tags, digest)
+
+
+def still_for(document: object) -> AbstractContextManager[None]:
+    """Keep the garbage collector still while a large document is stored."""
+    tasks = document.get("tasks") if isinstance(document, dict) else None
+    return stillness() if isinstance(tasks, dict) and len(tasks) > PAGE_MAX else nullcontext()
+
+
+def _in_order(tasks: Sequence[Task]) -> list[Task]:
+    """Put whoever is required first: what goes into a page may only name what is stored by then."""
+    named = {task.label: task for task in tasks}
+    before: set[str] = set()
+    for task in tasks:
+        if any(edge.task in named and edge.task not in before for edge in task.requires):
+            break
+        before.add(task.label)
+    else:
+        return list(tasks)  # most people write them down in order
+    requires = {task.label: [edge.task for edge in task.requires if edge.task in named] for task in tasks}
+    return [named[label] for label in TopologicalSorter(requires).static_order()]
+
+
+#: How often keys are minted anew, or a load that was taken out of our hands is begun again.
+TRIES_MAX: Final = 5
+
+
+#: The pools of a graph in which nothing names one.
+_UNNAMED: Final = frozenset({DEFAULT_POOL})
+
+
+class Submitting:
+    """Stores graphs."""
+
+    def __init__(self, loop: Loop, store: Store, clock: Clock, mint: Mint, pages: Pages, scheduler_id: str) -> None:
+        self._loop = loop
+        self._store = store
+        self._clock = clock
+        self._mint = mint
+        self._pages = pages
+        self._scheduler_id = scheduler_id
+
+    def submit(self, document: object, graph_id: str | None, key: str, sender: Sender) -> Submitted | Refusal:
+        """Store the graph of a document."""
+        id = key_of(graph_id)
+        if isinstance(id, Refusal):
+            return id
+        validation = read(document, self._clock.now(), self._scheduler_id, id)
+        if validation.graph is None:
+            return self._repeat(document, id, key, sender) or refusal(validation)
+        graph, body = validation.graph, body_of(document)
+
+        def make() -> Named:
+            named = self._named(graph, body, id, key, sender)
+            sender.may(named.submission.brood.pools or _UNNAMED)
+            return named
+
+        return self.store(make, is_chosen=id is not None)
+
+    def store(self, make: Callable[[], Named], *, is_chosen: bool = False) -> Submitted | Refusal:
+        """Store what `make` makes; it makes it again with other keys, where somebody else has one of them.
+
+        An id that somebody has chosen stays, so what is there under it is the answer.
+        """
+        answer: Submitted | Refusal | None = None
+        for _ in range(TRIES_MAX):
+            named = make()
+            try:
+                answer = self._try(named)
+            except Taken:
+                continue
+            if answer is not None and (is_chosen or not _is_conflict(answer)):
+                return _with_names(answer, named)
+        if answer is None:
+            raise Unavailable(f"the graph could not be stored in {TRIES_MAX} tries")
+        return answer  # it was not the minted id that is in use, but the key
+
+    def bear(self, document: object, inside: Inside) -> Submitted | Refusal | None:
+        """Store the graph inside a task, and begin that task with it; None if that has to be tried again."""
+        validation = read(document, self._clock.now(), self._scheduler_id)
+        if validation.graph is None:
+            return refusal(validation)
+        sender = Sender(f"task {text_of(Key(inside.task))}-{inside.attempt}", inside.submitter)
+        with still_for(document):
+            return self._try(self._named(validation.graph, body_of(document), None, "", sender, inside))
+
+    def _try(self, named: Named) -> Submitted | Refusal | None:
+        """Store it, or say by None that it has to be tried again."""
+        if named.submission.brood.weight > PAGE_MAX:
+            answer = self._pages.load(named)
+        else:
+            answer = answer_of(self._loop.put(named))
+        if not isinstance(answer, Refusal) or answer.code is not Code.LOADING:
+            return answer
+        return None if self._pages.drop_if_stale(named.submission.brood.graph_id) else answer
+
+    def _named(
+        self, graph: Graph, body: bytes, id: Key | None, key: str, sender: Sender, inside: Inside | None = None
+    ) -> Named:
+        minted = self._mint.fresh(len(graph.tasks))
+        brood = brood_of(graph, body, minted, minted.graph if id is None else id, {}, sender.submitter)
+        definition = definition_of(graph, self._scheduler_id, digest_of(body))
+        submission = Submission(graph, brood, definition, self._clock.word(), sender.actor, inside)
+        return Named(submission, key, chosen=id is not None)
+
+    def _repeat(self, document: object, id: Key | None, key: str, sender: Sender) -> Submitted | None:
+        """Find what was submitted in time and is repeated after its deadline."""
+        if id is None and not key:
+            return None
+        graph = read(document, None, self._scheduler_id, id).graph
+        if graph is None:
+            return None
+        sender.may(pools_of(graph))
+        digest = digest_of(body_of(document))
+        with self._store.read() as txn:
+            if id is None:
+                answer = answer_to(txn, key, digest_under_key(digest))
+                return answer if isinstance(answer, Submitted) else None
+            graphs, definition = txn.graphs.peek([id]), txn.graphs.definition(id)
+        is_whole = bool(graphs) and graphs[0].loader is None
+        return Submitted(id, echo=True) if is_whole and definition and definition[5] == digest else None
+
+
+def pools_of(graph: Graph) -> frozenset[str]:
+    """Name the pools of a new graph: the default one, if nothing in it names any."""
+    return pools_named(graph.tasks.values()) or _UNNAMED
+
+
+def _with_names(answer: Submitted | Refusal, named: Named) -> Submitted | Refusal:
+    """Tell what tasks are called, where it is known: what was stored before may have grown since."""
+    if isinstance(answer, Submitted) and not answer.echo:
+        return replace(answer, names=named.submission.brood.ids)
+    return answer
+
+
+def _is_conflict(answer: Submitted | Refusal) -> bool:
+    return isinstance(answer, Refusal) and answer.code is Code.CONFLICT
+
+
+# What a submission would find wrong with a document, without storing anything: the same checks, the same faults.
+
+
+def rehearsal_read(document: object, now: Millis, scheduler_id: str) -> Graph | Refusal:
+    """Check a document as a submission does before it goes to the store."""
+    with still_for(document):
+        validation = read(document, now, scheduler_id)
+    return refusal(validation) if validation.graph is None else validation.graph
+
+
+def refused(txn: Txn, graph: Graph) -> Refusal | None:
+    """Say what the store has against a graph: demands that can never be met."""
+    return impossible(txn, graph.tasks.values())
