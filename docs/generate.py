@@ -19,7 +19,7 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from taskyard.bot.environment import PASSED_ON
+from taskyard.bot.payloads import PASSED_ON
 from taskyard.cli import exits, helping, kept, profile, table, variables
 from taskyard.cli.grammar import Slot, Syntax
 from taskyard.core import fleet

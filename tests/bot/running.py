@@ -14,9 +14,8 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from taskyard.bot import frames
-from taskyard.bot.frames import Ended, Gone, Hired, Printed, Start, Started, ToAgent, ToRunner
-from taskyard.bot.intake import Intake
+from taskyard.bot import ipc
+from taskyard.bot.ipc import Ended, Gone, Hired, Intake, Printed, Start, Started, ToAgent, ToRunner
 
 #: A slow machine is no fault; a wait that takes this long is.
 DEADLINE_S = 60.0
@@ -75,7 +74,7 @@ class TestedRunner:
         self.process.wait(DEADLINE_S)
 
     def tell(self, *said: ToRunner) -> None:
-        self.end.sendall(b"".join(frames.packed(one) for one in said))
+        self.end.sendall(b"".join(ipc.packed(one) for one in said))
 
     def start(self, run: int, *argv: str, **more: object) -> None:
         """Start something, by default for as long as it likes."""
@@ -92,7 +91,7 @@ class TestedRunner:
                 body, descriptors, _, _ = socket.recv_fds(self.end, 131_072, 16)
                 assert body, "the runner is gone"
                 self.gifts += [socket.socket(fileno=one) for one in descriptors]
-                self.said += [frames.read_for_agent(one) for one in self._intake.bodies(body)]
+                self.said += [ipc.read_for_agent(one) for one in self._intake.bodies(body)]
 
     def ended(self, run: int) -> Ended:
         """Wait for the end of a run."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from taskyard.bot.output_spool import LINE_MAX
 from taskyard.bot.prefetch import IN_HAND_MAX
-from taskyard.bot.spool import LINE_MAX
 from taskyard.wire.bots import Poll
 from tests.bot.yard import TOKEN, Answer, Yard, bot, served
 

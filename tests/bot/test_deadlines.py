@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from taskyard.bot.desk import Desk
-from taskyard.bot.warm import WarmWorker
+from taskyard.bot.attempts import LeasedAttempts
+from taskyard.bot.pyworker.pool import WarmWorker
 from taskyard.wire.bots import Lease, Poll
 from tests.bot.running import let_pass, wait_until_stopped
 from tests.bot.yard import LOST, Answer, Yard, bot, served
@@ -64,14 +64,14 @@ def pid_in(path: Path) -> int:
 def test_a_deadline_counts_from_the_answer_and_a_lease_from_the_request() -> None:
     yard = Yard()
     yard.add(NEVER, deadline_ms=5_000)
-    held = Desk().take(yard.line[0], sent=100.0, now=119.0)
+    held = LeasedAttempts().take(yard.line[0], sent=100.0, now=119.0)
     assert (held.until, held.deadline) == (160.0, 124.0)
     assert [held.over(now) for now in (119.0, 123.9)] == [None, None]
     assert [report.signal for now in (124.0, 160.0) if (report := held.over(now))] == ["deadline", "deadline"]
 
 
 def test_a_call_with_a_deadline_is_alone_with_its_worker_which_ends_there() -> None:
-    yard, desk = Yard(), Desk()
+    yard, desk = Yard(), LeasedAttempts()
     for deadline_ms in (None, 5_000, None):
         yard.add({"python": "time:sleep"}, deadline_ms=deadline_ms)
     first, late, behind = (desk.take(lease, sent=100.0, now=119.0) for lease in yard.line)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.bot.agent import FROZEN
-from taskyard.bot.runner_link import FROZEN_SECONDS, PING_SECONDS, Heartbeat
+from taskyard.bot.runner_client import FROZEN_SECONDS, PING_SECONDS, Heartbeat
 from tests.bot.running import wait_for_end, wait_until_stopped
 from tests.bot.yard import Yard, bot, served
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.frames import Dismiss, Ended, Gone, Hire, Hold, Stop
+from taskyard.bot.ipc import Dismiss, Ended, Gone, Hire, Hold, Stop
 from tests.bot.running import DAEMON, FAR, TestedRunner, let_pass, lives, python, wait_for_end, wait_until_stopped
 
 #: Says that it is there, and lets no polite signal end it.

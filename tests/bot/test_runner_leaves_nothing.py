@@ -12,15 +12,15 @@ from uuid import uuid4
 
 import pytest
 
-from taskyard.bot import remains
-from taskyard.bot.frames import Stop
+from taskyard.bot import process_cleanup
+from taskyard.bot.ipc import Stop
 from taskyard.bot.watchdog import NAME
 from tests.bot.running import DAEMON, DEADLINE_S, FAR, TestedRunner, lives, python, wait_for_end
 
 #: An agent that starts a run with a daemon, one that goes on and a worker, names all processes, and is killed then.
 AGENT = """
 import sys, threading
-from taskyard.bot.frames import Hire
+from taskyard.bot.ipc import Hire
 from tests.bot.running import DAEMON, FAR, TestedRunner, python
 runner = TestedRunner()
 runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
@@ -161,10 +161,10 @@ def test_what_a_killed_runner_left_can_be_cleared_and_its_watchdog_with_it(runne
     os.kill(watchdog, signal.SIGSTOP)
     runner.process.kill()
     runner.process.wait(DEADLINE_S)
-    assert sorted(remains.clear(runner.marker)) == sorted([watchdog, daemon, pid])
+    assert sorted(process_cleanup.clear(runner.marker)) == sorted([watchdog, daemon, pid])
     assert not lives(daemon)
     assert not lives(pid)
-    assert remains.clear(runner.marker) == []
+    assert process_cleanup.clear(runner.marker) == []
 
 
 def test_nothing_but_what_has_the_mark_is_cleared() -> None:
@@ -178,7 +178,7 @@ def test_nothing_but_what_has_the_mark_is_cleared() -> None:
     ]
     sleepers = [subprocess.Popen(["/bin/sleep", "1000"], env=env) for env in marks]
     try:
-        assert remains.clear(marker, spare=[sleepers[4].pid]) == [sleepers[0].pid]
+        assert process_cleanup.clear(marker, spare=[sleepers[4].pid]) == [sleepers[0].pid]
         assert [lives(one.pid) for one in sleepers] == [False, True, True, True, True]
     finally:
         for one in sleepers:

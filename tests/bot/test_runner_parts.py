@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.bot.frames import FRAME_MAX, LENGTH
-from taskyard.bot.intake import Intake
-from taskyard.bot.journal import NOBODY, Journal
-from taskyard.bot.watch import Watch
+from taskyard.bot.ipc import FRAME_MAX, LENGTH, Intake
+from taskyard.bot.pyworker.protocol import NOBODY, Journal
+from taskyard.bot.runner import Watch
 
 KILL, TERM = signal.SIGKILL, signal.SIGTERM
 

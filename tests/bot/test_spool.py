@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.spool import LINE_MAX, MEMORY_MAX, Spool
+from taskyard.bot.output_spool import LINE_MAX, MEMORY_MAX, Spool
 from taskyard.wire.bots import OUTPUT_MAX, PIECE_MAX
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.state import InUse, State
+from taskyard.bot.state_folder import InUse, State
 
 
 def named(folder: Path, marker: str = "") -> str:
@@ -37,7 +37,7 @@ def test_a_machine_that_was_started_again_or_copied_has_other_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = named(tmp_path / "state")
-    monkeypatch.setattr("taskyard.bot.state._boot", lambda: "another start")
+    monkeypatch.setattr("taskyard.bot.state_folder._boot", lambda: "another start")
     assert named(tmp_path / "state") != before
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.room import PROGRESS_FILE_MAX, RESULT_MAX, Room, Rooms, remove_tree
+from taskyard.bot.workdir import PROGRESS_FILE_MAX, RESULT_MAX, Room, Rooms, remove_tree
 from taskyard.wire.bots import CHECKPOINT_MAX, Lease, Report
 from tests.bot.yard import Yard, bot, served
 

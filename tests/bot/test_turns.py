@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.frames import Hold, Recall, Stop
+from taskyard.bot.ipc import Hold, Recall, Stop
 from tests.bot.running import TestedRunner
 
 

@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from taskyard.bot import watchdog
-from taskyard.bot.frames import Dismiss, Hire, Hold, Stop
+from taskyard.bot.ipc import Dismiss, Hire, Hold, Stop
 from taskyard.bot.watchdog import LATE_SECONDS, LOOK_SECONDS, Deadlines, NoPlace, owner_name, owner_of
 from taskyard.core.fleet import GUARD_MS
 from tests.bot.running import DAEMON, FAR, TestedRunner, let_pass, lives, python, wait_for_end, wait_until_stopped

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from taskyard.bot import worker_frames
-from taskyard.bot.frames import Dismiss, Gone, Hire, Hold
-from taskyard.bot.intake import Intake
-from taskyard.bot.worker_frames import Back, Call, Leaving, Raised, Returned, Said, Told
+from taskyard.bot.ipc import Dismiss, Gone, Hire, Hold, Intake
+from taskyard.bot.pyworker import protocol
+from taskyard.bot.pyworker.protocol import Back, Call, Leaving, Raised, Returned, Said, Told
 from tests.bot.running import DEADLINE_S, TestedRunner, lives, wait_for_end
 
 HERE = "tests.bot.functions"
@@ -33,7 +32,7 @@ class TestedWorker:
         self._intake = Intake()
 
     def send(self, *calls: Call) -> None:
-        self.end.sendall(b"".join(worker_frames.packed(one) for one in calls))
+        self.end.sendall(b"".join(protocol.packed(one) for one in calls))
 
     def hear(self, enough: Callable[[], bool]) -> None:
         while not enough():
@@ -46,7 +45,7 @@ class TestedWorker:
             self.take(body, self._intake)
 
     def take(self, body: bytes, intake: Intake) -> None:
-        self.told += [worker_frames.read_told(one) for one in intake.bodies(body)]
+        self.told += [protocol.read_told(one) for one in intake.bodies(body)]
 
     def answers(self) -> list[Returned | Raised]:
         return [one for one in self.told if isinstance(one, Returned | Raised)]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.bot.calls import Fault, outcome
-from taskyard.bot.room import Rooms
-from taskyard.bot.worker_frames import Call
+from taskyard.bot.pyworker.protocol import Call
+from taskyard.bot.pyworker.worker import Fault, outcome
+from taskyard.bot.workdir import Rooms
 from taskyard.wire.depth import is_deep
 from taskyard.wire.scalars import DEPTH_MAX
 from tests.hardening.fingerprint import Look

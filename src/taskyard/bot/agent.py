@@ -16,25 +16,22 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from taskyard.bot import remains
-from taskyard.bot.begun import BegunFile, earlier, forget
-from taskyard.bot.bench import Bench
+from taskyard.bot import process_cleanup
+from taskyard.bot.attempts import RENEW_PART, LeasedAttempts
+from taskyard.bot.begun_attempts import BegunFile, earlier, forget
 from taskyard.bot.config import BotConfig
-from taskyard.bot.desk import RENEW_PART, Desk
-from taskyard.bot.dialogue import Dialogue
 from taskyard.bot.enrolment import enrolled
-from taskyard.bot.environment import Surroundings
-from taskyard.bot.frames import Ping, Pong, ToAgent, ToRunner
-from taskyard.bot.introduction import Introduction
-from taskyard.bot.link import Away, Link, Stranger, TurnedAway
-from taskyard.bot.parcel import Consequences
-from taskyard.bot.patience import PAUSE_SECONDS_MAX, answered
-from taskyard.bot.prefetch import Appetite
-from taskyard.bot.runner_link import Heartbeat, RunnerLink
-from taskyard.bot.state import InUse, State
-from taskyard.bot.strays import hide
+from taskyard.bot.executor import Executor
+from taskyard.bot.ipc import Ping, Pong, ToAgent, ToRunner
+from taskyard.bot.payloads import Surroundings
+from taskyard.bot.poll_loop import Dialogue, Introduction
+from taskyard.bot.poll_payload import Consequences
+from taskyard.bot.prefetch import PrefetchLimit
+from taskyard.bot.process_cleanup import hide
+from taskyard.bot.runner_client import Heartbeat, RunnerLink
+from taskyard.bot.server_client import PAUSE_SECONDS_MAX, Away, Link, Stranger, Troubles, TurnedAway, answered
+from taskyard.bot.state_folder import InUse, State
 from taskyard.bot.task_user import TaskUser
-from taskyard.bot.troubles import Troubles
 from taskyard.wire.bots import WAIT_MAX_MS, Goodbye, Lease, Welcome
 
 #: How often a busy bot looks at its clock, and an idle one.
@@ -102,10 +99,10 @@ class Agent:
         self._introduction.begun = earlier(state.begun)
         self._known = False  # the server has heard of this life, and what the ones before had begun
         self._begun = BegunFile(state.begun, self._life, state.own_files)
-        self._desk, self._appetite = Desk(self._begun), Appetite(config.slots)
+        self._desk, self._appetite = LeasedAttempts(self._begun), PrefetchLimit(config.slots)
         self._troubles = Troubles(config, self._introduction.session)
         self.trouble = self._troubles.note
-        self._bench = Bench(config, state, self._desk, self._appetite, self)
+        self._bench = Executor(config, state, self._desk, self._appetite, self)
         self._dialogue = Dialogue(
             config, self._introduction.session, self._desk, self._appetite, self, self._introduction.hello
         )
@@ -121,7 +118,7 @@ class Agent:
     async def live(self) -> int:
         """Live, and say with which code the program should end."""
         # Only when nothing of the last life is left may its attempts be given again, which hello does.
-        await asyncio.to_thread(remains.clear, self._config.marker)
+        await asyncio.to_thread(process_cleanup.clear, self._config.marker)
         self._state.sweep()
         self._start_runner()
         aside = [asyncio.ensure_future(one) for one in (self._tick(), self._look_anew())]
@@ -253,7 +250,7 @@ class Agent:
         if runner is not None:
             self._bench.kill_all()
             await runner.close()
-        await asyncio.to_thread(remains.clear, self._config.marker)
+        await asyncio.to_thread(process_cleanup.clear, self._config.marker)
         self._begun.close()
         if not self._desk.held:
             self._begun.remove()
@@ -315,7 +312,7 @@ class Agent:
         """Clear what a dead runner left, and go on with another."""
         self._troubles.note("the runner has died; what it ran is lost")
         await gone.close()
-        await asyncio.to_thread(remains.clear, self._config.marker)
+        await asyncio.to_thread(process_cleanup.clear, self._config.marker)
         self._bench.lose_all()
         if self._runners >= RUNNERS_MAX:
             _LOG.error("the runner has died %d times; this bot ends", self._runners)
@@ -387,7 +384,7 @@ class Agent:
 
 def _warn_of_functions(user: TaskUser) -> None:
     """Say it if a user cannot start the interpreter that makes the calls of Python functions."""
-    for needed in (sys.executable, remains.__file__):
+    for needed in (sys.executable, process_cleanup.__file__):
         try:
             Path(needed).open("rb").close()
         except OSError:

@@ -1,9 +1,15 @@
 """How a bot is set up: by whoever starts it, once. Nothing here is read from anywhere."""
 
+import os
+import platform
+import re
+import socket
 import ssl
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from taskyard.bot.task_user import TaskUser
 from taskyard.wire.bots import OUTPUT_MAX, Welcome
@@ -33,3 +39,103 @@ class BotConfig:
     def marker(self) -> str:
         """What everything that this bot starts carries in its surroundings, over all its lives."""
         return f"{self.state.resolve()}#{self.name}"
+
+
+# What a bot says about its machine, so that tasks find it: detected, then read from a file, then given.
+#
+# Every value is a list of texts. What cannot be found out is left out; nothing here fails because of it.
+
+
+Dimensions = dict[str, list[str]]
+
+#: A file of dimensions that is larger than this is another file.
+FILE_BYTES_MAX: Final = 65_536
+_GIB: Final = 1 << 30
+#: What stands in a processor's name and tells nobody anything.
+_NOISE = re.compile(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b", re.IGNORECASE)
+
+
+def detected() -> Dimensions:
+    """Look at the machine."""
+    found = {
+        "os": [platform.system()],
+        "os_version": _os_version(),
+        "arch": [platform.machine()],
+        "cpu": _cpu(),
+        "cores": [str(usable_cores())],
+        "memory_gb": _memory_gb(),
+        "python": [f"{sys.version_info.major}.{sys.version_info.minor}"],
+        "hostname": [socket.gethostname()],
+        "gpu": _gpus(),
+    }
+    return {key: kept for key, values in found.items() if (kept := sorted({value for value in values if value}))}
+
+
+def together(*layers: Mapping[str, list[str]]) -> Dimensions:
+    """Lay dimensions over each other: the later ones win, key by key."""
+    whole: Dimensions = {}
+    for layer in layers:
+        whole.update({key: list(values) for key, values in layer.items()})
+    return whole
+
+
+def read_pairs(pairs: Iterable[str]) -> Dimensions:
+    """Read `key=value` texts; a key that is repeated has several values. ValueError says which is none."""
+    found: Dimensions = {}
+    for pair in pairs:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not (key and equals and value):
+            raise ValueError(f"{pair!r} is no dimension; write key=value")
+        if value not in found.setdefault(key, []):
+            found[key].append(value)
+    return found
+
+
+def read_file(path: Path) -> Dimensions:
+    """Read a file of `key=value` lines; empty ones and those that begin with # say nothing. None is no dimension."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            lines = [line.strip() for line in file.read(FILE_BYTES_MAX).splitlines()]
+    except FileNotFoundError:
+        return {}
+    return read_pairs(line for line in lines if line and not line.startswith("#"))
+
+
+def usable_cores() -> int:
+    """Count the processors that this program may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _os_version() -> list[str]:
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:  # another kind of system, or a Linux that does not say
+        return [platform.mac_ver()[0] or platform.release()]
+    return ["-".join(release[part] for part in ("ID", "VERSION_ID") if release.get(part))]
+
+
+def _memory_gb() -> list[str]:
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return []
+    return [str(max(1, round(total / _GIB)))]
+
+
+def _cpu() -> list[str]:
+    models = re.findall(r"^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")), re.MULTILINE)
+    name = models[0] if models else platform.processor()
+    return [" ".join(_NOISE.sub(" ", name).split())]
+
+
+def _gpus() -> list[str]:
+    cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    models = [re.search(r"^Model:\s*(.+)$", _text(card), re.MULTILINE) for card in cards]
+    return [model.group(1).strip() for model in models if model]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from taskyard.bot.worker_frames import Call
+from taskyard.bot.pyworker.protocol import Call
 
 _CALL: Final[list[Call]] = []
 

@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from taskyard.bot.config import BotConfig
-from taskyard.bot.link import Link
-from taskyard.bot.patience import answered
+from taskyard.bot.server_client import Link, answered
 
 #: How an enrolment token begins.
 ENROLMENT: Final = "ty_enrol_"

@@ -36,7 +36,7 @@ SURPRISE_PROCESS_SECONDS: Final = 0.010
 HANDFUL_SECONDS: Final = 0.002
 
 
-class Appetite:
+class PrefetchLimit:
     """What is known about the length of tasks, and what follows from it."""
 
     def __init__(self, slots: int) -> None:

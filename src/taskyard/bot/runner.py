@@ -16,20 +16,21 @@ import sys
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import inf
 from typing import Final
 
 import msgspec
 
-from taskyard.bot import frames, outputs, watchdog
-from taskyard.bot.frames import (
+from taskyard.bot import ipc, output_spool, watchdog
+from taskyard.bot.ipc import (
     Dismiss,
     Ended,
     Gone,
     Hire,
     Hired,
     Hold,
+    Line,
     Ping,
     Pong,
     Printed,
@@ -39,15 +40,243 @@ from taskyard.bot.frames import (
     Stop,
     ToRunner,
 )
-from taskyard.bot.line import Line
-from taskyard.bot.papers import Papers
-from taskyard.bot.processes import NOT_RUNNABLE, Exit, NotStarted, Spawner, has_ended, reaped, signal_group
-from taskyard.bot.strays import BOT_MARK, UNKNOWN, Strays, be_seen, marks
+from taskyard.bot.process import NOT_RUNNABLE, Exit, NotStarted, Spawner, has_ended, reaped, signal_group
+from taskyard.bot.process_cleanup import BOT_MARK, UNKNOWN, Strays, be_seen, marks
+from taskyard.bot.pyworker.protocol import Papers
 from taskyard.bot.task_user import become
-from taskyard.bot.turns import Turns
-from taskyard.bot.wakes import Wakes
-from taskyard.bot.wards import Run, Ward, Worker
 from taskyard.bot.watchdog import GUARDED_MAX, Deadlines, NoPlace, owner_of
+
+# When something that runs has to end, and how: the end of its lease, its deadline, its time-out, its silence, a stop.
+#
+# It looks at no clock and ends nothing: moments are arguments, and what it answers is the signal to send.
+
+
+class Watch:
+    """The moments of one run or worker. `why` is the first reason for which it was ended, if it was."""
+
+    __slots__ = (
+        "_asked", "_deadline", "_heard_at", "_killed", "_silence_s", "_timeout_at",
+        "grace_s", "kill_at", "until", "why",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        now: float,
+        until: float = inf,
+        timeout_s: float | None = None,
+        silence_s: float | None = None,
+        grace_s: float = 0.0,
+        deadline: float | None = None,
+    ) -> None:
+        self.until = until
+        self.why: str | None = None
+        self._deadline = inf if deadline is None else deadline
+        self._timeout_at = inf if timeout_s is None else now + timeout_s
+        self._silence_s = inf if silence_s is None else silence_s
+        self._heard_at = now
+        self.grace_s = grace_s
+        self._asked = False
+        self.kill_at = inf
+        self._killed = False
+
+    def due(self) -> float:
+        """When to look again."""
+        if self._killed:
+            return inf
+        if self._asked:
+            return min(self.until, self.kill_at)
+        return min(self.until, self._deadline, self._timeout_at, self._heard_at + self._silence_s)
+
+    @property
+    def ask_at(self) -> float:
+        """When it has to end whatever it prints: at its deadline or its time-out."""
+        return inf if self._asked or self._killed else min(self._deadline, self._timeout_at)
+
+    @property
+    def ask_why(self) -> str:
+        """Say which of the two comes first."""
+        return "deadline" if self._deadline <= self._timeout_at else "timed_out"
+
+    def heard(self, now: float) -> None:
+        """It printed something."""
+        self._heard_at = now
+
+    def deafen(self) -> None:
+        """Nobody listens to it for now, so that its silence says nothing."""
+        self._heard_at = inf
+
+    def judge(self, now: float) -> signal.Signals | None:
+        """Say which signal it gets now, if any. That its lease is over comes first: then there is no grace."""
+        if self._killed or now < self.due():
+            return None
+        if now >= self.until:
+            return self.kill("lease_over")
+        if self._asked:
+            return self.kill("stopped")
+        return self.ask(self._why_asked(now), now)
+
+    def _why_asked(self, now: float) -> str:
+        """Say which of its moments came first; it may be looked at late."""
+        if now >= min(self._deadline, self._timeout_at):
+            return self.ask_why
+        return "silent"
+
+    def ask(self, why: str, now: float) -> signal.Signals | None:
+        """It has to end, within its grace; being told twice changes nothing."""
+        if self._asked or self._killed:
+            return None
+        if self.grace_s <= 0:
+            return self.kill(why)
+        self.why, self._asked, self.kill_at = self.why or why, True, now + self.grace_s
+        return signal.SIGTERM
+
+    def kill(self, why: str) -> signal.Signals:
+        """It has to end at once."""
+        self.why, self._killed = self.why or why, True
+        return signal.SIGKILL
+
+
+# What a runner looks after: runs and warm workers, each with its process, its moments and its output.
+#
+# They are notes of the runner, which alone starts, reads and ends what they stand for.
+
+
+#: How long after its end the rest of a run's output and the last of its processes are awaited. Nothing but a process
+#: that nobody may kill, or one that was handed the pipe from elsewhere, takes as long.
+BURIAL_SECONDS_MAX: Final = 2.0
+
+
+class ProcessRecord:
+    """A process that leads a session, and its end."""
+
+    __slots__ = ("began", "buried_by", "exit", "name", "number", "output", "pid", "place", "watch")
+
+    def __init__(self, number: int, name: str, watch: Watch, began: float) -> None:
+        self.number = number
+        self.name = name  # what marks everything that it starts
+        self.watch = watch
+        self.began = began
+        self.pid = 0
+        self.place = 0  # of its deadlines, in what the watchdog knows
+        self.output: int | None = None  # where what it prints is read
+        self.exit: Exit | None = None
+        self.buried_by = inf  # when its end is told at the latest
+
+    def end(self, how: Exit, now: float) -> None:
+        """Its leader has ended; others that it started may be left."""
+        self.exit, self.buried_by = how, now + BURIAL_SECONDS_MAX
+
+
+class Run(ProcessRecord):
+    """One attempt of a task."""
+
+    __slots__ = ("ended", "heard", "keep", "waited_s")
+
+    def __init__(self, start: Start, now: float, waited_s: float = 0.0) -> None:
+        watch = Watch(now, start.until, start.timeout_s, start.silence_s, start.grace_s, start.deadline)
+        super().__init__(start.run, str(start.run), watch, now)
+        self.keep = start.keep
+        self.waited_s = waited_s  # for its turn
+        self.heard = False  # it is listened to
+        self.ended = now
+
+    def end(self, how: Exit, now: float) -> None:
+        super().end(how, now)
+        self.ended = now
+
+
+class Worker(ProcessRecord):
+    """A warm worker."""
+
+    __slots__ = ("papers",)
+
+    def __init__(self, number: int, papers: Papers, now: float) -> None:
+        super().__init__(number, f"worker-{number}", Watch(now), now)
+        self.papers = papers
+
+
+# Runs that the runner was told of ahead, and that wait for their turn: so that none waits for the agent in between.
+#
+# None of them has begun. It starts nothing and has no clock.
+
+
+class Waiting:
+    """One that waits, since when, and until when it may still begin."""
+
+    __slots__ = ("since", "start", "until")
+
+    def __init__(self, start: Start, since: float) -> None:
+        self.start, self.since, self.until = start, since, start.until
+
+
+class Turns:
+    """All that wait, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Waiting] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, start: Start, now: float) -> None:
+        """Let it wait."""
+        self._waiting[start.run] = Waiting(start, now)
+
+    def next(self, runs: int) -> Waiting | None:
+        """Take the one whose turn it is while so many run, if there is one."""
+        first = next(iter(self._waiting.values()), None)
+        if first is None or runs >= first.start.abreast:
+            return None
+        return self._waiting.pop(first.start.run)
+
+    def take(self, run: int) -> Waiting | None:
+        """Take this one out of the line, if it is there."""
+        return self._waiting.pop(run, None)
+
+    def hold(self, run: int, until: float) -> bool:
+        """Let it begin as late as that; say whether it waits at all."""
+        found = self._waiting.get(run)
+        if found is not None:
+            found.until = until
+        return found is not None
+
+    def over(self, now: float) -> list[Waiting]:
+        """Take out those that may not begin any more."""
+        return [self._waiting.pop(one.start.run) for one in list(self._waiting.values()) if one.until <= now]
+
+    def due(self) -> float:
+        """When the first of them may not begin any more."""
+        return min((one.until for one in self._waiting.values()), default=inf)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._waiting.clear()
+
+
+# Wakes a `select` when a child has ended. It says neither which nor how many: several ends can be one signal.
+#
+# One signal for all is cheaper than a descriptor for each, and is there on every system with processes like these.
+
+
+class Wakes:
+    """Something to read whenever a child has ended."""
+
+    def __init__(self) -> None:
+        self._source, sink = os.pipe()
+        os.set_blocking(self._source, False)
+        os.set_blocking(sink, False)
+        # A full pipe is no fault: whoever has not read it yet will look at all children anyway.
+        signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def fileno(self) -> int:
+        return self._source
+
+    def drain(self) -> None:
+        """Forget the wakes that came so far."""
+        with suppress(BlockingIOError):
+            os.read(self._source, 4096)
+
 
 #: How much may wait for the agent before runs are no longer read, and how little before they are again.
 BACKLOG_MAX: Final = 1_048_576
@@ -76,8 +305,8 @@ class Runner:
         self._alone = False
         self._runs: dict[int, Run] = {}
         self._workers: dict[int, Worker] = {}
-        self._leaders: dict[int, Ward] = {}  # those that live, by process
-        self._burials: list[Ward] = []
+        self._leaders: dict[int, ProcessRecord] = {}  # those that live, by process
+        self._burials: list[ProcessRecord] = []
         self._turns = Turns()
         self._deaf = False
         self._blocked = False  # something waits until the agent can take it
@@ -131,7 +360,7 @@ class Runner:
 
     def _hear(self) -> None:
         for body in self._line.heard():
-            self._do(frames.read_for_runner(body))
+            self._do(ipc.read_for_runner(body))
 
     def _do(self, frame: ToRunner) -> None:
         match frame:
@@ -195,7 +424,7 @@ class Runner:
         self._fresh.append(run)
         self._line.say(Started(run.number, run.pid), urgent=False)
 
-    def _guard(self, ward: Ward, owner: int) -> None:
+    def _guard(self, ward: ProcessRecord, owner: int) -> None:
         """Tell the watchdog of something that is about to start."""
         try:
             ward.place = self._deadlines.add(owner, ward.watch.grace_s)
@@ -203,16 +432,16 @@ class Runner:
             raise NotStarted(NOT_RUNNABLE, f"{GUARDED_MAX} processes run already") from None
         self._renew(ward)
 
-    def _unguard(self, ward: Ward) -> None:
+    def _unguard(self, ward: ProcessRecord) -> None:
         if ward.place:
             self._deadlines.remove(ward.place)
             ward.place = 0
 
-    def _renew(self, ward: Ward) -> None:
+    def _renew(self, ward: ProcessRecord) -> None:
         """Give the watchdog the deadlines that hold now."""
         self._deadlines.move(ward.place, ward.watch.until, ward.watch.ask_at, ward.watch.kill_at)
 
-    def _look_after(self, ward: Ward) -> None:
+    def _look_after(self, ward: ProcessRecord) -> None:
         self._leaders[ward.pid] = ward
         self._deadlines.lead(ward.place, ward.pid)
         self._due = min(self._due, ward.watch.due())
@@ -225,7 +454,7 @@ class Runner:
         for number, moment in frame.workers.items():
             self._move_on(self._workers.get(number), inf if moment is None else moment)
 
-    def _move_on(self, ward: Ward | None, until: float) -> None:
+    def _move_on(self, ward: ProcessRecord | None, until: float) -> None:
         if ward is not None:
             ward.watch.until = until
             self._renew(ward)
@@ -268,7 +497,7 @@ class Runner:
                 own.set_inheritable(True)
                 os.set_inheritable(papers.journal, True)
                 ends = ["--fd", str(own.fileno()), "--journal", str(papers.journal)]
-                argv = [sys.executable, "-m", "taskyard.bot.worker", *ends, *self._worker_options]
+                argv = [sys.executable, "-m", "taskyard.bot.pyworker.worker", *ends, *self._worker_options]
                 environment = os.environ | marks(self._marker, worker.name)
                 worker.pid = self._spawner.spawn(argv, environment, "", papers.output)
             # Nothing else may have it: it would see, or break, what this worker says.
@@ -296,7 +525,7 @@ class Runner:
             # Only those that have ended are still due, and their end is about to be seen.
             self._due = now + BURIAL_LOOK_SECONDS
 
-    def _send(self, ward: Ward, by: signal.Signals | None) -> None:
+    def _send(self, ward: ProcessRecord, by: signal.Signals | None) -> None:
         if by is not None:
             self._renew(ward)
             signal_group(ward.pid, by)
@@ -361,7 +590,7 @@ class Runner:
         if run.output is None:
             return False
         try:
-            body = outputs.read(run.output)
+            body = output_spool.read(run.output)
         except BlockingIOError:
             return False
         if not body:
@@ -409,7 +638,7 @@ class Runner:
         sessions = {ward.pid: ward.name for ward in [*self._burials, *self._leaders.values()]}
         return self._strays.kill(adopted, sessions, live)
 
-    def _buried(self, ward: Ward, left: AbstractSet[str], now: float) -> bool:
+    def _buried(self, ward: ProcessRecord, left: AbstractSet[str], now: float) -> bool:
         if isinstance(ward, Run):
             self._read_rest(ward)
         unfinished = ward.name in left or UNKNOWN in left or (isinstance(ward, Run) and ward.output is not None)
@@ -425,7 +654,7 @@ class Runner:
 
     def _read_rest(self, run: Run) -> None:
         """Read what is in the pipe, though the agent may be behind: it is not more than a pipe can hold."""
-        for _ in range(outputs.REST_PIECES_MAX):
+        for _ in range(output_spool.REST_PIECES_MAX):
             if not self._read(run):
                 break
 
@@ -465,7 +694,7 @@ def main() -> None:
     given = options.parse_args()
     if given.user is not None:
         # What the watchdog needs at its end may be where that user cannot read.
-        from taskyard.bot import remains  # noqa: F401, PLC0415
+        from taskyard.bot import process_cleanup  # noqa: F401, PLC0415
 
         become(given.user)
         be_seen()

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from math import inf
 from typing import Final, NoReturn
 
-from taskyard.bot.processes import signal_group
+from taskyard.bot.process import signal_group
 
 #: What the runner writes when it has left nothing.
 NOTHING_LEFT: Final = b"."
@@ -185,16 +185,16 @@ def _watch(marker: str, deadlines: Deadlines, source: int, others: tuple[int, ..
         before = overdue
     if os.read(source, 1) == NOTHING_LEFT:
         return
-    from taskyard.bot import remains  # noqa: PLC0415 - who has nothing to clear need not have it
+    from taskyard.bot import process_cleanup  # noqa: PLC0415 - who has nothing to clear need not have it
 
-    remains.clear(marker)
+    process_cleanup.clear(marker)
 
 
 def _kill(marker: str, owner: int, leader: int) -> bool:
     """Kill all of one run or worker; say whether nothing of it is left."""
-    from taskyard.bot import remains  # noqa: PLC0415 - as above
+    from taskyard.bot import process_cleanup  # noqa: PLC0415 - as above
 
-    return remains.clear_run(marker, owner_name(owner), leader)
+    return process_cleanup.clear_run(marker, owner_name(owner), leader)
 
 
 def _call_yourself(name: str) -> None:

@@ -59,13 +59,13 @@ def _in_child(works: Callable[[], bool]) -> bool:
 
 
 def _adopts() -> bool:
-    from taskyard.bot.strays import adopt_orphans  # noqa: PLC0415 - a part of the bot
+    from taskyard.bot.process_cleanup import adopt_orphans  # noqa: PLC0415 - a part of the bot
 
     return _in_child(adopt_orphans)
 
 
 def _dies_with_parent() -> bool:
-    from taskyard.bot.strays import die_with_parent  # noqa: PLC0415
+    from taskyard.bot.process_cleanup import die_with_parent  # noqa: PLC0415
 
     return _in_child(die_with_parent)
 

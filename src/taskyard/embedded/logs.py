@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from taskyard.bot.spool import head_of, rest_name
+from taskyard.bot.output_spool import head_of, rest_name
 from taskyard.core.ids import Key, text_of
 from taskyard.embedded.companion import REST
 from taskyard.embedded.printed import pieces

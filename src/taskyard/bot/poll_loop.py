@@ -8,21 +8,24 @@ back; one without an answer is repeated, word for word, until it has one.
 """
 
 import asyncio
+import logging
 import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
+from taskyard.bot import config as config_module
+from taskyard.bot.attempts import LeasedAttempts
 from taskyard.bot.config import BotConfig
-from taskyard.bot.desk import Desk
-from taskyard.bot.link import Away, Link, Reply, Stranger
-from taskyard.bot.parcel import Consequences, Parcel, pack, settle
-from taskyard.bot.patience import PAUSE_SECONDS_MAX, answered
-from taskyard.bot.prefetch import Appetite
-from taskyard.wire.bots import WAIT_MAX_MS, Lease, Poll
+from taskyard.bot.poll_payload import Consequences, PollPayload, pack, settle
+from taskyard.bot.prefetch import PrefetchLimit
+from taskyard.bot.server_client import PAUSE_SECONDS_MAX, Away, Link, Reply, Stranger, answered
+from taskyard.wire.bots import WAIT_MAX_MS, Begun, Hello, Lease, Poll, Welcome
 
 #: While short tasks run, their ends are awaited for a moment before a wish is parked: most often they come first.
 LINGER_SECONDS: Final = 0.003
@@ -54,8 +57,8 @@ class Dialogue:
         self,
         config: BotConfig,
         session: str,
-        desk: Desk,
-        appetite: Appetite,
+        desk: LeasedAttempts,
+        appetite: PrefetchLimit,
         ears: Ears,
         hello: Callable[[Link], Awaitable[object]],
     ) -> None:
@@ -134,11 +137,11 @@ class Dialogue:
         if self.wishing and in_hand < self._config.slots:
             if in_hand == 0 or not self._appetite.short or now >= self._linger_until:
                 self._appetite.forget()  # the line was found empty
-                self._send(0, Parcel(), self._config.slots - in_hand, self.wait_ms, now)
+                self._send(0, PollPayload(), self._config.slots - in_hand, self.wait_ms, now)
             else:
                 self._come_back(self._linger_until, now)
         elif in_hand and self._listening:
-            self._send(0, Parcel(), 0, self.wait_ms, now)
+            self._send(0, PollPayload(), 0, self.wait_ms, now)
         elif in_hand and now - self._told_at > LISTEN_SECONDS:
             # Whoever begins to listen asks first: something may have been ended before anybody listened.
             self._listening = True
@@ -175,7 +178,7 @@ class Dialogue:
             self._timer.cancel()
         self._timer = self._loop.call_later(max(0.0, moment - now), self._turn)
 
-    def _send(self, which: int, parcel: Parcel, want: int, wait_ms: int, now: float) -> None:
+    def _send(self, which: int, parcel: PollPayload, want: int, wait_ms: int, now: float) -> None:
         self._polls += 1
         name = f"{self._word}-{self._polls}" if want else ""
         says = (parcel.reports, parcel.renewals, parcel.outputs)
@@ -191,7 +194,7 @@ class Dialogue:
         task.add_done_callback(self._look_at)
         self._under_way[which] = task
 
-    async def _exchange(self, which: int, parcel: Parcel, body: bytes, wait_ms: int) -> None:
+    async def _exchange(self, which: int, parcel: PollPayload, body: bytes, wait_ms: int) -> None:
         link = self._links[which]
         reply = await answered(lambda: self._ask(link, body, wait_ms), self.pause_s_max)
         self._under_way[which] = None
@@ -223,3 +226,81 @@ class Dialogue:
         error = task.exception()
         if error is not None:
             self.broken.set_exception(error)
+
+
+# How a bot introduces itself: who it is, what its machine is like, and whether it takes work.
+#
+# It can be said again at any time, with the same session, when something about the bot has changed.
+
+
+_LOG = logging.getLogger("taskyard.bot")
+
+
+class Introduction:
+    """What one session says of itself."""
+
+    def __init__(self, config: BotConfig, session: str, welcomed: Callable[[Welcome], None]) -> None:
+        self.session = session
+        self._welcomed = welcomed  # hears how the server deals with bots
+        self.draining = False
+        self.maintenance: str | None = None  # why it takes no work for now
+        self.begun: list[Begun] | None = []  # what earlier lives had begun, until the server has heard it
+        self._config = config
+        self._version = _version()
+        self._read = _stamp(config.dimensions_file)
+        self._from_file: config_module.Dimensions = {}
+
+    async def hello(self, link: Link) -> Welcome:
+        """Say it over a connection."""
+        hello = Hello(
+            bot=self._config.name,
+            session=self.session,
+            dimensions=self._dimensions(),
+            slots=self._config.slots,
+            draining=self.draining,
+            maintenance=self.maintenance,
+            version=self._version,
+            begun=self.begun,
+        )
+        welcome = await link.hello(hello)
+        self._welcomed(welcome)
+        return welcome
+
+    async def hello_once(self) -> Welcome:
+        """Say it over a connection of its own."""
+        link = Link(self._config)
+        try:
+            return await self.hello(link)
+        finally:
+            link.close()
+
+    def has_changed(self) -> bool:
+        """Whether the file of dimensions is another than when it was last read."""
+        return _stamp(self._config.dimensions_file) != self._read
+
+    def _dimensions(self) -> config_module.Dimensions:
+        file = self._config.dimensions_file
+        self._read = _stamp(file)
+        if file is not None:
+            try:
+                self._from_file = config_module.read_file(file)
+            except (OSError, ValueError) as error:
+                _LOG.warning("the file of dimensions stays as it was read before: %s", error)
+        return config_module.together(config_module.detected(), self._from_file, self._config.dimensions)
+
+
+def _stamp(file: Path | None) -> tuple[int, int] | None:
+    if file is None:
+        return None
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _version() -> str:
+    try:
+        return version("taskyard")
+    except PackageNotFoundError:
+        return ""

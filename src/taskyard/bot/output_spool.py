@@ -5,15 +5,21 @@ limit of an attempt are streamed, its head; of what comes then the last quarter 
 with a line between that says how much is missing. Nothing more is kept once the disk has failed, and the spool says so.
 """
 
+import ctypes
+import fcntl
 import os
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from taskyard.bot.ipc import READ_MAX
 from taskyard.wire.bots import PIECE_MAX
 
 if TYPE_CHECKING:
     from io import FileIO
+
 
 #: A talkative attempt may take this much memory; the rest waits on disk.
 MEMORY_MAX: Final = 1_048_576
@@ -244,3 +250,51 @@ class Spool:
             self._file.close()
             self._file = None
             self._path.unlink(missing_ok=True)
+
+
+# Where processes print to, and how it is read: pipes of runs, files of workers.
+#
+# A worker prints to a file, since a pipe that the same process has to empty can block it for ever. The file has no
+# name and ends with the last process that has it open. It holds what the call in hand has printed; the runner has it
+# open, too, and so the last words of a worker that dies are kept.
+
+
+#: The rest in a pipe is at most what a pipe may be made to hold.
+REST_PIECES_MAX: Final = 1_048_576 // READ_MAX
+#: Less than this is not worth a call.
+_FORGET_MIN: Final = 1_048_576
+_KEEP_SIZE: Final = 1
+_PUNCH_HOLE: Final = 2
+
+_BUFFER: Final = bytearray(READ_MAX)
+_VIEW: Final = memoryview(_BUFFER)
+
+
+def read(pipe: int) -> bytes:
+    """Read what is there; nothing at its end, and `BlockingIOError` if there is nothing yet."""
+    # One buffer for all: one that is made for each read would be given back to the system each time.
+    return bytes(_VIEW[: os.readv(pipe, [_BUFFER])])
+
+
+def fresh() -> int:
+    """Make a file without a name, to whose end any number of processes can write at once."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("output")
+    else:
+        file, path = tempfile.mkstemp()
+        os.unlink(path)
+    fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_APPEND)
+    return file
+
+
+def forget(file: int, told: int) -> None:
+    """Give back the memory of what was told, where the system can; nobody reads it again."""
+    if told >= _FORGET_MIN and _FALLOCATE is not None:
+        _FALLOCATE(file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(0), ctypes.c_long(told))
+
+
+def _fallocate() -> Callable[..., int] | None:
+    return getattr(ctypes.CDLL(None), "fallocate", None) if sys.platform == "linux" else None
+
+
+_FALLOCATE: Final = _fallocate()

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Final
 
-from taskyard.bot.frames import Hired, ToAgent, ToRunner, packed, read_for_agent
-from taskyard.bot.pipes import Pipe
+from taskyard.bot.ipc import Hired, Pipe, ToAgent, ToRunner, packed, read_for_agent
 from taskyard.bot.task_user import TaskUser
 
 #: How long a runner may take to end everything and itself once the agent hangs up.

@@ -3,16 +3,23 @@
 A question is asked once. Whether and when it is asked again is decided elsewhere.
 """
 
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
+from taskyard.bot.attempts import LeasedAttempt
 from taskyard.bot.config import BotConfig
 from taskyard.sdk.http import Answer, Connection, Unreachable
-from taskyard.wire.bots import Goodbye, Hello, Polled, Trouble, Welcome
+from taskyard.wire.bots import TROUBLE_MAX, Goodbye, Hello, Polled, Trouble, Welcome
 
 #: How long an answer may take beyond the time that the server was allowed to wait for work.
 ANSWER_SECONDS_MAX: Final = 30.0
@@ -146,3 +153,122 @@ def _read(answer: Answer, decoder: msgspec.json.Decoder[_T]) -> _T:
     except msgspec.MsgspecError as error:
         # Half a server, or something else on its port: it may be better soon.
         raise Away(f"the answer cannot be read: {error}") from error
+
+
+# Asks again until there is an answer: with growing, uneven pauses, so that a fleet does not knock all at once.
+
+
+#: The first pause, and the longest.
+PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 10.0
+
+_LOG = logging.getLogger("taskyard.bot")
+
+
+async def answered(ask: Callable[[], Awaitable[_T]], pause_s_max: float = PAUSE_SECONDS_MAX) -> _T:
+    """Ask until the server answers, however long it is away; refusals go through."""
+    away = 0
+    while True:
+        try:
+            answer = await ask()
+        except Away as error:
+            if away == 0:
+                _LOG.warning("the server is away, and will be asked again: %s", error)
+            await asyncio.sleep(pause_s(away, error.after_s, pause_s_max))
+            away += 1
+        else:
+            if away:
+                _LOG.warning("the server is back")
+            return answer
+
+
+def pause_s(tries: int, after_s: float | None, longest: float = PAUSE_SECONDS_MAX) -> float:
+    """Choose a pause after so many tries before this one; never less than the server asks for."""
+    pause = min(longest, PAUSE_SECONDS * 2.0 ** min(tries, 16)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    return max(pause, after_s * random.uniform(1.0, 1.2)) if after_s else pause  # noqa: S311
+
+
+# Tells the server what went wrong with this bot itself, for people: beside its work, and never in its way.
+#
+# Each trouble is told once in a while and there is a most of them in one life, so that a bot that ails says so and
+# does not shout. One that cannot be told soon is left to the log; one whose answer is lost may be noted twice.
+
+
+#: How often the same is told, and how much in one life.
+AGAIN_SECONDS: Final = 60.0
+TROUBLES_MAX: Final = 200
+#: How long the server may be away for a trouble to be told.
+TELL_SECONDS_MAX: Final = 60.0
+
+
+class Troubles:
+    """The troubles of one session."""
+
+    def __init__(self, config: BotConfig, session: str) -> None:
+        self._config, self._session = config, session
+        self._told: dict[str, float] = {}  # when each was last told
+        self._count = 0
+        self._telling: set[asyncio.Task[None]] = set()
+
+    def note(self, text: str, held: LeasedAttempt | None = None) -> None:
+        """Take note of a trouble, of one attempt if it is about one."""
+        now = time.monotonic()
+        if self._count >= TROUBLES_MAX or now - self._told.get(text, now - AGAIN_SECONDS) < AGAIN_SECONDS:
+            return
+        self._told[text] = now
+        self._count += 1
+        _LOG.warning("%s", text)
+        about = (held.lease.task, held.lease.attempt) if held is not None else (None, None)
+        task = asyncio.get_running_loop().create_task(
+            self._tell(Trouble(self._config.name, self._session, text[:TROUBLE_MAX], *about))
+        )
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def close(self) -> None:
+        """Tell nothing more."""
+        for task in self._telling:
+            task.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)
+
+    async def _tell(self, trouble: Trouble) -> None:
+        link = Link(self._config)
+        try:
+            with contextlib.suppress(TimeoutError, Stranger, TurnedAway):
+                async with asyncio.timeout(TELL_SECONDS_MAX):
+                    await answered(lambda: link.trouble(trouble))
+        finally:
+            link.close()
+
+
+# Fetches the results of a task's prerequisites when they are too large to come with its lease.
+#
+# It speaks with the attempt's own word, not the bot's: it can see what the attempt may see, and no more.
+
+
+#: How often the server may say that it cannot answer now. One that is away is asked for as long as the lease lasts.
+TRIES_MAX: Final = 8
+
+
+class InputsMissing(Exception):
+    """They cannot be had."""
+
+
+async def fetch_inputs(url: str, task: str, token: str, tls: ssl.SSLContext | None = None) -> bytes:
+    """Fetch a JSON object: label -> result. Whoever awaits this ends it with the lease."""
+    connection = Connection(url, {"authorization": f"Bearer {token}"}, tls)
+    tries = answers = 0
+    try:
+        while True:
+            with suppress(Unreachable):
+                answer = await connection.ask("GET", f"/api/v1/tasks/{task}/inputs")
+                if answer.status == 200:
+                    return answer.body
+                answers += 1
+                is_refusal = answer.status < 500 and answer.status != 429
+                if is_refusal or answers == TRIES_MAX:
+                    raise InputsMissing(f"the inputs cannot be fetched: the server answered {answer.status}")
+            await asyncio.sleep(pause_s(tries, None))
+            tries += 1
+    finally:
+        connection.close()

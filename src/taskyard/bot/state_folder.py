@@ -16,8 +16,8 @@ from typing import Final
 
 import psutil  # type: ignore[import-untyped]
 
-from taskyard.bot.room import remove_tree
 from taskyard.bot.task_user import TaskUser
+from taskyard.bot.workdir import remove_tree
 from taskyard.private_files import make_file, make_folder
 
 #: How long the name of a folder is: enough to tell apart a handful of bots that were given one name.

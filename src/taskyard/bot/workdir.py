@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from taskyard.bot.kinds import Unfit
+from taskyard.bot.payloads import Unfit
 from taskyard.wire.bots import CHECKPOINT_MAX, NOTHING, PROGRESS_MAX, Lease
 from taskyard.wire.depth import is_deep
 from taskyard.wire.scalars import DEPTH_MAX

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from taskyard.bot.desk import Desk, Held, Key
-from taskyard.bot.spool import Spool
+from taskyard.bot.attempts import Key, LeasedAttempt, LeasedAttempts
+from taskyard.bot.output_spool import Spool
 from taskyard.wire.bots import OUTPUTS_MAX, Begun, Output, Polled, Renewal, Report
 
 
 @dataclass(slots=True)
-class Parcel:
+class PollPayload:
     """What goes along with one request."""
 
     reports: list[Report] = field(default_factory=list)
     renewals: list[Renewal] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     begun: list[Begun] = field(default_factory=list)
-    reported: list[Held] = field(default_factory=list)
-    others: list[Held] = field(default_factory=list)
+    reported: list[LeasedAttempt] = field(default_factory=list)
+    others: list[LeasedAttempt] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.reports or self.renewals or self.outputs or self.begun)
@@ -31,17 +31,17 @@ class Parcel:
 class Consequences:
     """What has to be done after an answer."""
 
-    held_longer: list[Held]
-    stop: list[Held]  # a person wants these ended
-    taken_away: list[Held]
+    held_longer: list[LeasedAttempt]
+    stop: list[LeasedAttempt]  # a person wants these ended
+    taken_away: list[LeasedAttempt]
 
     def __bool__(self) -> bool:
         return bool(self.held_longer or self.stop or self.taken_away)
 
 
-def pack(desk: Desk, now: float) -> Parcel:
+def pack(desk: LeasedAttempts, now: float) -> PollPayload:
     """Take everything that can be told now."""
-    parcel, room = Parcel(), OUTPUTS_MAX
+    parcel, room = PollPayload(), OUTPUTS_MAX
     for held in [one for one in desk.finished.values() if not one.sending]:
         room = _pack_output(parcel, held, room) if held.spool is not None else room
         spool = held.spool
@@ -63,7 +63,7 @@ def pack(desk: Desk, now: float) -> Parcel:
     return parcel
 
 
-def settle(desk: Desk, parcel: Parcel, polled: Polled, sent: float) -> Consequences:
+def settle(desk: LeasedAttempts, parcel: PollPayload, polled: Polled, sent: float) -> Consequences:
     """Take note of what the server has, and has not."""
     for held in (*parcel.reported, *parcel.others):
         held.sending = False
@@ -83,14 +83,14 @@ def settle(desk: Desk, parcel: Parcel, polled: Polled, sent: float) -> Consequen
     return Consequences(longer, stop, taken_away)
 
 
-def _pack_report(parcel: Parcel, held: Held, report: Report) -> None:
+def _pack_report(parcel: PollPayload, held: LeasedAttempt, report: Report) -> None:
     if held.memories:
         parcel.renewals.append(_word(held, checkpoint=held.memories.pop()))
     parcel.reports.append(report)
     parcel.reported.append(held)
 
 
-def _told_whole(held: Held, report: Report, spool: Spool, now: float) -> Report:
+def _told_whole(held: LeasedAttempt, report: Report, spool: Spool, now: float) -> Report:
     """Say of an attempt that printed how long it took until the last of it goes out, which is now, and if it is cut."""
     stats = report.stats
     if stats is not None and held.ended is not None:
@@ -98,7 +98,7 @@ def _told_whole(held: Held, report: Report, spool: Spool, now: float) -> Report:
     return replace(report, stats=stats, truncated=spool.truncated)
 
 
-def _pack_output(parcel: Parcel, held: Held, room: int) -> int:
+def _pack_output(parcel: PollPayload, held: LeasedAttempt, room: int) -> int:
     spool = held.spool
     assert spool is not None, "who is loud has a spool"
     start, lease = spool.kept, held.lease
@@ -109,23 +109,23 @@ def _pack_output(parcel: Parcel, held: Held, room: int) -> int:
     return room
 
 
-def _sent_to(parcel: Parcel, held: Held) -> int:
+def _sent_to(parcel: PollPayload, held: LeasedAttempt) -> int:
     """How far the output of an attempt is told, with this parcel."""
     assert held.spool is not None, "this is about output"
     own = [one.start + len(one.body) for one in parcel.outputs[-8:] if (one.task, one.attempt) == held.key]
     return max(own, default=held.spool.kept)
 
 
-def _renewal(held: Held) -> Renewal:
+def _renewal(held: LeasedAttempt) -> Renewal:
     room = held.room
     return _word(held) if room is None else _word(held, room.new_progress(), room.new_checkpoint())
 
 
-def _word(held: Held, progress: str | None = None, checkpoint: bytes | None = None) -> Renewal:
+def _word(held: LeasedAttempt, progress: str | None = None, checkpoint: bytes | None = None) -> Renewal:
     return Renewal(held.lease.task, held.lease.attempt, held.lease.fence, progress, checkpoint)
 
 
-def _settle_outputs(desk: Desk, parcel: Parcel, kept: dict[Key, int]) -> None:
+def _settle_outputs(desk: LeasedAttempts, parcel: PollPayload, kept: dict[Key, int]) -> None:
     ends = {(one.task, one.attempt): one.start + len(one.body) for one in parcel.outputs}
     for key, end in ends.items():
         held = desk.held.get(key)
@@ -140,7 +140,9 @@ def _settle_outputs(desk: Desk, parcel: Parcel, kept: dict[Key, int]) -> None:
             desk.loud.pop(key, None)
 
 
-def _settle_renewals(desk: Desk, polled: Polled, sent: float) -> tuple[list[Held], list[Held]]:
+def _settle_renewals(
+    desk: LeasedAttempts, polled: Polled, sent: float
+) -> tuple[list[LeasedAttempt], list[LeasedAttempt]]:
     longer, stop = [], []
     for one in polled.renewed:
         held = desk.held.get((one.task, one.attempt))
@@ -154,7 +156,7 @@ def _settle_renewals(desk: Desk, polled: Polled, sent: float) -> tuple[list[Held
     return longer, stop
 
 
-def _give_up(desk: Desk, held: Held) -> None:
+def _give_up(desk: LeasedAttempts, held: LeasedAttempt) -> None:
     held.ours = False
     if held.report is not None:
         desk.drop(held)

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from taskyard.bot.begun import BegunFile, Ref
-from taskyard.bot.kinds import Function, Program
-from taskyard.bot.room import Room
-from taskyard.bot.spool import Spool
+from taskyard.bot.begun_attempts import BegunFile, Ref
+from taskyard.bot.output_spool import Spool
+from taskyard.bot.payloads import Function, Program
+from taskyard.bot.workdir import Room
 from taskyard.wire.bots import Lease, Report, Stats
 
 #: Which part of a lease's span passes before it is renewed: two more tries are left, then.
@@ -27,7 +27,7 @@ BEGUN_SECONDS: Final = 0.1
 Key = tuple[str, int]
 
 
-class Held(msgspec.Struct, eq=False):
+class LeasedAttempt(msgspec.Struct, eq=False):
     """One attempt in hand. It is made and changed for every attempt, so it is of the cheapest kind there is."""
 
     lease: Lease
@@ -81,19 +81,21 @@ class Held(msgspec.Struct, eq=False):
 
 
 #: How something is told that went wrong with the bot itself, about an attempt or none.
-Complain = Callable[[str, Held | None], None]
+Complain = Callable[[str, LeasedAttempt | None], None]
 
 
-class Desk:
+class LeasedAttempts:
     """All attempts in hand."""
 
     def __init__(self, file: BegunFile | None = None) -> None:
         self._file = file
-        self.held: dict[Key, Held] = {}
-        self.begun: dict[Key, Held] = {}  # they go on for a while, and the server does not know that they have begun
+        self.held: dict[Key, LeasedAttempt] = {}
+        self.begun: dict[
+            Key, LeasedAttempt
+        ] = {}  # they go on for a while, and the server does not know that they have begun
         self._begun_since = math.inf
-        self.finished: dict[Key, Held] = {}  # ended, and to be told
-        self.loud: dict[Key, Held] = {}  # with output to be sent
+        self.finished: dict[Key, LeasedAttempt] = {}  # ended, and to be told
+        self.loud: dict[Key, LeasedAttempt] = {}  # with output to be sent
         self.renews = True  # False: nothing keeps the new deadlines of what runs
         self._runs = 0
         self._renew_at = math.inf
@@ -103,25 +105,27 @@ class Desk:
         """How many have not ended."""
         return len(self.held) - len(self.finished)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[LeasedAttempt]:
         """Give all that are in hand; the desk may change meanwhile."""
         return iter(list(self.held.values()))
 
-    def take(self, lease: Lease, sent: float, now: float) -> Held:
+    def take(self, lease: Lease, sent: float, now: float) -> LeasedAttempt:
         """Take an attempt in hand. Its span counts from when the request was sent that brought it."""
         self._runs += 1
         key = (lease.task, lease.attempt)
-        held = Held(lease, key, self._runs, sent, now, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms))
+        held = LeasedAttempt(
+            lease, key, self._runs, sent, now, sent + lease.lease_ms / 1000, _renew_at(sent, lease.lease_ms)
+        )
         self.held[key] = held
         self._renew_at = min(self._renew_at, held.renew_at)
         return held
 
-    def begin(self, some: Sequence[Held]) -> None:
+    def begin(self, some: Sequence[LeasedAttempt]) -> None:
         """Keep that attempts are about to begin."""
         if self._file is not None and some:
             self._file.add([one.ref for one in some], self._having_begun)
 
-    def unbegin(self, some: Sequence[Held]) -> None:
+    def unbegin(self, some: Sequence[LeasedAttempt]) -> None:
         """Keep that attempts have not begun after all."""
         for held in some:
             held.began = None
@@ -131,14 +135,14 @@ class Desk:
     def _having_begun(self) -> list[Ref]:
         return [one.ref for one in self.held.values() if one.began is not None]
 
-    def goes_on(self, held: Held, now: float) -> None:
+    def goes_on(self, held: LeasedAttempt, now: float) -> None:
         """Note that an attempt has begun and goes on for a while: the server is told once."""
         if not held.goes_on and held.report is None:
             held.goes_on = True
             self.begun[held.key] = held
             self._begun_since = min(self._begun_since, now)
 
-    def begun_to_tell(self) -> list[Held]:
+    def begun_to_tell(self) -> list[LeasedAttempt]:
         """Give the attempts of which the server does not know that they have begun."""
         self._begun_since = math.inf
         return [one for one in self.begun.values() if not one.sending]
@@ -147,13 +151,13 @@ class Desk:
         """Whether the news that something has begun has waited long enough."""
         return now - self._begun_since >= BEGUN_SECONDS
 
-    def renewed(self, held: Held, sent: float, lease_ms: int) -> None:
+    def renewed(self, held: LeasedAttempt, sent: float, lease_ms: int) -> None:
         """Let it go on."""
         held.until = max(held.until, sent + lease_ms / 1000)
         held.renew_at = _renew_at(sent, lease_ms)
         self._renew_at = min(self._renew_at, held.renew_at)
 
-    def printed(self, held: Held, spool: Spool, body: bytes, now: float) -> None:
+    def printed(self, held: LeasedAttempt, spool: Spool, body: bytes, now: float) -> None:
         """Note what it printed."""
         held.spool = spool
         spool.add(body)
@@ -161,7 +165,7 @@ class Desk:
             held.loud_since = held.loud_since or now
             self.loud[held.key] = held
 
-    def end(self, held: Held, report: Report) -> None:
+    def end(self, held: LeasedAttempt, report: Report) -> None:
         """Note how it ended; nobody wants to know it if it is not ours any more."""
         assert held.report is None, "an attempt ends once"
         held.report = report
@@ -172,7 +176,7 @@ class Desk:
         else:
             self.drop(held)
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: LeasedAttempt) -> None:
         """Forget it."""
         key = held.key
         for kept in (self.held, self.finished, self.loud, self.begun):
@@ -183,7 +187,7 @@ class Desk:
         if held.spool is not None:
             held.spool.close()
 
-    def due(self, now: float) -> list[Held]:
+    def due(self, now: float) -> list[LeasedAttempt]:
         """Give what has to be renewed, and what will have to be soon: one request does for all."""
         if now < self._renew_at or not self.renews:
             return []
@@ -213,32 +217,32 @@ class Desk:
         return any(now - (one.loud_since or now) >= OUTPUT_SECONDS for one in self.loud.values() if not one.sending)
 
 
-def lost(held: Held) -> Report:
+def lost(held: LeasedAttempt) -> Report:
     """Say that an attempt ended without a result and through no fault of its own."""
     return Report(held.lease.task, held.lease.attempt, held.lease.fence, "lose")
 
 
-def unrenewed(held: Held) -> Report:
+def unrenewed(held: LeasedAttempt) -> Report:
     """Say that an attempt was ended because its lease could not be renewed in time."""
     return Report(held.lease.task, held.lease.attempt, held.lease.fence, "lose", "unrenewed")
 
 
-def lost_ahead(held: Held) -> Report:
+def lost_ahead(held: LeasedAttempt) -> Report:
     """Say that an attempt was lost with the bot's runner, and had not begun as far as is known."""
     return Report(held.lease.task, held.lease.attempt, held.lease.fence, "lose", "returned")
 
 
-def returned(held: Held) -> Report:
+def returned(held: LeasedAttempt) -> Report:
     """Give back an attempt that has not begun."""
     return Report(held.lease.task, held.lease.attempt, held.lease.fence, "return")
 
 
-def overdue(held: Held, exit_code: int | None = None, stats: Stats | None = None) -> Report:
+def overdue(held: LeasedAttempt, exit_code: int | None = None, stats: Stats | None = None) -> Report:
     """Say that an attempt was ended at its deadline."""
     return Report(held.lease.task, held.lease.attempt, held.lease.fence, "deadline", None, exit_code, stats=stats)
 
 
-def failed(held: Held, reason: str | None, exit_code: int | None = None, stats: Stats | None = None) -> Report:
+def failed(held: LeasedAttempt, reason: str | None, exit_code: int | None = None, stats: Stats | None = None) -> Report:
     """Say that an attempt failed."""
     lease = held.lease
     return Report(lease.task, lease.attempt, lease.fence, "fail", reason, exit_code, stats=stats)  # type: ignore[arg-type]

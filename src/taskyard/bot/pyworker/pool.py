@@ -10,16 +10,16 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
 
-from taskyard.bot import worker_frames
-from taskyard.bot.desk import (
+from taskyard.bot.attempts import (
     MOMENT_SECONDS,
     Complain,
-    Desk,
-    Held,
+    LeasedAttempt,
+    LeasedAttempts,
     failed,
     lost,
     lost_ahead,
@@ -27,16 +27,127 @@ from taskyard.bot.desk import (
     returned,
     unrenewed,
 )
-from taskyard.bot.environment import identity
-from taskyard.bot.frames import Dismiss, Gone, Hire, Hold, ToRunner
-from taskyard.bot.intake import Intake
-from taskyard.bot.kinds import Function
-from taskyard.bot.pipes import Pipe
-from taskyard.bot.prefetch import Appetite
-from taskyard.bot.room import Rooms
-from taskyard.bot.warm import Sharing, WarmWorker, sharing_of
-from taskyard.bot.worker_frames import Back, Call, Leaving, Raised, Returned, Said, Took, packed, read_told
+from taskyard.bot.ipc import Dismiss, Gone, Hire, Hold, Intake, Pipe, ToRunner
+from taskyard.bot.payloads import Function, identity
+from taskyard.bot.prefetch import PrefetchLimit
+from taskyard.bot.pyworker import protocol
+from taskyard.bot.pyworker.protocol import Back, Call, Leaving, Raised, Returned, Said, Took, packed, read_told
+from taskyard.bot.workdir import Rooms
 from taskyard.wire.bots import INPUTS_MAX, NOTHING, Report, Stats
+
+# One warm worker as the agent sees it: what was handed to it, what it is about to be told, and how long it may live.
+#
+# Calls are carried out in the order in which they were handed over; the first that is not answered is under way.
+
+
+#: The runner is told anew how long a worker may live when less than this is left of what it was told: a worker that
+#: makes thousands of calls a second would else have it told as often.
+NEAR_SECONDS: Final = 10.0
+#: So long after a call's time-out its worker is ended by the runner, or the watchdog, if the agent could not do it.
+LATE_SECONDS: Final = 10.0
+
+
+#: Which calls may share a process: those of one submitter, or one call alone, named by its run; 0 is no run.
+Sharing = tuple[str, int]
+
+
+def sharing_of(held: LeasedAttempt) -> Sharing:
+    """Say with which calls one may share a process."""
+    assert isinstance(held.work, Function), "a program shares nothing"
+    return held.lease.submitter, held.run if held.work.fresh else 0
+
+
+@dataclass(slots=True, eq=False)
+class WarmWorker:
+    """A worker; without a pipe it is still being hired."""
+
+    number: int
+    sharing: Sharing  # the only calls that it makes
+    pipe: Pipe | None = None
+    handed: dict[int, LeasedAttempt] = field(default_factory=dict)
+    since: float = 0.0  # when the call that is under way began, or printed for the last time
+    heard: float = 0.0
+    told: float | None = None  # how long it may live, as the runner knows it
+    # Why it was told to go: timed_out, silent, deadline, stop, lose, garbled; unused if it had nothing in hand.
+    dismissed: str = ""
+    blamed: int | None = None  # the call because of which
+    leaving: bool = False
+    useful: bool = False  # it has answered a call
+
+    @property
+    def hiring(self) -> bool:
+        """Whether it is not there yet."""
+        return self.pipe is None
+
+    @property
+    def single(self) -> bool:
+        """Whether it makes one call only."""
+        return self.sharing[1] != 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can be handed a call, and has none."""
+        return self.usable and not self.handed
+
+    @property
+    def busy(self) -> bool:
+        """Whether it takes a slot."""
+        return bool(self.handed) or self.pipe is None
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls may be handed to it."""
+        return self.pipe is not None and not self.leaving and not self.dismissed
+
+    @property
+    def under_way(self) -> LeasedAttempt | None:
+        """The call that it makes now."""
+        return next(iter(self.handed.values()), None)
+
+    def may_take(self, held: LeasedAttempt) -> bool:
+        """Whether it may be handed this call, too.
+
+        A call with a deadline is alone with its worker: so it begins at once, and the end of the worker at the deadline
+        costs no other call.
+        """
+        first = self.under_way
+        return first is None or (first.deadline is None and held.deadline is None)
+
+    def lifetime(self) -> float | None:
+        """When it must be dead, for the sake of what it has in hand; None if it need not be."""
+        ends = [one.until for one in self.handed.values() if one.strict]
+        ends += [one.deadline for one in self.handed.values() if one.deadline is not None]
+        held = self.under_way
+        if held is not None and isinstance(held.work, Function):
+            ends.append(self.since + held.work.limits.timeout_s + LATE_SECONDS)
+        return min(ends, default=None)
+
+    def news(self, now: float) -> bool:
+        """Whether the runner has to be told another moment than it knows."""
+        wanted = self.lifetime()
+        if wanted == self.told:
+            return False
+        if self.told is None or (wanted is not None and wanted < self.told):
+            return True
+        return self.told - now < NEAR_SECONDS
+
+    def overdue(self, now: float) -> str:
+        """Why the call under way has to end now: timed_out, silent, deadline, stop or lose; empty if it has not."""
+        held = self.under_way
+        if held is None or not isinstance(held.work, Function):
+            return ""
+        if held.stopping:
+            return held.stopping
+        limits = held.work.limits
+        timeout_at = self.since + limits.timeout_s
+        if held.deadline is not None and now >= held.deadline:
+            return "deadline" if held.deadline <= timeout_at else "timed_out"
+        if now >= timeout_at:
+            return "timed_out"
+        if limits.silence_s is not None and now >= max(self.since, self.heard) + limits.silence_s:
+            return "silent"
+        return ""
+
 
 #: What a call costs beside the function itself.
 CALL_SECONDS: Final = 0.000_02
@@ -52,10 +163,10 @@ NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
 class Floor(Protocol):
     """Where attempts are known."""
 
-    def print(self, held: Held, body: str | bytes) -> None:
+    def print(self, held: LeasedAttempt, body: str | bytes) -> None:
         """Note what one printed."""
 
-    def ended(self, held: Held, report: Report) -> None:
+    def ended(self, held: LeasedAttempt, report: Report) -> None:
         """Note how one ended."""
 
     def fill(self) -> None:
@@ -66,18 +177,23 @@ class Floor(Protocol):
         """Note what went wrong with the bot itself."""
 
 
-class Crew:
+class WorkerPool:
     """All warm workers of a bot."""
 
     def __init__(
-        self, rooms: Rooms, appetite: Appetite, tell: Callable[[ToRunner], None], desk: Desk, floor: Floor
+        self,
+        rooms: Rooms,
+        appetite: PrefetchLimit,
+        tell: Callable[[ToRunner], None],
+        desk: LeasedAttempts,
+        floor: Floor,
     ) -> None:
         self._rooms = rooms
         self._appetite = appetite
         self._tell = tell
         self._desk = desk
         self._floor = floor
-        self._lines: dict[Sharing, deque[Held]] = {}  # calls that wait; a line is never empty
+        self._lines: dict[Sharing, deque[LeasedAttempt]] = {}  # calls that wait; a line is never empty
         self._workers: dict[int, WarmWorker] = {}
         self._hired = 0
         self._vain = 0
@@ -92,7 +208,7 @@ class Crew:
         """Whether there are calls, in line or with workers."""
         return bool(self._lines) or any(worker.handed for worker in self._workers.values())
 
-    def line_up(self, held: Held) -> None:
+    def line_up(self, held: LeasedAttempt) -> None:
         """Take a call."""
         assert isinstance(held.work, Function), "programs have another line"
         self._appetite.meet(held.work.name)
@@ -105,7 +221,7 @@ class Crew:
             if free <= 0 and sharing in self._lines:
                 return  # it waits for a slot: workers of those behind it get nothing more before it has one
 
-    def stop(self, held: Held) -> None:
+    def stop(self, held: LeasedAttempt) -> None:
         """End a call: one that is not begun ends at once, one that is under way takes its worker with it."""
         if self._take_out(held):
             self._floor.ended(held, returned(held))
@@ -185,7 +301,7 @@ class Crew:
         if self._vain >= VAIN_HIRES_MAX:
             self._give_up()
 
-    def _give_back(self, unbegun: list[Held]) -> None:
+    def _give_back(self, unbegun: list[LeasedAttempt]) -> None:
         """Put what was not begun in front of the line; what has to end would only take another worker with it."""
         self._desk.unbegin(unbegun)
         for held in reversed(unbegun):
@@ -256,7 +372,7 @@ class Crew:
         if not worker.handed:
             worker.since = now
         frames: list[bytes] = []
-        begun: list[Held] = []  # they may begin at any time from now on
+        begun: list[LeasedAttempt] = []  # they may begin at any time from now on
         line = self._lines[worker.sharing]
         wanted = min(self._appetite.handful, share)
         while line and len(frames) < wanted and worker.may_take(line[0]):
@@ -286,7 +402,7 @@ class Crew:
         assert worker.pipe is not None, "only workers that are ready are handed calls"
         worker.pipe.send(b"".join(frames))
 
-    def _call(self, held: Held) -> Call:
+    def _call(self, held: LeasedAttempt) -> Call:
         function, lease = held.work, held.lease
         assert isinstance(function, Function), "programs have another line"
         held.room = room = self._rooms.take()
@@ -298,11 +414,11 @@ class Crew:
             args=function.args if bytes(function.args) else NO_ARGUMENTS,
             env={**function.env, **room.env(), **identity(lease)},
             cwd=function.cwd or "",
-            inputs=worker_frames.NOTHING if inputs is None else msgspec.Raw(inputs),
+            inputs=protocol.NOTHING if inputs is None else msgspec.Raw(inputs),
             checkpoint=lease.checkpoint,
         )
 
-    def _take_out(self, held: Held) -> bool:
+    def _take_out(self, held: LeasedAttempt) -> bool:
         """Take a call out of its line; say whether it was there."""
         sharing = sharing_of(held)
         line = self._lines.get(sharing)
@@ -313,7 +429,7 @@ class Crew:
             del self._lines[sharing]
         return True
 
-    def _emptied(self) -> list[Held]:
+    def _emptied(self) -> list[LeasedAttempt]:
         """Empty all lines."""
         waiting = [held for line in self._lines.values() for held in line]
         self._lines.clear()
@@ -346,7 +462,7 @@ class Crew:
         if len(worker.handed) <= (self._appetite.handful // 4 if self._lines else 0):
             self._floor.fill()
 
-    def _answer(self, held: Held, frame: Returned | Raised) -> Report:
+    def _answer(self, held: LeasedAttempt, frame: Returned | Raised) -> Report:
         lease, stats = held.lease, _stats(held, frame.took)
         if isinstance(frame, Raised):
             self._floor.print(held, frame.traceback_text)
@@ -364,7 +480,7 @@ class Crew:
         if worker.pipe is not None and worker.pipe.is_garbled:
             self._dismiss(worker, "garbled")
 
-    def _verdict(self, worker: WarmWorker, held: Held, gone: Gone) -> Report:
+    def _verdict(self, worker: WarmWorker, held: LeasedAttempt, gone: Gone) -> Report:
         self._remember(held)
         if worker.dismissed == "lose":
             return lost(held)
@@ -382,7 +498,7 @@ class Crew:
         self._floor.print(held, f"taskyard: the worker that made this call has ended: {_how(code)}\n")
         return failed(held, "signaled" if code is not None and code < 0 else "exit_code", code)
 
-    def _remember(self, held: Held) -> bool:
+    def _remember(self, held: LeasedAttempt) -> bool:
         """Keep what a call left for its next attempt; False, and said, if it left what cannot be taken."""
         held.untouched = held.room is None or held.room.is_still()
         if held.room is None or held.untouched:
@@ -408,7 +524,7 @@ class Crew:
             self._floor.ended(held, failed(held, "exit_code", 126))
 
 
-def _stats(held: Held, took: Took) -> Stats:
+def _stats(held: LeasedAttempt, took: Took) -> Stats:
     return Stats(
         prepared_ms=held.prepared_ms,
         ran_ms=round(took.ran_s * 1000),
