@@ -32,10 +32,10 @@ from taskyard.engine import validate, writer
 from taskyard.engine.engine import Engine
 from taskyard.engine.submit import BESIDE as BESIDE_NOT_YET
 from taskyard.engine.submit import KINDS as KINDS_NOT_YET
-from taskyard.server import auth, bodies, connections, cursors, denials, lobby, problems, replies, serving, settings
-from taskyard.server import bots as bot_routes
-from taskyard.server.meters import Meters
-from taskyard.server.people import people_of
+from taskyard.server import asgi, auth, bot_api, errors, requests, responses, serve, settings
+from taskyard.server import bot_api as bot_routes
+from taskyard.server.app import people_of
+from taskyard.server.metrics import Meters
 from taskyard.server.routes import access, audit, health, output
 from taskyard.views import (
     ancestry,
@@ -231,7 +231,7 @@ def limits() -> str:
 #: Where limits stand, by what they bound.
 LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
     "Documents": (scalars, reading, yaml_text, wire_faults, graph_limits),
-    "Requests of people": (settings, serving, connections, bodies, replies, cursors, problems, output, health),
+    "Requests of people": (settings, serve, asgi, requests, responses, requests, errors, output, health),
     "What people are shown": (
         wire_api,
         graph_views,
@@ -252,8 +252,8 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         limit_views,
         deadlock,
     ),
-    "Tokens, denials and the audit": (auth, access, denials, audit, audits),
-    "Bots": (bot_routes, lobby, wire_bots, validate, fleet),
+    "Tokens, denials and the audit": (auth, access, auth, audit, audits),
+    "Bots": (bot_routes, bot_api, wire_bots, validate, fleet),
     "The engine": (writer,),
 }
 

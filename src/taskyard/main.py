@@ -87,7 +87,7 @@ class Embedded:
         from taskyard.core.fleet import LEASE_MS  # noqa: PLC0415
         from taskyard.engine.engine import Engine  # noqa: PLC0415
         from taskyard.private_files import make_folder  # noqa: PLC0415
-        from taskyard.server import bootstrap, serving, settings  # noqa: PLC0415
+        from taskyard.server import serve, settings  # noqa: PLC0415
 
         with _told():
             settings.check_binding(wish.host, wish.authentication)
@@ -99,7 +99,7 @@ class Embedded:
             )
             settings.check_certificate(said)
             # The port comes first: a start that fails must not have made a token that nobody has seen.
-            with closing(serving.listen(wish.host, wish.port)) as listener:
+            with closing(serve.listen(wish.host, wish.port)) as listener:
                 if wish.folder is not None:
                     make_folder(wish.folder)
                 with Engine.open(
@@ -108,8 +108,8 @@ class Embedded:
                     lease_ms=wish.lease_ms or LEASE_MS,
                     name=_server_name(wish),
                 ) as engine:
-                    bootstrap.make_seal_and_pool(engine)
-                    serving.run(engine, said, listener, lambda url: _tell_ready(engine, wish, url, ready))
+                    settings.make_seal_and_pool(engine)
+                    serve.run(engine, said, listener, lambda url: _tell_ready(engine, wish, url, ready))
 
     def bot(self, wish: "Botting") -> int:
         from taskyard.bot import task_user  # noqa: PLC0415
@@ -233,7 +233,7 @@ def _server_name(wish: "Serving") -> str:
 
 def _tell_ready(engine: "Engine", wish: "Serving", url: str, ready: "Callable[[str, str | None], None]") -> None:
     """Say that a server is there; if nobody has a token yet, make one, which is kept and told before it is stored."""
-    from taskyard.server import bootstrap  # noqa: PLC0415
+    from taskyard.server import settings  # noqa: PLC0415
 
     engine.open_doors()
 
@@ -242,7 +242,7 @@ def _tell_ready(engine: "Engine", wish: "Serving", url: str, ready: "Callable[[s
             _keep_admin_token(engine, wish.admin_token, first)
         ready(url, first)
 
-    if bootstrap.first_token(engine, show) is None:
+    if settings.first_token(engine, show) is None:
         show(None)
 
 
@@ -250,7 +250,7 @@ def _keep_admin_token(engine: "Engine", file: "Path", first: str | None) -> None
     """See that a file has a token for everything. Who can open the database may do everything anyway."""
     from taskyard.cli.kept import write_secret  # noqa: PLC0415
     from taskyard.private_files import narrow_files  # noqa: PLC0415
-    from taskyard.server.bootstrap import another_admin_token  # noqa: PLC0415
+    from taskyard.server.settings import another_admin_token  # noqa: PLC0415
 
     narrow_files([file])
     if first is not None or not file.exists():

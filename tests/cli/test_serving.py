@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.engine.engine import Engine
-from taskyard.server.bootstrap import first_token, make_seal_and_pool
+from taskyard.server.settings import first_token, make_seal_and_pool
 from tests.cli.program import PROGRAM, taskyard
 from tests.cli.waiting import DEADLINE_SECONDS, is_gone, read_until, until
 from tests.cli.yard import Yard, at_home, started, yard

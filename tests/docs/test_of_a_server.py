@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from taskyard.server.people import people_of
-from taskyard.server.scopes import RIGHTS, scope
+from taskyard.server.app import people_of
+from taskyard.server.tokens import RIGHTS, scope
 from tests.docs.tables import coded, names, rows
 from tests.server.yard import Yard, graph, task
 

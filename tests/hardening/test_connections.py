@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.server.connections import BODY_MAX_S, HEAD_BYTES_MAX, HEAD_MAX_S, PIPELINE_MAX, READ_MAX_S, hurry
+from taskyard.server.asgi import BODY_MAX_S, HEAD_BYTES_MAX, HEAD_MAX_S, PIPELINE_MAX, READ_MAX_S, hurry
 from taskyard.server.settings import KEEP_ALIVE_S
 from tests.hardening.fingerprint import Look
 from tests.hardening.wire import connected, head, said, said_on, status

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.server.scopes import RIGHTS, fault, rights_of, scope
+from taskyard.server.tokens import RIGHTS, fault, rights_of, scope
 
 #: What is given, and a pool and right for which it must not be enough.
 NOT_ENOUGH = [

@@ -12,9 +12,8 @@ from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Report
 from taskyard.lifecycle.poll import Polled
-from taskyard.server.bootstrap import prepare, seal_of
-from taskyard.server.serving import Server
-from taskyard.server.settings import Settings
+from taskyard.server.serve import Server
+from taskyard.server.settings import Settings, prepare, seal_of
 from taskyard.store.opening import open_store
 from tests.engine.rig import TURNS_MAX, FakeClock
 from tests.server.yard import Made, Yard

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskyard.lifecycle.commands import Refusal
-from taskyard.server.bootstrap import another_admin_token
+from taskyard.server.settings import another_admin_token
 from taskyard.views import audits
 from tests.server.yard import Yard, graph, task
 
@@ -140,7 +140,7 @@ def test_after_the_key_of_run_tokens_is_changed_tasks_that_run_keep_theirs(eithe
 
 def test_another_server_of_the_same_database_follows_a_changed_key(postgres_url: str) -> None:
     from taskyard.engine.engine import Engine  # noqa: PLC0415
-    from taskyard.server.serving import Server  # noqa: PLC0415
+    from taskyard.server.serve import Server  # noqa: PLC0415
     from taskyard.server.settings import Settings  # noqa: PLC0415
 
     with Yard(postgres_url) as one, Engine.open(postgres_url) as engine, Server(engine, Settings()) as other:

@@ -3,10 +3,9 @@
 from itertools import product
 
 from taskyard.core.words import Signal
-from taskyard.server.auth import BELIEVED_S, Auth, BotGrant, Denial
-from taskyard.server.callers import Caller
-from taskyard.server.seals import RunToken, Seal
+from taskyard.server.auth import BELIEVED_S, Auth, BotGrant, Caller, Denial
 from taskyard.server.settings import Settings
+from taskyard.server.tokens import RunToken, Seal
 from tests.server.yard import Yard, graph, task
 
 NONSENSE = "nonsense"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.server.bodies import Hands
+from taskyard.server.requests import Hands
 from taskyard.wire.scalars import DOCUMENT_BYTES_MAX
 from tests.server.yard import Yard, task, wide
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.server.request_size import tasks_asked
+from taskyard.server.requests import tasks_asked
 from taskyard.server.settings import REQUEST_TASKS_MAX, Settings
 from tests.server.yard import Yard, graph, task
 

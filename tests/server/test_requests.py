@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.graph import validate
-from taskyard.server import single
+from taskyard.server.routes import requests
 from tests.server.yard import Yard
 
 SWARMING: dict[str, Any] = {
@@ -45,7 +45,7 @@ def test_a_request_is_a_graph_of_one(yard: Yard) -> None:
 
 
 def test_a_request_of_swarming_keeps_all_it_says(yard: Yard) -> None:
-    found = validate(single.as_document(SWARMING, lambda _: ()))
+    found = validate(requests.as_document(SWARMING, lambda _: ()))
     assert found.faults == ()
     assert found.graph is not None
     task = found.graph.tasks["request"]

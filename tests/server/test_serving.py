@@ -16,20 +16,19 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from taskyard.engine.engine import Engine
-from taskyard.server import logs
-from taskyard.server.bootstrap import prepare, seal_of
-from taskyard.server.doors import Crowd
-from taskyard.server.people import PARTS
-from taskyard.server.serving import Server
-from taskyard.server.settings import Exposed, Settings, check_binding
+from taskyard.server import metrics
+from taskyard.server.app import PARTS
+from taskyard.server.asgi import ConcurrencyLimit
+from taskyard.server.serve import Server
+from taskyard.server.settings import Exposed, Settings, check_binding, prepare, seal_of
 from tests.server.yard import SOON_S, Yard, graph, task
 
 KINDS = {"string": str, "integer": int, "number": float, "boolean": bool}
 SERVER = """
 import sys
 from taskyard.engine.engine import Engine
-from taskyard.server.bootstrap import prepare
-from taskyard.server.serving import listen, run
+from taskyard.server.settings import prepare
+from taskyard.server.serve import listen, run
 from taskyard.server.settings import Settings
 with Engine.open(sys.argv[1]) as engine:
     token = prepare(engine)
@@ -171,7 +170,7 @@ def test_a_full_server_asks_to_come_again_but_is_still_watched() -> None:
         return {"type": "http.request"}
 
     async def play() -> None:
-        crowd = Crowd(app, Settings(in_flight_max=1))
+        crowd = ConcurrencyLimit(app, Settings(in_flight_max=1))
         scope = {"type": "http", "method": "GET", "path": "/api/v1/graphs", "headers": []}
         first = asyncio.ensure_future(crowd(dict(scope), receive, send))
         while not inside.is_set():
@@ -190,7 +189,7 @@ def test_every_request_has_an_id_and_leaves_a_line_without_secrets(
 ) -> None:
     handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
     try:
-        logs.configure()
+        metrics.configure()
         given = yard.ask("GET", "/api/v1/graphs", headers={"X-Request-Id": "mine-1"})
         made = yard.ask("POST", "/api/v1/graphs", graph("topsecret", a=task()), headers={"X-Request-Id": "a b"})
         yard.server.stop()

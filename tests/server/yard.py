@@ -16,9 +16,8 @@ from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Hello, Lease, Output, Poll, Report
 from taskyard.lifecycle.poll import Polled
-from taskyard.server.bootstrap import prepare, seal_of
-from taskyard.server.serving import Server
-from taskyard.server.settings import Settings
+from taskyard.server.serve import Server
+from taskyard.server.settings import Settings, prepare, seal_of
 
 SOON_S = 60
 #: Of which type a body is where it is not JSON, by the last step of the route.

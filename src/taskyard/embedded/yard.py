@@ -10,8 +10,8 @@ from typing import Final
 from taskyard.embedded.companion import Companion, Deserted
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.transaction import Passage
-from taskyard.server import bootstrap, tokens
-from taskyard.server.serving import Server
+from taskyard.server import settings, tokens
+from taskyard.server.serve import Server
 from taskyard.server.settings import Settings
 from taskyard.store import blank
 from taskyard.store.opening import open_store
@@ -57,7 +57,7 @@ def _engine(file: Path) -> Engine:
 
 def _prepare(engine: Engine, token: TokenRow) -> None:
     """See that everything is there that a server and its bot need."""
-    bootstrap.prepare(engine)
+    settings.prepare(engine)
 
     def act(passage: Passage) -> None:
         # It may be carried out again, should nobody know whether it was.

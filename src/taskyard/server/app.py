@@ -6,22 +6,48 @@ first person comes, and that is a task that asks for something: most never do.
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import Any, Final
 
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from taskyard.engine.engine import Engine
-from taskyard.server.bootstrap import seal_of
-from taskyard.server.desk import Desk
-from taskyard.server.lobby import Lobby
-from taskyard.server.origins import stranger
-from taskyard.server.problems import refused, response
-from taskyard.server.settings import Settings
+from taskyard.engine.errors import Trouble
+from taskyard.server import openapi
+from taskyard.server.asgi import AccessLog, ConcurrencyLimit, HeadAsGet
+from taskyard.server.auth import stranger
+from taskyard.server.bot_api import Lobby
+from taskyard.server.context import AppContext
+from taskyard.server.errors import Refused, invalid, of_trouble, refused, response
+from taskyard.server.metrics import log
+from taskyard.server.routes import (
+    about,
+    access,
+    approvals,
+    audit,
+    fleet,
+    graphs,
+    health,
+    limits,
+    output,
+    requests,
+    tasks,
+    why,
+)
+from taskyard.server.settings import Settings, seal_of
+from taskyard.wire import api
 
 
 class App:
     """The whole server, as ASGI. Its desk is what all parts of it share."""
 
-    def __init__(self, desk: Desk, people: ASGIApp) -> None:
+    def __init__(self, desk: AppContext, people: ASGIApp) -> None:
         self.desk = desk
         self._people = people
         self._bots = Lobby(desk)
@@ -51,7 +77,7 @@ class App:
 class Later:
     """The routes of people, made by a thread when the first of them comes."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         self._desk = desk
         self._made: asyncio.Future[ASGIApp] | None = None
 
@@ -65,11 +91,111 @@ class Later:
 
 def build(engine: Engine, settings: Settings) -> App:
     """Build the app around an engine that `bootstrap.prepare` has seen."""
-    desk = Desk(engine, settings, seal_of(engine))
+    desk = AppContext(engine, settings, seal_of(engine))
     return App(desk, Later(desk) if settings.people_later else _people(desk))
 
 
-def _people(desk: Desk) -> ASGIApp:
-    from taskyard.server.people import behind_doors  # noqa: PLC0415 - most of what a server costs to load
+def _people(desk: AppContext) -> ASGIApp:
 
     return behind_doors(desk)
+
+
+# The routes of people, put together, with one answer to whatever goes wrong. Bots have others.
+
+
+_LOG = log("taskyard.server")
+#: Everything that has routes.
+PARTS: Final = (graphs, requests, tasks, why, approvals, output, fleet, limits, access, audit, about, health)
+
+
+class People(FastAPI):
+    """The routes of people, and their description."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Describe every route; once, for they never change."""
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.described(self, self.version)
+        return self.openapi_schema
+
+
+def behind_doors(desk: AppContext) -> ASGIApp:
+    """Make the routes of people, with room for so many of them, and with every request noted."""
+    return HeadAsGet(
+        AccessLog(ConcurrencyLimit(people_of(desk), desk.settings, lambda: desk.engine.loop.waiting), desk.meters)
+    )
+
+
+def people_of(desk: AppContext | None) -> People:
+    """Make the routes of people; without a desk they can only be described."""
+    app = People(
+        version=version("taskyard"),
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # the pages that come with FastAPI ask strangers for their scripts
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+        exception_handlers=ANSWERS,
+    )
+    app.state.desk = desk
+    for part in PARTS:
+        app.include_router(part.routes)
+    return app
+
+
+# What is answered when something goes wrong.
+
+
+async def _refused(_: Request, fault: Exception) -> Response:
+    assert isinstance(fault, Refused)
+    return response(fault)
+
+
+async def _invalid(_: Request, fault: Exception) -> Response:
+    """Say everything that is wrong with parameters."""
+    assert isinstance(fault, RequestValidationError)
+    faults = [api.Fault(str(one["msg"]), ".".join(str(step) for step in one["loc"][1:])) for one in fault.errors()]
+    return response(invalid("the parameters are wrong", faults))
+
+
+async def _by_http(request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, HTTPException)
+    codes = {404: ("not_found", "there is no such route"), 405: ("method_not_allowed", "this route has no such method")}
+    code, detail = codes.get(fault.status_code, ("refused", str(fault.detail)))
+    headers = {"Allow": _allowed(request)} if fault.status_code == 405 else fault.headers
+    return response(refused(fault.status_code, code, f"{detail}: {request.method}", headers=headers))
+
+
+def _allowed(request: Request) -> str:
+    """Name every method of a path: one path may have several routes, of which each knows only its own."""
+    described = (route for route in request.app.routes if isinstance(route, Route))
+    routes = (route for part in PARTS for route in part.routes.routes if isinstance(route, Route))
+    found = [one for one in (*described, *routes) if one.matches(request.scope)[0] is not Match.NONE]
+    # A path that is spelled out is no id of anything, though a route with an id in its path matches it as well.
+    spelled = [one for one in found if one.path == request.url.path]
+    methods = {method for route in spelled or found for method in route.methods or ()}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+
+
+async def _trouble(_: Request, fault: Exception) -> Response:
+    assert isinstance(fault, Trouble)
+    _LOG.warning("trouble", trouble=type(fault).__name__, text=str(fault))
+    return response(of_trouble(fault))
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    """Answer somebody who is not there any more."""
+    return Response(status_code=400)
+
+
+async def _bug(_: Request, __: Exception) -> Response:
+    return response(refused(500, "failed", "this is a bug of the server"))
+
+
+ANSWERS: dict[Any, Any] = {
+    Refused: _refused,
+    RequestValidationError: _invalid,
+    HTTPException: _by_http,
+    Trouble: _trouble,
+    ClientDisconnect: _gone,
+    Exception: _bug,
+}

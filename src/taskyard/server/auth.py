@@ -7,18 +7,81 @@ token that another server revoked is soon worth nothing; one that this server re
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
+from starlette.types import Scope
+
+from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import LEASED
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.engine.engine import Engine
-from taskyard.engine.errors import outages
+from taskyard.engine.errors import Trouble, outages
+from taskyard.engine.failpoints import Boundary
+from taskyard.lifecycle.commands import NO_SUBJECT
+from taskyard.lifecycle.transaction import Passage
 from taskyard.server import tokens
-from taskyard.server.callers import ANYONE, Caller, OwnRun, run_actor
-from taskyard.server.scopes import EVERYTHING, NOTHING
-from taskyard.server.seals import RUN, RunToken, Seal
+from taskyard.server.settings import is_loopback
+from taskyard.server.tokens import EVERYTHING, NOTHING, READ, RUN, SUBMIT, Rights, RunToken, Seal, scope
 from taskyard.store.verbs.access import TokenRow
+
+# Who asks, and what they may do with a graph.
+
+
+#: What a running task may do with its own graph: look at it, and add to it.
+RUN_RIGHTS: Final = frozenset({READ, SUBMIT})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRun:
+    """The attempt that a running task speaks for, and the graph that it is part of."""
+
+    token: RunToken
+    graph: int
+    pools: frozenset[str]  # where what it submits may run
+    submitter: str = ""  # of the task
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who asks for something."""
+
+    actor: str  # as the audit names them
+    kind: str
+    rights: Rights
+    id: str = ""  # of the token
+    pool: str | None = None
+    run: OwnRun | None = None
+
+    @property
+    def submitter(self) -> str:
+        """Whose tasks it is that this caller submits: those of a running task belong to the submitter of that task."""
+        return self.run.submitter if self.run is not None else self.id or self.actor
+
+    def lacks(self, right: str, graph: int, pools: frozenset[str]) -> str | None:
+        """Name what is missing for a right in a graph, or in a task of it: one of its pools is enough."""
+        if self.run is not None:
+            mine = graph == self.run.graph and right in RUN_RIGHTS
+            return None if mine else f"{right} in this graph: a task's own token is for its own graph"
+        enough = self.rights.in_one_of(right, pools)
+        return None if enough else " or ".join(scope(pool, right) for pool in sorted(pools))
+
+    def lacks_pools(self, right: str, pools: frozenset[str]) -> list[str]:
+        """Name the scopes that are missing to have a right in all of some pools."""
+        if self.run is None:
+            return self.rights.lacks(right, pools)
+        return [] if right == SUBMIT and pools <= self.run.pools else [scope(pool, right) for pool in sorted(pools)]
+
+
+ANYONE: Final = Caller("anyone", "user", EVERYTHING)
+
+
+def run_actor(run: RunToken) -> str:
+    """Say how the audit names a running task."""
+    return f"task {text_of(Key(run.task))}-{run.attempt}"
+
 
 #: How long a token is believed without another look.
 BELIEVED_S: Final = 5.0
@@ -153,3 +216,81 @@ def _key(text: str) -> bytes:
 
 def _actor(row: TokenRow) -> str:
     return f"{row.name[:_ACTOR_MAX]} ({row.id})"
+
+
+# Denials leave audit rows: a few each second, and then a count, so that a flood of them cannot fill the disk.
+
+
+#: How many are written one by one: so many at once, and so many more each second.
+BURST_MAX: Final = 20
+PER_SECOND: Final = 2.0
+ACTION: Final = "denied"
+_NOTE_MAX: Final = 500
+
+
+class Denials:
+    """Writes denials down. Used by one thread, the one of the event loop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._room = float(BURST_MAX)
+        self._at = time.monotonic()
+        self._unwritten = 0
+
+    def note(self, actor: str, what: str) -> None:
+        """Write a denial down, or only count it; nobody waits for it."""
+        now = time.monotonic()
+        self._room = min(BURST_MAX, self._room + (now - self._at) * PER_SECOND)
+        self._at = now
+        if self._room < 1:
+            self._unwritten += 1
+            return
+        self._room -= 1
+        others = f" (and {self._unwritten} more before)" if self._unwritten else ""
+        note = f"{_clean(what)[:_NOTE_MAX]}{others}"
+        self._unwritten = 0
+
+        def act(passage: Passage) -> None:
+            passage.audit(actor, ACTION, NO_SUBJECT, note)
+
+        with suppress(Trouble):  # whoever was denied is denied, also while nothing can be written
+            self._engine.loop.begin(act, Boundary.OTHER)
+
+
+def _clean(text: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
+# Where a request comes from. Without tokens, whoever can connect may ask: also a page of a stranger, in somebody's
+# browser on this machine. Such a page gives itself away by what browsers say of it, and is refused.
+#
+# Where tokens are asked for, none of this is needed: a browser has none to show.
+
+
+#: What browsers say of a request that no page of a stranger has made.
+_OUR_SITES: Final = frozenset({"", "same-origin", "none"})
+
+
+def stranger(scope: Scope) -> str | None:
+    """Say why a request may be that of a stranger's page; None when it is not."""
+    said = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _TELLING}
+    host, origin = said.get(b"host", ""), said.get(b"origin")
+    # A name that leads to this machine may be anybody's: only what is surely this machine counts.
+    if host and not is_loopback(_name(host)):
+        return "it asks for a host that is not surely this machine: use 127.0.0.1 or localhost"
+    if origin is not None and origin.partition("://")[2] != host:
+        return "it was made by a page of another origin"
+    if said.get(b"sec-fetch-site", "") not in _OUR_SITES:
+        return "it was made by a page of another site"
+    return None
+
+
+_TELLING: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
+
+
+def _name(host: str) -> str:
+    """Give the name of a host without its port; nothing for what is no host."""
+    try:
+        return urlsplit(f"//{host}").hostname or "?"
+    except ValueError:
+        return "?"

@@ -1,7 +1,12 @@
 """The OpenAPI document: what FastAPI finds out about the routes, and the problems they answer, which it cannot know."""
 
-from typing import Any, Final
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
@@ -18,10 +23,58 @@ from taskyard.engine.validate import (
     SLOTS_MAX,
     WHY_MAX,
 )
-from taskyard.server import shapes
-from taskyard.server.problems import MEDIA_TYPE
+from taskyard.server.errors import MEDIA_TYPE
 from taskyard.wire import bots
 from taskyard.wire.api import Problem
+
+# JSON Schemas of what bots and servers tell each other. What passes through as it was written may be anything.
+
+
+#: What the names of these shapes begin with, since people have shapes with the same names.
+PREFIX: Final = "Bot"
+
+
+def bot_schemas(kinds: Iterable[type]) -> dict[str, Any]:
+    """Describe shapes, and the shapes in them, by name."""
+    known: dict[type, type] = {}
+    twins = [_described(kind, known) for kind in kinds]
+    return msgspec.json.schema_components(twins, ref_template="#/components/schemas/{name}")[1]
+
+
+def bot_schema_name(kind: type) -> str:
+    """Say how a shape is called in a description."""
+    return f"{PREFIX}{kind.__name__}"
+
+
+def _described(kind: Any, known: dict[type, type]) -> Any:
+    """Give a type that means the same and can be described: a struct's twin, and `Any` for what passes through."""
+    if kind is msgspec.Raw:
+        return Any
+    if get_origin(kind) in (Union, UnionType):
+        return reduce(or_, [_described(one, known) for one in get_args(kind)])
+    if get_origin(kind) is list:
+        return list[_described(get_args(kind)[0], known)]  # type: ignore[misc]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if kind not in known:
+            known[kind] = _twin(kind, known)
+        return known[kind]
+    return kind
+
+
+def _twin(kind: type[msgspec.Struct], known: dict[type, type]) -> type:
+    fields: list[Any] = []
+    for one in msgspec.structs.fields(kind):
+        said = (one.encode_name, _described(one.type, known))
+        if one.required:
+            fields.append(said)
+        elif one.default_factory is not msgspec.NODEFAULT:
+            fields.append((*said, msgspec.field(default_factory=one.default_factory)))
+        else:
+            fields.append((*said, None if isinstance(one.default, msgspec.Raw) else one.default))
+    twin = msgspec.defstruct(bot_schema_name(kind), fields)
+    twin.__doc__ = kind.__doc__
+    return twin
+
 
 _ABOUT: Final = "Runs graphs of tasks on a fleet of machines. Moments are milliseconds since 1970 in UTC."
 _REF: Final = "#/components/schemas/{model}"
@@ -124,9 +177,9 @@ def described(app: FastAPI, version: str) -> dict[str, Any]:
 def _add_bots(paths: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Describe the routes of bots, which FastAPI does not see."""
     kinds = [kind for _, asked, answered in _BOTS.values() for kind in (asked, answered) if kind is not None]
-    schemas.update(shapes.schemas(kinds))
+    schemas.update(bot_schemas(kinds))
     for said in _SAID_BY_BOTS:
-        for field, schema in schemas[shapes.name(said)]["properties"].items():
+        for field, schema in schemas[bot_schema_name(said)]["properties"].items():
             _bound(schema, _FIELDS_OF_BOTS.get(field, {}))
     for name, (summary, asked, answered) in _BOTS.items():
         answer = {"200": {"description": "What the bot needs to know.", "content": _of(answered)}} if answered else {}
@@ -142,7 +195,7 @@ def _add_bots(paths: dict[str, Any], schemas: dict[str, Any]) -> None:
 
 
 def _of(kind: type) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REF.format(model=shapes.name(kind))}}}
+    return {"application/json": {"schema": {"$ref": _REF.format(model=bot_schema_name(kind))}}}
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:

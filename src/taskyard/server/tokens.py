@@ -3,21 +3,103 @@
 import hashlib
 import re
 import secrets
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hmac import compare_digest
-from typing import Final
+from hmac import digest as hmac
+from typing import Final, NamedTuple
 
 import msgspec
 
+from taskyard.core.graph.limits import DIMENSION_VALUE_MAX
+from taskyard.core.graph.readers import name_fault
 from taskyard.core.values import replace
 from taskyard.core.words import Millis
-from taskyard.server.scopes import Rights, rights_of
 from taskyard.store.verbs.access import TokenRow
 from taskyard.wire.api import TokenView
 
-USER: Final = "user"
+# Scopes: what a token may do. `admin` is everything; `pool:NAME:RIGHT` is one right in one pool, or in all (`*`).
+#
+# An admin of a pool has every right in it. No other right includes another. Nothing here knows who asks.
+
+
+ADMIN: Final = "admin"
+READ: Final = "read"
+SUBMIT: Final = "submit"
+CANCEL: Final = "cancel"
+APPROVE: Final = "approve"
 BOT: Final = "bot"
+RIGHTS: Final = (READ, SUBMIT, CANCEL, APPROVE, ADMIN, BOT)
+#: Stands for every pool.
+ALL: Final = "*"
+_POOL: Final = "pool:"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What somebody may do."""
+
+    admin: bool = False
+    pools: Mapping[str, frozenset[str]] = field(default_factory=dict)  # the pools of each right
+
+    def pools_with(self, right: str) -> frozenset[str] | None:
+        """Give the pools in which there is a right; None stands for all."""
+        if self.admin:
+            return None
+        found = self.pools.get(right, frozenset()) | self.pools.get(ADMIN, frozenset())
+        return None if ALL in found else found
+
+    def anywhere(self, right: str) -> bool:
+        """Tell whether there is a right in any pool."""
+        pools = self.pools_with(right)
+        return pools is None or bool(pools)
+
+    def in_one_of(self, right: str, pools: Collection[str]) -> bool:
+        """Tell whether there is a right in one of some pools."""
+        mine = self.pools_with(right)
+        return mine is None or not mine.isdisjoint(pools)
+
+    def lacks(self, right: str, pools: Iterable[str]) -> list[str]:
+        """Name the scopes that are missing to have a right in all of some pools."""
+        mine = self.pools_with(right)
+        return [] if mine is None else [scope(pool, right) for pool in sorted(set(pools) - mine)]
+
+
+EVERYTHING: Final = Rights(admin=True)
+NOTHING: Final = Rights()
+
+
+def scope(pool: str, right: str) -> str:
+    """Spell a scope."""
+    return f"{_POOL}{pool}:{right}"
+
+
+def rights_of(scopes: Iterable[str]) -> Rights:
+    """Read scopes; what is none gives nothing."""
+    pools: dict[str, set[str]] = defaultdict(set)
+    admin = False
+    for one in scopes:
+        if one == ADMIN:
+            admin = True
+        elif fault(one) is None:
+            pool, _, right = one.removeprefix(_POOL).rpartition(":")
+            pools[right].add(pool)
+    return Rights(admin, {right: frozenset(found) for right, found in pools.items()})
+
+
+def fault(text: str) -> str | None:
+    """Say what is wrong with a scope; None when it is fine."""
+    if text == ADMIN:
+        return None
+    pool, _, right = text.removeprefix(_POOL).rpartition(":")
+    if not text.startswith(_POOL) or right not in RIGHTS:
+        return f"is no scope; write admin, or pool:NAME:RIGHT with one of {', '.join(RIGHTS)}"
+    found = None if pool == ALL else name_fault(pool, DIMENSION_VALUE_MAX)
+    return None if found is None else f"the pool {found}"
+
+
+USER: Final = "user"
 ENROLMENT: Final = "enrolment"
 KINDS: Final = (USER, BOT, ENROLMENT)
 #: How a token spells its kind.
@@ -42,7 +124,7 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TokenSpec:
     """What a new token should be."""
 
     kind: str
@@ -52,12 +134,12 @@ class Wish:
     life_ms: int | None = None  # None: it is good for ever
 
 
-def made(wish: Wish, now: Millis) -> tuple[str, TokenRow]:
+def made(wish: TokenSpec, now: Millis) -> tuple[str, TokenRow]:
     """Make a token: its text, which is told once, and what is stored of it."""
     return of_bytes(wish, now, secrets.token_bytes(16), secrets.token_bytes(32))
 
 
-def of_bytes(wish: Wish, now: Millis, named: bytes, secret_bytes: bytes) -> tuple[str, TokenRow]:
+def of_bytes(wish: TokenSpec, now: Millis, named: bytes, secret_bytes: bytes) -> tuple[str, TokenRow]:
     """Make a token whose id and secret are given bytes."""
     id, secret = _spelled(ID_DIGITS, named[:16]), _spelled(SECRET_DIGITS, secret_bytes)
     scopes = msgspec.json.encode(wish.scopes).decode()
@@ -128,3 +210,68 @@ def _spelled(digits: int, body: bytes) -> str:
         number, rest = divmod(number, len(_ALPHABET))
         text += _ALPHABET[rest]
     return text
+
+
+# The tokens of running tasks: sealed, not stored. One is good as long as its attempt is leased with its fence.
+#
+# ty_run_<task>_<attempt>_<fence>_<the first 128 bits of an HMAC-SHA256 over the rest>
+#
+# Nothing here asks whether an attempt is still under way.
+
+
+RUN: Final = "ty_run_"
+#: How many digits of the HMAC are kept.
+DIGITS: Final = 32
+KEY_BYTES: Final = 32
+#: The sizes are those of what is sealed: a longer text is no token, and is not looked at.
+_SEALS_TEXT: Final = re.compile(
+    rf"ty_run_([0-7][0-9a-f]{{15}})_([0-9]{{1,19}})_([0-9]{{1,19}})_([0-9a-f]{{{DIGITS}}})", re.ASCII
+)
+
+
+class RunToken(NamedTuple):
+    """What a token of a running task says."""
+
+    task: int
+    attempt: int
+    fence: int
+
+
+class Seal:
+    """Seals tokens, and knows its own seal again."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, *keys: bytes) -> None:
+        """Seal with the first key; what others sealed is good as well."""
+        self._keys = keys
+        self.learn(keys)
+
+    def learn(self, keys: Sequence[bytes]) -> None:
+        """Go by these keys from now on."""
+        assert keys, "a seal has a key"
+        assert all(len(key) == KEY_BYTES for key in keys), "the key of a seal has 32 bytes"
+        self._keys = tuple(keys)
+
+    def token(self, task: int, attempt: int, fence: int) -> str:
+        """Seal a token for one attempt."""
+        said = f"ty_run_{task:016x}_{attempt}_{fence}"
+        return f"{said}_{_sealed(self._keys[0], said)}"
+
+    def derived(self, text: str) -> bytes:
+        """Give a secret of 32 bytes that follows from a text and from the key alone."""
+        return hmac(self._keys[0], b"derived " + text.encode(), "sha256")
+
+    def read(self, text: str) -> RunToken | None:
+        """Read a token, if it has our seal."""
+        found = _SEALS_TEXT.fullmatch(text)
+        if found is None:
+            return None
+        said = text[: -DIGITS - 1]
+        if not any(compare_digest(_sealed(key, said), found[4]) for key in self._keys):
+            return None
+        return RunToken(int(found[1], 16), int(found[2]), int(found[3]))
+
+
+def _sealed(key: bytes, said: str) -> str:
+    return hmac(key, said.encode(), "sha256").hex()[:DIGITS]

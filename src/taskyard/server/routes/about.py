@@ -5,10 +5,10 @@ from importlib.metadata import version
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.callers import RUN_RIGHTS, Caller
-from taskyard.server.replies import reply
-from taskyard.server.scopes import ADMIN, scope
+from taskyard.server.auth import RUN_RIGHTS, Caller
+from taskyard.server.context import TheCaller, TheDesk
+from taskyard.server.responses import reply
+from taskyard.server.tokens import ADMIN, scope
 from taskyard.wire.about import About
 
 routes = APIRouter(prefix="/api/v1", tags=["access"])

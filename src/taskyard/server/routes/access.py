@@ -15,15 +15,13 @@ from taskyard.core.matching import DEFAULT_POOL
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.idempotency import once
 from taskyard.lifecycle.transaction import Passage
-from taskyard.server import bodies, cursors, tokens
-from taskyard.server.asking import TheCaller, TheDesk
+from taskyard.server import requests, tokens
 from taskyard.server.auth import Denial
-from taskyard.server.desk import Desk, done, missing
-from taskyard.server.fields import Fields
-from taskyard.server.problems import of_refusal, unknown
-from taskyard.server.replies import Key, ThePage, body, own_key, reply
-from taskyard.server.scopes import ADMIN, RIGHTS, fault
-from taskyard.server.seals import KEY_BYTES
+from taskyard.server.context import AppContext, TheCaller, TheDesk, done, missing
+from taskyard.server.errors import of_refusal, unknown
+from taskyard.server.requests import Fields
+from taskyard.server.responses import Key, ThePage, body, own_key, reply
+from taskyard.server.tokens import ADMIN, KEY_BYTES, RIGHTS, fault
 from taskyard.store.verbs.access import END, TokenRow
 from taskyard.wire import api
 
@@ -75,7 +73,7 @@ _ENROL = body(
 async def make_token(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Make a token. Its text is told this once, and again to who repeats the request with its key. Needs `admin`."""
     desk.need_admin(caller, "make a token")
-    wish = _wish(Fields(await bodies.fields(request)))
+    wish = _wish(Fields(await requests.fields(request)))
     named = own_key(caller, key)
     text, row = _minted(desk, wish, named)
 
@@ -90,11 +88,11 @@ async def make_token(request: Request, desk: TheDesk, caller: TheCaller, key: Ke
 async def list_tokens(desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
     """List tokens, the newest first, revoked ones too. Needs `admin`."""
     desk.need_admin(caller, "list tokens")
-    before = cursors.moment(page.cursor, END)
+    before = requests.moment(page.cursor, END)
     limit = page.limit
     found = await desk.read(lambda txn: txn.access.page(before, limit + 1))
     last = found[limit - 1] if len(found) > limit else None
-    place = cursors.written(None) if last is None else cursors.written(last.created_ms, last.id)
+    place = requests.written(None) if last is None else requests.written(last.created_ms, last.id)
     return reply(api.Tokens([tokens.view(row) for row in found[:limit]], place))
 
 
@@ -119,12 +117,12 @@ async def revoke_token(token_id: str, desk: TheDesk, caller: TheCaller, key: Key
 async def rotate_token(token_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Make a token that may do the same, and end the old one, at once or some time later. Needs `admin`."""
     desk.need_admin(caller, "rotate a token")
-    said = Fields(await bodies.fields(request, optional=True))
+    said = Fields(await requests.fields(request, optional=True))
     keep_ms = said.number("keep_ms", 0, 0, KEEP_MAX_MS) or 0
     said.close()
     _check_id(token_id)
     named = own_key(caller, key)
-    text, fresh = _minted(desk, tokens.Wish(tokens.USER, ""), named)
+    text, fresh = _minted(desk, tokens.TokenSpec(tokens.USER, ""), named)
 
     def act(passage: Passage) -> TokenRow | Refusal | None:
         again = lambda _: passage.txn.access.find([fresh.id]).get(fresh.id)  # noqa: E731
@@ -144,7 +142,7 @@ async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller, key
     they are good for nothing from now on. Other servers of the same database follow within some seconds.
     """
     desk.need_admin(caller, "rotate the key of run tokens")
-    said = Fields(await bodies.fields(request, optional=True))
+    said = Fields(await requests.fields(request, optional=True))
     keep = said.flag("keep", True)
     said.close()
     named, fresh = own_key(caller, key), secrets.token_bytes(KEY_BYTES)
@@ -166,10 +164,10 @@ async def enrol(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "
     """
     if caller.kind != tokens.ENROLMENT or caller.pool is None:
         raise desk.deny(missing(caller, "of an enrolment token"), "enrol a bot")
-    said = Fields(await bodies.fields(request, optional=True))
+    said = Fields(await requests.fields(request, optional=True))
     name = said.name("name", "bot", TOKEN_NAME_MAX)
     said.close()
-    wish, now = tokens.Wish(tokens.BOT, name, (), caller.pool), desk.engine.clock.now()
+    wish, now = tokens.TokenSpec(tokens.BOT, name, (), caller.pool), desk.engine.clock.now()
     # Which id the bot's token has follows from the enrolment token, so that there is one for each; and its secret from
     # the key that the newcomer has chosen, so that nobody else is told it again.
     named = hashlib.sha256(f"enrolled by {caller.id}".encode()).digest()
@@ -196,7 +194,7 @@ def _check_id(text: str) -> None:
         raise unknown("token", text)
 
 
-def _wish(said: Fields) -> tokens.Wish:
+def _wish(said: Fields) -> tokens.TokenSpec:
     kind = said.choice("kind", tokens.USER, tokens.KINDS)
     name = said.name("name", "", TOKEN_NAME_MAX)
     scopes = said.names("scopes", SCOPES_MAX, fault)
@@ -209,10 +207,10 @@ def _wish(said: Fields) -> tokens.Wish:
     said.close()
     if kind != tokens.USER:
         pool = pool or DEFAULT_POOL
-    return tokens.Wish(kind, name, scopes, pool, span)
+    return tokens.TokenSpec(kind, name, scopes, pool, span)
 
 
-def _minted(desk: Desk, wish: tokens.Wish, named: str) -> tuple[str, TokenRow]:
+def _minted(desk: AppContext, wish: tokens.TokenSpec, named: str) -> tuple[str, TokenRow]:
     """Make a token; whoever has sent a key gets the same one for it, as long as the key of run tokens stays."""
     now = desk.engine.clock.now()
     if not named:

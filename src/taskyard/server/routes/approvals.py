@@ -10,12 +10,11 @@ from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
 from taskyard.engine.validate import COMMENT_MAX
 from taskyard.lifecycle.commands import Approve
-from taskyard.server import bodies, cursors
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.desk import done
-from taskyard.server.fields import Fields
-from taskyard.server.replies import Key, ThePage, body, own_key, reply
-from taskyard.server.scopes import APPROVE, READ
+from taskyard.server import requests
+from taskyard.server.context import TheCaller, TheDesk, done
+from taskyard.server.requests import Fields
+from taskyard.server.responses import Key, ThePage, body, own_key, reply
+from taskyard.server.tokens import APPROVE, READ
 from taskyard.store.verbs.reading import FIRST
 from taskyard.views import approvals as views
 from taskyard.wire import api
@@ -38,9 +37,9 @@ _DECISION: Final = body(
 async def list_approvals(desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
     """List what people are asked, the newest first. A page may be short and still have a `next`."""
     pools = desk.readable(caller, READ, "list approvals")
-    after = cursors.key(page.cursor, FIRST)
+    after = requests.key(page.cursor, FIRST)
     found, last = await desk.read(lambda txn: views.approvals(txn, pools, after, page.limit))
-    return reply(api.Approvals(found, cursors.written(last)))
+    return reply(api.Approvals(found, requests.written(last)))
 
 
 @routes.post("/tasks/{task_id}/approve", response_model=api.Decided, openapi_extra=_DECISION)
@@ -49,7 +48,7 @@ async def approve_task(task_id: str, request: Request, desk: TheDesk, caller: Th
 
     Who comes before it is asked, or after it was decided, gets 409 and hears why.
     """
-    said = Fields(await bodies.fields(request, optional=True))
+    said = Fields(await requests.fields(request, optional=True))
     approved, comment = said.flag("approved", True), said.text("comment", None, COMMENT_MAX) or ""
     said.close()
     task = await desk.of_task(caller, APPROVE, task_id, lambda _, one: one.id)

@@ -7,10 +7,10 @@ from starlette.responses import Response
 
 from taskyard.core import ids
 from taskyard.core.graph.limits import NAME_MAX
-from taskyard.server import cursors
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.problems import wrong
-from taskyard.server.replies import ThePage, reply
+from taskyard.server import requests
+from taskyard.server.context import TheCaller, TheDesk
+from taskyard.server.errors import wrong
+from taskyard.server.responses import ThePage, reply
 from taskyard.server.routes.graphs import clean
 from taskyard.views import audits as views
 from taskyard.views.audits import WantedAudits
@@ -43,6 +43,6 @@ TheWanted = Annotated[WantedAudits, Depends(wanted_of)]
 async def list_audit(desk: TheDesk, caller: TheCaller, page: ThePage, wanted: TheWanted) -> Response:
     """List who asked for what, the newest first. A page may be short and still have a `next`. Needs `admin`."""
     desk.need_admin(caller, "list the audit")
-    before = cursors.key(page.cursor, views.NEWEST)
+    before = requests.key(page.cursor, views.NEWEST)
     found, last = await desk.read(lambda txn: views.audits(txn, wanted, before, page.limit))
-    return reply(api.Audits(found, cursors.written(last)))
+    return reply(api.Audits(found, requests.written(last)))

@@ -18,15 +18,14 @@ from taskyard.lifecycle.admission import pools as describe
 from taskyard.lifecycle.commands import NO_SUBJECT, Refusal
 from taskyard.lifecycle.idempotency import once
 from taskyard.lifecycle.transaction import Passage
-from taskyard.server import bodies, cursors
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, done
-from taskyard.server.fields import Fields
-from taskyard.server.problems import unknown, wrong
-from taskyard.server.replies import Key, ThePage, body, own_key, reply
+from taskyard.server import requests
+from taskyard.server.auth import Caller
+from taskyard.server.context import AppContext, TheCaller, TheDesk, done
+from taskyard.server.errors import unknown, wrong
+from taskyard.server.requests import Fields
+from taskyard.server.responses import Key, ThePage, body, own_key, reply
 from taskyard.server.routes.graphs import clean, pair
-from taskyard.server.scopes import ADMIN, READ
+from taskyard.server.tokens import ADMIN, READ
 from taskyard.store.verbs.passes import PoolRow
 from taskyard.store.verbs.reading import FIRST_NAME
 from taskyard.views import bot_events
@@ -74,9 +73,9 @@ async def list_bots(
     if clean(pool, "pool"):
         pools = frozenset({pool}) if pools is None else pools & {pool}
     wanted = views.WantedBots(pools, state, tuple(pair(one, "dimension") for one in dimension or ()))
-    after = cursors.name(page.cursor, FIRST_NAME)
+    after = requests.name(page.cursor, FIRST_NAME)
     found, last = await desk.read(lambda txn: views.bots(txn, wanted, after, page.limit))
-    return reply(api.Bots(found, cursors.written(last)))
+    return reply(api.Bots(found, requests.written(last)))
 
 
 @routes.get("/bots/{bot_id}", response_model=api.BotView)
@@ -89,15 +88,15 @@ async def show_bot(bot_id: str, desk: TheDesk, caller: TheCaller) -> Response:
 async def list_bot_events(bot_id: str, desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
     """List what happened to a bot and what it ran, the newest first; of what it ran, as much as is found quickly."""
     await _bot(desk, caller, READ, bot_id)
-    after = cursors.moment(page.cursor, bot_events.NEWEST)
+    after = requests.moment(page.cursor, bot_events.NEWEST)
     found, last = await desk.read(lambda txn: bot_events.events(txn, bot_id, after, page.limit))
-    return reply(api.BotEvents(found, cursors.written(*last) if last else None))
+    return reply(api.BotEvents(found, requests.written(*last) if last else None))
 
 
 @routes.patch("/bots/{bot_id}", response_model=api.BotView, openapi_extra=_SETTINGS)
 async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Say something about a bot: quarantine, maintenance, drain, terminate. Needs `admin` of its pool."""
-    said = Fields(await bodies.fields(request))
+    said = Fields(await requests.fields(request))
     settings: dict[str, Any] = {name: said.text(name, None) for name in ("quarantined", "maintenance")}
     settings |= {name: said.flag(name, False) for name in ("draining", "terminated")}
     said.close()
@@ -151,7 +150,7 @@ async def list_pools(desk: TheDesk, caller: TheCaller) -> Response:
 @routes.put("/pools/{name}", response_model=api.PoolView, openapi_extra=_POOL)
 async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Make a pool, or say how much it may run at once; what is left out stays as it is. Needs `admin` of it."""
-    told = await bodies.fields(request, optional=True)
+    told = await requests.fields(request, optional=True)
     said = Fields(told)
     known = {pool.name: pool for pool in await desk.read(lambda txn: txn.passes.pools())}
     capacity, from_bots = _wanted(said, known.get(name))
@@ -183,7 +182,7 @@ def _wanted(said: Fields, before: PoolRow | None) -> tuple[int | None, bool]:
     return said.number("capacity", stays, 0, NUMBER_MAX), from_bots
 
 
-async def _bot(desk: Desk, caller: Caller, right: str, bot_id: str) -> api.BotView:
+async def _bot(desk: AppContext, caller: Caller, right: str, bot_id: str) -> api.BotView:
     """Look at a bot, for somebody who has a right in its pool."""
     if name_fault(bot_id):
         raise unknown("bot", bot_id)

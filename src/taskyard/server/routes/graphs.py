@@ -22,17 +22,14 @@ from taskyard.engine.wide_commands import Wished
 from taskyard.lifecycle.commands import Asked, Cancel, Refusal, Rerun
 from taskyard.lifecycle.idempotency import May
 from taskyard.lifecycle.submit import Submitted
-from taskyard.server import bodies, cursors
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.auth import Denial
-from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, Sight, done, lacking_in_task
-from taskyard.server.doors import seat_of
-from taskyard.server.fields import Fields
-from taskyard.server.problems import invalid, of_refusal, wrong
-from taskyard.server.replies import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
-from taskyard.server.request_size import check_size, size_fault
-from taskyard.server.scopes import CANCEL, READ, SUBMIT
+from taskyard.server import requests
+from taskyard.server.asgi import seat_of
+from taskyard.server.auth import Caller, Denial
+from taskyard.server.context import AppContext, Sight, TheCaller, TheDesk, done, lacking_in_task
+from taskyard.server.errors import invalid, of_refusal, wrong
+from taskyard.server.requests import Fields, check_size, size_fault
+from taskyard.server.responses import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
+from taskyard.server.tokens import CANCEL, READ, SUBMIT
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reading import FIRST, Wanted
 from taskyard.views import graphs as views
@@ -90,14 +87,14 @@ _RENEWED: Final[dict[int | str, dict[str, Any]]] = {
 @routes.post("/graphs", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph. Needs `submit` in every pool that its tasks name."""
-    async with bodies.worked_on(request, judge_of(desk)) as document:
+    async with requests.worked_on(request, judge_of(desk)) as document:
         return await submit(desk, caller, document, key=own_key(caller, key))
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
-    async with bodies.worked_on(request, judge_of(desk)) as document:
+    async with requests.worked_on(request, judge_of(desk)) as document:
         return await submit(desk, caller, document, graph_id=graph_id, key=own_key(caller, key))
 
 
@@ -106,7 +103,7 @@ async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: T
     """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
     await desk.of_graph(caller, SUBMIT, graph_id, lambda _, graph: graph)
     named = own_key(caller, key)
-    async with bodies.worked_on(request) as document, allowed(desk, caller, f"extend graph {graph_id}") as may:
+    async with requests.worked_on(request) as document, allowed(desk, caller, f"extend graph {graph_id}") as may:
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             who = {"actor": caller.actor, "submitter": caller.submitter}
@@ -130,11 +127,11 @@ async def list_graphs(  # noqa: PLR0913, PLR0917 - each is a parameter of the qu
     """List graphs, the newest first. A page may be short and still have a `next`."""
     pools = desk.readable(caller, READ, "list graphs")
     wanted = Wanted("" if state is None else state.text, clean(name, "name"), pools)
-    tags, after = dict(pair(one, "tag") for one in tag or ()), cursors.key(page.cursor, FIRST)
+    tags, after = dict(pair(one, "tag") for one in tag or ()), requests.key(page.cursor, FIRST)
 
     def look(txn: Txn) -> api.Graphs:
         found, last = views.graphs(txn, wanted, tags, after, page.limit)
-        return api.Graphs(views.counted(txn, found) if counts else found, cursors.written(last))
+        return api.Graphs(views.counted(txn, found) if counts else found, requests.written(last))
 
     return reply(await desk.read(look))
 
@@ -174,13 +171,13 @@ async def list_tasks(
     label: Annotated[str, Query(max_length=255)] = "",
 ) -> Response:
     """List the tasks of a graph, in the order of its document."""
-    wanted, after = ("" if state is None else state.text, clean(label, "label")), cursors.key(page.cursor, FIRST)
+    wanted, after = ("" if state is None else state.text, clean(label, "label")), requests.key(page.cursor, FIRST)
 
     now, url = desk.engine.clock.now(), desk.settings.public_url
 
     def look(txn: Txn, graph: int) -> api.Tasks:
         found, last = task_views.tasks(txn, graph, after, wanted, page.limit)
-        return api.Tasks(task_views.shown(txn, found, url, now, Sight(txn, caller)), cursors.written(last))
+        return api.Tasks(task_views.shown(txn, found, url, now, Sight(txn, caller)), requests.written(last))
 
     return reply(await desk.of_graph(caller, READ, graph_id, look))
 
@@ -194,9 +191,9 @@ async def list_names(
     limit: Annotated[int, Query(ge=1, le=NAMES_MAX)] = NAMES_MAX,
 ) -> Response:
     """Give the ids of a graph's tasks by label."""
-    after = cursors.key(cursor, FIRST)
+    after = requests.key(cursor, FIRST)
     found, last = await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.names(txn, key, after, limit))
-    return reply(api.Names(found, cursors.written(last)))
+    return reply(api.Names(found, requests.written(last)))
 
 
 @routes.get("/graphs/{graph_id}/critical-path", response_model=api.CriticalPath)
@@ -240,7 +237,7 @@ async def rerun_graph(graph_id: str, request: Request, desk: TheDesk, caller: Th
 
 
 async def submit(
-    desk: Desk, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
+    desk: AppContext, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
 ) -> Response:
     """Store a graph for somebody, and answer."""
     async with allowed(desk, caller, "submit a graph") as may:
@@ -280,7 +277,7 @@ def clean(text: str, what: str) -> str:
     return text
 
 
-def judge_of(desk: Desk) -> bodies.Judge:
+def judge_of(desk: AppContext) -> requests.Judge:
     """Give what says everything that is wrong with a document whose text is faulty already.
 
     A document that asks for too many tasks is refused for that alone: they are not expanded to look for more faults.
@@ -304,7 +301,7 @@ class _Barred(Exception):
 
 
 @asynccontextmanager
-async def allowed(desk: Desk, caller: Caller, what: str) -> AsyncIterator[May]:
+async def allowed(desk: AppContext, caller: Caller, what: str) -> AsyncIterator[May]:
     """Give the engine a way to ask whether the caller may submit into some pools; refuse the caller who may not."""
 
     def may(pools: frozenset[str]) -> None:
@@ -320,7 +317,7 @@ async def allowed(desk: Desk, caller: Caller, what: str) -> AsyncIterator[May]:
 
 async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]:
     """Read from which tasks on a wish is meant; none if it is about the whole graph, or about what `other` says."""
-    said = Fields(await bodies.fields(request, optional=True))
+    said = Fields(await requests.fields(request, optional=True))
     names = said.names("from", LABELS_MAX, name_fault)
     if said.has("from") and not names:
         said.add("from", "names nothing: name a label, or leave it out")
@@ -330,7 +327,7 @@ async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]
     return names
 
 
-async def _tasks_named(desk: Desk, caller: Caller, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
+async def _tasks_named(desk: AppContext, caller: Caller, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
     """Find the tasks that are to be canceled, each of which has to be in a pool where the caller may."""
     found = await desk.read(lambda txn: meant(txn, graph, names))
     if found.faults:
@@ -344,7 +341,7 @@ async def _tasks_named(desk: Desk, caller: Caller, graph: int, names: tuple[str,
     return found.tasks
 
 
-async def _renew(desk: Desk, caller: Caller, graph_id: str, names: tuple[str, ...], key: str) -> Response:
+async def _renew(desk: AppContext, caller: Caller, graph_id: str, names: tuple[str, ...], key: str) -> Response:
     """Store a graph that runs another again, and answer."""
     async with allowed(desk, caller, f"run graph {graph_id} again") as may, desk.large:
         who = {"actor": caller.actor, "submitter": caller.submitter}
@@ -363,7 +360,7 @@ def _lacking_in_one(txn: Txn, caller: Caller, tasks: Collection[int]) -> Denial 
     return next((denial for denial in denials if denial is not None), None)
 
 
-def _names(desk: Desk, made: Submitted) -> Mapping[str, str]:
+def _names(desk: AppContext, made: Submitted) -> Mapping[str, str]:
     if made.names:
         return views.told_names(made.names)
     with outages(), desk.engine.store.read() as txn:

@@ -8,8 +8,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from taskyard.engine.errors import Unavailable
-from taskyard.server.asking import TheDesk
-from taskyard.server.problems import RETRY_OUTAGE_S, refused
+from taskyard.server.context import TheDesk
+from taskyard.server.errors import RETRY_OUTAGE_S, refused
 
 routes = APIRouter(tags=["health"])
 #: How long the database may take to answer.

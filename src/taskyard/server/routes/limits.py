@@ -11,14 +11,13 @@ from taskyard.core.graph.readers import name_fault
 from taskyard.core.graph.times import span_ms, span_text
 from taskyard.core.partials import STAKE_AFTER_MAX_MS
 from taskyard.engine.validate import NUMBER_MAX
-from taskyard.server import bodies, cursors
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.desk import Sight, done
-from taskyard.server.fields import Fields
-from taskyard.server.problems import wrong
-from taskyard.server.replies import Key, ThePage, body, own_key, reply
+from taskyard.server import requests
+from taskyard.server.context import Sight, TheCaller, TheDesk, done
+from taskyard.server.errors import wrong
+from taskyard.server.requests import Fields
+from taskyard.server.responses import Key, ThePage, body, own_key, reply
 from taskyard.server.routes.graphs import clean
-from taskyard.server.scopes import READ
+from taskyard.server.tokens import READ
 from taskyard.store.verbs.reading import FIRST_NAME
 from taskyard.views import limits as views
 from taskyard.wire import api
@@ -57,7 +56,7 @@ async def list_limits(desk: TheDesk, caller: TheCaller) -> Response:
 async def set_limit(name: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Make a named limit, or say how much there is of it. Needs `admin`."""
     desk.need_admin(caller, f"set limit {name}")
-    said = Fields(await bodies.fields(request))
+    said = Fields(await requests.fields(request))
     total = said.number("total", None, 0, NUMBER_MAX) if said.told("total") else None
     if not said.has("total"):
         said.add("total", f"say how much there is: an integer from 0 to {NUMBER_MAX}")
@@ -78,16 +77,16 @@ async def list_mutexes(
 ) -> Response:
     """List mutexes that somebody uses: who holds each, and who waits for it since when."""
     desk.readable(caller, READ, "list mutexes")
-    wanted, after = clean(key, "key") or None, cursors.name(page.cursor, FIRST_NAME)
+    wanted, after = clean(key, "key") or None, requests.name(page.cursor, FIRST_NAME)
     found, last = await desk.read(lambda txn: views.mutexes(txn, Sight(txn, caller), after, page.limit, wanted))
-    return reply(api.Mutexes(found.items, cursors.written(last), found.whole))
+    return reply(api.Mutexes(found.items, requests.written(last), found.whole))
 
 
 @routes.put("/mutexes/{key:path}", response_model=api.MutexView, openapi_extra=_MUTEX)
 async def set_mutex(key: str, request: Request, desk: TheDesk, caller: TheCaller, request_key: Key = "") -> Response:
     """Say how long mutexes hold a task before no younger one passes it at this key. Needs `admin`."""
     desk.need_admin(caller, f"set mutex {key}")
-    said = Fields(await bodies.fields(request))
+    said = Fields(await requests.fields(request))
     text = said.text("stake_after", None, NAME_MAX)
     ms = None if text is None else span_ms(text)
     if text != NEVER and (ms is None or ms > STAKE_AFTER_MAX_MS):

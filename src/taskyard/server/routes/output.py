@@ -14,15 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from taskyard.core.ids import Key, text_of
-from taskyard.server import cursors, ranges
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, is_good
-from taskyard.server.doors import Seat, seat_of
-from taskyard.server.problems import RETRY_CROWD_S, Refused, refused, unknown, wrong
-from taskyard.server.ranges import Span
-from taskyard.server.replies import ThePage, reply
-from taskyard.server.scopes import READ
+from taskyard.server import requests
+from taskyard.server.asgi import Slot, seat_of
+from taskyard.server.auth import Caller
+from taskyard.server.context import AppContext, TheCaller, TheDesk, is_good
+from taskyard.server.errors import RETRY_CROWD_S, Refused, refused, unknown, wrong
+from taskyard.server.requests import Span
+from taskyard.server.responses import ThePage, reply
+from taskyard.server.tokens import READ
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.store.verbs.reuse import Source
@@ -119,14 +118,14 @@ async def show_output(task_id: str, request: Request, desk: TheDesk, caller: The
 async def show_output_times(task_id: str, desk: TheDesk, caller: TheCaller, page: ThePage, times: TheTimes) -> Response:
     """Say when what an attempt printed came to the server, piece by piece."""
     printed = await _found(desk, caller, task_id, times.attempt)
-    start = cursors.key(page.cursor, times.start)
+    start = requests.key(page.cursor, times.start)
     found, more = await desk.read(
         lambda txn: views.times(txn, printed.task, printed.attempt, start, times.since_ms, page.limit)
     )
-    return reply(api.OutputTimes(found, cursors.written(more)))
+    return reply(api.OutputTimes(found, requests.written(more)))
 
 
-async def _found(desk: Desk, caller: Caller, task_id: str, attempt: int | None) -> _Printed:
+async def _found(desk: AppContext, caller: Caller, task_id: str, attempt: int | None) -> _Printed:
     """Find an attempt of a task, or the one whose end the task has taken over."""
     if attempt is None and (taken := await desk.of_task(caller, READ, task_id, _taken_over)).source is not None:
         task_id, attempt = text_of(Key(taken.source.task)), taken.source.attempt
@@ -140,9 +139,9 @@ def _taken_over(txn: Txn, record: TaskRecord) -> _TakenOver:
     return _TakenOver(None if record.life.attempt else txn.reuses.sources([record.id]).get(record.id))
 
 
-def _at_once(desk: Desk, printed: _Printed, span: Span, header: str | None) -> Response:
+def _at_once(desk: AppContext, printed: _Printed, span: Span, header: str | None) -> Response:
     size = printed.size
-    ranged = ranges.asked(header, size)
+    ranged = requests.asked(header, size)
     if ranged is not None and ranged.start >= ranged.until:
         raise _out_of_range(size)
     span = ranged or Span(min(span.start, size), max(min(span.start, size), min(span.until, size)))
@@ -152,7 +151,7 @@ def _at_once(desk: Desk, printed: _Printed, span: Span, header: str | None) -> R
     return StreamingResponse(_pieces(desk, printed, span), 206 if ranged else 200, headers, _PLAIN)
 
 
-def _following(desk: Desk, caller: Caller, printed: _Printed, span: Span, seat: Seat) -> Response:
+def _following(desk: AppContext, caller: Caller, printed: _Printed, span: Span, seat: Slot) -> Response:
     most, retry = desk.settings.followers_max, {"Retry-After": str(RETRY_CROWD_S)}
     if desk.followers.total() >= most:
         raise refused(429, "overloaded", f"{most} outputs are followed already", headers=retry)
@@ -165,14 +164,16 @@ def _following(desk: Desk, caller: Caller, printed: _Printed, span: Span, seat: 
     return StreamingResponse(_followed(desk, caller, printed, span, seat), 200, _headers(printed), _PLAIN)
 
 
-async def _pieces(desk: Desk, printed: _Printed, span: Span) -> AsyncIterator[bytes]:
+async def _pieces(desk: AppContext, printed: _Printed, span: Span) -> AsyncIterator[bytes]:
     at = span.start
     while at < span.until and (piece := await _piece(desk, printed, at, span.until)):
         yield piece
         at += len(piece)
 
 
-async def _followed(desk: Desk, caller: Caller, printed: _Printed, span: Span, seat: Seat) -> AsyncIterator[bytes]:
+async def _followed(
+    desk: AppContext, caller: Caller, printed: _Printed, span: Span, seat: Slot
+) -> AsyncIterator[bytes]:
     """Give what is there, and what comes, until the attempt has ended and all of it was given, or the token ends."""
     at, loop = span.start, asyncio.get_running_loop()
     until = loop.time() + FOLLOW_MAX_S
@@ -190,7 +191,7 @@ async def _followed(desk: Desk, caller: Caller, printed: _Printed, span: Span, s
 
 
 @contextmanager
-def _counted(desk: Desk, caller: Caller) -> Iterator[None]:
+def _counted(desk: AppContext, caller: Caller) -> Iterator[None]:
     name = _name_of(caller)
     desk.followers[name] += 1
     try:
@@ -205,11 +206,11 @@ def _name_of(caller: Caller) -> str:
     return caller.id or caller.actor
 
 
-async def _piece(desk: Desk, printed: _Printed, start: int, until: int) -> bytes:
+async def _piece(desk: AppContext, printed: _Printed, start: int, until: int) -> bytes:
     return await desk.read(lambda txn: views.piece(txn, printed.task, printed.attempt, start, until))
 
 
-async def _piece_for(desk: Desk, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
+async def _piece_for(desk: AppContext, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
     """Give the next piece while the token of whoever follows is good; None when it is not any more."""
 
     def look(txn: Txn) -> bytes | None:

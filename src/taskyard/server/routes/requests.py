@@ -1,27 +1,209 @@
 """The route of single requests: each is a graph of one."""
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any, Final, TypeAlias
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.core.graph.faults import Fault
+from taskyard.core.graph.faults import Fault, Faults
+from taskyard.core.graph.limits import TAG_VALUE_MAX
 from taskyard.engine import submit
-from taskyard.server import bodies, single
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.problems import Refused
-from taskyard.server.replies import Key, body, own_key
-from taskyard.server.request_size import size_fault
+from taskyard.server import requests
+from taskyard.server.context import TheCaller, TheDesk
+from taskyard.server.errors import Refused, invalid
+from taskyard.server.requests import size_fault
+from taskyard.server.responses import Key, body, own_key
 from taskyard.server.routes import graphs
 from taskyard.wire import api
+
+# A single request as Swarming takes it: a graph of one task. What it says is written as a graph document.
+#
+# Nothing is left out in silence: a field that has no counterpart yet is refused as one that is not supported.
+
+
+FaultsOf: TypeAlias = Callable[[object], Iterable[Fault]]
+#: What the one task is called.
+LABEL: Final = "request"
+PREFIX: Final = f"tasks.{LABEL}."
+#: How fields of a request and of its properties are called in a document; spans are seconds.
+_REQUEST: Final = {
+    "name", "task", "priority", "tags", "properties", "expiration_secs", "task_slices", "user", "reruns", "routing",
+}  # fmt: skip
+#: The fields that a request may have.
+FIELDS: Final = frozenset(_REQUEST)
+#: What may stand beside `task`, because no task says it.
+_BESIDE: Final = {"name", "task", "user", "reruns", "routing"}
+#: Stands for what is faulty already, so that no other fault follows from it.
+_NOTHING: Final = {"payload": {"command": ["true"]}}
+_SLICE: Final = {"properties", "expiration_secs", "wait_for_capacity"}
+_PROPERTIES: Final = {
+    "command", "dimensions", "env", "execution_timeout_secs", "grace_period_secs", "idempotent",
+    "io_timeout_secs", "outputs", "relative_cwd",
+}  # fmt: skip
+_SPANS: Final = {"execution_timeout_secs": "timeout", "io_timeout_secs": "io_timeout", "grace_period_secs": "grace"}
+
+
+def as_document(said: object, faults_of: FaultsOf) -> dict[str, Any]:
+    """Write a request as a graph of one; `faults_of` finds what is wrong with a document."""
+    if not isinstance(said, dict):
+        raise invalid("the body must be an object")
+    faults = Faults()
+    graph = _graph(said, faults)
+    if own := faults.listed():
+        listed = [api.Fault(one.message, one.path) for one in own]
+        listed += [api.Fault(one.message, path_in_request(one.path)) for one in faults_of(graph)]
+        raise invalid(f"the request has {len(listed)} fault{'s' * (len(listed) > 1)}", listed)
+    return graph
+
+
+def faults_in(said: object, faults_of: FaultsOf) -> list[api.Fault]:
+    """Say what is wrong with a request whose text is faulty already, so that everything is told at once."""
+    try:
+        document = as_document(said, faults_of)
+    except Refused as fault:
+        return fault.problem.faults
+    return [api.Fault(one.message, path_in_request(one.path)) for one in faults_of(document)]
+
+
+def path_in_request(path: str) -> str:
+    """Say where in a request a fault of its document is."""
+    return path.removeprefix(PREFIX)
+
+
+def _graph(said: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
+    _unsupported(said, _REQUEST, (), faults)
+    task = _own_task(said, faults) if "task" in said else _task(said, faults)
+    if "user" in said:
+        task = _with_user(task, said["user"], faults)
+    node = {"task": task} | ({"reruns": said["reruns"]} if "reruns" in said else {})
+    return {"tasks": {LABEL: node}} | {name: said[name] for name in ("name", "routing") if name in said}
+
+
+def _own_task(said: Mapping[str, Any], faults: Faults) -> object:
+    for name in sorted(said.keys() & (_REQUEST - _BESIDE)):
+        faults.add((name,), "is said twice: `task` says it already")
+    return said["task"]
+
+
+def _with_user(task: object, user: object, faults: Faults) -> object:
+    """Keep for whom a request is, in a tag, as Swarming does."""
+    if not isinstance(user, str) or len(user) > TAG_VALUE_MAX or "\0" in user:
+        faults.wrong(("user",), f"a text of at most {TAG_VALUE_MAX} characters", user)
+        return task
+    if not isinstance(task, dict):
+        return task  # which is a fault
+    tags = task.get("tags", [])
+    if isinstance(tags, dict) and all(isinstance(value, str) for value in tags.values()):
+        tags = [f"{key}:{value}" for key, value in tags.items()]
+    return task | {"tags": [*tags, f"user:{user}"] if isinstance(tags, list) else tags}
+
+
+def _task(said: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
+    task: dict[str, Any] = {}
+    if "priority" in said:
+        task["priority"] = said["priority"]
+    if "tags" in said:
+        task["tags"] = _tags(said["tags"], faults)
+    if "task_slices" not in said:
+        one = {name: said[name] for name in ("properties", "expiration_secs") if name in said}
+        return task | _slice(one, (), faults, task)
+    slices = said["task_slices"]
+    if not isinstance(slices, list) or not slices:
+        faults.wrong(("task_slices",), "a list of slices", slices)
+        return task | _NOTHING
+    return task | {"slices": [_slice(one, ("task_slices", at), faults, task) for at, one in enumerate(slices)]}
+
+
+def _slice(said: object, at: tuple[str | int, ...], faults: Faults, task: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        faults.wrong(at, "an object", said)
+        return dict(_NOTHING)
+    _unsupported(said, _SLICE, at, faults)
+    properties, at_properties = said.get("properties"), (*at, "properties")
+    if not isinstance(properties, dict):
+        faults.wrong(at_properties, "an object", properties)
+        return dict(_NOTHING)
+    _unsupported(properties, _PROPERTIES, at_properties, faults)
+    found: dict[str, Any] = {"payload": _payload(properties, at_properties, faults)}
+    if "dimensions" in properties:
+        found["dimensions"] = _pairs(properties["dimensions"], (*at_properties, "dimensions"), faults)
+    if "expiration_secs" in said:
+        found["expires"] = _span(said["expiration_secs"], (*at, "expiration_secs"), faults)
+    if "wait_for_capacity" in said:
+        found["wait_for_capacity"] = said["wait_for_capacity"]
+    if "idempotent" in properties:
+        task["idempotent"] = properties["idempotent"]
+    return found
+
+
+def _payload(properties: Mapping[str, Any], at: tuple[str | int, ...], faults: Faults) -> dict[str, Any]:
+    payload: dict[str, Any] = {"command": properties.get("command")}
+    for name, ours in _SPANS.items():
+        if name in properties:
+            payload[ours] = _span(properties[name], (*at, name), faults)
+    if "env" in properties:
+        payload["env"] = _pairs(properties["env"], (*at, "env"), faults)
+    if "outputs" in properties:
+        payload["outputs"] = properties["outputs"]
+    if "relative_cwd" in properties:
+        payload["cwd"] = properties["relative_cwd"]
+    return payload
+
+
+def _span(said: object, at: tuple[str | int, ...], faults: Faults) -> str:
+    text = str(said) if isinstance(said, str) and said.isascii() else said
+    if isinstance(text, str) and text.isdecimal() and len(text) <= 9:
+        text = int(text)
+    if type(text) is not int or not 0 <= text <= 10**9:
+        faults.wrong(at, "a number of seconds", said)
+        return "1s"
+    return f"{text}s"
+
+
+def _pairs(said: object, at: tuple[str | int, ...], faults: Faults) -> dict[str, Any]:
+    """Read `[{key, value}, ...]`, or an object; a key that stands twice has several values."""
+    if isinstance(said, dict):
+        return said
+    found: dict[str, Any] = {}
+    for place, one in enumerate(said if isinstance(said, list) else [said]):
+        if not isinstance(one, dict) or set(one) != {"key", "value"} or not isinstance(one["key"], str):
+            faults.wrong((*at, place), "an object of key and value", one)
+        elif one["key"] in found:
+            before = found[one["key"]]
+            found[one["key"]] = [*(before if isinstance(before, list) else [before]), one["value"]]
+        else:
+            found[one["key"]] = one["value"]
+    return found
+
+
+def _tags(said: object, faults: Faults) -> object:
+    """Read `["key:value", ...]`, a set in which a key may stand more than once, or an object."""
+    if not isinstance(said, list):
+        return said
+    good = []
+    for place, one in enumerate(said):
+        if isinstance(one, str) and ":" in one:
+            good.append(one)
+        else:
+            faults.wrong(("tags", place), "a text key:value", one)
+    return good
+
+
+def _unsupported(said: Mapping[str, Any], known: set[str], at: tuple[str | int, ...], faults: Faults) -> None:
+    for name in said:
+        if name not in known:
+            faults.add((*at, name), f"not supported yet{faults.meant(name, known)}")
+
 
 routes = APIRouter(prefix="/api/v1", tags=["graphs"])
 _TAKEN = body(
     "A name, and a task as in a graph document, or properties and slices as Swarming has them.",
     {
         "type": "object",
-        "properties": {name: {} for name in sorted(single.FIELDS)}
+        "properties": {name: {} for name in sorted(FIELDS)}
         | {
             "name": {"type": "string"},
             "task": {"type": "object"},
@@ -46,10 +228,10 @@ async def submit_request(request: Request, desk: TheDesk, caller: TheCaller, key
             return (Fault(too_many.path, too_many.message),)
         return submit.read(document, desk.engine.clock.now(), desk.engine.scheduler_id).faults
 
-    said = await bodies.document(request, lambda found: single.faults_in(found, faults_of))
-    document = single.as_document(said, faults_of)
+    said = await requests.document(request, lambda found: faults_in(found, faults_of))
+    document = as_document(said, faults_of)
     try:
         return await graphs.submit(desk, caller, document, key=own_key(caller, key))
     except Refused as fault:
-        faults = [api.Fault(one.message, single.path_in_request(one.path)) for one in fault.problem.faults]
+        faults = [api.Fault(one.message, path_in_request(one.path)) for one in fault.problem.faults]
         raise Refused(replace(fault.problem, faults=faults), fault.headers) from None

@@ -12,17 +12,14 @@ from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
 from taskyard.engine.validate import RESULT_MAX
 from taskyard.lifecycle.commands import Cancel, Publish, Rerun
-from taskyard.server import bodies
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.auth import Denial
-from taskyard.server.callers import Caller
-from taskyard.server.desk import Desk, Sight, done, key_of
-from taskyard.server.fields import Fields
-from taskyard.server.problems import unknown
-from taskyard.server.replies import JSON, Key, body, own_key, reply
+from taskyard.server import requests
+from taskyard.server.auth import Caller, Denial
+from taskyard.server.context import AppContext, Sight, TheCaller, TheDesk, done, key_of
+from taskyard.server.errors import unknown
+from taskyard.server.requests import Fields
+from taskyard.server.responses import JSON, Key, body, own_key, reply
 from taskyard.server.routes.graphs import wished
-from taskyard.server.scopes import CANCEL, READ, SUBMIT
-from taskyard.server.seals import RunToken
+from taskyard.server.tokens import CANCEL, READ, SUBMIT, RunToken
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.views import attempts as attempt_views
@@ -84,7 +81,7 @@ async def tell_story(task_id: str, desk: TheDesk, caller: TheCaller) -> Response
 @routes.post("/tasks/{task_id}/cancel", response_model=api.Wished, openapi_extra=_SUBTREE)
 async def cancel_task(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """End a task, or a task with everything behind it. Needs `cancel`."""
-    said = Fields(await bodies.fields(request, optional=True))
+    said = Fields(await requests.fields(request, optional=True))
     subtree = said.flag("subtree", False)
     said.close()
     task = await desk.of_task(caller, CANCEL, task_id, lambda _, one: one.id)
@@ -121,9 +118,9 @@ async def show_result(task_id: str, desk: TheDesk, caller: TheCaller) -> Respons
 async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Publish the result of the attempt that is under way. Needs the task's own token."""
     run = _own(desk, caller, task_id)
-    bodies.expect(request, (JSON,))
-    text = await bodies.raw(request, RESULT_MAX)
-    value = bodies.parsed(text, "result.json")
+    requests.expect(request, (JSON,))
+    text = await requests.raw(request, RESULT_MAX)
+    value = requests.parsed(text, "result.json")
     return await _publish(desk, run, own_key(caller, key), result=msgspec.json.encode(value).decode())
 
 
@@ -135,9 +132,9 @@ async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheC
 async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Say how far the attempt has come that is under way. Needs the task's own token."""
     run = _own(desk, caller, task_id)
-    bodies.expect(request, (TEXT,))
-    said = await bodies.raw(request, PROGRESS_MAX)
-    return await _publish(desk, run, own_key(caller, key), progress=bodies.plain_text(said))
+    requests.expect(request, (TEXT,))
+    said = await requests.raw(request, PROGRESS_MAX)
+    return await _publish(desk, run, own_key(caller, key), progress=requests.plain_text(said))
 
 
 @routes.put(
@@ -148,11 +145,11 @@ async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: Th
 async def put_checkpoint(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Keep something for the next attempt. Needs the task's own token."""
     run = _own(desk, caller, task_id)
-    bodies.expect(request, (BYTES,))
-    return await _publish(desk, run, own_key(caller, key), checkpoint=await bodies.raw(request, CHECKPOINT_MAX))
+    requests.expect(request, (BYTES,))
+    return await _publish(desk, run, own_key(caller, key), checkpoint=await requests.raw(request, CHECKPOINT_MAX))
 
 
-def _own(desk: Desk, caller: Caller, task_id: str) -> RunToken:
+def _own(desk: AppContext, caller: Caller, task_id: str) -> RunToken:
     """Give the attempt that asks, if it is one of this task."""
     task = key_of(task_id, "task")
     if caller.run is None or caller.run.token.task != task:
@@ -161,7 +158,7 @@ def _own(desk: Desk, caller: Caller, task_id: str) -> RunToken:
     return caller.run.token
 
 
-async def _publish(desk: Desk, run: RunToken, key: str, **said: Any) -> Response:
+async def _publish(desk: AppContext, run: RunToken, key: str, **said: Any) -> Response:
     publish = Publish(run.task, run.attempt, run.fence, **said)
     done(await asyncio.to_thread(desk.engine.publish, publish, key))
     return Response(status_code=204)

@@ -8,13 +8,12 @@ from starlette.responses import Response
 
 from taskyard.engine import submit
 from taskyard.engine.submit import pools_of
-from taskyard.server import bodies
-from taskyard.server.asking import TheCaller, TheDesk
-from taskyard.server.desk import Sight, done
-from taskyard.server.replies import body, reply
-from taskyard.server.request_size import check_size
+from taskyard.server import requests
+from taskyard.server.context import Sight, TheCaller, TheDesk, done
+from taskyard.server.requests import check_size
+from taskyard.server.responses import body, reply
 from taskyard.server.routes.graphs import DOCUMENT, judge_of
-from taskyard.server.scopes import READ, SUBMIT
+from taskyard.server.tokens import READ, SUBMIT
 from taskyard.views.dry_run import foreseen
 from taskyard.views.why import explained
 from taskyard.views.why_graph import held
@@ -43,7 +42,7 @@ async def why_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response
 @routes.post("/graphs/check", response_model=DryRun, openapi_extra=body("A graph document.", DOCUMENT, yaml=True))
 async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
     """Say what would become of a graph if it were submitted now; nothing is stored. Needs `submit`, as that does."""
-    async with bodies.worked_on(request, judge_of(desk)) as document:
+    async with requests.worked_on(request, judge_of(desk)) as document:
         now = desk.engine.clock.now()
         await asyncio.to_thread(check_size, document, desk.settings.tasks_max)
         graph = done(await asyncio.to_thread(submit.rehearsal_read, document, now, desk.engine.scheduler_id))

@@ -3,7 +3,10 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
+
+from fastapi import Depends
+from starlette.requests import Request
 
 from taskyard.core import ids
 from taskyard.core.ids import Key
@@ -13,16 +16,13 @@ from taskyard.engine.engine import AsyncEngine, Engine
 from taskyard.engine.errors import outages
 from taskyard.lifecycle.commands import Refusal
 from taskyard.server import tokens
-from taskyard.server.auth import Auth, Denial
-from taskyard.server.bodies import LARGE_MAX, Hands
-from taskyard.server.callers import Caller
-from taskyard.server.denials import Denials
-from taskyard.server.meters import Meters
-from taskyard.server.problems import Refused, of_refusal, refused, unknown
-from taskyard.server.scopes import READ
-from taskyard.server.seals import Seal
+from taskyard.server.auth import Auth, Caller, Denial, Denials
+from taskyard.server.errors import Refused, of_refusal, refused, unknown
+from taskyard.server.graph_waiters import Watchers
+from taskyard.server.metrics import Meters
+from taskyard.server.requests import LARGE_MAX, Hands
 from taskyard.server.settings import Settings
-from taskyard.server.watchers import Watchers
+from taskyard.server.tokens import READ, Seal
 from taskyard.store.records import TaskRecord
 from taskyard.store.txn import Txn
 from taskyard.views import tasks as task_views
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 ENDED: Final = Denial(401, "bad_token", "this token was revoked, or is over")
 
 
-class Desk:
+class AppContext:
     """What all routes share."""
 
     def __init__(self, engine: Engine, settings: Settings, seal: Seal) -> None:
@@ -214,3 +214,32 @@ def bearer(authorization: str) -> str | None:
     kind, _, text = authorization.partition(" ")
     text = text.strip()
     return text if text and kind.lower() == "bearer" else None
+
+
+# What routes of people ask for: the desk of their app, and who asks.
+
+
+async def desk_of(request: Request) -> AppContext:
+    """Give the desk of the app."""
+    desk: AppContext = request.app.state.desk
+    return desk
+
+
+async def caller_of(request: Request, desk: Annotated[AppContext, Depends(desk_of)]) -> Caller:
+    """Say who asks, or refuse."""
+    text = token_of(request)
+    found: Caller | Denial | None = desk.auth.caller(None) if text is None else desk.auth.remembered(text)
+    if found is None:
+        found = await asyncio.to_thread(desk.auth.caller, text)
+    if isinstance(found, Denial):
+        raise desk.deny(found, f"{request.method} {request.url.path}")
+    return found
+
+
+def token_of(request: Request) -> str | None:
+    """Read the token that a request shows."""
+    return bearer(request.headers.get("authorization", ""))
+
+
+TheDesk = Annotated[AppContext, Depends(desk_of)]
+TheCaller = Annotated[Caller, Depends(caller_of)]

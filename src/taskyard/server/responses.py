@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from taskyard.core.graph.limits import NAME_MAX
 from taskyard.core.graph.readers import name_fault
-from taskyard.server.callers import Caller
-from taskyard.server.cursors import CURSOR_MAX
-from taskyard.server.problems import wrong
+from taskyard.server.auth import Caller
+from taskyard.server.errors import wrong
+from taskyard.server.requests import CURSOR_MAX
 
 #: How many items a page has at most, and if nobody says.
 PAGE_MAX: Final = 200

@@ -1,0 +1,404 @@
+"""What a request brings: read no further than it may go, and parsed as strictly as any document.
+
+What is large is parsed by a thread, so that nobody else waits for it.
+"""
+
+import asyncio
+import base64
+import binascii
+import re
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from taskyard.core.graph.faults import Faults
+from taskyard.core.graph.limits import DESCRIPTION_MAX, NAME_MAX
+from taskyard.core.graph.matrix import EXCLUDE
+from taskyard.core.graph.payload import payloads
+from taskyard.core.graph.readers import name_fault
+from taskyard.server.errors import RETRY_CROWD_S, Refused, invalid, refused, wrong
+from taskyard.wire import api
+from taskyard.wire.api import Fault
+from taskyard.wire.faults import UnreadableDocument
+from taskyard.wire.reading import DOCUMENT_BYTES_MAX, read_document
+
+#: What is said beside a document: a wish, a setting, a token.
+SMALL_MAX: Final = 65_536
+#: Texts up to this size are parsed at once: it takes less than handing them to a thread.
+AT_ONCE_MAX: Final = 16_384
+#: How long somebody may take to send a body.
+SENT_MAX_S: Final = 60
+#: How much of all bodies together is held while they come in.
+HELD_MAX: Final = 134_217_728
+#: From which size on a document is large, and how many of these are worked on at once.
+LARGE_BYTES: Final = 1_048_576
+LARGE_MAX: Final = 4
+#: Says what is wrong with a value.
+Judge: TypeAlias = Callable[[object], list[api.Fault]]
+_PLAIN: Final = "identity"
+_JSON: Final = "application/json"
+_YAML: Final = ("application/yaml", "application/x-yaml", "text/yaml")
+
+
+class Hands:
+    """How much of what is being sent the server holds at once. Used by one thread, the one of the event loop."""
+
+    def __init__(self, most: int = HELD_MAX) -> None:
+        self._most = most
+        self._held = 0
+
+    def take(self, size: int) -> None:
+        """Hold more, or refuse it."""
+        if self._held + size > self._most:
+            retry = {"Retry-After": str(RETRY_CROWD_S)}
+            raise refused(429, "overloaded", "too much is being sent at once", headers=retry)
+        self._held += size
+
+    def give(self, size: int) -> None:
+        """Hold less."""
+        self._held -= size
+
+
+@asynccontextmanager
+async def worked_on(request: Request, judge: Judge | None = None) -> AsyncIterator[object]:
+    """Read a document and wait for room to work on it: of large ones, which take ten times their size, few have it.
+
+    It is read first: whoever sends slowly keeps nobody else waiting.
+    """
+    expect(request, (_JSON, *_YAML))
+    async with held(request, DOCUMENT_BYTES_MAX) as body:
+        large: asyncio.Semaphore = request.app.state.desk.large
+        async with large if len(body) > LARGE_BYTES else nullcontext():
+            yield await _read(request, body, judge)
+
+
+@asynccontextmanager
+async def held(request: Request, most: int) -> AsyncIterator[bytes]:
+    """Read a body of at most so many bytes, and hold it until it is done with."""
+    if request.headers.get("content-encoding", _PLAIN).strip().lower() != _PLAIN:
+        raise refused(415, "unsupported", "bodies are taken as they are, not compressed: leave out Content-Encoding")
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and (len(said) > 12 or int(said) > most):
+        raise _too_large(most)
+    hands: Hands = request.app.state.desk.hands
+    body = bytearray()
+    try:
+        await _receive(request, hands, body, most)
+        yield bytes(body)
+    finally:
+        hands.give(len(body))
+
+
+def expect(request: Request, kinds: Collection[str]) -> None:
+    """Refuse a body that says it is of another kind; one that says nothing is taken for what is read here."""
+    if (kind := _kind(request)) and kind not in kinds:
+        raise refused(415, "unsupported", f"a body of the type {kind} is not read here: send {' or '.join(kinds)}")
+
+
+async def raw(request: Request, most: int) -> bytes:
+    """Read a small body."""
+    async with held(request, most) as body:
+        return body
+
+
+async def document(request: Request, judge: Judge | None = None, most: int = DOCUMENT_BYTES_MAX) -> object:
+    """Read a body as JSON, or as YAML if its content type says so."""
+    expect(request, (_JSON, *_YAML))
+    return await _read(request, await raw(request, most), judge)
+
+
+async def fields(request: Request, *, optional: bool = False) -> dict[str, Any]:
+    """Read a small JSON object; where the body is optional, none is an empty one."""
+    expect(request, (_JSON,))
+    body = await raw(request, SMALL_MAX)
+    if optional and not body.strip():
+        return {}
+    found = parsed(body, "body.json")
+    if not isinstance(found, dict):
+        raise invalid("the body must be an object")
+    return found
+
+
+async def _receive(request: Request, hands: Hands, body: bytearray, most: int) -> None:
+    try:
+        async with asyncio.timeout(SENT_MAX_S):
+            async for piece in request.stream():
+                hands.take(len(piece))
+                body += piece
+                if len(body) > most:
+                    raise _too_large(most)
+    except TimeoutError:
+        raise refused(408, "too_slow", f"the body did not come within {SENT_MAX_S} seconds") from None
+
+
+async def _read(request: Request, body: bytes, judge: Judge | None) -> object:
+    name = "body.yaml" if _is_yaml(request) else "body.json"
+    if len(body) <= AT_ONCE_MAX:
+        return parsed(body, name, judge)
+    return await asyncio.to_thread(parsed, body, name, judge)
+
+
+def parsed(body: bytes, name: str, judge: Judge | None = None) -> object:
+    """Parse a body, or say everything that is wrong with its text and, as far as one sees, with what it says."""
+    try:
+        return read_document(body, name)
+    except UnreadableDocument as fault:
+        faults = [api.Fault(one.message, _place(one.line, one.column)) for one in fault.faults]
+        if judge is not None and fault.value is not None:
+            faults += judge(fault.value)
+        raise invalid("the body cannot be read", faults) from None
+    except RecursionError:
+        raise invalid("the body is nested too deeply") from None
+
+
+def _place(line: int | None, column: int | None) -> str:
+    return "" if line is None else f"line {line}" if column is None else f"line {line}, column {column}"
+
+
+def _is_yaml(request: Request) -> bool:
+    return _kind(request) in _YAML
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _too_large(most: int) -> Refused:
+    return refused(413, "too_large", f"the body is larger than {most} bytes")
+
+
+def plain_text(body: bytes) -> str:
+    """Read text that every database can keep."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise invalid("the body is not UTF-8") from None
+    if "\0" in text:
+        raise invalid("the body has a NUL character")
+    return text
+
+
+# Reads the fields of a small object that somebody sent: every fault is noted, and told at the end.
+
+
+T = TypeVar("T")
+_UNSAID = object()
+
+
+class Fields:
+    """The fields of one object."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        self._said = dict(said)
+        self._known: list[str] = []
+        self._faults = Faults()
+
+    def has(self, name: str) -> bool:
+        """Tell whether something was said."""
+        return name in self._said
+
+    def told(self, name: str) -> bool:
+        """Tell whether something else than null was said; null is then as good as nothing."""
+        if self._said.get(name, _UNSAID) is None:
+            del self._said[name]
+        self._known.append(name)
+        return name in self._said
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Read true or false."""
+        return self._read(name, default, "true or false", lambda value: isinstance(value, bool))
+
+    def number(self, name: str, default: int | None, least: int, most: int) -> int | None:
+        """Read a whole number, or null."""
+        takes = f"null or an integer from {least} to {most}"
+        return self._read(name, default, takes, lambda value: value is None or _is_within(value, least, most))
+
+    def text(self, name: str, default: str | None, most: int = DESCRIPTION_MAX) -> str | None:
+        """Read text, or null."""
+        takes = f"null or a string of 1 to {most} characters"
+        return self._read(name, default, takes, lambda value: value is None or _is_text(value, most))
+
+    def name(self, name: str, default: str, most: int = NAME_MAX) -> str:
+        """Read a name; without a default (empty) it has to be there."""
+        value = self._read(name, default, "a string", lambda value: isinstance(value, str))
+        if (value or not default) and (fault := name_fault(value, most)):
+            self._faults.add((name,), fault)
+        return value
+
+    def choice(self, name: str, default: str, allowed: Collection[str]) -> str:
+        """Read one of some words."""
+        return self._read(name, default, f"one of {', '.join(allowed)}", lambda value: value in allowed)
+
+    def names(self, name: str, most: int, fault: Callable[[str], str | None]) -> tuple[str, ...]:
+        """Read a list of texts, each of which is looked at."""
+        takes = f"a list of at most {most} strings"
+        none: list[str] = []
+        found = self._read(name, none, takes, lambda value: _are_texts(value, most))
+        for place, one in enumerate(found):
+            if wrong := fault(one):
+                self._faults.add((name, place), wrong)
+        return tuple(found)
+
+    def add(self, name: str, message: str) -> None:
+        """Note a fault that only somebody else can find."""
+        self._faults.add((name,), message)
+
+    def close(self) -> None:
+        """Refuse the object, if anything is wrong with it."""
+        for name in self._said:
+            if name not in self._known:
+                self._faults.add((name,), f"is no field{self._faults.meant(name, self._known)}")
+        if listed := self._faults.listed():
+            faults = [api.Fault(one.message, one.path) for one in listed]
+            raise invalid(f"the body has {len(faults)} fault{'s' * (len(faults) > 1)}", faults)
+
+    def _read(self, name: str, default: T, takes: str, fits: Callable[[Any], bool]) -> T:
+        self._known.append(name)
+        value = self._said.get(name, _UNSAID)
+        if value is _UNSAID:
+            return default
+        if not fits(value):
+            self._faults.wrong((name,), takes, value)
+            return default
+        found: T = value
+        return found
+
+
+def _is_within(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _is_text(value: object, most: int) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= most and "\0" not in value
+
+
+def _are_texts(value: object, most: int) -> bool:
+    return isinstance(value, list) and len(value) <= most and all(isinstance(one, str) for one in value)
+
+
+# Cursors: where a page ended, as text that nobody has to understand. A bad one is a fault like any other.
+
+
+#: Longer than any that we write.
+CURSOR_MAX: Final = 1_024
+_KEY: Final = msgspec.json.Decoder(tuple[int])
+_NAME: Final = msgspec.json.Decoder(tuple[str])
+_MOMENT: Final = msgspec.json.Decoder(tuple[int, str])
+
+
+def written(*place: int | str | None) -> str | None:
+    """Write a place down; nothing, where there is none."""
+    if place[0] is None:
+        return None
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def key(text: str | None, first: int) -> int:
+    """Read a cursor that is a key."""
+    return first if text is None else _within(_cursors_read(_KEY, text)[0])
+
+
+def name(text: str | None, first: str) -> str:
+    """Read a cursor that is a name."""
+    return first if text is None else _clean(_cursors_read(_NAME, text)[0])
+
+
+def moment(text: str | None, first: tuple[int, str]) -> tuple[int, str]:
+    """Read a cursor that is a moment and a name."""
+    if text is None:
+        return first
+    at, id = _cursors_read(_MOMENT, text)
+    return _within(at), _clean(id)
+
+
+def _cursors_read(decoder: msgspec.json.Decoder[T], text: str) -> T:
+    try:
+        return decoder.decode(base64.b64decode(text.encode() + b"===", b"-_"))
+    except (binascii.Error, UnicodeError, msgspec.MsgspecError):
+        raise _bad() from None
+
+
+def _within(number: int) -> int:
+    if not -1 <= number < 2**63:
+        raise _bad()
+    return number
+
+
+def _clean(text: str) -> str:
+    if "\0" in text or not text.isprintable():
+        raise _bad()
+    return text
+
+
+def _bad() -> Refused:
+    return wrong("is no cursor; take it from `next` of the page before", "cursor")
+
+
+# Ranges of bytes as HTTP asks for them (RFC 9110): one range; what is malformed counts as not asked for.
+
+
+_RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From a byte, up to but not including another."""
+
+    start: int
+    until: int
+
+
+def asked(header: str | None, size: int) -> Span | None:
+    """Give the range that is asked for, cut to what there is: None for all of it, an empty one if nothing is there."""
+    found = _RANGE.fullmatch(header.strip()) if header else None
+    if found is None or not (found[1] or found[2]):
+        return None
+    if not found[1]:
+        return Span(max(0, size - int(found[2])), size) if int(found[2]) else Span(size, size)
+    start = int(found[1])
+    until = int(found[2]) + 1 if found[2] else size
+    if until <= start and found[2]:
+        return None
+    return Span(start, max(start, min(until, size)))
+
+
+# How many tasks a request asks for, counted before any matrix is expanded: large requests take seconds each.
+
+
+def check_size(document: object, tasks_max: int) -> None:
+    """Refuse a document that asks for more tasks than one request may; what is excluded counts, too."""
+    if fault := size_fault(document, tasks_max):
+        raise invalid(f"{fault.path}: {fault.message}", [fault])
+
+
+def size_fault(document: object, tasks_max: int) -> Fault | None:
+    """Say that a document asks for too many tasks, if it does."""
+    asked = tasks_asked(document)
+    if asked <= tasks_max:
+        return None
+    return Fault(
+        f"asks for {asked} tasks; {tasks_max} is the most in one request: extend the graph, or split it", "tasks"
+    )
+
+
+def tasks_asked(document: object) -> int:
+    """Count the tasks of a graph document with those of the graphs inside; what is no task counts as one."""
+    tasks = document.get("tasks") if isinstance(document, dict) else None
+    return sum(map(_asked, tasks.values())) if isinstance(tasks, dict) else 0
+
+
+def _asked(node: object) -> int:
+    if not isinstance(node, dict):
+        return 1
+    matrix, task = node.get("matrix"), node.get("task")
+    # A graph inside may stand in the payload of a slice as well; each that is written is read.
+    written = payloads(task, ()) if isinstance(task, dict) else ()
+    inner = sum(tasks_asked(payload.get("graph")) for _, payload in written)
+    axes = matrix.items() if isinstance(matrix, dict) else ()
+    times = prod(len(axis) for name, axis in axes if name != EXCLUDE and isinstance(axis, list))
+    return max(1, times) * (1 + inner)
