@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec
 
 from benchmarks.form import Case, main
 from benchmarks.stores import Open, Yard, layered, leases_of, postgres, sqlite
-from taskyard.store.opening import Store
+from taskyard.store.connection import Store
 
 if TYPE_CHECKING:
     from taskyard.lifecycle.commands import Lease

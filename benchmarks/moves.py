@@ -20,7 +20,7 @@ from taskyard.core.words import Signal
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Cancel, Hello, Lease, Poll, Report, Rerun
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.opening import Store
+from taskyard.store.connection import Store
 
 #: No write transaction may take longer, in milliseconds.
 MUST_MS: Final = 100.0

@@ -32,7 +32,7 @@ from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import Submission, Submitted, submit
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.opening import Store
+from taskyard.store.connection import Store
 
 Answer = TypeVar("Answer")
 

@@ -21,8 +21,8 @@ from taskyard.engine.writer import Command, Writer, carry_out
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Renewal, Report
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store import migration
-from taskyard.store.opening import Store, open_store
+from taskyard.store import migrate
+from taskyard.store.connection import Store, open_store
 from tests.postgres import Postgres
 
 SESSION = "s"
@@ -36,7 +36,7 @@ def sqlite() -> Iterator[Store]:
     """A store in a file of its own."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'yard.db'}"
-        migration.upgrade(url)
+        migrate.upgrade(url)
         with closing(open_store(url)) as store:
             yield store
 

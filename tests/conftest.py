@@ -17,7 +17,7 @@ import psycopg_pool.base
 import pytest
 from hypothesis import HealthCheck, settings
 
-from taskyard.store import migration
+from taskyard.store import migrate
 from tests.postgres import Postgres
 
 SLOW = [HealthCheck.too_slow]
@@ -55,7 +55,7 @@ def postgres_url(postgres: Postgres) -> Iterator[str]:
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with the newest schema, to be copied."""
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
-    migration.upgrade(f"sqlite:///{path}")
+    migrate.upgrade(f"sqlite:///{path}")
     return path
 
 

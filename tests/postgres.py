@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import psycopg
 from psycopg import sql
 
-from taskyard.store import migration
+from taskyard.store import migrate
 
 #: Names a folder with `initdb` and `pg_ctl` of another version to run instead.
 INSTALLED: Final = "TASKYARD_POSTGRES_BIN"
@@ -88,7 +88,7 @@ class Postgres:
         """Make a new database with the newest schema; say its address."""
         if self._template is None:
             template = self.empty()
-            migration.upgrade(template)
+            migrate.upgrade(template)
             self._template = _name(template)
         return self._create(self._template)
 

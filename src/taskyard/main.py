@@ -218,8 +218,8 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.private_files import NotPrivate  # noqa: PLC0415
     from taskyard.sdk.errors import Unset  # noqa: PLC0415
     from taskyard.server.settings import Exposed, Uncertified  # noqa: PLC0415
-    from taskyard.store.migration import TooNew, TooOld  # noqa: PLC0415
-    from taskyard.store.sessions import Busy, Gone  # noqa: PLC0415
+    from taskyard.store.migrate import TooNew, TooOld  # noqa: PLC0415
+    from taskyard.store.queries import Busy, Gone  # noqa: PLC0415
 
     return (Deserted, NotPrivate, Trouble, TooNew, TooOld, Busy, Gone, Exposed, Uncertified, Unset, Unsuitable, OSError)
 

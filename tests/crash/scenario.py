@@ -32,7 +32,7 @@ from taskyard.lifecycle.commands import (
 )
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 from tests.crash.journal import Journal
 from tests.engine.rig import TURNS_MAX, FakeClock, graph, noop, task
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from taskyard.engine.engine import Engine
-from taskyard.store.opening import Store, open_store
+from taskyard.store.connection import Store, open_store
 from tests.races.servers import COMMIT, Crossing
 
 #: Taking the lock is the first commit of a pass; its first page is the second.

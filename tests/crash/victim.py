@@ -12,7 +12,7 @@ from pathlib import Path
 
 import alembic.command  # noqa: F401 - opening a database needs it
 
-import taskyard.store.migration
+import taskyard.store.migrate
 import taskyard.store.postgres
 import taskyard.store.sqlite  # noqa: F401 - so that no victim has to
 from taskyard.engine.engine import Engine

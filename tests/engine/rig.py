@@ -23,9 +23,8 @@ from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Repor
 from taskyard.lifecycle.doctor.check import doctor
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.opening import Store, open_store
-from taskyard.store.records import GraphRecord, TaskRecord
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.rows import GraphRecord, TaskRecord
 
 #: 2026-01-01, a moment that has a place in keys.
 START = Millis(1_767_225_600_000)

@@ -22,7 +22,7 @@ from taskyard.lifecycle.commands import (
     Stats,
 )
 from taskyard.lifecycle.poll import Polled
-from taskyard.store.verbs.traces import StatsRow
+from taskyard.store.repo.output import StatsRow
 from tests.engine.rig import Rig, graph, report, task
 
 

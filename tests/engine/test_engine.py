@@ -19,7 +19,7 @@ from taskyard.lifecycle.admission.writes import ENTRIES_MAX
 from taskyard.lifecycle.commands import Asked, Cancel, Code, Goodbye, Hello, Poll, Refusal, Rerun
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
-from taskyard.store.verbs.passes import PoolRow
+from taskyard.store.repo.admission import PoolRow
 from tests.engine.rig import graph, noop, report, soon, task, wide
 from tests.lifecycle.in_short import in_short
 

@@ -11,7 +11,7 @@ from taskyard.engine.errors import Failed, Unavailable
 from taskyard.engine.failpoints import arm
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
-from taskyard.store.sessions import Gone
+from taskyard.store.queries import Gone
 from tests.engine.rig import SOON_S, Labels, Rig, graph, soon, task
 
 LARGE = PAGE_MAX + 1

@@ -9,7 +9,7 @@ from taskyard.core.words import State
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Poll, Renewal, Renewed
 from taskyard.lifecycle.poll import Polled
-from taskyard.store.opening import open_store
+from taskyard.store.connection import open_store
 from tests.engine.rig import Rig, graph, task
 
 

@@ -13,7 +13,7 @@ from taskyard.engine.writer import GONE_MAX_MS, RETRIES_MAX
 from taskyard.lifecycle.commands import Cancel, Code, Done, Goodbye, Poll, Refusal
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.transaction import Passage
-from taskyard.store.sessions import Busy, Gone, Taken
+from taskyard.store.queries import Busy, Gone, Taken
 from tests.engine.rig import SOON_S, Rig, graph, report, soon, task, wide
 
 

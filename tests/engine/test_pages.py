@@ -17,8 +17,8 @@ from taskyard.engine.failpoints import arm
 from taskyard.lifecycle.admission.pools import set_limit
 from taskyard.lifecycle.rows import ROWS_PER_TASK, NewTasks, weight_of
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.sessions import Gone
-from taskyard.store.verbs import work
+from taskyard.store.queries import Gone
+from taskyard.store.repo import tasks as tasks_module
 from tests.crash.smaller import PLACES
 from tests.engine.counted import Counted
 from tests.engine.rig import SOON_S, Rig, graph, noop, soon, task
@@ -35,7 +35,7 @@ INSERTED = ("add_tasks", "add_edges", "add_mutexes", "add_limits")
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module, name in PLACES:
         monkeypatch.setattr(module, name, PAGE)
-    monkeypatch.setattr(work, "DROPPED_EDGES_MAX", ROWS)
+    monkeypatch.setattr(tasks_module, "DROPPED_EDGES_MAX", ROWS)
     yield
     arm(None)
 

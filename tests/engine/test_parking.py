@@ -9,7 +9,7 @@ from taskyard.core.matching import canonical
 from taskyard.core.words import Signal, State
 from taskyard.lifecycle.commands import Cancel, Hello, Poll, Renewal, Renewed
 from taskyard.lifecycle.poll import NOTHING, Polled
-from taskyard.store.sessions import Busy
+from taskyard.store.queries import Busy
 from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
 
 

@@ -14,8 +14,8 @@ from taskyard.lifecycle.commands import Cancel, Code, Refusal
 from taskyard.lifecycle.continuations import take_up
 from taskyard.lifecycle.rows import OPEN
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.sessions import Gone
-from taskyard.store.verbs.reuse import RerunRow, Source
+from taskyard.store.queries import Gone
+from taskyard.store.repo.tasks import RerunRow, Source
 from taskyard.views.story import replayed
 from tests.engine.rig import Labels, Rig, graph, noop, report, task
 

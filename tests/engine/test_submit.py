@@ -13,7 +13,7 @@ from taskyard.engine.errors import Failed, Unavailable
 from taskyard.engine.failpoints import arm
 from taskyard.lifecycle.commands import Cancel, Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
-from taskyard.store.sessions import Gone
+from taskyard.store.queries import Gone
 from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
 
 ID = "7000000000000008"

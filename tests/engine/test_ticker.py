@@ -11,7 +11,7 @@ from taskyard.lifecycle.admission.scheduler import AGING_MS
 from taskyard.lifecycle.commands import Cancel, Done, Lease, Poll, Renewal, Renewed
 from taskyard.lifecycle.failure_handlers import TELL
 from taskyard.lifecycle.poll import Polled
-from taskyard.store.sessions import Gone
+from taskyard.store.queries import Gone
 from tests.engine.rig import Labels, Rig, graph, noop, task
 
 #: More dependents than one transaction tells.

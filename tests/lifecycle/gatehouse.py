@@ -21,8 +21,8 @@ from taskyard.lifecycle.admission.scheduler import Admission, Bounds, Passed
 from taskyard.lifecycle.commands import Hello, Lease
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import move_by
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.passes import ContenderRow, HoldRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.admission import ContenderRow, HoldRow
 from tests.lifecycle.recount import recount
 from tests.lifecycle.yard import Yard
 

@@ -14,7 +14,7 @@ from taskyard.lifecycle.idempotency import keyed
 from taskyard.lifecycle.selection import Found
 from taskyard.lifecycle.server_tasks import serve_own
 from taskyard.lifecycle.timeouts import beat, lapse, notice_silence
-from taskyard.store.records import Note
+from taskyard.store.rows import Note
 from tests.lifecycle.yard import Labels, Yard
 
 #: More dependents than fit into two pages.

@@ -12,9 +12,9 @@ from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, gate, known, s
 from taskyard.core.graph.verdict import Handler, Handlers, Member, handlers_of, tally, verdict
 from taskyard.core.machine import LEASED, UNSUCCESSFUL
 from taskyard.core.words import On, State
-from taskyard.store.records import GraphRecord, Note, TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.work import InEdge
+from taskyard.store.connection import Txn
+from taskyard.store.repo.tasks import InEdge
+from taskyard.store.rows import GraphRecord, Note, TaskRecord
 
 MANY = 1_000_000
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from taskyard.store.opening import Store
-from taskyard.store.sessions import Session
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Store, Txn
+from taskyard.store.queries import Session
 
 #: The statements that read edges.
 EDGES = {"dealt", "dependents", "dependents_from", "edges_beyond", "prerequisites", "prerequisites_from"}

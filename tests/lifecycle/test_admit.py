@@ -7,7 +7,7 @@ import pytest
 from taskyard.core.partials import RESERVE_AFTER_MS, STAKE_AFTER_MS
 from taskyard.core.words import Millis, Reason, State
 from taskyard.lifecycle.admission.scheduler import AGING_MS
-from taskyard.store.verbs.passes import HoldRow
+from taskyard.store.repo.admission import HoldRow
 from tests.core.test_admission_rules import RULES, WORK
 from tests.lifecycle.gatehouse import Gatehouse, documents, gatehouse
 

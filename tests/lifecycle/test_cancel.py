@@ -8,7 +8,7 @@ from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Refusal, Repo
 from taskyard.lifecycle.report import resolve
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.sessions import Busy
+from taskyard.store.queries import Busy
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, star
 from tests.lifecycle.in_short import in_short
 from tests.lifecycle.yard import chain

@@ -15,7 +15,7 @@ from taskyard.lifecycle.report import resolve
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
-from taskyard.store.sessions import Busy
+from taskyard.store.queries import Busy
 from tests.lifecycle.grounds import Grounds, node
 from tests.lifecycle.in_short import in_short
 from tests.lifecycle.tallied import EDGES, Tallied

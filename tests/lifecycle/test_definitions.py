@@ -7,7 +7,7 @@ from taskyard.core.graph.document import Edge, Mutex, Reruns, Slice, Task, When
 from taskyard.core.values import defaults
 from taskyard.core.words import Disconnect, Impossible, Join, Kind, Millis, On
 from taskyard.lifecycle.definitions import decoded, encoded
-from taskyard.store.records import rules_of_text, rules_text
+from taskyard.store.rows import rules_of_text, rules_text
 
 COMMAND = Slice((("pool", ("p",)),), {"command": ["true"]}, Kind.COMMAND)
 #: Another default here would change what stored tasks mean: it needs a migration that writes the old one down.

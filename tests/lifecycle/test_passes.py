@@ -20,7 +20,7 @@ from tests.lifecycle.gatehouse import Gatehouse, facts, gatehouse
 
 if TYPE_CHECKING:
     from taskyard.lifecycle.commands import Lease
-    from taskyard.store.verbs.keeping import EventRow
+    from taskyard.store.repo.events import EventRow
 
 Answer = TypeVar("Answer")
 SMALL = Bounds(page_max=1)

@@ -11,7 +11,7 @@ from taskyard.lifecycle.admission.pools import PAGE_MAX, enter_contest, set_limi
 from taskyard.lifecycle.admission.scheduler import LOCK_MS, Admission
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.verbs.passes import PoolRow
+from taskyard.store.repo.admission import PoolRow
 from tests.lifecycle.gatehouse import Gatehouse, gatehouse
 
 Answer = TypeVar("Answer")

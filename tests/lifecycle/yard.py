@@ -20,8 +20,8 @@ from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import Submission, Submitted, submit
 from taskyard.lifecycle.transaction import ALONE, Transaction
-from taskyard.store.opening import Store, open_store
-from taskyard.store.records import GraphRecord, TaskRecord
+from taskyard.store.connection import Store, open_store
+from taskyard.store.rows import GraphRecord, TaskRecord
 
 Answer = TypeVar("Answer")
 #: 2026-01-01, a moment that has a place in keys.

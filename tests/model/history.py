@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from taskyard.core.words import GraphState, Join, On, Signal, State
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.attempts import AttemptRow
-from taskyard.store.verbs.keeping import EventRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.events import EventRow
+from taskyard.store.repo.tasks import AttemptRow
+from taskyard.store.rows import TaskRecord
 from taskyard.views.story import replayed, story
 from tests.lifecycle.grounds import ALL
 from tests.model.pieces import BAD, ENDED, HOLDING, LEASED, SPARED, Task

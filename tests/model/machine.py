@@ -16,7 +16,7 @@ from taskyard.core.words import GraphState, Signal
 from taskyard.lifecycle.admission.scheduler import Bounds
 from taskyard.lifecycle.commands import Done
 from taskyard.lifecycle.poll import Polled
-from taskyard.store.records import TaskRecord
+from taskyard.store.rows import TaskRecord
 from tests.lifecycle.yard import START
 from tests.model.asked import CAPACITY, POOL, Wanted, graphs, wanted
 from tests.model.history import check_history, check_holders

@@ -20,9 +20,9 @@ from taskyard.lifecycle.doctor import check
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import DROP, LOAD, NewTasks
 from taskyard.lifecycle.submit import Changed, Extension, Submitted
-from taskyard.store.opening import open_store
-from taskyard.store.records import GraphRecord, Note, TaskRecord
-from taskyard.store.verbs.work import InEdge
+from taskyard.store.connection import open_store
+from taskyard.store.repo.tasks import InEdge
+from taskyard.store.rows import GraphRecord, Note, TaskRecord
 from tests.lifecycle.grounds import ALL, Grounds
 from tests.model.asked import CAPACITY, POOL
 from tests.store.by_heart import check_memory

@@ -24,9 +24,8 @@ from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Renew
 from taskyard.lifecycle.doctor.check import doctor
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.opening import Store, open_store
-from taskyard.store.sessions import Busy, Session
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.queries import Busy, Session
 from taskyard.views.story import replayed, story
 from tests.engine.rig import SOON_S, START, TURNS_MAX, Labels, soon
 from tests.lifecycle.recount import recount

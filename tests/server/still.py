@@ -14,7 +14,7 @@ from taskyard.lifecycle.commands import Hello, Lease, Poll, Report
 from taskyard.lifecycle.poll import Polled
 from taskyard.server.serve import Server
 from taskyard.server.settings import Settings, prepare, seal_of
-from taskyard.store.opening import open_store
+from taskyard.store.connection import open_store
 from tests.engine.rig import TURNS_MAX, FakeClock
 from tests.server.yard import Made, Yard
 

@@ -1,6 +1,6 @@
 """What a store knows by heart has to be what it has."""
 
-from taskyard.store.opening import Store
+from taskyard.store.connection import Store
 from taskyard.store.sqlite import SqliteStore
 
 

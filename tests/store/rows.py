@@ -6,10 +6,9 @@ import psycopg
 
 from taskyard.core.values import replace
 from taskyard.core.words import Millis, State
-from taskyard.store.records import TaskRecord
-from taskyard.store.sessions import Row
-from taskyard.store.statements import SQLITE, statements
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.queries import SQLITE, Row, statements
+from taskyard.store.rows import TaskRecord
 
 NOW = Millis(1_767_225_600_000)
 LATER = Millis(NOW + 1)

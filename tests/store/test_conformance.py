@@ -11,12 +11,10 @@ import psycopg
 import pytest
 
 from taskyard.core.words import State
-from taskyard.store.opening import Store, open_store
+from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.postgres import CONNECTIONS_MAX, PostgresStore
-from taskyard.store.sessions import Busy, Gone, Taken
-from taskyard.store.sqlite import SqliteStore
-from taskyard.store.txn import Txn
-from taskyard.store.verbs import (
+from taskyard.store.queries import Busy, Gone, Taken
+from taskyard.store.repo import (  # fmt: skip
     Attempts,
     Bots,
     Edges,
@@ -29,8 +27,9 @@ from taskyard.store.verbs import (
     Tasks,
     Times,
     Traces,
-)  # fmt: skip
-from taskyard.store.verbs.keeping import AuditRow
+)
+from taskyard.store.repo.events import AuditRow
+from taskyard.store.sqlite import SqliteStore
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move, task_row
 
 S = State

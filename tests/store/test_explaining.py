@@ -10,11 +10,10 @@ import pytest
 from taskyard.core.machine import HOLDING, UNSUCCESSFUL
 from taskyard.core.values import replace
 from taskyard.core.words import On, Reason, Signal, State
-from taskyard.store.opening import Store, open_store
-from taskyard.store.txn import Txn
-from taskyard.store.verbs import Explaining
-from taskyard.store.verbs.explaining import LastAttempt, Turn
-from taskyard.store.verbs.facts import spelled, written
+from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.repo import Explaining
+from taskyard.store.repo.events import spelled, written
+from taskyard.store.repo.read import LastAttempt, Turn
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move
 
 S = State

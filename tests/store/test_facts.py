@@ -3,7 +3,7 @@
 import pytest
 
 from taskyard.core.words import GraphState, Signal, State
-from taskyard.store.verbs.facts import SIGNAL_LETTERS, STATE_LETTERS, UNREADABLE, Unreadable, read, spelled, written
+from taskyard.store.repo.events import SIGNAL_LETTERS, STATE_LETTERS, UNREADABLE, Unreadable, read, spelled, written
 
 
 def test_every_state_and_every_signal_has_a_letter_of_its_own() -> None:

@@ -5,7 +5,7 @@ from shutil import copy
 
 import pytest
 
-from taskyard.store.sessions import Gone
+from taskyard.store.queries import Gone
 from taskyard.store.sqlite import WATCHED, SqliteStore
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from taskyard.core.graph.verdict import Tally
 from taskyard.core.words import GraphState, Millis, State
-from taskyard.store import memory
-from taskyard.store.opening import Store, open_store
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.passes import PoolRow
+from taskyard.store import rows
+from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.repo.admission import PoolRow
+from taskyard.store.rows import TaskRecord
 from tests.store.by_heart import check_memory
 from tests.store.rows import NOW, add_graph, add_tasks
 
@@ -82,7 +81,7 @@ def test_whoever_was_just_born_and_awaits_nobody_is_known_as_it_would_be_read(st
 
 def test_what_is_just_born_takes_no_more_than_half_of_the_memory(sqlite: Store) -> None:
     with sqlite.write() as txn:
-        add_tasks(txn, *range(10, 10 + memory.KEPT_MAX // 2))
+        add_tasks(txn, *range(10, 10 + rows.KEPT_MAX // 2))
         assert txn.tasks.known(10) is None
 
 
@@ -166,7 +165,7 @@ def test_a_bot_is_greeted_by_heart_until_something_else_is_said_about_it(sqlite:
 
 
 def test_no_more_is_known_than_fits(sqlite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "KEPT_MAX", 2)
+    monkeypatch.setattr(rows, "KEPT_MAX", 2)
     with sqlite.write() as txn:
         assert len(txn.tasks.recall([1, 2, 3])) == 3
     with sqlite.write() as txn:

@@ -14,9 +14,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, NullPool, create_engine, inspect, select, text
 
-from taskyard.store import migration, schema
-from taskyard.store.migration import LOCK
-from taskyard.store.sessions import Gone
+from taskyard.store import migrate, schema
+from taskyard.store.migrate import LOCK
+from taskyard.store.queries import Gone
 from tests.cli.waiting import until
 from tests.postgres import Postgres
 
@@ -75,7 +75,7 @@ def test_the_migrations_add_up_to_the_schema(database_url: str) -> None:
 
 def test_what_no_comparison_of_metadata_sees_is_the_same_too(empty: Callable[[], str]) -> None:
     migrated, declared = empty(), empty()
-    migration.upgrade(migrated)
+    migrate.upgrade(migrated)
     schema.metadata.create_all(engine(declared))
     assert shape(migrated) == shape(declared)
     assert len(shape(declared)) > len(schema.metadata.tables)
@@ -104,27 +104,27 @@ def test_the_first_rows_are_there(database_url: str) -> None:
 
 
 def test_an_empty_database_becomes_the_newest_and_a_second_time_is_an_echo(empty_url: str) -> None:
-    assert migration.current(empty_url) is None
+    assert migrate.current(empty_url) is None
     for _ in range(2):
-        migration.upgrade(empty_url)
-        assert migration.current(empty_url) == migration.newest()
+        migrate.upgrade(empty_url)
+        assert migrate.current(empty_url) == migrate.newest()
 
 
 def test_to_look_at_a_file_that_is_not_there_does_not_make_it(tmp_path: Path) -> None:
-    assert migration.current(f"sqlite:///{tmp_path / 'none.db'}") is None
+    assert migrate.current(f"sqlite:///{tmp_path / 'none.db'}") is None
     assert not (tmp_path / "none.db").exists()
 
 
 def test_a_database_of_a_newer_program_is_refused_and_left_alone(database_url: str) -> None:
     with engine(database_url).begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(migration.TooNew) as refusal:
-        migration.upgrade(database_url)
+    with pytest.raises(migrate.TooNew) as refusal:
+        migrate.upgrade(database_url)
     assert str(refusal.value) == (
-        f"the database has version 9999 of the schema and this program knows versions up to {migration.newest()}: "
+        f"the database has version 9999 of the schema and this program knows versions up to {migrate.newest()}: "
         "run the newer taskyard that made it, or restore a backup from before it"
     )
-    assert migration.current(database_url) == "9999"
+    assert migrate.current(database_url) == "9999"
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str) -> None:
@@ -133,16 +133,16 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str) -> None:
             text("CREATE TABLE answer (mine INTEGER)")
         )  # the last table that version 1 makes of its kind
     with pytest.raises(Exception, match="already exists"):
-        migration.upgrade(empty_url)
+        migrate.upgrade(empty_url)
     with engine(empty_url).connect() as connection:
         assert inspect(connection).get_table_names() == ["answer"]
 
 
 def test_a_database_that_is_not_there_is_said_to_be_gone(tmp_path: Path) -> None:
     with pytest.raises(Gone, match=r"some\.db cannot be opened: there is no folder .*: make it"):
-        migration.upgrade(f"sqlite:///{tmp_path / 'no folder' / 'some.db'}")
+        migrate.upgrade(f"sqlite:///{tmp_path / 'no folder' / 'some.db'}")
     with pytest.raises(Gone, match="the database some at this machine cannot be used: connection is bad"):
-        migration.upgrade(f"postgresql://postgres@/some?host={tmp_path}")
+        migrate.upgrade(f"postgresql://postgres@/some?host={tmp_path}")
 
 
 def test_servers_that_start_at_once_take_turns_in_postgresql(postgres: Postgres) -> None:
@@ -154,7 +154,7 @@ def test_servers_that_start_at_once_take_turns_in_postgresql(postgres: Postgres)
             until(lambda: holder.execute(waiting).fetchone() == (2,), "both to wait for their turn")
         waits = b"another server upgrades the database: waiting for it, up to 60 s\n"
         assert [ended(server) for server in servers] == [(0, waits)] * 2
-        assert migration.current(url) == migration.newest()
+        assert migrate.current(url) == migrate.newest()
 
 
 def test_servers_that_start_at_once_take_turns_in_sqlite(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_servers_that_start_at_once_take_turns_in_sqlite(tmp_path: Path) -> None
     codes, said = zip(*(ended(server) for server in [start(url) for _ in range(2)]), strict=True)
     assert codes == (0, 0)
     assert all(not one or b"has locked the database" in one for one in said)  # on a slow machine one sees the other
-    assert migration.current(url) == migration.newest()
+    assert migrate.current(url) == migrate.newest()
 
 
 def start(url: str) -> subprocess.Popen[bytes]:
@@ -175,7 +175,7 @@ def ended(server: subprocess.Popen[bytes]) -> tuple[int, bytes]:
 
 
 def test_nothing_else_of_the_store_pays_for_the_tools_of_migrations() -> None:
-    asked = "import sys, taskyard.store.statements; print({'alembic', 'sqlalchemy'} & {*sys.modules})"
+    asked = "import sys, taskyard.store.queries; print({'alembic', 'sqlalchemy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -185,20 +185,20 @@ def test_nothing_else_of_the_store_pays_for_the_tools_of_migrations() -> None:
 )
 def test_a_server_that_is_too_old_is_refused(version: int, said: str) -> None:
     if not said:
-        migration.refuse_old_server(version)
+        migrate.refuse_old_server(version)
         return
-    with pytest.raises(migration.TooOld) as refusal:
-        migration.refuse_old_server(version)
+    with pytest.raises(migrate.TooOld) as refusal:
+        migrate.refuse_old_server(version)
     assert str(refusal.value) == (
         f"the server is PostgreSQL {said} and Taskyard needs PostgreSQL 15 or newer: "
         "upgrade the server, or use a file of SQLite"
     )
 
 
-@pytest.mark.parametrize("act", [migration.upgrade, migration.current])
+@pytest.mark.parametrize("act", [migrate.upgrade, migrate.current])
 def test_a_server_is_asked_for_its_version_before_anything_else(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]
 ) -> None:
-    monkeypatch.setattr(migration, "POSTGRES_MIN", 99)
-    with pytest.raises(migration.TooOld, match="needs PostgreSQL 99 or newer"):
+    monkeypatch.setattr(migrate, "POSTGRES_MIN", 99)
+    with pytest.raises(migrate.TooOld, match="needs PostgreSQL 99 or newer"):
         act(postgres_url)

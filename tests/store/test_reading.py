@@ -9,10 +9,10 @@ import pytest
 
 from taskyard.core.values import replace
 from taskyard.core.words import Millis, State
-from taskyard.store.opening import Store, open_store
-from taskyard.store.verbs import Access, Reading
-from taskyard.store.verbs.access import END, TokenRow
-from taskyard.store.verbs.reading import FIRST, FIRST_NAME, BotRow, RunRow, Wanted
+from taskyard.store.connection import Store, open_store
+from taskyard.store.repo import Access, Reading
+from taskyard.store.repo.read import FIRST, FIRST_NAME, BotRow, RunRow, Wanted
+from taskyard.store.repo.tokens import END, TokenRow
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
 
 

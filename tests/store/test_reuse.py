@@ -7,11 +7,10 @@ import pytest
 from taskyard.core.machine import ENDED
 from taskyard.core.values import replace
 from taskyard.core.words import Join, On, State
-from taskyard.store.opening import Store, open_store
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reuse import DoneRow, RerunRow, Source
-from taskyard.store.verbs.times import ComingRow, EndedRow
+from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.repo.read import ComingRow, EndedRow
+from taskyard.store.repo.tasks import DoneRow, RerunRow, Source
+from taskyard.store.rows import TaskRecord
 from tests.store.rows import NOW, add_graph, add_tasks, move
 
 S = State

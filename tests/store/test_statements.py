@@ -10,14 +10,14 @@ import psycopg
 import pytest
 
 from taskyard.core.words import State
-from taskyard.store import schema, verbs
-from taskyard.store.opening import open_store
+from taskyard.store import repo, schema
+from taskyard.store.connection import open_store
 from taskyard.store.postgres import _OPTIONS
-from taskyard.store.statements import POSTGRES, SQLITE, Statement, for_postgres, for_sqlite, lockless, statements
-from taskyard.store.verbs.facts import spelled, written
+from taskyard.store.queries import POSTGRES, SQLITE, Statement, for_postgres, for_sqlite, lockless, statements
+from taskyard.store.repo.events import spelled, written
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
 
-FOLDER = Path(verbs.__file__).parents[1]
+FOLDER = Path(repo.__file__).parents[1]
 VERBS = "".join(path.read_text(encoding="utf-8") for path in sorted((FOLDER / "verbs").glob("*.py")))
 FILES = sorted((FOLDER / "statements").glob("*.sql"))
 NAMES = sorted(statements(SQLITE))

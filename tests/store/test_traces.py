@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from taskyard.core.values import replace
-from taskyard.store.opening import Store, open_store
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.traces import Printed, StatsRow
+from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.repo.output import Printed, StatsRow
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move
 from tests.store.test_verbs import S
 

@@ -8,16 +8,13 @@ from taskyard.core.graph.document import Mutex
 from taskyard.core.graph.verdict import Handlers, Tally
 from taskyard.core.values import replace
 from taskyard.core.words import GraphState, Millis, On, Reason, Signal, State
-from taskyard.store.opening import Store, open_store
-from taskyard.store.records import Caller
-from taskyard.store.sessions import Busy, Taken
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.attempts import AttemptRow
-from taskyard.store.verbs.facts import spelled, written
-from taskyard.store.verbs.fleet import dimensions_text
-from taskyard.store.verbs.keeping import EventRow, ServerRow
-from taskyard.store.verbs.passes import HoldRow, PassLock, PoolRow
-from taskyard.store.verbs.work import EdgeRow, InEdge, Shape
+from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.queries import Busy, Taken
+from taskyard.store.repo.admission import HoldRow, PassLock, PoolRow
+from taskyard.store.repo.bots import dimensions_text
+from taskyard.store.repo.events import EventRow, ServerRow, spelled, written
+from taskyard.store.repo.tasks import AttemptRow, EdgeRow, InEdge, Shape
+from taskyard.store.rows import Caller
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move
 
 S = State

@@ -20,7 +20,7 @@ from taskyard.cli import children
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.core.words import Millis
 from taskyard.server import tokens
-from taskyard.store.verbs.access import TokenRow
+from taskyard.store.repo.tokens import TokenRow
 
 #: How many connections may wait for the server.
 BACKLOG: Final = 128

@@ -16,9 +16,9 @@ from taskyard.core.machine import ENDED, LEASED
 from taskyard.core.words import Reason, State
 from taskyard.embedded import insides, printed
 from taskyard.embedded.logs import Logs
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.keeping import EventRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.events import EventRow
+from taskyard.store.rows import TaskRecord
 from taskyard.views.attempts import attempts
 from taskyard.wire.api import AttemptView
 from taskyard.wire.progress import Printed, Progress

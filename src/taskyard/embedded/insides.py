@@ -7,8 +7,8 @@ import msgspec
 
 from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.embedded import printed
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reading import FIRST
+from taskyard.store.connection import Txn
+from taskyard.store.repo.read import FIRST
 
 #: How many failures inside are told: they have to fit below the one around them.
 TOLD_MAX: Final = 3

@@ -16,7 +16,7 @@ from taskyard.bot.output_spool import head_of, rest_name
 from taskyard.core.ids import Key, text_of
 from taskyard.embedded.companion import REST
 from taskyard.embedded.printed import pieces
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 from taskyard.wire.bots import OUTPUT_MAX
 from taskyard.wire.progress import Printed
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 from taskyard.views import attempts
 
 #: Some screens full: enough to see why a task failed, little enough to keep for every task.

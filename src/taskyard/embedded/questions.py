@@ -11,7 +11,7 @@ from taskyard.core.graph.limits import NESTING_MAX
 from taskyard.core.words import Kind
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Approve
-from taskyard.store.verbs.reading import FIRST
+from taskyard.store.repo.read import FIRST
 from taskyard.views.approvals import approvals
 from taskyard.wire.progress import Question
 

@@ -10,8 +10,8 @@ from taskyard.core.machine import ENDED, LEASED
 from taskyard.core.matching import Dimensions, combinations, matches
 from taskyard.core.words import State
 from taskyard.lifecycle.definitions import decoded
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.rows import TaskRecord
 
 #: More tasks than this that wait are looked at when there are fewer of them.
 LOOKED_MAX: Final = 500

@@ -13,9 +13,9 @@ from taskyard.lifecycle.transaction import Passage
 from taskyard.server import settings, tokens
 from taskyard.server.serve import Server
 from taskyard.server.settings import Settings
-from taskyard.store import blank
-from taskyard.store.opening import open_store
-from taskyard.store.verbs.access import TokenRow
+from taskyard.store import migrate
+from taskyard.store.connection import open_store
+from taskyard.store.repo.tokens import TokenRow
 
 #: How long the bot may take to be there.
 READY_SECONDS_MAX: Final = 60.0
@@ -51,7 +51,7 @@ def wait_for_bot(engine: Engine, bot: Companion, unless: Callable[[], bool]) -> 
 
 def _engine(file: Path) -> Engine:
     """Make the engine of a new database. Nobody else knows the file, so nobody has to be kept from it."""
-    blank.make(file)
+    migrate.make(file)
     return Engine(open_store(f"sqlite:///{file}"))
 
 

@@ -24,9 +24,9 @@ from taskyard.lifecycle.admission.scheduler import Admission
 from taskyard.lifecycle.commands import Choose
 from taskyard.lifecycle.rows import LOAD
 from taskyard.lifecycle.transaction import Left, Passage
-from taskyard.store.opening import Store
-from taskyard.store.records import Note
-from taskyard.store.sessions import Busy, Gone, Taken
+from taskyard.store.connection import Store
+from taskyard.store.queries import Busy, Gone, Taken
+from taskyard.store.rows import Note
 
 # Rows that are dealt with together, page by page, though one of them may be spoiled.
 #

@@ -33,7 +33,7 @@ from taskyard.lifecycle.submit import (
     open_graph,
 )
 from taskyard.lifecycle.transaction import Passage
-from taskyard.store.sessions import Taken
+from taskyard.store.queries import Taken
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -40,8 +40,7 @@ from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.report import publish
 from taskyard.lifecycle.submit import Submitted
 from taskyard.lifecycle.transaction import Left, Server, Transaction
-from taskyard.store.opening import Store, open_server_lock, open_store
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Store, Txn, open_server_lock, open_store
 from taskyard.views import outline as outlines
 from taskyard.views import story as stories
 from taskyard.views.outline import Outline
@@ -113,7 +112,7 @@ class Engine:
 
         `name` tells servers of one database apart, and is the same whenever this one is started.
         """
-        from taskyard.store.migration import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
+        from taskyard.store.migrate import upgrade  # noqa: PLC0415 - who does not migrate does not pay for it
 
         custody = Custody(url)
         try:

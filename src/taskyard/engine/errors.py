@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from taskyard.store.sessions import Busy, Gone
+from taskyard.store.queries import Busy, Gone
 
 
 class Trouble(Exception):

@@ -19,8 +19,8 @@ from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.idempotency import Sender, answer_to, digest_of_extension, remember_extension
 from taskyard.lifecycle.rows import DROP, LOAD
 from taskyard.lifecycle.submit import PAGE_MAX, Changed, Extension, Submitted
-from taskyard.store.opening import Store
-from taskyard.store.sessions import Taken
+from taskyard.store.connection import Store
+from taskyard.store.queries import Taken
 
 #: How often a graph that others extend meanwhile is looked at again.
 LOOKS_MAX: Final = 10

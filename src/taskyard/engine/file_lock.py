@@ -7,7 +7,7 @@ from typing import Final
 
 from taskyard.engine.errors import InUse
 from taskyard.private_files import make_file
-from taskyard.store.sessions import Gone
+from taskyard.store.queries import Gone
 
 _FILE: Final = "sqlite:///"
 

@@ -14,9 +14,9 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Trouble
 from taskyard.engine.file_lock import Custody
 from taskyard.lifecycle.doctor.finding import Finding
-from taskyard.store import migration
-from taskyard.store.opening import open_store
-from taskyard.store.sessions import Busy, Gone
+from taskyard.store import migrate
+from taskyard.store.connection import open_store
+from taskyard.store.queries import Busy, Gone
 from taskyard.wire import checkup
 from taskyard.wire.checkup import Checkup, Unchecked
 
@@ -27,7 +27,7 @@ ACTOR: Final = "taskyard doctor"
 #: How a file of SQLite begins; a file with nothing in it is one, too.
 _MAGIC: Final = b"SQLite format 3\0"
 #: What says by itself what is wrong.
-_TOLD: Final = (Trouble, migration.TooNew, migration.TooOld, Busy, Gone)
+_TOLD: Final = (Trouble, migrate.TooNew, migrate.TooOld, Busy, Gone)
 
 
 def look(database: str) -> Checkup:
@@ -65,16 +65,16 @@ def _mend(engine: Engine) -> Checkup:
 
 def _address(database: str) -> str:
     """Give the address of a database that is there."""
-    if "://" in database and not database.startswith(migration.FILE):
+    if "://" in database and not database.startswith(migrate.FILE):
         return database
-    path = Path(database.removeprefix(migration.FILE))
+    path = Path(database.removeprefix(migrate.FILE))
     if not path.exists():
         raise Unchecked(f"there is no file {path}")
     with path.open("rb") as file:
         head = file.read(len(_MAGIC))
     if head not in (b"", _MAGIC):
         raise Unchecked(f"{path} is no database of SQLite")
-    return f"{migration.FILE}{path}"
+    return f"{migrate.FILE}{path}"
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _kept(url: str) -> Iterator[str]:
 @contextmanager
 def _opened(url: str) -> Iterator[Engine]:
     """Open a database of this version; nothing happens in it by itself."""
-    _refuse(migration.current(url), migration.newest())
+    _refuse(migrate.current(url), migrate.newest())
     engine = Engine(open_store(url))
     try:
         yield engine
@@ -103,7 +103,7 @@ def _refuse(found: str | None, newest: str) -> None:
     if found is None:
         raise Unchecked("it has no schema of Taskyard: is it the right database?")
     if found > newest:
-        raise migration.TooNew(found)
+        raise migrate.TooNew(found)
     if found < newest:
         raise Unchecked(
             f"it has version {found} of the schema and this program looks after version {newest}: "

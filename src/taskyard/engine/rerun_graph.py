@@ -34,10 +34,9 @@ from taskyard.lifecycle.idempotency import Named, Sender, answer_to, digest_unde
 from taskyard.lifecycle.rows import NewTasks, Reused
 from taskyard.lifecycle.selection import Pages, Reached, unknown
 from taskyard.lifecycle.submit import PAGE_MAX, Origin, Submission, Submitted
-from taskyard.store.opening import Store
-from taskyard.store.sessions import Row
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reuse import DoneRow, RerunRow, Source
+from taskyard.store.connection import Store, Txn
+from taskyard.store.queries import Row
+from taskyard.store.repo.tasks import DoneRow, RerunRow, Source
 
 #: How many tasks one query reads.
 ROWS_MAX: Final = 10_000

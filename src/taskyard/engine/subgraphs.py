@@ -23,8 +23,8 @@ from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.opening import Store
-from taskyard.store.sessions import Taken
+from taskyard.store.connection import Store
+from taskyard.store.queries import Taken
 
 #: How many are born, a transaction each, before the other chores have a turn.
 BORN_MAX: Final = 20

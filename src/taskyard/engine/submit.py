@@ -31,9 +31,8 @@ from taskyard.lifecycle.idempotency import Named, Sender, answer_to, digest_unde
 from taskyard.lifecycle.rows import NewTasks, weight_of
 from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted, impossible
-from taskyard.store.opening import Store
-from taskyard.store.sessions import Taken
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Store, Txn
+from taskyard.store.queries import Taken
 
 # What a document may ask for and nobody does yet: refused, place by place, and never ignored.
 

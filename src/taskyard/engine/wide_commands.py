@@ -15,7 +15,7 @@ from taskyard.lifecycle.gc_pause import stillness
 from taskyard.lifecycle.idempotency import keyed
 from taskyard.lifecycle.selection import Found
 from taskyard.lifecycle.transaction import Passage
-from taskyard.store.opening import Store
+from taskyard.store.connection import Store
 
 Wished: TypeAlias = Done | Asked | Refusal
 #: How often a graph is looked at again that was extended meanwhile.

@@ -35,8 +35,8 @@ from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.submit import PAGE_MAX, Extension
 from taskyard.lifecycle.transaction import ALONE, Left, Passage, Server
-from taskyard.store.opening import Store
-from taskyard.store.sessions import Busy, Gone, Taken
+from taskyard.store.connection import Store
+from taskyard.store.queries import Busy, Gone, Taken
 
 # The writer: carries out one transaction at a time, and knows which troubles pass.
 #

@@ -17,7 +17,7 @@ from taskyard.core.words import Kind
 from taskyard.lifecycle import selection, server_attempts
 from taskyard.lifecycle.commands import Approve, Code, Done, Refusal
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.records import TaskRecord
+from taskyard.store.rows import TaskRecord
 
 #: What the audit calls it.
 APPROVE: Final = "approve"

@@ -15,8 +15,8 @@ from taskyard.core.words import Millis
 from taskyard.lifecycle import lost_attempts
 from taskyard.lifecycle.commands import NO_SUBJECT, Begun, Code, Goodbye, Hello, Poll, Refusal
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.records import Caller
-from taskyard.store.verbs.fleet import BotRecord, dimensions_text
+from taskyard.store.repo.bots import BotRecord, dimensions_text
+from taskyard.store.rows import Caller
 
 # The diary of the bots: what happened to each of them, the newest first. Nothing here decides anything.
 

@@ -20,9 +20,9 @@ from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Far, Refusal
 from taskyard.lifecycle.selection import Found, Search, Sight
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move, move_by
-from taskyard.store.records import GraphRecord, Note, TaskRecord
-from taskyard.store.sessions import Busy
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.queries import Busy
+from taskyard.store.rows import GraphRecord, Note, TaskRecord
 
 #: The note "cancel these tasks", or every task of the graph where it names none.
 CANCEL: Final = "cancel"

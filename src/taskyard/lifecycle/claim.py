@@ -17,9 +17,9 @@ from taskyard.core.words import BotId, Millis, Reason, Signal
 from taskyard.lifecycle.commands import Brief, Lease, Poll
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move, Taker
-from taskyard.store.records import Caller, TaskRecord
-from taskyard.store.sessions import Row
-from taskyard.store.verbs.fleet import QueueRow
+from taskyard.store.queries import Row
+from taskyard.store.repo.bots import QueueRow
+from taskyard.store.rows import Caller, TaskRecord
 
 #: How many tasks one poll can get: more would be hoarded while other bots are idle.
 WANT_MAX: Final = 256

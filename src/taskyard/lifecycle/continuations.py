@@ -11,8 +11,8 @@ from typing import Final
 from taskyard.core.words import Millis
 from taskyard.lifecycle import cancel, failure_handlers, propagate, rerun, rows, subgraph, submit
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.records import Note
-from taskyard.store.sessions import Busy
+from taskyard.store.queries import Busy
+from taskyard.store.rows import Note
 
 #: A word that no loader uses: whoever still loads a graph that is being dropped is turned away.
 DROPPED: Final = ""

@@ -14,10 +14,10 @@ from taskyard.core.graph.verdict import Handler, Handlers, counted, matters
 from taskyard.core.machine import ENDED, FINAL, UNSUCCESSFUL
 from taskyard.core.values import value
 from taskyard.core.words import On, State
-from taskyard.store.records import Note, TaskRecord
-from taskyard.store.sessions import Busy
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.work import EdgeRow, InEdge
+from taskyard.store.connection import Txn
+from taskyard.store.queries import Busy
+from taskyard.store.repo.tasks import EdgeRow, InEdge
+from taskyard.store.rows import Note, TaskRecord
 
 if TYPE_CHECKING:
     from taskyard.lifecycle.transaction import Transaction

@@ -14,7 +14,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.lifecycle.commands import Asked, Code, Done, Far, Refusal
 from taskyard.lifecycle.submit import Changed, Extension, Submission, Submitted, extend, submit
 from taskyard.lifecycle.transaction import Passage, Transaction
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 
 #: What can be remembered.
 Answer: TypeAlias = Done | Refusal | Asked

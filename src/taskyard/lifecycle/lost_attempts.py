@@ -14,7 +14,7 @@ from taskyard.core.words import Reason, Signal
 from taskyard.lifecycle.commands import Begun
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
-from taskyard.store.records import TaskRecord
+from taskyard.store.rows import TaskRecord
 
 #: Where a task is that a bot has in hand and has not begun.
 _ASSIGNED: Final = Reason.ASSIGNED.text

@@ -10,7 +10,7 @@ from taskyard.lifecycle.claim import brief, claim, claim_request, is_repeated
 from taskyard.lifecycle.commands import Done, Kept, Lease, Poll, Refusal, Renewed
 from taskyard.lifecycle.report import begin, keep, note, renew, resolve
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.records import Caller
+from taskyard.store.rows import Caller
 
 
 @value

@@ -15,8 +15,8 @@ from taskyard.core.machine import UNSUCCESSFUL
 from taskyard.core.words import On, State
 from taskyard.lifecycle import failure_handlers
 from taskyard.lifecycle.failure_handlers import TELL, TELLING
-from taskyard.store.records import Note, TaskRecord
-from taskyard.store.verbs.work import EdgeRow, InEdge
+from taskyard.store.repo.tasks import EdgeRow, InEdge
+from taskyard.store.rows import Note, TaskRecord
 
 if TYPE_CHECKING:
     from taskyard.lifecycle.transaction import Transaction

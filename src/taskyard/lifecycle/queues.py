@@ -14,9 +14,9 @@ from taskyard.core import fleet, ids
 from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, pool_of, queue_root
 from taskyard.core.values import replace, value
 from taskyard.core.words import BotId
-from taskyard.store.sessions import Row
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.fleet import QueueRow, dimensions_text
+from taskyard.store.connection import Txn
+from taskyard.store.queries import Row
+from taskyard.store.repo.bots import QueueRow, dimensions_text
 
 #: Dimensions that share a hash are told apart by the last byte of the id.
 _TWINS_MAX = 256

@@ -13,8 +13,8 @@ from taskyard.core.machine import ENDED, REASONS, Outcome
 from taskyard.core.words import Reason, Signal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.transition import Move
-from taskyard.store.records import TaskRecord
-from taskyard.store.verbs.fleet import dimensions_text
+from taskyard.store.repo.bots import dimensions_text
+from taskyard.store.rows import TaskRecord
 
 if TYPE_CHECKING:
     from taskyard.lifecycle.transaction import Transaction

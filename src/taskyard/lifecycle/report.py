@@ -29,9 +29,9 @@ from taskyard.lifecycle.commands import (
 from taskyard.lifecycle.lost_attempts import is_free
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
-from taskyard.store.records import TaskRecord
-from taskyard.store.sessions import Row
-from taskyard.store.verbs.traces import Printed
+from taskyard.store.queries import Row
+from taskyard.store.repo.output import Printed
+from taskyard.store.rows import TaskRecord
 
 #: The words of every life, by names of their own: a word is slow to get at through its class.
 _LOSE: Final = Signal.LOSE

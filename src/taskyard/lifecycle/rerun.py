@@ -20,8 +20,8 @@ from taskyard.lifecycle.failure_handlers import RAN, TELL
 from taskyard.lifecycle.selection import Found, Search, Sight
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
-from taskyard.store.records import GraphRecord, Note, TaskRecord
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.rows import GraphRecord, Note, TaskRecord
 
 #: The note "rerun these tasks".
 RERUN: Final = "rerun"

@@ -17,9 +17,9 @@ from taskyard.core.matching import Dimensions
 from taskyard.core.values import replace
 from taskyard.core.words import Millis, On, Reason
 from taskyard.lifecycle.definitions import encoded
-from taskyard.store.records import rules_text
-from taskyard.store.sessions import Row
-from taskyard.store.verbs.reuse import Source
+from taskyard.store.queries import Row
+from taskyard.store.repo.tasks import Source
+from taskyard.store.rows import rules_text
 
 _BORN = Life().state.text
 _WAITS = Reason.PREREQUISITE.text

@@ -19,8 +19,8 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.words import State
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.transaction import TOLD_MAX, Transaction
-from taskyard.store.records import Note, TaskRecord
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.rows import Note, TaskRecord
 
 #: How many tasks one transaction moves because a person wants it.
 PAGE_MAX: Final = 500

@@ -17,7 +17,7 @@ from taskyard.core.words import Reason, Signal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move, Taker
-from taskyard.store.records import TaskRecord
+from taskyard.store.rows import TaskRecord
 
 #: Who an attempt of the server's own belongs to. No bot may be called so.
 SERVER: Final = Taker("server", "", "", None)

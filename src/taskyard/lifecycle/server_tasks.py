@@ -16,7 +16,7 @@ from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
-from taskyard.store.records import TaskRecord
+from taskyard.store.rows import TaskRecord
 
 #: What is served here, and of that what asks a person.
 _SERVED: Final = (Kind.NOOP.text, Kind.APPROVAL.text)

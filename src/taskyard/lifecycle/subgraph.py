@@ -22,8 +22,8 @@ from taskyard.lifecycle import server_attempts
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.rows import STOP
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.records import GraphRecord, Note, TaskRecord
-from taskyard.store.verbs.reading import FIRST
+from taskyard.store.repo.read import FIRST
+from taskyard.store.rows import GraphRecord, Note, TaskRecord
 
 #: Of a graph with more tasks nobody is told what each has left: its own graph tells.
 TOLD_TASKS_MAX: Final = 500

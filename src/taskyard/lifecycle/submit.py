@@ -28,9 +28,9 @@ from taskyard.lifecycle.selection import Pages
 from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import move_by
-from taskyard.store.records import GraphRecord, Note
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reuse import RerunRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.tasks import RerunRow
+from taskyard.store.rows import GraphRecord, Note
 
 # The room where a new graph takes over what an older one has done: its tasks succeed without having run.
 #

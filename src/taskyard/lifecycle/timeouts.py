@@ -20,8 +20,8 @@ from taskyard.lifecycle.commands import Choose
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
-from taskyard.store.records import TaskRecord
-from taskyard.store.verbs.keeping import ServerRow
+from taskyard.store.repo.events import ServerRow
+from taskyard.store.rows import TaskRecord
 
 #: A server that was not seen for so long was away; a sweep or two may be late. Short leases bear less.
 OUTAGE_MS: Final = 3 * fleet.SWEEP_MS

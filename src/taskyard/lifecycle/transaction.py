@@ -26,11 +26,11 @@ from taskyard.lifecycle import failure_handlers, propagate, release
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE, SETTLED
 from taskyard.lifecycle.transition import WAYS, Move, Taker, Way, move_by
-from taskyard.store.records import GraphRecord, TaskRecord
-from taskyard.store.sessions import Busy, Row
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.facts import spelled, written
-from taskyard.store.verbs.work import Shape
+from taskyard.store.connection import Txn
+from taskyard.store.queries import Busy, Row
+from taskyard.store.repo.events import spelled, written
+from taskyard.store.repo.tasks import Shape
+from taskyard.store.rows import GraphRecord, TaskRecord
 
 # What a transaction has moved and changed, and not yet written.
 #

@@ -8,9 +8,9 @@ from taskyard.core.graph.gate import LISTENING
 from taskyard.core.machine import ARROWS, HOLDING, LEASED, REASONS, UNSUCCESSFUL, Outcome, effects, step
 from taskyard.core.values import value
 from taskyard.core.words import Millis, Reason, Signal, State
-from taskyard.store.records import TaskRecord
-from taskyard.store.verbs.facts import spelled
-from taskyard.store.verbs.work import Shape
+from taskyard.store.repo.events import spelled
+from taskyard.store.repo.tasks import Shape
+from taskyard.store.rows import TaskRecord
 
 #: By a name of its own: a word is slow to get at through its class.
 _MOVE: Final = Outcome.MOVE

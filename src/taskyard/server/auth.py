@@ -25,7 +25,7 @@ from taskyard.lifecycle.transaction import Passage
 from taskyard.server import tokens
 from taskyard.server.settings import is_loopback
 from taskyard.server.tokens import EVERYTHING, NOTHING, READ, RUN, SUBMIT, Rights, RunToken, Seal, scope
-from taskyard.store.verbs.access import TokenRow
+from taskyard.store.repo.tokens import TokenRow
 
 # Who asks, and what they may do with a graph.
 

@@ -23,8 +23,8 @@ from taskyard.server.metrics import Meters
 from taskyard.server.requests import LARGE_MAX, Hands
 from taskyard.server.settings import Settings
 from taskyard.server.tokens import READ, Seal
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks as task_views
 from taskyard.views.graphs import is_settled
 

@@ -14,7 +14,7 @@ from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.transaction import Passage
 from taskyard.server import tokens
 from taskyard.server.tokens import ADMIN, KEY_BYTES, Seal
-from taskyard.store.verbs.access import END
+from taskyard.store.repo.tokens import END
 
 #: How many requests of people may be under way at once; whoever comes then is asked to come again.
 IN_FLIGHT_MAX: Final = 256

@@ -16,7 +16,7 @@ from taskyard.core.graph.limits import DIMENSION_VALUE_MAX
 from taskyard.core.graph.readers import name_fault
 from taskyard.core.values import replace
 from taskyard.core.words import Millis
-from taskyard.store.verbs.access import TokenRow
+from taskyard.store.repo.tokens import TokenRow
 from taskyard.wire.api import TokenView
 
 # Scopes: what a token may do. `admin` is everything; `pool:NAME:RIGHT` is one right in one pool, or in all (`*`).

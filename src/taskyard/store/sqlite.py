@@ -18,10 +18,9 @@ from typing import Any, Final
 import msgspec
 
 from taskyard.private_files import make_file, narrow_files
-from taskyard.store.memory import Memory
-from taskyard.store.sessions import Busy, Gone, Row, Taken
-from taskyard.store.statements import SQLITE, Statement, for_sqlite, for_sqlite_many, statements
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.queries import SQLITE, Busy, Gone, Row, Statement, Taken, for_sqlite, for_sqlite_many, statements
+from taskyard.store.rows import RowCache
 
 #: How long a transaction waits for somebody outside, such as a backup, that has locked the file.
 BUSY_MS: Final = 5_000
@@ -49,7 +48,7 @@ class SqliteStore:
         self._writer = _connect(path)
         self._writer.execute("PRAGMA synchronous = FULL")
         self._writer.execute("PRAGMA foreign_keys = ON")
-        self._memory = Memory(lasts=True)
+        self._memory = RowCache(lasts=True)
         self._version = -1  # of the database, as others have written it
         self._idle: deque[sqlite3.Connection] = deque()  # readers that nobody uses just now
         self._check_files()
@@ -114,7 +113,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise _fault(error) from error
 
-    def _recalled(self) -> Memory:
+    def _recalled(self) -> RowCache:
         """Give what is known by heart; nothing, if somebody else has written since."""
         (version,) = self._writer.execute("PRAGMA data_version").fetchone()
         if version != self._version:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 
 #: How many tasks are named, and how many prerequisites of one of them are followed.
 ANCESTORS_MAX: Final = 200

@@ -8,8 +8,8 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Kind, Millis
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.server_attempts import SERVER
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks
 from taskyard.wire.api import ApprovalView
 

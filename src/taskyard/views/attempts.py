@@ -10,10 +10,10 @@ import msgspec
 
 from taskyard.core.machine import LEASED, sources
 from taskyard.core.words import Signal
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.attempts import AttemptRow
-from taskyard.store.verbs.traces import StatsRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.output import StatsRow
+from taskyard.store.repo.tasks import AttemptRow
+from taskyard.store.rows import TaskRecord
 from taskyard.wire.api import AttemptView, OutputTime, Stats
 
 #: How many pieces of output are read at once: some megabytes at most.

@@ -5,8 +5,8 @@ from typing import Final
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.values import value
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.keeping import AuditRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.events import AuditRow
 from taskyard.wire.api import AuditView
 
 #: How many rows one query reads, and how many one page looks through for those that are wanted.

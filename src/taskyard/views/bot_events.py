@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from taskyard.core.ids import Key, text_of
-from taskyard.store.sessions import Row
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.queries import Row
 from taskyard.wire.api import BotEventView
 
 #: Among how many attempts, those of the newest tasks first, it is looked for what a bot ran.

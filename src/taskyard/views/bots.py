@@ -10,10 +10,10 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import POOL, Dimensions
 from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.fleet import dimensions_of_text
-from taskyard.store.verbs.passes import PoolRow
-from taskyard.store.verbs.reading import FIRST_NAME, BotRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.admission import PoolRow
+from taskyard.store.repo.bots import dimensions_of_text
+from taskyard.store.repo.read import FIRST_NAME, BotRow
 from taskyard.wire.api import BotView, DimensionAggregation, PoolView
 
 #: How many bots are read at once, and how many are looked at for one page.

@@ -20,9 +20,9 @@ from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.release import NO_BOT
 from taskyard.lifecycle.rerun import RERUN
 from taskyard.lifecycle.server_attempts import SERVER
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.keeping import EventRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.events import EventRow
+from taskyard.store.rows import TaskRecord
 from taskyard.views.ancestry import ancestors
 from taskyard.views.story import About, Asked, Moved, Story
 

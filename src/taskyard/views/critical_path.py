@@ -13,10 +13,9 @@ from taskyard.core.graph.verdict import Tally, settled
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, FINAL, UNSUCCESSFUL
 from taskyard.core.words import Millis, On
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reading import GraphRow
-from taskyard.store.verbs.times import ComingRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.read import ComingRow, GraphRow
+from taskyard.store.rows import TaskRecord
 from taskyard.views.durations import typical
 from taskyard.wire.api import CriticalPath, PathTask
 

@@ -14,9 +14,9 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ACTIVE, sources
 from taskyard.core.words import Kind, Reason, Signal, State
 from taskyard.lifecycle.server_attempts import SERVER
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reading import FIRST
+from taskyard.store.connection import Txn
+from taskyard.store.repo.read import FIRST
+from taskyard.store.rows import TaskRecord
 from taskyard.wire.api import Deadlock, DeadlockStep
 
 #: How many tasks that hold mutexes for the graph inside them are looked at, and how many tasks of one graph.

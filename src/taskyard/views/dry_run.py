@@ -17,7 +17,7 @@ from taskyard.core.machine import ENDED
 from taskyard.core.matching import Dimensions, matches
 from taskyard.core.saying import because, counted, names
 from taskyard.core.words import BotId, Kind, Millis, Reason, State
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 from taskyard.views.dry_run_facts import Forecast, forecast
 from taskyard.views.why_facts import Facts, Sight
 from taskyard.views.why_told import bots_told, dimensions_told, other_told

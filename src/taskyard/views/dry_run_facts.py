@@ -19,7 +19,7 @@ from taskyard.core.matching import Dimensions, pool_of
 from taskyard.core.partials import Contender, Facts, Held, Pool
 from taskyard.core.words import Signal, State, TaskId
 from taskyard.lifecycle.rows import SERVER_QUEUE
-from taskyard.store.verbs.passes import ContenderRow
+from taskyard.store.repo.admission import ContenderRow
 from taskyard.views import why_facts
 from taskyard.views.why_holds import capacity, text
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from taskyard.core.critical_path import typical_ms
 from taskyard.core.machine import FINAL
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 
 #: How many older graphs are looked at for how long tasks take.
 GRAPHS_MAX: Final = 20

@@ -14,8 +14,8 @@ from taskyard.core.graph.routing import routing_key
 from taskyard.core.graph.verdict import Tally, settled
 from taskyard.core.ids import Key, key_of, text_of
 from taskyard.core.words import State
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reading import FIRST, GraphRow, Wanted
+from taskyard.store.connection import Txn
+from taskyard.store.repo.read import FIRST, GraphRow, Wanted
 from taskyard.views import deadlock
 from taskyard.wire.api import GraphView, Parent
 

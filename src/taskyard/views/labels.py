@@ -6,7 +6,7 @@ from taskyard.core.graph.faults import Fault
 from taskyard.core.graph.renewal import named
 from taskyard.core.values import value
 from taskyard.lifecycle.definitions import decoded
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 
 
 @value

@@ -12,8 +12,8 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import HOLDING, sources
 from taskyard.core.partials import STAKE_AFTER_MS
 from taskyard.core.words import Reason, Signal
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.passes import MutexRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.admission import MutexRow
 from taskyard.wire import api
 
 #: How many tasks in one state are looked at for one answer.

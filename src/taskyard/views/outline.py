@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from taskyard.core.graph.verdict import settled
 from taskyard.core.words import GraphState, Millis
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 
 
 @dataclass(frozen=True, slots=True)

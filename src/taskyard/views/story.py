@@ -14,11 +14,10 @@ from taskyard.core.budget import Life
 from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ARROWS, LEASED
 from taskyard.core.words import Millis, Reason, Signal, State
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.attempts import AttemptRow
-from taskyard.store.verbs.keeping import EventRow
-from taskyard.store.verbs.reuse import Source
+from taskyard.store.connection import Txn
+from taskyard.store.repo.events import EventRow
+from taskyard.store.repo.tasks import AttemptRow, Source
+from taskyard.store.rows import TaskRecord
 
 #: How many events one query reads, and how many moves and wishes of people a story tells at most.
 PAGE_MAX: Final = 500

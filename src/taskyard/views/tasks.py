@@ -13,11 +13,11 @@ from taskyard.core.matching import pool_of
 from taskyard.core.words import Kind, Millis, Reason
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.release import NO_BOT
-from taskyard.store.records import TaskRecord
-from taskyard.store.sessions import Row
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reading import RunRow
-from taskyard.store.verbs.reuse import Source
+from taskyard.store.connection import Txn
+from taskyard.store.queries import Row
+from taskyard.store.repo.read import RunRow
+from taskyard.store.repo.tasks import Source
+from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.views.why import answers
 from taskyard.views.why_facts import Facts, Sight

@@ -1,7 +1,7 @@
 """The story of a task as it is told outside: ids as text, one kind of item for all that happened, with its cause."""
 
 from taskyard.core.ids import Key, text_of
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
 from taskyard.views.causes import Cause, causes
 from taskyard.views.story import Asked, Moved, Story
 from taskyard.views.tasks import reused

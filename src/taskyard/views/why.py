@@ -13,8 +13,8 @@ from taskyard.core.ids import Key, key_of, text_of
 from taskyard.core.machine import ACTIVE, UNSUCCESSFUL
 from taskyard.core.saying import sentence
 from taskyard.core.words import Millis, Reason
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.views.why_facts import Facts, Sight
 from taskyard.views.why_holds import with_holds

@@ -23,9 +23,9 @@ from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.release import NO_BOT
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.server_attempts import SERVER
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.explaining import Turn
+from taskyard.store.connection import Txn
+from taskyard.store.repo.read import Turn
+from taskyard.store.rows import TaskRecord
 from taskyard.views.ancestry import ancestors
 from taskyard.views.bots import fleet as read_fleet
 

@@ -13,9 +13,9 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ACTIVE, BEHIND, UNSUCCESSFUL
 from taskyard.core.saying import counted, names, state_says
 from taskyard.core.words import Millis, State
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reading import FIRST, GraphRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.read import FIRST, GraphRow
+from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.views.why import answers, pressing
 from taskyard.views.why_facts import Facts, Sight

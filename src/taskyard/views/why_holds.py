@@ -15,9 +15,9 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.machine import ENDED, HOLDING, sources
 from taskyard.core.partials import Held
 from taskyard.core.words import Reason, Signal, TaskId
-from taskyard.store.records import TaskRecord
-from taskyard.store.verbs.explaining import Turn
-from taskyard.store.verbs.passes import HoldRow
+from taskyard.store.repo.admission import HoldRow
+from taskyard.store.repo.read import Turn
+from taskyard.store.rows import TaskRecord
 from taskyard.views.why_facts import AHEAD_MAX, Facts
 
 _ADMISSIBLE: Final = sources(Signal.ADMIT)

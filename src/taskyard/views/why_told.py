@@ -5,7 +5,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
 from taskyard.core.saying import ending_says, sentence
 from taskyard.core.words import Millis, Reason
-from taskyard.store.records import TaskRecord
+from taskyard.store.rows import TaskRecord
 from taskyard.wire.why import (
     Reasoned,
     WhyBot,

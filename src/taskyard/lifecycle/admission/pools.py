@@ -11,7 +11,7 @@ from typing import Final
 from taskyard.lifecycle.admission.writes import ENTRIES_MAX, UNENTERED, enter
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.verbs.passes import PoolRow
+from taskyard.store.repo.admission import PoolRow
 
 #: How many tasks one transaction makes contenders.
 PAGE_MAX: Final = ENTRIES_MAX

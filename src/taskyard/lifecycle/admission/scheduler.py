@@ -29,9 +29,8 @@ from taskyard.lifecycle.admission.writes import PAGE_MAX, Carried, Page, carry_o
 from taskyard.lifecycle.gc_pause import stillness
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.opening import ServerLock
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.passes import PassLock
+from taskyard.store.connection import ServerLock, Txn
+from taskyard.store.repo.admission import PassLock
 
 #: A holder that wrote nothing for this long is replaced.
 LOCK_MS: Final = 10_000

@@ -23,8 +23,8 @@ from taskyard.core.words import Millis, Reason, State, TaskId
 from taskyard.lifecycle.admission.writes import ADMISSIBLE, UNENTERED, Agenda, Carried, Page
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.passes import ContenderRow, HoldRow, PoolRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.admission import ContenderRow, HoldRow, PoolRow
 
 #: How many rows one query reads when everything is read, and how many stirs are taken up then: some 40 ms.
 READ_MAX: Final = 2_000

@@ -16,8 +16,8 @@ from taskyard.core.partials import Held
 from taskyard.core.words import Millis, Reason, Signal, TaskId
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
-from taskyard.store.records import TaskRecord
-from taskyard.store.sessions import Row
+from taskyard.store.queries import Row
+from taskyard.store.rows import TaskRecord
 
 #: How many tasks one page moves or looks at: some 20 ms.
 PAGE_MAX: Final = 200

@@ -22,11 +22,10 @@ from taskyard.lifecycle.doctor.graphs import GRAPHS_MAX, Survey, Totals, attempt
 from taskyard.lifecycle.doctor.history import attempt_findings
 from taskyard.lifecycle.doctor.recount import NO_QUEUE, differences, recounted, stuck
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.records import GraphRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.care import TaskRow
-from taskyard.store.verbs.facts import spelled, written
-from taskyard.store.verbs.keeping import ServerRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.doctor import TaskRow
+from taskyard.store.repo.events import ServerRow, spelled, written
+from taskyard.store.rows import GraphRecord
 
 #: Whoever has more to find mends these first and asks again.
 FINDINGS_MAX: Final = 10_000

@@ -23,10 +23,10 @@ from taskyard.lifecycle.doctor.finding import Finding, Value
 from taskyard.lifecycle.doctor.history import BORN, End, Past, pasts, rounds_handled
 from taskyard.lifecycle.failure_handlers import RAN, TELL
 from taskyard.lifecycle.rows import DROP, LOAD, SHOW
-from taskyard.store.records import GraphRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.care import AskedRow, TaskRow, TellingRow, TriedRow
-from taskyard.store.verbs.fleet import dimensions_text
+from taskyard.store.connection import Txn
+from taskyard.store.repo.bots import dimensions_text
+from taskyard.store.repo.doctor import AskedRow, TaskRow, TellingRow, TriedRow
+from taskyard.store.rows import GraphRecord
 
 #: How many attempts are read at once, and how many pasts are in memory beside those of the tasks in question.
 ATTEMPTS_MAX: Final = 5_000

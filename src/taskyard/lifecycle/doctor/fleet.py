@@ -17,10 +17,10 @@ from taskyard.lifecycle.doctor import finding
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.server_attempts import SERVER
-from taskyard.store.sessions import Row
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.care import BotRow
-from taskyard.store.verbs.fleet import QueueRow
+from taskyard.store.connection import Txn
+from taskyard.store.queries import Row
+from taskyard.store.repo.bots import QueueRow
+from taskyard.store.repo.doctor import BotRow
 
 #: How many rows are in memory at once.
 PAGE_MAX: Final = 1_000

@@ -18,9 +18,9 @@ from taskyard.lifecycle.doctor.finding import Finding, Value
 from taskyard.lifecycle.doctor.history import Past, attempt_findings, recounted_attempts
 from taskyard.lifecycle.doctor.recount import differences, recounted, stuck, unmendable
 from taskyard.lifecycle.rows import DROP, LOAD
-from taskyard.store.records import GraphRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.care import GraphSide, TaskRow, TriedRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.doctor import GraphSide, TaskRow, TriedRow
+from taskyard.store.rows import GraphRecord
 
 #: How many graphs are summed up at once, and how many tasks are in memory.
 GRAPHS_MAX: Final = 500

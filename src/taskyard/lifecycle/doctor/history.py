@@ -19,9 +19,9 @@ from taskyard.core.machine import ARROWS, ENDED, LEASED, UNSUCCESSFUL, sources
 from taskyard.core.words import Millis, Reason, Signal
 from taskyard.lifecycle.doctor import finding
 from taskyard.lifecycle.doctor.finding import Finding
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.care import TaskRow, TriedRow
-from taskyard.store.verbs.keeping import EventRow
+from taskyard.store.connection import Txn
+from taskyard.store.repo.doctor import TaskRow, TriedRow
+from taskyard.store.repo.events import EventRow
 
 #: How many events are in memory at once.
 EVENTS_MAX: Final = 5_000

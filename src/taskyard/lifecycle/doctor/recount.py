@@ -24,9 +24,9 @@ from taskyard.lifecycle.doctor.evidence import Evidence, Whole
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.lifecycle.doctor.history import BORN, Past
 from taskyard.lifecycle.rows import OPEN, SERVER_QUEUE
-from taskyard.store.records import rules_text
-from taskyard.store.verbs.care import TaskRow
-from taskyard.store.verbs.fleet import dimensions_text
+from taskyard.store.repo.bots import dimensions_text
+from taskyard.store.repo.doctor import TaskRow
+from taskyard.store.rows import rules_text
 
 #: How far a key may run ahead of the birth that it tells: a millisecond has 65 536 places, a graph 1 000 000 tasks.
 LEAD_MAX_MS: Final = 1_000

@@ -22,7 +22,7 @@ from taskyard.server.errors import of_refusal, unknown
 from taskyard.server.requests import Fields
 from taskyard.server.responses import Key, ThePage, body, own_key, reply
 from taskyard.server.tokens import ADMIN, KEY_BYTES, RIGHTS, fault
-from taskyard.store.verbs.access import END, TokenRow
+from taskyard.store.repo.tokens import END, TokenRow
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["access"])

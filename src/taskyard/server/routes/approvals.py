@@ -15,7 +15,7 @@ from taskyard.server.context import TheCaller, TheDesk, done
 from taskyard.server.requests import Fields
 from taskyard.server.responses import Key, ThePage, body, own_key, reply
 from taskyard.server.tokens import APPROVE, READ
-from taskyard.store.verbs.reading import FIRST
+from taskyard.store.repo.read import FIRST
 from taskyard.views import approvals as views
 from taskyard.wire import api
 

@@ -26,8 +26,8 @@ from taskyard.server.requests import Fields
 from taskyard.server.responses import Key, ThePage, body, own_key, reply
 from taskyard.server.routes.graphs import clean, pair
 from taskyard.server.tokens import ADMIN, READ
-from taskyard.store.verbs.passes import PoolRow
-from taskyard.store.verbs.reading import FIRST_NAME
+from taskyard.store.repo.admission import PoolRow
+from taskyard.store.repo.read import FIRST_NAME
 from taskyard.views import bot_events
 from taskyard.views import bots as views
 from taskyard.wire import api

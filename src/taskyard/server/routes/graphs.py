@@ -30,8 +30,8 @@ from taskyard.server.errors import invalid, of_refusal, wrong
 from taskyard.server.requests import Fields, check_size, size_fault
 from taskyard.server.responses import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
 from taskyard.server.tokens import CANCEL, READ, SUBMIT
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reading import FIRST, Wanted
+from taskyard.store.connection import Txn
+from taskyard.store.repo.read import FIRST, Wanted
 from taskyard.views import graphs as views
 from taskyard.views import tasks as task_views
 from taskyard.views.critical_path import critical_path

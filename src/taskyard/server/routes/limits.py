@@ -18,7 +18,7 @@ from taskyard.server.requests import Fields
 from taskyard.server.responses import Key, ThePage, body, own_key, reply
 from taskyard.server.routes.graphs import clean
 from taskyard.server.tokens import READ
-from taskyard.store.verbs.reading import FIRST_NAME
+from taskyard.store.repo.read import FIRST_NAME
 from taskyard.views import limits as views
 from taskyard.wire import api
 

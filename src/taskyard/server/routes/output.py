@@ -22,9 +22,9 @@ from taskyard.server.errors import RETRY_CROWD_S, Refused, refused, unknown, wro
 from taskyard.server.requests import Span
 from taskyard.server.responses import ThePage, reply
 from taskyard.server.tokens import READ
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
-from taskyard.store.verbs.reuse import Source
+from taskyard.store.connection import Txn
+from taskyard.store.repo.tasks import Source
+from taskyard.store.rows import TaskRecord
 from taskyard.views import attempts as views
 from taskyard.views import tasks as task_views
 from taskyard.wire import api

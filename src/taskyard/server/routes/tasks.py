@@ -20,8 +20,8 @@ from taskyard.server.requests import Fields
 from taskyard.server.responses import JSON, Key, body, own_key, reply
 from taskyard.server.routes.graphs import wished
 from taskyard.server.tokens import CANCEL, READ, SUBMIT, RunToken
-from taskyard.store.records import TaskRecord
-from taskyard.store.txn import Txn
+from taskyard.store.connection import Txn
+from taskyard.store.rows import TaskRecord
 from taskyard.views import attempts as attempt_views
 from taskyard.views import tasks as views
 from taskyard.views.story import story

@@ -6,7 +6,7 @@ from typing import Final
 
 from taskyard.core.values import value
 from taskyard.core.words import Millis
-from taskyard.store.sessions import Row, Session
+from taskyard.store.queries import Row, Session
 
 #: Later than any moment, and after any id.
 END: Final = (2**63 - 1, "")

@@ -6,14 +6,14 @@ from enum import IntEnum, auto
 from itertools import accumulate
 from typing import Final
 
+import msgspec
+
 from taskyard.core.graph.verdict import Tally
 from taskyard.core.machine import FINAL
 from taskyard.core.values import replace, value
-from taskyard.core.words import GraphState, Millis, On, State
-from taskyard.store.memory import Memory
-from taskyard.store.records import GraphRecord, TaskRecord, born_record, graph_record, task_record
-from taskyard.store.sessions import Row, Session
-from taskyard.store.statements import SQLITE, statements
+from taskyard.core.words import GraphState, Millis, On, Signal, State
+from taskyard.store.queries import SQLITE, Row, Session, statements
+from taskyard.store.rows import GraphRecord, RowCache, TaskRecord, born_record, graph_record, task_record
 
 #: How many edges are dropped with a page of tasks; one task may have more.
 DROPPED_EDGES_MAX: Final = 4_000
@@ -55,7 +55,7 @@ class Tasks:
 
     __slots__ = ("_memory", "_session")
 
-    def __init__(self, session: Session, memory: Memory) -> None:
+    def __init__(self, session: Session, memory: RowCache) -> None:
         self._session = session
         self._memory = memory
 
@@ -196,7 +196,7 @@ class Graphs:
 
     __slots__ = ("_memory", "_session", "_tasks")
 
-    def __init__(self, session: Session, memory: Memory, tasks: Tasks) -> None:
+    def __init__(self, session: Session, memory: RowCache, tasks: Tasks) -> None:
         self._session = session
         self._memory = memory
         self._tasks = tasks
@@ -379,3 +379,131 @@ def _edges(rows: Sequence[Row]) -> list[EdgeRow]:
 
 def _in_edges(rows: Sequence[Row]) -> list[InEdge]:
     return [InEdge(row[0], row[1], _ONS[row[2]], row[3], _STATES[row[4]], row[5]) for row in rows]
+
+
+# Verbs about attempts: who took a task, when, and how that ended.
+
+
+@value
+class AttemptRow:
+    """One attempt, as it was claimed and as it ended."""
+
+    number: int
+    bot: str
+    session: str
+    poll: str
+    fence: int
+    round: int
+    slice_index: int
+    claimed_ms: int
+    ended_ms: int | None
+    signal: str | None
+    reason: str | None
+    exit_code: int | None
+
+
+class Attempts:
+    """What the table `attempt` and those beside it can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def begin(self, rows: Sequence[Row]) -> None:
+        """Insert attempts: task, number, bot, session, poll, fence, round, slice, claimed."""
+        self._session.each("begin_attempts", rows)
+
+    def end(self, rows: Sequence[Row]) -> None:
+        """Write how attempts ended, once each: task, number, ended, signal, reason, exit code."""
+        self._session.every("end_attempts", rows)
+
+    def spared(self, task: int, round: int, reasons: Collection[str]) -> int:
+        """Count the attempts of a task that ended in a round for one of these reasons, and not by their bot's word."""
+        return int(self._session.rows("count_spared", task, round, Signal.LOSE.text, reasons)[0][0])
+
+    def add_results(self, rows: Sequence[Row]) -> None:
+        """Keep what attempts published: task, attempt, body."""
+        self._session.each("add_results", rows)
+
+    def of(self, task: int) -> list[AttemptRow]:
+        """Read every attempt of a task."""
+        return [AttemptRow(*row) for row in self._session.rows("attempts_of", task)]
+
+    def polled(self, bots: Collection[str]) -> list[tuple[str, str, int]]:
+        """Name what bots still have: bot, the poll that gave it, task."""
+        return [(row[0], row[1], row[2]) for row in self._session.rows("polled", bots)] if bots else []
+
+
+# Verbs about graphs that run others again, and about tasks that are done because others were.
+
+
+_LABELS = msgspec.json.Decoder(tuple[str, ...])
+
+
+@value
+class Source:
+    """The attempt of a task that another one has its end from."""
+
+    task: int
+    graph: int
+    attempt: int
+
+
+@value
+class RerunRow:
+    """A graph that runs another again."""
+
+    source: int
+    labels: tuple[str, ...]  # from where on
+    again: int  # how many tasks were born to run,
+    reused: int  # and how many done
+
+
+@value
+class DoneRow:
+    """A task, as somebody who might take over what it has done needs to know it."""
+
+    id: int
+    state: State
+    attempt: int
+    size: int | None  # of what it published, in characters
+    source: Source | None  # where it has that from itself
+
+
+class Reuses:
+    """What the tables `graph_rerun` and `task_reuse` can be asked and told."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def begin(self, graph: int, row: RerunRow) -> None:
+        """Say that a graph runs another again."""
+        labels = msgspec.json.encode(row.labels).decode()
+        self._session.run("add_rerun", graph, row.source, labels, row.again, row.reused)
+
+    def rerun(self, graph: int) -> RerunRow | None:
+        """Read which graph a graph runs again."""
+        found = self._session.rows("rerun_of", graph)
+        return RerunRow(found[0][0], _LABELS.decode(found[0][1]), *found[0][2:]) if found else None
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Say what tasks have their ends from: task, source, its graph, attempt."""
+        self._session.each("add_reuses", rows)
+
+    def copy_results(self, rows: Sequence[Row]) -> None:
+        """Let tasks publish what others have published: task, the other, its attempt."""
+        self._session.each("copy_results", rows)
+
+    def sources(self, ids: Collection[int]) -> dict[int, Source]:
+        """Read what tasks have their ends from; whoever has run is not named."""
+        return {row[0]: Source(*row[1:]) for row in self._session.rows("reuses", ids)} if ids else {}
+
+    def done(self, graph: int, after: int, count: int) -> list[DoneRow]:
+        """Read tasks of a graph beyond an id."""
+        return [
+            DoneRow(row[0], _STATES[row[1]], row[2], row[3], None if row[4] is None else Source(*row[4:]))
+            for row in self._session.rows("done_in", graph, after, count)
+        ]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from taskyard.core.values import value
-from taskyard.store.sessions import Row, Session
+from taskyard.store.queries import Row, Session
 
 
 @value

@@ -1,14 +1,135 @@
-"""Version 1: the tables of the work, as they were then."""
+"""Version 1, the heart: graphs, tasks, edges, attempts, queues, bots, and what keeps the house."""
 
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from alembic import op
 
-from taskyard.store.migrations.versions.heart.whole import WHOLE
+# Version 1: how numbers were stored.
 
 
-def create() -> None:
+#: Whole numbers of 64 bits; SQLite has only those.
+WHOLE: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+# Version 1: the tables of the fleet, as they were then.
+
+
+def create_fleet_tables() -> None:
+    """Make them, each after those it refers to."""
+    _bot()
+    _dimension_aggregation()
+    _queue()
+    _bot_dimensions()
+    _bot_event()
+    _bot_queue()
+    _bot_settings()
+
+
+def _bot() -> None:
+    op.create_table(
+        "bot",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=True),
+        sa.Column("session", sa.Text(), nullable=False),
+        sa.Column("replaced", sa.Text(), nullable=False),
+        sa.Column("polls", sa.Text(), nullable=False),
+        sa.Column("slots", WHOLE, nullable=False, server_default=sa.text("1")),
+        sa.Column("first_seen_ms", WHOLE, nullable=False),
+        sa.Column("last_seen_ms", WHOLE, nullable=False),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("quarantined", sa.Text(), nullable=True),
+        sa.Column("maintenance", sa.Text(), nullable=True),
+        sa.Column("draining", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("terminated", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("missing", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("version", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("events", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("id", name="bot_pk"),
+    )
+
+
+def _dimension_aggregation() -> None:
+    op.create_table(
+        "dimension_aggregation",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("dimensions", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="dimension_aggregation_pk"),
+    )
+
+
+def _queue() -> None:
+    op.create_table(
+        "queue",
+        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("number", WHOLE, nullable=False),
+        sa.Column("hash", WHOLE, nullable=False),
+        sa.Column("root", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("dimensions", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="queue_pk"),
+        sa.UniqueConstraint("number", name="queue_number_key"),
+        sa.UniqueConstraint("dimensions", name="queue_dimensions_key"),
+    )
+    op.create_index("queue_of_root", "queue", ["root", "hash"])
+
+
+def _bot_dimensions() -> None:
+    op.create_table(
+        "bot_dimensions",
+        sa.Column("bot_id", sa.Text(), nullable=False),
+        sa.Column("dimensions", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("bot_id", name="bot_dimensions_pk"),
+        sa.ForeignKeyConstraint(["bot_id"], ["bot.id"], name="bot_dimensions_bot_id_fk"),
+    )
+
+
+def _bot_event() -> None:
+    op.create_table(
+        "bot_event",
+        sa.Column("bot_id", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("task_id", WHOLE, nullable=True),
+        sa.Column("attempt", WHOLE, nullable=True),
+        sa.Column("note", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("bot_id", "id", name="bot_event_pk"),
+        sa.ForeignKeyConstraint(["bot_id"], ["bot.id"], name="bot_event_bot_id_fk"),
+        sqlite_with_rowid=False,
+    )
+
+
+def _bot_queue() -> None:
+    op.create_table(
+        "bot_queue",
+        sa.Column("bot_id", sa.Text(), nullable=False),
+        sa.Column("queue_id", WHOLE, autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("bot_id", "queue_id", name="bot_queue_pk"),
+        sa.ForeignKeyConstraint(["bot_id"], ["bot.id"], name="bot_queue_bot_id_fk"),
+        sa.ForeignKeyConstraint(["queue_id"], ["queue.id"], name="bot_queue_queue_id_fk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("bot_queue_queue", "bot_queue", ["queue_id"])
+
+
+def _bot_settings() -> None:
+    op.create_table(
+        "bot_settings",
+        sa.Column("bot_id", sa.Text(), nullable=False),
+        sa.Column("quarantined", sa.Text(), nullable=True),
+        sa.Column("maintenance", sa.Text(), nullable=True),
+        sa.Column("draining", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("terminated", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("bot_id", name="bot_settings_pk"),
+        sa.ForeignKeyConstraint(["bot_id"], ["bot.id"], name="bot_settings_bot_id_fk"),
+    )
+
+
+# Version 1: the tables of the work, as they were then.
+
+
+def create_work_tables() -> None:
     """Make them, each after those it refers to."""
     _attempt()
     _attempt_stats()
@@ -371,3 +492,234 @@ def _task_reuse() -> None:
         sa.PrimaryKeyConstraint("task_id", name="task_reuse_pk"),
         sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="task_reuse_task_id_fk"),
     )
+
+
+# Version 1: the tables that keep the house, as they were then.
+
+
+def create_keeping_tables() -> None:
+    """Make them, each after those it refers to."""
+    _answer()
+    _audit()
+    _event()
+    _mutex_policy()
+    _named_limit()
+    _pass_lock()
+    _pool()
+    _service()
+    _server()
+    _stir()
+    _note()
+    _hold()
+
+
+def _answer() -> None:
+    op.create_table(
+        "answer",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("answer", sa.Text(), nullable=False),
+        sa.Column("at_ms", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("key", name="answer_pk"),
+    )
+    op.create_index("answer_at", "answer", ["at_ms"])
+
+
+def _audit() -> None:
+    op.create_table(
+        "audit",
+        sa.Column("id", WHOLE, autoincrement=True, nullable=False),
+        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("actor", sa.Text(), nullable=False),
+        sa.Column("action", sa.Text(), nullable=False),
+        sa.Column("subject_id", WHOLE, nullable=False),
+        sa.Column("note", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="audit_pk"),
+    )
+    op.create_index("audit_of_subject", "audit", ["subject_id"])
+
+
+def _event() -> None:
+    op.create_table(
+        "event",
+        sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("subject_id", WHOLE, nullable=False),
+        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("facts", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("graph_id", "number", name="event_pk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("event_of_subject", "event", ["subject_id", "number"])
+
+
+def _mutex_policy() -> None:
+    op.create_table(
+        "mutex_policy",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("stake_after_ms", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("key", name="mutex_policy_pk"),
+    )
+
+
+def _named_limit() -> None:
+    op.create_table(
+        "named_limit",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("total", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("name", name="named_limit_pk"),
+    )
+
+
+def _pass_lock() -> None:
+    op.create_table(
+        "pass_lock",
+        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("epoch", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("holder", sa.Text(), nullable=True),
+        sa.Column("until_ms", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pass_lock_pk"),
+    )
+
+
+def _pool() -> None:
+    op.create_table(
+        "pool",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("capacity", WHOLE, nullable=True),
+        sa.Column("from_bots", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("name", name="pool_pk"),
+    )
+
+
+def _service() -> None:
+    op.create_table(
+        "service",
+        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("queues", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.PrimaryKeyConstraint("id", name="service_pk"),
+    )
+
+
+def _server() -> None:
+    op.create_table(
+        "server",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("since_ms", WHOLE, nullable=False),
+        sa.Column("seen_ms", WHOLE, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="server_pk"),
+    )
+
+
+def _stir() -> None:
+    op.create_table(
+        "stir",
+        sa.Column("id", WHOLE, autoincrement=True, nullable=False),
+        sa.Column("task_id", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("id", name="stir_pk"),
+    )
+
+
+def _note() -> None:
+    op.create_table(
+        "note",
+        sa.Column("id", WHOLE, autoincrement=True, nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("graph_id", WHOLE, nullable=False),
+        sa.Column("task_id", WHOLE, nullable=True),
+        sa.Column("source", sa.Text(), nullable=True),
+        sa.Column("target", sa.Text(), nullable=True),
+        sa.Column("cursor", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("tasks", sa.Text(), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="note_pk"),
+        sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="note_graph_id_fk"),
+    )
+    op.create_index("note_of_graph", "note", ["graph_id"])
+    op.create_index("note_of_task", "note", ["task_id"])
+
+
+def _hold() -> None:
+    op.create_table(
+        "hold",
+        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=True),
+        sa.Column("by_id", WHOLE, nullable=True),
+        sa.Column("since_ms", WHOLE, nullable=True),
+        sa.Column("mutex_since_ms", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("task_id", name="hold_pk"),
+        sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="hold_task_id_fk"),
+    )
+
+
+# Version 1: the tables of who may do what, as they were then.
+
+
+def create_access_tables() -> None:
+    """Make them, each after those it refers to."""
+    _seal()
+    _token()
+    _graph_pool()
+
+
+def _seal() -> None:
+    op.create_table(
+        "seal",
+        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="seal_pk"),
+    )
+
+
+def _token() -> None:
+    op.create_table(
+        "token",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("scopes", sa.Text(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=True),
+        sa.Column("created_ms", WHOLE, nullable=False),
+        sa.Column("expires_ms", WHOLE, nullable=True),
+        sa.Column("revoked_ms", WHOLE, nullable=True),
+        sa.PrimaryKeyConstraint("id", name="token_pk"),
+        sa.CheckConstraint("kind IN ('bot', 'enrolment', 'user')", name="token_kind_is_known"),
+    )
+    op.create_index("token_created", "token", ["created_ms", "id"])
+
+
+def _graph_pool() -> None:
+    op.create_table(
+        "graph_pool",
+        sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("graph_id", "pool", name="graph_pool_pk"),
+        sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="graph_pool_graph_id_fk"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("graph_pool_pool", "graph_pool", ["pool", "graph_id"])
+
+
+# Version 1: the rows that are there from the first.
+
+
+def insert_first_rows() -> None:
+    """The lock of the pass, the count of queues, and the queue of what the server runs itself."""
+    op.execute("INSERT INTO pass_lock (id, epoch) VALUES (1, 0)")
+    op.execute("INSERT INTO service (id, queues) VALUES (1, 0)")
+    op.execute("INSERT INTO queue (id, number, hash, root, pool, dimensions) VALUES (0, 0, 0, 'server', '', '')")
+
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Make every table, each after those it refers to, and the rows that are there from the first."""
+    create_fleet_tables()
+    create_work_tables()
+    create_keeping_tables()
+    create_access_tables()
+    insert_first_rows()

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Sequence
 from taskyard.core.graph.document import Mutex
 from taskyard.core.values import value
 from taskyard.core.words import Millis, Reason, State
-from taskyard.store.memory import Memory
-from taskyard.store.sessions import Row, Session
+from taskyard.store.queries import Row, Session
+from taskyard.store.rows import RowCache
 
 _STATES = {state.value: state for state in State}
 
@@ -77,7 +77,7 @@ class Passes:
 
     __slots__ = ("_memory", "_session")
 
-    def __init__(self, session: Session, memory: Memory) -> None:
+    def __init__(self, session: Session, memory: RowCache) -> None:
         self._session = session
         self._memory = memory
 

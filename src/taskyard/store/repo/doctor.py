@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from taskyard.core.words import On, State
-from taskyard.store.records import GraphRecord, graph_record
-from taskyard.store.sessions import Row, Session
-from taskyard.store.verbs.facts import UNREADABLE, Unreadable
-from taskyard.store.verbs.fleet import QueueRow, dimensions_of_text
-from taskyard.store.verbs.keeping import EventRow, event_rows
+from taskyard.store.queries import Row, Session
+from taskyard.store.repo.bots import QueueRow, dimensions_of_text
+from taskyard.store.repo.events import UNREADABLE, EventRow, Unreadable, event_rows
+from taskyard.store.rows import GraphRecord, graph_record
 
 _STATES = {state.value: state for state in State}
 _ONS = {on.value: on for on in On}

@@ -9,9 +9,8 @@ from taskyard.core.fleet import BotFacts
 from taskyard.core.matching import Dimensions
 from taskyard.core.values import value
 from taskyard.core.words import BotId, Millis
-from taskyard.store.memory import Memory
-from taskyard.store.records import Caller
-from taskyard.store.sessions import Row, Session
+from taskyard.store.queries import Row, Session
+from taskyard.store.rows import Caller, RowCache
 
 _DIMENSIONS = msgspec.json.Decoder(Dimensions)
 #: One for each bot and each queue of a large fleet.
@@ -59,7 +58,7 @@ class Bots:
 
     __slots__ = ("_memory", "_session")
 
-    def __init__(self, session: Session, memory: Memory) -> None:
+    def __init__(self, session: Session, memory: RowCache) -> None:
         self._session = session
         self._memory = memory
 
@@ -169,7 +168,7 @@ class Queues:
 
     __slots__ = ("_memory", "_session")
 
-    def __init__(self, session: Session, memory: Memory) -> None:
+    def __init__(self, session: Session, memory: RowCache) -> None:
         self._session = session
         self._memory = memory
 

@@ -1,1 +1,0 @@
-"""The tables, by what they are about."""
