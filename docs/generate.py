@@ -37,25 +37,13 @@ from taskyard.server import bot_api as bot_routes
 from taskyard.server.app import people_of
 from taskyard.server.metrics import Meters
 from taskyard.server.routes import access, audit, health, output
-from taskyard.views import (
-    ancestry,
-    audits,
-    bot_events,
-    causes,
-    deadlock,
-    dry_run,
-    dry_run_facts,
-    durations,
-    story,
-    why,
-    why_facts,
-    why_graph,
-)
-from taskyard.views import attempts as attempt_views
+from taskyard.views import audit as audit_module
+from taskyard.views import bots, deadlock, dry_run, explain, explain_graph, graphs, history
 from taskyard.views import bots as bot_views
-from taskyard.views import critical_path as path_views
 from taskyard.views import graphs as graph_views
+from taskyard.views import graphs as path_views
 from taskyard.views import limits as limit_views
+from taskyard.views import tasks as attempt_views
 from taskyard.views import tasks as task_views
 from taskyard.wire import api as wire_api
 from taskyard.wire import bots as wire_bots
@@ -238,21 +226,21 @@ LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
         task_views,
         attempt_views,
         bot_views,
-        bot_events,
+        bots,
         path_views,
-        durations,
-        story,
-        causes,
-        ancestry,
-        why,
-        why_facts,
-        why_graph,
+        graphs,
+        history,
+        history,
+        explain,
+        explain,
+        explain,
+        explain_graph,
         dry_run,
-        dry_run_facts,
+        dry_run,
         limit_views,
         deadlock,
     ),
-    "Tokens, denials and the audit": (auth, access, auth, audit, audits),
+    "Tokens, denials and the audit": (auth, access, auth, audit, audit_module),
     "Bots": (bot_routes, bot_api, wire_bots, validate, fleet),
     "The engine": (writer,),
 }

@@ -10,7 +10,7 @@ from taskyard.core import budget, fleet
 from taskyard.core.budget import Life, Patience, Rules, Ruling
 from taskyard.core.graph.document import Reruns, Slice, Task, When
 from taskyard.core.machine import ENDED, LEASED, Outcome, step
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import Kind, Millis, Reason, Signal, State
 
 S, G = State, Signal
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 RUNNING = Life(S.RUNNING, attempt=1)
-STOPPING = replace(RUNNING, state=S.STOPPING)
+STOPPING = struct_replace(RUNNING, state=S.STOPPING)
 WAITING = Life(S.WAITING, waits_since_ms=Millis(NOW - DAY_MS))
 
 
@@ -82,7 +82,7 @@ def test_a_word_about_the_live_attempt_moves_its_task(
 @pytest.mark.parametrize("signal", [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE])
 def test_an_end_for_good_costs_nothing(signal: Signal) -> None:
     after = tell(STOPPING, signal, Rules(reruns=9, retries=9), exit_code=1).life_after
-    assert after == replace(STOPPING, state=S.CANCELED, ended=signal)
+    assert after == struct_replace(STOPPING, state=S.CANCELED, ended=signal)
 
 
 @pytest.mark.parametrize("signal", sorted(set(Signal) - budget.WORDS_ON_AN_ATTEMPT))
@@ -147,18 +147,20 @@ def test_a_task_that_no_bot_has_cannot_be_reported_on(state: State, signal: Sign
 
 def test_a_lost_bot_costs_a_retry_not_a_rerun() -> None:
     after = tell(RUNNING, G.LOSE, Rules(reruns=1, retries=1)).life_after
-    assert after == replace(RUNNING, state=S.PENDING, ended=G.LOSE, retries_used=1)
+    assert after == struct_replace(RUNNING, state=S.PENDING, ended=G.LOSE, retries_used=1)
 
 
 def test_a_failure_costs_a_rerun_not_a_retry() -> None:
     after = tell(RUNNING, G.FAIL, Rules(reruns=1, retries=1), exit_code=1).life_after
-    assert after == replace(RUNNING, state=S.PENDING, ended=G.FAIL, reruns_used=1)
+    assert after == struct_replace(RUNNING, state=S.PENDING, ended=G.FAIL, reruns_used=1)
 
 
 def test_a_lost_bot_with_its_retries_spent_is_an_error_and_uses_no_reruns() -> None:
-    spent = replace(RUNNING, retries_used=2)
+    spent = struct_replace(RUNNING, retries_used=2)
     ruling = tell(spent, G.LOSE, Rules(reruns=5, retries=2))
-    assert ruling == Ruling(Outcome.MOVE, S.ERROR, False, replace(spent, state=S.ERROR, ended=G.LOSE), Reason.BOT_LOST)
+    assert ruling == Ruling(
+        Outcome.MOVE, S.ERROR, False, struct_replace(spent, state=S.ERROR, ended=G.LOSE), Reason.BOT_LOST
+    )
 
 
 def test_two_bots_may_be_lost_unless_it_is_said_otherwise() -> None:
@@ -171,7 +173,7 @@ def test_two_bots_may_be_lost_unless_it_is_said_otherwise() -> None:
 
 @pytest.mark.parametrize("end", [G.LOSE, G.FAIL])
 def test_what_goes_again_keeps_its_slice_and_waits_anew(end: Signal) -> None:
-    life = budget.claimed(replace(WAITING, slice_index=1))
+    life = budget.claimed(struct_replace(WAITING, slice_index=1))
     after = tell(life, end, Rules(reruns=1, slices=(Patience(), Patience()))).life_after
     assert after.slice_index == 1
     assert budget.admitted(after, at(77)).waits_since_ms == at(77)
@@ -221,7 +223,7 @@ def test_each_rerun_waits_longer_by_the_factor_and_never_more_than_a_day(
     delay_ms: int, factor: float, delays_ms: list[int]
 ) -> None:
     rules = Rules(reruns=9, delay_ms=delay_ms, factor=factor)
-    lives = [tell(replace(RUNNING, reruns_used=used), G.FAIL, rules, 1).life_after for used in range(4)]
+    lives = [tell(struct_replace(RUNNING, reruns_used=used), G.FAIL, rules, 1).life_after for used in range(4)]
     assert [life.not_before_ms for life in lives] == [at(delay) if delay else None for delay in delays_ms]
 
 
@@ -274,7 +276,7 @@ def test_a_success_past_the_deadline_is_a_success() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_a_deadline_ends_at_once_only_what_no_bot_has(state: State) -> None:
-    life = replace(RUNNING, state=state)
+    life = struct_replace(RUNNING, state=state)
     moved = {
         late
         for late in (-1, 0, 1, 999_999)
@@ -284,7 +286,7 @@ def test_a_deadline_ends_at_once_only_what_no_bot_has(state: State) -> None:
 
 
 def test_without_a_deadline_nothing_is_due() -> None:
-    lives = [replace(RUNNING, state=state) for state in State]
+    lives = [struct_replace(RUNNING, state=state) for state in State]
     assert all(budget.overdue(life, Rules(), NOW) == unmoved(life, Outcome.ILLEGAL) for life in lives)
 
 
@@ -301,7 +303,7 @@ def test_a_lease_that_is_over_before_the_deadline_is_lost(life: Life, deadline_m
 def test_a_lease_that_is_over_past_the_deadline_costs_no_retry(life: Life, target: State, late_ms: int) -> None:
     signal, ruling = budget.lease_over(life, Rules(reruns=9, retries=9, deadline_ms=at(-late_ms)), NOW)
     assert (signal, ruling.target, ruling.again) == (G.DEADLINE, target, False)
-    assert ruling.life_after == replace(life, state=target, ended=G.DEADLINE)
+    assert ruling.life_after == struct_replace(life, state=target, ended=G.DEADLINE)
     assert ruling.reason is (Reason.ASKED if life is STOPPING else Reason.DEADLINE)
 
 
@@ -348,9 +350,9 @@ def test_the_first_slice_with_capacity_or_patience_is_used(
     if first == 0:
         assert ruling == unmoved(pending, Outcome.ECHO)
     elif first is None:
-        assert ruling == Ruling(Outcome.MOVE, S.ERROR, False, replace(pending, state=S.ERROR), Reason.NO_BOT)
+        assert ruling == Ruling(Outcome.MOVE, S.ERROR, False, struct_replace(pending, state=S.ERROR), Reason.NO_BOT)
     else:
-        after = replace(pending, slice_index=first)
+        after = struct_replace(pending, slice_index=first)
         assert ruling == Ruling(Outcome.MOVE, S.PENDING, True, after, Reason.NO_BOT)
         assert budget.choose_slice(after, rules, capacity) == unmoved(after, Outcome.ECHO)
 
@@ -378,7 +380,7 @@ def test_a_task_without_slices_of_its_own_waits_a_day_for_a_bot() -> None:
     [(0, Outcome.ILLEGAL), (9_999, Outcome.ILLEGAL), (10_000, Outcome.MOVE), (10_001, Outcome.MOVE)],
 )
 def test_a_slice_expires_when_its_time_from_the_first_admission_is_over(waited_ms: int, outcome: Outcome) -> None:
-    life = replace(WAITING, waits_since_ms=at(-waited_ms))
+    life = struct_replace(WAITING, waits_since_ms=at(-waited_ms))
     ruling = budget.expire(life, Rules(slices=(Patience(10_000),)), 0, NOW, (True,))
     assert ruling.outcome is outcome
     assert ruling.target is (S.ERROR if outcome is Outcome.MOVE else S.WAITING)
@@ -393,7 +395,7 @@ def test_a_task_that_is_held_for_want_of_a_bot_waits_and_expires_like_one_that_w
 
 
 def test_a_lost_task_whose_bots_are_all_gone_expires_after_a_whole_wait() -> None:
-    lost = tell(budget.claimed(replace(WAITING, waits_since_ms=at(-1))), G.LOSE, Rules()).life_after
+    lost = tell(budget.claimed(struct_replace(WAITING, waits_since_ms=at(-1))), G.LOSE, Rules()).life_after
     held = budget.held(lost, Reason.NO_BOT, at(1_000))
     assert budget.expires_at(held, Rules()) == at(1_000 + DAY_MS)
 
@@ -411,16 +413,16 @@ def test_a_rerun_past_the_deadline_is_refused() -> None:
 
 
 def test_a_task_ran_once_an_attempt_began_in_its_round() -> None:
-    failed = replace(RUNNING, state=S.FAILED, ended=G.FAIL)
+    failed = struct_replace(RUNNING, state=S.FAILED, ended=G.FAIL)
     again = budget.rerun(failed, Rules(), NOW).life_after
     assert (failed.ran, again.ran, again.attempt) == (True, False, 1)
-    assert budget.claimed(budget.admitted(replace(again, state=S.PENDING), NOW)).ran
+    assert budget.claimed(budget.admitted(struct_replace(again, state=S.PENDING), NOW)).ran
 
 
 def test_a_chosen_start_is_kept_by_every_round() -> None:
     rules = Rules(not_before_ms=at(500))
     assert budget.born(rules).not_before_ms == at(500)
-    canceled = replace(budget.born(rules), state=S.CANCELED)
+    canceled = struct_replace(budget.born(rules), state=S.CANCELED)
     assert budget.rerun(canceled, rules, NOW).life_after.not_before_ms == at(500)
 
 
@@ -432,7 +434,7 @@ def test_a_task_that_does_not_wait_for_a_bot_does_not_expire() -> None:
 
 def test_being_let_in_a_second_time_does_not_start_the_time_of_a_slice_anew() -> None:
     once = budget.admitted(Life(S.PENDING), NOW)
-    back = replace(once, state=step(once.state, G.UNADMIT).target)
+    back = struct_replace(once, state=step(once.state, G.UNADMIT).target)
     assert budget.admitted(back, at(5_000)) == once
     assert once.waits_since_ms == NOW
 
@@ -453,12 +455,12 @@ def test_an_expired_slice_gives_way_to_the_next_with_capacity_or_patience(
     state: State, waits: tuple[bool, ...], capacity: tuple[bool, ...], following: int | None
 ) -> None:
     rules = Rules(slices=tuple(Patience(wait_for_capacity=said) for said in waits))
-    life = replace(WAITING, state=state)
+    life = struct_replace(WAITING, state=state)
     ruling = budget.expire(life, rules, 0, NOW, capacity)
     if following is None:
-        assert ruling == Ruling(Outcome.MOVE, S.ERROR, False, replace(life, state=S.ERROR), Reason.EXPIRED)
+        assert ruling == Ruling(Outcome.MOVE, S.ERROR, False, struct_replace(life, state=S.ERROR), Reason.EXPIRED)
     else:
-        after = replace(life, state=S.PENDING, slice_index=following, waits_since_ms=None)
+        after = struct_replace(life, state=S.PENDING, slice_index=following, waits_since_ms=None)
         assert ruling == Ruling(Outcome.MOVE, S.PENDING, True, after, Reason.EXPIRED)
 
 
@@ -470,14 +472,14 @@ def test_the_next_slice_has_its_own_time() -> None:
 
 def test_an_expiry_of_an_older_slice_is_an_echo_and_of_a_later_one_refused() -> None:
     rules = Rules(slices=(Patience(), Patience(), Patience()))
-    life = replace(WAITING, slice_index=1)
+    life = struct_replace(WAITING, slice_index=1)
     assert budget.expire(life, rules, 0, NOW, ANY) == unmoved(life, Outcome.ECHO)
     assert budget.expire(life, rules, 2, NOW, ANY) == unmoved(life, Outcome.ILLEGAL)
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - {S.WAITING, S.PENDING}))
 def test_only_a_task_that_waits_can_expire(state: State) -> None:
-    life = replace(WAITING, state=state)
+    life = struct_replace(WAITING, state=state)
     expected = Outcome.ECHO if state is S.ERROR else Outcome.ILLEGAL
     assert budget.expire(life, Rules(), 0, NOW, (True,)) == unmoved(life, expected)
 
@@ -489,15 +491,15 @@ def test_past_the_deadline_there_is_no_next_slice() -> None:
 
 
 def test_a_retry_that_nobody_takes_ends_as_a_lost_bot() -> None:
-    retried = replace(WAITING, attempt=1, ended=G.LOSE, retries_used=1)
+    retried = struct_replace(WAITING, attempt=1, ended=G.LOSE, retries_used=1)
     assert budget.expire(retried, Rules(), 0, NOW, (True,)).reason is Reason.BOT_LOST
 
 
 @pytest.mark.parametrize(
     "life",
     [
-        replace(WAITING, attempt=2, ended=G.FAIL, retries_used=1, reruns_used=1),  # the last attempt just failed
-        replace(WAITING, attempt=2, ended=G.LOSE, round=2),  # the loss was in an older round
+        struct_replace(WAITING, attempt=2, ended=G.FAIL, retries_used=1, reruns_used=1),  # the last attempt just failed
+        struct_replace(WAITING, attempt=2, ended=G.LOSE, round=2),  # the loss was in an older round
     ],
 )
 def test_any_other_wait_that_is_too_long_ends_as_expired(life: Life) -> None:
@@ -505,14 +507,14 @@ def test_any_other_wait_that_is_too_long_ends_as_expired(life: Life) -> None:
 
 
 def test_a_lost_task_whose_slice_expires_goes_on_with_the_next_slice() -> None:
-    retried = replace(WAITING, attempt=1, ended=G.LOSE, retries_used=1)
+    retried = struct_replace(WAITING, attempt=1, ended=G.LOSE, retries_used=1)
     ruling = budget.expire(retried, Rules(slices=(Patience(), Patience())), 0, NOW, (True, True))
     assert (ruling.target, ruling.reason, ruling.life_after.retries_used) == (S.PENDING, Reason.EXPIRED, 1)
 
 
 def test_canceling_while_a_retry_waits_keeps_the_lost_attempt_lost() -> None:
     pending = tell(RUNNING, G.LOSE, Rules()).life_after
-    canceled = replace(pending, state=step(pending.state, G.CANCEL).target)
+    canceled = struct_replace(pending, state=step(pending.state, G.CANCEL).target)
     assert canceled.state is S.CANCELED
     assert tell(canceled, G.LOSE, Rules()) == unmoved(canceled, Outcome.ECHO)
     assert tell(canceled, G.SUCCEED, Rules()) == unmoved(canceled, Outcome.ILLEGAL)
@@ -525,7 +527,7 @@ def test_canceling_while_a_retry_waits_keeps_the_lost_attempt_lost() -> None:
 def test_a_person_opens_a_new_round_with_every_budget_fresh(state: State) -> None:
     spent = Life(state, 7, ended=G.FAIL, round=3, reruns_used=4, retries_used=2, slice_index=1, waits_since_ms=NOW)
     fresh = Life(S.UNSCHEDULED, attempt=7, began_after=7, ended=G.FAIL, round=4)
-    ruling = budget.rerun(replace(spent, not_before_ms=at(9)), Rules(), NOW)
+    ruling = budget.rerun(struct_replace(spent, not_before_ms=at(9)), Rules(), NOW)
     assert ruling == Ruling(Outcome.MOVE, S.UNSCHEDULED, again=False, life_after=fresh, reason=None)
 
 
@@ -727,13 +729,13 @@ class World:
             self.attempts_in_round += 1
 
     def cancel(self) -> None:
-        self.life = replace(self.life, state=step(self.life.state, G.CANCEL).target)
+        self.life = struct_replace(self.life, state=step(self.life.state, G.CANCEL).target)
 
     def rerun(self) -> None:
         ruling = budget.rerun(self.life, self.rules, self.now)
         self.follow(ruling)
         if ruling.outcome is Outcome.MOVE:
-            self.life = replace(self.life, state=step(self.life.state, G.RELEASE).target)
+            self.life = struct_replace(self.life, state=step(self.life.state, G.RELEASE).target)
             self.attempts_in_round, self.slices_in_round = 0, [0]
 
     def expire(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from taskyard.core import fleet
 from taskyard.core.fleet import BotFacts, Condition
 from taskyard.core.matching import canonical
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import BotId, Millis
 
 NOW = Millis(1_800_000_000_000)
@@ -16,14 +16,14 @@ BOT = BotFacts(BotId("rack4-11"), canonical({"id": "rack4-11", "pool": "lab", "g
 GPU = canonical({"pool": "lab", "gpu": "h100"})
 
 UNFIT = {
-    "quarantined": replace(BOT, quarantined="disk is full"),
-    "quarantined without a word": replace(BOT, quarantined=""),
-    "maintenance": replace(BOT, maintenance="battery is charging"),
-    "maintenance without a word": replace(BOT, maintenance=""),
-    "draining": replace(BOT, draining=True),
-    "terminated": replace(BOT, terminated=True),
-    "missing": replace(BOT, missing=True),
-    "ending": replace(BOT, ending=True),
+    "quarantined": struct_replace(BOT, quarantined="disk is full"),
+    "quarantined without a word": struct_replace(BOT, quarantined=""),
+    "maintenance": struct_replace(BOT, maintenance="battery is charging"),
+    "maintenance without a word": struct_replace(BOT, maintenance=""),
+    "draining": struct_replace(BOT, draining=True),
+    "terminated": struct_replace(BOT, terminated=True),
+    "missing": struct_replace(BOT, missing=True),
+    "ending": struct_replace(BOT, ending=True),
 }
 
 
@@ -43,7 +43,7 @@ def test_a_silence_is_marked_after_a_lease_and_a_guard_and_never_later_than_by_d
 
 
 def test_a_bot_lives_until_it_is_marked_missing_however_long_it_was_silent() -> None:
-    assert fleet.alive(replace(BOT, last_seen_ms=Millis(0)))
+    assert fleet.alive(struct_replace(BOT, last_seen_ms=Millis(0)))
     assert not fleet.alive(UNFIT["missing"])
 
 
@@ -53,7 +53,7 @@ def test_a_bot_that_said_goodbye_is_dead_at_once() -> None:
 
 def test_a_live_healthy_bot_takes_work_even_when_it_is_busy() -> None:
     assert fleet.takes_work(BOT)
-    assert fleet.takes_work(replace(BOT, busy=4))
+    assert fleet.takes_work(struct_replace(BOT, busy=4))
 
 
 @pytest.mark.parametrize("bot", UNFIT.values(), ids=UNFIT)
@@ -67,14 +67,14 @@ def test_an_unfit_bot_takes_no_work_and_has_no_idle_slots(bot: BotFacts) -> None
     [(1, 0, 1), (1, 1, 0), (4, 1, 3), (4, 4, 0), (2, 3, 0), (0, 0, 0)],
 )
 def test_idle_slots_are_those_without_an_attempt_and_never_less_than_none(slots: int, busy: int, idle: int) -> None:
-    assert fleet.idle_slots(replace(BOT, slots=slots, busy=busy)) == idle
+    assert fleet.idle_slots(struct_replace(BOT, slots=slots, busy=busy)) == idle
 
 
 @pytest.mark.parametrize(
     ("bot", "counts"),
     [
         (BOT, True),
-        (replace(BOT, busy=4), True),  # it will be free
+        (struct_replace(BOT, busy=4), True),  # it will be free
         (UNFIT["maintenance"], True),  # it will be back
         (UNFIT["quarantined"], False),
         (UNFIT["quarantined without a word"], False),
@@ -145,7 +145,7 @@ def test_a_filter_asks_for_all_of_its_words(words: tuple[Condition, ...], true: 
 
 
 def test_bots_are_counted_for_every_word() -> None:
-    bots = [BOT, replace(BOT, busy=4), UNFIT["missing"], UNFIT["quarantined"]]
+    bots = [BOT, struct_replace(BOT, busy=4), UNFIT["missing"], UNFIT["quarantined"]]
     assert fleet.counts(bots) == {
         Condition.ALIVE: 3,
         Condition.DEAD: 1,
@@ -164,18 +164,18 @@ def test_every_word_is_counted_in_an_empty_fleet() -> None:
 
 @pytest.mark.parametrize("unfit", UNFIT.values(), ids=UNFIT)
 def test_only_a_bot_that_takes_work_serves(unfit: BotFacts) -> None:
-    assert fleet.served(GPU, [replace(BOT, busy=4)])
+    assert fleet.served(GPU, [struct_replace(BOT, busy=4)])
     assert not fleet.served(GPU, [unfit])
     assert not fleet.served(canonical({"pool": "lab", "gpu": "a100"}), [BOT])
 
 
 def test_a_lost_task_is_left_to_another_bot_only_if_there_is_one() -> None:
-    other = replace(BOT, id=BotId("rack4-12"))
+    other = struct_replace(BOT, id=BotId("rack4-12"))
     assert fleet.served_elsewhere(GPU, BOT.id, [BOT, other])
-    assert not fleet.served_elsewhere(GPU, BOT.id, [BOT, replace(other, draining=True)])
+    assert not fleet.served_elsewhere(GPU, BOT.id, [BOT, struct_replace(other, draining=True)])
     assert not fleet.served_elsewhere(GPU, BOT.id, [BOT])
 
 
 def test_the_capacity_of_a_pool_is_what_its_live_bots_can_run_at_once() -> None:
-    elsewhere = replace(BOT, dimensions=canonical({"id": "x", "pool": "other"}))
-    assert fleet.slots("lab", [BOT, replace(BOT, slots=2), elsewhere, *UNFIT.values()]) == 6
+    elsewhere = struct_replace(BOT, dimensions=canonical({"id": "x", "pool": "other"}))
+    assert fleet.slots("lab", [BOT, struct_replace(BOT, slots=2), elsewhere, *UNFIT.values()]) == 6

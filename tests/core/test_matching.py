@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from taskyard.core import matching
 from taskyard.core.ids import Key
 from taskyard.core.matching import Candidate, Dimensions, Nearest, canonical, dimension_hash
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import BotId, Millis, TaskId
 
 Written = Mapping[str, str | Sequence[str]]
@@ -325,8 +325,8 @@ def test_what_names_a_pool_stays_as_it_is() -> None:
 
 def test_a_task_that_this_bot_lost_is_left_to_another() -> None:
     lost, other = candidate("lost"), candidate("other", priority=200)
-    assert chosen([replace(lost, not_by=BotId("rack4-11")), other]) == ["other"]
-    assert chosen([replace(lost, not_by=BotId("rack4-12")), other]) == ["lost", "other"]
+    assert chosen([struct_replace(lost, not_by=BotId("rack4-11")), other]) == ["other"]
+    assert chosen([struct_replace(lost, not_by=BotId("rack4-12")), other]) == ["lost", "other"]
 
 
 def test_a_task_that_stands_in_two_queues_of_a_bot_is_given_once() -> None:

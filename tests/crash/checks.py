@@ -8,7 +8,7 @@ from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.doctor.check import doctor
 from taskyard.lifecycle.rows import DROP
-from taskyard.views.story import replayed, story
+from taskyard.views.history import replayed, story
 from tests.crash.journal import Line
 from tests.crash.scenario import ABANDONED
 from tests.lifecycle.recount import recount

@@ -14,7 +14,7 @@ from taskyard.engine.errors import Failed, Unavailable
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.repo.admission import PoolRow
-from taskyard.views.story import Asked, Story, replayed
+from taskyard.views.history import Asked, Story, replayed
 from tests.engine.rig import FakeClock, Rig, graph, spoil, task, wide
 
 

@@ -16,7 +16,7 @@ from taskyard.lifecycle.rows import OPEN
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.queries import Gone
 from taskyard.store.repo.tasks import RerunRow, Source
-from taskyard.views.story import replayed
+from taskyard.views.history import replayed
 from tests.engine.rig import Labels, Rig, graph, noop, report, task
 
 DONE = State.SUCCESSFUL

@@ -54,7 +54,7 @@ from taskyard.lifecycle.commands import (
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.queries import Gone
-from taskyard.views.story import Story
+from taskyard.views.history import Story
 from tests.engine.rig import SOON_S, Labels, Rig, graph, report, task, wide
 
 NUL, LONE, BREAK = "a\0b", "a\ud800b", "a\nb"

@@ -1,8 +1,8 @@
 """Answers without what they count and name, for tests that are about something else."""
 
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.lifecycle.commands import Asked
 
 
 def in_short(answer: object) -> object:
-    return replace(answer, total=0, unblocked=0, tasks=()) if isinstance(answer, Asked) else answer
+    return struct_replace(answer, total=0, unblocked=0, tasks=()) if isinstance(answer, Asked) else answer

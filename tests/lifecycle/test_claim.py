@@ -1,7 +1,7 @@
 """How bots take tasks: by match, priority and age; a repeated poll gets the same leases."""
 
 from taskyard.core.fleet import LEASE_MS
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import Signal
 from taskyard.lifecycle.commands import Code, Poll, Refusal
 from taskyard.lifecycle.poll import Polled, poll
@@ -128,7 +128,7 @@ def test_a_lost_task_goes_back_to_the_only_bot_there_is(yard: Grounds) -> None:
     first = yard.claim("rack1")[0]
     yard.end("rack1", first, Signal.LOSE)
     second = yard.claim("rack1")[0]
-    assert replace(second, fence=0) == replace(first, attempt=2, fence=0)
+    assert struct_replace(second, fence=0) == struct_replace(first, attempt=2, fence=0)
     assert second.fence > first.fence
 
 

@@ -12,7 +12,7 @@ from taskyard.store.connection import Txn
 from taskyard.store.repo.events import EventRow
 from taskyard.store.repo.tasks import AttemptRow
 from taskyard.store.rows import TaskRecord
-from taskyard.views.story import replayed, story
+from taskyard.views.history import replayed, story
 from tests.lifecycle.grounds import ALL
 from tests.model.pieces import BAD, ENDED, HOLDING, LEASED, SPARED, Task
 

@@ -150,7 +150,7 @@ class Steps:
 
     def wish(self, command: Cancel | Rerun) -> Any:
         """Ask for something for the first time."""
-        command = values.replace(command, key=f"key {len(self.wishes)}")
+        command = values.struct_replace(command, key=f"key {len(self.wishes)}")
         self.wishes.append((command, self.answer_to(command)))
         return self.wishes[-1][1]
 
@@ -316,7 +316,7 @@ class Steps:
         """Give a lease with the time that is left of it."""
         until = self.model.tasks[one.lease.task].until_ms
         assert until is not None
-        return values.replace(one.lease, until_ms=Millis(until))
+        return values.struct_replace(one.lease, until_ms=Millis(until))
 
     def able(self) -> list[str]:
         """Name the bots for whom there is something to do."""

@@ -26,7 +26,7 @@ from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.queries import Busy, Session
-from taskyard.views.story import replayed, story
+from taskyard.views.history import replayed, story
 from tests.engine.rig import SOON_S, START, TURNS_MAX, Labels, soon
 from tests.lifecycle.recount import recount
 from tests.races import ledger

@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.lifecycle.commands import Refusal
 from taskyard.server.settings import another_admin_token
-from taskyard.views import audits
+from taskyard.views import audit
 from tests.server.yard import Yard, graph, task
 
 
@@ -45,8 +45,8 @@ def test_the_audit_comes_in_pages_and_a_page_is_not_looked_for_for_ever(
     rest = yard.get(f"/api/v1/audit?action=submit&limit=3&cursor={first['next']}")
     assert [len(page["items"]) for page in (first, rest)] == [3, 2]
     assert rest["next"] is None
-    monkeypatch.setattr(audits, "ROWS_MAX", 2)
-    monkeypatch.setattr(audits, "LOOKED_MAX", 4)
+    monkeypatch.setattr(audit, "ROWS_MAX", 2)
+    monkeypatch.setattr(audit, "LOOKED_MAX", 4)
     found: list[Any] = []
     page = yard.get("/api/v1/audit?action=set_pool")
     for _ in range(10):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskyard.lifecycle.commands import Goodbye
-from taskyard.views import dry_run, dry_run_facts
+from taskyard.views import dry_run
 from tests.server.still import MINUTE, Still
 from tests.server.yard import graph, task
 
@@ -112,7 +112,7 @@ def test_whoever_is_pending_already_comes_first(still: Still, monkeypatch: pytes
             "and has waited for 2 min"
         )
     ]
-    monkeypatch.setattr(dry_run_facts, "PENDING_MAX", 0)
+    monkeypatch.setattr(dry_run, "PENDING_MAX", 0)
     assert checked(still, graph(new=task(mutexes=[{"key": "b"}])))["whole"] is False
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.words import Signal
-from taskyard.views import why_graph
+from taskyard.views import explain_graph
 from tests.server.still import MINUTE, Still
 from tests.server.yard import Made, graph, task
 
@@ -78,7 +78,7 @@ def test_a_blocked_graph_names_the_failure_and_not_one_that_was_dealt_with(still
 
 
 def test_a_graph_that_is_too_large_to_look_through_says_so(still: Still, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(why_graph, "LOOKED_MAX", 2)
+    monkeypatch.setattr(explain_graph, "LOOKED_MAX", 2)
     made = still.submit(graph(a=task(), b=task(), c=task()))
     told = held(still, made)
     assert (told["whole"], told["groups"][0]["count"]) == (False, 2)

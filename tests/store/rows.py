@@ -4,7 +4,7 @@ import sqlite3
 
 import psycopg
 
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import Millis, State
 from taskyard.store.connection import Txn
 from taskyard.store.queries import SQLITE, Row, statements
@@ -48,6 +48,6 @@ def move(txn: Txn, id: int, *targets: State, bot: str | None = None) -> TaskReco
     task = txn.tasks.recall([id])[id]
     for target in targets:
         source = task.state
-        task.life, task.bot = replace(task.life, state=target), bot if target is targets[-1] else None
+        task.life, task.bot = struct_replace(task.life, state=target), bot if target is targets[-1] else None
         txn.tasks.carry([(task, source)])
     return task

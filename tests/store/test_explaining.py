@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.core.machine import HOLDING, UNSUCCESSFUL
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import On, Reason, Signal, State
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.repo import Explaining
@@ -61,7 +61,7 @@ def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
         add_tasks(txn, 1, 2)
         txn.tasks.add_definitions([(1, 1, "a", "{}", None, ""), (2, 1, "b", "{}", None, "")])
         task = move(txn, 1, S.PENDING)
-        task.life = replace(task.life, state=S.WAITING, attempt=2)
+        task.life = struct_replace(task.life, state=S.WAITING, attempt=2)
         txn.tasks.carry([(task, S.PENDING)])
         txn.attempts.begin([(1, number, f"b{number}", "s", "p", 1, 1, 0, NOW) for number in (1, 2)])
         assert txn.explaining.endings([1, 2]) == {}

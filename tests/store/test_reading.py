@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import Millis, State
 from taskyard.store.connection import Store, open_store
 from taskyard.store.repo import Access, Reading
@@ -106,7 +106,7 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         txn.graphs.add_pools(1, ["lab"])
         add_tasks(txn, 11, 12, 13, graph_id=1)
         task = move(txn, 12, *READY)
-        task.life, task.bot = replace(task.life, state=State.RUNNING, attempt=1), "b1"
+        task.life, task.bot = struct_replace(task.life, state=State.RUNNING, attempt=1), "b1"
         txn.tasks.carry([(task, State.WAITING)])
         txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in (11, 12, 13)])
         txn.attempts.begin([(12, 1, "b1", "s", "p", 1, 1, 0, NOW)])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from taskyard.core.machine import ENDED
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import Join, On, State
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.repo.read import ComingRow, EndedRow
@@ -31,7 +31,7 @@ def name_graph(txn: Txn, graph: int, name: str) -> None:
 def running(txn: Txn, id: int, began: int) -> TaskRecord:
     """Have a task run."""
     task = move(txn, id, S.PENDING, S.WAITING)
-    task.life, task.bot = replace(task.life, state=S.RUNNING, attempt=1), "b1"
+    task.life, task.bot = struct_replace(task.life, state=S.RUNNING, attempt=1), "b1"
     txn.tasks.carry([(task, S.WAITING)])
     txn.attempts.begin([(id, 1, "b1", "s1", "p1", 1, 1, 0, began)])
     return task

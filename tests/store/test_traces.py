@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.repo.output import Printed, StatsRow
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move
@@ -24,7 +24,7 @@ def running(txn: Txn, *ids: int, attempt: int = 1) -> None:
     add_tasks(txn, *ids)
     for id in ids:
         task = move(txn, id, *READY, S.RUNNING, bot="b1")
-        source, task.life = task.state, replace(task.life, state=S.STOPPING, attempt=attempt)
+        source, task.life = task.state, struct_replace(task.life, state=S.STOPPING, attempt=attempt)
         txn.tasks.carry([(task, source)])
 
 

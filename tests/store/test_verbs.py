@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.graph.document import Mutex
 from taskyard.core.graph.verdict import Handlers, Tally
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import GraphState, Millis, On, Reason, Signal, State
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.queries import Busy, Taken
@@ -55,7 +55,7 @@ def test_carry_writes_the_whole_task(store: Store) -> None:
         add_graph(txn)
         add_tasks(txn, 1)
         task = move(txn, 1, S.PENDING, S.WAITING, S.RUNNING, bot="b1")
-        task.life = replace(task.life, state=S.FAILED, attempt=1, ended=Signal.FAIL, round=2, reruns_used=3)
+        task.life = struct_replace(task.life, state=S.FAILED, attempt=1, ended=Signal.FAIL, round=2, reruns_used=3)
         task.bot, task.reason, task.not_by, task.fence, task.due_ms = None, "exit_code", "b1", LARGEST, NOW
         task.handlers, task.telling, task.contends = Handlers(1, 2), 3, True
         txn.tasks.carry([(task, S.RUNNING)])
@@ -81,7 +81,7 @@ def test_carry_writes_several_moves_as_one_and_what_their_shape_can_change(store
         add_tasks(txn, 1)
         task = move(txn, 1, *before, bot="b1" if S.RUNNING in before else None)
         source = (*before, *after)[-2]
-        task.life, task.bot = replace(task.life, state=after[-1]), bot
+        task.life, task.bot = struct_replace(task.life, state=after[-1]), bot
         task.reason, task.moved_ms, task.due_ms = "in_line", LATER, None if shape is Shape.ENDED else LATER
         txn.tasks.carry([(task, source)], shape)
         assert txn.tasks.look([1]) == [task]
@@ -96,7 +96,7 @@ def test_carry_refuses_a_task_that_moved_meanwhile_and_nothing_of_the_batch_stay
     with store.write() as txn:
         move(txn, 2, S.PENDING)
     for task in old:
-        task.life = replace(task.life, state=S.BLOCKED)
+        task.life = struct_replace(task.life, state=S.BLOCKED)
     with pytest.raises(Busy), store.write() as txn:
         txn.tasks.carry([(task, S.UNSCHEDULED) for task in old])
     with store.read() as txn:
@@ -130,11 +130,11 @@ def test_keep_writes_what_changed_without_a_move_and_refuses_who_moved(store: St
         add_graph(txn)
         add_tasks(txn, 1)
         (task,) = txn.tasks.look([1])
-        task.edges, task.handlers = replace(task.edges, awaited=5, met=6), Handlers(7, 8)
+        task.edges, task.handlers = struct_replace(task.edges, awaited=5, met=6), Handlers(7, 8)
         task.telling, task.contends, task.due_ms = 9, True, LATER
         txn.tasks.keep([task])
         assert txn.tasks.look([1]) == [task]
-        task.edges = replace(task.edges, broken=4, impossible=3)
+        task.edges = struct_replace(task.edges, broken=4, impossible=3)
         txn.tasks.recount([task])
         assert txn.tasks.look([1]) == [task]
         move(txn, 1, S.PENDING)
@@ -340,8 +340,8 @@ def test_an_attempt_begins_once_and_ends_once(store: Store) -> None:
         add_graph(txn)
         add_tasks(txn, 1)
         task = move(txn, 1, *READY, S.RUNNING, bot="b1")
-        task.life = replace(task.life, attempt=1)
-        source, task.life = task.state, replace(task.life, state=S.STOPPING)
+        task.life = struct_replace(task.life, attempt=1)
+        source, task.life = task.state, struct_replace(task.life, state=S.STOPPING)
         txn.tasks.carry([(task, source)])
         txn.attempts.begin([(1, 1, "b1", "here/s1", "p1", LARGEST, 2, 3, NOW)])
         assert txn.attempts.of(1) == [AttemptRow(1, "b1", "here/s1", "p1", LARGEST, 2, 3, NOW, None, None, None, None)]
@@ -441,7 +441,7 @@ def test_notes_stand_in_order_until_they_are_done(store: Store) -> None:
         assert txn.notes.first(1, "tell", {7}) is None
         assert txn.notes.first(1, "open", {7}) == second
         txn.notes.advance(third.id, LARGEST)
-        assert txn.notes.look(third.id) == replace(third, cursor=LARGEST)
+        assert txn.notes.look(third.id) == struct_replace(third, cursor=LARGEST)
         assert txn.notes.old("tell", LARGEST, 9) == [first]
         txn.notes.drop(first.id)
         assert txn.notes.look(first.id) is None

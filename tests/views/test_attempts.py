@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.views import attempts as views
+from taskyard.views import tasks as views
 from tests.lifecycle.grounds import Grounds, graph, node
 
 

@@ -7,8 +7,8 @@ import pytest
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Signal
 from taskyard.lifecycle.bot_sessions import complain
-from taskyard.views import bot_events
-from taskyard.views.bot_events import NEWEST, events
+from taskyard.views import bots
+from taskyard.views.bots import NEWEST, events
 from taskyard.wire.api import BotEventView
 from tests.lifecycle.grounds import Grounds, graph, node
 
@@ -65,7 +65,7 @@ def test_pages_are_the_whole_list_each_event_once(yard: Grounds, page: int) -> N
 
 
 def test_what_is_in_hand_is_told_however_old_its_task_is(yard: Grounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bot_events, "LOOKED_MAX", 0)
+    monkeypatch.setattr(bots, "LOOKED_MAX", 0)
     life(yard)
     assert [one.kind for one in told(yard, "rack1")] == ["task_started", "error", "connected"]
 

@@ -8,7 +8,7 @@ import pytest
 from taskyard.core.ids import Key, text_of
 from taskyard.core.words import Signal
 from taskyard.lifecycle.commands import Cancel, Rerun
-from taskyard.views import critical_path as views
+from taskyard.views import graphs as views
 from taskyard.wire.api import CriticalPath
 from tests.engine.rig import START, Labels, Rig, graph, task
 

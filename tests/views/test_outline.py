@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.words import GraphState, Signal
 from taskyard.lifecycle.commands import Cancel, Code, Refusal
-from taskyard.views.outline import Outline
+from taskyard.views.graphs import Outline
 from tests.engine.rig import Labels, Rig, graph, task
 
 

@@ -10,8 +10,8 @@ from taskyard.core.machine import REASONS
 from taskyard.core.words import Reason, Signal, State
 from taskyard.lifecycle.commands import Poll, Report
 from taskyard.lifecycle.poll import poll
-from taskyard.views import story as stories
-from taskyard.views.story import About, Asked, Attempted, Birth, Contradiction, Moved, Story, replayed, story
+from taskyard.views import history as stories
+from taskyard.views.history import About, Asked, Attempted, Birth, Contradiction, Moved, Story, replayed, story
 from tests.lifecycle.test_care import ask_for_one, end_one, follow_notes, wild
 from tests.lifecycle.yard import Yard, chain
 

@@ -25,7 +25,7 @@ from taskyard.core.graph.limits import (
     SLICES_MAX,
 )
 from taskyard.core.machine import ENDED, LEASED, Outcome, step
-from taskyard.core.values import replace, value
+from taskyard.core.values import struct_replace, value
 from taskyard.core.words import Millis, Reason, Signal, State
 
 #: Beyond this growth, as a logarithm, any delay of a millisecond or more has reached the longest.
@@ -214,7 +214,9 @@ def rerun(life: Life, rules: Rules, now: Millis) -> Ruling:
     """Rule on a person's wish to try a task again: a new round, with every budget fresh; not past its deadline."""
     if past(rules.deadline_ms, now):
         return _unmoved(life, Outcome.ILLEGAL)
-    fresh = replace(born(rules), round=life.round + 1, attempt=life.attempt, began_after=life.attempt, ended=life.ended)
+    fresh = struct_replace(
+        born(rules), round=life.round + 1, attempt=life.attempt, began_after=life.attempt, ended=life.ended
+    )
     return _rule(life, Signal.RERUN, None, fresh)
 
 
@@ -241,8 +243,8 @@ def held(life: Life, reason: Reason, now: Millis) -> Life:
     when the task is held for anything else.
     """
     if reason is not Reason.NO_BOT:
-        return replace(life, waits_since_ms=None)
-    return life if life.waits_since_ms is not None else replace(life, waits_since_ms=now)
+        return struct_replace(life, waits_since_ms=None)
+    return life if life.waits_since_ms is not None else struct_replace(life, waits_since_ms=now)
 
 
 def claimed(life: Life) -> Life:
@@ -357,7 +359,7 @@ def _ended(life: Life, signal: Signal, state: State) -> Life:
 
 def _unbegun(life: Life) -> Life:
     """Give the life of a task whose latest attempt did not begin: the first of its round does not count as one."""
-    return replace(life, began_after=life.attempt) if life.attempt == life.began_after + 1 else life
+    return struct_replace(life, began_after=life.attempt) if life.attempt == life.began_after + 1 else life
 
 
 def _told_late(life: Life, attempt: int, signal: Signal) -> Ruling:
@@ -392,7 +394,7 @@ def _after_failure(life: Life, rules: Rules, now: Millis, exit_code: int | None)
     # A rerun that could only begin past the deadline would turn the task's own verdict into ours.
     if past(rules.deadline_ms, begin_ms):
         return None
-    return replace(life, reruns_used=life.reruns_used + 1, not_before_ms=begin_ms if delay_ms else None)
+    return struct_replace(life, reruns_used=life.reruns_used + 1, not_before_ms=begin_ms if delay_ms else None)
 
 
 def _may_rerun(rules: Rules, exit_code: int | None) -> bool:
@@ -402,7 +404,7 @@ def _may_rerun(rules: Rules, exit_code: int | None) -> bool:
 def _after_loss(life: Life, rules: Rules, now: Millis) -> Life | None:
     if life.retries_used >= rules.retries or past(rules.deadline_ms, now):
         return None
-    return replace(life, retries_used=life.retries_used + 1)
+    return struct_replace(life, retries_used=life.retries_used + 1)
 
 
 def _next_slice(rules: Rules, capacity: Sequence[bool], start: int) -> int | None:
@@ -415,7 +417,7 @@ def _next_slice(rules: Rules, capacity: Sequence[bool], start: int) -> int | Non
 
 
 def _on_slice(life: Life, index: int | None) -> Life | None:
-    return None if index is None else replace(life, slice_index=index, waits_since_ms=None)
+    return None if index is None else struct_replace(life, slice_index=index, waits_since_ms=None)
 
 
 def _why_expired(life: Life, rules: Rules, now: Millis) -> Reason:

@@ -45,6 +45,6 @@ def defaults(kind: type) -> tuple[tuple[str, object], ...]:
     return tuple((part.name, part.default) for part in msgspec.structs.fields(kind))
 
 
-def replace(one: T, **changes: object) -> T:
+def struct_replace(one: T, **changes: object) -> T:
     """Give the same value with some of its parts changed."""
     return msgspec.structs.replace(one, **changes)  # type: ignore[type-var]

@@ -19,7 +19,7 @@ from taskyard.embedded.logs import Logs
 from taskyard.store.connection import Txn
 from taskyard.store.repo.events import EventRow
 from taskyard.store.rows import TaskRecord
-from taskyard.views.attempts import attempts
+from taskyard.views.tasks import attempts
 from taskyard.wire.api import AttemptView
 from taskyard.wire.progress import Printed, Progress
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from taskyard.store.connection import Txn
-from taskyard.views import attempts
+from taskyard.views import tasks
 
 #: Some screens full: enough to see why a task failed, little enough to keep for every task.
 TAIL_BYTES_MAX: Final = 64 * 1024
@@ -12,13 +12,13 @@ TAIL_BYTES_MAX: Final = 64 * 1024
 
 def pieces(txn: Txn, task: int, attempt: int, start: int = 0) -> Iterator[bytes]:
     """Give output from `start` on, as far as it is there."""
-    size = attempts.size(txn, task, attempt)
-    while start < size and (piece := attempts.piece(txn, task, attempt, start, size)):
+    size = tasks.size(txn, task, attempt)
+    while start < size and (piece := tasks.piece(txn, task, attempt, start, size)):
         yield piece
         start += len(piece)
 
 
 def tail(txn: Txn, task: int, attempt: int) -> str:
     """Give the last of what an attempt printed."""
-    start = max(0, attempts.size(txn, task, attempt) - TAIL_BYTES_MAX)
+    start = max(0, tasks.size(txn, task, attempt) - TAIL_BYTES_MAX)
     return b"".join(pieces(txn, task, attempt, start)).decode(errors="replace")

@@ -20,8 +20,8 @@ from taskyard.embedded.yard import serving, wait_for_bot
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Cancel, Refusal
 from taskyard.views import deadlock
-from taskyard.views.outline import Outline, outline
-from taskyard.views.why_graph import held
+from taskyard.views.explain_graph import held
+from taskyard.views.graphs import Outline, outline
 from taskyard.wire.progress import STILL_SECONDS, Observer, Outcome, Printed
 
 #: How often it is looked what happened; that the graph is settled is heard at once.

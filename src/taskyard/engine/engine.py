@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 from taskyard.core import ids
 from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
 from taskyard.core.ids import Key
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.engine import validate
 from taskyard.engine.background import Chores, Ticker
 from taskyard.engine.bulk_load import Pages
@@ -41,10 +41,10 @@ from taskyard.lifecycle.report import publish
 from taskyard.lifecycle.submit import Submitted
 from taskyard.lifecycle.transaction import Left, Server, Transaction
 from taskyard.store.connection import Store, Txn, open_server_lock, open_store
-from taskyard.views import outline as outlines
-from taskyard.views import story as stories
-from taskyard.views.outline import Outline
-from taskyard.views.story import Story
+from taskyard.views import graphs as outlines
+from taskyard.views import history as stories
+from taskyard.views.graphs import Outline
+from taskyard.views.history import Story
 
 #: How long a thread that only thinks may keep the others waiting. The writer asks for its turn with every statement:
 #: at Python's own 5 ms, a check of a large document would make a poll that takes 2 ms wait for hundreds.
@@ -148,7 +148,7 @@ class Engine:
 
     def open_doors(self) -> None:
         """Count from now on as up: only from here on could bots renew or report again."""
-        self._writer.server = replace(self._writer.server, began_ms=self.clock.now())
+        self._writer.server = struct_replace(self._writer.server, began_ms=self.clock.now())
 
     def __enter__(self) -> Self:
         self.start()
@@ -322,7 +322,7 @@ class Engine:
             return _answered(refusal)
         if isinstance(command, Poll) and command.want and not command.poll:
             # Should nobody hear of the commit, all of it is carried out again, and has to give the same leases.
-            command = replace(command, poll=self.clock.word())
+            command = struct_replace(command, poll=self.clock.word())
         return self.loop.put(command)
 
     # What happens by itself, and can be made to happen at any time.

@@ -23,7 +23,7 @@ from taskyard.core.graph.subs import renamed
 from taskyard.core.graph.verdict import settled
 from taskyard.core.ids import Key, text_of
 from taskyard.core.saying import counted
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import outages
 from taskyard.engine.submit import Mint, Submitting
@@ -175,7 +175,7 @@ def _tasks(plan: _Plan, ids: Mapping[str, int]) -> dict[str, Task]:
     # What does not run has no time by which it has to: its deadline may have passed long since.
     for label in plan.renewal.reused:
         if not timeless(tasks[label]):
-            tasks[label] = replace(tasks[label], deadline=None, not_before=None)
+            tasks[label] = struct_replace(tasks[label], deadline=None, not_before=None)
     return tasks
 
 
@@ -186,8 +186,8 @@ def _changed(plan: _Plan, tasks: Mapping[str, Task]) -> dict[str, str]:
 
 
 def _renamed(task: Task, names: Mapping[str, str]) -> Task:
-    slices = (replace(one, payload=renamed(one.payload, names)) for one in task.slices)
-    return replace(task, slices=tuple(slices))
+    slices = (struct_replace(one, payload=renamed(one.payload, names)) for one in task.slices)
+    return struct_replace(task, slices=tuple(slices))
 
 
 def _reused(plan: _Plan, label: str) -> Reused:

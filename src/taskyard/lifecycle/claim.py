@@ -12,7 +12,7 @@ import msgspec
 from taskyard.core import budget, fleet, matching
 from taskyard.core.machine import LEASED
 from taskyard.core.matching import Turn
-from taskyard.core.values import replace, value
+from taskyard.core.values import struct_replace, value
 from taskyard.core.words import BotId, Millis, Reason, Signal
 from taskyard.lifecycle.commands import Brief, Lease, Poll
 from taskyard.lifecycle.transaction import Transaction
@@ -202,7 +202,7 @@ def brief(corridor: Transaction, leases: Sequence[Lease]) -> list[Lease]:
     inputs = _inputs(corridor, fed)
     left = corridor.txn.traces.checkpoints([lease.task for lease in leases if lease.attempt > 1])
     return [
-        replace(lease, brief=_brief(tasks[lease.task], definitions[lease.task], lease, inputs, left))
+        struct_replace(lease, brief=_brief(tasks[lease.task], definitions[lease.task], lease, inputs, left))
         for lease in leases
     ]
 

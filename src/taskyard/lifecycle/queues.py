@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from taskyard.core import fleet, ids
 from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, pool_of, queue_root
-from taskyard.core.values import replace, value
+from taskyard.core.values import struct_replace, value
 from taskyard.core.words import BotId
 from taskyard.store.connection import Txn
 from taskyard.store.queries import Row
@@ -108,7 +108,7 @@ class Registry:
                 known = _Served(-1, facts.dimensions, True, False, -1, ())
             assert known is not None, "whoever is not known is read"
             # It is heard of right now, however long it was silent before.
-            takes = known.takes_work if facts is None else fleet.takes_work(replace(facts, missing=False))
+            takes = known.takes_work if facts is None else fleet.takes_work(struct_replace(facts, missing=False))
             # A bot that drains has heard of it, or has its own reason to end.
             ending = known.ending if facts is None else facts.ending and not bots[id].drains
             found = sorted(self._matching(known.dimensions, known.newest), key=_number)

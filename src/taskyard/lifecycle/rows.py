@@ -14,7 +14,7 @@ from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.graph.subs import substitute
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import Millis, On, Reason
 from taskyard.lifecycle.definitions import encoded
 from taskyard.store.queries import Row
@@ -267,9 +267,9 @@ def _filled(task: Task, names: Mapping[str, str]) -> Task:
     """Put the ids of tasks in the place of their labels."""
     slices = tuple(_filled_slice(one, names) for one in task.slices)
     same = all(new is old for new, old in zip(slices, task.slices, strict=True))
-    return task if same else replace(task, slices=slices)
+    return task if same else struct_replace(task, slices=slices)
 
 
 def _filled_slice(one: Slice, names: Mapping[str, str]) -> Slice:
     payload = substitute(one.payload, names)
-    return one if payload is one.payload else replace(one, payload=payload)
+    return one if payload is one.payload else struct_replace(one, payload=payload)

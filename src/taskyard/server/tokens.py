@@ -14,7 +14,7 @@ import msgspec
 
 from taskyard.core.graph.limits import DIMENSION_VALUE_MAX
 from taskyard.core.graph.readers import name_fault
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import Millis
 from taskyard.store.repo.tokens import TokenRow
 from taskyard.wire.api import TokenView
@@ -150,7 +150,9 @@ def of_bytes(wish: TokenSpec, now: Millis, named: bytes, secret_bytes: bytes) ->
 
 def successor(old: TokenRow, fresh: TokenRow) -> TokenRow:
     """Give a fresh token all that another is for."""
-    return replace(fresh, kind=old.kind, name=old.name, scopes=old.scopes, pool=old.pool, expires_ms=old.expires_ms)
+    return struct_replace(
+        fresh, kind=old.kind, name=old.name, scopes=old.scopes, pool=old.pool, expires_ms=old.expires_ms
+    )
 
 
 def spelled(text: str, kind: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from taskyard.core.graph import Existing, Fault, Graph, Slice, Task, Validation, digest, validate
 from taskyard.core.graph.limits import PRIORITY
-from taskyard.core.values import replace
+from taskyard.core.values import struct_replace
 from taskyard.core.words import Kind, Millis
 from tests.core.graph.documents import chain, graph, node, read, read_task, task
 
@@ -174,4 +174,4 @@ def _nodes(document: dict[str, object]) -> dict[str, object]:
 
 def test_a_digest_does_not_tell_of_which_node_a_task_was_made() -> None:
     made = Task("t[x]", (Slice((), {"noop": True}, Kind.NOOP),))
-    assert digest(replace(made, node="t")) == digest(made)
+    assert digest(struct_replace(made, node="t")) == digest(made)

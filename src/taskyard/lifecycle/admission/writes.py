@@ -129,7 +129,7 @@ def _send_back(corridor: Transaction, tasks: Iterable[TaskRecord]) -> None:
     for task in tasks:
         answer = step(task.state, Signal.UNADMIT)
         if answer.outcome is Outcome.MOVE and not _served(corridor, task):
-            life = budget.held(values.replace(task.life, state=answer.target), Reason.NO_BOT, corridor.now)
+            life = budget.held(values.struct_replace(task.life, state=answer.target), Reason.NO_BOT, corridor.now)
             moves.append(Move(task, Signal.UNADMIT, life, REASONS[Signal.UNADMIT]))
     if moves:
         corridor.send(moves)

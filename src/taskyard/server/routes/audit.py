@@ -12,8 +12,8 @@ from taskyard.server.context import TheCaller, TheDesk
 from taskyard.server.errors import wrong
 from taskyard.server.responses import ThePage, reply
 from taskyard.server.routes.graphs import clean
-from taskyard.views import audits as views
-from taskyard.views.audits import WantedAudits
+from taskyard.views import audit as views
+from taskyard.views.audit import WantedAudits
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["access"])

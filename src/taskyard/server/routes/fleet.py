@@ -28,7 +28,7 @@ from taskyard.server.routes.graphs import clean, pair
 from taskyard.server.tokens import ADMIN, READ
 from taskyard.store.repo.admission import PoolRow
 from taskyard.store.repo.read import FIRST_NAME
-from taskyard.views import bot_events
+from taskyard.views import bots
 from taskyard.views import bots as views
 from taskyard.wire import api
 
@@ -88,8 +88,8 @@ async def show_bot(bot_id: str, desk: TheDesk, caller: TheCaller) -> Response:
 async def list_bot_events(bot_id: str, desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
     """List what happened to a bot and what it ran, the newest first; of what it ran, as much as is found quickly."""
     await _bot(desk, caller, READ, bot_id)
-    after = requests.moment(page.cursor, bot_events.NEWEST)
-    found, last = await desk.read(lambda txn: bot_events.events(txn, bot_id, after, page.limit))
+    after = requests.moment(page.cursor, bots.NEWEST)
+    found, last = await desk.read(lambda txn: bots.events(txn, bot_id, after, page.limit))
     return reply(api.BotEvents(found, requests.written(*last) if last else None))
 
 

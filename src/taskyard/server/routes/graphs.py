@@ -34,8 +34,8 @@ from taskyard.store.connection import Txn
 from taskyard.store.repo.read import FIRST, Wanted
 from taskyard.views import graphs as views
 from taskyard.views import tasks as task_views
-from taskyard.views.critical_path import critical_path
-from taskyard.views.labels import meant
+from taskyard.views.graphs import critical_path
+from taskyard.views.tasks import meant
 from taskyard.wire import api
 from taskyard.wire.api import WAIT_MAX_MS
 

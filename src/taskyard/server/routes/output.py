@@ -25,8 +25,8 @@ from taskyard.server.tokens import READ
 from taskyard.store.connection import Txn
 from taskyard.store.repo.tasks import Source
 from taskyard.store.rows import TaskRecord
-from taskyard.views import attempts as views
 from taskyard.views import tasks as task_views
+from taskyard.views import tasks as views
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["tasks"])

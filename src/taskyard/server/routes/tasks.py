@@ -22,10 +22,9 @@ from taskyard.server.routes.graphs import wished
 from taskyard.server.tokens import CANCEL, READ, SUBMIT, RunToken
 from taskyard.store.connection import Txn
 from taskyard.store.rows import TaskRecord
-from taskyard.views import attempts as attempt_views
+from taskyard.views import tasks as attempt_views
 from taskyard.views import tasks as views
-from taskyard.views.story import story
-from taskyard.views.told import told
+from taskyard.views.history import story, told
 from taskyard.wire import api
 from taskyard.wire.bots import CHECKPOINT_MAX, PROGRESS_MAX
 

@@ -15,8 +15,8 @@ from taskyard.server.responses import body, reply
 from taskyard.server.routes.graphs import DOCUMENT, judge_of
 from taskyard.server.tokens import READ, SUBMIT
 from taskyard.views.dry_run import foreseen
-from taskyard.views.why import explained
-from taskyard.views.why_graph import held
+from taskyard.views.explain import explained
+from taskyard.views.explain_graph import held
 from taskyard.wire import why as api
 from taskyard.wire.dry_run import DryRun
 

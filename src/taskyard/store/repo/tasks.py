@@ -10,7 +10,7 @@ import msgspec
 
 from taskyard.core.graph.verdict import Tally
 from taskyard.core.machine import FINAL
-from taskyard.core.values import replace, value
+from taskyard.core.values import struct_replace, value
 from taskyard.core.words import GraphState, Millis, On, Signal, State
 from taskyard.store.queries import SQLITE, Row, Session, statements
 from taskyard.store.rows import GraphRecord, RowCache, TaskRecord, born_record, graph_record, task_record
@@ -237,7 +237,7 @@ class Graphs:
             known = graphs.get(id)
             if known is not None:
                 tally = Tally(active, behind, unhandled)
-                graphs[id] = replace(known, state=GraphState(state), tally=tally, events=events)
+                graphs[id] = struct_replace(known, state=GraphState(state), tally=tally, events=events)
 
     def add(self, id: int, state: str, now: Millis, loader: str, inside: tuple[int, int] | None = None) -> bool:
         """Insert an empty graph that `loader` loads; tell whether it is new, and the first `inside` an attempt."""

@@ -17,9 +17,7 @@ from taskyard.store.connection import Txn
 from taskyard.store.repo.read import FIRST, GraphRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
-from taskyard.views.why import answers, pressing
-from taskyard.views.why_facts import Facts, Sight
-from taskyard.views.why_told import reasoned
+from taskyard.views.explain import ExplainFacts, Sight, answers, pressing, reasoned
 from taskyard.wire.why import WhyGraphView, WhyGroup
 
 #: How many tasks are looked at that are under way or held, and how many that ended badly.
@@ -40,8 +38,8 @@ def held(txn: Txn, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None
     active, all_active = _page(txn, graph, ACTIVE)
     failed, all_failed = _page(txn, graph, UNSUCCESSFUL)
     records = [*_culprits(txn, failed), *active]
-    members = list(zip(records, answers(Facts(txn, now, sight, brief=True), records), strict=True))
-    facts = Facts(txn, now, sight)
+    members = list(zip(records, answers(ExplainFacts(txn, now, sight, brief=True), records), strict=True))
+    facts = ExplainFacts(txn, now, sight)
     groups = [_group(facts, found) for found in _grouped(members)]
     known = deadlock.of_graph(txn, graph, sight) if row.active else None
     return WhyGraphView(
@@ -84,7 +82,7 @@ def _alike(answer: Why) -> Hashable:
     return answer.state, answer.reason, about, answer.dimensions if answer.bots else None
 
 
-def _group(facts: Facts, members: Sequence[_Member]) -> WhyGroup:
+def _group(facts: ExplainFacts, members: Sequence[_Member]) -> WhyGroup:
     """Tell of tasks that are alike; the first of them is looked at in full."""
     record, brief = members[0]
     (answer,) = answers(facts, [record])

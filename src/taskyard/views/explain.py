@@ -1,0 +1,647 @@
+"""Why a task does not run, down to the root causes: what it waits for, what that waits for, and so on.
+
+It goes from prerequisite to prerequisite, the nearest first, through so many tasks and no more; what it did not follow
+is counted. Every answer is that of `core.explain`. Nothing here writes.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import replace as replaced
+from functools import cached_property
+from typing import Final, Protocol, TypeAlias
+
+from taskyard.core import explain, fleet
+from taskyard.core.admission import FOR_CAPACITY, carries, stakes_at
+from taskyard.core.budget import expires_at, given_again_at
+from taskyard.core.explain import (
+    Ahead,
+    Bots,
+    Ending,
+    Guard,
+    Other,
+    Prerequisite,
+    Situation,
+    SliceWait,
+    Why,
+    hangs_on,
+    says_no,
+    why,
+)
+from taskyard.core.fleet import BotFacts
+from taskyard.core.graph.gate import EdgeState, known
+from taskyard.core.ids import Key, key_of, text_of
+from taskyard.core.machine import ACTIVE, ENDED, HOLDING, LEASED, QUEUED, UNSUCCESSFUL, sources
+from taskyard.core.matching import POOL, Dimensions, matches
+from taskyard.core.partials import Held
+from taskyard.core.saying import ending_says, sentence
+from taskyard.core.values import struct_replace
+from taskyard.core.words import BotId, Kind, Millis, On, Reason, Signal, State, TaskId
+from taskyard.lifecycle.cancel import CANCEL
+from taskyard.lifecycle.release import NO_BOT
+from taskyard.lifecycle.rows import SERVER_QUEUE
+from taskyard.lifecycle.server_attempts import SERVER
+from taskyard.store.connection import Txn
+from taskyard.store.repo.admission import HoldRow
+from taskyard.store.repo.read import Turn
+from taskyard.store.rows import TaskRecord
+from taskyard.views import deadlock
+from taskyard.views.bots import fleet as read_fleet
+from taskyard.wire.why import (
+    Cause,
+    Reasoned,
+    WhyBot,
+    WhyBots,
+    WhyDifference,
+    WhyNearest,
+    WhyOther,
+    WhyPrerequisite,
+    WhySlice,
+    WhyView,
+)
+
+# The tasks that a task hangs on, from its prerequisites back, so many at most. Nothing here writes.
+
+
+#: How many tasks are named, and how many prerequisites of one of them are followed.
+ANCESTORS_MAX: Final = 200
+
+
+def ancestors(txn: Txn, task: int) -> list[int]:
+    """Name the tasks that one hangs on, the nearest first."""
+    found: dict[int, None] = {}
+    level = [task]
+    while level and len(found) < ANCESTORS_MAX:
+        edges = [edge for one in level for edge in txn.edges.page_into(one, -1, ANCESTORS_MAX)]
+        fresh = [id for id in dict.fromkeys(edge.prerequisite for edge in edges) if id not in found]
+        level = fresh[: ANCESTORS_MAX - len(found)]
+        found |= dict.fromkeys(level)
+    return list(found)
+
+
+# What is known about tasks that somebody asks about: rows of the store as the facts that `core.explain` judges by.
+#
+# What many tasks share is read once. Nothing here writes, and nothing is told of graphs and bots that the asker may
+# not see.
+
+
+#: How many prerequisites that say no are read for one task.
+EDGES_MAX: Final = 100
+#: How many tasks that stand before another are counted.
+AHEAD_MAX: Final = 10_000
+#: How many cancels are read to find out who wanted tasks to end.
+WISHES_MAX: Final = 500
+#: For how many tasks it is found out who ended them with others.
+TRACED_MAX: Final = 10
+#: What a bot is called that the asker may not see.
+UNSEEN_BOT: Final = BotId("a bot that you may not see")
+
+#: The ends that an attempt brought about.
+_BY_ATTEMPT: Final = frozenset(
+    {
+        Reason.DONE,
+        Reason.EXIT_CODE,
+        Reason.SIGNALED,
+        Reason.TIMED_OUT,
+        Reason.SILENT,
+        Reason.BAD_RESULT,
+        Reason.BOT_LOST,
+        Reason.DENIED,
+        Reason.GRAPH_FAILED,
+    }
+)
+
+
+#: A prerequisite, on which of its ends it is required, and where it is.
+_Edge: TypeAlias = tuple[int, On, State]
+
+
+class Sight(Protocol):
+    """What the asker may see."""
+
+    def graph(self, graph: int) -> bool:
+        """Tell whether they may see a graph."""
+
+    def bots_of(self, pools: Collection[str]) -> bool:
+        """Tell whether they may see the bots of some pools."""
+
+
+class ExplainFacts:
+    """One look at the store, for one question.
+
+    A `brief` one is for many tasks and their reasons alone: it leaves out prerequisites, who stands before a task, what
+    is in use, and the graph inside a task.
+    """
+
+    def __init__(self, txn: Txn, now: Millis, sight: Sight, brief: bool = False) -> None:
+        self.txn = txn
+        self.now = now
+        self.brief = brief
+        self._sight = sight
+        self._labels: dict[int, str] = {}
+        self._queues: dict[int, tuple[str, Dimensions]] = {}
+        self._bots: dict[tuple[Dimensions, str | None], Bots] = {}
+        self._enders: dict[int, str | None] = {}  # who canceled each graph; None if nobody did
+
+    def situations(self, records: Sequence[TaskRecord]) -> list[Situation]:
+        """Say what is known about tasks, but for what a pass said of them."""
+        edges = {one.id: [] if self.brief else self._edges(one) for one in records}
+        near = {id: state for found in edges.values() for id, _, state in found}
+        self._learn_labels([*edges, *near])
+        self._learn_queues({one.queue for one in records})
+        over = self.txn.tasks.look([id for id, state in near.items() if state in ENDED])
+        ended = {one.id: one for one in (*over, *records) if one.state in ENDED}
+        endings = self._endings(list(ended.values()))
+        return [self._situation(one, edges[one.id], endings) for one in records]
+
+    def queue(self, id: int) -> tuple[str, Dimensions]:
+        """Give the pool and the dimensions of a queue."""
+        self._learn_queues({id})
+        return self._queues[id]
+
+    def other(self, task: int) -> Other | None:
+        """Name another task, if it is there; of one that the asker may not see, only where it is."""
+        found = self.txn.tasks.look([task])
+        if not found or not self._sight.graph(found[0].graph):
+            return Other(found[0].state) if found else None
+        self._learn_labels([task])
+        return Other(found[0].state, _text(task), self._labels[task], text_of(Key(found[0].graph)))
+
+    @cached_property
+    def fleet(self) -> tuple[tuple[BotFacts, ...], bool]:
+        """Every bot, as many as are looked at; and whether these are all."""
+        return read_fleet(self.txn)
+
+    def bots(self, dimensions: Dimensions, lost_by: str | None = None) -> Bots:
+        """Say how the bots stand for what asks for dimensions; one that the asker may not see counts, without a name.
+
+        `lost_by` is the bot that has lost the task: it leaves it to others, if there are any.
+        """
+        known = self._bots.get((dimensions, lost_by))
+        if known is None:
+            seen = [bot for one in self.fleet[0] if (bot := self._seen(one, dimensions)) is not None]
+            known = explain.bots(dimensions, seen, self._leaves(dimensions, lost_by))
+            known = self._bots[dimensions, lost_by] = known if self.fleet[1] else replaced(known, whole=False)
+        return known
+
+    # How it is done.
+
+    def _situation(self, task: TaskRecord, edges: Sequence[_Edge], endings: dict[int, Ending]) -> Situation:
+        dimensions = self._queues[task.queue][1]
+        queued = task.state in QUEUED
+        own = task.queue == SERVER_QUEUE
+        return Situation(
+            self._labels[task.id],
+            task.state,
+            Kind(task.kind),
+            prerequisites=tuple(self._prerequisite(one, endings) for one in edges),
+            unmet=_unmet(task) if len(edges) == EDGES_MAX else len(edges),
+            join=task.join,
+            dimensions=dimensions,
+            bots=self.bots(dimensions, task.not_by) if queued and not own else None,
+            own=own,
+            assigned=task.reason == Reason.ASSIGNED,
+            ahead=self._ahead(task) if queued and not self.brief else Ahead(),
+            slices=_slices(task),
+            again=task.life.attempt > task.life.began_after,
+            ending_asked=self._ender(task.graph),
+            attempt=task.life.attempt,
+            bot=_bot(task.bot),
+            inside=self._inside(task),
+            until=None if task.lease_until_ms is None else given_again_at(Millis(task.lease_until_ms)),
+            since=Millis(task.moved_ms),
+            ending=endings.get(task.id),
+        )
+
+    def _edges(self, task: TaskRecord) -> list[_Edge]:
+        states = hangs_on(task.state, task.reason)
+        found = self.txn.explaining.prerequisites(task.id, states, EDGES_MAX) if states else []
+        return [one for one in found if says_no(task.state, known(one[1], one[2]))]
+
+    def _prerequisite(self, edge: _Edge, endings: dict[int, Ending]) -> Prerequisite:
+        id, on, state = edge
+        return Prerequisite(self._labels[id], state, known(on, state), on, _text(id), endings.get(id))
+
+    def _endings(self, ended: Sequence[TaskRecord]) -> dict[int, Ending]:
+        attempts = self.txn.explaining.endings([one.id for one in ended if Reason(one.reason) in _BY_ATTEMPT])
+        actors = self._actors([one for one in ended if one.reason == Reason.ASKED])
+        notes = self.txn.explaining.remarks([one.id for one in ended if one.reason == Reason.NO_BOT], NO_BOT)
+        found: dict[int, Ending] = {}
+        for one in ended:
+            last, reason, actor = attempts.get(one.id), Reason(one.reason), actors.get(one.id)
+            if last is None:
+                found[one.id] = Ending(reason, actor=actor, note=notes.get(one.id, ""))
+            else:
+                found[one.id] = Ending(reason, last.number, _bot(last.bot), last.exit_code, actor)
+        return found
+
+    def _actors(self, canceled: Sequence[TaskRecord]) -> dict[int, str]:
+        """Say who last asked for the end of each of some tasks, or of its graph."""
+        subjects = {id for one in canceled for id in (one.id, one.graph)}
+        said: dict[int, str] = {}
+        for subject, actor, _ in self.txn.explaining.wishes(subjects, CANCEL, WISHES_MAX):
+            said.setdefault(subject, actor)
+        asked = {one.id: said.get(one.id) or said.get(one.graph) for one in canceled}
+        ends = [one for one in canceled if not asked[one.id]][:TRACED_MAX]
+        asked |= {one.id: self._traced(one) for one in ends}
+        return {id: actor for id, actor in asked.items() if actor}
+
+    def _traced(self, task: TaskRecord) -> str | None:
+        """Find who ended a task together with one that it hangs on."""
+        wishes = self.txn.explaining.wishes(ancestors(self.txn, task.id), CANCEL, WISHES_MAX)
+        return next((actor for _, actor, at_ms in wishes if at_ms <= task.moved_ms), None)
+
+    def _ender(self, graph: int) -> str | None:
+        if graph not in self._enders:
+            found = self.txn.graphs.peek([graph])
+            is_canceled = bool(found) and found[0].canceled_ms is not None
+            wishes = self.txn.explaining.wishes([graph], CANCEL, 1) if is_canceled else []
+            self._enders[graph] = next((actor for _, actor, _ in wishes), "") if is_canceled else None
+        return self._enders[graph]
+
+    def _inside(self, task: TaskRecord) -> str | None:
+        """Name the graph that the attempt of a task is, if it is one."""
+        if self.brief or task.kind != Kind.GRAPH.text or task.state not in LEASED:
+            return None
+        found = self.txn.graphs.inside([task.id]).get((task.id, task.life.attempt))
+        return None if found is None else text_of(Key(found))
+
+    def _ahead(self, task: TaskRecord) -> Ahead:
+        turn = Turn(task.priority, task.created_ms, task.id)
+        count = self.txn.explaining.ahead(task.queue, turn, AHEAD_MAX)
+        return Ahead(count, whole=count < AHEAD_MAX)
+
+    def _leaves(self, dimensions: Dimensions, lost_by: str | None) -> BotId | None:
+        if lost_by is None or not fleet.served_elsewhere(dimensions, BotId(lost_by), self.fleet[0]):
+            return None
+        return BotId(lost_by)
+
+    def _seen(self, bot: BotFacts, dimensions: Dimensions) -> BotFacts | None:
+        if self._sight.bots_of(dict(bot.dimensions).get(POOL, ())):
+            return bot
+        return struct_replace(bot, id=UNSEEN_BOT) if matches(dimensions, bot.dimensions) else None
+
+    def _learn_labels(self, tasks: Iterable[int]) -> None:
+        self._labels |= self.txn.explaining.labels([id for id in tasks if id not in self._labels])
+
+    def _learn_queues(self, queues: Iterable[int]) -> None:
+        self._queues |= self.txn.explaining.queues([id for id in queues if id not in self._queues])
+
+
+def _unmet(task: TaskRecord) -> int:
+    """Count the edges that say no, as the row of the task has them."""
+    edges = task.edges
+    counts = {EdgeState.AWAITED: edges.awaited, EdgeState.BROKEN: edges.broken, EdgeState.IMPOSSIBLE: edges.impossible}
+    return sum(count for edge, count in counts.items() if says_no(task.state, edge))
+
+
+def _slices(task: TaskRecord) -> SliceWait:
+    return SliceWait(task.life.slice_index + 1, len(task.rules.slices), expires_at(task.life, task.rules))
+
+
+def _bot(name: str | None) -> BotId | None:
+    return None if name in (None, SERVER.bot) else BotId(str(name))
+
+
+def _text(key: int) -> TaskId:
+    return TaskId(text_of(Key(key)))
+
+
+# What the last pass said of pending tasks, as far as it still is so, with the figures that change all the time.
+#
+# A mutex that was given back meanwhile, or a pool that has room again, is for the next pass to say: then nothing is
+# said here. The rule is that of `core.admission`. Nothing here writes.
+
+
+_ADMISSIBLE: Final = sources(Signal.ADMIT)
+
+
+def with_holds(facts: ExplainFacts, records: Sequence[TaskRecord], known: Sequence[Situation]) -> list[Situation]:
+    """Add to what is known about tasks what the last pass said of them."""
+    pending = {one.id for one in records if one.state in _ADMISSIBLE}
+    holds = facts.txn.passes.holds_of(pending)
+    common = _Common(facts, holds) if facts.brief else None
+    return [
+        _with_hold(facts, record, one, holds.get(record.id), common) if record.id in pending else one
+        for record, one in zip(records, known, strict=True)
+    ]
+
+
+class _Common:
+    """What many holds have in common, read once, to tell in brief which of them still are so."""
+
+    def __init__(self, facts: ExplainFacts, holds: Mapping[int, HoldRow]) -> None:
+        self._facts = facts
+        by = {one.by for one in holds.values() if one.by is not None}
+        self._open = {one.id for one in facts.txn.tasks.look(by) if one.state not in ENDED} if by else set()
+        short = [id for id, one in holds.items() if one.reason is Reason.LIMIT]
+        self._needs = facts.txn.passes.limits_of(short) if short else {}
+        self._room: dict[str, tuple[int, int]] = {}
+        self._pools: dict[str, tuple[int | None, int]] = {}
+
+    def is_so(self, task: TaskRecord, hold: HoldRow) -> bool:
+        """Tell whether a hold still is as the last pass found it, as the full answer does."""
+        match hold.reason:
+            case Reason.MUTEX | Reason.RESERVED:
+                return hold.by in self._open
+            case Reason.LIMIT:
+                return not self._has_room(hold.name or "", dict(self._needs.get(task.id, ())))
+            case Reason.CAPACITY:
+                total, used = self._pool(hold.name or "")
+                return not carries(total, used, task.weight)
+            case Reason.NO_BOT:
+                return not fleet.served(self._facts.queue(task.queue)[1], self._facts.fleet[0])
+            case _:
+                return False
+
+    def _has_room(self, name: str, needs: Mapping[str, int]) -> bool:
+        if name not in self._room:
+            used = self._facts.txn.explaining.limit_use(name, HOLDING)
+            self._room[name] = used, self._facts.txn.passes.named_limits().get(name, 0)
+        used, total = self._room[name]
+        return used + needs.get(name, 0) <= total
+
+    def _pool(self, name: str) -> tuple[int | None, int]:
+        if name not in self._pools:
+            self._pools[name] = capacity(self._facts, name), self._facts.txn.explaining.pool_use(name, HOLDING)
+        return self._pools[name]
+
+
+def _with_hold(
+    facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow | None, common: _Common | None
+) -> Situation:
+    begins = task.life.not_before_ms
+    if begins is not None and begins > facts.now:
+        return replace(known, held=Held(text(task.id), Reason.NOT_BEFORE, until=begins))
+    if hold is None or not task.contends:
+        return known
+    return _in_full(facts, task, known, hold) if common is None else _in_brief(common, task, known, hold)
+
+
+def _in_brief(common: _Common, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+    if not common.is_so(task, hold):
+        return known
+    return replace(known, held=Held(text(task.id), hold.reason, hold.name, since=hold.since_ms))
+
+
+def _in_full(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+    match hold.reason:
+        case Reason.MUTEX | Reason.RESERVED:
+            return _behind_another(facts, task, known, hold)
+        case Reason.LIMIT:
+            return _short_of(facts, task, known, hold)
+        case Reason.CAPACITY:
+            return _crowded_out(facts, task, known, hold)
+        case Reason.NO_BOT:
+            return _unserved(facts, task, known)
+        case _:
+            return known
+
+
+def _behind_another(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+    other = None if hold.by is None else facts.other(hold.by)
+    if other is None or other.state in ENDED:
+        return known
+    if hold.reason in FOR_CAPACITY:
+        return _in_line(facts, task, replace(known, other=other), hold)
+    since, key = hold.mutex_since_ms, hold.name or ""
+    at = None if since is None else stakes_at(facts.txn.passes.stake_after(), key, since)
+    held = Held(text(task.id), hold.reason, key, other.id, hold.since_ms, mutex_since=since, stakes_at=at)
+    return replace(known, held=held, other=other)
+
+
+def _short_of(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+    name = hold.name or ""
+    need = dict(facts.txn.passes.limits_of([task.id]).get(task.id, ())).get(name, 0)
+    used, total = facts.txn.explaining.limit_use(name, HOLDING), facts.txn.passes.named_limits().get(name, 0)
+    if used + need <= total:
+        return known
+    return replace(known, held=Held(text(task.id), hold.reason, name, used=used, total=total, need=need))
+
+
+def _crowded_out(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+    found = _in_line(facts, task, known, hold)
+    assert found.held is not None, "whoever is in a line is held"
+    if carries(found.held.total, found.held.used or 0, task.weight):
+        return known
+    return found
+
+
+def _in_line(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
+    pool = hold.name or ""
+    before, looked = facts.txn.explaining.line(pool, FOR_CAPACITY, _turn(task), AHEAD_MAX)
+    held = Held(
+        text(task.id),
+        hold.reason,
+        pool,
+        since=hold.since_ms,
+        place=before + 1,
+        used=facts.txn.explaining.pool_use(pool, HOLDING),
+        total=capacity(facts, pool),
+        need=task.weight,
+    )
+    return replace(known, held=held, ahead=Ahead(before, whole=looked < AHEAD_MAX))
+
+
+def _unserved(facts: ExplainFacts, task: TaskRecord, known: Situation) -> Situation:
+    _, dimensions = facts.queue(task.queue)
+    if fleet.served(dimensions, facts.fleet[0]):
+        return known
+    held = Held(text(task.id), Reason.NO_BOT)
+    return replace(known, held=held, bots=facts.bots(dimensions))
+
+
+def capacity(facts: ExplainFacts, name: str) -> int | None:
+    """Say how much a pool carries at once; None if nothing limits it."""
+    for pool in facts.txn.passes.pools():
+        if pool.name == name:
+            return fleet.slots(name, facts.fleet[0]) if pool.from_bots else pool.capacity
+    return None
+
+
+def _turn(task: TaskRecord) -> Turn:
+    return Turn(task.priority, task.created_ms, task.id)
+
+
+def text(key: int) -> TaskId:
+    """Give the id of a task as admission knows it."""
+    return TaskId(text_of(Key(key)))
+
+
+# An answer of `core.explain` as it is told outside: ids as text, words as words, and the sentence beside the data.
+
+
+def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
+    """Tell why one task does not run."""
+    held, ending = answer.held, answer.ending
+    is_mutex = held is not None and held.reason is Reason.MUTEX
+    return Reasoned(
+        task=text_of(Key(record.id)),
+        graph_id=text_of(Key(record.graph)),
+        label=answer.label,
+        state=answer.state.text,
+        reason=answer.reason.text,
+        guard=None if answer.guard is None else answer.guard.value,
+        sentence=sentence(answer, now),
+        since_ms=answer.since,
+        prerequisites=[_prerequisite(one) for one in answer.prerequisites],
+        unmet=answer.unmet,
+        name=held.name if held else None,
+        other=None if answer.other is None else other_told(answer.other),
+        other_since_ms=held.since if held and is_mutex else None,
+        waits_since_ms=None if is_mutex or held is None else held.since,
+        mutex_since_ms=held.mutex_since if held else None,
+        stakes_ms=held.stakes_at if held else None,
+        used=held.used if held else None,
+        total=held.total if held else None,
+        need=held.need if held else None,
+        place=held.place if held else None,
+        until_ms=held.until if held else answer.until,
+        dimensions=dimensions_told(answer.dimensions),
+        bots=None if answer.bots is None else bots_told(answer.bots),
+        ahead=None if answer.guard in (None, Guard.GRAPH) else answer.ahead.count,
+        ahead_whole=answer.ahead.whole,
+        slice=None if answer.slices is None else _slice(answer.slices),
+        attempt=answer.attempt or None,
+        bot=answer.bot,
+        graph_inside=answer.inside,
+        exit_code=None if ending is None else ending.exit_code,
+        actor=answer.actor or None,
+    )
+
+
+def bots_told(bots: Bots) -> WhyBots:
+    """Tell how bots stand."""
+    near = bots.nearest
+    return WhyBots(
+        known=bots.known,
+        whole=bots.whole,
+        matching=bots.matching,
+        standing={standing.value: count for standing, count in bots.standing},
+        named=[WhyBot(one.bot, one.standing.value, one.note, one.last_seen_ms) for one in bots.named],
+        absent=dimensions_told(bots.absent),
+        nearest=None
+        if near is None
+        else WhyNearest(near.bot, [WhyDifference(one.key, list(one.wanted), list(one.has)) for one in near.differs]),
+    )
+
+
+def dimensions_told(dimensions: Dimensions) -> dict[str, list[str]]:
+    """Tell what is asked for."""
+    return {key: list(values) for key, values in dimensions}
+
+
+def _prerequisite(one: Prerequisite) -> WhyPrerequisite:
+    ended = None if one.ending is None else ending_says(one.ending)
+    return WhyPrerequisite(one.id or "", one.label, one.state.text, one.on.text, ended)
+
+
+def other_told(other: Other) -> WhyOther:
+    """Tell of another task that is in the way."""
+    return WhyOther(other.id, other.label, other.graph, other.state.text)
+
+
+def _slice(one: SliceWait) -> WhySlice:
+    return WhySlice(one.number, one.count, one.until)
+
+
+#: How many tasks are looked at for one answer, the one that was asked about included.
+LOOKED_MAX: Final = 100
+#: What does not go away by itself is told first, then what takes the longest.
+_PRESSING: Final = (
+    Reason.NO_BOT,
+    Reason.BOTS_AWAY,
+    Reason.APPROVAL,
+    Reason.MUTEX,
+    Reason.LIMIT,
+    Reason.CAPACITY,
+    Reason.RESERVED,
+    Reason.NOT_BEFORE,
+    Reason.BOTS_BUSY,
+    Reason.IN_LINE,
+    Reason.UNSEEN,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A task on the way, and why it does not run."""
+
+    record: TaskRecord
+    why: Why
+    depth: int
+    needed_by: int
+
+    @property
+    def is_root(self) -> bool:
+        """Whether nothing else holds it."""
+        return not self.why.prerequisites
+
+
+def explained(txn: Txn, record: TaskRecord, now: Millis, sight: Sight) -> WhyView:
+    """Say why a task does not run."""
+    found, more = _walk(ExplainFacts(txn, now, sight), record)
+    roots = sorted((one for one in found if one.is_root), key=lambda one: pressing(one.why))
+    known = deadlock.of_task(txn, record, sight) if record.state in ACTIVE else None
+    return WhyView(
+        sentence=_whole(found[0], roots, now) + ("" if known is None else f"; {known.sentence}"),
+        why=reasoned(found[0].record, found[0].why, now),
+        causes=[_cause(one, now) for one in found[1:]],
+        roots=sum(one.depth > 0 for one in roots),
+        more=more,
+        deadlock=known,
+    )
+
+
+def answers(facts: ExplainFacts, records: Sequence[TaskRecord]) -> list[Why]:
+    """Say of each of some tasks why it does not run, and look no further."""
+    known = with_holds(facts, records, facts.situations(records))
+    return [why(one) for one in known]
+
+
+def pressing(answer: Why) -> int:
+    """Give the rank of an answer among others: what needs a person comes first."""
+    if answer.state in UNSUCCESSFUL:
+        return -1
+    return _PRESSING.index(answer.reason) if answer.reason in _PRESSING else len(_PRESSING)
+
+
+def _walk(facts: ExplainFacts, record: TaskRecord) -> tuple[list[Found], int]:
+    """Go from a task to all that it hangs on, level by level; say how many prerequisites were not followed."""
+    found: list[Found] = []
+    needed_by = {record.id: record.id}
+    level, depth, more = [record], 0, 0
+    while level:
+        reached = [
+            Found(one, answer, depth, needed_by[one.id])
+            for one, answer in zip(level, answers(facts, level), strict=True)
+        ]
+        found += reached
+        fresh: list[int] = []
+        for one in reached:
+            ids = [int(key_of(edge.id)) for edge in one.why.prerequisites if edge.id]
+            more += one.why.unmet - len(ids)
+            for id in ids:
+                if id not in needed_by:
+                    needed_by[id] = one.record.id
+                    fresh.append(id)
+        room = LOOKED_MAX - len(found)
+        more += max(0, len(fresh) - room)
+        level, depth = facts.txn.tasks.look(fresh[:room]), depth + 1
+    return found, more
+
+
+def _whole(top: Found, roots: Sequence[Found], now: Millis) -> str:
+    """Say it in one sentence, with the most pressing root cause."""
+    said = sentence(top.why, now)
+    below = [one for one in roots if one.depth > 0]
+    if not below or (below[0].depth == 1 and below[0].why.ending is not None):
+        return said  # how a prerequisite ended has been said
+    root = below[0]
+    where = "at the root, " if root.depth > 1 else ""
+    others = len(below) - 1
+    beside = f" (and {others} more root cause{'s' * (others > 1)})" if others else ""
+    return f"{said}; {where}{sentence(root.why, now)}{beside}"
+
+
+def _cause(one: Found, now: Millis) -> Cause:
+    return Cause(one.depth, text_of(Key(one.needed_by)), one.is_root, reasoned(one.record, one.why, now))
