@@ -19,7 +19,7 @@ import psutil  # type: ignore[import-untyped]
 from benchmarks.form import Case, main
 from benchmarks.yards import Yard, yard
 from taskyard.sdk.http import Connection
-from taskyard.wire import bots as wire
+from taskyard.wire import bot_protocol as wire
 
 IDLE, BUSY = 2_000, 500
 #: How many bots say hello at once: so many as a server takes up in a moment.

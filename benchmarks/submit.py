@@ -21,7 +21,7 @@ from benchmarks.form import Case, main
 from benchmarks.stores import DATABASES, Beside, layered, running
 from taskyard.lifecycle.gc_pause import stillness
 from taskyard.lifecycle.submit import Submitted
-from taskyard.wire import json_text
+from taskyard.wire import documents
 
 WIDTH: Final = 1_000
 BESIDE: Final = 200_000
@@ -76,7 +76,7 @@ def submit(name: str, how: str, size: int) -> None:
             beside.start(engine)
         began = time.perf_counter()
         with stillness():  # as whoever reads large documents for a living would
-            document = json_text.read(text)
+            document = documents.read(text)
         answer = engine.submit(document)
         seconds = time.perf_counter() - began
         assert isinstance(answer, Submitted), answer

@@ -46,9 +46,9 @@ from taskyard.views import limits as limit_views
 from taskyard.views import tasks as attempt_views
 from taskyard.views import tasks as task_views
 from taskyard.wire import api as wire_api
-from taskyard.wire import bots as wire_bots
-from taskyard.wire import faults as wire_faults
-from taskyard.wire import reading, scalars, yaml_text
+from taskyard.wire import bot_protocol as wire_bots
+from taskyard.wire import documents, yaml_reader
+from taskyard.wire import documents as wire_faults
 
 DOCS = Path(__file__).parent
 #: How limits are called.
@@ -218,7 +218,7 @@ def limits() -> str:
 
 #: Where limits stand, by what they bound.
 LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
-    "Documents": (scalars, reading, yaml_text, wire_faults, graph_limits),
+    "Documents": (documents, documents, yaml_reader, wire_faults, graph_limits),
     "Requests of people": (settings, serve, asgi, requests, responses, requests, errors, output, health),
     "What people are shown": (
         wire_api,

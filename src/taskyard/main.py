@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from taskyard.cli.work import Botting, Serving
     from taskyard.core.graph import Fault as GraphFault
     from taskyard.engine.engine import Engine
-    from taskyard.wire.checkup import Checkup
-    from taskyard.wire.faults import Fault
+    from taskyard.wire.api import Checkup
+    from taskyard.wire.documents import Fault
     from taskyard.wire.progress import Observer, Outcome, Question
 
 
@@ -177,8 +177,10 @@ class EmbeddedPlan(NamedTuple):
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
     """Read a document; a text that is faulty but could be read is judged on, so that every fault is told at once."""
-    from taskyard.wire.faults import UnreadableDocument  # noqa: PLC0415
-    from taskyard.wire.reading import read_document  # noqa: PLC0415
+    from taskyard.wire.documents import (
+        UnreadableDocument,
+        read_document,
+    )
 
     try:
         return read_document(text, name), ()
@@ -190,8 +192,11 @@ def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
 
 def _refuse(text: bytes, of_text: "tuple[Fault, ...]", of_graph: "tuple[GraphFault, ...]") -> None:
     """Raise what is wrong with a document, if anything is, each fault with its line where that is known."""
-    from taskyard.wire.faults import Fault, RefusedDocument  # noqa: PLC0415
-    from taskyard.wire.reading import find_lines  # noqa: PLC0415
+    from taskyard.wire.documents import (  # noqa: PLC0415
+        Fault,
+        RefusedDocument,
+        find_lines,
+    )
 
     if of_text or of_graph:
         lines = find_lines(text, {fault.path for fault in of_graph})

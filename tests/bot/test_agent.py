@@ -11,7 +11,7 @@ import pytest
 
 from taskyard.bot.output_spool import LINE_MAX
 from taskyard.bot.prefetch import IN_HAND_MAX
-from taskyard.wire.bots import Poll
+from taskyard.wire.bot_protocol import Poll
 from tests.bot.yard import TOKEN, Answer, Yard, bot, served
 
 

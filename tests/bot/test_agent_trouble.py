@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.wire.bots import Poll
+from taskyard.wire.bot_protocol import Poll
 from tests.bot.yard import Answer, Yard, bot, served
 from tests.cli.waiting import is_gone, until
 

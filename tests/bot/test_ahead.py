@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.bot.begun_attempts import earlier
-from taskyard.wire.bots import Report
+from taskyard.wire.bot_protocol import Report
 from tests.bot.yard import Yard, bot, served
 from tests.cli.waiting import until
 

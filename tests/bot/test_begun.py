@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.bot.begun_attempts import EMPTIED_BYTES, FILE_BYTES, BegunFile, earlier, forget
-from taskyard.wire.bots import Begun
+from taskyard.wire.bot_protocol import Begun
 
 A, B, C = ("0" * 15 + "a", 1, 7), ("0" * 15 + "b", 2, 8), ("0" * 15 + "c", 1, 9)
 

@@ -11,7 +11,7 @@ import pytest
 
 from taskyard.bot.attempts import LeasedAttempts
 from taskyard.bot.pyworker.pool import WarmWorker
-from taskyard.wire.bots import Lease, Poll
+from taskyard.wire.bot_protocol import Lease, Poll
 from tests.bot.running import let_pass, wait_until_stopped
 from tests.bot.yard import LOST, Answer, Yard, bot, served
 from tests.cli.waiting import is_gone, until

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.bot.output_spool import LINE_MAX, MEMORY_MAX, Spool
-from taskyard.wire.bots import OUTPUT_MAX, PIECE_MAX
+from taskyard.wire.bot_protocol import OUTPUT_MAX, PIECE_MAX
 
 
 def sent(spool: Spool, step: int) -> bytes:

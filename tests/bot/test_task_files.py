@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.bot.workdir import PROGRESS_FILE_MAX, RESULT_MAX, Room, Rooms, remove_tree
-from taskyard.wire.bots import CHECKPOINT_MAX, Lease, Report
+from taskyard.wire.bot_protocol import CHECKPOINT_MAX, Lease, Report
 from tests.bot.yard import Yard, bot, served
 
 FILES = {"result": RESULT_MAX, "checkpoint": CHECKPOINT_MAX, "progress": PROGRESS_FILE_MAX}

@@ -24,7 +24,19 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from taskyard.wire.bots import Goodbye, Hello, Kept, Lease, Poll, Polled, Refused, Renewed, Report, Trouble, Welcome
+from taskyard.wire.bot_protocol import (
+    Goodbye,
+    Hello,
+    Kept,
+    Lease,
+    Poll,
+    Polled,
+    Refused,
+    Renewed,
+    Report,
+    Trouble,
+    Welcome,
+)
 
 #: Far more than any wait here takes on the slowest machine.
 DEADLINE_SECONDS = 30.0

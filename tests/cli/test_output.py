@@ -26,7 +26,7 @@ from taskyard.wire.api import (
     StoryView,
     TaskView,
 )
-from taskyard.wire.why import WhyGraphView, WhyView
+from taskyard.wire.explain import WhyGraphView, WhyView
 from tests.cli.program import PROGRAM
 from tests.cli.terminal import seen
 from tests.cli.waiting import DEADLINE_SECONDS, read_until

@@ -19,8 +19,7 @@ HEAVY = {
 }  # fmt: skip
 #: What is light, and still is not for everybody.
 ELSEWHERE = {
-    "taskyard.wire.why",
-    "taskyard.wire.dry_run",
+    "taskyard.wire.explain",
     "difflib",
     "getpass",
     "importlib.metadata",

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from taskyard.bot.pyworker.protocol import Call
 from taskyard.bot.pyworker.worker import Fault, outcome
 from taskyard.bot.workdir import Rooms
-from taskyard.wire.depth import is_deep
-from taskyard.wire.scalars import DEPTH_MAX
+from taskyard.wire.documents import DEPTH_MAX, is_deep
 from tests.hardening.fingerprint import Look
 from tests.server.yard import Answer, Yard, graph, task
 

@@ -14,7 +14,7 @@ from taskyard.cli.exits import Exit
 from taskyard.core import words
 from taskyard.core.graph import validate
 from taskyard.engine.submit import unserved
-from taskyard.wire.reading import read_document
+from taskyard.wire.documents import read_document
 from tests.house.tree import DOCS, ROOT, files, name
 
 PAGES = sorted(path for path in files() if path.suffix == ".md")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskyard.server.requests import Hands
-from taskyard.wire.scalars import DOCUMENT_BYTES_MAX
+from taskyard.wire.documents import DOCUMENT_BYTES_MAX
 from tests.server.yard import Yard, task, wide
 
 DEEP = b"[" * 5_000 + b"]" * 5_000

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 from taskyard.server.settings import Settings
-from taskyard.wire.bots import PIECE_MAX
+from taskyard.wire.bot_protocol import PIECE_MAX
 from tests.engine.rig import soon
 from tests.server.test_lobby import hello
 from tests.server.yard import Answer, Yard, graph, task

@@ -8,11 +8,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.wire import yaml_text
-from taskyard.wire.faults import FAULTS_MAX
-from taskyard.wire.reading import DOCUMENT_BYTES_MAX, UnreadableDocument, find_lines, read_document, read_path
-from taskyard.wire.scalars import DEPTH_MAX
-from taskyard.wire.yaml_text import YAML_NODES_MAX, YAML_TASKS_MAX
+from taskyard.wire import yaml_reader
+from taskyard.wire.documents import (
+    DEPTH_MAX,
+    DOCUMENT_BYTES_MAX,
+    FAULTS_MAX,
+    UnreadableDocument,
+    find_lines,
+    read_document,
+    read_path,
+)
+from taskyard.wire.yaml_reader import YAML_NODES_MAX, YAML_TASKS_MAX
 
 
 def faults(text: str | bytes, name: str = "") -> list[tuple[str, int | None, int | None]]:
@@ -329,7 +335,7 @@ def test_any_yaml_is_read_or_refused_with_either_parser(text: str) -> None:
     answers = []
     for loader in (yaml.SafeLoader, yaml.CSafeLoader):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(yaml_text, "_LOADER", loader)
+            patch.setattr(yaml_reader, "_LOADER", loader)
             with suppress(UnreadableDocument):
                 answers.append(read_document(text.encode(), "x.yaml"))
     if len(answers) == 2:

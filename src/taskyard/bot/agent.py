@@ -32,7 +32,7 @@ from taskyard.bot.runner_client import Heartbeat, RunnerLink
 from taskyard.bot.server_client import PAUSE_SECONDS_MAX, Away, Link, Stranger, Troubles, TurnedAway, answered
 from taskyard.bot.state_folder import InUse, State
 from taskyard.bot.task_user import TaskUser
-from taskyard.wire.bots import WAIT_MAX_MS, Goodbye, Lease, Welcome
+from taskyard.wire.bot_protocol import WAIT_MAX_MS, Goodbye, Lease, Welcome
 
 #: How often a busy bot looks at its clock, and an idle one.
 TICK_SECONDS: Final = 0.05

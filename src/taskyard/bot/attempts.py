@@ -13,7 +13,7 @@ from taskyard.bot.begun_attempts import BegunFile, Ref
 from taskyard.bot.output_spool import Spool
 from taskyard.bot.payloads import Function, Program
 from taskyard.bot.workdir import Room
-from taskyard.wire.bots import Lease, Report, Stats
+from taskyard.wire.bot_protocol import Lease, Report, Stats
 
 #: Which part of a lease's span passes before it is renewed: two more tries are left, then.
 RENEW_PART: Final = 1 / 3

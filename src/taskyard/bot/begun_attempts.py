@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
-from taskyard.wire.bots import Begun
+from taskyard.wire.bot_protocol import Begun
 
 #: How large a file is, for its whole life.
 FILE_BYTES: Final = 262_144

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from taskyard.bot.task_user import TaskUser
-from taskyard.wire.bots import OUTPUT_MAX, Welcome
+from taskyard.wire.bot_protocol import OUTPUT_MAX, Welcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from taskyard.bot.pyworker.pool import WorkerPool
 from taskyard.bot.server_client import InputsMissing, fetch_inputs
 from taskyard.bot.state_folder import State
 from taskyard.bot.workdir import NOTHING_LEFT, Left, Room, Rooms
-from taskyard.wire.bots import Lease, Report, Stats
+from taskyard.wire.bot_protocol import Lease, Report, Stats
 
 # Attempts that are programs: their place is made ready, the runner is told to start them, and their end is read.
 #

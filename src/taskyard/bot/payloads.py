@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from taskyard.bot.config import BotConfig
-from taskyard.wire.bots import NOTHING, Lease
+from taskyard.wire.bot_protocol import NOTHING, Lease
 
 # Spans of time as a payload writes them: `90s`, `1h30m`. The server has checked them.
 

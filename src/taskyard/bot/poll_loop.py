@@ -25,7 +25,7 @@ from taskyard.bot.config import BotConfig
 from taskyard.bot.poll_payload import Consequences, PollPayload, pack, settle
 from taskyard.bot.prefetch import PrefetchLimit
 from taskyard.bot.server_client import PAUSE_SECONDS_MAX, Away, Link, Reply, Stranger, answered
-from taskyard.wire.bots import WAIT_MAX_MS, Begun, Hello, Lease, Poll, Welcome
+from taskyard.wire.bot_protocol import WAIT_MAX_MS, Begun, Hello, Lease, Poll, Welcome
 
 #: While short tasks run, their ends are awaited for a moment before a wish is parked: most often they come first.
 LINGER_SECONDS: Final = 0.003

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from taskyard.bot.attempts import Key, LeasedAttempt, LeasedAttempts
 from taskyard.bot.output_spool import Spool
-from taskyard.wire.bots import OUTPUTS_MAX, Begun, Output, Polled, Renewal, Report
+from taskyard.wire.bot_protocol import OUTPUTS_MAX, Begun, Output, Polled, Renewal, Report
 
 
 @dataclass(slots=True)

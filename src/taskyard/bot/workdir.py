@@ -20,9 +20,8 @@ from typing import Final
 import msgspec
 
 from taskyard.bot.payloads import Unfit
-from taskyard.wire.bots import CHECKPOINT_MAX, NOTHING, PROGRESS_MAX, Lease
-from taskyard.wire.depth import is_deep
-from taskyard.wire.scalars import DEPTH_MAX
+from taskyard.wire.bot_protocol import CHECKPOINT_MAX, NOTHING, PROGRESS_MAX, Lease
+from taskyard.wire.documents import DEPTH_MAX, is_deep
 
 #: What a task may publish.
 RESULT_MAX: Final = 262_144

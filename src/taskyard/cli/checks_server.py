@@ -11,7 +11,7 @@ from taskyard.cli.check import Check, fault, ok, warning
 
 if TYPE_CHECKING:
     from taskyard.cli.session import Server
-    from taskyard.wire.about import About
+    from taskyard.wire.api import About
 
 #: How long a server or a database may take to answer.
 ANSWER_MAX_S: Final = 5.0

@@ -12,7 +12,7 @@ from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import HERE, Server
 from taskyard.cli.work import Work
-from taskyard.wire.checkup import Checkup, Finding, Unchecked
+from taskyard.wire.api import Checkup, Finding, Unchecked
 
 EXAMPLES: Final = """\
 Examples:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from taskyard.cli import forms, layout, reports, text
 from taskyard.cli.exits import Exit
-from taskyard.wire.dry_run import NEVER, VERDICTS
+from taskyard.wire.explain import NEVER, VERDICTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from taskyard.wire.dry_run import DryRun, DryTask
+    from taskyard.wire.explain import DryRun, DryTask
 
 
 def give(told: "DryRun", output: str) -> int:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from taskyard.wire.api import GraphView
-    from taskyard.wire.why import WhyGraphView
+    from taskyard.wire.explain import WhyGraphView
 
 #: A log must not fill up with lines that say almost the same.
 LINE_SECONDS: Final = 5.0

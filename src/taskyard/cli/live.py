@@ -20,7 +20,7 @@ from taskyard.cli.work import Plan
 from taskyard.wire.progress import Printed, Progress, State
 
 if TYPE_CHECKING:
-    from taskyard.wire.why import WhyGraphView
+    from taskyard.wire.explain import WhyGraphView
 
 #: What an eye can follow.
 FRAMES_PER_SECOND = 8

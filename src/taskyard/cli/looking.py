@@ -17,7 +17,7 @@ from taskyard.cli.session import HERE, Server, connected
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
     from taskyard.wire.api import AttemptView, CriticalPath, GraphView, Parent, TaskView
-    from taskyard.wire.why import WhyGraphView
+    from taskyard.wire.explain import WhyGraphView
 
 GRAPHS_EXAMPLES: Final = """\
 Examples:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from taskyard.cli import text
 
 if TYPE_CHECKING:
-    from taskyard.wire.faults import Fault
+    from taskyard.wire.documents import Fault
 
 
 def delivered(write: Callable[[], object]) -> bool:

@@ -9,7 +9,7 @@ from taskyard.cli import asking, documents, forms, outcomes, reports, text, view
 from taskyard.cli.exits import Exit
 from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.work import Plan, Unserved, Work
-from taskyard.wire.faults import RefusedDocument
+from taskyard.wire.documents import RefusedDocument
 from taskyard.wire.progress import GraphState, Outcome, Reason, State
 
 #: More processes than any one machine runs well.

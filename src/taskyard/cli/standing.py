@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from taskyard.wire.api import GraphView, Reused, TaskView
-    from taskyard.wire.why import WhyGraphView
+    from taskyard.wire.explain import WhyGraphView
 
 #: States that a task comes to rest in, and those of them that are a failure.
 RESTING: Final = frozenset({"successful", "failed", "error", "canceled", "skipped", "blocked"})

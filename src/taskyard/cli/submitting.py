@@ -8,7 +8,7 @@ from taskyard.cli.exits import Ended, Exit
 from taskyard.cli.grammar import Parameter
 from taskyard.cli.naming import GraphId, graph_id
 from taskyard.cli.session import HERE, Server, connected
-from taskyard.wire.faults import Fault, RefusedDocument
+from taskyard.wire.documents import Fault, RefusedDocument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def extend(
 
 def _document(file: str) -> tuple[dict[str, Any], bytes]:
     """Read a document; say what is wrong with its text, and end."""
-    from taskyard.wire.reading import read_document  # noqa: PLC0415 - a parser costs time to load
+    from taskyard.wire.documents import read_document  # noqa: PLC0415 - a parser costs time to load
 
     name = documents.name_of(file)
     try:
@@ -116,7 +116,7 @@ def _document(file: str) -> tuple[dict[str, Any], bytes]:
 def _placed(file: str, text: bytes, ask: "Callable[[], Answer]") -> "Answer":
     """Ask; put the faults that the server finds on lines of the document, where they are known."""
     from taskyard.sdk.errors import Refused  # noqa: PLC0415
-    from taskyard.wire.reading import find_lines  # noqa: PLC0415
+    from taskyard.wire.documents import find_lines  # noqa: PLC0415
 
     try:
         return ask()

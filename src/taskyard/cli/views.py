@@ -13,7 +13,7 @@ from taskyard.wire.progress import Observer, Printed, Progress, Reason, State
 
 if TYPE_CHECKING:
     from taskyard.cli.work import Plan
-    from taskyard.wire.why import WhyGraphView
+    from taskyard.wire.explain import WhyGraphView
 
 
 class View(AbstractContextManager["View"], Observer, Protocol):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from taskyard.sdk.client import Client
     from taskyard.wire.api import GraphView, TaskView
-    from taskyard.wire.why import WhyGraphView
+    from taskyard.wire.explain import WhyGraphView
 
 #: How many running tasks are named: the drawing must fit on a terminal of 24 lines.
 RUNNING_MAX: Final = 12

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from taskyard.sdk.client import Client
-    from taskyard.wire.why import Cause, Reasoned, WhyBots, WhyGraphView, WhyGroup, WhySlice, WhyView
+    from taskyard.wire.explain import Cause, Reasoned, WhyBots, WhyGraphView, WhyGroup, WhySlice, WhyView
 
 EXAMPLES: Final = """\
 Examples:

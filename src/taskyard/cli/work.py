@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from taskyard.wire.checkup import Checkup
+from taskyard.wire.api import Checkup
 from taskyard.wire.progress import Observer, Outcome, Question
 
 

@@ -17,7 +17,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.embedded.companion import REST
 from taskyard.embedded.printed import pieces
 from taskyard.store.connection import Txn
-from taskyard.wire.bots import OUTPUT_MAX
+from taskyard.wire.bot_protocol import OUTPUT_MAX
 from taskyard.wire.progress import Printed
 
 #: File systems take 255 bytes; this leaves room for the numbers.

@@ -17,8 +17,8 @@ from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.store import migrate
 from taskyard.store.connection import open_store
 from taskyard.store.queries import Busy, Gone
-from taskyard.wire import checkup
-from taskyard.wire.checkup import Checkup, Unchecked
+from taskyard.wire import api
+from taskyard.wire.api import Checkup, Unchecked
 
 #: How often a store that has more wrong than one look tells is mended and looked at again.
 ROUNDS_MAX: Final = 100
@@ -118,9 +118,9 @@ def _checkup(found: list[Finding], left: list[Finding], mended: int) -> Checkup:
     return Checkup(tuple(map(_told, found)), mended, len(left))
 
 
-def _told(one: Finding) -> checkup.Finding:
+def _told(one: Finding) -> api.Finding:
     subject = text_of(Key(int(one.subject))) if one.is_keyed else str(one.subject)
-    return checkup.Finding(one.kind, subject, one.column, one.stored, one.counted, one.mendable, str(one))
+    return api.Finding(one.kind, subject, one.column, one.stored, one.counted, one.mendable, str(one))
 
 
 @contextmanager

@@ -21,9 +21,8 @@ from taskyard.sdk.waiting import looks
 from taskyard.wire import api
 
 if TYPE_CHECKING:
-    from taskyard.wire.about import About
-    from taskyard.wire.dry_run import DryRun
-    from taskyard.wire.why import WhyGraphView, WhyView
+    from taskyard.wire.api import About
+    from taskyard.wire.explain import DryRun, WhyGraphView, WhyView
 
 #: How long the server may be silent; storing the largest graph takes it less.
 TIMEOUT_SECONDS: Final = 60.0
@@ -101,7 +100,7 @@ class Client:
 
     def check(self, document: Mapping[str, Any]) -> "DryRun":
         """Say what would become of a graph if it were submitted now; nothing is stored."""
-        from taskyard.wire.dry_run import DryRun  # noqa: PLC0415
+        from taskyard.wire.explain import DryRun  # noqa: PLC0415
 
         return self._asking.post("/graphs/check", document, DryRun)
 
@@ -178,7 +177,7 @@ class Client:
 
     def why_graph(self, graph: str) -> "WhyGraphView":
         """Say what holds a graph."""
-        from taskyard.wire.why import WhyGraphView  # noqa: PLC0415 - its shapes take time to make
+        from taskyard.wire.explain import WhyGraphView  # noqa: PLC0415 - its shapes take time to make
 
         return self._asking.get(f"/graphs/{segment(graph)}/why", WhyGraphView)
 
@@ -213,7 +212,7 @@ class Client:
 
     def why(self, task: str) -> "WhyView":
         """Say why a task does not run, down to the root causes."""
-        from taskyard.wire.why import WhyView  # noqa: PLC0415
+        from taskyard.wire.explain import WhyView  # noqa: PLC0415
 
         return self._asking.get(f"{self._task(task)}/why", WhyView)
 
@@ -401,7 +400,7 @@ class Client:
 
     def about(self) -> "About":
         """Tell the version and the time of the server, and what this client's own token is good for."""
-        from taskyard.wire.about import About  # noqa: PLC0415
+        from taskyard.wire.api import About  # noqa: PLC0415
 
         return self._asking.get("/about", About)
 

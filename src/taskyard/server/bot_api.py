@@ -31,9 +31,8 @@ from taskyard.server import tokens
 from taskyard.server.auth import ANYONE, Denial
 from taskyard.server.context import AppContext, bearer
 from taskyard.server.errors import MEDIA_TYPE, Refused, invalid, of_refusal, of_trouble, refused, wrong
-from taskyard.wire import bots as wire
-from taskyard.wire.depth import is_deep
-from taskyard.wire.scalars import DEPTH_MAX
+from taskyard.wire import bot_protocol as wire
+from taskyard.wire.documents import DEPTH_MAX, is_deep
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -24,7 +24,7 @@ from taskyard.engine.validate import (
     WHY_MAX,
 )
 from taskyard.server.errors import MEDIA_TYPE
-from taskyard.wire import bots
+from taskyard.wire import bot_protocol
 from taskyard.wire.api import Problem
 
 # JSON Schemas of what bots and servers tell each other. What passes through as it was written may be anything.
@@ -80,13 +80,13 @@ _ABOUT: Final = "Runs graphs of tasks on a fleet of machines. Moments are millis
 _REF: Final = "#/components/schemas/{model}"
 _PROBLEM: Final = {"content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(model="Problem")}}}}
 _BOTS: Final[dict[str, tuple[str, type, type | None]]] = {
-    "hello": ("Begin a session, or say what has changed.", bots.Hello, bots.Welcome),
-    "poll": ("Say everything at once, and ask for work.", bots.Poll, bots.Polled),
-    "goodbye": ("End a session.", bots.Goodbye, None),
-    "trouble": ("Say what went wrong with the bot itself.", bots.Trouble, None),
+    "hello": ("Begin a session, or say what has changed.", bot_protocol.Hello, bot_protocol.Welcome),
+    "poll": ("Say everything at once, and ask for work.", bot_protocol.Poll, bot_protocol.Polled),
+    "goodbye": ("End a session.", bot_protocol.Goodbye, None),
+    "trouble": ("Say what went wrong with the bot itself.", bot_protocol.Trouble, None),
 }
 _SAID_BY_BOTS: Final = (
-    *(asked for _, asked, _ in _BOTS.values()), bots.Begun, bots.Report, bots.Stats, bots.Renewal, bots.Output
+    *(asked for _, asked, _ in _BOTS.values()), bot_protocol.Begun, bot_protocol.Report, bot_protocol.Stats, bot_protocol.Renewal, bot_protocol.Output
 )  # fmt: skip
 #: What a route may answer beside what it says itself, and when.
 _EVERYWHERE: Final = {"500": "A bug of the server; nothing was done.", "503": "The database cannot be used just now."}

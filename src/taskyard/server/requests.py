@@ -24,8 +24,7 @@ from taskyard.core.graph.readers import name_fault
 from taskyard.server.errors import RETRY_CROWD_S, Refused, invalid, refused, wrong
 from taskyard.wire import api
 from taskyard.wire.api import Fault
-from taskyard.wire.faults import UnreadableDocument
-from taskyard.wire.reading import DOCUMENT_BYTES_MAX, read_document
+from taskyard.wire.documents import DOCUMENT_BYTES_MAX, UnreadableDocument, read_document
 
 #: What is said beside a document: a wish, a setting, a token.
 SMALL_MAX: Final = 65_536

@@ -25,7 +25,7 @@ from taskyard.store.connection import Txn
 from taskyard.store.repo.admission import ContenderRow
 from taskyard.views import explain
 from taskyard.views.explain import ExplainFacts, Sight, bots_told, capacity, dimensions_told, other_told, text
-from taskyard.wire.dry_run import AFTER, NEVER, NOW, VERDICTS, WAITS, DryRun, DryTask
+from taskyard.wire.explain import AFTER, NEVER, NOW, VERDICTS, WAITS, DryRun, DryTask
 
 # What a pass would say of new tasks, if they were stored now: the rule of admission over what there is, and them.
 #

@@ -46,7 +46,7 @@ from taskyard.store.repo.read import Turn
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.views.bots import fleet as read_fleet
-from taskyard.wire.why import (
+from taskyard.wire.explain import (
     Cause,
     Reasoned,
     WhyBot,

@@ -18,7 +18,7 @@ from taskyard.store.repo.read import FIRST, GraphRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.views.explain import ExplainFacts, Sight, answers, pressing, reasoned
-from taskyard.wire.why import WhyGraphView, WhyGroup
+from taskyard.wire.explain import WhyGraphView, WhyGroup
 
 #: How many tasks are looked at that are under way or held, and how many that ended badly.
 LOOKED_MAX: Final = 500

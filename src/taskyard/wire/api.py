@@ -560,3 +560,51 @@ class CriticalPath:
     known: int = 0  # of how many of them it is known how long they take,
     confidence: float | None = None  # and which share of them that is
     stuck: int = 0  # how many hang on something that is blocked
+
+
+# What a server says of itself and of who asks, as JSON. A plain dataclass, as in `wire/api.py`.
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """A server: its version and its time; and the caller as the server knows them."""
+
+    version: str
+    now_ms: int
+    actor: str
+    kind: str  # user, bot, enrolment, run
+    scopes: list[str]
+    pool: str | None  # of a bot
+    expires_ms: int | None
+
+
+# What the doctor of a database tells: all that is stored and does not follow from the rest, and what was mended.
+#
+# Plain facts, for any view. Names of bots, keys and limits are in here as people gave them; whoever shows them makes
+# them harmless first.
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One column of one subject: what is stored there and what counting gives; `sentence` says all of it."""
+
+    kind: str
+    subject: str  # an id, or a name
+    column: str
+    stored: int | str | None
+    counted: int | str | None
+    mendable: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """Everything that was found, how much of it was mended, and how much is left."""
+
+    found: tuple[Finding, ...]
+    mended: int
+    left: int
+
+
+class Unchecked(Exception):
+    """A database that nobody could look at or mend; the text says why, and what helps."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from taskyard.core.words import GraphState, Reason, State
 
 if TYPE_CHECKING:
-    from taskyard.wire.why import WhyGraphView
+    from taskyard.wire.explain import WhyGraphView
 
 __all__ = ["STILL_SECONDS", "GraphState", "Observer", "Outcome", "Printed", "Progress", "Question", "Reason", "State"]
 

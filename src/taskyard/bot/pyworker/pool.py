@@ -33,7 +33,7 @@ from taskyard.bot.prefetch import PrefetchLimit
 from taskyard.bot.pyworker import protocol
 from taskyard.bot.pyworker.protocol import Back, Call, Leaving, Raised, Returned, Said, Took, packed, read_told
 from taskyard.bot.workdir import Rooms
-from taskyard.wire.bots import INPUTS_MAX, NOTHING, Report, Stats
+from taskyard.wire.bot_protocol import INPUTS_MAX, NOTHING, Report, Stats
 
 # One warm worker as the agent sees it: what was handed to it, what it is about to be told, and how long it may live.
 #

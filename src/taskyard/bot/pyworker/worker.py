@@ -44,8 +44,7 @@ from taskyard.bot.pyworker.protocol import (
     packed,
     read_call,
 )
-from taskyard.wire.depth import is_deep
-from taskyard.wire.scalars import DEPTH_MAX
+from taskyard.wire.documents import DEPTH_MAX, is_deep
 
 # Makes one call: finds the function, calls it, and makes its result JSON, or its failure a text.
 #

@@ -9,7 +9,7 @@ from taskyard.server.auth import RUN_RIGHTS, Caller
 from taskyard.server.context import TheCaller, TheDesk
 from taskyard.server.responses import reply
 from taskyard.server.tokens import ADMIN, scope
-from taskyard.wire.about import About
+from taskyard.wire.api import About
 
 routes = APIRouter(prefix="/api/v1", tags=["access"])
 

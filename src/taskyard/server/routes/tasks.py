@@ -26,7 +26,7 @@ from taskyard.views import tasks as attempt_views
 from taskyard.views import tasks as views
 from taskyard.views.history import story, told
 from taskyard.wire import api
-from taskyard.wire.bots import CHECKPOINT_MAX, PROGRESS_MAX
+from taskyard.wire.bot_protocol import CHECKPOINT_MAX, PROGRESS_MAX
 
 routes = APIRouter(prefix="/api/v1", tags=["tasks"])
 _SUBTREE = body(

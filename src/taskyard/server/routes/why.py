@@ -17,8 +17,8 @@ from taskyard.server.tokens import READ, SUBMIT
 from taskyard.views.dry_run import foreseen
 from taskyard.views.explain import explained
 from taskyard.views.explain_graph import held
-from taskyard.wire import why as api
-from taskyard.wire.dry_run import DryRun
+from taskyard.wire import explain as api
+from taskyard.wire.explain import DryRun
 
 routes = APIRouter(prefix="/api/v1", tags=["why"])
 

@@ -22,8 +22,16 @@ from yaml.events import (
     ScalarEvent,
 )
 
-from taskyard.wire.faults import Findings, UnreadableDocument
-from taskyard.wire.scalars import DEPTH_MAX, DOCUMENT_BYTES_MAX, Path, place_of, read_float, read_integer
+from taskyard.wire.documents import (
+    DEPTH_MAX,
+    DOCUMENT_BYTES_MAX,
+    Findings,
+    Path,
+    UnreadableDocument,
+    place_of,
+    read_float,
+    read_integer,
+)
 
 #: Half a second of reading. A bigger graph is made by a program, and JSON is read more than twice as fast.
 YAML_TASKS_MAX = 10_000
