@@ -18,7 +18,7 @@ import psutil  # type: ignore[import-untyped]
 
 from benchmarks.form import Case, main
 from benchmarks.yards import Yard, yard
-from taskyard.sdk.http import Connection
+from taskyard.sdk.bot_http import Connection
 from taskyard.wire import bot_protocol as wire
 
 IDLE, BUSY = 2_000, 500

@@ -116,7 +116,7 @@ class Embedded:
         from taskyard.bot.agent import run  # noqa: PLC0415
         from taskyard.bot.config import BotConfig  # noqa: PLC0415
         from taskyard.cli import reports  # noqa: PLC0415
-        from taskyard.sdk.transport import exposure, trusting  # noqa: PLC0415
+        from taskyard.sdk.http import exposure, trusting  # noqa: PLC0415
 
         if why := exposure(wish.url, wish.token):
             reports.talk(f"warning: {why}")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.sdk import Client, Unreachable, Unset, transport
-from taskyard.sdk.transport import InsecureWarning, exposure
+from taskyard.sdk import Client, Unreachable, Unset, http
+from taskyard.sdk.http import InsecureWarning, exposure
 from tests.cli.program import graph, taskyard
 from tests.cli.waiting import read_until
 from tests.cli.yard import at_home, started
@@ -53,7 +53,7 @@ def home(tmp_path: Path, pair: tuple[Path, Path]) -> Iterator[dict[str, str]]:
 def test_who_trusts_the_authority_is_served_and_who_does_not_sends_no_token(
     home: dict[str, str], pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(http, "WAIT_SECONDS", 0.001)
     cert = str(pair[0])
     refused = taskyard("pools", env=home)
     assert refused.returncode == 1

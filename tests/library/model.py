@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from taskyard.local.wiring import Node
+from taskyard.local.dag import Node
 
 UNTOUCHED, FETCHED, DELIVERED, FAILED = "untouched", "fetched", "delivered", "failed"
 

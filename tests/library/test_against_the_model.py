@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from taskyard.local import Dag, Scheduler, SchedulerError
-from taskyard.local.wiring import Node
+from taskyard.local.dag import Node
 from tests.library.model import Model, Refused
 
 #: Labels that a careless test for truth, for type or for order would trip over.

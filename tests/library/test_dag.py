@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskyard import Dag, DagError
-from taskyard.local.wiring import Edge, Node
+from taskyard.local.dag import Edge, Node
 
 PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)
 

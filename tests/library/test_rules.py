@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.machine import ARROWS, STEPS, Arrow, Outcome, Step, Tell, step
 from taskyard.core.words import Signal, State
-from taskyard.local.rules import AVAILABLE, ILLEGAL, RULES, STATES, TELLS, UNKNOWN, Call, compile_rules, word
+from taskyard.local.transitions import AVAILABLE, ILLEGAL, RULES, STATES, TELLS, UNKNOWN, Call, compile_rules, word
 
 S, G = State, Signal
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from taskyard import Dag, DagError, Scheduler, SchedulerError
-from taskyard.local.wiring import Edge, Node
+from taskyard.local.dag import Edge, Node
 
 #: The graph of py3-sched's own tests.
 REFERENCE: list[Edge] = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)]

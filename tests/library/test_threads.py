@@ -10,7 +10,7 @@ from threading import Barrier, Thread
 import pytest
 
 from taskyard import Dag, Scheduler, SchedulerError
-from taskyard.local.wiring import Edge, Node
+from taskyard.local.dag import Edge, Node
 
 THREADS = 8
 

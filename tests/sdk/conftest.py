@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.sdk import Client, transport
+from taskyard.sdk import Client, http
 from tests.sdk.wayward import Wayward, wayward
 
 
@@ -16,6 +16,6 @@ def server() -> Iterator[Wayward]:
 
 @pytest.fixture
 def client(server: Wayward, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setattr(transport, "WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(http, "WAIT_SECONDS", 0.001)
     with Client(server.url, "a-token", timeout_s=10) as one:
         yield one

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from taskyard.sdk import Client, Forbidden, NotFound, Refused, ServerFault, Unauthorised, Unset, following
+from taskyard.sdk import Client, Forbidden, NotFound, Refused, ServerFault, Unauthorised, Unset
+from taskyard.sdk import client as client_module
 from tests.sdk.wayward import Reply, Wayward, problem, told
 
 GRAPH = {
@@ -93,7 +94,7 @@ def test_a_wait_that_takes_too_long_says_where_the_graph_stands(server: Wayward,
 def test_output_that_is_cut_goes_on_where_it_was_cut(
     server: Wayward, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(client_module, "PAUSE_SECONDS", 0.001)
     server.will(
         told(TASK),
         attempts(ended=False), Reply(body=b"hello wide world", cut=5),

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from taskyard.sdk import http
-from taskyard.sdk.http import Address, Answer, Connection, Unreachable
+from taskyard.sdk import bot_http
+from taskyard.sdk.bot_http import Address, Answer, Connection, Unreachable
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -80,7 +80,7 @@ def test_chunks_are_put_together_and_provisional_answers_are_passed_over() -> No
         b"",
         b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhi",
         b"SSH-2.0-something\r\n",
-        b"HTTP/1.1 200 OK\r\nx: " + b"y" * (http.HEADERS_MAX + 1) + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * (bot_http.HEADERS_MAX + 1) + b"\r\n\r\n",
     ],
 )
 def test_what_is_no_whole_answer_is_none(answer: bytes) -> None:
@@ -89,7 +89,7 @@ def test_what_is_no_whole_answer_is_none(answer: bytes) -> None:
 
 
 def test_an_answer_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "BODY_MAX", 1)
+    monkeypatch.setattr(bot_http, "BODY_MAX", 1)
     with pytest.raises(Unreachable, match="larger than 1 bytes"):
         asked(saying(OK))
 

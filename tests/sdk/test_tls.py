@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.sdk import Client, Unreachable, transport
+from taskyard.sdk import Client, Unreachable, http
 from tests.sdk.wayward import Wayward, told, wayward
 
 
@@ -39,7 +39,7 @@ def test_a_trusted_server_is_spoken_to(server: Wayward, certificate: Path, monke
 
 
 def test_a_stranger_is_told_nothing(server: Wayward, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(http, "WAIT_SECONDS", 0.001)
     with pytest.raises(Unreachable, match="certificate"):
         Client(server.url, "x").pools()
     assert server.asked == []

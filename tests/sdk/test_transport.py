@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from taskyard.sdk import Client, Conflict, Overloaded, Unreachable, Unreadable, Unset, transport
+from taskyard.sdk import Client, Conflict, Overloaded, Unreachable, Unreadable, Unset, http
 from tests.sdk.wayward import Reply, Wayward, problem, told
 
 SUBMITTED = {"graph_id": "78a6ff3e8d8c0f28", "echo": False, "nameMapping": {"a": "00c0ffee12345678"}}
@@ -73,14 +73,14 @@ def test_a_conflict_that_no_time_mends_is_told_at_once(server: Wayward, client: 
 
 
 def test_a_server_that_stays_overloaded_is_told_after_a_few_tries(server: Wayward, client: Client) -> None:
-    server.will(*[problem(503)] * transport.TRIES_MAX)
+    server.will(*[problem(503)] * http.TRIES_MAX)
     with pytest.raises(Overloaded):
         client.pools()
-    assert len(server.asked) == transport.TRIES_MAX
+    assert len(server.asked) == http.TRIES_MAX
 
 
 def test_nobody_there_is_told_with_the_address_and_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(http, "WAIT_SECONDS", 0.001)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(Unreachable) as told_:

@@ -18,7 +18,7 @@ import msgspec
 
 from taskyard.bot.attempts import LeasedAttempt
 from taskyard.bot.config import BotConfig
-from taskyard.sdk.http import Answer, Connection, Unreachable
+from taskyard.sdk.bot_http import Answer, Connection, Unreachable
 from taskyard.wire.bot_protocol import TROUBLE_MAX, Goodbye, Hello, Polled, Trouble, Welcome
 
 #: How long an answer may take beyond the time that the server was allowed to wait for work.

@@ -68,7 +68,7 @@ def client_of(target: Target, timeout_s: float | None = None) -> "Client":
     import warnings  # noqa: PLC0415 - it costs time to load, as the next one does
 
     from taskyard.sdk.client import TIMEOUT_SECONDS, Client  # noqa: PLC0415
-    from taskyard.sdk.transport import exposure  # noqa: PLC0415
+    from taskyard.sdk.http import exposure  # noqa: PLC0415
 
     if why := exposure(target.url, target.token):
         reports.talk(f"warning: {why}")

@@ -5,18 +5,227 @@ under one lock, or it raises and changes nothing. What a call does in which stat
 file carries it out and tells the dependents. It runs nothing itself.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import compress, islice
 from threading import Lock
 
 from taskyard.core.machine import Tell
-from taskyard.local.dag import Dag
-from taskyard.local.gate import Gate
-from taskyard.local.roster import Roster
-from taskyard.local.rules import ILLEGAL, RULES, TELLS, UNKNOWN, Call, Code, Rule, word
-from taskyard.local.views import AvailableTasks, BlockedTasks
-from taskyard.local.wiring import Node
+from taskyard.local.dag import Dag, Left, Node, Wiring
+from taskyard.local.transitions import AVAILABLE, ILLEGAL, RULES, TELLS, UNKNOWN, Call, Code, Rule, word
+
+# Who is available: the tasks that are ready or fetched, in the order they became so.
+#
+# A roster decides nothing. It is told who enters and how many leave; the codes of the tasks say who those are.
+
+
+#: With fewer struck entries than this, to drop them would cost more than it saves.
+_STRUCK_MIN = 32
+
+
+class Roster:
+    """The numbers of the available tasks. An entry that no longer counts stays until a reader has it dropped.
+
+    So a delivery makes no search and a walk makes no copy; and to take the first one again and again stays linear,
+    because `tidy` passes what is struck at the front for good, and drops the rest when it is the greater part.
+    """
+
+    __slots__ = ("_again", "_codes", "_first", "entries", "struck")
+
+    def __init__(self, codes: bytearray) -> None:
+        self._codes = codes
+        self.restart([])
+
+    def restart(self, entries: list[int]) -> None:
+        """Begin anew with these."""
+        self.entries = entries
+        #: The place of the newest entry of each task that came back; its older entries do not count.
+        self._again: dict[int, int] = {}
+        self._first = 0
+        self.struck = 0
+
+    def come_back(self, number: int) -> None:
+        """Add a task that was here before."""
+        self._again[number] = len(self.entries)
+        self.entries.append(number)
+
+    def __len__(self) -> int:
+        return len(self.entries) - self.struck
+
+    def tidy(self) -> None:
+        """Make the next walk short; what it costs, the deliveries since the last time have paid for."""
+        if self.struck > len(self) + _STRUCK_MIN:
+            self.restart(list(self.walk()))
+        front = range(self._first, len(self.entries))
+        self._first = next(_counting(self.entries, front, self._codes, self._again), len(self.entries))
+
+    def walk(self) -> Iterator[int]:
+        """Name those who are here now, but for those who have left when their turn comes."""
+        entries = self.entries
+        places = range(self._first, len(entries))
+        return map(entries.__getitem__, _counting(entries, places, self._codes, self._again))
+
+
+def _counting(entries: list[int], places: range, codes: bytearray, again: Mapping[int, int]) -> Iterator[int]:
+    # All it needs was picked up when the walk began: a roster that is tidied meanwhile gets new lists.
+    for place in places:
+        number = entries[place]
+        if AVAILABLE[codes[number]] and again.get(number, place) == place:
+            yield place
+
+
+# Which tasks a delivery opens: those whose prerequisites are then all delivered.
+#
+# As long as deliveries keep to the order in which the tasks opened, the plan that proved the graph free of cycles
+# knows the answer, and no edge is looked at twice. The first delivery out of that order ends this: the gate makes up
+# for the counting it was spared so far, and counts from then on. The answers are the same either way.
+
+
+class Gate:
+    """What is delivered of a graph, and what that opens."""
+
+    __slots__ = ("_delivered", "_first", "_left", "_links", "_open", "_opened", "_order", "_wiring")
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self._first, self._links = wiring.first, wiring.links
+        self._order, self._opened = wiring.plan.order, wiring.plan.opened
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, with nothing delivered."""
+        #: How much of the plan is delivered and how much of it is open, while it is kept to.
+        self._delivered = 0
+        self._open = self._opened[0]
+        #: What is left to each task; None while the plan is kept to.
+        self._left: Left | None = None
+
+    def deliver(self, number: int) -> list[int]:
+        """Note that it is delivered; name the tasks this opens."""
+        if self._left is None and self._order[self._delivered] == number:
+            return self._follow_plan(self._delivered + 1)
+        opened: list[int] = []
+        edge = self._first[number]
+        # Who has no dependents opens nothing, in its turn or out of it: no reason to leave the plan.
+        if edge:
+            # `count_down` for one, written out: to set that up costs as much as the count (`benchmarks.dag`).
+            left, links = self._left or self.left(), self._links
+            while edge:
+                dependent = links[edge - 1]
+                left[dependent] = rest = left[dependent] - 1
+                if not rest:
+                    opened.append(dependent)
+                edge = links[edge]
+        return opened
+
+    def deliver_all(self, numbers: list[int]) -> list[int]:
+        """Note that these are delivered; name the tasks this opens."""
+        end = self._delivered + len(numbers)
+        if self._left is None and self._order[self._delivered : end] == numbers:
+            return self._follow_plan(end)
+        opened: list[int] = []
+        self._wiring.count_down(self.left(), numbers, opened)
+        return opened
+
+    def left(self) -> Left:
+        """Count the prerequisites that each task still waits for; this leaves the plan."""
+        if self._left is None:
+            self._left = self._wiring.left()
+            self._wiring.count_down(self._left, self._order[: self._delivered], [])
+        return self._left
+
+    def _follow_plan(self, delivered: int) -> list[int]:
+        before, self._open = self._open, self._opened[delivered]
+        self._delivered = delivered
+        return self._order[before : self._open]
+
+
+# What a caller sees of a scheduler: sets and mappings that cannot be changed and always show how things stand.
+#
+# Nothing is copied to be looked at. A view may be walked while tasks are fetched, delivered and failed, by this thread
+# or another; whoever leaves before its turn is left out, and whoever enters meanwhile waits for the next walk.
+
+
+class NodeSet(AbstractSet[Node]):
+    """A set of nodes that compares and combines with any other set; the result is a plain one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _from_iterable(cls, nodes: Iterable[Node]) -> set[Node]:  # type: ignore[override]
+        return set(nodes)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({set(self) or '{}'})"
+
+
+class AvailableTasks(NodeSet):
+    """The tasks that are ready or fetched."""
+
+    __slots__ = ("_codes", "_lock", "_roster", "_wiring")
+
+    def __init__(self, wiring: Wiring, codes: bytearray, roster: Roster, lock: Lock) -> None:
+        self._wiring = wiring
+        self._codes = codes
+        self._roster = roster
+        self._lock = lock
+
+    def __contains__(self, id: object) -> bool:
+        number = self._wiring.number.get(id)
+        return number is not None and AVAILABLE[self._codes[number]]
+
+    def __len__(self) -> int:
+        return len(self._roster)
+
+    def __iter__(self) -> Iterator[Node]:
+        with self._lock:
+            self._roster.tidy()
+            return map(self._wiring.nodes.__getitem__, self._roster.walk())
+
+
+class FailedTasks(NodeSet):
+    """The failed prerequisites of one task."""
+
+    __slots__ = ("_numbers", "_wiring")
+
+    def __init__(self, wiring: Wiring, numbers: set[int]) -> None:
+        self._wiring = wiring
+        self._numbers = numbers
+
+    def __contains__(self, id: object) -> bool:
+        return self._wiring.number.get(id) in self._numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[Node]:
+        return map(self._wiring.nodes.__getitem__, tuple(self._numbers))
+
+
+class BlockedTasks(Mapping[Node, AbstractSet[Node]]):
+    """The tasks with a failed prerequisite, each with all of those."""
+
+    __slots__ = ("_blocked", "_wiring")
+
+    def __init__(self, wiring: Wiring, blocked: Mapping[int, set[int]]) -> None:
+        self._wiring = wiring
+        self._blocked = blocked
+
+    def __getitem__(self, id: Node) -> FailedTasks:
+        return FailedTasks(self._wiring, self._blocked[self._wiring.number[id]])
+
+    def __contains__(self, id: object) -> bool:
+        return self._wiring.number.get(id) in self._blocked
+
+    def __len__(self) -> int:
+        return len(self._blocked)
+
+    def __iter__(self) -> Iterator[Node]:
+        return map(self._wiring.nodes.__getitem__, tuple(self._blocked))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({ {node: set(failed) for node, failed in self.items()} })"
+
 
 #: A message names this many tasks at most; all of a cycle are in `SchedulerError.cycle`.
 NAMES_MAX = 50

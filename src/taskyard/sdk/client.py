@@ -6,6 +6,7 @@ and decides nothing. A task is named by its id, or as `GRAPH/label`.
 """
 
 import os
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +14,116 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from taskyard.sdk import profiles
-from taskyard.sdk.errors import NotFound, Unset
-from taskyard.sdk.following import follow
+from taskyard.sdk.errors import NotFound, Overloaded, Unreachable, Unset
+from taskyard.sdk.http import InsecureWarning, exposure
 from taskyard.sdk.routes import Asking, Query, segment
-from taskyard.sdk.transport import InsecureWarning, exposure
-from taskyard.sdk.waiting import looks
 from taskyard.wire import api
+from taskyard.wire.api import WAIT_MAX_MS, GraphView
 
 if TYPE_CHECKING:
     from taskyard.wire.api import About
     from taskyard.wire.explain import DryRun, WhyGraphView, WhyView
+
+
+# Looking at a graph again and again until it is settled, also while its server is away for some time.
+
+
+#: The second look follows soon, the others at growing distances.
+LOOK_SECONDS: Final = 0.05
+LOOK_SECONDS_MAX: Final = 2.0
+#: For how long nobody may answer: a server that is started again, or moves, is back within that.
+AWAY_SECONDS_MAX: Final = 300.0
+
+
+def looks(asking: Asking, path: str, timeout_s: float, patient: bool = False) -> Iterator[GraphView]:
+    """Give a graph as it is seen, the last time when it is settled; raise `TimeoutError` if that takes too long.
+
+    Whoever is `patient` sees it only then, and hears of it at once.
+    """
+    until = time.monotonic() + timeout_s
+    heard = time.monotonic()
+    pause = LOOK_SECONDS
+    while True:
+        try:
+            left_ms = int(max(0.0, until - time.monotonic()) * 1000)
+            query: Query = {"names": False, "wait_ms": min(WAIT_MAX_MS, left_ms) if patient else None}
+            seen = asking.get(path, GraphView, query)
+        except (Unreachable, Overloaded):
+            if time.monotonic() > min(until, heard + AWAY_SECONDS_MAX):
+                raise
+        else:
+            heard = time.monotonic()
+            yield seen
+            if seen.settled or (seen.deadlock is not None and seen.deadlock.stuck):
+                return
+            if heard >= until:
+                raise TimeoutError(f"graph {seen.id} is {seen.state} and was not settled within {timeout_s:g} s")
+            if patient:
+                continue  # the server has waited already
+        time.sleep(max(0.0, min(pause, until - time.monotonic())))
+        pause = min(pause * 1.5, LOOK_SECONDS_MAX)
+
+
+# Output as it comes: a stream that goes on where it was cut, so that no byte is missed or told twice.
+
+
+#: How often in a row nobody may answer before that is told; a server that restarts is back within that.
+SILENCES_MAX: Final = 10
+#: How long to wait before the next try: at first, and at most.
+PAUSE_SECONDS: Final = 0.2
+PAUSE_SECONDS_MAX: Final = 5.0
+#: How long a task that has not begun is waited for.
+BEGIN_SECONDS_MAX: Final = 86_400.0
+
+
+def follow(asking: Asking, task: str, attempt: int | None, start: int) -> Iterator[bytes]:
+    """Give what an attempt prints, from `start` on, until it ends; `task` is the path of its task."""
+    seen = None if attempt else _begun(asking, task)
+    if seen is not None and seen.reused is not None:
+        # It has the end of another task, and its output, to which nothing comes.
+        yield from asking.stream(f"{task}/output", {"start": start or None})
+    elif number := attempt or (seen.attempt if seen is not None else 0):
+        yield from _followed(asking, task, number, start)
+
+
+def _followed(asking: Asking, task: str, number: int, start: int) -> Iterator[bytes]:
+    silences = 0
+    while True:
+        # First whether it has ended, then what it printed: what it printed last comes before its end.
+        try:
+            has_ended = _has_ended(asking, task, number)
+            for piece in asking.stream(f"{task}/output", {"attempt": number, "start": start or None, "follow": True}):
+                silences = 0
+                start += len(piece)
+                if piece:
+                    yield piece
+        except (Unreachable, Overloaded):
+            silences += 1
+            if silences > SILENCES_MAX:
+                raise
+        else:
+            # A server that stops ends its streams as well as an attempt that ends does.
+            if has_ended:
+                return
+        time.sleep(min(PAUSE_SECONDS * 2**silences, PAUSE_SECONDS_MAX))
+
+
+def _begun(asking: Asking, task: str) -> api.TaskView:
+    """Wait for the first attempt of a task, unless there will be none."""
+    until = time.monotonic() + BEGIN_SECONDS_MAX
+    pause = PAUSE_SECONDS
+    while not (seen := asking.get(task, api.TaskView)).attempt and seen.resolution is None:
+        if time.monotonic() > until:
+            break
+        time.sleep(pause)
+        pause = min(pause * 1.5, PAUSE_SECONDS_MAX)
+    return seen
+
+
+def _has_ended(asking: Asking, task: str, number: int) -> bool:
+    attempts = asking.get(f"{task}/attempts", api.Attempts).items
+    return any(one.number == number and one.ended_ms is not None for one in attempts)
+
 
 #: How long the server may be silent; storing the largest graph takes it less.
 TIMEOUT_SECONDS: Final = 60.0

@@ -1,240 +1,264 @@
-"""One HTTP/1.1 connection that asks and waits for the answer: kept open, opened again when it is gone.
+"""Requests over HTTP, one thread at a time on each connection, and again where that is safe.
 
-It is what a bot needs and no more: one exchange at a time, JSON both ways, every size and wait bounded. It follows no
-redirect, keeps no cookie, goes through no proxy, and never repeats a request that may have been carried out: whoever
-asks knows whether that is harmless. The one exception is a kept connection that the other side had closed meanwhile.
+Connections are kept and shared by all threads of a program. A request that the server put off is repeated; one
+that was cut off only if it may be: reading, and whatever the server knows again by its key. Redirects are not
+followed and proxies not used: a token goes to the server that was named, and nowhere else. What an answer means is not
+judged here.
 """
 
-import asyncio
-import contextlib
-import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, cast
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import httptools
+from taskyard.sdk.errors import Unreachable, Unreadable, Unset
 
-#: More than any answer of a server takes; a stranger on that port cannot fill the memory.
-BODY_MAX: Final = 134_217_728
-#: What all headers of an answer may take.
-HEADERS_MAX: Final = 65_536
-#: How much is read at once.
-READ_BYTES: Final = 65_536
-#: How long the other side may take to accept a connection, TLS included.
-CONNECT_SECONDS_MAX: Final = 10.0
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
+    from ssl import SSLContext
+
+#: How often a request is made at most; with the waits between, it takes some three seconds to give up.
+TRIES_MAX: Final = 5
+#: The longest wait before the second try; each further wait may be twice as long, up to the last of these.
+WAIT_SECONDS: Final = 0.2
+WAIT_SECONDS_MAX: Final = 5.0
+#: What a server asks for beyond this is not waited for in one piece.
+RETRY_AFTER_SECONDS_MAX: Final = 30.0
+#: More than the longest output that is kept, and than the names of the largest graph.
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+#: Connections that are kept for the next request; a program with more threads than that makes some anew.
+IDLE_MAX: Final = 8
+#: How much of a stream is asked for at once.
+CHUNK_BYTES: Final = 65_536
+
+_PORTS: Final = {"http": 80, "https": 443}
 
 
-class Unreachable(OSError):
-    """There was no answer: no connection, none in time, or nothing that can be read."""
+class InsecureWarning(UserWarning):
+    """A token goes where others can read it on its way."""
 
 
-class _Stale(Unreachable):
-    """A connection that was kept had been closed by the other side before it was used again."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked. `repeatable`: doing it twice is the same as doing it once."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    repeatable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; the names of headers are in small letters."""
+    """What came back."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # names in small letters
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server listens."""
+class Transport:
+    """The way to one server. Any thread may use it."""
 
-    host: str
-    port: int
-    secure: bool
-    prefix: str  # what stands before every path
-    authority: str = field(default="")
+    def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float, ca_file: str | None = None) -> None:
+        self._idle: list[HTTPConnection] = []
+        self._lock = Lock()
+        self.url = url.rstrip("/")
+        self._scheme, self._host, self._port, self._prefix = _parts(self.url)
+        self._headers = dict(headers)
+        self._timeout_s = timeout_s
+        self._tls = trusting(ca_file) if ca_file and self._scheme == "https" else None
 
-    @staticmethod
-    def of(url: str) -> "Address":
-        """Read an address such as `https://yard.example:8443/base`; a text that is none raises ValueError."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no address; write http://HOST:PORT or https://HOST:PORT")
-        secure = parts.scheme == "https"
-        port = parts.port or (443 if secure else 80)
-        return Address(parts.hostname, port, secure, parts.path.rstrip("/"), parts.netloc.rpartition("@")[2])
-
-
-class Connection:
-    """Asks one thing after another, over one connection."""
-
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
-        self._address = Address.of(url)
-        self._tls = (tls or ssl.create_default_context()) if self._address.secure else None
-        given = {"host": self._address.authority, **(headers or {})}
-        self._head = "".join(f"{name}: {_one_line(value)}\r\n" for name, value in given.items())
-        self._line: _Line | None = None
-
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        timeout_s: float = 30.0,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """Ask, and give the answer, whatever its status; Unreachable when there is none."""
-        own = "".join(f"{name}: {_one_line(value)}\r\n" for name, value in (headers or {}).items())
-        request = (
-            f"{method} {self._address.prefix}{_one_line(path)} HTTP/1.1\r\n{self._head}{own}"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        ).encode() + body
+    def ask(self, request: Request) -> Answer:
+        """Ask until there is an answer; raise `Unreachable` when nobody gives one."""
+        for number in range(1, TRIES_MAX):
+            try:
+                answer = self._once(request)
+            except _Cut as cut:
+                if not (request.repeatable or cut.unsent):
+                    raise Unreachable(self.url, cut.why) from cut
+                time.sleep(_pause(number))
+                continue
+            if not _is_put_off(answer, request):
+                return answer
+            time.sleep(_asked_pause(answer) or _pause(number))
         try:
-            return await (await self._open()).exchange(request, timeout_s)
-        except _Stale:
-            return await (await self._open()).exchange(request, timeout_s)
+            return self._once(request)
+        except _Cut as cut:
+            raise Unreachable(self.url, cut.why) from cut
+
+    def stream(self, request: Request) -> Iterator[Answer | bytes]:
+        """Ask once; give the answer without its body, then the body piece by piece as it comes.
+
+        An answer that is no success comes with its body, and ends the stream. `Unreachable` says that it was cut.
+        """
+        # A stream ends with its connection: nothing of it may be left over for the next request.
+        with closing(self._connection()) as connection:
+            try:
+                response = self._send(connection, request)
+                if response.status >= 300:
+                    yield _answer(response, self.url)
+                    return
+                yield Answer(response.status, _named(response), b"")
+                while piece := response.read1(CHUNK_BYTES):
+                    yield piece
+            except _troubles() as trouble:
+                raise Unreachable(self.url, _reason(trouble)) from trouble
 
     def close(self) -> None:
-        """Hang up; the next question opens a new connection."""
-        if self._line is not None:
-            self._line.hang_up()
-            self._line = None
+        """Hang up. Whatever is asked later makes a new connection."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
 
-    async def _open(self) -> "_Line":
-        if self._line is not None and self._line.usable:
-            return self._line
+    def __del__(self) -> None:
+        # Many a short program makes a client and never closes it: nobody has to hear of that.
         self.close()
-        loop = asyncio.get_running_loop()
+
+    def _once(self, request: Request) -> Answer:
+        # A server closes what was idle for long: only a new connection tells whether it is there. What may not be asked
+        # twice gets a new one at once.
+        connection = self._idle_one() if request.repeatable else None
+        if connection is not None:
+            with suppress(_Cut):
+                return self._talk(connection, request)
+        return self._talk(self._connected(), request)
+
+    def _idle_one(self) -> "HTTPConnection | None":
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _connected(self) -> "HTTPConnection":
+        connection = self._connection()
         try:
-            async with asyncio.timeout(CONNECT_SECONDS_MAX):
-                _, protocol = await loop.create_connection(
-                    lambda: _Line(loop), self._address.host, self._address.port, ssl=self._tls
-                )
-        except (OSError, TimeoutError) as error:
-            raise Unreachable(
-                f"{self._address.authority} does not answer: {str(error) or 'no connection in time'}"
-            ) from error
-        self._line = protocol
-        return protocol
+            connection.connect()
+        except OSError as trouble:
+            connection.close()
+            raise _Cut(_reason(trouble), unsent=True) from trouble
+        return connection
 
-
-class _Line(asyncio.BufferedProtocol):
-    """One connection and the answer that it waits for."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._parser = httptools.HttpResponseParser(self)
-        self._buffer = memoryview(bytearray(READ_BYTES))
-        self._transport: asyncio.Transport | None = None
-        self._waiting: asyncio.Future[Answer] | None = None
-        self._used = False  # an exchange has been completed on it
-        self._heard = False  # something of the answer has come
-        self._headers: dict[str, str] = {}
-        self._headers_size = 0
-        self._body: list[bytes] = []
-        self._size = 0
-
-    @property
-    def usable(self) -> bool:
-        """Whether another question may go over it."""
-        return self._transport is not None and not self._transport.is_closing() and self._waiting is None
-
-    async def exchange(self, request: bytes, timeout_s: float) -> Answer:
-        """Send a request and wait for its answer; a time-out ends the connection, for the answer may come later."""
-        if self._transport is None:
-            raise _Stale("the connection was closed")
-        waiting: asyncio.Future[Answer] = self._loop.create_future()
-        self._waiting = waiting
-        self._heard = False
-        self._transport.write(request)
-        timer = self._loop.call_later(timeout_s, self._fail, "no answer in time")
+    def _talk(self, connection: "HTTPConnection", request: Request) -> Answer:
+        """Make one request on one connection, and keep the connection if the answer is whole."""
         try:
-            return await waiting
-        except asyncio.CancelledError:
-            self.hang_up()
+            response = self._send(connection, request)
+            answer = _answer(response, self.url)
+        except _troubles() as trouble:
+            connection.close()
+            raise _Cut(_reason(trouble)) from trouble
+        except BaseException:
+            connection.close()
             raise
-        finally:
-            timer.cancel()
-            self._waiting = None
+        self._keep(connection, response)
+        return answer
 
-    def hang_up(self) -> None:
-        """End the connection, and with it whatever waits."""
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None
+    def _send(self, connection: "HTTPConnection", request: Request) -> "HTTPResponse":
+        headers = {**self._headers, **(request.headers or {})}
+        connection.request(request.method, self._prefix + request.path, request.body, headers)
+        return connection.getresponse()
 
-    # What the event loop says.
+    def _keep(self, connection: "HTTPConnection", response: "HTTPResponse") -> None:
+        with self._lock:
+            if not response.will_close and len(self._idle) < IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self._transport = cast("asyncio.Transport", transport)
+    def _connection(self) -> "HTTPConnection":
+        from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - it costs time to load
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the size is ours to choose
-        """Say where to put what comes."""
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Read on."""
-        if self._waiting is None:
-            self.hang_up()  # nobody asked
-            return
-        self._heard = True
-        with contextlib.suppress(_Full):
-            try:
-                self._parser.feed_data(self._buffer[:nbytes])
-            except httptools.HttpParserError as error:
-                self._fail(f"the answer is no HTTP: {error}")
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Fail what waits: its answer cannot come any more."""
-        self._transport = None
-        self._fail(f"the connection was lost: {error}" if error else "the connection was closed before the answer")
-
-    # What the parser says.
-
-    def on_message_begin(self) -> None:
-        """An answer begins."""
-        self._headers, self._headers_size, self._body, self._size = {}, 0, [], 0
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header."""
-        self._headers_size += len(name) + len(value)
-        self._bounded(self._headers_size, HEADERS_MAX)
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_body(self, body: bytes) -> None:
-        """Note a part of the body."""
-        self._size += len(body)
-        self._bounded(self._size, BODY_MAX)
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        """Hand over the answer; a provisional one (100 to 199) is followed by the true one."""
-        status = self._parser.get_status_code()
-        if status < 200 or self._waiting is None:
-            return
-        if not self._waiting.done():
-            self._waiting.set_result(Answer(status, self._headers, b"".join(self._body)))
-        self._used = True
-        if not self._parser.should_keep_alive():
-            self.hang_up()
-
-    def _bounded(self, size: int, size_max: int) -> None:
-        if size > size_max:
-            self._fail(f"the answer is larger than {size_max} bytes")
-            raise _Full
-
-    def _fail(self, why: str) -> None:
-        self.hang_up()
-        if self._waiting is not None and not self._waiting.done():
-            stale = self._used and not self._heard and "closed" in why
-            self._waiting.set_exception(_Stale(why) if stale else Unreachable(why))
+        if self._scheme == "https":
+            return HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
+        return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
 
 
-class _Full(Exception):
-    """Leaves the parser, once an answer has grown too large."""
+def trusting(ca_file: str) -> "SSLContext":
+    """Make what believes the certificates that an authority in a file has signed, and no others."""
+    from ssl import SSLError, create_default_context  # noqa: PLC0415 - it costs time to load
+
+    try:
+        return create_default_context(cafile=ca_file)
+    except SSLError as error:
+        raise Unset(f"{ca_file} has no certificate of an authority in PEM form: {error.reason or error}") from error
+    except OSError as error:
+        raise Unset(f"cannot read the CA file {ca_file}: {error.strerror}") from error
 
 
-def _one_line(text: str) -> str:
-    """Refuse what would end a header and begin another."""
-    if "\r" in text or "\n" in text:
-        raise ValueError("a header is one line")
-    return text
+def exposure(url: str, token: str | None) -> str | None:
+    """Say what is wrong with sending a token there; None if nothing is."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if not token or parts.scheme != "http" or host in ("localhost", "::1") or host.startswith("127."):
+        return None
+    return f"the token goes to {host} over plain HTTP, where others on the way can read it: use https://"
+
+
+class _Cut(Exception):
+    """A request was cut off; `unsent` says that nothing of it can have arrived."""
+
+    def __init__(self, why: str, *, unsent: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.unsent = unsent
+
+
+def _parts(url: str) -> tuple[str, str, int, str]:
+    """Take an address apart: scheme, host, port, and what comes before every path."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or _PORTS[parts.scheme]
+    except (KeyError, ValueError):
+        raise Unset(f"{url!r} is no address of a server: it looks like http://127.0.0.1:8420") from None
+    if not parts.hostname or parts.query or parts.fragment or parts.username or not url.isascii():
+        raise Unset(f"{url!r} is no address of a server: it looks like http://127.0.0.1:8420")
+    return parts.scheme, parts.hostname, port, parts.path
+
+
+def _troubles() -> tuple[type[Exception], ...]:
+    from http.client import HTTPException  # noqa: PLC0415
+
+    return (OSError, HTTPException)
+
+
+def _reason(trouble: Exception) -> str:
+    if isinstance(trouble, TimeoutError):
+        return "no answer in time"
+    return getattr(trouble, "strerror", None) or str(trouble) or type(trouble).__name__
+
+
+def _answer(response: "HTTPResponse", url: str) -> Answer:
+    body = response.read(ANSWER_BYTES_MAX + 1)
+    if len(body) > ANSWER_BYTES_MAX:
+        raise Unreadable(url, f"it has more than {ANSWER_BYTES_MAX} bytes")
+    if response.length:
+        raise ConnectionResetError(f"{response.length} bytes of the answer are missing")
+    return Answer(response.status, _named(response), body)
+
+
+def _named(response: "HTTPResponse") -> dict[str, str]:
+    return {name.lower(): value for name, value in response.getheaders()}
+
+
+def _pause(number: int) -> float:
+    """Wait a chosen part of a growing span: clients that were cut off together do not come back together."""
+    longest = min(WAIT_SECONDS * 2 ** (number - 1), WAIT_SECONDS_MAX)
+    return random.uniform(longest / 2, longest)  # noqa: S311 - chance against crowds, not against thieves
+
+
+def _is_put_off(answer: Answer, request: Request) -> bool:
+    """Tell whether to ask again later: 429 says that nothing was done; others that it may be, or cannot be done yet."""
+    return answer.status == 429 or (
+        request.repeatable and (answer.status == 503 or (answer.status == 409 and "retry-after" in answer.headers))
+    )
+
+
+def _asked_pause(answer: Answer) -> float | None:
+    """How long the server asked to be left alone, and a chosen bit longer: those who were asked together part."""
+    text = answer.headers.get("retry-after", "")
+    asked = min(float(text), RETRY_AFTER_SECONDS_MAX) if text.isdecimal() else None
+    return None if asked is None else asked * random.uniform(1, 1.5)  # noqa: S311

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from taskyard.sdk.errors import Unreadable, Unset, refusal
-from taskyard.sdk.transport import Answer, Request, Transport
+from taskyard.sdk.http import Answer, Request, Transport
 from taskyard.wire.api import Problem
 
 #: Where every route begins.
