@@ -12,11 +12,10 @@ from statistics import median
 from time import perf_counter
 
 from benchmarks.form import Case, main
-from taskyard.core.admission import decide
-from taskyard.core.graph.document import Mutex
-from taskyard.core.lines import Lines
-from taskyard.core.partials import Contender, Facts, Holder, Pool
-from taskyard.core.words import Millis, TaskId
+from taskyard.core.admission.index import Lines
+from taskyard.core.admission.rules import Contender, Facts, Holder, Pool, decide
+from taskyard.core.graph.model import Mutex
+from taskyard.core.states import Millis, TaskId
 
 ROUNDS = 5
 HOLDING = 1_000

@@ -16,7 +16,7 @@ import psycopg
 from benchmarks.form import Case, main
 from benchmarks.stores import DATABASES, SESSION, Open, leases_of, running
 from taskyard.core.matching import canonical
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Cancel, Hello, Lease, Poll, Report, Rerun
 from taskyard.lifecycle.submit import Submitted

@@ -18,11 +18,11 @@ from typing import TypeVar
 from benchmarks.form import Case, main
 from benchmarks.stores import DATABASES, Beside, Open, running
 from taskyard.core import ids
-from taskyard.core.graph.document import Graph
-from taskyard.core.graph.validate import validate
+from taskyard.core.admission.rules import STAKE_AFTER_MS
+from taskyard.core.graph.model import GraphDefinition
+from taskyard.core.graph.parse import validate
 from taskyard.core.matching import canonical
-from taskyard.core.partials import STAKE_AFTER_MS
-from taskyard.core.words import Millis, Signal
+from taskyard.core.states import Millis, Signal
 from taskyard.lifecycle.admission.pools import set_pool, set_stake_after
 from taskyard.lifecycle.admission.scheduler import Admission
 from taskyard.lifecycle.bot_sessions import hello
@@ -192,7 +192,7 @@ class _Yard:
     def _now(self) -> Millis:
         return Millis(_now() + self._ahead_ms)
 
-    def _submit(self, graph: Graph) -> None:
+    def _submit(self, graph: GraphDefinition) -> None:
         now = _now()
         keys = [int(key) for key in ids.mint(now, len(graph.tasks) + 1, 0)]
         labels = dict(zip(graph.tasks, keys[1:], strict=True))
@@ -215,7 +215,7 @@ def _set_strict_order(corridor: Transaction) -> None:
         set_stake_after(corridor, f"project:{key}", 0, "benchmark")
 
 
-def _graph(start: int, end: int, task: Callable[[int], dict[str, object]]) -> Graph:
+def _graph(start: int, end: int, task: Callable[[int], dict[str, object]]) -> GraphDefinition:
     validation = validate({"tasks": {f"t{number}": {"task": task(number)} for number in range(start, end)}}, now=_now())
     assert validation.graph is not None, validation.faults
     return validation.graph

@@ -13,7 +13,7 @@ from statistics import quantiles
 from typing import Final
 
 from taskyard.core.matching import canonical
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.engine.clock import Clock, SystemClock
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary

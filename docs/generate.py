@@ -25,9 +25,8 @@ from taskyard.cli.grammar import Slot, Syntax
 from taskyard.core import fleet
 from taskyard.core.events import KINDS, Event
 from taskyard.core.graph import FIELDS, REQUIRED, Field
-from taskyard.core.graph import limits as graph_limits
-from taskyard.core.machine import ARROWS, Outcome, effects, step
-from taskyard.core.words import Signal, State
+from taskyard.core.graph import model as graph_limits
+from taskyard.core.states import ARROWS, Outcome, Signal, State, effects, step
 from taskyard.engine import validate, writer
 from taskyard.engine.engine import Engine
 from taskyard.engine.submit import BESIDE as BESIDE_NOT_YET

@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.core.admission import decide, impossible_demands, unadmitted
-from taskyard.core.awx import inventory_update_mutexes, job_mutexes, project_update_mutexes
-from taskyard.core.graph.document import Mutex
-from taskyard.core.partials import (
+from taskyard.core.admission.rules import (
     RESERVE_AFTER_MS,
     STAKE_AFTER_MS,
     Contender,
@@ -24,8 +21,13 @@ from taskyard.core.partials import (
     Holder,
     Json,
     Pool,
+    decide,
+    impossible_demands,
+    unadmitted,
 )
-from taskyard.core.words import Millis, Reason, TaskId
+from taskyard.core.graph.model import Mutex
+from taskyard.core.launch import inventory_update_mutexes, job_mutexes, project_update_mutexes
+from taskyard.core.states import Millis, Reason, TaskId
 
 NOW = Millis(1_000_000)
 LONG_AGO = Millis(NOW - RESERVE_AFTER_MS)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from taskyard.core.admission import decide
-from taskyard.core.awx import (
+from taskyard.core.admission.rules import Contender, Facts, Pool, decide
+from taskyard.core.graph.model import Mutex
+from taskyard.core.launch import (
     ad_hoc_mutexes,
     inventory_update_mutexes,
     job_mutexes,
@@ -13,9 +14,7 @@ from taskyard.core.awx import (
     system_job_mutexes,
     workflow_mutexes,
 )
-from taskyard.core.graph.document import Mutex
-from taskyard.core.partials import Contender, Facts, Pool
-from taskyard.core.words import Millis, TaskId
+from taskyard.core.states import Millis, TaskId
 
 NOW = Millis(1_000)
 

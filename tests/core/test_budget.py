@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskyard.core import budget, fleet
-from taskyard.core.budget import Life, Patience, Rules, Ruling
-from taskyard.core.graph.document import Reruns, Slice, Task, When
-from taskyard.core.machine import ENDED, LEASED, Outcome, step
-from taskyard.core.values import struct_replace
-from taskyard.core.words import Kind, Millis, Reason, Signal, State
+from taskyard.core import attempt_policy, fleet
+from taskyard.core.attempt_policy import Life, Patience, Rules, Ruling
+from taskyard.core.graph.model import Reruns, Slice, Task, When
+from taskyard.core.states import ENDED, LEASED, Kind, Millis, Outcome, Reason, Signal, State, step
+from taskyard.core.structs import struct_replace
 
 S, G = State, Signal
 NOW = Millis(1_800_000_000_000)
@@ -29,7 +28,7 @@ def at(ms_from_now: int) -> Millis:
 
 def tell(life: Life, signal: Signal, rules: Rules, exit_code: int | None = None, now: Millis = NOW) -> Ruling:
     """Tell a word about the latest attempt."""
-    return budget.report(life, rules, life.attempt, signal, now, exit_code)
+    return attempt_policy.report(life, rules, life.attempt, signal, now, exit_code)
 
 
 def unmoved(life: Life, outcome: Outcome) -> Ruling:
@@ -38,7 +37,7 @@ def unmoved(life: Life, outcome: Outcome) -> Ruling:
 
 def taken(life: Life) -> Life:
     """Let a pending task be admitted and claimed."""
-    return budget.claimed(budget.admitted(life, NOW))
+    return attempt_policy.claimed(attempt_policy.admitted(life, NOW))
 
 
 def failed_times(times: int, rules: Rules) -> Life:
@@ -85,7 +84,7 @@ def test_an_end_for_good_costs_nothing(signal: Signal) -> None:
     assert after == struct_replace(STOPPING, state=S.CANCELED, ended=signal)
 
 
-@pytest.mark.parametrize("signal", sorted(set(Signal) - budget.WORDS_ON_AN_ATTEMPT))
+@pytest.mark.parametrize("signal", sorted(set(Signal) - attempt_policy.WORDS_ON_AN_ATTEMPT))
 def test_only_four_words_are_about_an_attempt(signal: Signal) -> None:
     with pytest.raises(ValueError, match="no word about an attempt"):
         tell(RUNNING, signal, Rules())
@@ -103,7 +102,7 @@ def test_a_failure_delivered_twice_burns_one_rerun() -> None:
     rules = Rules(reruns=5)
     once = tell(RUNNING, G.FAIL, rules, exit_code=1).life_after
     assert once.reruns_used == 1
-    assert budget.report(once, rules, 1, G.FAIL, NOW, 1) == unmoved(once, Outcome.ECHO)
+    assert attempt_policy.report(once, rules, 1, G.FAIL, NOW, 1) == unmoved(once, Outcome.ECHO)
 
 
 @pytest.mark.parametrize("signal", [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE])
@@ -111,7 +110,7 @@ def test_a_word_about_an_older_attempt_changes_nothing_while_the_next_one_runs(s
     rules = Rules(reruns=5)
     second = taken(tell(RUNNING, G.FAIL, rules, exit_code=1).life_after)
     assert second.attempt == 2
-    assert budget.report(second, rules, 1, signal, NOW, 1) == unmoved(second, Outcome.ILLEGAL)
+    assert attempt_policy.report(second, rules, 1, signal, NOW, 1) == unmoved(second, Outcome.ILLEGAL)
 
 
 @pytest.mark.parametrize("state", [S.SUCCESSFUL, S.FAILED, S.ERROR, S.CANCELED, S.UNSCHEDULED, S.PENDING, S.WAITING])
@@ -127,19 +126,19 @@ def test_an_ended_attempt_keeps_its_result_and_only_the_same_word_is_an_echo(
 
 def test_the_end_of_an_older_attempt_is_refused_even_if_the_latest_ended_alike() -> None:
     twice = Life(S.PENDING, attempt=2, ended=G.FAIL, reruns_used=2)
-    assert budget.report(twice, Rules(reruns=9), 1, G.FAIL, NOW, 1) == unmoved(twice, Outcome.ILLEGAL)
+    assert attempt_policy.report(twice, Rules(reruns=9), 1, G.FAIL, NOW, 1) == unmoved(twice, Outcome.ILLEGAL)
 
 
 @pytest.mark.parametrize("attempt", [-1, 0, 2, 99])
 def test_a_word_about_an_attempt_that_never_was_is_refused(attempt: int) -> None:
-    assert budget.report(RUNNING, Rules(), attempt, G.SUCCEED, NOW) == unmoved(RUNNING, Outcome.ILLEGAL)
+    assert attempt_policy.report(RUNNING, Rules(), attempt, G.SUCCEED, NOW) == unmoved(RUNNING, Outcome.ILLEGAL)
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - LEASED))
 @pytest.mark.parametrize("signal", [G.SUCCEED, G.FAIL, G.LOSE, G.DEADLINE])
 def test_a_task_that_no_bot_has_cannot_be_reported_on(state: State, signal: Signal) -> None:
     life = Life(state)
-    assert budget.report(life, Rules(retries=9), 0, signal, NOW) == unmoved(life, Outcome.ILLEGAL)
+    assert attempt_policy.report(life, Rules(retries=9), 0, signal, NOW) == unmoved(life, Outcome.ILLEGAL)
 
 
 # Two budgets.
@@ -173,10 +172,10 @@ def test_two_bots_may_be_lost_unless_it_is_said_otherwise() -> None:
 
 @pytest.mark.parametrize("end", [G.LOSE, G.FAIL])
 def test_what_goes_again_keeps_its_slice_and_waits_anew(end: Signal) -> None:
-    life = budget.claimed(struct_replace(WAITING, slice_index=1))
+    life = attempt_policy.claimed(struct_replace(WAITING, slice_index=1))
     after = tell(life, end, Rules(reruns=1, slices=(Patience(), Patience()))).life_after
     assert after.slice_index == 1
-    assert budget.admitted(after, at(77)).waits_since_ms == at(77)
+    assert attempt_policy.admitted(after, at(77)).waits_since_ms == at(77)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +229,7 @@ def test_each_rerun_waits_longer_by_the_factor_and_never_more_than_a_day(
 @given(st.integers(1, 10**9), st.floats(1, 10), st.integers(0, 998))
 def test_a_back_off_is_whole_and_bounded_and_never_gets_shorter(delay_ms: int, factor: float, used: int) -> None:
     rules = Rules(reruns=999, delay_ms=delay_ms, factor=factor)
-    shorter, longer = budget.back_off_ms(rules, used), budget.back_off_ms(rules, used + 1)
+    shorter, longer = attempt_policy.back_off_ms(rules, used), attempt_policy.back_off_ms(rules, used + 1)
     assert min(delay_ms, DAY_MS) <= shorter <= longer <= DAY_MS
     assert type(longer) is int
 
@@ -241,7 +240,7 @@ def test_a_retry_does_not_back_off() -> None:
 
 def test_a_back_off_is_over_once_the_task_is_admitted() -> None:
     held = tell(RUNNING, G.FAIL, Rules(reruns=1, delay_ms=1_000), 1).life_after
-    assert budget.admitted(held, at(1_000)).not_before_ms is None
+    assert attempt_policy.admitted(held, at(1_000)).not_before_ms is None
 
 
 # The deadline.
@@ -280,28 +279,28 @@ def test_a_deadline_ends_at_once_only_what_no_bot_has(state: State) -> None:
     moved = {
         late
         for late in (-1, 0, 1, 999_999)
-        if budget.overdue(life, Rules(deadline_ms=at(-late)), NOW).outcome is Outcome.MOVE
+        if attempt_policy.overdue(life, Rules(deadline_ms=at(-late)), NOW).outcome is Outcome.MOVE
     }
     assert moved == (set() if state in ENDED | LEASED else {0, 1, 999_999})
 
 
 def test_without_a_deadline_nothing_is_due() -> None:
     lives = [struct_replace(RUNNING, state=state) for state in State]
-    assert all(budget.overdue(life, Rules(), NOW) == unmoved(life, Outcome.ILLEGAL) for life in lives)
+    assert all(attempt_policy.overdue(life, Rules(), NOW) == unmoved(life, Outcome.ILLEGAL) for life in lives)
 
 
 @pytest.mark.parametrize("deadline_ms", [None, 1])
 @pytest.mark.parametrize("life", [RUNNING, STOPPING])
 def test_a_lease_that_is_over_before_the_deadline_is_lost(life: Life, deadline_ms: int | None) -> None:
     rules = Rules(deadline_ms=None if deadline_ms is None else at(deadline_ms))
-    signal, ruling = budget.lease_over(life, rules, NOW)
+    signal, ruling = attempt_policy.lease_over(life, rules, NOW)
     assert (signal, ruling) == (G.LOSE, tell(life, G.LOSE, rules))
 
 
 @pytest.mark.parametrize("late_ms", [0, 1, 60_000])
 @pytest.mark.parametrize(("life", "target"), [(RUNNING, S.ERROR), (STOPPING, S.CANCELED)])
 def test_a_lease_that_is_over_past_the_deadline_costs_no_retry(life: Life, target: State, late_ms: int) -> None:
-    signal, ruling = budget.lease_over(life, Rules(reruns=9, retries=9, deadline_ms=at(-late_ms)), NOW)
+    signal, ruling = attempt_policy.lease_over(life, Rules(reruns=9, retries=9, deadline_ms=at(-late_ms)), NOW)
     assert (signal, ruling.target, ruling.again) == (G.DEADLINE, target, False)
     assert ruling.life_after == struct_replace(life, state=target, ended=G.DEADLINE)
     assert ruling.reason is (Reason.ASKED if life is STOPPING else Reason.DEADLINE)
@@ -318,7 +317,7 @@ def test_a_lease_that_is_over_past_the_deadline_costs_no_retry(life: Life, targe
 )
 def test_a_task_past_its_deadline_ends_and_is_never_tried_again(life: Life, late_ms: int, target: State) -> None:
     rules = Rules(reruns=9, retries=9, slices=(Patience(), Patience()), deadline_ms=at(-late_ms))
-    ruling = budget.overdue(life, rules, NOW)
+    ruling = attempt_policy.overdue(life, rules, NOW)
     assert (ruling.outcome, ruling.target, ruling.again) == (Outcome.MOVE, target, False)
     assert ruling.reason is Reason.DEADLINE
     assert ruling.life_after.ended is None
@@ -346,7 +345,7 @@ def test_the_first_slice_with_capacity_or_patience_is_used(
 ) -> None:
     rules = Rules(slices=tuple(Patience(wait_for_capacity=said) for said in waits))
     pending = Life(S.PENDING)
-    ruling = budget.choose_slice(pending, rules, capacity)
+    ruling = attempt_policy.choose_slice(pending, rules, capacity)
     if first == 0:
         assert ruling == unmoved(pending, Outcome.ECHO)
     elif first is None:
@@ -354,12 +353,12 @@ def test_the_first_slice_with_capacity_or_patience_is_used(
     else:
         after = struct_replace(pending, slice_index=first)
         assert ruling == Ruling(Outcome.MOVE, S.PENDING, True, after, Reason.NO_BOT)
-        assert budget.choose_slice(after, rules, capacity) == unmoved(after, Outcome.ECHO)
+        assert attempt_policy.choose_slice(after, rules, capacity) == unmoved(after, Outcome.ECHO)
 
 
 def test_a_slice_that_was_passed_over_is_not_gone_back_to_in_the_same_round() -> None:
     life = Life(S.PENDING, slice_index=1)
-    assert budget.choose_slice(life, Rules(slices=(Patience(), Patience())), (True, True)) == unmoved(
+    assert attempt_policy.choose_slice(life, Rules(slices=(Patience(), Patience())), (True, True)) == unmoved(
         life, Outcome.ECHO
     )
 
@@ -367,12 +366,12 @@ def test_a_slice_that_was_passed_over_is_not_gone_back_to_in_the_same_round() ->
 @pytest.mark.parametrize("capacity", [(), (True,), ANY])
 def test_capacity_is_told_for_every_slice(capacity: tuple[bool, ...]) -> None:
     with pytest.raises(ValueError, match=f"for {len(capacity)} slices of 2"):
-        budget.choose_slice(Life(S.PENDING), Rules(slices=(Patience(), Patience())), capacity)
+        attempt_policy.choose_slice(Life(S.PENDING), Rules(slices=(Patience(), Patience())), capacity)
 
 
 def test_a_task_without_slices_of_its_own_waits_a_day_for_a_bot() -> None:
-    assert budget.choose_slice(Life(S.PENDING), Rules(), (False,)) == unmoved(Life(S.PENDING), Outcome.ECHO)
-    assert budget.expires_at(WAITING, Rules()) == NOW
+    assert attempt_policy.choose_slice(Life(S.PENDING), Rules(), (False,)) == unmoved(Life(S.PENDING), Outcome.ECHO)
+    assert attempt_policy.expires_at(WAITING, Rules()) == NOW
 
 
 @pytest.mark.parametrize(
@@ -381,61 +380,61 @@ def test_a_task_without_slices_of_its_own_waits_a_day_for_a_bot() -> None:
 )
 def test_a_slice_expires_when_its_time_from_the_first_admission_is_over(waited_ms: int, outcome: Outcome) -> None:
     life = struct_replace(WAITING, waits_since_ms=at(-waited_ms))
-    ruling = budget.expire(life, Rules(slices=(Patience(10_000),)), 0, NOW, (True,))
+    ruling = attempt_policy.expire(life, Rules(slices=(Patience(10_000),)), 0, NOW, (True,))
     assert ruling.outcome is outcome
     assert ruling.target is (S.ERROR if outcome is Outcome.MOVE else S.WAITING)
 
 
 def test_a_task_that_is_held_for_want_of_a_bot_waits_and_expires_like_one_that_was_let_in() -> None:
-    held = budget.held(Life(S.PENDING), Reason.NO_BOT, at(-10_000))
-    assert budget.held(held, Reason.NO_BOT, NOW) == held
-    assert budget.admitted(held, NOW).waits_since_ms == at(-10_000)
-    ruling = budget.expire(held, Rules(slices=(Patience(10_000),)), 0, NOW, (False,))
+    held = attempt_policy.held(Life(S.PENDING), Reason.NO_BOT, at(-10_000))
+    assert attempt_policy.held(held, Reason.NO_BOT, NOW) == held
+    assert attempt_policy.admitted(held, NOW).waits_since_ms == at(-10_000)
+    ruling = attempt_policy.expire(held, Rules(slices=(Patience(10_000),)), 0, NOW, (False,))
     assert (ruling.target, ruling.reason) == (S.ERROR, Reason.EXPIRED)
 
 
 def test_a_lost_task_whose_bots_are_all_gone_expires_after_a_whole_wait() -> None:
-    lost = tell(budget.claimed(struct_replace(WAITING, waits_since_ms=at(-1))), G.LOSE, Rules()).life_after
-    held = budget.held(lost, Reason.NO_BOT, at(1_000))
-    assert budget.expires_at(held, Rules()) == at(1_000 + DAY_MS)
+    lost = tell(attempt_policy.claimed(struct_replace(WAITING, waits_since_ms=at(-1))), G.LOSE, Rules()).life_after
+    held = attempt_policy.held(lost, Reason.NO_BOT, at(1_000))
+    assert attempt_policy.expires_at(held, Rules()) == at(1_000 + DAY_MS)
 
 
 def test_held_for_anything_but_a_bot_a_task_does_not_wait_for_one() -> None:
-    waited = budget.held(Life(S.PENDING), Reason.NO_BOT, NOW)
-    assert budget.held(waited, Reason.MUTEX, at(1)).waits_since_ms is None
+    waited = attempt_policy.held(Life(S.PENDING), Reason.NO_BOT, NOW)
+    assert attempt_policy.held(waited, Reason.MUTEX, at(1)).waits_since_ms is None
 
 
 def test_a_rerun_past_the_deadline_is_refused() -> None:
     failed = Life(S.FAILED, attempt=1, ended=G.FAIL)
     rules = Rules(deadline_ms=NOW)
-    assert budget.rerun(failed, rules, NOW) == unmoved(failed, Outcome.ILLEGAL)
-    assert budget.rerun(failed, rules, at(-1)).target is S.UNSCHEDULED
+    assert attempt_policy.rerun(failed, rules, NOW) == unmoved(failed, Outcome.ILLEGAL)
+    assert attempt_policy.rerun(failed, rules, at(-1)).target is S.UNSCHEDULED
 
 
 def test_a_task_ran_once_an_attempt_began_in_its_round() -> None:
     failed = struct_replace(RUNNING, state=S.FAILED, ended=G.FAIL)
-    again = budget.rerun(failed, Rules(), NOW).life_after
+    again = attempt_policy.rerun(failed, Rules(), NOW).life_after
     assert (failed.ran, again.ran, again.attempt) == (True, False, 1)
-    assert budget.claimed(budget.admitted(struct_replace(again, state=S.PENDING), NOW)).ran
+    assert attempt_policy.claimed(attempt_policy.admitted(struct_replace(again, state=S.PENDING), NOW)).ran
 
 
 def test_a_chosen_start_is_kept_by_every_round() -> None:
     rules = Rules(not_before_ms=at(500))
-    assert budget.born(rules).not_before_ms == at(500)
-    canceled = struct_replace(budget.born(rules), state=S.CANCELED)
-    assert budget.rerun(canceled, rules, NOW).life_after.not_before_ms == at(500)
+    assert attempt_policy.born(rules).not_before_ms == at(500)
+    canceled = struct_replace(attempt_policy.born(rules), state=S.CANCELED)
+    assert attempt_policy.rerun(canceled, rules, NOW).life_after.not_before_ms == at(500)
 
 
 def test_a_task_that_does_not_wait_for_a_bot_does_not_expire() -> None:
     life = Life(S.PENDING)
-    assert budget.expires_at(life, Rules()) is None
-    assert budget.expire(life, Rules(), 0, at(99 * DAY_MS), (False,)) == unmoved(life, Outcome.ILLEGAL)
+    assert attempt_policy.expires_at(life, Rules()) is None
+    assert attempt_policy.expire(life, Rules(), 0, at(99 * DAY_MS), (False,)) == unmoved(life, Outcome.ILLEGAL)
 
 
 def test_being_let_in_a_second_time_does_not_start_the_time_of_a_slice_anew() -> None:
-    once = budget.admitted(Life(S.PENDING), NOW)
+    once = attempt_policy.admitted(Life(S.PENDING), NOW)
     back = struct_replace(once, state=step(once.state, G.UNADMIT).target)
-    assert budget.admitted(back, at(5_000)) == once
+    assert attempt_policy.admitted(back, at(5_000)) == once
     assert once.waits_since_ms == NOW
 
 
@@ -456,7 +455,7 @@ def test_an_expired_slice_gives_way_to_the_next_with_capacity_or_patience(
 ) -> None:
     rules = Rules(slices=tuple(Patience(wait_for_capacity=said) for said in waits))
     life = struct_replace(WAITING, state=state)
-    ruling = budget.expire(life, rules, 0, NOW, capacity)
+    ruling = attempt_policy.expire(life, rules, 0, NOW, capacity)
     if following is None:
         assert ruling == Ruling(Outcome.MOVE, S.ERROR, False, struct_replace(life, state=S.ERROR), Reason.EXPIRED)
     else:
@@ -466,33 +465,33 @@ def test_an_expired_slice_gives_way_to_the_next_with_capacity_or_patience(
 
 def test_the_next_slice_has_its_own_time() -> None:
     rules = Rules(slices=(Patience(DAY_MS), Patience(10_000)))
-    second = budget.admitted(budget.expire(WAITING, rules, 0, NOW, (True, True)).life_after, at(500))
-    assert budget.expires_at(second, rules) == at(10_500)
+    second = attempt_policy.admitted(attempt_policy.expire(WAITING, rules, 0, NOW, (True, True)).life_after, at(500))
+    assert attempt_policy.expires_at(second, rules) == at(10_500)
 
 
 def test_an_expiry_of_an_older_slice_is_an_echo_and_of_a_later_one_refused() -> None:
     rules = Rules(slices=(Patience(), Patience(), Patience()))
     life = struct_replace(WAITING, slice_index=1)
-    assert budget.expire(life, rules, 0, NOW, ANY) == unmoved(life, Outcome.ECHO)
-    assert budget.expire(life, rules, 2, NOW, ANY) == unmoved(life, Outcome.ILLEGAL)
+    assert attempt_policy.expire(life, rules, 0, NOW, ANY) == unmoved(life, Outcome.ECHO)
+    assert attempt_policy.expire(life, rules, 2, NOW, ANY) == unmoved(life, Outcome.ILLEGAL)
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - {S.WAITING, S.PENDING}))
 def test_only_a_task_that_waits_can_expire(state: State) -> None:
     life = struct_replace(WAITING, state=state)
     expected = Outcome.ECHO if state is S.ERROR else Outcome.ILLEGAL
-    assert budget.expire(life, Rules(), 0, NOW, (True,)) == unmoved(life, expected)
+    assert attempt_policy.expire(life, Rules(), 0, NOW, (True,)) == unmoved(life, expected)
 
 
 def test_past_the_deadline_there_is_no_next_slice() -> None:
     rules = Rules(slices=(Patience(), Patience()), deadline_ms=NOW)
-    ruling = budget.expire(WAITING, rules, 0, NOW, (True, True))
+    ruling = attempt_policy.expire(WAITING, rules, 0, NOW, (True, True))
     assert (ruling.target, ruling.again, ruling.reason) == (S.ERROR, False, Reason.DEADLINE)
 
 
 def test_a_retry_that_nobody_takes_ends_as_a_lost_bot() -> None:
     retried = struct_replace(WAITING, attempt=1, ended=G.LOSE, retries_used=1)
-    assert budget.expire(retried, Rules(), 0, NOW, (True,)).reason is Reason.BOT_LOST
+    assert attempt_policy.expire(retried, Rules(), 0, NOW, (True,)).reason is Reason.BOT_LOST
 
 
 @pytest.mark.parametrize(
@@ -503,12 +502,12 @@ def test_a_retry_that_nobody_takes_ends_as_a_lost_bot() -> None:
     ],
 )
 def test_any_other_wait_that_is_too_long_ends_as_expired(life: Life) -> None:
-    assert budget.expire(life, Rules(), 0, NOW, (True,)).reason is Reason.EXPIRED
+    assert attempt_policy.expire(life, Rules(), 0, NOW, (True,)).reason is Reason.EXPIRED
 
 
 def test_a_lost_task_whose_slice_expires_goes_on_with_the_next_slice() -> None:
     retried = struct_replace(WAITING, attempt=1, ended=G.LOSE, retries_used=1)
-    ruling = budget.expire(retried, Rules(slices=(Patience(), Patience())), 0, NOW, (True, True))
+    ruling = attempt_policy.expire(retried, Rules(slices=(Patience(), Patience())), 0, NOW, (True, True))
     assert (ruling.target, ruling.reason, ruling.life_after.retries_used) == (S.PENDING, Reason.EXPIRED, 1)
 
 
@@ -527,20 +526,20 @@ def test_canceling_while_a_retry_waits_keeps_the_lost_attempt_lost() -> None:
 def test_a_person_opens_a_new_round_with_every_budget_fresh(state: State) -> None:
     spent = Life(state, 7, ended=G.FAIL, round=3, reruns_used=4, retries_used=2, slice_index=1, waits_since_ms=NOW)
     fresh = Life(S.UNSCHEDULED, attempt=7, began_after=7, ended=G.FAIL, round=4)
-    ruling = budget.rerun(struct_replace(spent, not_before_ms=at(9)), Rules(), NOW)
+    ruling = attempt_policy.rerun(struct_replace(spent, not_before_ms=at(9)), Rules(), NOW)
     assert ruling == Ruling(Outcome.MOVE, S.UNSCHEDULED, again=False, life_after=fresh, reason=None)
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - {S.FAILED, S.ERROR, S.CANCELED}))
 def test_a_rerun_of_what_goes_on_or_went_well_opens_no_round(state: State) -> None:
     life = Life(state, 7, ended=G.FAIL, round=3, reruns_used=4)
-    assert budget.rerun(life, Rules(), NOW) == unmoved(life, step(state, G.RERUN).outcome)
+    assert attempt_policy.rerun(life, Rules(), NOW) == unmoved(life, step(state, G.RERUN).outcome)
 
 
 def test_a_failure_of_the_last_round_that_is_delivered_again_burns_nothing_of_the_new_one() -> None:
     failed = tell(RUNNING, G.FAIL, Rules(), exit_code=1).life_after
-    fresh = budget.rerun(failed, Rules(), NOW).life_after
-    assert budget.report(fresh, Rules(reruns=1), 1, G.FAIL, NOW, 1) == unmoved(fresh, Outcome.ECHO)
+    fresh = attempt_policy.rerun(failed, Rules(), NOW).life_after
+    assert attempt_policy.report(fresh, Rules(reruns=1), 1, G.FAIL, NOW, 1) == unmoved(fresh, Outcome.ECHO)
 
 
 # Moves that the budget follows.
@@ -549,13 +548,13 @@ def test_a_failure_of_the_last_round_that_is_delivered_again_burns_nothing_of_th
 @pytest.mark.parametrize("state", sorted(set(State) - {S.WAITING}))
 def test_only_a_waiting_task_is_claimed(state: State) -> None:
     with pytest.raises(AssertionError, match="cannot claim"):
-        budget.claimed(Life(state))
+        attempt_policy.claimed(Life(state))
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - {S.PENDING}))
 def test_only_a_pending_task_is_admitted(state: State) -> None:
     with pytest.raises(AssertionError, match="cannot admit"):
-        budget.admitted(Life(state), NOW)
+        attempt_policy.admitted(Life(state), NOW)
 
 
 # Leases.
@@ -570,32 +569,32 @@ def test_leases_have_the_promised_defaults() -> None:
     [(None, 60_000), (60_001, 60_000), (59_999, 60_000), (1, 60_000), (0, None), (-1, None)],
 )
 def test_a_lease_is_a_full_one_and_none_is_given_past_the_deadline(left_ms: int | None, leased_ms: int | None) -> None:
-    until = budget.lease_until(NOW, 60_000, None if left_ms is None else at(left_ms))
+    until = attempt_policy.lease_until(NOW, 60_000, None if left_ms is None else at(left_ms))
     assert until == (None if leased_ms is None else at(leased_ms))
 
 
 @pytest.mark.parametrize(("now_ms", "lapsed"), [(-1, False), (0, True), (1, True)])
 def test_a_lease_lapses_at_its_end_and_not_before(now_ms: int, lapsed: bool) -> None:
-    assert budget.lapsed(NOW, at(now_ms)) is lapsed
+    assert attempt_policy.lapsed(NOW, at(now_ms)) is lapsed
 
 
 def test_a_renewal_an_instant_before_makes_the_expiry_of_the_old_lease_void() -> None:
-    until = budget.lease_until(NOW, 60_000, None)
+    until = attempt_policy.lease_until(NOW, 60_000, None)
     assert until is not None
-    renewed = budget.lease_until(Millis(until - 1), 60_000, None)
+    renewed = attempt_policy.lease_until(Millis(until - 1), 60_000, None)
     assert renewed is not None
-    assert budget.lapsed(until, until)
-    assert not budget.lapsed(renewed, until)
+    assert attempt_policy.lapsed(until, until)
+    assert not attempt_policy.lapsed(renewed, until)
 
 
 def test_a_task_is_given_again_a_guard_after_its_lease() -> None:
-    assert budget.given_again_at(NOW) == at(5_000)
+    assert attempt_policy.given_again_at(NOW) == at(5_000)
 
 
 def test_a_silent_bot_is_known_dead_no_sooner_than_what_it_ran_is_lost() -> None:
-    until = budget.lease_until(NOW, fleet.LEASE_MS, None)
+    until = attempt_policy.lease_until(NOW, fleet.LEASE_MS, None)
     assert until is not None
-    assert budget.given_again_at(until) == NOW + fleet.silence_max_ms(fleet.LEASE_MS)
+    assert attempt_policy.given_again_at(until) == NOW + fleet.silence_max_ms(fleet.LEASE_MS)
 
 
 @pytest.mark.parametrize(
@@ -607,7 +606,7 @@ def test_a_silent_bot_is_known_dead_no_sooner_than_what_it_ran_is_lost() -> None
     ],
 )
 def test_after_an_outage_every_lease_gets_one_full_lease_of_grace(until_ms: int, graced_ms: int) -> None:
-    assert budget.with_grace(at(until_ms), NOW) == at(graced_ms)
+    assert attempt_policy.with_grace(at(until_ms), NOW) == at(graced_ms)
 
 
 @pytest.mark.parametrize(
@@ -617,12 +616,14 @@ def test_after_an_outage_every_lease_gets_one_full_lease_of_grace(until_ms: int,
 def test_what_the_server_runs_itself_ends_just_when_its_time_is_over(
     timeout_ms: int | None, deadline_ms: int | None, ends_ms: int | None
 ) -> None:
-    lease = budget.own_lease(NOW, timeout_ms, None if deadline_ms is None else at(deadline_ms))
-    assert (None if lease is None else budget.given_again_at(lease)) == (None if ends_ms is None else at(ends_ms))
+    lease = attempt_policy.own_lease(NOW, timeout_ms, None if deadline_ms is None else at(deadline_ms))
+    assert (None if lease is None else attempt_policy.given_again_at(lease)) == (
+        None if ends_ms is None else at(ends_ms)
+    )
 
 
 def test_grace_is_as_long_as_the_tasks_own_lease() -> None:
-    assert budget.with_grace(NOW, NOW, lease_ms=7_000) == at(7_000)
+    assert attempt_policy.with_grace(NOW, NOW, lease_ms=7_000) == at(7_000)
 
 
 # What rules may say.
@@ -703,7 +704,7 @@ class World:
 
     def hear(self, signal: Signal, attempt: int) -> None:
         before = self.life
-        ruling = budget.report(before, self.rules, attempt, signal, self.now, exit_code=1)
+        ruling = attempt_policy.report(before, self.rules, attempt, signal, self.now, exit_code=1)
         self.follow(ruling)
         if ruling.outcome is Outcome.MOVE:
             assert attempt not in self.ends, "an attempt ended twice"
@@ -720,19 +721,19 @@ class World:
 
     def admit(self) -> None:
         if self.life.state is S.PENDING:
-            self.life = budget.admitted(self.life, self.now)
+            self.life = attempt_policy.admitted(self.life, self.now)
 
     def claim(self) -> None:
         self.admit()
-        if self.life.state is S.WAITING and not budget.past(self.rules.deadline_ms, self.now):
-            self.life = budget.claimed(self.life)
+        if self.life.state is S.WAITING and not attempt_policy.past(self.rules.deadline_ms, self.now):
+            self.life = attempt_policy.claimed(self.life)
             self.attempts_in_round += 1
 
     def cancel(self) -> None:
         self.life = struct_replace(self.life, state=step(self.life.state, G.CANCEL).target)
 
     def rerun(self) -> None:
-        ruling = budget.rerun(self.life, self.rules, self.now)
+        ruling = attempt_policy.rerun(self.life, self.rules, self.now)
         self.follow(ruling)
         if ruling.outcome is Outcome.MOVE:
             self.life = struct_replace(self.life, state=step(self.life.state, G.RELEASE).target)
@@ -740,13 +741,13 @@ class World:
 
     def expire(self) -> None:
         capacity = [index % 2 == 0 for index in range(len(self.rules.slices))]
-        ruling = budget.expire(self.life, self.rules, self.life.slice_index, self.now, capacity)
+        ruling = attempt_policy.expire(self.life, self.rules, self.life.slice_index, self.now, capacity)
         self.follow(ruling)
         if ruling.again:
             self.slices_in_round.append(self.life.slice_index)
 
     def overdue(self) -> None:
-        ruling = budget.overdue(self.life, self.rules, self.now)
+        ruling = attempt_policy.overdue(self.life, self.rules, self.now)
         if ruling.outcome is Outcome.MOVE and self.life.state in LEASED:
             self.ends[self.life.attempt] = G.DEADLINE
         self.follow(ruling)
@@ -772,12 +773,12 @@ def test_the_rules_come_from_the_definition_of_a_task() -> None:
     ways = (Slice((), {}, Kind.NOOP, 1_000, wait_for_capacity=False), Slice((), {}, Kind.NOOP, 2_000))
     task = Task("t", ways, reruns=reruns, retries=1, deadline=When(60_000, fixed=False), not_before=When(7, fixed=True))
     patience = (Patience(1_000, wait_for_capacity=False), Patience(2_000))
-    assert budget.rules_of(task, NOW) == Rules(2, 500, 2.0, (75,), 1, patience, at(60_000), Millis(7))
+    assert attempt_policy.rules_of(task, NOW) == Rules(2, 500, 2.0, (75,), 1, patience, at(60_000), Millis(7))
 
 
 def test_a_fence_only_ever_rises_even_past_an_older_copy_of_the_store() -> None:
-    assert budget.fence_after(7, Millis(5)) == 8
-    assert budget.fence_after(7, Millis(500)) == 500
+    assert attempt_policy.fence_after(7, Millis(5)) == 8
+    assert attempt_policy.fence_after(7, Millis(500)) == 500
 
 
 @pytest.mark.parametrize(
@@ -797,4 +798,4 @@ def test_a_fence_only_ever_rises_even_past_an_older_copy_of_the_store() -> None:
     ],
 )
 def test_when_the_clock_has_something_to_say(life: Life, rules: Rules, until: Millis | None, due: int | None) -> None:
-    assert budget.due_at(life, rules, until, Millis(20)) == due
+    assert attempt_policy.due_at(life, rules, until, Millis(20)) == due

@@ -17,7 +17,7 @@ from taskyard.core.critical_path import (
     remaining_ms,
     typical_ms,
 )
-from taskyard.core.words import Join, On, State
+from taskyard.core.states import Join, On, State
 
 S = State
 WAITS, RUNS, BEHIND, BLOCKED = S.WAITING, S.RUNNING, S.UNSCHEDULED, S.BLOCKED

@@ -1,7 +1,7 @@
 """Events: one name for each fact, one event for each change."""
 
 from taskyard.core.events import KINDS, Event, Topic, graph_turned
-from taskyard.core.words import GraphId, GraphState, Millis, Signal, State, TaskId
+from taskyard.core.states import GraphId, GraphState, Millis, Signal, State, TaskId
 
 G, NOW = GraphId("g"), Millis(5)
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from taskyard.core.admission.rules import Held
 from taskyard.core.explain import (
     Ahead,
     BotWord,
@@ -18,12 +19,11 @@ from taskyard.core.explain import (
     why,
 )
 from taskyard.core.explain import bots as standing
+from taskyard.core.explain_text import ENDINGS, sentence, span
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState
 from taskyard.core.matching import canonical, with_pool
-from taskyard.core.partials import Held
-from taskyard.core.saying import ENDINGS, sentence, span
-from taskyard.core.words import BotId, Join, Kind, Millis, On, Reason, State, TaskId
+from taskyard.core.states import BotId, Join, Kind, Millis, On, Reason, State, TaskId
 
 NOW = Millis(1_800_000_000_000)
 EARLIER = Millis(NOW - 12 * 60_000)

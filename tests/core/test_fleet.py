@@ -7,8 +7,8 @@ import pytest
 from taskyard.core import fleet
 from taskyard.core.fleet import BotFacts, Condition
 from taskyard.core.matching import canonical
-from taskyard.core.values import struct_replace
-from taskyard.core.words import BotId, Millis
+from taskyard.core.states import BotId, Millis
+from taskyard.core.structs import struct_replace
 
 NOW = Millis(1_800_000_000_000)
 BOT = BotFacts(BotId("rack4-11"), canonical({"id": "rack4-11", "pool": "lab", "gpu": "h100"}), NOW, slots=4, busy=1)

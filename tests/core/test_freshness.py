@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.core import freshness
-from taskyard.core.freshness import Freshness, Need, Resource, Result, Update
+from taskyard.core import launch
 from taskyard.core.graph.gate import Edges, EdgeState, gate, hear
-from taskyard.core.machine import effects, step
-from taskyard.core.words import Millis, Signal, State, TaskId
+from taskyard.core.launch import Freshness, Need, Resource, Result, Update
+from taskyard.core.states import Millis, Signal, State, TaskId, effects, step
 
 S = State
 FRESH, JOIN, UPDATE = Freshness.FRESH, Freshness.JOIN, Freshness.UPDATE
@@ -61,32 +60,32 @@ def test_an_update_is_spawned_unless_the_last_one_is_in_flight_or_within_its_cac
     state: State, finished_ago_ms: int | None, expected: Freshness
 ) -> None:
     last = latest("project:7", state, finished_ago_ms)
-    assert freshness.needs("project:7", last, NOW, CACHE_MS) is expected
+    assert launch.needs("project:7", last, NOW, CACHE_MS) is expected
 
 
 def test_every_state_of_an_update_has_its_rule() -> None:
-    joined = {s for s in State if freshness.needs("p", latest("p", s, CACHE_MS + 1), NOW, CACHE_MS) is JOIN}
+    joined = {s for s in State if launch.needs("p", latest("p", s, CACHE_MS + 1), NOW, CACHE_MS) is JOIN}
     assert joined == {S.UNSCHEDULED, S.PENDING, S.WAITING, S.RUNNING}
 
 
 def test_a_resource_that_was_never_updated_is_updated() -> None:
-    assert freshness.needs("project:7", None, NOW, CACHE_MS) is UPDATE
+    assert launch.needs("project:7", None, NOW, CACHE_MS) is UPDATE
 
 
 def test_without_a_cache_only_an_update_of_this_very_moment_is_fresh() -> None:
-    assert freshness.needs("project:7", latest("project:7", S.SUCCESSFUL, 0), NOW, cache_ms=0) is FRESH
-    assert freshness.needs("project:7", latest("project:7", S.SUCCESSFUL, 1), NOW, cache_ms=0) is UPDATE
+    assert launch.needs("project:7", latest("project:7", S.SUCCESSFUL, 0), NOW, cache_ms=0) is FRESH
+    assert launch.needs("project:7", latest("project:7", S.SUCCESSFUL, 1), NOW, cache_ms=0) is UPDATE
 
 
 @pytest.mark.parametrize("state", State)
 def test_an_explicit_update_is_always_made_whatever_is_cached_or_in_flight(state: State) -> None:
     last = latest("project:7", state, 0)
-    assert freshness.needs("project:7", last, NOW, CACHE_MS, explicit=True) is UPDATE
+    assert launch.needs("project:7", last, NOW, CACHE_MS, explicit=True) is UPDATE
 
 
 def test_an_update_of_another_resource_is_no_evidence() -> None:
     with pytest.raises(AssertionError, match="another resource"):
-        freshness.needs("project:7", latest("project:8", S.SUCCESSFUL, 0), NOW, CACHE_MS)
+        launch.needs("project:7", latest("project:8", S.SUCCESSFUL, 0), NOW, CACHE_MS)
 
 
 # The plan of a launch.
@@ -97,12 +96,12 @@ FROM_PROJECT = Resource("source:2", cache_ms=CACHE_MS, comes_from=PROJECT)
 
 
 def test_projects_and_inventory_sources_marked_update_on_launch_are_updated_when_a_job_template_is_launched() -> None:
-    assert freshness.plan([PROJECT, CLOUD], {}, NOW) == (linked("project:7", UPDATE), linked("source:1", UPDATE))
+    assert launch.plan([PROJECT, CLOUD], {}, NOW) == (linked("project:7", UPDATE), linked("source:1", UPDATE))
 
 
 def test_resources_not_marked_update_on_launch_are_left_alone() -> None:
     unmarked = Resource("project:7", update_on_launch=False)
-    assert freshness.plan([unmarked, CLOUD], {}, NOW) == (linked("source:1", UPDATE),)
+    assert launch.plan([unmarked, CLOUD], {}, NOW) == (linked("source:1", UPDATE),)
 
 
 def test_each_resource_is_judged_by_its_own_latest_update_and_its_own_window() -> None:
@@ -110,7 +109,7 @@ def test_each_resource_is_judged_by_its_own_latest_update_and_its_own_window() -
     updates = known(
         latest("project:7", S.SUCCESSFUL, 11), latest("source:1", S.RUNNING), latest("source:3", S.SUCCESSFUL, 11)
     )
-    assert freshness.plan([PROJECT, CLOUD, short], updates, NOW) == (
+    assert launch.plan([PROJECT, CLOUD, short], updates, NOW) == (
         linked("project:7", FRESH),
         linked("source:1", JOIN),
         linked("source:3", UPDATE),
@@ -118,15 +117,15 @@ def test_each_resource_is_judged_by_its_own_latest_update_and_its_own_window() -
 
 
 def test_a_source_named_as_already_updated_is_left_out() -> None:
-    assert freshness.plan([PROJECT, CLOUD], {}, NOW, updated={"source:1"}) == (linked("project:7", UPDATE),)
+    assert launch.plan([PROJECT, CLOUD], {}, NOW, updated={"source:1"}) == (linked("project:7", UPDATE),)
 
 
 def test_a_resource_that_is_listed_twice_is_updated_once() -> None:
-    assert freshness.plan([PROJECT, CLOUD, PROJECT], {}, NOW) == freshness.plan([PROJECT, CLOUD], {}, NOW)
+    assert launch.plan([PROJECT, CLOUD, PROJECT], {}, NOW) == launch.plan([PROJECT, CLOUD], {}, NOW)
 
 
 def test_a_source_that_comes_from_a_project_waits_for_the_update_of_that_project() -> None:
-    assert freshness.plan([FROM_PROJECT], {}, NOW) == (
+    assert launch.plan([FROM_PROJECT], {}, NOW) == (
         linked("project:7", UPDATE, used=False),
         linked("source:2", UPDATE, after="project:7"),
     )
@@ -134,7 +133,7 @@ def test_a_source_that_comes_from_a_project_waits_for_the_update_of_that_project
 
 @pytest.mark.parametrize("resources", [[PROJECT, FROM_PROJECT], [FROM_PROJECT, PROJECT]])
 def test_a_launch_that_uses_the_project_of_its_source_too_updates_it_once(resources: list[Resource]) -> None:
-    assert freshness.plan(resources, {}, NOW) == (
+    assert launch.plan(resources, {}, NOW) == (
         linked("project:7", UPDATE),
         linked("source:2", UPDATE, after="project:7"),
     )
@@ -144,7 +143,7 @@ def test_a_launch_that_uses_the_project_of_its_source_too_updates_it_once(resour
     ("state", "ago_ms", "how"), [(S.RUNNING, None, JOIN), (S.SUCCESSFUL, CACHE_MS, FRESH), (S.FAILED, 0, UPDATE)]
 )
 def test_the_project_behind_a_source_is_judged_like_any_other(state: State, ago_ms: int | None, how: Freshness) -> None:
-    assert freshness.plan([FROM_PROJECT], known(latest("project:7", state, ago_ms)), NOW) == (
+    assert launch.plan([FROM_PROJECT], known(latest("project:7", state, ago_ms)), NOW) == (
         linked("project:7", how, used=False),
         linked("source:2", UPDATE, after="project:7"),
     )
@@ -154,21 +153,21 @@ def test_the_project_behind_a_source_is_judged_like_any_other(state: State, ago_
 def test_a_source_that_needs_no_update_does_not_ask_for_its_project(
     state: State, ago_ms: int | None, how: Freshness
 ) -> None:
-    assert freshness.plan([FROM_PROJECT], known(latest("source:2", state, ago_ms)), NOW) == (linked("source:2", how),)
+    assert launch.plan([FROM_PROJECT], known(latest("source:2", state, ago_ms)), NOW) == (linked("source:2", how),)
 
 
 def test_a_project_that_is_not_updated_on_launch_is_not_updated_for_its_source_either() -> None:
     unmarked = Resource("source:2", comes_from=Resource("project:7", update_on_launch=False))
-    assert freshness.plan([unmarked], {}, NOW) == (linked("source:2", UPDATE),)
+    assert launch.plan([unmarked], {}, NOW) == (linked("source:2", UPDATE),)
 
 
 def test_a_project_named_as_already_updated_is_not_updated_for_its_source_either() -> None:
-    assert freshness.plan([FROM_PROJECT], {}, NOW, updated={"project:7"}) == (linked("source:2", UPDATE),)
+    assert launch.plan([FROM_PROJECT], {}, NOW, updated={"project:7"}) == (linked("source:2", UPDATE),)
 
 
 def test_two_sources_of_one_project_share_its_update() -> None:
     other = Resource("source:3", comes_from=PROJECT)
-    assert freshness.plan([FROM_PROJECT, other], {}, NOW) == (
+    assert launch.plan([FROM_PROJECT, other], {}, NOW) == (
         linked("project:7", UPDATE, used=False),
         linked("source:2", UPDATE, after="project:7"),
         linked("source:3", UPDATE, after="project:7"),
@@ -181,23 +180,23 @@ def test_what_a_source_comes_from_comes_from_nothing_further() -> None:
 
 
 def test_two_launches_at_once_need_one_update_and_both_hang_on_it() -> None:
-    first = freshness.plan([PROJECT, FROM_PROJECT], {}, NOW)
+    first = launch.plan([PROJECT, FROM_PROJECT], {}, NOW)
     made = known(latest("project:7", S.PENDING), latest("source:2", S.UNSCHEDULED))
-    second = freshness.plan([PROJECT, FROM_PROJECT], made, NOW)
+    second = launch.plan([PROJECT, FROM_PROJECT], made, NOW)
     assert [need.freshness for need in first] == [UPDATE, UPDATE]
     assert second == (linked("project:7", JOIN), linked("source:2", JOIN))
 
 
 def test_a_launch_without_resources_needs_nothing() -> None:
-    assert freshness.plan([], known(latest("project:7", S.FAILED, 0)), NOW) == ()
+    assert launch.plan([], known(latest("project:7", S.FAILED, 0)), NOW) == ()
 
 
 @pytest.mark.parametrize("end", [S.FAILED, S.ERROR, S.CANCELED])
 def test_if_a_dependent_update_does_not_succeed_the_launch_fails_with_it(end: State) -> None:
     told = effects(S.RUNNING, end).tell
     assert told is not None
-    assert hear(EdgeState.AWAITED, freshness.LINK_ON, told) is EdgeState.BROKEN
-    asked = gate(Edges(met=1, broken=1), on_impossible=freshness.LINK_IMPOSSIBLE)
+    assert hear(EdgeState.AWAITED, launch.LINK_ON, told) is EdgeState.BROKEN
+    asked = gate(Edges(met=1, broken=1), on_impossible=launch.LINK_IMPOSSIBLE)
     assert asked is Signal.DOOM
     assert step(S.UNSCHEDULED, asked).target is S.FAILED
 
@@ -221,7 +220,7 @@ updates = st.builds(
 def test_any_plan_names_each_resource_once_and_after_what_it_waits_for(
     used: list[Resource], updates: list[Update]
 ) -> None:
-    needs = freshness.plan(used, known(*updates), NOW)
+    needs = launch.plan(used, known(*updates), NOW)
     names = [need.resource for need in needs]
     assert len(names) == len(set(names))
     for place, need in enumerate(needs):
@@ -253,23 +252,23 @@ def result(task: str, ago_ms: int = 0, state: State = S.SUCCESSFUL, reused: bool
     ],
 )
 def test_a_result_is_reused_when_it_is_equal_successful_original_and_young(one: Result, good: bool) -> None:
-    assert freshness.reusable([one], "d1", NOW, WINDOW_MS) == (one if good else None)
+    assert launch.reusable([one], "d1", NOW, WINDOW_MS) == (one if good else None)
 
 
 def test_the_newest_good_result_is_reused() -> None:
     results = [result("a", 9), result("d", 5), result("b", 5), result("c", 7), result("e", 1, S.FAILED)]
-    assert freshness.reusable(results, "d1", NOW, WINDOW_MS) == result("b", 5)
+    assert launch.reusable(results, "d1", NOW, WINDOW_MS) == result("b", 5)
 
 
 def test_results_are_reused_for_a_week_unless_it_is_said_otherwise() -> None:
     week_ms = 7 * 24 * 3_600_000
-    assert freshness.reusable([result("a", week_ms - 1)], "d1", NOW) == result("a", week_ms - 1)
-    assert freshness.reusable([result("a", week_ms)], "d1", NOW) is None
+    assert launch.reusable([result("a", week_ms - 1)], "d1", NOW) == result("a", week_ms - 1)
+    assert launch.reusable([result("a", week_ms)], "d1", NOW) is None
 
 
 def test_a_window_of_nothing_forbids_reuse() -> None:
-    assert freshness.reusable([result("a")], "d1", NOW, window_ms=0) is None
+    assert launch.reusable([result("a")], "d1", NOW, window_ms=0) is None
 
 
 def test_nothing_can_be_reused_where_nothing_ended() -> None:
-    assert freshness.reusable([], "d1", NOW) is None
+    assert launch.reusable([], "d1", NOW) is None

@@ -5,8 +5,7 @@ from itertools import product
 import pytest
 
 from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, gate, hear, known, shift, signals
-from taskyard.core.machine import Outcome, Tell, effects, heard, step
-from taskyard.core.words import Impossible, Join, On, Signal, State
+from taskyard.core.states import Impossible, Join, On, Outcome, Signal, State, Tell, effects, heard, step
 
 HEARING = [
     # told, on, becomes

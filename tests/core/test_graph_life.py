@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, known, signals
-from taskyard.core.graph.verdict import (
+from taskyard.core.graph.state import (
     Handler,
     Handlers,
     Member,
@@ -24,8 +24,22 @@ from taskyard.core.graph.verdict import (
     unhandled,
     verdict,
 )
-from taskyard.core.machine import ACTIVE, BEHIND, ENDED, UNSUCCESSFUL, Outcome, Tell, effects, step
-from taskyard.core.words import GraphState, Impossible, Join, On, Signal, State
+from taskyard.core.states import (
+    ACTIVE,
+    BEHIND,
+    ENDED,
+    UNSUCCESSFUL,
+    GraphState,
+    Impossible,
+    Join,
+    On,
+    Outcome,
+    Signal,
+    State,
+    Tell,
+    effects,
+    step,
+)
 
 S, G = State, Signal
 

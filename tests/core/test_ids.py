@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from taskyard.core import ids
 from taskyard.core.ids import EPOCH_MS, LAST_MS, AttemptKey, Key, Stamp
-from taskyard.core.words import BotId, Millis
+from taskyard.core.states import BotId, Millis
 
 NOON = Millis(1_800_000_000_000)
 FULL = (1 << 16) - 1

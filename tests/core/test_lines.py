@@ -9,12 +9,10 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from taskyard.core.admission import decide
-from taskyard.core.graph.document import Mutex
-from taskyard.core.lines import Lines
-from taskyard.core.partials import Contender, Decision, Facts, Held, Holder, Pool
-from taskyard.core.posts import SLACK_ENTRIES, Lane, Line
-from taskyard.core.words import Millis, Reason, TaskId
+from taskyard.core.admission.index import SLACK_ENTRIES, Lane, Line, Lines
+from taskyard.core.admission.rules import Contender, Decision, Facts, Held, Holder, Pool, decide
+from taskyard.core.graph.model import Mutex
+from taskyard.core.states import Millis, Reason, TaskId
 from tests.core.test_admission import KEYS, LIMITS, LONG_AGO, NOW, PARTIES, POOLS, contenders, holder, mutexes, task
 
 IN_LINE = (Reason.CAPACITY, Reason.RESERVED)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.core.machine import (
+from taskyard.core.states import (
     ACTIVE,
     ARROWS,
     BEHIND,
@@ -20,13 +20,14 @@ from taskyard.core.machine import (
     UNSUCCESSFUL,
     Effects,
     Outcome,
+    Signal,
+    State,
     Step,
     Tell,
     effects,
     sources,
     step,
 )
-from taskyard.core.words import Signal, State
 
 PAIRS = list(product(State, State))
 NOTHING = Effects(

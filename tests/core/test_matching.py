@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from taskyard.core import matching
 from taskyard.core.ids import Key
 from taskyard.core.matching import Candidate, Dimensions, Nearest, canonical, dimension_hash
-from taskyard.core.values import struct_replace
-from taskyard.core.words import BotId, Millis, TaskId
+from taskyard.core.states import BotId, Millis, TaskId
+from taskyard.core.structs import struct_replace
 
 Written = Mapping[str, str | Sequence[str]]
 

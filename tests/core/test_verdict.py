@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from taskyard.core.graph.verdict import (
+from taskyard.core.graph.state import (
     Handler,
     Handling,
     Member,
@@ -18,8 +18,7 @@ from taskyard.core.graph.verdict import (
     tally,
     verdict,
 )
-from taskyard.core.machine import ARROWS, ENDED
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import ARROWS, ENDED, GraphState, State
 
 VERDICTS = [
     ("an empty graph is finished at once", Tally(), GraphState.FINISHED, True),

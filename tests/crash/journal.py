@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from taskyard.core.graph.faults import Fault
+from taskyard.core.graph.errors import Fault
 from taskyard.lifecycle.commands import Asked, Done, Lease, Refusal, Renewed
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted

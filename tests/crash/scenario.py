@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from taskyard.core.fleet import MISSING_WITHIN_MS, SWEEP_MS
 from taskyard.core.matching import canonical
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.engine.bulk_load import LOAD_MAX_MS
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import (

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from taskyard.core.words import State
+from taskyard.core.states import State
 from taskyard.engine.clock import SystemClock
 from taskyard.lifecycle.admission.scheduler import LOCK_MS
 from taskyard.lifecycle.commands import Done

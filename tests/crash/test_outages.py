@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from taskyard.core.matching import canonical
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import GraphState, State
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Unavailable
 from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal

@@ -16,7 +16,7 @@ import psycopg
 from taskyard.core import ids
 from taskyard.core.fleet import LEASE_MS
 from taskyard.core.matching import canonical
-from taskyard.core.words import Millis, Signal, State
+from taskyard.core.states import Millis, Signal, State
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Report

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.core.words import Signal, State
+from taskyard.core.states import Signal, State
 from taskyard.lifecycle import report as report_module
 from taskyard.lifecycle.commands import (
     Brief,

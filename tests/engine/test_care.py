@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from taskyard.core.graph.faults import Fault
+from taskyard.core.graph.errors import Fault
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import sources
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal, sources
 from taskyard.engine import failpoints
 from taskyard.engine.engine import AsyncEngine, Engine
 from taskyard.engine.errors import Failed, Unavailable

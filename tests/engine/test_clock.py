@@ -3,7 +3,7 @@
 import pytest
 
 from taskyard.core.ids import CHANCE_BITS
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
 from taskyard.engine.clock import LEAD_MAX_MS, SystemClock
 from taskyard.engine.submit import Mint
 from tests.engine.rig import START, FakeClock

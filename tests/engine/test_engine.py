@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.core.matching import canonical
-from taskyard.core.words import GraphState, Signal, State
+from taskyard.core.states import GraphState, Signal, State
 from taskyard.engine.engine import AsyncEngine, Engine
 from taskyard.engine.errors import InUse, Unavailable
 from taskyard.engine.failpoints import VARIABLE

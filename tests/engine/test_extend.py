@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import GraphState, State
 from taskyard.engine.bulk_load import LOAD_MAX_MS
 from taskyard.engine.errors import Failed, Unavailable
 from taskyard.engine.failpoints import arm

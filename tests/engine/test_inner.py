@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import GraphState, Reason, Signal, State
+from taskyard.core.states import GraphState, Reason, Signal, State
 from taskyard.engine import subgraphs
 from taskyard.lifecycle.commands import Approve, Cancel, Done, Refusal, Rerun
 from taskyard.lifecycle.submit import Submitted

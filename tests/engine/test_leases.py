@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MAX_MS, LEASE_MIN_MS
-from taskyard.core.words import State
+from taskyard.core.states import State
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Poll, Renewal, Renewed
 from taskyard.lifecycle.poll import Polled

@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from taskyard.core.words import Signal, State
+from taskyard.core.states import Signal, State
 from taskyard.engine import writer as loops
 from taskyard.engine.errors import Failed, Overloaded, Unavailable
 from taskyard.engine.failpoints import Boundary, arm

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from taskyard.core.graph.validate import validate
-from taskyard.core.words import Millis, State
+from taskyard.core.graph.parse import validate
+from taskyard.core.states import Millis, State
 from taskyard.engine import writer as loops
 from taskyard.engine.bulk_load import LOAD_MAX_MS
 from taskyard.engine.errors import Failed

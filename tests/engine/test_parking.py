@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.matching import canonical
-from taskyard.core.words import Signal, State
+from taskyard.core.states import Signal, State
 from taskyard.lifecycle.commands import Cancel, Hello, Poll, Renewal, Renewed
 from taskyard.lifecycle.poll import NOTHING, Polled
 from taskyard.store.queries import Busy

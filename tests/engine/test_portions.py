@@ -3,7 +3,7 @@
 import pytest
 
 from taskyard.core.fleet import SWEEP_MS
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import GraphState, State
 from taskyard.engine import background
 from tests.engine.rig import Labels, Rig, graph, noop, spoil, task
 

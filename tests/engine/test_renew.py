@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import GraphState, Signal, State
+from taskyard.core.states import GraphState, Signal, State
 from taskyard.engine.bulk_load import LOAD_MAX_MS
 from taskyard.engine.errors import Failed
 from taskyard.engine.failpoints import arm

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import GraphState, State
 from taskyard.engine import bulk_load, rerun_graph
 from taskyard.engine import submit as submit_module
 from taskyard.lifecycle import selection, submit

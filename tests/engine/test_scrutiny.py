@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from taskyard.core.graph.limits import DIMENSION_VALUE_MAX, NAME_MAX
+from taskyard.core.graph.model import DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.matching import canonical
-from taskyard.core.words import Reason, Signal, State
+from taskyard.core.states import Reason, Signal, State
 from taskyard.engine import validate
 from taskyard.engine.engine import AsyncEngine
 from taskyard.engine.validate import (

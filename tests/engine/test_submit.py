@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import GraphState, State
 from taskyard.engine import submit
 from taskyard.engine.bulk_load import LOAD_MAX_MS
 from taskyard.engine.errors import Failed, Unavailable

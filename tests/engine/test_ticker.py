@@ -2,9 +2,9 @@
 
 import pytest
 
+from taskyard.core.admission.rules import STAKE_AFTER_MS
 from taskyard.core.fleet import SWEEP_MS
-from taskyard.core.partials import STAKE_AFTER_MS
-from taskyard.core.words import GraphState, Reason, Signal, State
+from taskyard.core.states import GraphState, Reason, Signal, State
 from taskyard.engine import background
 from taskyard.engine.background import ANSWERS_KEPT_MS, Chore
 from taskyard.lifecycle.admission.scheduler import AGING_MS

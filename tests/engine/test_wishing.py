@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import GraphState, State
 from taskyard.engine.engine import AsyncEngine
 from taskyard.engine.errors import Unavailable
 from taskyard.engine.wide_commands import TRIES_MAX

@@ -11,7 +11,7 @@ from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 from threading import Thread
 from typing import Any
 
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.lifecycle.commands import Lease, Poll, Renewal
 from taskyard.server.settings import Settings
 from tests.hardening.fingerprint import settled

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from tests.engine.rig import soon
 from tests.hardening.fingerprint import Look
 from tests.server.yard import Answer, Yard, graph, task

@@ -11,7 +11,7 @@ import pytest
 
 from taskyard.cli import table
 from taskyard.cli.exits import Exit
-from taskyard.core import words
+from taskyard.core import states
 from taskyard.core.graph import validate
 from taskyard.engine.submit import unserved
 from taskyard.wire.documents import read_document
@@ -19,7 +19,7 @@ from tests.house.tree import DOCS, ROOT, files, name
 
 PAGES = sorted(path for path in files() if path.suffix == ".md")
 VOCABULARY = [
-    one for one in vars(words).values() if isinstance(one, type) and issubclass(one, StrEnum) and one is not StrEnum
+    one for one in vars(states).values() if isinstance(one, type) and issubclass(one, StrEnum) and one is not StrEnum
 ]
 RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
 
@@ -37,8 +37,8 @@ def test_every_word_is_in_the_glossary(word: StrEnum) -> None:
     assert f"`{word}`" in (DOCS / "glossary.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("state", words.State)
-def test_every_state_has_its_line_in_the_page_of_states(state: words.State) -> None:
+@pytest.mark.parametrize("state", states.State)
+def test_every_state_has_its_line_in_the_page_of_states(state: states.State) -> None:
     assert re.search(rf"^\| `{state}` \| .+ \| .+ \|$", (DOCS / "states.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -122,4 +122,4 @@ def test_every_exit_code_is_in_the_page_of_commands() -> None:
 
 def test_the_page_of_reasons_has_every_reason_in_the_order_of_the_code() -> None:
     page = (DOCS / "why.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| .+ \|$", page, re.MULTILINE) == [*words.Reason]
+    assert re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| .+ \|$", page, re.MULTILINE) == [*states.Reason]

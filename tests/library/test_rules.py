@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from taskyard.core.machine import ARROWS, STEPS, Arrow, Outcome, Step, Tell, step
-from taskyard.core.words import Signal, State
+from taskyard.core.states import ARROWS, STEPS, Arrow, Outcome, Signal, State, Step, Tell, step
 from taskyard.local.transitions import AVAILABLE, ILLEGAL, RULES, STATES, TELLS, UNKNOWN, Call, compile_rules, word
 
 S, G = State, Signal

@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from taskyard.core import fleet, ids
-from taskyard.core.admission import FOR_CAPACITY, decide, excludes
-from taskyard.core.graph.document import Mutex
-from taskyard.core.machine import HOLDING
+from taskyard.core.admission.rules import FOR_CAPACITY, Contender, Decision, Facts, Pool, decide, excludes
+from taskyard.core.graph.model import Mutex
 from taskyard.core.matching import canonical
-from taskyard.core.partials import Contender, Decision, Facts, Pool
-from taskyard.core.words import Millis, Reason, Signal, State, TaskId
+from taskyard.core.states import HOLDING, Millis, Reason, Signal, State, TaskId
 from taskyard.lifecycle import bot_sessions
 from taskyard.lifecycle.admission.pools import enter_contest, set_limit, set_pool, set_stake_after
 from taskyard.lifecycle.admission.scheduler import Admission, Bounds, Passed

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from taskyard.core.fleet import SWEEP_MS
-from taskyard.core.words import Reason, Signal, State
+from taskyard.core.states import Reason, Signal, State
 from taskyard.lifecycle import cancel as cancels
 from taskyard.lifecycle import rerun as reruns
 from taskyard.lifecycle.bot_sessions import goodbye

@@ -1,6 +1,6 @@
 """Answers without what they count and name, for tests that are about something else."""
 
-from taskyard.core.values import struct_replace
+from taskyard.core.structs import struct_replace
 from taskyard.lifecycle.commands import Asked
 
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, gate, known, signals
-from taskyard.core.graph.verdict import Handler, Handlers, Member, handlers_of, tally, verdict
-from taskyard.core.machine import LEASED, UNSUCCESSFUL
-from taskyard.core.words import On, State
+from taskyard.core.graph.state import Handler, Handlers, Member, handlers_of, tally, verdict
+from taskyard.core.states import LEASED, UNSUCCESSFUL, On, State
 from taskyard.store.connection import Txn
 from taskyard.store.repo.tasks import InEdge
 from taskyard.store.rows import GraphRecord, Note, TaskRecord

@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 
 from taskyard.core import ids
-from taskyard.core.graph.extension import Existing, digest
-from taskyard.core.graph.validate import validate
-from taskyard.core.words import Signal
+from taskyard.core.graph.model import Existing, digest
+from taskyard.core.graph.parse import validate
+from taskyard.core.states import Signal
 from taskyard.lifecycle import submit
 from taskyard.lifecycle.admission.pools import set_limit
 from taskyard.lifecycle.commands import Lease, Poll, Report

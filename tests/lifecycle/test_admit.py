@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.partials import RESERVE_AFTER_MS, STAKE_AFTER_MS
-from taskyard.core.words import Millis, Reason, State
+from taskyard.core.admission.rules import RESERVE_AFTER_MS, STAKE_AFTER_MS
+from taskyard.core.states import Millis, Reason, State
 from taskyard.lifecycle.admission.scheduler import AGING_MS
 from taskyard.store.repo.admission import HoldRow
 from tests.core.test_admission_rules import RULES, WORK

@@ -2,8 +2,8 @@
 
 import pytest
 
-from taskyard.core.graph.faults import Fault
-from taskyard.core.words import State
+from taskyard.core.graph.errors import Fault
+from taskyard.core.states import State
 from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Far, Refusal, Rerun
 from taskyard.lifecycle.idempotency import Answer, decoded, encoded, keyed

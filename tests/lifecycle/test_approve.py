@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.core.words import Reason, State
+from taskyard.core.states import Reason, State
 from taskyard.lifecycle.approve import approve
 from taskyard.lifecycle.commands import Approve, Code, Done, Refusal
 from taskyard.lifecycle.doctor.check import doctor

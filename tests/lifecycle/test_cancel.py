@@ -3,7 +3,7 @@
 import pytest
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import Reason, Signal, State
+from taskyard.core.states import Reason, Signal, State
 from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Refusal, Report, Rerun
 from taskyard.lifecycle.report import resolve
 from taskyard.lifecycle.rerun import rerun

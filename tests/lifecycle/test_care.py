@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from taskyard.core.machine import sources
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal, sources
 from taskyard.lifecycle import bot_sessions, submit
 from taskyard.lifecycle.admission import writes
 from taskyard.lifecycle.admission.pools import set_limit, set_pool

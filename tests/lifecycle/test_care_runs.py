@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.words import GraphState, Signal
+from taskyard.core.states import GraphState, Signal
 from taskyard.lifecycle import failure_handlers, transaction
 from taskyard.lifecycle.commands import Report
 from taskyard.lifecycle.doctor import check, evidence

@@ -1,8 +1,8 @@
 """How bots take tasks: by match, priority and age; a repeated poll gets the same leases."""
 
 from taskyard.core.fleet import LEASE_MS
-from taskyard.core.values import struct_replace
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
+from taskyard.core.structs import struct_replace
 from taskyard.lifecycle.commands import Code, Poll, Refusal
 from taskyard.lifecycle.poll import Polled, poll
 from tests.lifecycle.grounds import Grounds, graph, node

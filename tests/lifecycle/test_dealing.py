@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from taskyard.core.graph.verdict import Handlers
-from taskyard.core.words import GraphState, Signal, State
+from taskyard.core.graph.state import Handlers
+from taskyard.core.states import GraphState, Signal, State
 from taskyard.lifecycle import failure_handlers, propagate, transaction
 from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.commands import Asked, Cancel, Done, Lease, Report, Rerun

@@ -2,10 +2,10 @@
 
 import json
 
-from taskyard.core.budget import Patience, Rules
-from taskyard.core.graph.document import Edge, Mutex, Reruns, Slice, Task, When
-from taskyard.core.values import defaults
-from taskyard.core.words import Disconnect, Impossible, Join, Kind, Millis, On
+from taskyard.core.attempt_policy import Patience, Rules
+from taskyard.core.graph.model import Edge, Mutex, Reruns, Slice, Task, When
+from taskyard.core.states import Disconnect, Impossible, Join, Kind, Millis, On
+from taskyard.core.structs import defaults
 from taskyard.lifecycle.definitions import decoded, encoded
 from taskyard.store.rows import rules_of_text, rules_text
 

@@ -4,7 +4,7 @@ import pytest
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS, SWEEP_MS
 from taskyard.core.matching import canonical
-from taskyard.core.words import Reason, State
+from taskyard.core.states import Reason, State
 from taskyard.lifecycle import bot_sessions
 from taskyard.lifecycle.bot_sessions import hello
 from taskyard.lifecycle.commands import Code, Hello, Refusal

@@ -3,7 +3,7 @@ task hearing of it."""
 
 from dataclasses import replace
 
-from taskyard.core.words import GraphState, Reason, Signal, State
+from taskyard.core.states import GraphState, Reason, Signal, State
 from taskyard.lifecycle import submit
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.rows import SETTLED

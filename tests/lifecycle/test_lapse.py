@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS, MISSING_WITHIN_MS, SWEEP_MS
-from taskyard.core.words import Reason, Signal, State
+from taskyard.core.states import Reason, Signal, State
 from taskyard.lifecycle.commands import Done, Refusal, Renewed
 from taskyard.lifecycle.submit import begin
 from taskyard.lifecycle.timeouts import AWAY_MAX_MS, OUTAGE_MS, beat, lapse, notice_silence

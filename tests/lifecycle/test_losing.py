@@ -2,10 +2,10 @@
 
 import pytest
 
-from taskyard.core.budget import SPARED_MAX
+from taskyard.core.attempt_policy import SPARED_MAX
 from taskyard.core.fleet import GUARD_MS, LEASE_MS
 from taskyard.core.matching import canonical
-from taskyard.core.words import Reason, Signal, State
+from taskyard.core.states import Reason, Signal, State
 from taskyard.lifecycle.bot_sessions import hello
 from taskyard.lifecycle.commands import Begun, Done, Hello, Lease, Refusal
 from taskyard.lifecycle.poll import Polled

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskyard.core.admission import unadmitted
-from taskyard.core.partials import RESERVE_AFTER_MS
-from taskyard.core.words import Millis, Reason, Signal, State
+from taskyard.core.admission.rules import RESERVE_AFTER_MS, unadmitted
+from taskyard.core.states import Millis, Reason, Signal, State
 from taskyard.lifecycle.admission import snapshot
 from taskyard.lifecycle.admission.scheduler import LOCK_MS, MEMORY_MS, Admission, Bounds, Passed
 from taskyard.lifecycle.transaction import Transaction

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pytest
 
-from taskyard.core.words import Reason, State
+from taskyard.core.states import Reason, State
 from taskyard.lifecycle.admission import snapshot, writes
 from taskyard.lifecycle.admission.pools import PAGE_MAX, enter_contest, set_limit, set_pool, set_stake_after
 from taskyard.lifecycle.admission.scheduler import LOCK_MS, Admission

@@ -1,7 +1,7 @@
 """How promises are kept: notes page by page, loads that never ended, and what a note may meet."""
 
-from taskyard.core.graph.document import Graph
-from taskyard.core.words import Millis
+from taskyard.core.graph.model import GraphDefinition
+from taskyard.core.states import Millis
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.continuations import drop_stale_loads
 from taskyard.lifecycle.rows import NewTasks, Rows
@@ -33,7 +33,7 @@ def begun(yard: Grounds, one: Submission, pages: int = 1) -> Rows:
     return rows
 
 
-def extension(yard: Grounds, labels: Labels, whole: Graph, *new: str) -> Extension:
+def extension(yard: Grounds, labels: Labels, whole: GraphDefinition, *new: str) -> Extension:
     ids = {**yard_ids(yard, whole), **labels}
     extensions = yard.graph(labels.graph).extensions
     return Extension(
@@ -41,7 +41,7 @@ def extension(yard: Grounds, labels: Labels, whole: Graph, *new: str) -> Extensi
     )
 
 
-def yard_ids(yard: Grounds, whole: Graph) -> dict[str, int]:
+def yard_ids(yard: Grounds, whole: GraphDefinition) -> dict[str, int]:
     document = {"tasks": {label: node() for label in whole.tasks}}
     return dict(yard.prepared(document).brood.ids)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.core.words import State
+from taskyard.core.states import State
 from taskyard.lifecycle import cancel as cancels
 from taskyard.lifecycle import rerun as reruns
 from taskyard.lifecycle import selection

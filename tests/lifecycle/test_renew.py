@@ -1,7 +1,7 @@
 """How leases go on: a bot says that it is still at it, and hears if it should stop."""
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS
-from taskyard.core.words import Millis, Signal, State
+from taskyard.core.states import Millis, Signal, State
 from taskyard.lifecycle.commands import Code, Done, Refusal, Renewed
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain

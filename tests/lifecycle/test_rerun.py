@@ -1,6 +1,6 @@
 """How people have work tried again: a new round, with everything fresh."""
 
-from taskyard.core.words import Signal, State
+from taskyard.core.states import Signal, State
 from taskyard.lifecycle.commands import Asked, Code, Done, Refusal
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, rays, star
 from tests.lifecycle.in_short import in_short

@@ -1,6 +1,6 @@
 """How attempts end: what a bot says is matched to its lease, and costs at most once."""
 
-from taskyard.core.words import GraphState, Reason, Signal, State
+from taskyard.core.states import GraphState, Reason, Signal, State
 from taskyard.lifecycle.commands import Code, Done, Refusal, Report
 from taskyard.lifecycle.poll import Polled
 from tests.lifecycle.grounds import Grounds, graph, node

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.core.words import Reason, State
+from taskyard.core.states import Reason, State
 from taskyard.lifecycle.commands import Done
 from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import Extension, Submitted, extend

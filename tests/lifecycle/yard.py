@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from taskyard.core import ids
 from taskyard.core.fleet import LEASE_MS
-from taskyard.core.graph.validate import validate
+from taskyard.core.graph.parse import validate
 from taskyard.core.matching import canonical
-from taskyard.core.words import Millis, Reason, Signal, State
+from taskyard.core.states import Millis, Reason, Signal, State
 from taskyard.lifecycle.bot_sessions import hello
 from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Renewal, Report
 from taskyard.lifecycle.poll import Polled, poll

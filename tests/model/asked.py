@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from taskyard.core.words import Impossible, Join, On
+from taskyard.core.states import Impossible, Join, On
 
 #: No pool but this one has a capacity, and this is it.
 POOL, CAPACITY = "lab", 2

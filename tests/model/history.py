@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from taskyard.core.words import GraphState, Join, On, Signal, State
+from taskyard.core.states import GraphState, Join, On, Signal, State
 from taskyard.store.connection import Txn
 from taskyard.store.repo.events import EventRow
 from taskyard.store.repo.tasks import AttemptRow

@@ -12,7 +12,7 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from taskyard.core.words import GraphState, Signal
+from taskyard.core.states import GraphState, Signal
 from taskyard.lifecycle.admission.scheduler import Bounds
 from taskyard.lifecycle.commands import Done
 from taskyard.lifecycle.poll import Polled

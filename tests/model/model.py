@@ -6,7 +6,7 @@ nobody wants to move. Of the product only its words are used.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from taskyard.core.words import On, Reason, Signal, State
+from taskyard.core.states import On, Reason, Signal, State
 from tests.model.asked import CAPACITY, POOL, Wanted
 from tests.model.pieces import (
     BAD,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from taskyard.core.fleet import SWEEP_MS
-from taskyard.core.words import GraphState, Millis, On, Reason
+from taskyard.core.states import GraphState, Millis, On, Reason
 from taskyard.lifecycle import continuations
 from taskyard.lifecycle import submit as births
 from taskyard.lifecycle.admission.scheduler import Bounds

@@ -5,7 +5,7 @@ Edges are not stored: a task that waits asks its prerequisites where they are.
 
 from dataclasses import dataclass, field
 
-from taskyard.core.words import GraphState, Impossible, Join, On, Reason, Signal, State
+from taskyard.core.states import GraphState, Impossible, Join, On, Reason, Signal, State
 from tests.model.asked import POOL, Wanted, Way
 
 S, R = State, Reason

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from taskyard.core import ids
-from taskyard.core.graph.extension import Existing, digest
-from taskyard.core.graph.validate import validate
+from taskyard.core.graph.model import Existing, digest
+from taskyard.core.graph.parse import validate
 from taskyard.core.matching import canonical
-from taskyard.core.words import GraphState
+from taskyard.core.states import GraphState
 from taskyard.lifecycle import bot_sessions, submit
 from taskyard.lifecycle.admission import pools
 from taskyard.lifecycle.admission.scheduler import Admission, Bounds

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-from taskyard.core import values
-from taskyard.core.words import GraphState, Millis, Reason, Signal
+from taskyard.core import structs
+from taskyard.core.states import GraphState, Millis, Reason, Signal
 from taskyard.lifecycle.admission.scheduler import Bounds
 from taskyard.lifecycle.commands import (
     Asked,
@@ -150,7 +150,7 @@ class Steps:
 
     def wish(self, command: Cancel | Rerun) -> Any:
         """Ask for something for the first time."""
-        command = values.struct_replace(command, key=f"key {len(self.wishes)}")
+        command = structs.struct_replace(command, key=f"key {len(self.wishes)}")
         self.wishes.append((command, self.answer_to(command)))
         return self.wishes[-1][1]
 
@@ -316,7 +316,7 @@ class Steps:
         """Give a lease with the time that is left of it."""
         until = self.model.tasks[one.lease.task].until_ms
         assert until is not None
-        return values.struct_replace(one.lease, until_ms=Millis(until))
+        return structs.struct_replace(one.lease, until_ms=Millis(until))
 
     def able(self) -> list[str]:
         """Name the bots for whom there is something to do."""

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from taskyard.core.machine import ARROWS
-from taskyard.core.words import GraphState, Signal
+from taskyard.core.states import ARROWS, GraphState, Signal
 from taskyard.lifecycle import failure_handlers, propagate, selection, submit, transaction
 from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.failure_handlers import DEAL, RAN, TELL

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast
 import psycopg
 
 from taskyard.core.matching import canonical
-from taskyard.core.words import Millis, Signal
+from taskyard.core.states import Millis, Signal
 from taskyard.engine.clock import SystemClock
 from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS, SWEEP_MS
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
 from taskyard.engine.clock import SystemClock
 from tests.engine.rig import START, wide
 from tests.races.servers import Server, Watch

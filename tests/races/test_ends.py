@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from taskyard.core.words import State
+from taskyard.core.states import State
 from taskyard.lifecycle.commands import Asked, Cancel, Done, Lease, Refusal
 from tests.engine.rig import SOON_S, Labels, graph, task
 from tests.races.conftest import Open

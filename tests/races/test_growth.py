@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.ids import LAST_MS
-from taskyard.core.words import Millis, State
+from taskyard.core.states import Millis, State
 from taskyard.engine.errors import Unavailable
 from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Refusal
 from taskyard.lifecycle.submit import Submitted

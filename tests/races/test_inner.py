@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from taskyard.core.machine import ENDED
+from taskyard.core.states import ENDED
 from taskyard.lifecycle.commands import Approve, Cancel, Done, Refusal
 from tests.engine.rig import Rig, graph, task
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS, MISSING_WITHIN_MS
-from taskyard.core.words import Millis, State
+from taskyard.core.states import Millis, State
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.commands import Code, Done, Goodbye, Lease, Refusal, Renewed
 from taskyard.lifecycle.poll import Polled

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from tests.lifecycle.yard import Yard, chain
 from tests.races import ledger
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from taskyard.core.words import Signal, State
+from taskyard.core.states import Signal, State
 from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Lease, Refusal, Rerun
 from tests.crash.smaller import PLACES
 from tests.engine.rig import SOON_S, Labels, graph, task, wide

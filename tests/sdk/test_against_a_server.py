@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.sdk import Client, Conflict, Forbidden, NotFound, Refused, Unauthorised
 from tests.server.yard import Yard
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskyard.core.fleet import MISSING_WITHIN_MS, SWEEP_MS
 from taskyard.core.matching import canonical
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Report
 from taskyard.lifecycle.poll import Polled

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.server.auth import BELIEVED_S, Auth, BotGrant, Caller, Denial
 from taskyard.server.settings import Settings
 from taskyard.server.tokens import RunToken, Seal

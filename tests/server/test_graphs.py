@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.lifecycle.commands import Begun, Poll
 from taskyard.lifecycle.poll import Polled
 from taskyard.views.graphs import NAMED_MAX

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from tests.engine.rig import soon
 from tests.server.yard import SOON_S, Made, Yard, graph, task
 

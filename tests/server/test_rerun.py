@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.ids import key_of
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.lifecycle.commands import Output, Poll
 from tests.server.yard import Made, Yard, graph, task
 

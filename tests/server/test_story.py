@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.fleet import GUARD_MS, LEASE_MS
 from taskyard.core.matching import canonical
-from taskyard.core.words import Reason, Signal
+from taskyard.core.states import Reason, Signal
 from taskyard.lifecycle.commands import Goodbye, Hello
 from tests.server.still import MINUTE, Still
 from tests.server.yard import Made, graph, task

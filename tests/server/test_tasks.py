@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.lifecycle.commands import Kept, Lease, Output, Poll
 from taskyard.lifecycle.poll import Polled
 from tests.engine.rig import soon

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.core.words import Reason, Signal
+from taskyard.core.states import Reason, Signal
 from taskyard.lifecycle.commands import Goodbye
 from tests.server.still import MINUTE, Still
 from tests.server.yard import Made, graph, task

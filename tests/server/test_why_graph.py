@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.views import explain_graph
 from tests.server.still import MINUTE, Still
 from tests.server.yard import Made, graph, task

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from taskyard.core.ids import key_of
 from taskyard.core.matching import canonical
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Hello, Lease, Output, Poll, Report
 from taskyard.lifecycle.poll import Polled

@@ -4,8 +4,8 @@ import sqlite3
 
 import psycopg
 
-from taskyard.core.values import struct_replace
-from taskyard.core.words import Millis, State
+from taskyard.core.states import Millis, State
+from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Txn
 from taskyard.store.queries import SQLITE, Row, statements
 from taskyard.store.rows import TaskRecord

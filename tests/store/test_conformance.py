@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from taskyard.core.words import State
+from taskyard.core.states import State
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.postgres import CONNECTIONS_MAX, PostgresStore
 from taskyard.store.queries import Busy, Gone, Taken

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.core.machine import HOLDING, UNSUCCESSFUL
-from taskyard.core.values import struct_replace
-from taskyard.core.words import On, Reason, Signal, State
+from taskyard.core.states import HOLDING, UNSUCCESSFUL, On, Reason, Signal, State
+from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.repo import Explaining
 from taskyard.store.repo.events import spelled, written

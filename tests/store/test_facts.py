@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.core.words import GraphState, Signal, State
+from taskyard.core.states import GraphState, Signal, State
 from taskyard.store.repo.events import SIGNAL_LETTERS, STATE_LETTERS, UNREADABLE, Unreadable, read, spelled, written
 
 

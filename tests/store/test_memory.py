@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from taskyard.core.graph.verdict import Tally
-from taskyard.core.words import GraphState, Millis, State
+from taskyard.core.graph.state import Tally
+from taskyard.core.states import GraphState, Millis, State
 from taskyard.store import rows
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.repo.admission import PoolRow

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.core.values import struct_replace
-from taskyard.core.words import Millis, State
+from taskyard.core.states import Millis, State
+from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Store, open_store
 from taskyard.store.repo import Access, Reading
 from taskyard.store.repo.read import FIRST, FIRST_NAME, BotRow, RunRow, Wanted

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.machine import ENDED
-from taskyard.core.values import struct_replace
-from taskyard.core.words import Join, On, State
+from taskyard.core.states import ENDED, Join, On, State
+from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.repo.read import ComingRow, EndedRow
 from taskyard.store.repo.tasks import DoneRow, RerunRow, Source

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from taskyard.core.words import State
+from taskyard.core.states import State
 from taskyard.store import repo, schema
 from taskyard.store.connection import open_store
 from taskyard.store.postgres import _OPTIONS

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.values import struct_replace
+from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.repo.output import Printed, StatsRow
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.graph.document import Mutex
-from taskyard.core.graph.verdict import Handlers, Tally
-from taskyard.core.values import struct_replace
-from taskyard.core.words import GraphState, Millis, On, Reason, Signal, State
+from taskyard.core.graph.model import Mutex
+from taskyard.core.graph.state import Handlers, Tally
+from taskyard.core.states import GraphState, Millis, On, Reason, Signal, State
+from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Store, Txn, open_store
 from taskyard.store.queries import Busy, Taken
 from taskyard.store.repo.admission import HoldRow, PassLock, PoolRow

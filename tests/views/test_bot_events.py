@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.lifecycle.bot_sessions import complain
 from taskyard.views import bots
 from taskyard.views.bots import NEWEST, events

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import Signal
+from taskyard.core.states import Signal
 from taskyard.lifecycle.commands import Cancel, Rerun
 from taskyard.views import graphs as views
 from taskyard.wire.api import CriticalPath

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.core.words import GraphState, Signal
+from taskyard.core.states import GraphState, Signal
 from taskyard.lifecycle.commands import Cancel, Code, Refusal
 from taskyard.views.graphs import Outline
 from tests.engine.rig import Labels, Rig, graph, task

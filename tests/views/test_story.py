@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from taskyard.core.machine import REASONS
-from taskyard.core.words import Reason, Signal, State
+from taskyard.core.states import REASONS, Reason, Signal, State
 from taskyard.lifecycle.commands import Poll, Report
 from taskyard.lifecycle.poll import poll
 from taskyard.views import history as stories

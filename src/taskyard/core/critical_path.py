@@ -8,9 +8,8 @@ earliest end (`forecast`). Both cost as much as there are tasks and edges. Nothi
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from taskyard.core.machine import BEHIND, LEASED, SHUT
-from taskyard.core.values import value
-from taskyard.core.words import Join, On, State
+from taskyard.core.states import BEHIND, LEASED, SHUT, Join, On, State
+from taskyard.core.structs import value
 
 # Looking back.
 

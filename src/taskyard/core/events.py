@@ -8,7 +8,7 @@ not this file's business.
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
-from taskyard.core.words import BotId, GraphId, GraphState, Millis, Reason, Signal, State, TaskId
+from taskyard.core.states import BotId, GraphId, GraphState, Millis, Reason, Signal, State, TaskId
 
 
 @unique

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 
 from taskyard.core import fleet, matching
+from taskyard.core.admission.rules import Held
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState, known
-from taskyard.core.machine import ENDED, STOPPED
 from taskyard.core.matching import Dimensions
-from taskyard.core.partials import Held
-from taskyard.core.words import BotId, Join, Kind, Millis, On, Reason, State, TaskId
+from taskyard.core.states import ENDED, STOPPED, BotId, Join, Kind, Millis, On, Reason, State, TaskId
 
 #: How many prerequisites and bots an answer names before it only counts them.
 NAMED_MAX = 3

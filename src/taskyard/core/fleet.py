@@ -10,8 +10,8 @@ from enum import StrEnum, unique
 from typing import Final, TypeAlias
 
 from taskyard.core.matching import POOL, Dimensions, matches
-from taskyard.core.values import value
-from taskyard.core.words import BotId, Millis
+from taskyard.core.states import BotId, Millis
+from taskyard.core.structs import value
 
 #: How long a bot may run an attempt without renewing, unless a server is told otherwise. A few renewals may be lost and
 #: nothing happens.

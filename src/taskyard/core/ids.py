@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NewType
 
-from taskyard.core.words import BotId, Millis
+from taskyard.core.states import BotId, Millis
 
 #: The key of a task or a graph.
 Key = NewType("Key", int)

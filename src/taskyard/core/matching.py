@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 
 from taskyard.core import ids
 from taskyard.core.ids import Key
-from taskyard.core.values import value
-from taskyard.core.words import BotId, Millis, TaskId
+from taskyard.core.states import BotId, Millis, TaskId
+from taskyard.core.structs import value
 
 #: Dimensions in canonical form: keys sorted, the values of a key sorted and once each, alternatives likewise.
 Dimensions: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from taskyard.cli import children
 from taskyard.core.matching import DEFAULT_POOL
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
 from taskyard.server import tokens
 from taskyard.store.repo.tokens import TokenRow
 

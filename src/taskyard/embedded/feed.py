@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from taskyard.core.graph.gate import EdgeState, known
-from taskyard.core.machine import ENDED, LEASED
-from taskyard.core.words import Reason, State
+from taskyard.core.states import ENDED, LEASED, Reason, State
 from taskyard.embedded import insides, printed
 from taskyard.embedded.logs import Logs
 from taskyard.store.connection import Txn

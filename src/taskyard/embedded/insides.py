@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from taskyard.core.machine import UNSUCCESSFUL
+from taskyard.core.states import UNSUCCESSFUL
 from taskyard.embedded import printed
 from taskyard.store.connection import Txn
 from taskyard.store.repo.read import FIRST

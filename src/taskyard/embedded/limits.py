@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from taskyard.core.graph import Fault, Graph, Task
-from taskyard.core.graph.faults import path_text
+from taskyard.core.graph import Fault, GraphDefinition, Task
+from taskyard.core.graph.errors import path_text
 
 LACKING: Final = "asks for {need}; there are {total} in all: say --limit {name}=TOTAL"
 
 
-def lacking(graph: Graph, limits: Mapping[str, int]) -> tuple[Fault, ...]:
+def lacking(graph: GraphDefinition, limits: Mapping[str, int]) -> tuple[Fault, ...]:
     """Name every task that asks for more of something than there is."""
     return tuple(dict.fromkeys(fault for task in graph.tasks.values() for fault in _of(task, limits)))
 

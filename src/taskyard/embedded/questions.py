@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from taskyard.core import ids
-from taskyard.core.graph.limits import NESTING_MAX
-from taskyard.core.words import Kind
+from taskyard.core.graph.model import NESTING_MAX
+from taskyard.core.states import Kind
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Approve
 from taskyard.store.repo.read import FIRST

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from taskyard.core.words import GraphState
+from taskyard.core.states import GraphState
 from taskyard.embedded.companion import Companion
 from taskyard.embedded.feed import Feed
 from taskyard.embedded.opening import Wish

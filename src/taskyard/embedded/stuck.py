@@ -5,10 +5,9 @@ What still moves by itself in less than the longest time is waited for: a slice 
 
 from typing import Final
 
-from taskyard.core.graph.limits import EXPIRES_MS
-from taskyard.core.machine import ENDED, LEASED
+from taskyard.core.graph.model import EXPIRES_MS
 from taskyard.core.matching import Dimensions, combinations, matches
-from taskyard.core.words import State
+from taskyard.core.states import ENDED, LEASED, State
 from taskyard.lifecycle.definitions import decoded
 from taskyard.store.connection import Txn
 from taskyard.store.rows import TaskRecord

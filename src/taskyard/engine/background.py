@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from taskyard.core.fleet import SWEEP_MS
 from taskyard.core.ids import LAST_MS, Key, text_of
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
 from taskyard.engine.bulk_load import LOAD_MAX_MS, Transact
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import Failed, Trouble, outages

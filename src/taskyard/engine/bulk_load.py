@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import Millis, On
+from taskyard.core.states import Millis, On
 from taskyard.engine.clock import Clock
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.writer import Act, Answer, Loop, answer_of

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final, Protocol
 
 from taskyard.core.ids import CHANCE_BITS
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
 
 #: How far births may run ahead of the time. So a burst keeps its order, and a flood does not bend the time.
 LEAD_MAX_MS: Final = 1_000

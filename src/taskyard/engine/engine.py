@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 from taskyard.core import ids
 from taskyard.core.fleet import LEASE_MAX_MS, LEASE_MIN_MS, LEASE_MS
 from taskyard.core.ids import Key
-from taskyard.core.values import struct_replace
+from taskyard.core.structs import struct_replace
 from taskyard.engine import validate
 from taskyard.engine.background import Chores, Ticker
 from taskyard.engine.bulk_load import Pages

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from taskyard.core.graph.extension import Existing, digest
-from taskyard.core.graph.validate import Validation
+from taskyard.core.graph.model import Existing, digest
+from taskyard.core.graph.parse import Validation
 from taskyard.core.ids import Key, text_of
 from taskyard.engine import submit
 from taskyard.engine.bulk_load import Pages

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.core.values import value
+from taskyard.core.structs import value
 from taskyard.lifecycle import claim as claim_module
 from taskyard.lifecycle.claim import ClaimRequest, claim
 from taskyard.lifecycle.commands import Lease, Poll, Renewed

@@ -14,16 +14,15 @@ from typing import Final
 
 import msgspec
 
-from taskyard.core.graph.document import Graph, Task
-from taskyard.core.graph.extension import digest
-from taskyard.core.graph.faults import Fault, path_text
-from taskyard.core.graph.inside import pools_named
-from taskyard.core.graph.renewal import Renewal, named, renewal, timeless
-from taskyard.core.graph.subs import renamed
-from taskyard.core.graph.verdict import settled
+from taskyard.core.explain_text import counted
+from taskyard.core.graph.errors import Fault, path_text
+from taskyard.core.graph.model import GraphDefinition, Task, digest
+from taskyard.core.graph.parse import pools_named
+from taskyard.core.graph.references import renamed
+from taskyard.core.graph.rerun import Renewal, named, renewal, timeless
+from taskyard.core.graph.state import settled
 from taskyard.core.ids import Key, text_of
-from taskyard.core.saying import counted
-from taskyard.core.values import struct_replace
+from taskyard.core.structs import struct_replace
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import outages
 from taskyard.engine.submit import Mint, Submitting
@@ -125,7 +124,7 @@ class Renewing:
         row = RerunRow(plan.graph, plan.labels, len(plan.renewal.again), len(reused))
         origin = Origin(row, plan.told, _pages(tasks, ids, reused))
         definition = (scheduler, name, routing, description, tags, body)
-        graph = Graph(name, routing, tasks, description)
+        graph = GraphDefinition(name, routing, tasks, description)
         submission = Submission(graph, brood, definition, self._clock.word(), sender.actor, origin=origin)
         return Named(submission, key)
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from taskyard.core.graph.approval import patience_ms
+from taskyard.core.graph.payload import patience_ms
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import Kind
+from taskyard.core.states import Kind
 from taskyard.engine.bulk_load import Transact
 from taskyard.engine.errors import Trouble, outages
 from taskyard.engine.failpoints import Boundary

@@ -11,16 +11,13 @@ from typing import Final
 import msgspec
 
 from taskyard.core import ids
-from taskyard.core.graph.document import Graph, Task
-from taskyard.core.graph.extension import NOTHING, Existing
-from taskyard.core.graph.faults import Fault, Faults, Path
-from taskyard.core.graph.inside import pools_named
-from taskyard.core.graph.limits import DEPTH_MAX
-from taskyard.core.graph.marks import SUBS
-from taskyard.core.graph.validate import Validation, validate
+from taskyard.core.graph.errors import Fault, Faults, Path
+from taskyard.core.graph.model import DEPTH_MAX, NOTHING, Existing, GraphDefinition, Task
+from taskyard.core.graph.parse import Validation, pools_named, validate
+from taskyard.core.graph.scalars import SUBS
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import DEFAULT_POOL
-from taskyard.core.words import Kind, Millis
+from taskyard.core.states import Kind, Millis
 from taskyard.engine.bulk_load import Pages
 from taskyard.engine.clock import Clock
 from taskyard.engine.errors import Unavailable
@@ -57,7 +54,7 @@ def asks_for_more(task: Task) -> bool:
     return False
 
 
-def unserved(document: object, graph: Graph | None) -> tuple[Fault, ...]:
+def unserved(document: object, graph: GraphDefinition | None) -> tuple[Fault, ...]:
     """Name every place where a document asks for what nobody does yet, also if more is wrong with it."""
     faults = Faults()
     for at, task in _tasks(document):
@@ -172,7 +169,9 @@ def refusal(validation: Validation) -> Refusal:
     return Refusal(code, f"the document has {count} fault{'s' * (count > 1)}", validation.faults)
 
 
-def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[str, int], submitter: str) -> NewTasks:
+def brood_of(
+    graph: GraphDefinition, body: bytes, minted: Minted, id: Key, known: Mapping[str, int], submitter: str
+) -> NewTasks:
     """Give the tasks of a graph their ids; `known` has those of the labels that exist already."""
     ids = {**known, **{label: int(key) for label, key in zip(graph.tasks, minted.tasks, strict=True)}}
     tasks = list(graph.tasks.values())
@@ -181,7 +180,7 @@ def brood_of(graph: Graph, body: bytes, minted: Minted, id: Key, known: Mapping[
     return NewTasks(id, tasks, ids, minted.created_ms, substitutes=_SUBS in body, submitter=submitter)
 
 
-def definition_of(graph: Graph, scheduler_id: str, digest: str) -> tuple[str, str, str, str, str, str]:
+def definition_of(graph: GraphDefinition, scheduler_id: str, digest: str) -> tuple[str, str, str, str, str, str]:
     """Give what is kept of a graph beside its tasks."""
     tags = msgspec.json.encode(graph.tags).decode()
     return (scheduler_id, graph.name, graph.routing, graph.description, tags, digest)
@@ -281,7 +280,13 @@ class Submitting:
         return None if self._pages.drop_if_stale(named.submission.brood.graph_id) else answer
 
     def _named(
-        self, graph: Graph, body: bytes, id: Key | None, key: str, sender: Sender, inside: Inside | None = None
+        self,
+        graph: GraphDefinition,
+        body: bytes,
+        id: Key | None,
+        key: str,
+        sender: Sender,
+        inside: Inside | None = None,
     ) -> Named:
         minted = self._mint.fresh(len(graph.tasks))
         brood = brood_of(graph, body, minted, minted.graph if id is None else id, {}, sender.submitter)
@@ -307,7 +312,7 @@ class Submitting:
         return Submitted(id, echo=True) if is_whole and definition and definition[5] == digest else None
 
 
-def pools_of(graph: Graph) -> frozenset[str]:
+def pools_of(graph: GraphDefinition) -> frozenset[str]:
     """Name the pools of a new graph: the default one, if nothing in it names any."""
     return pools_named(graph.tasks.values()) or _UNNAMED
 
@@ -326,13 +331,13 @@ def _is_conflict(answer: Submitted | Refusal) -> bool:
 # What a submission would find wrong with a document, without storing anything: the same checks, the same faults.
 
 
-def rehearsal_read(document: object, now: Millis, scheduler_id: str) -> Graph | Refusal:
+def rehearsal_read(document: object, now: Millis, scheduler_id: str) -> GraphDefinition | Refusal:
     """Check a document as a submission does before it goes to the store."""
     with still_for(document):
         validation = read(document, now, scheduler_id)
     return refusal(validation) if validation.graph is None else validation.graph
 
 
-def refused(txn: Txn, graph: Graph) -> Refusal | None:
+def refused(txn: Txn, graph: GraphDefinition) -> Refusal | None:
     """Say what the store has against a graph: demands that can never be met."""
     return impossible(txn, graph.tasks.values())

@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from taskyard.core import ids
-from taskyard.core.budget import WORDS_ON_AN_ATTEMPT
-from taskyard.core.graph.dimensions import KEY
-from taskyard.core.graph.faults import Faults, Path, quoted, shown
-from taskyard.core.graph.fields import Reader
-from taskyard.core.graph.limits import DESCRIPTION_MAX, DIMENSION_KEY_MAX, DIMENSION_VALUE_MAX, NAME_MAX
-from taskyard.core.graph.readers import name_fault
+from taskyard.core.admission.rules import STAKE_AFTER_MAX_MS
+from taskyard.core.attempt_policy import WORDS_ON_AN_ATTEMPT
+from taskyard.core.graph.errors import Faults, Path, quoted, shown
+from taskyard.core.graph.model import DESCRIPTION_MAX, DIMENSION_KEY_MAX, DIMENSION_VALUE_MAX, NAME_MAX
+from taskyard.core.graph.scalars import KEY, Reader, name_fault
 from taskyard.core.matching import ID, OR, POOL, canonical
-from taskyard.core.partials import STAKE_AFTER_MAX_MS
-from taskyard.core.words import Reason, Signal, Word
+from taskyard.core.states import Reason, Signal, Word
 from taskyard.lifecycle.commands import (
     Approve,
     Begun,

@@ -9,11 +9,10 @@ from typing import Final
 
 import msgspec
 
-from taskyard.core.graph.approval import Decision
-from taskyard.core.graph.times import moment_text
+from taskyard.core.durations import moment_text
+from taskyard.core.graph.payload import Decision
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import ENDED, LEASED, STOPPED
-from taskyard.core.words import Kind
+from taskyard.core.states import ENDED, LEASED, STOPPED, Kind
 from taskyard.lifecycle import selection, server_attempts
 from taskyard.lifecycle.commands import Approve, Code, Done, Refusal
 from taskyard.lifecycle.transaction import Transaction

@@ -11,7 +11,7 @@ from typing import Final
 
 from taskyard.core import fleet, ids
 from taskyard.core.matching import pool_of
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
 from taskyard.lifecycle import lost_attempts
 from taskyard.lifecycle.commands import NO_SUBJECT, Begun, Code, Goodbye, Hello, Poll, Refusal
 from taskyard.lifecycle.transaction import Transaction

@@ -9,12 +9,11 @@ is.
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from taskyard.core.graph.verdict import changeable
+from taskyard.core.explain_text import counted
+from taskyard.core.graph.state import changeable
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import STOPPED, Outcome, sources, step
-from taskyard.core.saying import counted
-from taskyard.core.values import value
-from taskyard.core.words import Reason, Signal
+from taskyard.core.states import STOPPED, Outcome, Reason, Signal, sources, step
+from taskyard.core.structs import value
 from taskyard.lifecycle import selection, server_tasks
 from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Far, Refusal
 from taskyard.lifecycle.selection import Found, Search, Sight

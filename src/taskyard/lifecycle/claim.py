@@ -9,11 +9,10 @@ from typing import Final
 
 import msgspec
 
-from taskyard.core import budget, fleet, matching
-from taskyard.core.machine import LEASED
+from taskyard.core import attempt_policy, fleet, matching
 from taskyard.core.matching import Turn
-from taskyard.core.values import struct_replace, value
-from taskyard.core.words import BotId, Millis, Reason, Signal
+from taskyard.core.states import LEASED, BotId, Millis, Reason, Signal
+from taskyard.core.structs import struct_replace, value
 from taskyard.lifecycle.commands import Brief, Lease, Poll
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move, Taker
@@ -156,11 +155,11 @@ def _lease_out(
         taken = Reason.UNDER_WAY if poll.begun is None else Reason.ASSIGNED
         for id in ids:
             task = tasks[id]
-            until = budget.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
+            until = attempt_policy.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
             if until is None:
                 continue  # its deadline has passed; the next sweep ends it
             taker = Taker(poll.bot, poll.session, poll.poll, until)
-            moves.append(Move(task, _CLAIM, budget.claimed(task.life), taken, taker))
+            moves.append(Move(task, _CLAIM, attempt_policy.claimed(task.life), taken, taker))
             leased[place].append(task)
     corridor.send(moves)
     return leased

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum, unique
 from typing import Final, TypeAlias
 
-from taskyard.core.graph.faults import Fault
+from taskyard.core.graph.errors import Fault
 from taskyard.core.matching import Dimensions
-from taskyard.core.values import value
-from taskyard.core.words import Millis, Reason, Signal, State
+from taskyard.core.states import Millis, Reason, Signal, State
+from taskyard.core.structs import value
 
 #: What an audit row is about that is about no task and no graph.
 NO_SUBJECT: Final = 0

@@ -8,7 +8,7 @@ everything in its graph has been told; before a new graph is opened, everything 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
 from taskyard.lifecycle import cancel, failure_handlers, propagate, rerun, rows, subgraph, submit
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.queries import Busy

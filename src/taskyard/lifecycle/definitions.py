@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
-from taskyard.core.graph.document import Task
+from taskyard.core.graph.model import Task
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Task)

@@ -10,10 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from taskyard.core.graph.verdict import Handler, Handlers, counted, matters
-from taskyard.core.machine import ENDED, FINAL, UNSUCCESSFUL
-from taskyard.core.values import value
-from taskyard.core.words import On, State
+from taskyard.core.graph.state import Handler, Handlers, counted, matters
+from taskyard.core.states import ENDED, FINAL, UNSUCCESSFUL, On, State
+from taskyard.core.structs import value
 from taskyard.store.connection import Txn
 from taskyard.store.queries import Busy
 from taskyard.store.repo.tasks import EdgeRow, InEdge

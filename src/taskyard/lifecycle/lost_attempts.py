@@ -7,10 +7,9 @@ renew the lease, that is believed twice in a round: a task that kills its bot at
 from collections.abc import Collection
 from typing import Final
 
-from taskyard.core import budget
-from taskyard.core.budget import SPARED, SPARED_MAX, Ruling
-from taskyard.core.machine import REASONS, Outcome
-from taskyard.core.words import Reason, Signal
+from taskyard.core import attempt_policy
+from taskyard.core.attempt_policy import SPARED, SPARED_MAX, Ruling
+from taskyard.core.states import REASONS, Outcome, Reason, Signal
 from taskyard.lifecycle.commands import Begun
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
@@ -43,11 +42,11 @@ def lost(corridor: Transaction, task: TaskRecord, begun: Collection[Begun] | Non
     """End an attempt whose bot is gone; `begun` is what that bot had begun, if it is known."""
     life, rules, now = task.life, task.rules, corridor.now
     if begun is not None and task.reason == _ASSIGNED and Begun(task.id, life.attempt, task.fence) not in begun:
-        return _moved(task, Signal.RETURN, budget.report(life, rules, life.attempt, Signal.RETURN, now))
+        return _moved(task, Signal.RETURN, attempt_policy.report(life, rules, life.attempt, Signal.RETURN, now))
     why = spared(corridor, task) if begun is None else None
     task.not_by = task.bot
-    lose = budget.report(life, rules, life.attempt, Signal.LOSE, now)
-    return _moved(task, Signal.LOSE, lose if why is None else budget.spare(life, rules, why, now))
+    lose = attempt_policy.report(life, rules, life.attempt, Signal.LOSE, now)
+    return _moved(task, Signal.LOSE, lose if why is None else attempt_policy.spare(life, rules, why, now))
 
 
 def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Move | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from taskyard.core.values import value
+from taskyard.core.structs import value
 from taskyard.lifecycle.bot_sessions import greet
 from taskyard.lifecycle.claim import brief, claim, claim_request, is_repeated
 from taskyard.lifecycle.commands import Done, Kept, Lease, Poll, Refusal, Renewed

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from taskyard.core.graph.gate import Edges, EdgeState, known, shift
-from taskyard.core.graph.verdict import Handlers
-from taskyard.core.machine import UNSUCCESSFUL
-from taskyard.core.words import On, State
+from taskyard.core.graph.state import Handlers
+from taskyard.core.states import UNSUCCESSFUL, On, State
 from taskyard.lifecycle import failure_handlers
 from taskyard.lifecycle.failure_handlers import TELL, TELLING
 from taskyard.store.repo.tasks import EdgeRow, InEdge

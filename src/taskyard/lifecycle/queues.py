@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from taskyard.core import fleet, ids
 from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, pool_of, queue_root
-from taskyard.core.values import struct_replace, value
-from taskyard.core.words import BotId
+from taskyard.core.states import BotId
+from taskyard.core.structs import struct_replace, value
 from taskyard.store.connection import Txn
 from taskyard.store.queries import Row
 from taskyard.store.repo.bots import QueueRow, dimensions_text

@@ -6,11 +6,10 @@ transaction that made it pending. Every other one is left to the next pass.
 
 from typing import TYPE_CHECKING, Final
 
-from taskyard.core import budget
-from taskyard.core.budget import Life
-from taskyard.core.graph.document import Task
-from taskyard.core.machine import ENDED, REASONS, Outcome
-from taskyard.core.words import Reason, Signal
+from taskyard.core import attempt_policy
+from taskyard.core.attempt_policy import Life
+from taskyard.core.graph.model import Task
+from taskyard.core.states import ENDED, REASONS, Outcome, Reason, Signal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.transition import Move
 from taskyard.store.repo.bots import dimensions_text
@@ -60,7 +59,7 @@ def _on_its_slice(corridor: "Transaction", task: TaskRecord) -> Move | None:
             break
     else:
         return None
-    ruling = budget.choose_slice(task.life, task.rules, capacity(corridor, task))
+    ruling = attempt_policy.choose_slice(task.life, task.rules, capacity(corridor, task))
     if ruling.outcome is not Outcome.MOVE:
         return None
     put_on_slice(corridor, task, ruling.life_after)
@@ -84,7 +83,7 @@ def _admitted(corridor: "Transaction", task: TaskRecord) -> Move | None:
     begins = task.life.not_before_ms
     if corridor.canceled(task.graph) or (begins is not None and begins > corridor.now):
         return None
-    return Move(task, _ADMIT, budget.admitted(task.life, corridor.now), _LET_IN)
+    return Move(task, _ADMIT, attempt_policy.admitted(task.life, corridor.now), _LET_IN)
 
 
 def _definition(corridor: "Transaction", task: TaskRecord) -> Task:

@@ -7,11 +7,10 @@ that is no longer the bot's is refused and changes nothing.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from taskyard.core import budget
-from taskyard.core.budget import Ruling
+from taskyard.core import attempt_policy
+from taskyard.core.attempt_policy import Ruling
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import LEASED, REASONS, STOPPED, Outcome
-from taskyard.core.words import Millis, Reason, Signal
+from taskyard.core.states import LEASED, REASONS, STOPPED, Millis, Outcome, Reason, Signal
 from taskyard.lifecycle import propagate
 from taskyard.lifecycle.commands import (
     Begun,
@@ -74,8 +73,8 @@ def _ruling(corridor: Transaction, task: TaskRecord, report: Report) -> Ruling:
     life, rules, now = task.life, task.rules, corridor.now
     why = report.reason
     if report.signal is _LOSE and why is not None and life.state in LEASED and is_free(corridor, task, why):
-        return budget.spare(life, rules, why, now)
-    return budget.report(life, rules, report.attempt, report.signal, now, report.exit_code)
+        return attempt_policy.spare(life, rules, why, now)
+    return attempt_policy.report(life, rules, report.attempt, report.signal, now, report.exit_code)
 
 
 def _is_theirs(task: TaskRecord, bot: str, report: Report) -> bool:
@@ -158,10 +157,10 @@ def _renew(corridor: Transaction, task: TaskRecord | None, bot: str, renewal: Re
     if task.bot != bot:
         return _renew_lost(renewal)
     assert task.lease_until_ms is not None, "what a bot has is leased"
-    until = budget.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
+    until = attempt_policy.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
     if until is not None and until > task.lease_until_ms:
         task.lease_until_ms = until
-        task.due_ms = budget.due_at(task.life, task.rules, until, corridor.now)
+        task.due_ms = attempt_policy.due_at(task.life, task.rules, until, corridor.now)
         corridor.change(task)
     # Past its deadline a lease is not lengthened, but it is the bot's: how the attempt ends is about to be told.
     return Renewed(task.id, renewal.attempt, Millis(task.lease_until_ms), stop=task.state in STOPPED)

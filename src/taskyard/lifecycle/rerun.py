@@ -8,12 +8,11 @@ from collections.abc import Collection, Sequence
 from itertools import chain, islice
 from typing import Final
 
-from taskyard.core import budget
-from taskyard.core.graph.verdict import changeable
+from taskyard.core import attempt_policy
+from taskyard.core.explain_text import counted
+from taskyard.core.graph.state import changeable
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import REASONS, SHUT, Outcome, sources
-from taskyard.core.saying import counted
-from taskyard.core.words import Impossible, Signal
+from taskyard.core.states import REASONS, SHUT, Impossible, Outcome, Signal, sources
 from taskyard.lifecycle import release, selection
 from taskyard.lifecycle.commands import Asked, Code, Done, Far, Refusal, Rerun
 from taskyard.lifecycle.failure_handlers import RAN, TELL
@@ -63,9 +62,9 @@ def _rerun_task(corridor: Transaction, task: TaskRecord, actor: str) -> Done | R
     refusal = _closed(corridor.graph(task.graph))
     if refusal is not None:
         return refusal
-    ruling = budget.rerun(task.life, task.rules, corridor.now)
+    ruling = attempt_policy.rerun(task.life, task.rules, corridor.now)
     if ruling.outcome is Outcome.ILLEGAL:
-        late = budget.past(task.rules.deadline_ms, corridor.now)
+        late = attempt_policy.past(task.rules.deadline_ms, corridor.now)
         why = "its deadline has passed" if late else f"it is {task.state}"
         return Refusal(Code.CONFLICT, f"cannot rerun task {text_of(Key(task.id))}: {why}")
     if ruling.outcome is Outcome.MOVE:
@@ -123,7 +122,7 @@ def _again(corridor: Transaction, ids: Collection[int]) -> int:
     """Open a new round of those of some tasks that can have one; say how many."""
     moves = []
     for task in corridor.look(ids).values():
-        ruling = budget.rerun(task.life, task.rules, corridor.now)
+        ruling = attempt_policy.rerun(task.life, task.rules, corridor.now)
         if ruling.outcome is Outcome.MOVE and not task.hidden:
             release.put_on_slice(corridor, task, ruling.life_after)
             moves.append(Move(task, Signal.RERUN, ruling.life_after, REASONS[Signal.RERUN]))

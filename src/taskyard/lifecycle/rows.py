@@ -5,17 +5,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from taskyard.core import budget
-from taskyard.core.budget import Life, Rules
-from taskyard.core.graph.document import Graph, Slice, Task
-from taskyard.core.graph.extension import digest
-from taskyard.core.graph.inside import pools_named
+from taskyard.core import attempt_policy
+from taskyard.core.attempt_policy import Life, Rules
+from taskyard.core.graph.model import GraphDefinition, Slice, Task, digest
+from taskyard.core.graph.parse import pools_named
 from taskyard.core.graph.payload import SERVER_KINDS
-from taskyard.core.graph.subs import substitute
+from taskyard.core.graph.references import substitute
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import Dimensions
-from taskyard.core.values import struct_replace
-from taskyard.core.words import Millis, On, Reason
+from taskyard.core.states import Millis, On, Reason
+from taskyard.core.structs import struct_replace
 from taskyard.lifecycle.definitions import encoded
 from taskyard.store.queries import Row
 from taskyard.store.repo.tasks import Source
@@ -180,7 +179,7 @@ class NewTasks:
             _take_over(rows, id, self.reused[task.label])
 
 
-def roots(graph: Graph) -> Iterable[str]:
+def roots(graph: GraphDefinition) -> Iterable[str]:
     """Name the tasks that wait for nobody."""
     return (task.label for task in graph.tasks.values() if not task.requires)
 
@@ -207,7 +206,7 @@ class _Promises:
         shape = (task.reruns, task.retries, task.deadline, task.not_before, *_waits(task.slices))
         found = self._known.get(shape)
         if found is None:
-            rules = budget.rules_of(task, self._submitted)
+            rules = attempt_policy.rules_of(task, self._submitted)
             found = self._known[shape] = (rules, rules_text(rules))
         return found
 

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import State
+from taskyard.core.states import State
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.transaction import TOLD_MAX, Transaction
 from taskyard.store.connection import Txn

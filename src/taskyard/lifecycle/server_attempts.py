@@ -9,11 +9,10 @@ from typing import Final
 
 import msgspec
 
-from taskyard.core import budget
-from taskyard.core.graph.approval import Decision
-from taskyard.core.graph.document import Payload
-from taskyard.core.machine import REASONS
-from taskyard.core.words import Reason, Signal
+from taskyard.core import attempt_policy
+from taskyard.core.graph.model import Payload
+from taskyard.core.graph.payload import Decision
+from taskyard.core.states import REASONS, Reason, Signal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move, Taker
@@ -32,16 +31,16 @@ def payloads(corridor: Transaction, tasks: Sequence[TaskRecord]) -> Mapping[int,
 
 def begun(corridor: Transaction, task: TaskRecord, timeout_ms: int | None, reason: Reason = _CLAIMED) -> Move:
     """Begin an attempt of the server's own that may take a while."""
-    until = budget.own_lease(corridor.now, timeout_ms, task.rules.deadline_ms)
+    until = attempt_policy.own_lease(corridor.now, timeout_ms, task.rules.deadline_ms)
     taker = Taker(SERVER.bot, SERVER.session, SERVER.poll, until)
-    return Move(task, Signal.CLAIM, budget.claimed(task.life), reason, taker)
+    return Move(task, Signal.CLAIM, attempt_policy.claimed(task.life), reason, taker)
 
 
 def ended(corridor: Transaction, task: TaskRecord, signal: Signal, reason: Reason, result: str | None = None) -> Move:
     """End an attempt of the server's own, with what it leaves; why it ends is said unless the rules know better."""
     if result is not None:
         corridor.txn.attempts.add_results([(task.id, task.life.attempt, result)])
-    ruling = budget.report(task.life, task.rules, task.life.attempt, signal, corridor.now)
+    ruling = attempt_policy.report(task.life, task.rules, task.life.attempt, signal, corridor.now)
     known = None if ruling.reason is Reason.DONE else ruling.reason
     return Move(task, signal, ruling.life_after, known or reason)
 

@@ -6,10 +6,9 @@ What has a graph inside begins with that graph (`lifecycle/subgraph.py`).
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from taskyard.core import budget
-from taskyard.core.graph.approval import by_silence, patience_ms, question
-from taskyard.core.machine import REASONS, STOPPED
-from taskyard.core.words import Kind, Millis, Reason, Signal
+from taskyard.core import attempt_policy
+from taskyard.core.graph.payload import by_silence, patience_ms, question
+from taskyard.core.states import REASONS, STOPPED, Kind, Millis, Reason, Signal
 from taskyard.lifecycle import server_attempts, subgraph
 from taskyard.lifecycle.commands import Choose
 from taskyard.lifecycle.rows import SERVER_QUEUE
@@ -30,10 +29,12 @@ def serve_own(corridor: Transaction, count: int = 500, choose: Choose = list) ->
     Says how many. Those that this releases are found by the next call.
     """
     ids = choose(corridor.txn.tasks.waiting(SERVER_QUEUE, _SERVED, count))
-    tasks = [task for task in corridor.look(ids).values() if not budget.past(task.rules.deadline_ms, corridor.now)]
+    tasks = [
+        task for task in corridor.look(ids).values() if not attempt_policy.past(task.rules.deadline_ms, corridor.now)
+    ]
     asking = [task for task in tasks if task.kind == _ASKING]
     idle = [task for task in tasks if task.kind != _ASKING] if asking else tasks
-    corridor.send([Move(one, Signal.CLAIM, budget.claimed(one.life), _CLAIMED, SERVER) for one in idle])
+    corridor.send([Move(one, Signal.CLAIM, attempt_policy.claimed(one.life), _CLAIMED, SERVER) for one in idle])
     corridor.send([_done(corridor, task) for task in idle])
     if asking:
         _ask(corridor, asking)
@@ -41,7 +42,7 @@ def serve_own(corridor: Transaction, count: int = 500, choose: Choose = list) ->
 
 
 def _done(corridor: Transaction, task: TaskRecord) -> Move:
-    ruling = budget.report(task.life, task.rules, task.life.attempt, Signal.SUCCEED, corridor.now)
+    ruling = attempt_policy.report(task.life, task.rules, task.life.attempt, Signal.SUCCEED, corridor.now)
     return Move(task, Signal.SUCCEED, ruling.life_after, REASONS[Signal.SUCCEED])
 
 
@@ -71,14 +72,14 @@ def time_out(corridor: Transaction, task: TaskRecord) -> Move | None:
     """End a task of the server's own whose time is over; None if it is not, or if its graph has to end first."""
     if task.lease_until_ms is None:
         return None
-    ends_ms = budget.given_again_at(Millis(task.lease_until_ms))
+    ends_ms = attempt_policy.given_again_at(Millis(task.lease_until_ms))
     if ends_ms > corridor.now:
         return None
     if task.kind == Kind.GRAPH.text:
         subgraph.stop(corridor, [task], server_attempts.SERVER.bot)
         return None
     # What was first counts: the server may have been away, and notice it late.
-    if budget.past(task.rules.deadline_ms, ends_ms):
+    if attempt_policy.past(task.rules.deadline_ms, ends_ms):
         return server_attempts.ended(corridor, task, Signal.DEADLINE, Reason.DEADLINE)
     asked = question(server_attempts.payloads(corridor, [task])[task.id])
     return server_attempts.decided(corridor, task, by_silence(asked, corridor.now))

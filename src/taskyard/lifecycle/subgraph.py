@@ -12,12 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from taskyard.core import budget
-from taskyard.core.graph.verdict import Tally, succeeded, verdict
+from taskyard.core import attempt_policy
+from taskyard.core.graph.state import Tally, succeeded, verdict
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import LEASED, QUEUED, UNSUCCESSFUL
-from taskyard.core.values import value
-from taskyard.core.words import Kind, Reason, Signal
+from taskyard.core.states import LEASED, QUEUED, UNSUCCESSFUL, Kind, Reason, Signal
+from taskyard.core.structs import value
 from taskyard.lifecycle import server_attempts
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.rows import STOP
@@ -51,7 +50,7 @@ def closed(corridor: Transaction, inside: Inside) -> Refusal | None:
         and task.kind == Kind.GRAPH.text
         and task.state in QUEUED
         and task.life.attempt + 1 == inside.attempt
-        and not budget.past(task.rules.deadline_ms, corridor.now)
+        and not attempt_policy.past(task.rules.deadline_ms, corridor.now)
         and not corridor.canceled(task.graph)
     )
     name = text_of(Key(inside.task))
@@ -116,9 +115,9 @@ def _end(corridor: Transaction, task: TaskRecord, graph: GraphRecord) -> None:
 def _why(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:
     """Say why a task fails whose graph did not finish: in the end it may be that its time was over."""
     ended_ms, until = graph.canceled_ms, task.lease_until_ms
-    if ended_ms is None or until is None or budget.given_again_at(until) > ended_ms:
+    if ended_ms is None or until is None or attempt_policy.given_again_at(until) > ended_ms:
         return Signal.FAIL, Reason.GRAPH_FAILED
-    if budget.past(task.rules.deadline_ms, budget.given_again_at(until)):
+    if attempt_policy.past(task.rules.deadline_ms, attempt_policy.given_again_at(until)):
         return Signal.DEADLINE, Reason.DEADLINE
     return Signal.FAIL, Reason.TIMED_OUT
 

@@ -12,15 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskyard.core import admission
-from taskyard.core.graph.document import Graph, Task
-from taskyard.core.graph.faults import Fault
-from taskyard.core.graph.verdict import changeable
+from taskyard.core.admission import rules
+from taskyard.core.explain_text import counted
+from taskyard.core.graph.errors import Fault
+from taskyard.core.graph.model import GraphDefinition, Task
+from taskyard.core.graph.state import changeable
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import Outcome, step
 from taskyard.core.matching import DEFAULT_POOL, Dimensions
-from taskyard.core.saying import counted
-from taskyard.core.words import GraphState, Signal, State
+from taskyard.core.states import GraphState, Outcome, Signal, State, step
 from taskyard.lifecycle import failure_handlers, propagate, queues, selection, subgraph
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.rows import DROP, LOAD, OPEN, SHOW, NewTasks, Rows, fitting
@@ -87,7 +86,7 @@ SEEN_MAX: Final = 10_000
 class Submission:
     """A graph that passed validation, with the keys of its tasks."""
 
-    graph: Graph
+    graph: GraphDefinition
     brood: NewTasks
     definition: tuple[str, str, str, str, str, str]  # scheduler, name, routing, description, tags, digest
     loader: str  # who loads it: a fresh word for each try
@@ -375,7 +374,7 @@ def impossible(txn: Txn, tasks: Iterable[Task]) -> Refusal | None:
     faults = [
         Fault(f"tasks.{task.label}.task.limits.{name}", _limit_says(name, amount, totals.get(name)))
         for task in asking
-        for name, amount in admission.impossible_demands(task.limits, totals)
+        for name, amount in rules.impossible_demands(task.limits, totals)
     ]
     return Refusal(Code.INVALID, "some limits can never be met", tuple(faults)) if faults else None
 

@@ -10,10 +10,9 @@ the clock has no more to say about gets its next moment, so no page comes twice.
 from collections.abc import Mapping
 from typing import Final
 
-from taskyard.core import budget, fleet
-from taskyard.core.budget import Ruling
-from taskyard.core.machine import LEASED, REASONS, Outcome, sources
-from taskyard.core.words import Millis, Signal
+from taskyard.core import attempt_policy, fleet
+from taskyard.core.attempt_policy import Ruling
+from taskyard.core.states import LEASED, REASONS, Millis, Outcome, Signal, sources
 from taskyard.lifecycle import lost_attempts, release, server_tasks
 from taskyard.lifecycle.bot_sessions import MISSING, note
 from taskyard.lifecycle.commands import Choose
@@ -128,10 +127,10 @@ def _move(corridor: Transaction, task: TaskRecord, server: ServerRow | None) -> 
     if task.state in LEASED:
         own = task.queue == SERVER_QUEUE
         return server_tasks.time_out(corridor, task) if own else _end_lease(corridor, task, server)
-    overdue = budget.overdue(task.life, task.rules, corridor.now)
+    overdue = attempt_policy.overdue(task.life, task.rules, corridor.now)
     if overdue.outcome is Outcome.MOVE:
         return _moved(task, Signal.DEADLINE, overdue)
-    expires = budget.expires_at(task.life, task.rules)
+    expires = attempt_policy.expires_at(task.life, task.rules)
     if expires is not None and expires <= corridor.now:
         return _expire(corridor, task)
     _begin(corridor, task)
@@ -142,9 +141,11 @@ def _end_lease(corridor: Transaction, task: TaskRecord, server: ServerRow | None
     """End an attempt whose lease is over, unless its server was or is away and its bot may still come back."""
     assert task.lease_until_ms is not None, "only a lease is due"
     until = task.lease_until_ms = _with_grace(corridor, Millis(task.lease_until_ms), server)
-    if budget.given_again_at(until) > corridor.now:
+    if attempt_policy.given_again_at(until) > corridor.now:
         return None
-    signal, ruling = budget.lease_over(task.life, task.rules, corridor.now, lost_attempts.spared(corridor, task))
+    signal, ruling = attempt_policy.lease_over(
+        task.life, task.rules, corridor.now, lost_attempts.spared(corridor, task)
+    )
     if signal is Signal.LOSE:
         task.not_by = task.bot
     return _moved(task, signal, ruling)
@@ -155,8 +156,8 @@ def _with_grace(corridor: Transaction, until: Millis, server: ServerRow | None) 
     if server is None:
         return until
     if not _is_away(corridor, server):
-        return budget.with_grace(until, Millis(server.since_ms), corridor.lease_ms)
-    was_over = budget.given_again_at(until) <= server.seen_ms
+        return attempt_policy.with_grace(until, Millis(server.since_ms), corridor.lease_ms)
+    was_over = attempt_policy.given_again_at(until) <= server.seen_ms
     waited_for = corridor.now - server.seen_ms <= AWAY_MAX_MS
     return max(until, corridor.now) if waited_for and not was_over else until
 
@@ -165,7 +166,7 @@ def _expire(corridor: Transaction, task: TaskRecord) -> Move:
     slices = len(task.rules.slices)
     is_last = task.life.slice_index == slices - 1
     capacity = [False] * slices if is_last else release.capacity(corridor, task)
-    ruling = budget.expire(task.life, task.rules, task.life.slice_index, corridor.now, capacity)
+    ruling = attempt_policy.expire(task.life, task.rules, task.life.slice_index, corridor.now, capacity)
     release.put_on_slice(corridor, task, ruling.life_after)
     return _moved(task, Signal.EXPIRE, ruling)
 
@@ -183,7 +184,7 @@ def _begin(corridor: Transaction, task: TaskRecord) -> None:
 
 def _wait_on(corridor: Transaction, task: TaskRecord) -> None:
     """Say when the clock looks at a task again: never at once, so that the next page is another one."""
-    due = budget.due_at(task.life, task.rules, task.lease_until_ms, corridor.now)
+    due = attempt_policy.due_at(task.life, task.rules, task.lease_until_ms, corridor.now)
     task.due_ms = due if due is None or due > corridor.now else Millis(corridor.now + fleet.SWEEP_MS)
     corridor.change(task)
 

@@ -12,16 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskyard.core import budget, fleet
-from taskyard.core.budget import Life, due_at
+from taskyard.core import attempt_policy, fleet
+from taskyard.core.attempt_policy import Life, due_at
+from taskyard.core.explain_text import lacking_says
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import LISTENING, gate, signals
-from taskyard.core.graph.verdict import Handlers, Tally, over, settled, unhandled, verdict
-from taskyard.core.machine import HOLDING, LEASED, QUEUED, UNSUCCESSFUL
+from taskyard.core.graph.state import Handlers, Tally, over, settled, unhandled, verdict
 from taskyard.core.matching import Dimensions
-from taskyard.core.saying import lacking_says
-from taskyard.core.values import value
-from taskyard.core.words import GraphState, Kind, Millis, Signal, State
+from taskyard.core.states import HOLDING, LEASED, QUEUED, UNSUCCESSFUL, GraphState, Kind, Millis, Signal, State
+from taskyard.core.structs import value
 from taskyard.lifecycle import failure_handlers, propagate, release
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE, SETTLED
@@ -306,7 +305,7 @@ class Transaction:
             elif taker is not None:
                 added.started = True
                 bot = task.bot = taker.bot
-                task.fence, task.not_by = budget.fence_after(task.fence, now), None
+                task.fence, task.not_by = attempt_policy.fence_after(task.fence, now), None
                 task.lease_until_ms = taker.until_ms
                 sheet.begun.append(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now

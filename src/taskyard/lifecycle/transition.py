@@ -3,11 +3,23 @@
 from collections.abc import Mapping
 from typing import Final
 
-from taskyard.core.budget import Life
+from taskyard.core.attempt_policy import Life
 from taskyard.core.graph.gate import LISTENING
-from taskyard.core.machine import ARROWS, HOLDING, LEASED, REASONS, UNSUCCESSFUL, Outcome, effects, step
-from taskyard.core.values import value
-from taskyard.core.words import Millis, Reason, Signal, State
+from taskyard.core.states import (
+    ARROWS,
+    HOLDING,
+    LEASED,
+    REASONS,
+    UNSUCCESSFUL,
+    Millis,
+    Outcome,
+    Reason,
+    Signal,
+    State,
+    effects,
+    step,
+)
+from taskyard.core.structs import value
 from taskyard.store.repo.events import spelled
 from taskyard.store.repo.tasks import Shape
 from taskyard.store.rows import TaskRecord

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from itertools import compress, islice
 from threading import Lock
 
-from taskyard.core.machine import Tell
+from taskyard.core.states import Tell
 from taskyard.local.dag import Dag, Left, Node, Wiring
 from taskyard.local.transitions import AVAILABLE, ILLEGAL, RULES, TELLS, UNKNOWN, Call, Code, Rule, word
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
-from taskyard.core.machine import HOLDING, STEPS, Outcome, Step, Tell, effects
-from taskyard.core.words import Signal, State
+from taskyard.core.states import HOLDING, STEPS, Outcome, Signal, State, Step, Tell, effects
 
 Steps: TypeAlias = Mapping[tuple[State, Signal, bool], Step]
 Path: TypeAlias = tuple[Signal, ...]

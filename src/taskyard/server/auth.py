@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from starlette.types import Scope
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import LEASED
 from taskyard.core.matching import DEFAULT_POOL
+from taskyard.core.states import LEASED
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Trouble, outages
 from taskyard.engine.failpoints import Boundary

@@ -17,8 +17,8 @@ import msgspec
 from taskyard.core import fleet
 from taskyard.core.ids import Key, key_of, text_of
 from taskyard.core.matching import ID, POOL, canonical
-from taskyard.core.values import value
-from taskyard.core.words import Millis, Reason, Signal
+from taskyard.core.states import Millis, Reason, Signal
+from taskyard.core.structs import value
 from taskyard.engine import validate
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Trouble

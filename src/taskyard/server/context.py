@@ -10,8 +10,7 @@ from starlette.requests import Request
 
 from taskyard.core import ids
 from taskyard.core.ids import Key
-from taskyard.core.machine import LEASED
-from taskyard.core.words import Millis
+from taskyard.core.states import LEASED, Millis
 from taskyard.engine.engine import AsyncEngine, Engine
 from taskyard.engine.errors import outages
 from taskyard.lifecycle.commands import Refusal

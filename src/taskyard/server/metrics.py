@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
-from taskyard.core.words import State
+from taskyard.core.states import State
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Unavailable, outages
 

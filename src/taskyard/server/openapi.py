@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from taskyard.core.graph.limits import NAME_MAX
+from taskyard.core.graph.model import NAME_MAX
 from taskyard.core.ids import KEY_DIGITS
 from taskyard.engine.validate import (
     BOT_DIMENSIONS_MAX,

@@ -16,11 +16,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from taskyard.core.graph.faults import Faults
-from taskyard.core.graph.limits import DESCRIPTION_MAX, NAME_MAX
+from taskyard.core.graph.errors import Faults
 from taskyard.core.graph.matrix import EXCLUDE
+from taskyard.core.graph.model import DESCRIPTION_MAX, NAME_MAX
 from taskyard.core.graph.payload import payloads
-from taskyard.core.graph.readers import name_fault
+from taskyard.core.graph.scalars import name_fault
 from taskyard.server.errors import RETRY_CROWD_S, Refused, invalid, refused, wrong
 from taskyard.wire import api
 from taskyard.wire.api import Fault

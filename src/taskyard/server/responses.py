@@ -8,8 +8,8 @@ import msgspec
 from fastapi import Depends, Header, Query
 from starlette.responses import Response
 
-from taskyard.core.graph.limits import NAME_MAX
-from taskyard.core.graph.readers import name_fault
+from taskyard.core.graph.model import NAME_MAX
+from taskyard.core.graph.scalars import name_fault
 from taskyard.server.auth import Caller
 from taskyard.server.errors import wrong
 from taskyard.server.requests import CURSOR_MAX

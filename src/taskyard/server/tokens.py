@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from taskyard.core.graph.limits import DIMENSION_VALUE_MAX
-from taskyard.core.graph.readers import name_fault
-from taskyard.core.values import struct_replace
-from taskyard.core.words import Millis
+from taskyard.core.graph.model import DIMENSION_VALUE_MAX
+from taskyard.core.graph.scalars import name_fault
+from taskyard.core.states import Millis
+from taskyard.core.structs import struct_replace
 from taskyard.store.repo.tokens import TokenRow
 from taskyard.wire.api import TokenView
 

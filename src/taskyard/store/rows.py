@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from taskyard.core.budget import Life, Rules
+from taskyard.core.attempt_policy import Life, Rules
 from taskyard.core.graph.gate import Edges
-from taskyard.core.graph.verdict import Handlers, Tally
-from taskyard.core.values import value
-from taskyard.core.words import GraphState, Impossible, Join, Millis, Signal, State
+from taskyard.core.graph.state import Handlers, Tally
+from taskyard.core.states import GraphState, Impossible, Join, Millis, Signal, State
+from taskyard.core.structs import value
 from taskyard.store.queries import Row
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from taskyard.core.machine import ARROWS, LEASED
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import ARROWS, LEASED, GraphState, State
 
 # How columns are spelled: one way for each sort of thing, the same on both databases.
 

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from taskyard.core import budget
-from taskyard.core.graph.approval import question
+from taskyard.core import attempt_policy
+from taskyard.core.graph.payload import question
 from taskyard.core.ids import Key, text_of
-from taskyard.core.words import Kind, Millis
+from taskyard.core.states import Kind, Millis
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.store.connection import Txn
@@ -36,6 +36,6 @@ def _view(record: TaskRecord, label: str, text: str) -> ApprovalView:
         label=label,
         message=asked.message,
         since_ms=record.moved_ms,
-        until_ms=None if until is None else budget.given_again_at(Millis(until)),
+        until_ms=None if until is None else attempt_policy.given_again_at(Millis(until)),
         on_timeout=asked.on_timeout.value,
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from taskyard.core.ids import Key, text_of
-from taskyard.core.values import value
+from taskyard.core.structs import value
 from taskyard.store.connection import Txn
 from taskyard.store.repo.events import AuditRow
 from taskyard.wire.api import AuditView

@@ -8,8 +8,8 @@ from typing import Final
 from taskyard.core.fleet import BotFacts, Condition, alive, stands
 from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import POOL, Dimensions
-from taskyard.core.values import value
-from taskyard.core.words import BotId, Millis
+from taskyard.core.states import BotId, Millis
+from taskyard.core.structs import value
 from taskyard.store.connection import Txn
 from taskyard.store.queries import Row
 from taskyard.store.repo.admission import PoolRow

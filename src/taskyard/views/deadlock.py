@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from taskyard.core.admission import excludes
+from taskyard.core.admission.rules import excludes
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import ACTIVE, sources
-from taskyard.core.words import Kind, Reason, Signal, State
+from taskyard.core.states import ACTIVE, Kind, Reason, Signal, State, sources
 from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.store.connection import Txn
 from taskyard.store.repo.read import FIRST

@@ -9,17 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from taskyard.core import budget, fleet
-from taskyard.core.admission import FOR_CAPACITY, decide
+from taskyard.core import attempt_policy, fleet
+from taskyard.core.admission.rules import FOR_CAPACITY, Contender, Facts, Held, Pool, decide
 from taskyard.core.explain import Ahead, Other, Situation, SliceWait, Standing, Why, why
-from taskyard.core.graph.document import Graph, Task
+from taskyard.core.explain_text import because, counted, names
+from taskyard.core.graph.model import GraphDefinition, Task
 from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.ids import key_of
-from taskyard.core.machine import ENDED, HOLDING, sources
 from taskyard.core.matching import Dimensions, matches, pool_of
-from taskyard.core.partials import Contender, Facts, Held, Pool
-from taskyard.core.saying import because, counted, names
-from taskyard.core.words import BotId, Kind, Millis, Reason, Signal, State, TaskId
+from taskyard.core.states import ENDED, HOLDING, BotId, Kind, Millis, Reason, Signal, State, TaskId, sources
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.store.connection import Txn
 from taskyard.store.repo.admission import ContenderRow
@@ -175,7 +173,7 @@ class _Fate:
     before: int = 0
 
 
-def foreseen(txn: Txn, graph: Graph, now: Millis, sight: Sight) -> DryRun:
+def foreseen(txn: Txn, graph: GraphDefinition, now: Millis, sight: Sight) -> DryRun:
     """Say what would become of a graph."""
     look = _Look(ExplainFacts(txn, now, sight), graph)
     fates = [look.fate(task) for task in graph.tasks.values()]
@@ -195,7 +193,7 @@ def foreseen(txn: Txn, graph: Graph, now: Millis, sight: Sight) -> DryRun:
 class _Look:
     """One look at a graph that is not stored; what its tasks share is worked out once."""
 
-    def __init__(self, facts: ExplainFacts, graph: Graph) -> None:
+    def __init__(self, facts: ExplainFacts, graph: GraphDefinition) -> None:
         self._facts = facts
         self._chosen: dict[tuple[tuple[Dimensions, bool, Kind], ...], _Choice] = {}
         self._before: Counter[Dimensions] = Counter()  # tasks of this graph that wait in a queue
@@ -239,10 +237,10 @@ class _Look:
         """Choose as a release would."""
         if task.slices[0].kind in SERVER_KINDS:
             return _Choice(1, (), own=True)
-        rules = budget.rules_of(task, self._facts.now)
-        life = budget.born(rules).at(State.PENDING)
+        rules = attempt_policy.rules_of(task, self._facts.now)
+        life = attempt_policy.born(rules).at(State.PENDING)
         capacity = [fleet.capacity_seen(one.dimensions, self._facts.fleet[0]) for one in task.slices]
-        ruling = budget.choose_slice(life, rules, capacity)
+        ruling = attempt_policy.choose_slice(life, rules, capacity)
         index = ruling.life_after.slice_index
         never = ruling.target in ENDED or not any(self._exists(one.dimensions) for one in task.slices)
         return _Choice(index + 1, task.slices[index].dimensions, never=never)

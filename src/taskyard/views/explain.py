@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Final, Protocol, TypeAlias
 
 from taskyard.core import explain, fleet
-from taskyard.core.admission import FOR_CAPACITY, carries, stakes_at
-from taskyard.core.budget import expires_at, given_again_at
+from taskyard.core.admission.rules import FOR_CAPACITY, Held, carries, stakes_at
+from taskyard.core.attempt_policy import expires_at, given_again_at
 from taskyard.core.explain import (
     Ahead,
     Bots,
@@ -27,15 +27,29 @@ from taskyard.core.explain import (
     says_no,
     why,
 )
+from taskyard.core.explain_text import ending_says, sentence
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.gate import EdgeState, known
 from taskyard.core.ids import Key, key_of, text_of
-from taskyard.core.machine import ACTIVE, ENDED, HOLDING, LEASED, QUEUED, UNSUCCESSFUL, sources
 from taskyard.core.matching import POOL, Dimensions, matches
-from taskyard.core.partials import Held
-from taskyard.core.saying import ending_says, sentence
-from taskyard.core.values import struct_replace
-from taskyard.core.words import BotId, Kind, Millis, On, Reason, Signal, State, TaskId
+from taskyard.core.states import (
+    ACTIVE,
+    ENDED,
+    HOLDING,
+    LEASED,
+    QUEUED,
+    UNSUCCESSFUL,
+    BotId,
+    Kind,
+    Millis,
+    On,
+    Reason,
+    Signal,
+    State,
+    TaskId,
+    sources,
+)
+from taskyard.core.structs import struct_replace
 from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.release import NO_BOT
 from taskyard.lifecycle.rows import SERVER_QUEUE

@@ -8,11 +8,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from taskyard.core.explain import Why
-from taskyard.core.graph.verdict import Tally, settled, unhandled
+from taskyard.core.explain_text import counted, names, state_says
+from taskyard.core.graph.state import Tally, settled, unhandled
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import ACTIVE, BEHIND, UNSUCCESSFUL
-from taskyard.core.saying import counted, names, state_says
-from taskyard.core.words import Millis, State
+from taskyard.core.states import ACTIVE, BEHIND, UNSUCCESSFUL, Millis, State
 from taskyard.store.connection import Txn
 from taskyard.store.repo.read import FIRST, GraphRow
 from taskyard.store.rows import TaskRecord

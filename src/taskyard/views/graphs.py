@@ -13,11 +13,10 @@ import msgspec
 
 from taskyard.core.critical_path import Before, Coming, Spell, decisive, forecast, ran_ms, remaining_ms, typical_ms
 from taskyard.core.graph.gate import meets
-from taskyard.core.graph.routing import routing_key
-from taskyard.core.graph.verdict import Tally, settled
+from taskyard.core.graph.model import routing_key
+from taskyard.core.graph.state import Tally, settled
 from taskyard.core.ids import Key, key_of, text_of
-from taskyard.core.machine import ENDED, FINAL, UNSUCCESSFUL
-from taskyard.core.words import GraphState, Millis, On, State
+from taskyard.core.states import ENDED, FINAL, UNSUCCESSFUL, GraphState, Millis, On, State
 from taskyard.store.connection import Txn
 from taskyard.store.repo.read import FIRST, ComingRow, GraphRow, Wanted
 from taskyard.store.rows import TaskRecord

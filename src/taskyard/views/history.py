@@ -12,10 +12,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-from taskyard.core.budget import Life, given_again_at
+from taskyard.core.attempt_policy import Life, given_again_at
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import ARROWS, ENDED, HOLDING, LEASED, UNSUCCESSFUL
-from taskyard.core.words import Kind, Millis, Reason, Signal, State
+from taskyard.core.states import ARROWS, ENDED, HOLDING, LEASED, UNSUCCESSFUL, Kind, Millis, Reason, Signal, State
 from taskyard.lifecycle.approve import APPROVE, DENY
 from taskyard.lifecycle.bot_sessions import CONNECTED
 from taskyard.lifecycle.bot_sessions import ENDED as GOODBYE

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from taskyard.core.admission.rules import STAKE_AFTER_MS
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import HOLDING, sources
-from taskyard.core.partials import STAKE_AFTER_MS
-from taskyard.core.words import Reason, Signal
+from taskyard.core.states import HOLDING, Reason, Signal, sources
 from taskyard.store.connection import Txn
 from taskyard.store.repo.admission import MutexRow
 from taskyard.wire import api

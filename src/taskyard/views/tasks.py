@@ -6,14 +6,13 @@ from typing import Final
 
 import msgspec
 
-from taskyard.core.graph.faults import Fault
-from taskyard.core.graph.renewal import named
-from taskyard.core.graph.routing import routing_key
+from taskyard.core.graph.errors import Fault
+from taskyard.core.graph.model import routing_key
+from taskyard.core.graph.rerun import named
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import ACTIVE, ENDED, LEASED, UNSUCCESSFUL, sources
 from taskyard.core.matching import pool_of
-from taskyard.core.values import value
-from taskyard.core.words import Kind, Millis, Reason, Signal
+from taskyard.core.states import ACTIVE, ENDED, LEASED, UNSUCCESSFUL, Kind, Millis, Reason, Signal, sources
+from taskyard.core.structs import value
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.release import NO_BOT
 from taskyard.store.connection import Txn

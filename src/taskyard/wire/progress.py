@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from taskyard.core.words import GraphState, Reason, State
+from taskyard.core.states import GraphState, Reason, State
 
 if TYPE_CHECKING:
     from taskyard.wire.explain import WhyGraphView

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from taskyard.core.graph import Graph, Task, validate
+from taskyard.core.graph import GraphDefinition, Task, validate
 
 NOOP: Mapping[str, object] = {"noop": True}
 
@@ -39,7 +39,7 @@ def faults_of(document: object) -> list[tuple[str, str]]:
     return [(fault.path, fault.message) for fault in validation.faults]
 
 
-def read(document: object) -> Graph:
+def read(document: object) -> GraphDefinition:
     """The graph of a document that is valid."""
     validation = validate(document)
     assert validation.faults == ()

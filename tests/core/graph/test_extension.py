@@ -2,10 +2,10 @@
 
 import pytest
 
-from taskyard.core.graph import Existing, Fault, Graph, Slice, Task, Validation, digest, validate
-from taskyard.core.graph.limits import PRIORITY
-from taskyard.core.values import struct_replace
-from taskyard.core.words import Kind, Millis
+from taskyard.core.graph import Existing, Fault, GraphDefinition, Slice, Task, Validation, digest, validate
+from taskyard.core.graph.model import PRIORITY
+from taskyard.core.states import Kind, Millis
+from taskyard.core.structs import struct_replace
 from tests.core.graph.documents import chain, graph, node, read, read_task, task
 
 
@@ -33,7 +33,7 @@ def test_the_same_definition_again_is_an_echo() -> None:
 
 
 def test_an_empty_extension_is_one() -> None:
-    assert validate({"tasks": {}}, existing=OLD) == Validation(Graph())
+    assert validate({"tasks": {}}, existing=OLD) == Validation(GraphDefinition())
 
 
 def test_another_definition_of_an_old_label_is_refused() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskyard.core.graph import nearest
-from taskyard.core.graph.faults import Fault, Faults, Path, path_text, quoted, shown
+from taskyard.core.graph.errors import Fault, Faults, Path, path_text, quoted, shown
 
 
 @pytest.mark.parametrize(

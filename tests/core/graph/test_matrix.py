@@ -3,10 +3,10 @@
 import pytest
 
 from taskyard.core.graph import Edge, Fault, validate
-from taskyard.core.graph.allowance import Allowance
-from taskyard.core.graph.faults import Faults
-from taskyard.core.graph.labels import read_labels
-from taskyard.core.words import On
+from taskyard.core.graph.errors import Faults
+from taskyard.core.graph.model import Allowance
+from taskyard.core.graph.references import read_labels
+from taskyard.core.states import On
 from tests.core.graph.documents import NOOP, faults_of, graph, node, payload, read, read_task
 
 OS = {"os": ["linux", "mac"]}

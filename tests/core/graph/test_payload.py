@@ -3,9 +3,9 @@
 import pytest
 
 from taskyard.core.graph import Fault, Slice, validate
-from taskyard.core.graph.limits import DAY_MS
+from taskyard.core.graph.model import DAY_MS
 from taskyard.core.graph.payload import SERVER_KINDS
-from taskyard.core.words import Kind
+from taskyard.core.states import Kind
 from tests.core.graph.documents import NOOP, faults_of, graph, node, payload, read_task, task
 
 SUBS = {"$subs": "taskId:a"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from taskyard.core.graph.renewal import Renewal, behind, named, renewal
-from taskyard.core.words import State
+from taskyard.core.graph.rerun import Renewal, behind, named, renewal
+from taskyard.core.states import State
 
 S = State
 #: a -> b -> c, and x beside them.

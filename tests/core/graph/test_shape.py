@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.core.graph.document import Edge
-from taskyard.core.graph.shape import cycle_text, cycles
-from taskyard.core.graph.validate import validate
+from taskyard.core.graph.model import Edge
+from taskyard.core.graph.parse import cycle_text, cycles, validate
 from tests.core.graph.documents import faults_of, graph, node
 
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from taskyard.core.graph.faults import Fault, Faults
-from taskyard.core.graph.limits import DEPTH_MAX, VALUES_MAX
-from taskyard.core.graph.survey import Survey, survey
+from taskyard.core.graph.errors import Fault, Faults
+from taskyard.core.graph.model import DEPTH_MAX, VALUES_MAX
+from taskyard.core.graph.schema import Survey, survey
 from tests.core.graph.documents import faults_of, graph, node
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskyard.core.graph import When, moment_ms, span_ms, span_text
-from taskyard.core.graph.limits import DAY_MS, HOUR_MS, MINUTE_MS
-from taskyard.core.words import Millis
+from taskyard.core.graph.model import DAY_MS, HOUR_MS, MINUTE_MS
+from taskyard.core.states import Millis
 from tests.core.graph.documents import faults_of, read_task, task
 
 

@@ -11,7 +11,7 @@ from taskyard.core.graph import (
     Existing,
     Fault,
     Field,
-    Graph,
+    GraphDefinition,
     Mutex,
     Payload,
     Reruns,
@@ -21,13 +21,11 @@ from taskyard.core.graph import (
     When,
     validate,
 )
-from taskyard.core.graph.allowance import Allowance
-from taskyard.core.graph.edges import Resolver
-from taskyard.core.graph.faults import Faults
-from taskyard.core.graph.fields import Reader
-from taskyard.core.graph.labels import read_labels
-from taskyard.core.graph.limits import DAY_MS, EDGES_MAX, HOUR_MS, MINUTE_MS, SECOND_MS
-from taskyard.core.words import Disconnect, Impossible, Join, Kind, Millis, On
+from taskyard.core.graph.errors import Faults
+from taskyard.core.graph.model import DAY_MS, EDGES_MAX, HOUR_MS, MINUTE_MS, SECOND_MS, Allowance
+from taskyard.core.graph.references import Resolver, read_labels
+from taskyard.core.graph.scalars import Reader
+from taskyard.core.states import Disconnect, Impossible, Join, Kind, Millis, On
 from tests.core.graph.documents import NOOP, chain, faults_of, graph, node, read, read_task, task
 
 TASKCLUSTER = {
@@ -101,7 +99,7 @@ def test_taskclusters_document_is_read_unchanged() -> None:
         reruns=Reruns(5),
         routing="linux",
     )
-    assert read(TASKCLUSTER) == Graph(routing="try", tasks={"build-task": build, "test-task-1": test})
+    assert read(TASKCLUSTER) == GraphDefinition(routing="try", tasks={"build-task": build, "test-task-1": test})
 
 
 def test_the_document_of_a_fleet_is_read_whole() -> None:
@@ -147,7 +145,7 @@ def test_the_document_of_a_fleet_is_read_whole() -> None:
         (Slice((("pool", ("default",)),), {"script": "echo red | mail -s red ops"}, Kind.SCRIPT),),
         requires=(Edge("test", On.FAILURE),),
     )
-    expected = Graph("nightly", "nightly", {"build": build, "test": test, "page-someone": page})
+    expected = GraphDefinition("nightly", "nightly", {"build": build, "test": test, "page-someone": page})
     assert read(NIGHTLY) == expected
     assert list(read(NIGHTLY).tasks) == ["build", "test", "page-someone"]
 
@@ -211,7 +209,7 @@ def test_every_field_of_a_task_arrives() -> None:
 
 
 def test_an_empty_graph_is_a_graph() -> None:
-    assert read({"tasks": {}}) == Graph()
+    assert read({"tasks": {}}) == GraphDefinition()
 
 
 def test_a_payload_is_the_submitters_own_object() -> None:
@@ -511,8 +509,8 @@ def test_the_defaults_of_the_tables_are_those_of_a_task(level: str) -> None:
 
 
 MADE = (
-    Edge("a"), Existing(), Fault("", "x"), Field("x", Reader("x", lambda *_: None), 0, ""), Graph(), Mutex("k"),
-    Reruns(), Slice((), {}, Kind.NOOP), Task("a", ()), Validation(Graph()), When(1, True),
+    Edge("a"), Existing(), Fault("", "x"), Field("x", Reader("x", lambda *_: None), 0, ""), GraphDefinition(), Mutex("k"),
+    Reruns(), Slice((), {}, Kind.NOOP), Task("a", ()), Validation(GraphDefinition()), When(1, True),
 )  # fmt: skip
 
 
@@ -524,4 +522,4 @@ def test_what_was_read_is_never_changed_again(made: object) -> None:
 
 
 def test_a_validation_without_faults_has_its_graph() -> None:
-    assert validate({"tasks": {}}) == Validation(Graph())
+    assert validate({"tasks": {}}) == Validation(GraphDefinition())

@@ -5,37 +5,36 @@ needs beside it; `FIELDS` lists every field. `gate` and `verdict` say what the e
 and for the whole graph. Nothing here parses text, knows a store, or moves a task.
 """
 
-from taskyard.core.graph.document import (
+from taskyard.core.durations import moment_ms, span_ms, span_text
+from taskyard.core.graph.errors import Fault, nearest
+from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, known, signals
+from taskyard.core.graph.model import (
+    EXPIRES_MS,
+    GRACE_MS,
+    NOTHING,
+    PRIORITY,
+    RETRIES,
+    TASKS_MAX,
+    TIMEOUT_MS,
+    WEIGHT,
     Edge,
-    Graph,
+    Existing,
+    GraphDefinition,
     Mutex,
     Payload,
     Reruns,
     Slice,
     Task,
     When,
+    digest,
+    routing_key,
 )
-from taskyard.core.graph.extension import NOTHING, Existing, digest
-from taskyard.core.graph.faults import Fault
-from taskyard.core.graph.fields import REQUIRED, Field
-from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, known, signals
-from taskyard.core.graph.levels import FIELDS
-from taskyard.core.graph.limits import (
-    EXPIRES_MS,
-    GRACE_MS,
-    PRIORITY,
-    RETRIES,
-    TASKS_MAX,
-    TIMEOUT_MS,
-    WEIGHT,
-)
-from taskyard.core.graph.nearest import nearest
+from taskyard.core.graph.parse import Validation, validate
 from taskyard.core.graph.payload import SERVER_KINDS, Silence
-from taskyard.core.graph.routing import routing_key
-from taskyard.core.graph.subs import substitute
-from taskyard.core.graph.times import moment_ms, span_ms, span_text
-from taskyard.core.graph.validate import Validation, validate
-from taskyard.core.graph.verdict import (
+from taskyard.core.graph.references import substitute
+from taskyard.core.graph.scalars import REQUIRED, Field
+from taskyard.core.graph.schema import FIELDS
+from taskyard.core.graph.state import (
     Handler,
     Handlers,
     Handling,
@@ -69,7 +68,7 @@ __all__ = [
     "Existing",
     "Fault",
     "Field",
-    "Graph",
+    "GraphDefinition",
     "Handler",
     "Handlers",
     "Handling",

@@ -8,9 +8,8 @@ released task is never called back. Until then nothing is: whoever still waits, 
 from enum import StrEnum, unique
 from itertools import product
 
-from taskyard.core.machine import BEHIND, Tell, heard
-from taskyard.core.values import value
-from taskyard.core.words import Impossible, Join, On, Signal, State
+from taskyard.core.states import BEHIND, Impossible, Join, On, Signal, State, Tell, heard
+from taskyard.core.structs import value
 
 
 @unique

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from math import prod
 
-from taskyard.core.graph.faults import Faults, Path, quoted, shown
-from taskyard.core.graph.limits import AXES_MAX, AXIS_NAME_MAX, MATRIX_MAX, NAME_MAX
-from taskyard.core.graph.marks import MATRIX, Mark
+from taskyard.core.graph.errors import Faults, Path, quoted, shown
+from taskyard.core.graph.model import AXES_MAX, AXIS_NAME_MAX, MATRIX_MAX, NAME_MAX
+from taskyard.core.graph.scalars import MATRIX, Mark
 
 #: The one key of a matrix that is no axis.
 EXCLUDE = "exclude"

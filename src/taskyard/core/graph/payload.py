@@ -13,17 +13,18 @@ text is wanted, except for names: of secrets, of Python functions, of environmen
 from collections.abc import Iterator, Mapping
 from enum import StrEnum, unique
 from types import MappingProxyType
+from typing import TypedDict
 
-from taskyard.core.graph.document import Payload
-from taskyard.core.graph.faults import Faults, Path, quoted
-from taskyard.core.graph.fields import REQUIRED, Field, Level, Reader
-from taskyard.core.graph.limits import (
+from taskyard.core.durations import span, span_ms, span_text
+from taskyard.core.graph.errors import Faults, Path, quoted
+from taskyard.core.graph.model import (
     ARGUMENT_MAX,
     COMMAND_MAX,
     DESCRIPTION_MAX,
     ENV_MAX,
     ENV_NAME_MAX,
     ENV_VALUE_MAX,
+    EXPIRES_MS,
     FORKS_MAX,
     GRACE_MAX_MS,
     GRACE_MS,
@@ -36,21 +37,28 @@ from taskyard.core.graph.limits import (
     TIMEOUT_MIN_MS,
     TIMEOUT_MS,
     VERBOSITY_MAX,
+    Payload,
+    Slice,
 )
-from taskyard.core.graph.readers import (
+from taskyard.core.graph.scalars import (
+    REQUIRED,
+    Field,
+    Level,
+    Reader,
     boolean,
     choice,
     constant,
     integer,
     list_of,
     matching,
-    name,
     pairs_of,
+    read_name,
     shorthand,
     text_or_subs,
 )
-from taskyard.core.graph.times import span, span_text
-from taskyard.core.words import Kind
+from taskyard.core.matching import Dimensions, with_pool
+from taskyard.core.states import Kind, Millis
+from taskyard.core.structs import value
 
 KINDS: Mapping[str, Kind] = {str(kind): kind for kind in Kind}
 #: Kinds that the server runs itself: no bot, so no choice of slices, and no share of a pool.
@@ -225,7 +233,7 @@ PAYLOAD = Level(
     Field("env", pairs_of(_ENV_NAME, text_or_subs(ENV_VALUE_MAX, empty=True), ENV_MAX), (), "Environment variables."),
     Field(
         "secrets",
-        pairs_of(_ENV_NAME, name(), SECRETS_MAX),
+        pairs_of(_ENV_NAME, read_name(), SECRETS_MAX),
         (),
         "Environment variables that are filled with named secrets.",
     ),
@@ -245,3 +253,109 @@ PAYLOAD = Level(
 
 #: The reader of a payload.
 PAYLOAD_READER = Reader(PAYLOAD.takes, _read)
+
+
+# What a person is asked, and what was decided: by somebody, or by silence. Nothing here knows a clock.
+
+
+@value
+class Question:
+    """What a person is asked, and what it means when nobody answers."""
+
+    message: str
+    on_timeout: Silence = Silence.DENY
+
+
+@value
+class Decision:
+    """What was decided about an approval; it is the result of its task, as JSON."""
+
+    approved: bool
+    at_ms: Millis
+    by: str | None = None  # nobody, if time was over
+    comment: str = ""
+    timed_out: bool = False
+
+
+def question(payload: Payload) -> Question:
+    """Read what the payload of an approval asks."""
+    asked = payload[Kind.APPROVAL]
+    if isinstance(asked, dict):
+        return Question(str(asked["message"]), Silence(asked.get("on_timeout", Silence.DENY)))
+    return Question(str(asked))
+
+
+def by_silence(asked: Question, now: Millis) -> Decision:
+    """Decide for whoever did not."""
+    return Decision(asked.on_timeout is Silence.APPROVE, now, timed_out=True)
+
+
+def patience_ms(payload: Payload) -> int | None:
+    """Say how long what the server runs itself may take; None is for ever: a person, or a graph, takes its time."""
+    said = payload.get("timeout")
+    return span_ms(said) if isinstance(said, str) else None
+
+
+# The slices of a task: one for its `dimensions`, or one for each entry of its `slices`.
+#
+# A slice's own payload is laid over the task's, field by field; a field is replaced whole, never merged. A slice that
+# a bot runs and that names no pool is in the default one, whatever else it asks for.
+
+
+class SliceFields(TypedDict, total=False):
+    """What the tables have read of a slice."""
+
+    dimensions: Dimensions
+    expires: int
+    wait_for_capacity: bool
+    payload: Payload
+
+
+class TaskFields(SliceFields, total=False):
+    """What the tables have read of a task, as far as it is about slices: its only one, or several."""
+
+    slices: tuple[SliceFields, ...]
+
+
+def take_slices(task: TaskFields, at: Path, faults: Faults) -> tuple[Slice, ...]:
+    """Take what describes slices out of the fields of a task, and make the slices of it; none when it is faulty."""
+    if "slices" not in task:
+        payload = task.pop("payload", _EMPTY)
+        only = _slice(task, payload, True, (*at, "payload"), faults)
+        return () if only is None else (only,)
+    for name in ("dimensions", "expires", "wait_for_capacity"):
+        if task.pop(name, None) is not None:  # type: ignore[misc]
+            faults.add((*at, name), "belongs to a slice; move it into the slices")
+    slices = tuple(_overlaid(task.pop("slices"), task.pop("payload", _EMPTY), (*at, "slices"), faults))
+    if len(slices) > 1 and any(each.kind in SERVER_KINDS for each in slices):
+        faults.add((*at, "slices"), "has work that the server does itself, which needs no bot; keep one slice")
+    return slices
+
+
+_EMPTY: Payload = {}
+
+
+def _overlaid(entries: tuple[SliceFields, ...], shared: Payload, at: Path, faults: Faults) -> Iterator[Slice]:
+    for index, entry in enumerate(entries):
+        payload = _laid_over(shared, entry.get("payload", _EMPTY))
+        made = _slice(entry, payload, index + 1 == len(entries), (*at, index, "payload"), faults)
+        if made is not None:
+            yield made
+
+
+def _laid_over(shared: Payload, own: Payload) -> Payload:
+    if own is BROKEN or shared is BROKEN:
+        return BROKEN
+    return {**shared, **own} if own else shared
+
+
+def _slice(fields: SliceFields, payload: Payload, last: bool, at: Path, faults: Faults) -> Slice | None:
+    """Make one slice, and take its fields out of `fields`."""
+    dimensions = fields.pop("dimensions", ())
+    expires_ms = fields.pop("expires", EXPIRES_MS)
+    wait_for_capacity = fields.pop("wait_for_capacity", last)
+    kind = None if payload is BROKEN else kind_of(payload, at, faults)
+    if kind is None:
+        return None
+    asked = dimensions if kind in SERVER_KINDS else with_pool(dimensions)
+    return Slice(asked, payload, kind, expires_ms, wait_for_capacity)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, Protocol, TypeVar
 
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
 from taskyard.lifecycle.admission.snapshot import JUDGED_MAX, AdmissionSnapshot
 from taskyard.lifecycle.admission.writes import PAGE_MAX, Carried, Page, carry_out, enter
 from taskyard.lifecycle.gc_pause import stillness

@@ -13,13 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from taskyard.core import fleet, ids
-from taskyard.core.admission import FOR_CAPACITY, unadmitted
+from taskyard.core.admission.index import Lines
+from taskyard.core.admission.rules import FOR_CAPACITY, Contender, Demand, Facts, Held, Pool, unadmitted
 from taskyard.core.fleet import BotFacts
-from taskyard.core.graph.document import Mutex
-from taskyard.core.lines import Lines
-from taskyard.core.machine import HOLDING
-from taskyard.core.partials import Contender, Demand, Facts, Held, Pool
-from taskyard.core.words import Millis, Reason, State, TaskId
+from taskyard.core.graph.model import Mutex
+from taskyard.core.states import HOLDING, Millis, Reason, State, TaskId
 from taskyard.lifecycle.admission.writes import ADMISSIBLE, UNENTERED, Agenda, Carried, Page
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE

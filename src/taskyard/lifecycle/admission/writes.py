@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from taskyard.core import budget, fleet, ids, values
-from taskyard.core.machine import ACTIVE, REASONS, Outcome, sources, step
-from taskyard.core.partials import Held
-from taskyard.core.words import Millis, Reason, Signal, TaskId
+from taskyard.core import attempt_policy, fleet, ids, structs
+from taskyard.core.admission.rules import Held
+from taskyard.core.states import ACTIVE, REASONS, Millis, Outcome, Reason, Signal, TaskId, sources, step
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
 from taskyard.store.queries import Row
@@ -129,7 +128,9 @@ def _send_back(corridor: Transaction, tasks: Iterable[TaskRecord]) -> None:
     for task in tasks:
         answer = step(task.state, Signal.UNADMIT)
         if answer.outcome is Outcome.MOVE and not _served(corridor, task):
-            life = budget.held(values.struct_replace(task.life, state=answer.target), Reason.NO_BOT, corridor.now)
+            life = attempt_policy.held(
+                structs.struct_replace(task.life, state=answer.target), Reason.NO_BOT, corridor.now
+            )
             moves.append(Move(task, Signal.UNADMIT, life, REASONS[Signal.UNADMIT]))
     if moves:
         corridor.send(moves)
@@ -154,7 +155,9 @@ def _let_in(corridor: Transaction, tasks: Collection[TaskRecord]) -> None:
     if not tasks:
         return
     now, before = corridor.now, len(corridor.stirred)
-    corridor.send([Move(one, Signal.ADMIT, budget.admitted(one.life, now), REASONS[Signal.ADMIT]) for one in tasks])
+    corridor.send(
+        [Move(one, Signal.ADMIT, attempt_policy.admitted(one.life, now), REASONS[Signal.ADMIT]) for one in tasks]
+    )
     # The pass knows whom it let in: to be stirred by it would have it look at its own work for ever.
     own = {task.id for task in tasks}
     corridor.stirred[before:] = [id for id in corridor.stirred[before:] if id not in own]
@@ -173,8 +176,8 @@ def _note(corridor: Transaction, page: Page, tasks: Mapping[int, TaskRecord]) ->
 
 
 def _wait(corridor: Transaction, task: TaskRecord, reason: Reason) -> None:
-    task.life = budget.held(task.life, reason, corridor.now)
-    task.due_ms = budget.due_at(task.life, task.rules, None, corridor.now)
+    task.life = attempt_policy.held(task.life, reason, corridor.now)
+    task.due_ms = attempt_policy.due_at(task.life, task.rules, None, corridor.now)
     corridor.change(task)
 
 

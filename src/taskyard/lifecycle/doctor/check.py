@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeAlias
 
-from taskyard.core.machine import sources
-from taskyard.core.words import Millis, Signal
+from taskyard.core.states import Millis, Signal, sources
 from taskyard.lifecycle import queues, subgraph
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.doctor import evidence, finding, fleet

@@ -10,12 +10,11 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from taskyard.core.graph.document import Mutex, Task
 from taskyard.core.graph.gate import Edges, EdgeState, known
-from taskyard.core.graph.verdict import Handler, Handlers, counted
+from taskyard.core.graph.model import Mutex, Task
+from taskyard.core.graph.state import Handler, Handlers, counted
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import UNSUCCESSFUL
-from taskyard.core.words import On
+from taskyard.core.states import UNSUCCESSFUL, On
 from taskyard.lifecycle.admission.writes import UNENTERED
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.doctor import finding

@@ -6,12 +6,11 @@ Everything is read in pages, and nothing here writes.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from taskyard.core.admission import carries, excludes
+from taskyard.core.admission.rules import carries, excludes
 from taskyard.core.fleet import GUARD_MS
 from taskyard.core.ids import Key, bot_event_number, text_of
-from taskyard.core.machine import HOLDING, sources
 from taskyard.core.matching import dimension_hash, matches, pool_of, queue_root
-from taskyard.core.words import Kind, Signal
+from taskyard.core.states import HOLDING, Kind, Signal, sources
 from taskyard.lifecycle.bot_sessions import CONNECTED, ENDED, MISSING
 from taskyard.lifecycle.doctor import finding
 from taskyard.lifecycle.doctor.finding import Finding

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskyard.core.graph.verdict import Handlers, Tally, unhandled, verdict
+from taskyard.core.graph.state import Handlers, Tally, unhandled, verdict
 from taskyard.core.ids import Key, text_of
-from taskyard.core.machine import ACTIVE, BEHIND
-from taskyard.core.words import Millis, State
+from taskyard.core.states import ACTIVE, BEHIND, Millis, State
 from taskyard.lifecycle.doctor import finding
 from taskyard.lifecycle.doctor.evidence import Evidence, Whole, belongings, gather, graph_of, wholes
 from taskyard.lifecycle.doctor.finding import Finding, Value

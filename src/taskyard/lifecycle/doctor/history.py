@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from taskyard.core import budget
-from taskyard.core.budget import SPARED, WORDS_ON_AN_ATTEMPT, Life
-from taskyard.core.graph.document import Slice
-from taskyard.core.graph.verdict import Tally, verdict
-from taskyard.core.machine import ARROWS, ENDED, LEASED, UNSUCCESSFUL, sources
-from taskyard.core.words import Millis, Reason, Signal
+from taskyard.core import attempt_policy
+from taskyard.core.attempt_policy import SPARED, WORDS_ON_AN_ATTEMPT, Life
+from taskyard.core.graph.model import Slice
+from taskyard.core.graph.state import Tally, verdict
+from taskyard.core.states import ARROWS, ENDED, LEASED, UNSUCCESSFUL, Millis, Reason, Signal, sources
 from taskyard.lifecycle.doctor import finding
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.store.connection import Txn
@@ -272,7 +271,7 @@ def _fences(task: TaskRow, past: Past, tried: Sequence[TriedRow]) -> dict[int, i
     wanted: dict[int, int] = {}
     before = 0
     for deed in past.deeds.values():
-        follows = budget.fence_after(before, Millis(deed.claimed_ms))
+        follows = attempt_policy.fence_after(before, Millis(deed.claimed_ms))
         have = stored.get(deed.number)
         if deed.number == past.attempt:
             before = _agreed(follows, have, task.fence)

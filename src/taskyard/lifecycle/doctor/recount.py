@@ -8,17 +8,27 @@ What follows from nothing at the moment stays as it is.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from taskyard.core import budget, fleet, ids
-from taskyard.core.budget import Life, Rules
-from taskyard.core.graph.approval import patience_ms
-from taskyard.core.graph.document import Slice, Task
+from taskyard.core import attempt_policy, fleet, ids
+from taskyard.core.attempt_policy import Life, Rules
 from taskyard.core.graph.gate import LISTENING, Edges, gate, signals
-from taskyard.core.graph.payload import SERVER_KINDS
-from taskyard.core.graph.verdict import Handlers
+from taskyard.core.graph.model import Slice, Task
+from taskyard.core.graph.payload import SERVER_KINDS, patience_ms
+from taskyard.core.graph.state import Handlers
 from taskyard.core.ids import Key
-from taskyard.core.machine import ACTIVE, ENDED, LEASED, UNSUCCESSFUL
 from taskyard.core.matching import pool_of
-from taskyard.core.words import Impossible, Join, Millis, On, Reason, Signal, State
+from taskyard.core.states import (
+    ACTIVE,
+    ENDED,
+    LEASED,
+    UNSUCCESSFUL,
+    Impossible,
+    Join,
+    Millis,
+    On,
+    Reason,
+    Signal,
+    State,
+)
 from taskyard.lifecycle.doctor import finding, history
 from taskyard.lifecycle.doctor.evidence import Evidence, Whole
 from taskyard.lifecycle.doctor.finding import Finding
@@ -97,7 +107,7 @@ def _as_asked(task: TaskRow, definition: Task) -> TaskRow:
     created = _created(task)
     return task._replace(
         created_ms=created,
-        rules=rules_text(budget.rules_of(definition, created)),
+        rules=rules_text(attempt_policy.rules_of(definition, created)),
         kind=first.kind.text,
         priority=definition.priority,
         weight=0 if first.kind in SERVER_KINDS else definition.weight,
@@ -214,7 +224,7 @@ def _contends(task: TaskRow, known: Evidence, definition: Task, whole: bool) -> 
 
 
 def _in_its_time(task: TaskRow, known: Evidence, definition: Task, whole: bool, now: Millis) -> TaskRow:
-    rules, past = budget.rules_of(definition, Millis(task.created_ms)), known.pasts[task.id]
+    rules, past = attempt_policy.rules_of(definition, Millis(task.created_ms)), known.pasts[task.id]
     if whole:
         task = task._replace(
             not_before_ms=_not_before(past, rules),
@@ -229,7 +239,7 @@ def _in_its_time(task: TaskRow, known: Evidence, definition: Task, whole: bool, 
 def _not_before(past: Past, rules: Rules) -> int | None:
     if past.put_off is not None:
         since, reruns_used = past.put_off
-        delay = budget.back_off_ms(rules, reruns_used)
+        delay = attempt_policy.back_off_ms(rules, reruns_used)
         return since + delay if delay else None
     return rules.not_before_ms if past.untouched else None
 
@@ -258,7 +268,9 @@ def _own_lease(task: TaskRow, past: Past, definition: Task, rules: Rules) -> int
     deed = past.deeds.get(past.attempt)
     if task.state not in LEASED or deed is None:
         return None
-    return budget.own_lease(Millis(deed.claimed_ms), patience_ms(definition.slices[0].payload), rules.deadline_ms)
+    return attempt_policy.own_lease(
+        Millis(deed.claimed_ms), patience_ms(definition.slices[0].payload), rules.deadline_ms
+    )
 
 
 def _lease_until(task: TaskRow, past: Past, known: Evidence, rules: Rules) -> int | None:
@@ -291,7 +303,7 @@ def _due(task: TaskRow, rules: Rules, now: Millis) -> int | None:
     until = None if task.lease_until_ms is None else Millis(task.lease_until_ms)
     waits, begins = _millis(task.waits_since_ms), _millis(task.not_before_ms)
     life = Life(State(task.state), slice_index=task.slice_index, waits_since_ms=waits, not_before_ms=begins)
-    then, today = (budget.due_at(life, rules, until, at) for at in (Millis(task.moved_ms), now))
+    then, today = (attempt_policy.due_at(life, rules, until, at) for at in (Millis(task.moved_ms), now))
     # What is due and cannot be dealt with is put off until the next sweep.
     is_late = task.due_ms is not None and today is not None and today <= now and today < task.due_ms
     put_off = is_late and task.due_ms is not None and task.due_ms <= now + fleet.SWEEP_MS

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from taskyard.core import ids
-from taskyard.core.graph.limits import NAME_MAX
+from taskyard.core.graph.model import NAME_MAX
 from taskyard.server import requests
 from taskyard.server.context import TheCaller, TheDesk
 from taskyard.server.errors import wrong

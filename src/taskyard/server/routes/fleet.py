@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taskyard.core.fleet import Condition
-from taskyard.core.graph.limits import DESCRIPTION_MAX, DIMENSION_VALUE_MAX, NAME_MAX
-from taskyard.core.graph.readers import name_fault
+from taskyard.core.graph.model import DESCRIPTION_MAX, DIMENSION_VALUE_MAX, NAME_MAX
+from taskyard.core.graph.scalars import name_fault
 from taskyard.core.ids import DIMENSION_AGGREGATION_KEY
 from taskyard.engine.validate import NUMBER_MAX
 from taskyard.lifecycle import bot_sessions

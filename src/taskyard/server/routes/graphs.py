@@ -9,13 +9,13 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.core.graph.levels import FIELDS
-from taskyard.core.graph.limits import NAME_MAX
-from taskyard.core.graph.readers import name_fault
-from taskyard.core.graph.validate import validate
+from taskyard.core.graph.model import NAME_MAX
+from taskyard.core.graph.parse import validate
+from taskyard.core.graph.scalars import name_fault
+from taskyard.core.graph.schema import FIELDS
 from taskyard.core.ids import Key as TaskKey
 from taskyard.core.ids import text_of
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import GraphState, State
 from taskyard.engine.errors import outages
 from taskyard.engine.validate import LABELS_MAX, WISHED_MAX
 from taskyard.engine.wide_commands import Wished

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.core.graph.limits import NAME_MAX
-from taskyard.core.graph.readers import name_fault
-from taskyard.core.graph.times import span_ms, span_text
-from taskyard.core.partials import STAKE_AFTER_MAX_MS
+from taskyard.core.admission.rules import STAKE_AFTER_MAX_MS
+from taskyard.core.durations import span_ms, span_text
+from taskyard.core.graph.model import NAME_MAX
+from taskyard.core.graph.scalars import name_fault
 from taskyard.engine.validate import NUMBER_MAX
 from taskyard.server import requests
 from taskyard.server.context import Sight, TheCaller, TheDesk, done

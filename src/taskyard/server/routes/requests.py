@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.core.graph.faults import Fault, Faults
-from taskyard.core.graph.limits import TAG_VALUE_MAX
+from taskyard.core.graph.errors import Fault, Faults
+from taskyard.core.graph.model import TAG_VALUE_MAX
 from taskyard.engine import submit
 from taskyard.server import requests
 from taskyard.server.context import TheCaller, TheDesk

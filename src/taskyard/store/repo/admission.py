@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from taskyard.core.graph.document import Mutex
-from taskyard.core.values import value
-from taskyard.core.words import Millis, Reason, State
+from taskyard.core.graph.model import Mutex
+from taskyard.core.states import Millis, Reason, State
+from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
 from taskyard.store.rows import RowCache
 

@@ -7,8 +7,8 @@ import msgspec
 
 from taskyard.core.fleet import BotFacts
 from taskyard.core.matching import Dimensions
-from taskyard.core.values import value
-from taskyard.core.words import BotId, Millis
+from taskyard.core.states import BotId, Millis
+from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
 from taskyard.store.rows import Caller, RowCache
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from taskyard.core.words import On, State
+from taskyard.core.states import On, State
 from taskyard.store.queries import Row, Session
 from taskyard.store.repo.bots import QueueRow, dimensions_of_text
 from taskyard.store.repo.events import UNREADABLE, EventRow, Unreadable, event_rows

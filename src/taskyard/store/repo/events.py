@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from taskyard.core.values import value
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
+from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
 from taskyard.store.rows import Note, notes_of
 

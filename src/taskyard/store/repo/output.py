@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from taskyard.core.values import value
+from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
 
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from taskyard.core.matching import Dimensions
-from taskyard.core.values import value
-from taskyard.core.words import Join, On, Reason, State
+from taskyard.core.states import Join, On, Reason, State
+from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
 from taskyard.store.repo.bots import dimensions_of_text
 from taskyard.store.repo.events import EventRow, event_rows

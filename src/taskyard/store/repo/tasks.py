@@ -8,10 +8,9 @@ from typing import Final
 
 import msgspec
 
-from taskyard.core.graph.verdict import Tally
-from taskyard.core.machine import FINAL
-from taskyard.core.values import struct_replace, value
-from taskyard.core.words import GraphState, Millis, On, Signal, State
+from taskyard.core.graph.state import Tally
+from taskyard.core.states import FINAL, GraphState, Millis, On, Signal, State
+from taskyard.core.structs import struct_replace, value
 from taskyard.store.queries import SQLITE, Row, Session, statements
 from taskyard.store.rows import GraphRecord, RowCache, TaskRecord, born_record, graph_record, task_record
 

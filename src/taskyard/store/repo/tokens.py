@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from taskyard.core.values import value
-from taskyard.core.words import Millis
+from taskyard.core.states import Millis
+from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
 
 #: Later than any moment, and after any id.

@@ -14,8 +14,7 @@ from math import log
 from typing import Final
 
 from taskyard.core import fleet
-from taskyard.core.graph.document import Task
-from taskyard.core.graph.limits import (
+from taskyard.core.graph.model import (
     EXPIRES_MS,
     RERUN_DELAY_MAX_MS,
     RERUN_FACTOR_MAX,
@@ -23,10 +22,10 @@ from taskyard.core.graph.limits import (
     RETRIES,
     RETRIES_MAX,
     SLICES_MAX,
+    Task,
 )
-from taskyard.core.machine import ENDED, LEASED, Outcome, step
-from taskyard.core.values import struct_replace, value
-from taskyard.core.words import Millis, Reason, Signal, State
+from taskyard.core.states import ENDED, LEASED, Millis, Outcome, Reason, Signal, State, step
+from taskyard.core.structs import struct_replace, value
 
 #: Beyond this growth, as a logarithm, any delay of a millisecond or more has reached the longest.
 _GROWTH_MAX: Final = log(RERUN_DELAY_MAX_MS) + 1

@@ -4,28 +4,120 @@ The document has been surveyed. Everything that is wrong is noted and reading go
 meant when nothing was noted.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
-from taskyard.core.graph.allowance import Allowance
-from taskyard.core.graph.document import Graph, Mutex, Task
-from taskyard.core.graph.edges import Resolver, Wants
-from taskyard.core.graph.extension import NOTHING, Existing, digest
-from taskyard.core.graph.faults import Faults, Path, quoted
-from taskyard.core.graph.labels import Labels, read_labels
-from taskyard.core.graph.levels import GRAPH, NODE, TASK
-from taskyard.core.graph.limits import EDGES_MAX, NESTING_MAX, VALUES_MAX
-from taskyard.core.graph.marks import find, size
+from taskyard.core.durations import deadline_fault
+from taskyard.core.graph.errors import Fault, Faults, Path, quoted, word
 from taskyard.core.graph.matrix import Choice, fill, refuse_inside_texts, refuse_unfilled
-from taskyard.core.graph.payload import SERVER_KINDS, payloads
-from taskyard.core.graph.routing import room_bytes
-from taskyard.core.graph.shape import cycle_text, cycles
-from taskyard.core.graph.slices import take_slices
-from taskyard.core.graph.subs import refuse_subs
-from taskyard.core.graph.times import deadline_fault
-from taskyard.core.words import Kind, Millis
+from taskyard.core.graph.model import (
+    EDGES_MAX,
+    FAULTS_MAX,
+    NESTING_MAX,
+    NOTHING,
+    TASKS_MAX,
+    VALUES_MAX,
+    Allowance,
+    Edge,
+    Existing,
+    GraphDefinition,
+    Mutex,
+    Task,
+    digest,
+    room_bytes,
+)
+from taskyard.core.graph.payload import SERVER_KINDS, payloads, take_slices
+from taskyard.core.graph.references import Labels, Resolver, Wants, read_labels, refuse_subs
+from taskyard.core.graph.scalars import find, size
+from taskyard.core.graph.schema import GRAPH, NODE, TASK, survey
+from taskyard.core.matching import pool_of
+from taskyard.core.states import Kind, Millis
+
+# The shape of a graph: no task may wait for itself, however long the way round.
+#
+# Nothing recurses, so a cycle through every task of the largest graph is found like any other.
+
+
+#: Labels of a long cycle that are shown at its start and at its end; the fault itself has all of them.
+_HEAD, _TAIL = 20, 10
+
+Requires = Mapping[str, tuple[Edge, ...]]
+
+
+def cycles(requires: Requires) -> Iterator[tuple[str, ...]]:
+    """Yield cycles that share no task until none is left or enough are shown; each from its first label."""
+    if _is_in_order(requires):
+        return
+    unmet, dependents = _edges(requires)
+    _release(unmet, dependents, [label for label in requires if not unmet[label]])
+    place = {label: index for index, label in enumerate(requires)} if unmet else {}
+    for _ in range(FAULTS_MAX):
+        if not unmet:
+            return
+        cycle = _walk(requires, unmet)
+        first = cycle.index(min(cycle, key=place.__getitem__))
+        yield (*cycle[first:], *cycle[:first])
+        _release(unmet, dependents, cycle)
+
+
+def cycle_text(cycle: tuple[str, ...]) -> str:
+    """Write a cycle as `a -> b -> a`, a long one without its middle."""
+    names = [word(label) for label in (*cycle, cycle[0])]
+    hidden = len(names) - _HEAD - _TAIL
+    if hidden > 1:
+        names[_HEAD:-_TAIL] = [f"({hidden} more)"]
+    return " -> ".join(names)
+
+
+def _is_in_order(requires: Requires) -> bool:
+    """Tell whether every task comes after all that it requires, as in most documents: then there is no cycle."""
+    seen = set[str]()
+    for label, edges in requires.items():
+        for edge in edges:
+            if edge.task not in seen and edge.task in requires:
+                return False
+        seen.add(label)
+    return True
+
+
+def _edges(requires: Requires) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """Count what each task waits for, and list who waits for it; only tasks of this document matter."""
+    unmet = dict.fromkeys(requires, 0)
+    dependents: dict[str, list[str]] = {label: [] for label in requires}
+    for label, edges in requires.items():
+        for edge in edges:
+            if edge.task in dependents:
+                dependents[edge.task].append(label)
+                unmet[label] += 1
+    return unmet, dependents
+
+
+def _release(unmet: dict[str, int], dependents: Mapping[str, list[str]], labels: Iterable[str]) -> None:
+    """Take `labels` out, and everything that then waits for nothing."""
+    free = deque(labels)
+    for label in free:
+        del unmet[label]
+    while free:
+        for dependent in dependents[free.popleft()]:
+            if dependent not in unmet:
+                continue
+            unmet[dependent] -= 1
+            if not unmet[dependent]:
+                del unmet[dependent]
+                free.append(dependent)
+
+
+def _walk(requires: Requires, unmet: Mapping[str, int]) -> list[str]:
+    """Follow prerequisites from the first task that is left until one comes twice: every one left has another."""
+    label, passed = next(iter(unmet)), dict[str, int]()
+    while label not in passed:
+        passed[label] = len(passed)
+        label = next(edge.task for edge in requires[label] if edge.task in unmet)
+    return list(passed)[passed[label] :]
+
 
 Raw = Mapping[str, object]
 Found = dict[str, object]
@@ -33,7 +125,7 @@ Found = dict[str, object]
 _UNVARIED: Choice = MappingProxyType({})
 # What the tables read fits these by construction, which a type checker cannot see.
 _make_task = cast("Callable[..., Task]", Task)
-_make_graph = cast("Callable[..., Graph]", Graph)
+_make_graph = cast("Callable[..., GraphDefinition]", GraphDefinition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +152,7 @@ class Place:
     nesting: int = 0
 
 
-def read_graph(document: object, place: Place, context: Context) -> tuple[Graph, tuple[str, ...]]:
+def read_graph(document: object, place: Place, context: Context) -> tuple[GraphDefinition, tuple[str, ...]]:
     """Read a graph; the tasks that exist already are left out of it, and their labels given beside it."""
     found = GRAPH.read(document, place.at, context.faults)
     nodes = cast("Raw", found.pop("tasks", {}))
@@ -69,7 +161,7 @@ def read_graph(document: object, place: Place, context: Context) -> tuple[Graph,
         _refuse_changes(found, context.faults)
     labels = read_labels(nodes, existing.definitions, at, context.faults, context.left, place.axes)
     if not _affords(labels, at, context):
-        return Graph(), ()
+        return GraphDefinition(), ()
     room = _routing_room(cast("str", found.get("routing", existing.routing)), place.at, context)
     reader = _NodeReader(place, context, labels, room)
     tasks = {task.label: task for label, node in nodes.items() for task in reader.tasks(label, node)}
@@ -226,3 +318,62 @@ class _NodeReader:
         if len(routing) > self.routing_room >= 1:
             excess = len(routing) - self.routing_room
             self.faults.add((*at, "routing"), f"makes a routing key {_bytes(excess)} too long; shorten it")
+
+
+# From a parsed document to a graph, or to the list of everything that is wrong with it.
+#
+# The document is a plain value: what JSON or YAML text was parsed into. Whatever it is, `validate` answers and never
+# raises, and nothing it does takes longer for a hostile document than for a large honest one.
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """A graph, or the faults that keep the document from being one; never both, never neither."""
+
+    graph: GraphDefinition | None
+    faults: tuple[Fault, ...] = ()
+    echoes: tuple[str, ...] = ()  # labels that exist with the very same definition; left out of the graph
+    redefines: bool = False  # nothing is wrong but that labels exist with another definition
+
+
+def validate(
+    document: object,
+    *,
+    scheduler_id: str = "taskyard",
+    graph_id: str = "",
+    existing: Existing = NOTHING,
+    tasks_max: int = TASKS_MAX,
+    now: Millis | None = None,
+) -> Validation:
+    """Read a graph document, or, given what exists, an extension; `now` is for deadlines that are over already."""
+    faults = Faults()
+    surveyed = survey(document, faults)
+    if not surveyed.readable:
+        return Validation(None, faults.listed())
+    left = Allowance(tasks=tasks_max, values=VALUES_MAX - surveyed.values)
+    context = Context(faults, left, scheduler_id, graph_id, now, sound=not faults.noted)
+    graph, echoes = read_graph(document, Place(existing=existing, marked=surveyed.marked), context)
+    if faults.noted:
+        return Validation(None, faults.listed(), redefines=faults.redefined == faults.noted)
+    return Validation(graph, echoes=echoes)
+
+
+# The graphs inside tasks, seen from outside: every task that runs because another does, however deep.
+
+
+def with_all_inside(task: Task) -> Iterator[Task]:
+    """Yield a task and those of the graphs inside it. Of a graph that no longer passes there are none."""
+    yield task
+    for one in task.slices:
+        if one.kind is Kind.GRAPH and (found := validate(one.payload[Kind.GRAPH]).graph) is not None:
+            for inner in found.tasks.values():
+                yield from with_all_inside(inner)
+
+
+def pools_named(tasks: Iterable[Task]) -> frozenset[str]:
+    """Name every pool that tasks name, or those of the graphs inside them.
+
+    Every task that a bot runs names one. What the server runs and that names none belongs to the pools of its graph.
+    """
+    asked = {one.dimensions for task in tasks for each in with_all_inside(task) for one in each.slices}
+    return frozenset(map(pool_of, asked)) - {""}

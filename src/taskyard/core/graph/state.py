@@ -8,9 +8,8 @@ them.
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, unique
 
-from taskyard.core.machine import ACTIVE, BEHIND, ENDED, UNSUCCESSFUL
-from taskyard.core.values import value
-from taskyard.core.words import GraphState, State
+from taskyard.core.states import ACTIVE, BEHIND, ENDED, UNSUCCESSFUL, GraphState, State
+from taskyard.core.structs import value
 
 
 @value

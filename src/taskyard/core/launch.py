@@ -1,10 +1,7 @@
-"""Whether something that was done before is still good enough.
+"""AWX's blocking rules, as data: what each kind of AWX job excludes is said by its mutexes alone.
 
-A launch may need its resources refreshed first (update on launch), and an idempotent task may take the result of an
-equal one. Both ask the same question of what is known already: is it successful, and young enough? Age is counted
-from the finish. A resource is asked one thing more: is a refresh of it already on its way?
-
-Nothing here makes an update or a link: a plan says which are needed, and who makes the tasks follows it.
+Nothing in Taskyard asks what kind of work a task is; whoever makes a job, an update or a workflow gives it these. An
+id that is None (its project, inventory or template is gone) excludes nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +9,62 @@ from dataclasses import dataclass, replace
 from enum import StrEnum, unique
 from typing import Final
 
-from taskyard.core.words import Impossible, Millis, On, State, TaskId
+from taskyard.core.graph.model import Mutex
+from taskyard.core.states import Impossible, Millis, On, State, TaskId
+
+
+def job_mutexes(
+    project: int | None, inventory: int | None, template: int | None, allow_simultaneous: bool = False
+) -> tuple[Mutex, ...]:
+    """A job shares its project and its inventory with jobs, and its template only if that allows it."""
+    return (
+        *_mutex("project", project, "job"),
+        *_mutex("inventory", inventory, "job"),
+        *_mutex("template", template, _simultaneous(allow_simultaneous)),
+    )
+
+
+def project_update_mutexes(project: int | None) -> tuple[Mutex, ...]:
+    """A project update wants its project alone."""
+    return _mutex("project", project)
+
+
+def inventory_update_mutexes(inventory: int | None, source: int | None) -> tuple[Mutex, ...]:
+    """An inventory update shares its inventory with updates from other sources."""
+    return (*_mutex("inventory", inventory, "update"), *_mutex("source", source))
+
+
+def system_job_mutexes() -> tuple[Mutex, ...]:
+    """There is one system job at a time."""
+    return (Mutex("system"),)
+
+
+def workflow_mutexes(template: int | None, allow_simultaneous: bool = False) -> tuple[Mutex, ...]:
+    """A workflow wants its template alone, unless that allows more."""
+    return _mutex("workflow", template, _simultaneous(allow_simultaneous))
+
+
+def ad_hoc_mutexes(inventory: int | None) -> tuple[Mutex, ...]:
+    """An ad-hoc command wants its inventory alone."""
+    return _mutex("inventory", inventory)
+
+
+def _mutex(what: str, id: int | None, party: str | None = None) -> tuple[Mutex, ...]:
+    return () if id is None else (Mutex(f"{what}:{id}", party),)
+
+
+def _simultaneous(allowed: bool) -> str | None:
+    return "simultaneous" if allowed else None
+
+
+# Whether something that was done before is still good enough.
+#
+# A launch may need its resources refreshed first (update on launch), and an idempotent task may take the result of an
+# equal one. Both ask the same question of what is known already: is it successful, and young enough? Age is counted
+# from the finish. A resource is asked one thing more: is a refresh of it already on its way?
+#
+# Nothing here makes an update or a link: a plan says which are needed, and who makes the tasks follows it.
+
 
 #: A week, as in Swarming: long enough for a release branch, short enough that the world has not changed.
 REUSE_WINDOW_MS: Final = 7 * 86_400_000

@@ -6,10 +6,8 @@ A bare number is refused: nobody can see whether it means seconds or millisecond
 import re
 from datetime import UTC, datetime
 
-from taskyard.core.graph.document import Task, When
-from taskyard.core.graph.faults import Faults, Path, shown
-from taskyard.core.graph.fields import Reader
-from taskyard.core.graph.limits import (
+from taskyard.core.graph.errors import Faults, Path, shown
+from taskyard.core.graph.model import (
     AHEAD_MAX_MS,
     DAY_MS,
     HOUR_MS,
@@ -17,8 +15,11 @@ from taskyard.core.graph.limits import (
     SECOND_MS,
     YEAR_MAX,
     YEAR_MIN,
+    Task,
+    When,
 )
-from taskyard.core.words import Millis
+from taskyard.core.graph.scalars import Reader
+from taskyard.core.states import Millis
 
 #: The units of a span, from the longest; each at most once, in this order.
 UNITS = {"d": DAY_MS, "h": HOUR_MS, "m": MINUTE_MS, "s": SECOND_MS, "ms": 1}

@@ -6,13 +6,161 @@ run after the survey, so texts are free of NUL, and numbers are finite.
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, TypeGuard, TypeVar
 
-from taskyard.core.graph.faults import Faults, Path, quoted, shown
-from taskyard.core.graph.fields import Reader
-from taskyard.core.graph.limits import NAME_MAX, ROUTING_MAX
-from taskyard.core.graph.marks import SUBS
+from taskyard.core.graph.errors import Faults, Path, quoted, shown
+from taskyard.core.graph.model import (
+    DIMENSION_KEY_MAX,
+    DIMENSION_VALUE_MAX,
+    DIMENSION_VALUES_MAX,
+    DIMENSIONS_MAX,
+    NAME_MAX,
+    ROUTING_MAX,
+)
+from taskyard.core.matching import COMBINATIONS_MAX, ID, OR, POOL, Dimensions, canonical, combination_count
+
+# Marks: objects that stand for something else, `{"$subs": "taskId:build"}` and `{"$matrix": "os"}`.
+#
+# An object is a mark only when that is its sole key; beside other keys it is left alone. What a mark means is known
+# elsewhere. Values have been surveyed, so their depth is bounded and recursion is safe.
+
+
+SUBS, MATRIX = "$subs", "$matrix"
+#: The place of what a mark names, which ends in the mark's word; and the name itself.
+Mark = tuple[Path, object]
+
+
+def is_mark(value: object) -> TypeGuard[dict[str, object]]:
+    """Tell whether a value stands for something else."""
+    return isinstance(value, dict) and len(value) == 1 and (SUBS in value or MATRIX in value)
+
+
+def find(value: object, at: Path, leave: Collection[Path] = ()) -> Iterator[Mark]:
+    """Yield every mark in `value`, but for what is inside the places to leave."""
+    if not isinstance(value, dict | list) or at in leave:
+        return
+    if is_mark(value):
+        yield from (((*at, word), name) for word, name in value.items())
+        return
+    for step, item in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from find(item, (*at, step), leave)
+
+
+def replace(value: object, word: str, stand_in: Callable[[dict[str, object]], object]) -> object:
+    """Give `value` with each mark of `word` replaced; what holds none is shared, not copied."""
+    if isinstance(value, dict):
+        if len(value) == 1 and word in value:
+            return stand_in(value)
+        filled = {key: replace(item, word, stand_in) for key, item in value.items()}
+        return filled if any(filled[key] is not value[key] for key in value) else value
+    if isinstance(value, list):
+        entries = [replace(item, word, stand_in) for item in value]
+        return entries if any(new is not old for new, old in zip(entries, value, strict=True)) else value
+    return value
+
+
+def size(value: object) -> int:
+    """Count the values inside a value, itself included."""
+    if isinstance(value, dict):
+        return 1 + sum(map(size, value.values()))
+    return 1 + sum(map(size, value)) if isinstance(value, list) else 1
+
+
+# Tables of fields: what an object of the document may hold, who reads it, and what holds when it is left out.
+#
+# A level is one kind of object (a graph, a node, a task, a slice ...). The tables are the single list of the
+# document's fields: reading walks them, and the reference can be printed from them.
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads one value: gives what it means, or None after noting why it means nothing."""
+
+    takes: str
+    read: Callable[[object, Path, Faults], object]
+
+
+class Required:
+    """Stands where a default would: the field has to be given."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = Required()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: its name, its reader, what is meant when it is left out, and a sentence for the reference."""
+
+    name: str
+    reader: Reader
+    default: object
+    doc: str
+
+
+class Level:
+    """The fields that one kind of object may hold; `name` is what that is called, as in `a task`."""
+
+    __slots__ = ("_inner", "_readers", "_required", "fields", "name")
+
+    def __init__(self, name: str, *fields: Field, inner: "tuple[str, Level] | None" = None) -> None:
+        self.name = name
+        self.fields = fields
+        self._inner = inner  # the field that holds the next level: people forget it
+        self._readers = {field.name: field.reader.read for field in fields}
+        self._required = tuple(field.name for field in fields if field.default is REQUIRED)
+
+    @property
+    def takes(self) -> str:
+        return f"an object with the fields of {self.name}"
+
+    def read(self, value: object, at: Path, faults: Faults) -> dict[str, object]:
+        """Read the fields that are present and valid; note unknown, invalid and missing ones."""
+        if not isinstance(value, dict):
+            faults.wrong(at, self.takes, value)
+            return {}
+        found: dict[str, object] = {}
+        for name, item in value.items():
+            read = self._readers.get(name)
+            if read is None:
+                self._refuse(name, at, faults)
+            elif (kept := read(item, (*at, name), faults)) is not None:
+                found[name] = kept
+        for name in self._required:
+            if name not in value:
+                faults.add(at, f"needs the field {quoted(name)}")
+        return found
+
+    def holds(self, name: str) -> bool:
+        """Tell whether it has a field of that name."""
+        return name in self._readers
+
+    def _refuse(self, name: str, at: Path, faults: Faults) -> None:
+        if self._inner is not None and self._inner[1].holds(name):
+            faults.add((*at, name), f"belongs inside {self._inner[0]}; move it there")
+            return
+        meant = faults.meant(name, self._readers) or f"; its fields are {', '.join(self._readers)}"
+        faults.add((*at, name), f"unknown field {quoted(name)} of {self.name}{meant}")
+
+
+def record(level: Level, make: Callable[..., object]) -> Reader:
+    """Read an object of `level` into what `make` makes of its fields."""
+
+    def read(value: object, at: Path, faults: Faults) -> object:
+        before = faults.noted
+        found = level.read(value, at, faults)
+        return make(**found) if faults.noted == before else None
+
+    return Reader(level.takes, read)
+
 
 #: Unicode's controls, formats (such as marks that turn the direction of text), surrogates and line ends.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -31,7 +179,7 @@ def name_fault(name: str, longest: int = NAME_MAX) -> str | None:
     return _hidden_fault(name)
 
 
-def name(longest: int = NAME_MAX) -> Reader:
+def read_name(longest: int = NAME_MAX) -> Reader:
     """Read a name."""
     takes = f"a string of 1 to {longest} characters, none hidden"
 
@@ -263,3 +411,87 @@ def _refuse_text(value: object, takes: str, at: Path, faults: Faults) -> None:
         faults.add(at, f'must be a string; write "{shown(value)}"')
     else:
         faults.wrong(at, takes, value)
+
+
+# What a bot must have to run a slice: `{pool: lab, os: [Linux, Debian], gpu: "h100|a100"}`.
+#
+# A bot needs every value that is listed for a key; of the alternatives in one value (`a|b`) it needs one. The rules
+# are Swarming's. What is read comes out in one canonical order, so that equal demands are one queue.
+
+
+#: Keys that queues are found by: a task asks for one value of them, without alternatives.
+SINGLE = frozenset({ID, POOL})
+
+#: How the key of a dimension is spelled.
+KEY = re.compile(rf"[A-Za-z0-9_.-]{{1,{DIMENSION_KEY_MAX}}}")
+_TAKES = "an object of dimension keys, each with a string or a list of strings"
+
+
+def dimensions() -> Reader:
+    """Read the dimensions of a slice."""
+    return Reader(_TAKES, _read)
+
+
+def _read(value: object, at: Path, faults: Faults) -> Dimensions | None:
+    if not isinstance(value, dict):
+        faults.wrong(at, _TAKES, value)
+        return None
+    if len(value) > DIMENSIONS_MAX:
+        faults.add(at, f"must hold at most {DIMENSIONS_MAX} keys; got {len(value)}")
+        return None
+    before = faults.noted
+    found = tuple((key, _values(key, values, (*at, key), faults)) for key, values in value.items())
+    if faults.noted > before:
+        return None
+    _count_combinations(found, at, faults)
+    return canonical(dict(found))
+
+
+def _values(key: str, values: object, at: Path, faults: Faults) -> tuple[str, ...]:
+    if KEY.fullmatch(key) is None:
+        faults.add(at, f"is no dimension key; use 1 to {DIMENSION_KEY_MAX} of the characters A-Z a-z 0-9 _ . -")
+    if isinstance(values, list):
+        return _listed(key, values, at, faults)
+    return (_value(key, values, at, faults),)
+
+
+def _listed(key: str, values: list[object], at: Path, faults: Faults) -> tuple[str, ...]:
+    most = 1 if key in SINGLE else DIMENSION_VALUES_MAX
+    if not 1 <= len(values) <= most:
+        faults.add(at, f"must hold 1 to {most} values; got {len(values)}" if most > 1 else "must hold one value")
+        return ()
+    found = [_value(key, value, (*at, index), faults) for index, value in enumerate(values)]
+    for index, value in enumerate(found):
+        if value in found[:index]:
+            faults.add((*at, index), f"repeats the value {quoted(value)}; name it once")
+    return tuple(found)
+
+
+def _value(key: str, value: object, at: Path, faults: Faults) -> str:
+    """Read one value."""
+    if not isinstance(value, str):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        faults.add(
+            at, f'must be a string; write "{shown(value)}"' if is_number else f"must be a string; got {shown(value)}"
+        )
+        return ""
+    if fault := name_fault(value, DIMENSION_VALUE_MAX):
+        faults.add(at, fault)
+    return _alternatives(key, value, at, faults) if OR in value else value
+
+
+def _alternatives(key: str, value: str, at: Path, faults: Faults) -> str:
+    parts = value.split(OR)
+    if key in SINGLE:
+        faults.add(at, f"must not hold {OR}: {key} has no alternatives; use one slice for each")
+    elif len(set(parts)) < len(parts):
+        faults.add(at, f"repeats an alternative in {quoted(value)}; name it once")
+    elif any(name_fault(part) for part in parts):
+        faults.add(at, f"has an alternative that is empty or has outer blanks in {quoted(value)}")
+    return value
+
+
+def _count_combinations(found: Dimensions, at: Path, faults: Faults) -> None:
+    count = combination_count(found)
+    if count > COMBINATIONS_MAX:
+        faults.add(at, f"its alternatives make {count} combinations; at most {COMBINATIONS_MAX}: use more slices")

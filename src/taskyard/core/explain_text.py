@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+from taskyard.core.admission.rules import Held
 from taskyard.core.explain import (
     NAMED_MAX,
     Ahead,
@@ -25,8 +26,7 @@ from taskyard.core.explain import (
 )
 from taskyard.core.fleet import BotFacts
 from taskyard.core.matching import POOL, Dimensions
-from taskyard.core.partials import Held
-from taskyard.core.words import Join, Millis, Reason, State
+from taskyard.core.states import Join, Millis, Reason, State
 
 #: What a reason for an end says by itself.
 ENDINGS: Mapping[Reason, str] = MappingProxyType(

@@ -8,10 +8,10 @@ again, and says the same unless something before it runs again. Nothing here kno
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from taskyard.core.graph.document import Task
-from taskyard.core.graph.faults import Fault, Faults, quoted
-from taskyard.core.values import value
-from taskyard.core.words import State
+from taskyard.core.graph.errors import Fault, Faults, quoted
+from taskyard.core.graph.model import Task
+from taskyard.core.states import State
+from taskyard.core.structs import value
 
 
 @value
