@@ -25,29 +25,21 @@ from taskyard.cli.grammar import Slot, Syntax
 from taskyard.core import fleet
 from taskyard.core.events import KINDS, Event
 from taskyard.core.graph import FIELDS, REQUIRED, Field
+from taskyard.core.graph import errors as graph_errors
 from taskyard.core.graph import model as graph_limits
 from taskyard.core.states import ARROWS, Outcome, Signal, State, effects, step
 from taskyard.engine import validate, writer
 from taskyard.engine.engine import Engine
 from taskyard.engine.submit import BESIDE as BESIDE_NOT_YET
 from taskyard.engine.submit import KINDS as KINDS_NOT_YET
-from taskyard.server import asgi, auth, bot_api, errors, requests, responses, serve, settings
-from taskyard.server import bot_api as bot_routes
+from taskyard.server import asgi, auth, bot_api, errors, requests, responses, serve, settings, tokens
 from taskyard.server.app import people_of
 from taskyard.server.metrics import Meters
-from taskyard.server.routes import access, audit, health, output
-from taskyard.views import audit as audit_module
-from taskyard.views import bots, deadlock, dry_run, explain, explain_graph, graphs, history
-from taskyard.views import bots as bot_views
-from taskyard.views import graphs as graph_views
-from taskyard.views import graphs as path_views
+from taskyard.server.routes import access, health, output
+from taskyard.server.routes import audit as audit_routes
+from taskyard.views import audit, bots, deadlock, dry_run, explain, explain_graph, graphs, history, tasks
 from taskyard.views import limits as limit_views
-from taskyard.views import tasks as attempt_views
-from taskyard.views import tasks as task_views
-from taskyard.wire import api as wire_api
-from taskyard.wire import bot_protocol as wire_bots
-from taskyard.wire import documents, yaml_reader
-from taskyard.wire import documents as wire_faults
+from taskyard.wire import api, bot_protocol, documents, yaml_reader
 
 DOCS = Path(__file__).parent
 #: How limits are called.
@@ -217,32 +209,15 @@ def limits() -> str:
 
 #: Where limits stand, by what they bound.
 LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
-    "Documents": (documents, documents, yaml_reader, wire_faults, graph_limits),
-    "Requests of people": (settings, serve, asgi, requests, responses, requests, errors, output, health),
+    "Documents": (documents, yaml_reader, graph_errors, graph_limits),
+    "Requests of people": (settings, serve, asgi, requests, responses, errors, output, health),
     "What people are shown": (
-        wire_api,
-        graph_views,
-        task_views,
-        attempt_views,
-        bot_views,
-        bots,
-        path_views,
-        graphs,
-        history,
-        history,
-        explain,
-        explain,
-        explain,
-        explain_graph,
-        dry_run,
-        dry_run,
-        limit_views,
-        deadlock,
+        api, graphs, tasks, bots, history, explain, explain_graph, dry_run, limit_views, deadlock,
     ),
-    "Tokens, denials and the audit": (auth, access, auth, audit, audit_module),
-    "Bots": (bot_routes, bot_api, wire_bots, validate, fleet),
+    "Tokens, denials and the audit": (auth, tokens, access, audit_routes, audit),
+    "Bots": (bot_api, bot_protocol, validate, fleet),
     "The engine": (writer,),
-}
+}  # fmt: skip
 
 
 def limits_in(module: ModuleType) -> Mapping[str, str]:

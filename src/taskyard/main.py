@@ -177,10 +177,7 @@ class EmbeddedPlan(NamedTuple):
 
 def _read(text: bytes, name: str) -> "tuple[object, tuple[Fault, ...]]":
     """Read a document; a text that is faulty but could be read is judged on, so that every fault is told at once."""
-    from taskyard.wire.documents import (
-        UnreadableDocument,
-        read_document,
-    )
+    from taskyard.wire.documents import UnreadableDocument, read_document  # noqa: PLC0415
 
     try:
         return read_document(text, name), ()

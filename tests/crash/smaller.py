@@ -4,17 +4,14 @@ from types import ModuleType
 from typing import Final
 
 from taskyard.engine import bulk_load, extend
-from taskyard.engine import submit as submit_module
+from taskyard.engine import submit as engine_submit
 from taskyard.lifecycle import propagate, selection, submit, transaction
 from taskyard.lifecycle.admission import writes
 from taskyard.lifecycle.doctor import check
 
 #: Where it is written how much fits into one transaction.
 PLACES: Final[tuple[tuple[ModuleType, str], ...]] = (
-    *(
-        (module, "PAGE_MAX")
-        for module in (check, extend, submit_module, bulk_load, selection, submit, submit_module, propagate)
-    ),
+    *((module, "PAGE_MAX") for module in (check, extend, engine_submit, bulk_load, selection, submit, propagate)),
     (writes, "ENTRIES_MAX"),
     (transaction, "TOLD_MAX"),
     (selection, "TOLD_MAX"),

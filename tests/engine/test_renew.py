@@ -6,6 +6,8 @@ import pytest
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import GraphState, Signal, State
+from taskyard.engine import bulk_load, rerun_graph
+from taskyard.engine import submit as engine_submit
 from taskyard.engine.bulk_load import LOAD_MAX_MS
 from taskyard.engine.errors import Failed
 from taskyard.engine.failpoints import arm
@@ -236,10 +238,7 @@ def disarmed() -> Iterator[None]:
 
 @pytest.fixture
 def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    from taskyard.engine import bulk_load, rerun_graph
-    from taskyard.engine import submit as submit_module  # noqa: PLC0415
-
-    for module in (submit, submit_module, bulk_load, rerun_graph, submit_module):
+    for module in (submit, bulk_load, rerun_graph, engine_submit):
         monkeypatch.setattr(module, "PAGE_MAX", 5)
     monkeypatch.setattr(selection, "PAGE_MAX", 3)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from taskyard.core.states import GraphState, State
 from taskyard.engine import bulk_load, rerun_graph
-from taskyard.engine import submit as submit_module
+from taskyard.engine import submit as engine_submit
 from taskyard.lifecycle import selection, submit
 from taskyard.lifecycle.submit import Submitted
 from tests.engine.rig import Labels, Rig, graph, task
@@ -51,7 +51,7 @@ def test_what_must_run_again_does_and_nothing_else(
     file_rig: Rig, monkeypatch: pytest.MonkeyPatch, page: int | None, drawn: st.DataObject
 ) -> None:
     if page is not None:
-        for module in (submit, submit_module, bulk_load, rerun_graph, submit_module, selection):
+        for module in (submit, bulk_load, rerun_graph, engine_submit, selection):
             monkeypatch.setattr(module, "PAGE_MAX", page)
     edges, document = drawn.draw(shapes())
     some = st.sets(st.sampled_from(sorted(edges)))

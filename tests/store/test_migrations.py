@@ -21,7 +21,7 @@ from tests.cli.waiting import until
 from tests.postgres import Postgres
 
 #: What a server does when it starts.
-START = "import sys; from taskyard.store import migration; migration.upgrade(sys.argv[1])"
+START = "import sys; from taskyard.store import migrate; migrate.upgrade(sys.argv[1])"
 
 #: What PostgreSQL itself says of columns, constraints and indexes.
 SHAPE = """

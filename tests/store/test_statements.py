@@ -18,7 +18,7 @@ from taskyard.store.repo.events import spelled, written
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
 
 FOLDER = Path(repo.__file__).parents[1]
-VERBS = "".join(path.read_text(encoding="utf-8") for path in sorted((FOLDER / "verbs").glob("*.py")))
+REPOSITORY = "".join(path.read_text(encoding="utf-8") for path in sorted((FOLDER / "repo").glob("*.py")))
 FILES = sorted((FOLDER / "statements").glob("*.sql"))
 NAMES = sorted(statements(SQLITE))
 #: What is asked in every transaction, however large the tables are.
@@ -58,15 +58,15 @@ def test_both_databases_have_the_same_statements_with_the_same_parameters() -> N
     assert spelled[0] == spelled[1]
 
 
-def test_every_statement_is_used_by_a_verb_and_every_verb_has_its_statement() -> None:
-    quoted = set(re.findall(r'"(\w+)"', VERBS))
+def test_every_statement_is_used_and_every_name_has_its_statement() -> None:
+    quoted = set(re.findall(r'"(\w+)"', REPOSITORY))
     assert [name for name in NAMES if name not in quoted] == []
-    run = set(re.findall(r'_session\.(?:rows|run|each)\(\s*"(\w+)"', VERBS))
+    run = set(re.findall(r'_session\.(?:rows|run|each)\(\s*"(\w+)"', REPOSITORY))
     assert run - set(NAMES) == set()
 
 
-def test_only_verbs_run_statements() -> None:
-    others = [path for path in FOLDER.parent.rglob("*.py") if path.parent != FOLDER / "verbs"]
+def test_only_the_repository_runs_statements() -> None:
+    others = [path for path in FOLDER.parent.rglob("*.py") if path.parent != FOLDER / "repo"]
     running = [
         path.name for path in others if re.search(r"session\.(rows|run|each)\(", path.read_text(encoding="utf-8"))
     ]

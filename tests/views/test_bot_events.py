@@ -65,7 +65,7 @@ def test_pages_are_the_whole_list_each_event_once(yard: Grounds, page: int) -> N
 
 
 def test_what_is_in_hand_is_told_however_old_its_task_is(yard: Grounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bots, "LOOKED_MAX", 0)
+    monkeypatch.setattr(bots, "EVENTS_LOOKED_MAX", 0)
     life(yard)
     assert [one.kind for one in told(yard, "rack1")] == ["task_started", "error", "connected"]
 

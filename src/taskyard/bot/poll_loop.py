@@ -19,9 +19,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from taskyard.bot import config as config_module
 from taskyard.bot.attempts import LeasedAttempts
-from taskyard.bot.config import BotConfig
+from taskyard.bot.config import BotConfig, Dimensions, detected, read_file, together
 from taskyard.bot.poll_payload import Consequences, PollPayload, pack, settle
 from taskyard.bot.prefetch import PrefetchLimit
 from taskyard.bot.server_client import PAUSE_SECONDS_MAX, Away, Link, Reply, Stranger, answered
@@ -248,7 +247,7 @@ class Introduction:
         self._config = config
         self._version = _version()
         self._read = _stamp(config.dimensions_file)
-        self._from_file: config_module.Dimensions = {}
+        self._from_file: Dimensions = {}
 
     async def hello(self, link: Link) -> Welcome:
         """Say it over a connection."""
@@ -278,15 +277,15 @@ class Introduction:
         """Whether the file of dimensions is another than when it was last read."""
         return _stamp(self._config.dimensions_file) != self._read
 
-    def _dimensions(self) -> config_module.Dimensions:
+    def _dimensions(self) -> Dimensions:
         file = self._config.dimensions_file
         self._read = _stamp(file)
         if file is not None:
             try:
-                self._from_file = config_module.read_file(file)
+                self._from_file = read_file(file)
             except (OSError, ValueError) as error:
                 _LOG.warning("the file of dimensions stays as it was read before: %s", error)
-        return config_module.together(config_module.detected(), self._from_file, self._config.dimensions)
+        return together(detected(), self._from_file, self._config.dimensions)
 
 
 def _stamp(file: Path | None) -> tuple[int, int] | None:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.core.structs import value
-from taskyard.lifecycle import claim as claim_module
-from taskyard.lifecycle.claim import ClaimRequest, claim
+from taskyard.lifecycle.claim import ClaimRequest, brief, claim
 from taskyard.lifecycle.commands import Lease, Poll, Renewed
 from taskyard.lifecycle.poll import NOTHING, Polled
 from taskyard.lifecycle.rows import SERVER_QUEUE
@@ -129,7 +128,7 @@ class Parking:
     def _briefed(self, passage: Passage, polls: Sequence[Poll], given: Sequence[tuple[Lease, ...]]) -> list[Served]:
         found = [(poll, leases) for poll, leases in zip(polls, given, strict=True) if leases]
         wanted = [lease for poll, leases in found if poll.briefed for lease in leases]
-        told = {lease.task: lease for lease in claim_module.brief(passage, wanted)} if wanted else {}
+        told = {lease.task: lease for lease in brief(passage, wanted)} if wanted else {}
         return [
             Served(poll.bot, self._parked[poll.bot][1], tuple(told.get(lease.task, lease) for lease in leases))
             for poll, leases in found

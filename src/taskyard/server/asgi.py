@@ -307,7 +307,7 @@ _LOOKS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Where a request keeps its place.
 SEAT: Final = "taskyard.seat"
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_DOORS_LOG = log("taskyard.server")
+_ACCESS_LOG = log("taskyard.server")
 
 
 class ConcurrencyLimit:
@@ -453,7 +453,7 @@ class AccessLog:
         self._meters.count(method, route, status, took)
         if scope["path"] not in ALWAYS:
             took_ms = round(took * 1000, 1)
-            _DOORS_LOG.info("request", request_id=id, method=method, route=route, status=status, duration_ms=took_ms)
+            _ACCESS_LOG.info("request", request_id=id, method=method, route=route, status=status, duration_ms=took_ms)
 
 
 def _id(scope: Scope) -> bytes:

@@ -86,8 +86,9 @@ _BOTS: Final[dict[str, tuple[str, type, type | None]]] = {
     "trouble": ("Say what went wrong with the bot itself.", bot_protocol.Trouble, None),
 }
 _SAID_BY_BOTS: Final = (
-    *(asked for _, asked, _ in _BOTS.values()), bot_protocol.Begun, bot_protocol.Report, bot_protocol.Stats, bot_protocol.Renewal, bot_protocol.Output
-)  # fmt: skip
+    *(asked for _, asked, _ in _BOTS.values()),
+    *(bot_protocol.Begun, bot_protocol.Report, bot_protocol.Stats, bot_protocol.Renewal, bot_protocol.Output),
+)
 #: What a route may answer beside what it says itself, and when.
 _EVERYWHERE: Final = {"500": "A bug of the server; nothing was done.", "503": "The database cannot be used just now."}
 _API: Final = {

@@ -299,23 +299,23 @@ def written(*place: int | str | None) -> str | None:
 
 def key(text: str | None, first: int) -> int:
     """Read a cursor that is a key."""
-    return first if text is None else _within(_cursors_read(_KEY, text)[0])
+    return first if text is None else _within(_read_cursor(_KEY, text)[0])
 
 
 def name(text: str | None, first: str) -> str:
     """Read a cursor that is a name."""
-    return first if text is None else _clean(_cursors_read(_NAME, text)[0])
+    return first if text is None else _clean(_read_cursor(_NAME, text)[0])
 
 
 def moment(text: str | None, first: tuple[int, str]) -> tuple[int, str]:
     """Read a cursor that is a moment and a name."""
     if text is None:
         return first
-    at, id = _cursors_read(_MOMENT, text)
+    at, id = _read_cursor(_MOMENT, text)
     return _within(at), _clean(id)
 
 
-def _cursors_read(decoder: msgspec.json.Decoder[T], text: str) -> T:
+def _read_cursor(decoder: msgspec.json.Decoder[T], text: str) -> T:
     try:
         return decoder.decode(base64.b64decode(text.encode() + b"===", b"-_"))
     except (binascii.Error, UnicodeError, msgspec.MsgspecError):

@@ -226,7 +226,7 @@ RUN: Final = "ty_run_"
 DIGITS: Final = 32
 KEY_BYTES: Final = 32
 #: The sizes are those of what is sealed: a longer text is no token, and is not looked at.
-_SEALS_TEXT: Final = re.compile(
+_RUN_TOKEN_TEXT: Final = re.compile(
     rf"ty_run_([0-7][0-9a-f]{{15}})_([0-9]{{1,19}})_([0-9]{{1,19}})_([0-9a-f]{{{DIGITS}}})", re.ASCII
 )
 
@@ -266,7 +266,7 @@ class Seal:
 
     def read(self, text: str) -> RunToken | None:
         """Read a token, if it has our seal."""
-        found = _SEALS_TEXT.fullmatch(text)
+        found = _RUN_TOKEN_TEXT.fullmatch(text)
         if found is None:
             return None
         said = text[: -DIGITS - 1]

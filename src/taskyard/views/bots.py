@@ -156,7 +156,7 @@ def _view(row: BotRow, tasks: list[str] | None = None) -> BotView:
 
 
 #: Among how many attempts, those of the newest tasks first, it is looked for what a bot ran.
-BOT_EVENTS_LOOKED_MAX: Final = 20_000
+EVENTS_LOOKED_MAX: Final = 20_000
 STARTED: Final = "task_started"
 ENDED: Final = "task_ended"
 #: Where a list begins: a moment that is never reached.
@@ -166,7 +166,7 @@ NEWEST: Final = (2**63 - 1, "")
 def events(txn: Txn, id: str, after: tuple[int, str], count: int) -> tuple[list[BotEventView], tuple[int, str] | None]:
     """Show what happened to a bot, the newest first, beyond an event of a moment; say where to go on."""
     found = [_noted(row) for row in txn.reading.bot_events(id, *after, count + 1)]
-    for row in txn.reading.bot_attempts(id, BOT_EVENTS_LOOKED_MAX):
+    for row in txn.reading.bot_attempts(id, EVENTS_LOOKED_MAX):
         found += [one for one in _ran(row) if _place(one) > _place_of(*after)]
     found.sort(key=_place)
     page = found[:count]

@@ -193,13 +193,13 @@ LIVES_MAX: Final = 10
 #: How many labels are looked up at once.
 PAGE_MAX: Final = 500
 #: How many labels are looked up in all: some seconds for the largest graphs.
-DURATIONS_LOOKED_MAX: Final = 200_000
+GRAPHS_LOOKED_MAX: Final = 200_000
 
 
 def typical(txn: Txn, graph: int, name: str, labels: Sequence[str], pools: frozenset[str] | None) -> dict[str, int]:
     """Say how long tasks take, by label, as far as graphs in `pools` tell; None stands for all pools."""
     took: dict[str, list[int]] = defaultdict(list)
-    left = DURATIONS_LOOKED_MAX
+    left = GRAPHS_LOOKED_MAX
     for older in _readable(txn, txn.times.called(name, graph, GRAPHS_MAX), pools):
         wanted = [label for label in labels if len(took[label]) < LIVES_MAX][:left]
         left -= len(wanted)

@@ -280,7 +280,7 @@ def _add_duplicates(keys: list[str], findings: Findings) -> None:
 
 
 #: A whole string, or brackets in a row; possessive, so that a string of megabytes takes no stack.
-_DEPTH_STRING_OR_BRACKETS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]+|[\]}]+', re.DOTALL)
+_STRING_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]+|[\]}]+', re.DOTALL)
 
 
 def is_deep(text: bytes) -> bool:
@@ -288,7 +288,7 @@ def is_deep(text: bytes) -> bool:
     if len(text) <= DEPTH_MAX or text.count(b"[") + text.count(b"{") <= DEPTH_MAX:
         return False
     depth = 0
-    for found in _DEPTH_STRING_OR_BRACKETS.finditer(text):
+    for found in _STRING_OR_BRACKET.finditer(text):
         first = text[found.start()]
         if first in b"[{":
             depth += found.end() - found.start()

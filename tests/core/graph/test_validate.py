@@ -509,8 +509,8 @@ def test_the_defaults_of_the_tables_are_those_of_a_task(level: str) -> None:
 
 
 MADE = (
-    Edge("a"), Existing(), Fault("", "x"), Field("x", Reader("x", lambda *_: None), 0, ""), GraphDefinition(), Mutex("k"),
-    Reruns(), Slice((), {}, Kind.NOOP), Task("a", ()), Validation(GraphDefinition()), When(1, True),
+    Edge("a"), Existing(), Fault("", "x"), Field("x", Reader("x", lambda *_: None), 0, ""), GraphDefinition(),
+    Mutex("k"), Reruns(), Slice((), {}, Kind.NOOP), Task("a", ()), Validation(GraphDefinition()), When(1, True),
 )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Warm Python worker processes that call the functions of `python` tasks."""

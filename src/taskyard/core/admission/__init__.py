@@ -1,0 +1,1 @@
+"""Admission: the rule, and an index that applies it at a cost that follows what changed."""

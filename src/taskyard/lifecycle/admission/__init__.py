@@ -1,0 +1,1 @@
+"""Admission: which pending tasks may wait for a bot, over all pools, under one lock."""
