@@ -67,8 +67,8 @@ def _longest(database: Open, move: Callable[[Engine], object]) -> float:
 def _keep_promises(engine: Engine, store: Store) -> None:
     until = time.monotonic() + KEPT_MAX_S
     while time.monotonic() < until:
-        with store.read() as txn:
-            if not txn.notes.after(0, 1):
+        with store.read() as repo:
+            if not repo.notes.after(0, 1):
                 return
         time.sleep(0.02)
     raise AssertionError(f"promises were not kept within {KEPT_MAX_S} s; the longest took {engine.longest_ms} ms")
@@ -147,8 +147,8 @@ def _claim(engine: Engine, count: int) -> list[Lease]:
 
 
 def _labels(engine: Engine, graph: int) -> dict[str, int]:
-    with engine.store.read() as txn:
-        return txn.tasks.with_labels(graph, ["first"])
+    with engine.store.read() as repo:
+        return repo.tasks.with_labels(graph, ["first"])
 
 
 def _commit_ms(database: Open) -> float:

@@ -135,11 +135,11 @@ class _Yard:
         self._ahead_ms = 0
         self._servers = 0
         self._admission = self._another()
-        self._do(lambda corridor: set_pool(corridor, "full", CAPACITY, False, "benchmark"))
+        self._do(lambda transaction: set_pool(transaction, "full", CAPACITY, False, "benchmark"))
         if task is _task:
             self._do(_set_strict_order)
         dimensions = canonical({"id": BOT, "pool": ["roomy", "full"]})
-        self._do(lambda corridor: hello(corridor, [Hello(BOT, "s1", dimensions, 1_000)]))
+        self._do(lambda transaction: hello(transaction, [Hello(BOT, "s1", dimensions, 1_000)]))
         for start in range(0, pending, GRAPH):
             self._submit(_graph(start, min(pending, start + GRAPH), task))
 
@@ -160,8 +160,8 @@ class _Yard:
     def claim(self, want: int) -> tuple[Lease, ...]:
         """Let the bot take as many of those that hold mutexes."""
         found = self._poll(Poll(BOT, "s1", self._next_poll(), want=KEYS + CAPACITY)).leases
-        with self.store.read() as txn:
-            holding = txn.passes.mutexes_of([lease.task for lease in found])
+        with self.store.read() as repo:
+            holding = repo.passes.mutexes_of([lease.task for lease in found])
         return tuple(lease for lease in found if lease.task in holding)[:want]
 
     def release(self, lease: Lease) -> None:
@@ -172,12 +172,12 @@ class _Yard:
 
     def commit(self) -> None:
         """A transaction that changes next to nothing."""
-        with self.store.write() as txn:
-            txn.passes.set_stake_after("none", None)
-            txn.passes.set_stake_after("none", 0)
+        with self.store.write() as repo:
+            repo.passes.set_stake_after("none", None)
+            repo.passes.set_stake_after("none", 0)
 
     def _poll(self, one: Poll) -> Polled:
-        answer = self._do(lambda corridor: poll(corridor, [one]))[0]
+        answer = self._do(lambda transaction: poll(transaction, [one]))[0]
         assert isinstance(answer, Polled), answer
         return answer
 
@@ -198,21 +198,21 @@ class _Yard:
         labels = dict(zip(graph.tasks, keys[1:], strict=True))
         brood = NewTasks(keys[0], list(graph.tasks.values()), labels, now, substitutes=False)
         submission = Submission(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(now)), "benchmark")
-        answer = self._do(lambda corridor: submit(corridor, [submission]))[0]
+        answer = self._do(lambda transaction: submit(transaction, [submission]))[0]
         assert isinstance(answer, Submitted), answer
 
     def _do(self, act: Callable[[Transaction], Answer], /) -> Answer:
-        with self.store.write() as txn:
-            corridor = Transaction(txn, self._now(), self._registry)
-            answer = act(corridor)
-            corridor.close()
+        with self.store.write() as repo:
+            transaction = Transaction(repo, self._now(), self._registry)
+            answer = act(transaction)
+            transaction.close()
             return answer
 
 
-def _set_strict_order(corridor: Transaction) -> None:
+def _set_strict_order(transaction: Transaction) -> None:
     """What is held stakes its keys at once, so that a release frees one task and no more."""
     for key in range(KEYS):
-        set_stake_after(corridor, f"project:{key}", 0, "benchmark")
+        set_stake_after(transaction, f"project:{key}", 0, "benchmark")
 
 
 def _graph(start: int, end: int, task: Callable[[int], dict[str, object]]) -> GraphDefinition:

@@ -84,12 +84,12 @@ class Yard:
         return answer.graph
 
     def _promised(self) -> bool:
-        with self.store.read() as txn:
-            return bool(txn.notes.after(0, 1))
+        with self.store.read() as repo:
+            return bool(repo.notes.after(0, 1))
 
     def do(self, commands: Sequence[Command]) -> list[object]:
         """Carry out commands in one transaction."""
-        return self.writer.run(lambda passage: carry_out(passage, commands), Boundary.BATCH)
+        return self.writer.run(lambda transaction: carry_out(transaction, commands), Boundary.BATCH)
 
     def hello(self, count: int, **dimensions: str | tuple[str, ...]) -> list[str]:
         """Have bots say hello; give their names."""

@@ -97,8 +97,8 @@ def test_a_program_gets_a_list_of_findings(database_url: str, graph_id: int) -> 
 def test_a_repair_is_audited(database_url: str, graph_id: int) -> None:
     spoil(database_url, "UPDATE graph SET behind = 7")
     doctor(database_url, "--repair")
-    with Engine.open(database_url) as engine, engine.store.read() as txn:
-        audits = [(row.actor, row.action) for row in txn.events.audits_of(graph_id, 10)]
+    with Engine.open(database_url) as engine, engine.store.read() as repo:
+        audits = [(row.actor, row.action) for row in repo.events.audits_of(graph_id, 10)]
     assert audits == [("", "submit"), ("taskyard doctor", "repair")]
 
 

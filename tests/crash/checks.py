@@ -37,16 +37,16 @@ def check(engine: Engine, lines: list[Line]) -> Ledger:
     """Check the store and the journal against each other, and each against itself."""
     found = ledger.read(engine.store.url)
     assert ledger.faults(found) == []
-    with engine.store.read() as txn:
-        assert doctor(txn, engine.clock.now()) == []
-        recount(txn)
-        assert txn.graphs.loading(engine.clock.now(), 9) == []
-        assert txn.notes.after(-1, 9) == []
+    with engine.store.read() as repo:
+        assert doctor(repo, engine.clock.now()) == []
+        recount(repo)
+        assert repo.graphs.loading(engine.clock.now(), 9) == []
+        assert repo.notes.after(-1, 9) == []
         for id, task in found.tasks.items():
-            assert str(replayed(story(txn, id))) == task["state"]
-        labels = {row[0]: row[1] for graph in found.graphs for row in txn.tasks.definitions_of(graph)}
+            assert str(replayed(story(repo, id))) == task["state"]
+        labels = {row[0]: row[1] for graph in found.graphs for row in repo.tasks.definitions_of(graph)}
         subjects = [NO_SUBJECT, *found.graphs, *found.tasks]
-        audits = Counter((row.action, one) for one in subjects for row in txn.events.audits_of(one, ALL))
+        audits = Counter((row.action, one) for one in subjects for row in repo.events.audits_of(one, ALL))
     assert all(line.answered for line in lines)
     assert [*lost_graphs(found, lines, labels)] == []
     assert [*lost_words(found, lines)] == []

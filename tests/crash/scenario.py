@@ -32,7 +32,7 @@ from taskyard.lifecycle.commands import (
 )
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from tests.crash.journal import Journal
 from tests.engine.rig import TURNS_MAX, FakeClock, graph, noop, task
 
@@ -116,8 +116,8 @@ class Player:
         assert not isinstance(answer, Refusal), answer
 
     def approve(self, graph_id: str, label: str, approved: bool) -> None:
-        with self.engine.store.read() as txn:
-            id = txn.tasks.with_labels(int(graph_id, 16), [label])[label]
+        with self.engine.store.read() as repo:
+            id = repo.tasks.with_labels(int(graph_id, 16), [label])[label]
         command = Approve(id, approved, "so be it", "ann", f"{label} of {graph_id}")
         answer = self.ask("Approve", lambda: self.engine.approve(command), command=command)
         assert isinstance(answer, Done), answer
@@ -129,18 +129,21 @@ class Player:
     def spoil(self, graph_id: str) -> None:
         """Make numbers wrong: of every task of a graph, of the graph itself, of a bot and of the service."""
         graph = int(graph_id, 16)
-        with self.engine.store.read() as txn:
-            tasks = sorted(id for id, *_ in txn.tasks.definitions_of(graph))
+        with self.engine.store.read() as repo:
+            tasks = sorted(id for id, *_ in repo.tasks.definitions_of(graph))
         self.ask(
-            "spoil", lambda: self.engine.transact(lambda passage: _spoil(passage.txn, graph)), tasks=tasks, graph=graph
+            "spoil",
+            lambda: self.engine.transact(lambda transaction: _spoil(transaction.repo, graph)),
+            tasks=tasks,
+            graph=graph,
         )
 
     def repair(self) -> None:
         self.ask("repair", lambda: self.engine.repair(self.engine.doctor(), "ann"))
 
     def labels(self) -> dict[int, str]:
-        with self.engine.store.read() as txn:
-            return {id: label for one in self.graphs for id, label, _, _ in txn.tasks.definitions_of(one)}
+        with self.engine.store.read() as repo:
+            return {id: label for one in self.graphs for id, label, _, _ in repo.tasks.definitions_of(one)}
 
     def _submitted(self, document: object, named: dict[str, Any]) -> object:
         return self._when_loaded(lambda: self.engine.submit(document, actor="ann", **named))
@@ -177,14 +180,14 @@ class Player:
                 pages.__dict__.pop("_rows", None)
 
 
-def _spoil(txn: Txn, graph: int) -> None:
-    (record,) = txn.graphs.look([graph])
+def _spoil(repo: Repo, graph: int) -> None:
+    (record,) = repo.graphs.look([graph])
     counts = (record.tally.active, WRONG, record.tally.unhandled, record.events)
-    txn.graphs.turn([(graph, str(record.state), *counts, 0)])
-    tasks = txn.care.hold_tasks([id for id, *_ in txn.tasks.definitions_of(graph)])
-    txn.care.mend_tasks([task._replace(priority=WRONG) for task in tasks])
-    txn.bots.count_events([("b1", WRONG)])
-    txn.queues.add([], WRONG)
+    repo.graphs.turn([(graph, str(record.state), *counts, 0)])
+    tasks = repo.care.hold_tasks([id for id, *_ in repo.tasks.definitions_of(graph)])
+    repo.care.mend_tasks([task._replace(priority=WRONG) for task in tasks])
+    repo.bots.count_events([("b1", WRONG)])
+    repo.queues.add([], WRONG)
 
 
 def _first_page(rows: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:

@@ -33,8 +33,8 @@ LATER = {
 }  # fmt: skip
 
 
-def passages(later: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
-    return [(name, passage) for name in names() for passage in later.get(name.rpartition(".")[0], ())]
+def transactions(later: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
+    return [(name, transaction) for name in names() for transaction in later.get(name.rpartition(".")[0], ())]
 
 
 #: At night people decide and graphs begin inside tasks, come to rest, and are stopped: by commits as late as these.
@@ -110,18 +110,18 @@ def kill_and_go_on(victim: Victim, url: str, journal: Path, wish: str) -> None:
         audit(engine, journal)
 
 
-@pytest.mark.parametrize(("name", "passage"), [*((name, 1) for name in names()), *passages(PAGES)])
+@pytest.mark.parametrize(("name", "transaction"), [*((name, 1) for name in names()), *transactions(PAGES)])
 def test_who_is_killed_there_loses_nothing_that_was_acknowledged(
-    victim: Victim, database_url: str, tmp_path: Path, name: str, passage: int
+    victim: Victim, database_url: str, tmp_path: Path, name: str, transaction: int
 ) -> None:
-    kill_and_go_on(victim, database_url, tmp_path / "journal", f"{name}:exit@{passage}")
+    kill_and_go_on(victim, database_url, tmp_path / "journal", f"{name}:exit@{transaction}")
 
 
-@pytest.mark.parametrize(("name", "passage"), [*passages(LATER), *passages(NIGHT)])
+@pytest.mark.parametrize(("name", "transaction"), [*transactions(LATER), *passages(NIGHT)])
 def test_who_is_killed_there_later_loses_nothing_either(
-    victim: Victim, sqlite_url: str, tmp_path: Path, name: str, passage: int
+    victim: Victim, sqlite_url: str, tmp_path: Path, name: str, transaction: int
 ) -> None:
-    kill_and_go_on(victim, sqlite_url, tmp_path / "journal", f"{name}:exit@{passage}")
+    kill_and_go_on(victim, sqlite_url, tmp_path / "journal", f"{name}:exit@{transaction}")
 
 
 def test_who_is_killed_again_and_again_comes_to_the_end(victim: Victim, database_url: str, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Repor
 from taskyard.lifecycle.doctor.check import doctor
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.rows import GraphRecord, TaskRecord
 
 #: 2026-01-01, a moment that has a place in keys.
@@ -76,20 +76,20 @@ class Troubled:
         self.meanwhile: Callable[[], object] = lambda: None  # what happens while a transaction is open
 
     @contextmanager
-    def write(self) -> Iterator[Txn]:
+    def write(self) -> Iterator[Repo]:
         if self.before:
             raise self.before.pop(0)
-        with self._store.write() as txn:
-            yield txn
+        with self._store.write() as repo:
+            yield repo
             self.meanwhile()
         fault = self.after.pop(0) if self.after else None
         if fault is not None:
             raise fault
 
     @contextmanager
-    def read(self) -> Iterator[Txn]:
-        with self._store.read() as txn:
-            yield txn
+    def read(self) -> Iterator[Repo]:
+        with self._store.read() as repo:
+            yield repo
 
     def close(self) -> None:
         self._store.close()
@@ -108,8 +108,8 @@ class Rig:
     def close(self) -> None:
         """End, once the store was found to agree with itself."""
         try:
-            with self.store.read() as txn:
-                assert doctor(txn, self.clock.now()) == []
+            with self.store.read() as repo:
+                assert doctor(repo, self.clock.now()) == []
         finally:
             self.engine.stop()
 
@@ -172,20 +172,20 @@ class Rig:
     # Looking.
 
     def labels(self, graph: int) -> "Labels":
-        with self.store.read() as txn:
-            return Labels(graph, {label: id for id, label, _, _ in txn.tasks.definitions_of(graph)})
+        with self.store.read() as repo:
+            return Labels(graph, {label: id for id, label, _, _ in repo.tasks.definitions_of(graph)})
 
     def states(self, labels: Mapping[str, int]) -> dict[str, State]:
         return {label: task.state for label, task in self.tasks(labels).items()}
 
     def tasks(self, labels: Mapping[str, int]) -> dict[str, TaskRecord]:
-        with self.store.read() as txn:
-            found = {task.id: task for task in txn.tasks.look(list(labels.values()))}
+        with self.store.read() as repo:
+            found = {task.id: task for task in repo.tasks.look(list(labels.values()))}
         return {label: found[id] for label, id in labels.items()}
 
     def graph(self, id: int) -> GraphRecord:
-        with self.store.read() as txn:
-            return txn.graphs.peek([id])[0]
+        with self.store.read() as repo:
+            return repo.graphs.peek([id])[0]
 
 
 class Labels(dict[str, int]):

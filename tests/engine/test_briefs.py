@@ -49,8 +49,8 @@ def piece(lease: Lease, start: int, body: bytes, **changed: int) -> Output:
 
 
 def printed(rig: Rig, lease: Lease) -> bytes:
-    with rig.store.read() as txn:
-        return b"".join(body for _, body in txn.traces.chunks(lease.task, lease.attempt, 0, 100))
+    with rig.store.read() as repo:
+        return b"".join(body for _, body in repo.traces.chunks(lease.task, lease.attempt, 0, 100))
 
 
 def test_a_lease_comes_with_what_is_to_be_run(rig: Rig) -> None:
@@ -139,8 +139,8 @@ def test_what_an_attempt_took_is_kept_with_its_end_once(rig: Rig) -> None:
     ended = Report(lease.task, 1, lease.fence, Signal.SUCCEED, stats=took)
     said(rig, reports=(ended,))
     said(rig, reports=(ended,))
-    with rig.store.read() as txn:
-        assert txn.traces.stats(lease.task) == {1: StatsRow(1, 1, 2, 3, 0.5, 4, 5, 6, 1)}
+    with rig.store.read() as repo:
+        assert repo.traces.stats(lease.task) == {1: StatsRow(1, 1, 2, 3, 0.5, 4, 5, 6, 1)}
 
 
 def test_a_running_task_speaks_for_itself_until_it_ends(rig: Rig) -> None:
@@ -149,8 +149,8 @@ def test_a_running_task_speaks_for_itself_until_it_ends(rig: Rig) -> None:
     (lease,) = rig.claim()
     spoken = Publish(lease.task, 1, lease.fence, '{"x":1}', "half way", b"left")
     assert rig.engine.publish(spoken) is None
-    with rig.store.read() as txn:
-        assert txn.traces.progress([labels["a"]]) == {labels["a"]: "half way"}
+    with rig.store.read() as repo:
+        assert repo.traces.progress([labels["a"]]) == {labels["a"]: "half way"}
     rig.end(lease)
     (next_,) = briefed(rig)
     assert brief_of(next_).inputs == '{"a":{"x":1}}'

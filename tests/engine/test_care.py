@@ -46,9 +46,9 @@ def test_a_story_that_cannot_be_told_is_refused(rig: Rig) -> None:
 def test_a_task_has_no_story_while_its_graph_is_being_loaded(rig: Rig) -> None:
     labels = rig.submit(wide(1))
     loaded = text_of(Key(labels["t0"]))
-    rig.engine.transact(lambda passage: passage.txn.graphs.set_loader(labels.graph, "somebody"))
+    rig.engine.transact(lambda transaction: transaction.repo.graphs.set_loader(labels.graph, "somebody"))
     assert rig.engine.story(loaded) == Refusal(Code.NOT_FOUND, f"there is no task {loaded}")
-    rig.engine.transact(lambda passage: passage.txn.graphs.set_loader(labels.graph, None))
+    rig.engine.transact(lambda transaction: transaction.repo.graphs.set_loader(labels.graph, None))
     assert told(rig.engine.story(loaded)).birth.label == "t0"
 
 
@@ -101,8 +101,8 @@ def test_a_repair_that_fails_half_way_has_audited_what_it_mended(rig: Rig) -> No
     finally:
         failpoints.arm(None)
     assert [(one.subject, one.column) for one in rig.engine.doctor()] == [(labels.graph, "behind")]
-    with rig.store.read() as txn:
-        told = {id: [row.action for row in txn.events.audits_of(id, 9)] for id in (labels.graph, *labels.values())}
+    with rig.store.read() as repo:
+        told = {id: [row.action for row in repo.events.audits_of(id, 9)] for id in (labels.graph, *labels.values())}
     assert told == {labels.graph: ["submit"], **{id: ["repair"] for id in labels.values()}}
     rig.engine.repair(found, "ann")
 
@@ -128,10 +128,10 @@ def test_an_event_loop_can_ask_for_all_of_it(database_url: str) -> None:
         assert await face.set_limit("licences", 3) is None
         assert await face.set_pool("default", from_bots=True) is None
         assert await face.set_stake_after("door", None) is None
-        with engine.store.read() as txn:
-            ((id, *_),) = txn.tasks.definitions_of(made.graph)
-            assert (txn.passes.named_limits(), txn.passes.stake_after()) == ({"licences": 3}, {"door": None})
-            assert txn.passes.pools() == [PoolRow("default", None, True)]
+        with engine.store.read() as repo:
+            ((id, *_),) = repo.tasks.definitions_of(made.graph)
+            assert (repo.passes.named_limits(), repo.passes.stake_after()) == ({"licences": 3}, {"door": None})
+            assert repo.passes.pools() == [PoolRow("default", None, True)]
         assert told(await face.story(text_of(Key(id)))).birth.graph == made.graph
 
     with Engine.open(database_url) as engine:

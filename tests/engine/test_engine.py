@@ -49,8 +49,8 @@ with Engine.open(sys.argv[1]) as engine:
 
 
 def state_of(engine: Engine, graph_id: int) -> GraphState:
-    with engine.store.read() as txn:
-        return txn.graphs.peek([graph_id])[0].state
+    with engine.store.read() as repo:
+        return repo.graphs.peek([graph_id])[0].state
 
 
 def test_an_engine_runs_by_itself(database_url: str) -> None:
@@ -157,7 +157,7 @@ def test_whatever_is_awaited_is_what_the_engine_says(sqlite_url: str) -> None:
         assert await face.graph(f"{made.graph:016x}") == engine.graph(f"{made.graph:016x}")
         assert isinstance(await face.graph("nothing"), Refusal)
         assert (await face.schedule()).admitted == 0
-        assert await face.transact(lambda passage: len(passage.txn.graphs.peek([made.graph]))) == 1
+        assert await face.transact(lambda transaction: len(transaction.repo.graphs.peek([made.graph]))) == 1
 
     with Engine.open(sqlite_url) as engine:
         asyncio.run(serve(engine))
@@ -170,13 +170,13 @@ def test_a_pool_whose_capacity_was_given_by_one_that_died_counts_everybody(tmp_p
     killed = subprocess.run(run, env=dying, capture_output=True, text=True, check=False, timeout=60)
     assert (killed.returncode, killed.stdout) == (-9, ""), killed.stderr
     with Engine.open(url) as engine:
-        with engine.store.read() as txn:
-            pools, left = txn.passes.pools(), txn.passes.uncontending("default", [State.WAITING], 9)
+        with engine.store.read() as repo:
+            pools, left = repo.passes.pools(), repo.passes.uncontending("default", [State.WAITING], 9)
         assert (pools, len(left)) == ([PoolRow("default", 3, from_bots=False)], 5)
 
         def counted() -> bool:
-            with engine.store.read() as txn:
-                return not (txn.passes.uncontending("default", [State.WAITING], 9) or txn.passes.stirs(0, 1))
+            with engine.store.read() as repo:
+                return not (repo.passes.uncontending("default", [State.WAITING], 9) or repo.passes.stirs(0, 1))
 
         soon(counted)
 

@@ -52,8 +52,8 @@ def test_new_tasks_find_old_ones_as_they_are(rig: Rig, count: int) -> None:
     )
     assert len(states) == 2 + count
     assert rig.graph(labels.graph).tally.behind == count - 1
-    with rig.store.read() as txn:
-        assert ("bob", "extend") in [(row.actor, row.action) for row in txn.events.audits_of(labels.graph, 9)]
+    with rig.store.read() as repo:
+        assert ("bob", "extend") in [(row.actor, row.action) for row in repo.events.audits_of(labels.graph, 9)]
 
 
 @pytest.mark.parametrize("count", [2, LARGE])

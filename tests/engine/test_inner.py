@@ -30,13 +30,13 @@ def begun(rig: Rig, document: object, **said: Any) -> tuple[Labels, Labels]:
 
 def inner_of(rig: Rig, id: int) -> list[int]:
     """Name the graphs inside a task, in the order of its attempts."""
-    with rig.store.read() as txn:
-        return [found for _, found in sorted(txn.graphs.inside([id]).items())]
+    with rig.store.read() as repo:
+        return [found for _, found in sorted(repo.graphs.inside([id]).items())]
 
 
 def result(rig: Rig, id: int) -> Any:
-    with rig.store.read() as txn:
-        return json.loads(txn.reading.last_results([id])[id])
+    with rig.store.read() as repo:
+        return json.loads(repo.reading.last_results([id])[id])
 
 
 def run(rig: Rig, signal: Signal = Signal.SUCCEED) -> None:
@@ -108,8 +108,8 @@ def test_canceled_it_ends_once_its_graph_has(rig: Rig) -> None:
     rig.settle()
     assert rig.states(outer) == {"outer": State.CANCELED, "after": State.BLOCKED}
     assert rig.graph(inner.graph).state is GraphState.CANCELED
-    with rig.store.read() as txn:
-        assert [(one.actor, one.action) for one in txn.events.audits_of(inner.graph, 9)][-1] == ("ann", "cancel")
+    with rig.store.read() as repo:
+        assert [(one.actor, one.action) for one in repo.events.audits_of(inner.graph, 9)][-1] == ("ann", "cancel")
 
 
 def test_a_canceled_graph_takes_those_inside_its_tasks_with_it(rig: Rig) -> None:
@@ -279,7 +279,7 @@ def test_a_graph_that_is_not_where_it_was_is_found(file_rig: Rig, wrong: str, fo
 def test_a_rest_that_nobody_heard_of_is_found_and_told(rig: Rig) -> None:
     outer, inner = begun(rig, graph(a=task()))
     spoil(rig.store.url, "UPDATE graph SET active = active + 1 WHERE id = {id}", inner.graph)
-    rig.engine.transact(lambda passage: passage.txn.memory.distrust())
+    rig.engine.transact(lambda transaction: transaction.repo.memory.distrust())
     run(rig)
     assert rig.states(outer)["outer"] is State.RUNNING
     while findings := rig.engine.doctor():

@@ -12,7 +12,7 @@ from taskyard.engine.failpoints import Boundary, arm
 from taskyard.engine.writer import GONE_MAX_MS, RETRIES_MAX
 from taskyard.lifecycle.commands import Cancel, Code, Done, Goodbye, Poll, Refusal
 from taskyard.lifecycle.poll import Polled
-from taskyard.lifecycle.transaction import Passage
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.queries import Busy, Gone, Taken
 from tests.engine.rig import SOON_S, Rig, graph, report, soon, task, wide
 
@@ -130,7 +130,7 @@ def test_the_writer_goes_on_whatever_happens_to_it(file_rig: Rig, caplog: pytest
     file_rig.hello()
     labels = file_rig.submit(wide(1))
 
-    def act(_: Passage) -> None:
+    def act(_: Transaction) -> None:
         raise SystemExit("whoever wrote this did not know where it runs")
 
     with pytest.raises(Unavailable, match="nobody knows"):
@@ -163,7 +163,7 @@ def test_text_that_postgresql_refuses_fails_alone(postgres_url: str) -> None:
 def test_an_act_that_loses_races_is_tried_again(file_rig: Rig) -> None:
     tries = iter([Busy("one"), Busy("two"), Gone("three"), None])
 
-    def act(_: Passage) -> str:
+    def act(_: Transaction) -> str:
         fault = next(tries)
         if fault is not None:
             raise fault
@@ -224,9 +224,9 @@ def test_after_a_commit_that_nobody_heard_of_everybody_is_answered_as_if_they_ha
     assert rig.end(lease) == Done(lease.task, State.SUCCESSFUL, echo=True)
     rig.store.after = [cut]
     assert rig.engine.cancel(Cancel(graph=labels.graph)) == rig.engine.cancel(Cancel(graph=labels.graph))
-    with rig.store.read() as txn:
-        assert [(row.number, row.signal) for row in txn.attempts.of(lease.task)] == [(1, Signal.SUCCEED)]
-        assert len(txn.bots.events("b1", 9)) == 1
+    with rig.store.read() as repo:
+        assert [(row.number, row.signal) for row in repo.attempts.of(lease.task)] == [(1, Signal.SUCCEED)]
+        assert len(repo.bots.events("b1", 9)) == 1
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
@@ -315,7 +315,7 @@ def test_what_takes_too_long_to_stop_is_told_so(sqlite_url: str, monkeypatch: py
 
 
 def test_a_key_that_is_taken_is_told_as_it_is(file_rig: Rig) -> None:
-    def act(_: Passage) -> None:
+    def act(_: Transaction) -> None:
         raise Taken("a key")
 
     with pytest.raises(Taken):

@@ -69,7 +69,7 @@ def test_few_tasks_with_many_edges_are_no_small_graph(rig: Rig) -> None:
 
 
 def test_mutexes_and_limits_count_like_edges(rig: Rig) -> None:
-    rig.engine.transact(lambda passage: [set_limit(passage, f"l{number}", 9, "ann") for number in range(4)])
+    rig.engine.transact(lambda transaction: [set_limit(transaction, f"l{number}", 9, "ann") for number in range(4)])
     counted = Counted.under(rig)
     said = {
         "mutexes": [{"key": f"k{number}"} for number in range(4)],
@@ -100,9 +100,9 @@ def test_the_edges_of_a_task_are_there_once_whichever_page_nobody_heard_of(rig: 
         rig.store.after = [*[None] * number, Gone("the line was cut")]
         labels = rig.submit(graph(**nodes, last=heavy))
         rig.store.after.clear()
-        with rig.store.read() as txn:
-            found = txn.edges.into([labels["last"]])
-            (task,) = txn.tasks.look([labels["last"]])
+        with rig.store.read() as repo:
+            found = repo.edges.into([labels["last"]])
+            (task,) = repo.tasks.look([labels["last"]])
         assert (len(found), task.edges.count) == (len(both), len(both))
 
 

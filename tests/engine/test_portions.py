@@ -38,8 +38,8 @@ def test_a_spoiled_row_keeps_no_other_from_its_end(rig: Rig, column: str, caplog
 
 def expired(rig: Rig, labels: Labels) -> set[str]:
     """Name the tasks that ended though nobody took them, without reading what cannot be read."""
-    with rig.store.read() as txn:
-        ended = set(txn.tasks.page(labels.graph, [State.ERROR], 0, 99))
+    with rig.store.read() as repo:
+        ended = set(repo.tasks.page(labels.graph, [State.ERROR], 0, 99))
     return {label for label, id in labels.items() if id in ended}
 
 

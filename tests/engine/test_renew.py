@@ -58,10 +58,10 @@ def test_what_is_before_a_label_is_taken_over_and_the_rest_runs_again(rig: Rig) 
     new = renewed(rig, old, "c")
     assert rig.states(new) == {"a": DONE, "b": DONE, "c": State.WAITING, "d": State.UNSCHEDULED, "beside": DONE}
     (lease,) = rig.claim()
-    with rig.store.read() as txn:
-        assert txn.traces.inputs([lease.task]) == [(new["c"], "b", '"b 1"')]
-        assert txn.reuses.rerun(new.graph) == RerunRow(old.graph, ("c",), 2, 3)
-        assert txn.reuses.sources(new.values()) == {
+    with rig.store.read() as repo:
+        assert repo.traces.inputs([lease.task]) == [(new["c"], "b", '"b 1"')]
+        assert repo.reuses.rerun(new.graph) == RerunRow(old.graph, ("c",), 2, 3)
+        assert repo.reuses.sources(new.values()) == {
             new[label]: Source(old[label], old.graph, 1) for label in ("a", "b", "beside")
         }
     rig.end(lease)
@@ -78,8 +78,8 @@ def test_the_story_tells_that_a_result_was_taken_over_and_who_wanted_it(rig: Rig
     assert replayed(told) is DONE
     said = [getattr(one, "action", None) or f"{one.signal} {one.reason}" for one in told.happened]  # type: ignore[union-attr]
     assert said == ["submit", "reuse reused"]
-    with rig.store.read() as txn:
-        (_, asked) = txn.events.audits_of(old.graph, 9)
+    with rig.store.read() as repo:
+        (_, asked) = repo.events.audits_of(old.graph, 9)
     assert (asked.actor, asked.action) == ("ann", "rerun")
     assert new.text in asked.note
 
@@ -89,11 +89,11 @@ def test_a_chain_of_reruns_remembers_who_really_ran(rig: Rig) -> None:
     middle = renewed(rig, old, "c")
     run(rig, middle)
     new = renewed(rig, middle, "d")
-    with rig.store.read() as txn:
-        sources = txn.reuses.sources(new.values())
+    with rig.store.read() as repo:
+        sources = repo.reuses.sources(new.values())
         assert sources[new["a"]] == Source(old["a"], old.graph, 1)
         assert sources[new["c"]] == Source(middle["c"], middle.graph, 1)
-        assert sorted(body for _, _, body in txn.traces.inputs([new["d"], new["b"]])) == ['"a 1"', '"c 1"']
+        assert sorted(body for _, _, body in repo.traces.inputs([new["d"], new["b"]])) == ['"a 1"', '"c 1"']
     run(rig, new)
 
 
@@ -106,8 +106,8 @@ def test_what_did_not_succeed_runs_again_too_with_all_behind_it(rig: Rig) -> Non
     run(rig, old, frozenset({"bad"}))
     assert rig.states(old)["behind"] is State.BLOCKED
     new = renewed(rig, old, "d")
-    with rig.store.read() as txn:
-        assert set(txn.reuses.sources(new.values())) == {new["a"], new["c"]}
+    with rig.store.read() as repo:
+        assert set(repo.reuses.sources(new.values())) == {new["a"], new["c"]}
     run(rig, new)
     assert rig.states(new) == dict.fromkeys(("a", "bad", "behind", "c", "d"), DONE) | {"handler": State.SKIPPED}
 
@@ -135,8 +135,8 @@ def test_a_graph_inside_a_task_is_taken_over_with_it_or_run_again(rig: Rig) -> N
     again = renewed(rig, old, "inside")
     run(rig, again)
     assert rig.graph(again.graph).state is GraphState.FINISHED
-    with rig.store.read() as txn:
-        inner = txn.graphs.inside([labels["inside"] for labels in (old, new, again)])
+    with rig.store.read() as repo:
+        inner = repo.graphs.inside([labels["inside"] for labels in (old, new, again)])
     assert set(inner) == {(old["inside"], 1), (again["inside"], 1)}
 
 
@@ -157,8 +157,8 @@ def test_tasks_that_are_named_by_id_are_named_by_their_new_one(rig: Rig) -> None
     old = rig.submit(graph(a=task(), b=task("a", **env)))
     run(rig, old)
     new = renewed(rig, old, "b")
-    with rig.store.read() as txn:
-        text = txn.tasks.definitions([new["b"]])[new["b"]][1]
+    with rig.store.read() as repo:
+        text = repo.tasks.definitions([new["b"]])[new["b"]][1]
     assert text_of(Key(new["a"])) in text
     assert text_of(Key(old["a"])) not in text
     assert '"plain"' in text
@@ -222,8 +222,8 @@ def test_whoever_may_not_run_something_somewhere_stores_nothing(file_rig: Rig) -
 
     with pytest.raises(PermissionError):
         file_rig.engine.renew(old.text, ("b",), may=may)
-    with file_rig.store.read() as txn:
-        assert [one.id for one in txn.care.graphs(-1, 9)] == [old.graph]
+    with file_rig.store.read() as repo:
+        assert [one.id for one in repo.care.graphs(-1, 9)] == [old.graph]
     assert asked == [frozenset({"x", "default"})]
 
 
@@ -273,8 +273,8 @@ def test_a_large_graph_is_taken_over_page_by_page_and_nothing_of_it_runs(rig: Ri
     assert seen == set()
     run(rig, new)
     assert rig.graph(new.graph).state is GraphState.FINISHED
-    with rig.store.read() as txn:
-        assert len(txn.reuses.sources(new.values())) == 19
+    with rig.store.read() as repo:
+        assert len(repo.reuses.sources(new.values())) == 19
 
 
 @pytest.mark.usefixtures("short_pages")
@@ -291,10 +291,10 @@ def test_nothing_is_released_before_all_is_taken_over_whichever_note_is_taken_up
     old = rig.submit(graph(**{f"t{number}": task() for number in range(9)}))
     run(rig, old)
     new = renewed(rig, old, "t8")
-    with rig.store.read() as txn:
-        (opening,) = txn.notes.in_graph(new.graph, OPEN)
+    with rig.store.read() as repo:
+        (opening,) = repo.notes.in_graph(new.graph, OPEN)
     taken = 0
-    while rig.engine.transact(lambda passage: take_up(passage, opening.id)) is False:
+    while rig.engine.transact(lambda transaction: take_up(transaction, opening.id)) is False:
         states = rig.states(new)
         taken += 3
         assert (len(unfinished(states)), states["t8"]) == (9 - min(taken, 8), State.UNSCHEDULED)
@@ -310,8 +310,8 @@ def test_whichever_commit_nobody_heard_of_a_graph_is_run_again_once(rig: Rig) ->
         rig.store.after.clear()
         rig.settle()
         assert unfinished(rig.states(new)) == {"a3"}
-        with rig.store.read() as txn:
-            assert [body for _, _, body in txn.traces.inputs([new["a3"]])] == ['"a2 1"']
+        with rig.store.read() as repo:
+            assert [body for _, _, body in repo.traces.inputs([new["a3"]])] == ['"a2 1"']
         assert renewed(rig, old, "a3", key=f"k{number}").graph == new.graph
         rig.engine.cancel(Cancel(graph=new.graph))
 
@@ -325,6 +325,6 @@ def test_a_load_that_died_is_forgotten_with_what_it_took_over(rig: Rig) -> None:
     arm(None)
     rig.clock.later(LOAD_MAX_MS + 1)
     rig.settle()
-    with rig.store.read() as txn:
-        assert [one.id for one in txn.care.graphs(-1, 9)] == [old.graph]
-        assert txn.care.strays(9) == []
+    with rig.store.read() as repo:
+        assert [one.id for one in repo.care.graphs(-1, 9)] == [old.graph]
+        assert repo.care.strays(9) == []

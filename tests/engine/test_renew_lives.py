@@ -62,8 +62,8 @@ def test_what_must_run_again_does_and_nothing_else(
     assert isinstance(made, Submitted), made
     new = file_rig.labels(made.graph)
     again = {label for label in edges if wanted(label, edges, states, start)}
-    with file_rig.store.read() as txn:
-        taken = txn.reuses.sources(new.values())
+    with file_rig.store.read() as repo:
+        taken = repo.reuses.sources(new.values())
     done = {label for label, state in states.items() if state is State.SUCCESSFUL}
     assert {label for label, id in new.items() if id in taken} == done - again
     run(file_rig, new)

@@ -31,8 +31,8 @@ def test_a_small_graph_is_one_transaction(rig: Rig) -> None:
     labels = rig.submit(graph(a=task(), b=task("a")), actor="ann")
     assert rig.engine.commits - before == 1
     assert rig.states(labels) == {"a": State.WAITING, "b": State.UNSCHEDULED}
-    with rig.store.read() as txn:
-        assert [(row.actor, row.action) for row in txn.events.audits_of(labels.graph, 9)] == [("ann", "submit")]
+    with rig.store.read() as repo:
+        assert [(row.actor, row.action) for row in repo.events.audits_of(labels.graph, 9)] == [("ann", "submit")]
 
 
 def test_what_nobody_runs_yet_is_refused_with_whatever_else_is_wrong(rig: Rig) -> None:
@@ -184,8 +184,8 @@ def test_what_was_submitted_in_time_may_be_repeated_after_its_deadline(file_rig:
 def test_payloads_name_tasks_by_their_ids(rig: Rig) -> None:
     named = {"command": ["true"], "env": {"BUILD": {"$subs": "taskId:a"}}}
     labels = rig.submit(graph(a=task(), b=task(payload=named)))
-    with rig.store.read() as txn:
-        definition = txn.tasks.definitions([labels["b"]])[labels["b"]][1]
+    with rig.store.read() as repo:
+        definition = repo.tasks.definitions([labels["b"]])[labels["b"]][1]
     assert f"{labels['a']:016x}" in definition
 
 
@@ -236,8 +236,8 @@ def test_what_died_while_loading_is_swept_away(rig: Rig) -> None:
         rig.engine.submit(wide(LARGE), graph_id=ID)
     rig.clock.later(LOAD_MAX_MS + 1)
     rig.settle()
-    with rig.store.read() as txn:
-        assert txn.graphs.peek([int(ID, 16)]) == []
+    with rig.store.read() as repo:
+        assert repo.graphs.peek([int(ID, 16)]) == []
 
 
 def test_commits_that_nobody_heard_of_do_not_disturb_a_load(rig: Rig) -> None:

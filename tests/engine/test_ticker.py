@@ -102,8 +102,8 @@ def test_a_key_that_is_staked_by_age_is_noticed_without_a_sweep(database_url: st
         rig.settle()
 
         def reason() -> Reason:
-            with rig.store.read() as txn:
-                return txn.passes.holds_of([labels["away"]])[labels["away"]].reason
+            with rig.store.read() as repo:
+                return repo.passes.holds_of([labels["away"]])[labels["away"]].reason
 
         assert reason() is Reason.NO_BOT
         rig.clock.later(STAKE_AFTER_MS + AGING_MS)
@@ -126,15 +126,15 @@ def test_a_promise_that_cannot_be_kept_is_parked_and_the_others_are_kept(
     rig.hello()
     labels = rig.submit(graph(root=task(), **{f"n{number}": noop("root") for number in range(STAR)}))
     nobody = (TELL, labels.graph, 7, str(State.RUNNING), str(State.SUCCESSFUL), "", "")
-    rig.engine.transact(lambda passage: passage.txn.notes.add([nobody]))
+    rig.engine.transact(lambda transaction: transaction.repo.notes.add([nobody]))
     rig.settle()
     rig.end(rig.claim()[0])
     rig.settle()
     assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
     assert "is left for the next sweep" in caplog.text
-    with rig.store.read() as txn:
-        (note,) = txn.notes.after(0, 9)
-    rig.engine.transact(lambda passage: passage.txn.notes.drop(note.id))
+    with rig.store.read() as repo:
+        (note,) = repo.notes.after(0, 9)
+    rig.engine.transact(lambda transaction: transaction.repo.notes.drop(note.id))
 
 
 def test_a_graph_that_is_canceled_in_pages_ends_by_itself(rig: Rig) -> None:
@@ -167,12 +167,12 @@ def test_a_flood_of_old_answers_is_forgotten_in_pages_and_over_several_sweeps(
     monkeypatch.setattr(background, "PAGES_MAX", 3)
     keys = [f"k{number:02}" for number in range(65)]
     rows = [(key, "", "", rig.clock.now()) for key in keys]
-    rig.engine.transact(lambda passage: passage.txn.events.add_answers(rows))
+    rig.engine.transact(lambda transaction: transaction.repo.events.add_answers(rows))
     rig.clock.later(ANSWERS_KEPT_MS + 1)
     for left in (35, 5, 0):
         rig.settle()
-        with rig.store.read() as txn:
-            assert len(txn.events.answers(keys)) == left
+        with rig.store.read() as repo:
+            assert len(repo.events.answers(keys)) == left
         rig.clock.later(SWEEP_MS)
 
 
@@ -181,8 +181,8 @@ def test_the_service_keeps_that_it_is_alive(rig: Rig) -> None:
     began = rig.clock.now()
     rig.clock.later(SWEEP_MS)
     rig.settle()
-    with rig.store.read() as txn:
-        (service,) = txn.notes.servers().values()
+    with rig.store.read() as repo:
+        (service,) = repo.notes.servers().values()
     assert (service.since_ms, service.seen_ms) == (began, began + SWEEP_MS)
 
 

@@ -15,8 +15,8 @@ def yard(database_url: str) -> Iterator[Grounds]:
     one = Grounds(database_url)
     try:
         yield one
-        with one.store.read() as txn:
-            recount(txn)
+        with one.store.read() as repo:
+            recount(repo)
         check_memory(one.store)
     finally:
         one.close()

@@ -19,7 +19,7 @@ from taskyard.lifecycle.admission.scheduler import Admission, Bounds, Passed
 from taskyard.lifecycle.commands import Hello, Lease
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import move_by
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import ContenderRow, HoldRow
 from tests.lifecycle.recount import recount
 from tests.lifecycle.yard import Yard
@@ -54,30 +54,30 @@ class Gatehouse(Yard):
         return [self.put(one, pool) for one in mutexes]
 
     def pool(self, name: str, capacity: int | None = None, from_bots: bool = False) -> None:
-        left = self.do(lambda corridor: set_pool(corridor, name, capacity, from_bots, "ann"))
+        left = self.do(lambda transaction: set_pool(transaction, name, capacity, from_bots, "ann"))
         assert isinstance(left, bool), left
         while left:
-            left = self.do(lambda corridor: enter_contest(corridor, name))
+            left = self.do(lambda transaction: enter_contest(transaction, name))
 
     def limit(self, name: str, total: int) -> None:
-        assert self.do(lambda corridor: set_limit(corridor, name, total, "ann")) is None
+        assert self.do(lambda transaction: set_limit(transaction, name, total, "ann")) is None
 
     def stake_after(self, key: str, ms: int | None) -> None:
-        assert self.do(lambda corridor: set_stake_after(corridor, key, ms, "ann")) is None
+        assert self.do(lambda transaction: set_stake_after(transaction, key, ms, "ann")) is None
 
     def cancel(self, id: int) -> None:
-        def act(corridor: Transaction) -> None:
-            corridor.send([move_by(corridor.look([id])[id], Signal.CANCEL)])
+        def act(transaction: Transaction) -> None:
+            transaction.send([move_by(transaction.look([id])[id], Signal.CANCEL)])
 
         self.do(act)
 
     def cancel_graph(self, id: int) -> None:
         """Keep only the fact: the tasks of the graph are ended later."""
 
-        def act(corridor: Transaction) -> None:
-            graph = corridor.look([id])[id].graph
-            corridor.txn.graphs.cancel(graph, self.now)
-            corridor.count(graph)
+        def act(transaction: Transaction) -> None:
+            graph = transaction.look([id])[id].graph
+            transaction.repo.graphs.cancel(graph, self.now)
+            transaction.count(graph)
 
         self.do(act)
 
@@ -86,15 +86,15 @@ class Gatehouse(Yard):
     def serve(self, *pools: str, bot: str = "b1", slots: int = 100) -> None:
         """Let a bot come that serves these pools and whatever asks for nothing."""
         asked = canonical({"id": bot, "pool": [*pools, "default"]})
-        self.do(lambda corridor: bot_sessions.hello(corridor, [Hello(bot, "s1", asked, slots)]))
+        self.do(lambda transaction: bot_sessions.hello(transaction, [Hello(bot, "s1", asked, slots)]))
 
     def miss(self, bot: str) -> None:
         """Let a bot be silent for too long, and notice it."""
 
-        def act(corridor: Transaction) -> None:
-            bot_sessions.lose(corridor, [(bot, "")])
-            corridor.txn.bots.miss([bot])
-            corridor.stirred.append(None)
+        def act(transaction: Transaction) -> None:
+            bot_sessions.lose(transaction, [(bot, "")])
+            transaction.repo.bots.miss([bot])
+            transaction.stirred.append(None)
 
         self.later(fleet.MISSING_WITHIN_MS + 1)
         self.do(act)
@@ -112,13 +112,13 @@ class Gatehouse(Yard):
 
     def waiting(self, tasks: Sequence[int]) -> list[int]:
         """Name those of `tasks` that hold what they need."""
-        with self.store.read() as txn:
-            holding = {task.id for task in txn.tasks.look(list(tasks)) if task.state in HOLDING}
+        with self.store.read() as repo:
+            holding = {task.id for task in repo.tasks.look(list(tasks)) if task.state in HOLDING}
         return [id for id in tasks if id in holding]
 
     def hold(self, id: int) -> HoldRow | None:
-        with self.store.read() as txn:
-            return txn.passes.holds_of([id]).get(id)
+        with self.store.read() as repo:
+            return repo.passes.holds_of([id]).get(id)
 
     def moved(self, id: int) -> Millis:
         return Millis(self.task(id).moved_ms)
@@ -129,24 +129,24 @@ class Gatehouse(Yard):
 
     def lock(self) -> str | None:
         """Say who is at a pass."""
-        with self.store.read() as txn:
-            lock = txn.passes.lock()
+        with self.store.read() as repo:
+            lock = repo.passes.lock()
         return None if lock is None else lock.holder
 
     def stirs(self) -> list[int | None]:
-        with self.store.read() as txn:
-            return [task for _, task in txn.passes.stirs(0, 100_000)]
+        with self.store.read() as repo:
+            return [task for _, task in repo.passes.stirs(0, 100_000)]
 
     def second_opinion(self) -> Decision:
         """Decide from facts that are read afresh."""
-        with self.store.read() as txn:
-            return decide(facts(txn, self), self.now)
+        with self.store.read() as repo:
+            return decide(facts(repo, self), self.now)
 
     def compare_notes(self) -> None:
         """What is noted of each pending task is what holds it; of nobody else is anything noted."""
-        with self.store.read() as txn:
-            found = facts(txn, self)
-            rows = txn.passes.holds_of([row.id for state in State for row in txn.passes.contenders(state, 0, 1_000)])
+        with self.store.read() as repo:
+            found = facts(repo, self)
+            rows = repo.passes.holds_of([row.id for state in State for row in repo.passes.contenders(state, 0, 1_000)])
         noted = {text(id): (_plain(row.reason), row.name) for id, row in rows.items()}
         # A task may be excluded at more than one of its keys, and any of them is the truth.
         pending = tuple(_at_key(task, *noted[task.id]) if task.id in noted else task for task in found.pending)
@@ -159,8 +159,8 @@ class Gatehouse(Yard):
 
     def audit(self) -> None:
         """The store agrees with itself: exclusion, limits and capacity hold by a query over state."""
-        with self.store.read() as txn:
-            found = facts(txn, self)
+        with self.store.read() as repo:
+            found = facts(repo, self)
         parties: defaultdict[str, list[str | None]] = defaultdict(list)
         used: Counter[str] = Counter()
         weights: defaultdict[str, list[int]] = defaultdict(list)
@@ -181,8 +181,8 @@ def gatehouse(url: str, bounds: Bounds = Bounds()) -> Iterator[Gatehouse]:  # no
     try:
         yield yard
         yard.audit()
-        with yard.store.read() as txn:
-            recount(txn)
+        with yard.store.read() as repo:
+            recount(repo)
     finally:
         yard.close()
 
@@ -211,30 +211,30 @@ def text(id: int) -> TaskId:
     return TaskId(ids.text_of(ids.Key(id)))
 
 
-def facts(txn: Txn, yard: Yard, also: Collection[int] = ()) -> Facts:
+def facts(repo: Repo, yard: Yard, also: Collection[int] = ()) -> Facts:
     """Read everything that admission is about; `also` counts as pending, to be asked about."""
-    bots = [bot.facts for bot in txn.bots.fleet()]
-    rows = [row for state in State for row in txn.passes.contenders(state, 0, 1_000_000)]
-    tasks = [(row, _contender(txn, row, bots)) for row in rows]
+    bots = [bot.facts for bot in repo.bots.fleet()]
+    rows = [row for state in State for row in repo.passes.contenders(state, 0, 1_000_000)]
+    tasks = [(row, _contender(repo, row, bots)) for row in rows]
     pools = (
         Pool(pool.name, fleet.slots(pool.name, bots) if pool.from_bots else pool.capacity)
-        for pool in txn.passes.pools()
+        for pool in repo.passes.pools()
     )
     return Facts(
         tuple(task for row, task in tasks if row.state is State.PENDING or row.id in also),
         tuple(task.admitted(row.moved_ms) for row, task in tasks if row.state in HOLDING),
         tuple(pools),
-        txn.passes.named_limits(),
-        txn.passes.stake_after(),
+        repo.passes.named_limits(),
+        repo.passes.stake_after(),
     )
 
 
-def _contender(txn: Txn, row: ContenderRow, bots: Sequence[fleet.BotFacts]) -> Contender:
-    queue = {one.id: one for one in txn.queues.after(-1)}[row.queue]
-    hold = txn.passes.holds_of([row.id]).get(row.id)
+def _contender(repo: Repo, row: ContenderRow, bots: Sequence[fleet.BotFacts]) -> Contender:
+    queue = {one.id: one for one in repo.queues.after(-1)}[row.queue]
+    hold = repo.passes.holds_of([row.id]).get(row.id)
     since = hold.since_ms if hold is not None and hold.reason in FOR_CAPACITY else None
     served = row.queue == 0 or fleet.served(queue.dimensions, bots)
-    wanted = (txn.passes.mutexes_of([row.id]).get(row.id, ()), txn.passes.limits_of([row.id]).get(row.id, ()))
+    wanted = (repo.passes.mutexes_of([row.id]).get(row.id, ()), repo.passes.limits_of([row.id]).get(row.id, ()))
     what = (queue.pool, row.weight, *wanted)
     by_mutex = None if hold is None else hold.mutex_since_ms
     return Contender(text(row.id), row.priority, row.created_ms, *what, row.not_before_ms, served, since, by_mutex)

@@ -40,29 +40,29 @@ class Grounds(Yard):
         """Ask for something; if it reaches too far, find out how far, and ask again."""
         answer = self.ask(command)
         if isinstance(answer, Far):
-            with self.store.read() as txn:
-                seen = cancels.find(txn, command) if isinstance(command, Cancel) else reruns.find(txn, command)
+            with self.store.read() as repo:
+                seen = cancels.find(repo, command) if isinstance(command, Cancel) else reruns.find(repo, command)
             answer = self.ask(command, seen.cut())
         assert not isinstance(answer, Far), "nobody has changed anything meanwhile"
         return answer
 
     def ask(self, command: Cancel | Rerun, found: Found | None = None) -> Done | Refusal | Asked | Far:
         room: Any = cancels.cancel if isinstance(command, Cancel) else reruns.rerun
-        answers = self.do(lambda corridor: keyed(corridor, [command], lambda *asked: room(*asked, found)))
+        answers = self.do(lambda transaction: keyed(transaction, [command], lambda *asked: room(*asked, found)))
         return answers[0]
 
     def audits(self, subject: int) -> list[tuple[str, str, str]]:
-        with self.store.read() as txn:
-            return [(one.actor, one.action, one.note) for one in txn.events.audits_of(subject, ALL)]
+        with self.store.read() as repo:
+            return [(one.actor, one.action, one.note) for one in repo.events.audits_of(subject, ALL)]
 
     # What the engine will do.
 
     def notes(self) -> list[Note]:
-        with self.store.read() as txn:
-            return txn.notes.after(-1, ALL)
+        with self.store.read() as repo:
+            return repo.notes.after(-1, ALL)
 
     def take_up(self, note: Note) -> bool | None:
-        return self.do(lambda corridor: take_up(corridor, note.id))
+        return self.do(lambda transaction: take_up(transaction, note.id))
 
     def keep_promises(self) -> int:
         """Take up notes until there are none; say how many pages that took."""
@@ -110,7 +110,7 @@ class Grounds(Yard):
         return sorted(leases)
 
     def goodbye(self, bot: str, session: str = "s1") -> None:
-        self.do(lambda corridor: goodbye(corridor, [Goodbye(bot, session)]))
+        self.do(lambda transaction: goodbye(transaction, [Goodbye(bot, session)]))
 
     def bot_events(self, bot: str) -> list[str]:
         """Name what happened to a bot, in order."""
@@ -118,8 +118,8 @@ class Grounds(Yard):
 
     def bot_notes(self, bot: str) -> list[tuple[str, str]]:
         """Name what happened to a bot, in order, with what was noted of it."""
-        with self.store.read() as txn:
-            return [(row[3], row[6]) for row in reversed(txn.bots.events(bot, ALL))]
+        with self.store.read() as repo:
+            return [(row[3], row[6]) for row in reversed(repo.bots.events(bot, ALL))]
 
     # Looking.
 
@@ -139,8 +139,8 @@ class Grounds(Yard):
 
     def story(self, id: int) -> list[str]:
         """Tell where a task or a graph has been."""
-        with self.store.read() as txn:
-            return [event.target for event in txn.events.of(id, 0, ALL)]
+        with self.store.read() as repo:
+            return [event.target for event in repo.events.of(id, 0, ALL)]
 
     def verdict(self, labels: Labels) -> str:
         return str(self.graph(labels.graph).state)

@@ -11,33 +11,33 @@ from itertools import pairwise
 from taskyard.core.graph.gate import LISTENING, Edges, EdgeState, gate, known, signals
 from taskyard.core.graph.state import Handler, Handlers, Member, handlers_of, tally, verdict
 from taskyard.core.states import LEASED, UNSUCCESSFUL, On, State
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.tasks import InEdge
 from taskyard.store.rows import GraphRecord, Note, TaskRecord
 
 MANY = 1_000_000
 
 
-def recount(txn: Txn) -> None:
+def recount(repo: Repo) -> None:
     """Compare what every graph and its tasks count with what there is."""
-    for graph in txn.care.graphs(-1, MANY):
+    for graph in repo.care.graphs(-1, MANY):
         if graph.loader is None:
-            recount_graph(txn, graph)
+            recount_graph(repo, graph)
 
 
-def recount_graph(txn: Txn, graph: GraphRecord) -> None:
+def recount_graph(repo: Repo, graph: GraphRecord) -> None:
     """Compare what one graph and its tasks count with what there is."""
-    ids = txn.tasks.page(graph.id, State, -1, MANY)
-    tasks = {task.id: task for task in txn.tasks.look(ids)}
-    notes = [note for note in txn.notes.after(-1, MANY) if note.graph == graph.id]
-    edges = txn.edges.into(ids)
+    ids = repo.tasks.page(graph.id, State, -1, MANY)
+    tasks = {task.id: task for task in repo.tasks.look(ids)}
+    notes = [note for note in repo.notes.after(-1, MANY) if note.graph == graph.id]
+    edges = repo.edges.into(ids)
     check_tasks(tasks.values(), notes)
     check_tally(graph, tasks, edges, notes)
     if not notes and graph.canceled_ms is None:
         check_edges(tasks, edges)
         check_handlers(tasks, edges)
-    check_events(txn, graph, tasks)
-    check_attempts(txn, tasks)
+    check_events(repo, graph, tasks)
+    check_attempts(repo, tasks)
 
 
 def check_tasks(tasks: Iterable[TaskRecord], notes: list[Note]) -> None:
@@ -96,9 +96,9 @@ def handlers(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> dict[int, lis
     return dealing
 
 
-def check_events(txn: Txn, graph: GraphRecord, tasks: dict[int, TaskRecord]) -> None:
+def check_events(repo: Repo, graph: GraphRecord, tasks: dict[int, TaskRecord]) -> None:
     """Events are numbered without a gap, and the last one of each thing says where it is."""
-    found = {id: txn.events.of(id, 0, MANY) for id in [graph.id, *tasks]}
+    found = {id: repo.events.of(id, 0, MANY) for id in [graph.id, *tasks]}
     numbers = sorted(event.number for events in found.values() for event in events)
     assert numbers == list(range(1, graph.events + 1))
     assert found[graph.id][-1].target == graph.state
@@ -108,10 +108,10 @@ def check_events(txn: Txn, graph: GraphRecord, tasks: dict[int, TaskRecord]) -> 
         assert (steps[-1][1] if steps else "unscheduled") == task.state, steps
 
 
-def check_attempts(txn: Txn, tasks: dict[int, TaskRecord]) -> None:
+def check_attempts(repo: Repo, tasks: dict[int, TaskRecord]) -> None:
     """Attempts are numbered from 1, do not overlap, and only the last of a leased task goes on; fences rise."""
     for task in tasks.values():
-        attempts = txn.attempts.of(task.id) if task.life.attempt else []
+        attempts = repo.attempts.of(task.id) if task.life.attempt else []
         assert [one.number for one in attempts] == list(range(1, task.life.attempt + 1))
         assert [one.ended_ms is None for one in attempts] == [
             one.number == task.life.attempt and task.state in LEASED for one in attempts

@@ -82,17 +82,17 @@ def set_scene(yard: Grounds, url: str) -> Scene:
 
 def found(yard: Yard) -> list[Finding]:
     """Look at everything."""
-    with yard.store.read() as txn:
-        return check.doctor(txn, yard.now)
+    with yard.store.read() as repo:
+        return check.doctor(repo, yard.now)
 
 
 def fail_untold(yard: Yard, bot: str, lease: Lease) -> None:
     """Let a task fail in a transaction that can tell nobody, so that a note is left."""
 
-    def act(corridor: Transaction) -> None:
-        corridor.untold = 0
+    def act(transaction: Transaction) -> None:
+        transaction.untold = 0
         report = Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, exit_code=1)
-        poll(corridor, [Poll(bot, "s1", reports=(report,))])
+        poll(transaction, [Poll(bot, "s1", reports=(report,))])
 
     yard.do(act)
 
@@ -100,7 +100,7 @@ def fail_untold(yard: Yard, bot: str, lease: Lease) -> None:
 def _now(yard: Grounds) -> Labels:
     """`boom` failed and `mop` waits to handle it, `after` is blocked by it; `long` runs and `later` waits for it;
     `lone` asks for a mutex, `frugal` for a share, `told` has failed and its one dependent is not told yet."""
-    yard.do(lambda corridor: set_limit(corridor, "licence", 3, "ann"))
+    yard.do(lambda transaction: set_limit(transaction, "licence", 3, "ann"))
     labels = yard.submit(
         graph(
             boom=node(**DEFAULT),
@@ -156,14 +156,14 @@ def _past(yard: Grounds) -> Labels:
 def extended(yard: Yard, id: int, document: object) -> dict[str, int]:
     """Add tasks to a graph; give their ids."""
     one = extension(yard, id, document)
-    assert yard.do(lambda corridor: submit.extend(corridor, [one])) == [submit.Submitted(id)]
+    assert yard.do(lambda transaction: submit.extend(transaction, [one])) == [submit.Submitted(id)]
     return {task.label: one.brood.ids[task.label] for task in one.brood.tasks}
 
 
 def extension(yard: Yard, id: int, document: object) -> submit.Extension:
     """Check tasks against the graph that they are to be added to."""
-    with yard.store.read() as txn:
-        rows, record = txn.tasks.definitions_of(id), txn.graphs.peek([id])[0]
+    with yard.store.read() as repo:
+        rows, record = repo.tasks.definitions_of(id), repo.graphs.peek([id])[0]
     digests = {label: kept or digest(decoded(text)) for _, label, text, kept in rows}
     validation = validate(document, existing=Existing(digests), now=yard.now)
     assert validation.graph is not None, validation.faults

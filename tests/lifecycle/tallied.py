@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from taskyard.store.connection import Store, Txn
+from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import Session
 
 #: The statements that read edges.
@@ -27,18 +27,18 @@ class Tallied:
         self.asked: list[str] = []  # what the last one asked or told, in the order in which it went out
 
     @contextmanager
-    def write(self) -> Iterator[Txn]:
+    def write(self) -> Iterator[Repo]:
         counts: Counter[str] = Counter()
         self.asked = []
-        with self._store.write() as txn:
-            session: Any = txn.tasks._session
-            yield Txn(cast("Session", _Counting(session, counts, self.asked)))
+        with self._store.write() as repo:
+            session: Any = repo.tasks._session
+            yield Repo(cast("Session", _Counting(session, counts, self.asked)))
         self.written.append(counts)
 
     @contextmanager
-    def read(self) -> Iterator[Txn]:
-        with self._store.read() as txn:
-            yield txn
+    def read(self) -> Iterator[Repo]:
+        with self._store.read() as repo:
+            yield repo
 
     def close(self) -> None:
         self._store.close()

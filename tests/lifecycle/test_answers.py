@@ -13,7 +13,7 @@ from tests.lifecycle.yard import chain
 
 
 def canceled(yard: Grounds, *commands: Cancel) -> list[Answer | Far]:
-    return yard.do(lambda corridor: keyed(corridor, commands, cancel))
+    return yard.do(lambda transaction: keyed(transaction, commands, cancel))
 
 
 def test_a_repeat_gets_the_first_answer_and_does_nothing(yard: Grounds) -> None:
@@ -32,7 +32,7 @@ def test_another_command_under_the_same_key_is_refused(yard: Grounds) -> None:
         (refused,) = canceled(yard, other)
         assert isinstance(refused, Refusal)
         assert refused.code is Code.CONFLICT
-    (again,) = yard.do(lambda corridor: keyed(corridor, [Rerun(labels["a"], actor="ann", key="k1")], rerun))
+    (again,) = yard.do(lambda transaction: keyed(transaction, [Rerun(labels["a"], actor="ann", key="k1")], rerun))
     assert isinstance(again, Refusal)
     assert yard.words(labels) == {"a": "canceled", "b": "blocked"}
 

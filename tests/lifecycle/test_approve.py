@@ -31,20 +31,20 @@ def asked(yard: Grounds, *, reruns: int = 0, **fields: Any) -> Labels:
 
 def decide(yard: Grounds, task: int, approved: bool = True, actor: str = "ann", **said: Any) -> Done | Refusal:
     command = Approve(task, approved, actor=actor, **said)
-    (answer,) = yard.do(lambda corridor: keyed(corridor, [command], approve))
+    (answer,) = yard.do(lambda transaction: keyed(transaction, [command], approve))
     assert isinstance(answer, Done | Refusal)
     return answer
 
 
 def result(yard: Grounds, task: int) -> dict[str, Any]:
-    with yard.store.read() as txn:
-        found: dict[str, Any] = json.loads(txn.reading.last_results([task])[task])
+    with yard.store.read() as repo:
+        found: dict[str, Any] = json.loads(repo.reading.last_results([task])[task])
     return found
 
 
 def sound(yard: Grounds) -> None:
-    with yard.store.read() as txn:
-        assert doctor(txn, yard.now) == []
+    with yard.store.read() as repo:
+        assert doctor(repo, yard.now) == []
 
 
 def test_a_yes_lets_those_behind_it_go_and_is_their_input(yard: Grounds) -> None:
@@ -54,9 +54,9 @@ def test_a_yes_lets_those_behind_it_go_and_is_their_input(yard: Grounds) -> None
     assert yard.words(labels) == {"ask": "successful", "ship": "waiting", "mourn": "skipped"}
     decision = {"approved": True, "at_ms": yard.now, "by": "ann", "comment": "go", "timed_out": False}
     assert result(yard, labels["ask"]) == decision
-    with yard.store.read() as txn:
-        assert [json.loads(body) for _, _, body in txn.traces.inputs([labels["ship"]])] == [decision]
-        assert [(one.bot, one.signal) for one in txn.attempts.of(labels["ask"])] == [("server", "succeed")]
+    with yard.store.read() as repo:
+        assert [json.loads(body) for _, _, body in repo.traces.inputs([labels["ship"]])] == [decision]
+        assert [(one.bot, one.signal) for one in repo.attempts.of(labels["ask"])] == [("server", "succeed")]
     assert yard.audits(labels["ask"]) == [("ann", "approve", "go")]
     sound(yard)
 

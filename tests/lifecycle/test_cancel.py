@@ -221,9 +221,9 @@ def test_who_did_not_know_that_the_graph_was_canceled_tries_again(postgres_url: 
     lease = yard.start("rack1", labels, 1)["a"]
     report = Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, exit_code=1)
 
-    def fail_while_somebody_cancels(corridor: Transaction) -> None:
-        resolve(corridor, [("rack1", report)])
-        assert str(corridor.look([labels["page"]])[labels["page"]].state) == "waiting"
+    def fail_while_somebody_cancels(transaction: Transaction) -> None:
+        resolve(transaction, [("rack1", report)])
+        assert str(transaction.look([labels["page"]])[labels["page"]].state) == "waiting"
         assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
 
     with pytest.raises(Busy, match="canceled meanwhile"):
@@ -242,8 +242,8 @@ def test_a_graph_that_finishes_meanwhile_is_not_brought_back_by_a_rerun(postgres
     yard.run("rack1", labels)
     lease = yard.claim("rack1")[0]
 
-    def rerun_while_the_last_one_ends(corridor: Transaction) -> None:
-        rerun(corridor, [Rerun(labels["a"])])
+    def rerun_while_the_last_one_ends(transaction: Transaction) -> None:
+        rerun(transaction, [Rerun(labels["a"])])
         yard.end("rack1", lease)
         assert yard.verdict(labels) == "finished"
 

@@ -40,16 +40,16 @@ def scene(yard: Grounds, database_url: str) -> Scene:
 
 
 def open_notes(yard: Yard) -> int:
-    with yard.store.read() as txn:
-        return len(txn.notes.after(0, 100))
+    with yard.store.read() as repo:
+        return len(repo.notes.after(0, 100))
 
 
 def follow_notes(yard: Yard) -> None:
     """Do what the engine does with notes."""
-    with yard.store.read() as txn:
-        notes = txn.notes.after(0, 100)
+    with yard.store.read() as repo:
+        notes = repo.notes.after(0, 100)
     for note in notes:
-        yard.do(lambda corridor, id=note.id: take_up(corridor, id))  # type: ignore[misc]
+        yard.do(lambda transaction, id=note.id: take_up(transaction, id))  # type: ignore[misc]
 
 
 def test_the_scene_is_healthy_and_a_note_of_it_is_open(scene: Scene) -> None:
@@ -105,18 +105,18 @@ def test_a_task_that_missed_its_turn_gets_it_with_the_repair(scene: Scene) -> No
 
 
 def leases_of(yard: Yard, bot: str) -> list[Lease]:
-    with yard.store.read() as txn:
-        tasks = txn.tasks.look([id for id, _ in txn.tasks.leased_by([bot], 9)])
+    with yard.store.read() as repo:
+        tasks = repo.tasks.look([id for id, _ in repo.tasks.leased_by([bot], 9)])
     return [Lease(task.id, task.life.attempt, task.fence, yard.now) for task in tasks]
 
 
 def test_an_attempt_that_never_ended_ends_as_its_event_says(scene: Scene) -> None:
-    with scene.yard.store.read() as txn:
-        before = txn.attempts.of(scene.labels["boom"])
+    with scene.yard.store.read() as repo:
+        before = repo.attempts.of(scene.labels["boom"])
     scene.sql("UPDATE attempt SET ended_ms = NULL, signal = NULL, reason = NULL, exit_code = NULL")
     check.repair(scene.yard.do, found(scene.yard))
-    with scene.yard.store.read() as txn:
-        after = txn.attempts.of(scene.labels["boom"])
+    with scene.yard.store.read() as repo:
+        after = repo.attempts.of(scene.labels["boom"])
     assert [(one.ended_ms, one.signal, one.reason) for one in after] == [
         (one.ended_ms, one.signal, one.reason) for one in before
     ]
@@ -131,8 +131,8 @@ def test_a_repair_is_audited_and_tells_others_what_is_so(scene: Scene) -> None:
         next=yard.graph(graph).events + 1,
     )
     check.repair(yard.do, found(yard), "ann")
-    with yard.store.read() as txn:
-        audit, event = txn.events.audits_of(graph, 10)[-1], txn.events.of(graph, 0, 100)[-1]
+    with yard.store.read() as repo:
+        audit, event = repo.events.audits_of(graph, 10)[-1], repo.events.of(graph, 0, 100)[-1]
     assert (audit.actor, audit.action) == ("ann", "repair")
     assert (event.source, event.target) == ("finished", "running")
     assert found(yard) == []
@@ -144,7 +144,7 @@ def test_a_repair_is_audited_and_tells_others_what_is_so(scene: Scene) -> None:
 def test_a_graph_that_is_being_loaded_counts_nothing_and_is_well(yard: Yard) -> None:
     one = begun(yard, chain("a", "b"))
     assert found(yard) == []
-    yard.do(lambda corridor: submit.open_graph(corridor, one))
+    yard.do(lambda transaction: submit.open_graph(transaction, one))
     assert found(yard) == []
 
 
@@ -152,7 +152,7 @@ def test_a_graph_that_is_dropped_page_by_page_is_well_between_any_two(yard: Grou
     begun(yard, graph(d=node("c"), c=node("b"), b=node("a"), a=node()))  # what is required is dropped first
     yard.later(1)
     pages = 0
-    while yard.do(lambda corridor: drop_stale_loads(corridor, yard.now, 1)):
+    while yard.do(lambda transaction: drop_stale_loads(transaction, yard.now, 1)):
         assert [str(one) for one in found(yard)] == []
         pages += 1
     assert pages > 3
@@ -165,13 +165,13 @@ def test_an_extension_that_is_dropped_page_by_page_is_well_between_any_two(
     yard.hello("b1")
     yard.fail("b1", yard.start("b1", labels)["boom"])
     one = extension(yard, labels.graph, graph(a=node("boom"), b=node("a", failure=["boom"]), c=node(always=["b"])))
-    loading = yard.do(lambda corridor: submit.begin_extension(corridor, one))
+    loading = yard.do(lambda transaction: submit.begin_extension(transaction, one))
     assert isinstance(loading, submit.Loading)
     rows = one.brood.rows(slice(None), loading.queues, yard.now, hidden=True)
-    assert yard.do(lambda corridor: submit.add_hidden_page(corridor, one, rows))
+    assert yard.do(lambda transaction: submit.add_hidden_page(transaction, one, rows))
     assert found(yard) == []
     yard.later(1)
-    yard.do(lambda corridor: drop_stale_loads(corridor, yard.now, 9))
+    yard.do(lambda transaction: drop_stale_loads(transaction, yard.now, 9))
     monkeypatch.setattr(submit, "PAGE_MAX", 1)
     while notes := yard.notes():
         assert [str(one) for one in found(yard)] == []
@@ -182,10 +182,10 @@ def test_an_extension_that_is_dropped_page_by_page_is_well_between_any_two(
 def begun(yard: Yard, document: object) -> submit.Submission:
     """Load a graph, and do not open it."""
     one = yard.prepared(document)
-    loading = yard.do(lambda corridor: submit.begin(corridor, one))
+    loading = yard.do(lambda transaction: submit.begin(transaction, one))
     assert isinstance(loading, submit.Loading)
     rows = one.brood.rows(slice(None), loading.queues, yard.now)
-    assert yard.do(lambda corridor: submit.add_page(corridor, loading.graph, one.loader, rows))
+    assert yard.do(lambda transaction: submit.add_page(transaction, loading.graph, one.loader, rows))
     return one
 
 
@@ -246,7 +246,7 @@ def test_tasks_that_the_next_pass_is_to_tell_of_a_capacity_are_well(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writes, "ENTRIES_MAX", 1)
-    assert scene.yard.do(lambda corridor: set_pool(corridor, "default", 9, False, "ann")) is True
+    assert scene.yard.do(lambda transaction: set_pool(transaction, "default", 9, False, "ann")) is True
     assert [str(one) for one in found(scene.yard)] == []
     schedule(scene.yard)
     assert [str(one) for one in found(scene.yard)] == []
@@ -293,8 +293,8 @@ def test_a_task_that_no_pass_would_have_let_in_is_let_in_by_the_repair(scene: Sc
 def test_overuse_is_found_and_nobody_can_mend_it(scene: Scene) -> None:
     yard = scene.yard
     schedule(yard)
-    yard.do(lambda corridor: set_limit(corridor, "licence", 1, "ann"))
-    yard.do(lambda corridor: set_pool(corridor, "default", 1, False, "ann"))
+    yard.do(lambda transaction: set_limit(transaction, "licence", 1, "ann"))
+    yard.do(lambda transaction: set_pool(transaction, "default", 1, False, "ann"))
     left = found(yard)
     assert [(one.kind, one.subject, one.stored, one.mendable) for one in left] == [
         ("limit", "licence", 2, False),
@@ -415,10 +415,10 @@ def end_one(yard: Yard, chance: Random, bots: list[str]) -> None:
         return
     lease, signal = chance.choice(leases), chance.choice([Signal.SUCCEED, Signal.FAIL, Signal.FAIL, Signal.LOSE])
 
-    def act(corridor: Transaction) -> None:
-        corridor.untold = chance.choice([0, 1, 1_000])
+    def act(transaction: Transaction) -> None:
+        transaction.untold = chance.choice([0, 1, 1_000])
         report = Report(lease.task, lease.attempt, lease.fence, signal, exit_code=int(signal is Signal.FAIL))
-        poll(corridor, [Poll(bot, "s1", reports=(report,))])
+        poll(transaction, [Poll(bot, "s1", reports=(report,))])
 
     yard.do(act)
 
@@ -428,19 +428,19 @@ def ask_for_one(yard: Yard, chance: Random, graphs: list[Labels]) -> None:
     labels = chance.choice(graphs)
     task, untold = chance.choice(list(labels.values())), chance.choice([0, 1, 1_000])
 
-    def act(corridor: Transaction) -> None:
-        corridor.untold = untold
+    def act(transaction: Transaction) -> None:
+        transaction.untold = untold
         match chance.choice(["rerun", "rerun", "rerun", "rerun all", "cancel", "cancel behind", "cancel all"]):
             case "rerun":
-                rerun(corridor, [Rerun(task=task)])
+                rerun(transaction, [Rerun(task=task)])
             case "rerun all":
-                rerun(corridor, [Rerun(graph=labels.graph)])
+                rerun(transaction, [Rerun(graph=labels.graph)])
             case "cancel":
-                cancel(corridor, [Cancel(task=task)])
+                cancel(transaction, [Cancel(task=task)])
             case "cancel behind":
-                cancel(corridor, [Cancel(task=task, subtree=True)])
+                cancel(transaction, [Cancel(task=task, subtree=True)])
             case _:
                 if chance.random() < 0.2:
-                    cancel(corridor, [Cancel(graph=labels.graph)])
+                    cancel(transaction, [Cancel(graph=labels.graph)])
 
     yard.do(act)

@@ -412,9 +412,9 @@ def scene(request: pytest.FixtureRequest, stages: dict[str, Stage]) -> Scene:
 
 
 def spoil(scene: Scene, text: str, columns: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    with scene.yard.store.read() as txn:
-        claim = next(one.number for one in txn.events.of(scene.ids["long"], 0, 100) if one.signal == "claim")
-        birth, turn = (one.number for one in txn.events.of(scene.ids["over"], 0, 100))
+    with scene.yard.store.read() as repo:
+        claim = next(one.number for one in repo.events.of(scene.ids["long"], 0, 100) if one.signal == "claim")
+        birth, turn = (one.number for one in repo.events.of(scene.ids["over"], 0, 100))
     scene.sql(text, claim=claim, birth=birth)
     return scene.named(columns, claim=claim, turn=turn)
 

@@ -110,7 +110,7 @@ def test_who_ended_together_with_a_failure_has_not_dealt_with_it_and_that_is_wel
     deal = yard.start("rack1", labels, 1)["deal"]
     words = [(both["b"], Signal.FAIL), (deal, Signal.SUCCEED)]
     reports = [("rack1", Report(one.task, one.attempt, one.fence, signal)) for one, signal in words]
-    yard.do(lambda corridor: resolve(corridor, reports))
+    yard.do(lambda transaction: resolve(transaction, reports))
     assert yard.graph(labels.graph).state is GraphState.BLOCKED
     assert found(yard) == []
 

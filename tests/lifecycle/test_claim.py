@@ -54,7 +54,7 @@ def test_one_poll_twice_in_one_batch_is_one_poll(yard: Grounds) -> None:
     yard.submit(graph(a=node(), b=node()))
     yard.hello("rack1")
     one = Poll("rack1", "s1", "p-1", want=1)
-    both = yard.do(lambda corridor: poll(corridor, [one, one]))
+    both = yard.do(lambda transaction: poll(transaction, [one, one]))
     assert both[0] == both[1]
 
 
@@ -71,13 +71,13 @@ def test_two_polls_of_one_bot_in_one_batch_are_both_remembered(yard: Grounds) ->
     yard.submit(graph(**{f"t{place}": node() for place in range(4)}))
     yard.hello("rack1")
     both = [Poll("rack1", "s1", name, want=1) for name in ("p1", "p2")]
-    once = yard.do(lambda corridor: poll(corridor, both))
-    assert yard.do(lambda corridor: poll(corridor, both)) == once
+    once = yard.do(lambda transaction: poll(transaction, both))
+    assert yard.do(lambda transaction: poll(transaction, both)) == once
 
 
 def test_the_id_of_a_poll_is_one_line(yard: Grounds) -> None:
     yard.hello("rack1")
-    answer = yard.do(lambda corridor: poll(corridor, [Poll("rack1", "s1", "p1\np2", want=1)]))[0]
+    answer = yard.do(lambda transaction: poll(transaction, [Poll("rack1", "s1", "p1\np2", want=1)]))[0]
     assert isinstance(answer, Refusal)
     assert answer.code is Code.INVALID
 
@@ -88,7 +88,7 @@ def test_bots_that_poll_together_never_get_the_same_task(yard: Grounds) -> None:
     for bot in ("rack1", "rack2", "rack3"):
         yard.hello(bot)
         polls.append(Poll(bot, "s1", "p", want=2))
-    answers = yard.do(lambda corridor: poll(corridor, polls))
+    answers = yard.do(lambda transaction: poll(transaction, polls))
     given = [lease.task for one in answers if isinstance(one, Polled) for lease in one.leases]
     assert sorted(given) == sorted(labels.values())
 
@@ -96,8 +96,8 @@ def test_bots_that_poll_together_never_get_the_same_task(yard: Grounds) -> None:
 def test_whoever_is_unfit_gets_nothing(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node()))
     yard.hello("rack1")
-    with yard.store.write() as txn:
-        txn.bots.set_settings([("rack1", "smells of smoke", None, 0, 0)])
+    with yard.store.write() as repo:
+        repo.bots.set_settings([("rack1", "smells of smoke", None, 0, 0)])
     assert yard.claim("rack1") == ()
     assert yard.words(labels) == {"a": "waiting"}
 

@@ -74,12 +74,12 @@ def in_key_order(labels: Labels) -> list[str]:
 
 def consult(yard: Grounds) -> None:
     """Have every number counted afresh, with notes open."""
-    with yard.store.read() as txn:
-        assert check.doctor(txn, yard.now) == []
+    with yard.store.read() as repo:
+        assert check.doctor(repo, yard.now) == []
 
 
-def end(corridor: Transaction, lease: Lease) -> None:
-    resolve(corridor, [("rack1", Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED))])
+def end(transaction: Transaction, lease: Lease) -> None:
+    resolve(transaction, [("rack1", Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED))])
 
 
 def kinds(yard: Grounds) -> list[str]:
@@ -167,7 +167,7 @@ def test_who_shares_a_transaction_shares_what_fits_and_later_moves_wait_for_what
     labels = yard.submit({"tasks": nodes})
     yard.cancel(labels["t0"])
     assert handlers(yard, labels, "t0") == [Handlers(hoped=2)]
-    yard.do(lambda corridor: cancel(corridor, [Cancel(labels[label]) for label in ("one", "two")]))
+    yard.do(lambda transaction: cancel(transaction, [Cancel(labels[label]) for label in ("one", "two")]))
     assert [(note.kind, note.task) for note in yard.notes()] == [(DEAL, labels["two"])]
     assert handlers(yard, labels, "t0") == [Handlers(hoped=1)]
     yard.rerun(labels["two"])
@@ -201,16 +201,16 @@ def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, mo
     yard.keep_promises()
     lease = yard.start("rack1", labels)["clean"]
 
-    def rerun_while_the_cleanup_ends(corridor: Transaction) -> None:
-        send = corridor.send
+    def rerun_while_the_cleanup_ends(transaction: Transaction) -> None:
+        send = transaction.send
 
         def end_first(moves: Sequence[Move] = ()) -> None:
             yard.end("rack1", lease)
             assert kinds(yard) == [RAN]
             send(moves)
 
-        monkeypatch.setattr(corridor, "send", end_first)
-        assert rerun(corridor, [Rerun(labels["t0"])]) == [Done(labels["t0"], State.WAITING)]
+        monkeypatch.setattr(transaction, "send", end_first)
+        assert rerun(transaction, [Rerun(labels["t0"])]) == [Done(labels["t0"], State.WAITING)]
 
     with pytest.raises(Busy, match="ended meanwhile"):
         yard.do(rerun_while_the_cleanup_ends)
@@ -226,9 +226,9 @@ def test_a_run_that_ends_with_a_rerun_in_one_transaction_does_not_count_for_the_
     yard.run("rack1", labels, "t0")
     yard.keep_promises()
     lease = yard.start("rack1", labels)["clean"]
-    with yard.corridor() as corridor:
-        rerun(corridor, [Rerun(labels["t0"])])
-        end(corridor, lease)
+    with yard.transaction() as transaction:
+        rerun(transaction, [Rerun(labels["t0"])])
+        end(transaction, lease)
     yard.keep_promises()
     yard.run("rack1", labels, "t0")
     assert handlers(yard, labels, "t0") == [Handlers()]

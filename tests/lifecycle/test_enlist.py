@@ -60,7 +60,7 @@ def test_a_late_copy_of_a_hello_that_was_replaced_is_refused_and_takes_nothing_a
         yard.hello("rack1", session=session)
     yard.claim("rack1", session="s3")
     late = [Hello("rack1", session, canonical({"id": "rack1", "pool": "default"})) for session in ("s1", "s2", "s3")]
-    answers = yard.do(lambda corridor: hello(corridor, late))
+    answers = yard.do(lambda transaction: hello(transaction, late))
     assert [answer and answer.code for answer in answers] == [Code.SESSION_REPLACED, Code.SESSION_REPLACED, None]
     assert yard.words(labels) == {"a": "running"}
 
@@ -140,7 +140,7 @@ def test_a_twin_that_comes_with_a_word_of_the_first_takes_nothing_away_from_it(y
     yard.hello("rack1", session="here/1")
     yard.claim("rack1", session="here/1")
     has = canonical({"id": "rack1", "pool": "default"})
-    yard.do(lambda corridor: hello(corridor, [Hello("rack1", one, has) for one in ("here/1", "there/1")]))
+    yard.do(lambda transaction: hello(transaction, [Hello("rack1", one, has) for one in ("here/1", "there/1")]))
     assert yard.words(labels) == {"a": "running"}
     late = yard.poll("rack1", session="here/1")
     assert isinstance(late, Refusal)

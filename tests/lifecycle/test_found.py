@@ -19,7 +19,7 @@ from tests.lifecycle.yard import chain
 
 def arrive(yard: Grounds, session: str, bot: str, *pools: str) -> None:
     hello = Hello(bot, session, canonical({"id": bot, "pool": pools}))
-    yard.do(lambda corridor: bot_sessions.hello(corridor, [hello]))
+    yard.do(lambda transaction: bot_sessions.hello(transaction, [hello]))
 
 
 def test_a_bot_that_was_silent_for_too_long_gets_work_by_its_first_poll(yard: Grounds) -> None:
@@ -61,7 +61,7 @@ def test_what_is_being_dropped_is_neither_an_echo_nor_something_to_build_on(data
                 one.engine.extend(labels.text, large)
         finally:
             failpoints.arm(None)
-        one.engine.transact(lambda passage: drop_stale_loads(passage, one.clock.later(LOAD_MAX_MS), 1))
+        one.engine.transact(lambda transaction: drop_stale_loads(transaction, one.clock.later(LOAD_MAX_MS), 1))
         for document in (large, rig.graph(y=rig.task("x0"))):
             refused = one.engine.extend(labels.text, document)
             assert isinstance(refused, Refusal)

@@ -28,7 +28,7 @@ def begun(yard: Grounds) -> tuple[Labels, Labels]:
     """A task that runs, and the graph that it is."""
     labels = around(yard)
     one = inside(yard, labels)
-    assert yard.do(lambda corridor: submit.submit(corridor, [one])) == [Submitted(one.brood.graph_id)]
+    assert yard.do(lambda transaction: submit.submit(transaction, [one])) == [Submitted(one.brood.graph_id)]
     yard.hello("b1")
     return labels, Labels(one.brood.graph_id, dict(one.brood.ids))
 
@@ -38,25 +38,25 @@ def test_a_task_begins_with_its_graph_once(yard: Grounds) -> None:
     assert yard.words(labels)["outer"] == "running"
     for attempt in (1, 2):
         again = inside(yard, labels, attempt)
-        (answer,) = yard.do(lambda corridor, again=again: submit.submit(corridor, [again]))  # type: ignore[misc]
+        (answer,) = yard.do(lambda transaction, again=again: submit.submit(transaction, [again]))  # type: ignore[misc]
         assert isinstance(answer, Refusal)
         assert answer.code is Code.CONFLICT
-    with yard.store.read() as txn:
-        assert txn.graphs.inside([labels["outer"]]) == {(labels["outer"], 1): inner.graph}
+    with yard.store.read() as repo:
+        assert repo.graphs.inside([labels["outer"]]) == {(labels["outer"], 1): inner.graph}
 
 
 def test_a_task_that_was_canceled_while_its_graph_was_loaded_does_not_begin(yard: Grounds) -> None:
     labels = around(yard)
     one = inside(yard, labels)
-    loading = yard.do(lambda corridor: submit.begin(corridor, one))
+    loading = yard.do(lambda transaction: submit.begin(transaction, one))
     assert isinstance(loading, Loading)
     rows = one.brood.rows(slice(None), loading.queues, yard.now)
-    assert yard.do(lambda corridor: submit.add_page(corridor, loading.graph, one.loader, rows))
+    assert yard.do(lambda transaction: submit.add_page(transaction, loading.graph, one.loader, rows))
     yard.cancel(labels["outer"])
-    assert isinstance(yard.do(lambda corridor: submit.open_graph(corridor, one)), Refusal)
+    assert isinstance(yard.do(lambda transaction: submit.open_graph(transaction, one)), Refusal)
     assert yard.words(labels)["outer"] == "canceled"
     assert yard.graph(loading.graph).loader == one.loader  # it is dropped like any other that never became whole
-    yard.do(lambda corridor: corridor.txn.graphs.drop_page(loading.graph, 9))
+    yard.do(lambda transaction: transaction.repo.graphs.drop_page(loading.graph, 9))
 
 
 def test_a_graph_that_moves_again_before_its_task_heard_goes_on(yard: Grounds) -> None:

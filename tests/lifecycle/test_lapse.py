@@ -79,7 +79,7 @@ def test_whoever_hears_the_clock_first_after_an_outage_spares_everybody(yard: Gr
     yard.sweep()
     yard.start("rack1", labels)
     yard.later(600_000)  # and the beat of this turn has failed, or was ten minutes ago
-    assert [yard.do(lambda corridor: lapse(corridor, 1)) for _ in range(3)] == [1, 1, 0]
+    assert [yard.do(lambda transaction: lapse(transaction, 1)) for _ in range(3)] == [1, 1, 0]
     assert yard.do(notice_silence) == 0
     assert yard.words(labels) == {"a": "running", "b": "running"}
     assert {yard.task(id).lease_until_ms for id in labels.values()} == {yard.now + LEASE_MS}
@@ -347,11 +347,11 @@ def test_a_start_that_is_put_off_begins_on_time(yard: Grounds) -> None:
 
 def test_a_start_that_is_put_off_and_contends_is_left_to_a_pass(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(not_before="30s", mutexes=[{"key": "repo"}])))
-    with yard.store.write() as txn:
-        txn.passes.drop_stirs([number for number, _ in txn.passes.stirs(0, 100)])
+    with yard.store.write() as repo:
+        repo.passes.drop_stirs([number for number, _ in repo.passes.stirs(0, 100)])
     yard.wait(30_000)
-    with yard.store.read() as txn:
-        assert [task for _, task in txn.passes.stirs(0, 100)] == [labels["a"]]
+    with yard.store.read() as repo:
+        assert [task for _, task in repo.passes.stirs(0, 100)] == [labels["a"]]
     assert yard.words(labels) == {"a": "pending"}
     assert yard.sweep() == 0
 
@@ -359,7 +359,7 @@ def test_a_start_that_is_put_off_and_contends_is_left_to_a_pass(yard: Grounds) -
 def test_every_page_of_what_is_due_is_another_one(yard: Grounds) -> None:
     labels = yard.submit(graph(**{f"t{place}": node(deadline="10s") for place in range(5)}))
     yard.later(10_000)
-    dealt = [yard.do(lambda corridor: lapse(corridor, 2)) for _ in range(4)]
+    dealt = [yard.do(lambda transaction: lapse(transaction, 2)) for _ in range(4)]
     assert dealt == [2, 2, 1, 0]
     assert yard.census(labels) == {"error": 5}
 
@@ -367,10 +367,10 @@ def test_every_page_of_what_is_due_is_another_one(yard: Grounds) -> None:
 def test_what_is_still_being_loaded_is_left_alone(yard: Grounds) -> None:
     late = yard.prepared(graph(a=node(deadline="10s")))
 
-    def load(corridor: object) -> None:
-        loading = begin(corridor, late)  # type: ignore[arg-type]
+    def load(transaction: object) -> None:
+        loading = begin(transaction, late)  # type: ignore[arg-type]
         rows = late.brood.rows(slice(None), loading.queues, yard.now)  # type: ignore[union-attr]
-        corridor.txn.tasks.add(rows.tasks)  # type: ignore[attr-defined]
+        transaction.repo.tasks.add(rows.tasks)  # type: ignore[attr-defined]
 
     yard.do(load)
     yard.later(10_000)

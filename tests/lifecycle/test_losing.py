@@ -32,12 +32,14 @@ def begin(yard: Grounds, *leases: Lease, session: str = "here/1") -> None:
 def come(yard: Grounds, session: str, had: tuple[Begun, ...] | None = None) -> None:
     """Begin a session, and say what the lives before had begun."""
     dimensions = canonical({"id": "rack1", "pool": "default"})
-    assert yard.do(lambda corridor: hello(corridor, [Hello("rack1", session, dimensions, 4, begun=had)])) == [None]
+    assert yard.do(lambda transaction: hello(transaction, [Hello("rack1", session, dimensions, 4, begun=had)])) == [
+        None
+    ]
 
 
 def ends(yard: Grounds, task: int) -> list[tuple[str | None, str | None]]:
-    with yard.store.read() as txn:
-        return [(one.signal, one.reason) for one in txn.attempts.of(task)]
+    with yard.store.read() as repo:
+        return [(one.signal, one.reason) for one in repo.attempts.of(task)]
 
 
 def test_what_a_bot_has_in_hand_is_told_from_what_it_runs(yard: Grounds) -> None:

@@ -10,8 +10,8 @@ def test_a_task_that_does_nothing_begins_and_ends_at_once(yard: Grounds) -> None
     assert yard.serve_own() == 1
     assert yard.words(labels) == {"a": "successful", "b": "waiting"}
     assert yard.story(labels["a"]) == ["pending", "waiting", "running", "successful"]
-    with yard.store.read() as txn:
-        assert [(one.bot, one.signal) for one in txn.attempts.of(labels["a"])] == [("server", "succeed")]
+    with yard.store.read() as repo:
+        assert [(one.bot, one.signal) for one in repo.attempts.of(labels["a"])] == [("server", "succeed")]
 
 
 def test_a_chain_of_them_takes_one_call_each(yard: Grounds) -> None:
@@ -29,7 +29,7 @@ def test_no_bot_is_ever_given_one(yard: Grounds) -> None:
 
 def test_whoever_waits_for_a_person_does_not_hide_those_behind_it(yard: Grounds) -> None:
     labels = yard.submit(graph(ask=node(payload={"approval": "ship it?"}, priority=1), a=noop()))
-    assert [yard.do(lambda corridor: serve_own(corridor, 1)) for _ in range(3)] == [1, 1, 0]
+    assert [yard.do(lambda transaction: serve_own(transaction, 1)) for _ in range(3)] == [1, 1, 0]
     assert yard.words(labels) == {"ask": "running", "a": "successful"}
 
 

@@ -122,7 +122,7 @@ def test_a_frozen_holder_is_replaced_and_what_it_writes_later_is_refused(yard: G
 
 def test_a_holder_that_was_replaced_changes_nothing_even_if_the_next_one_died(yard: Gatehouse) -> None:
     task = yard.put("a")
-    take = lambda corridor: corridor.txn.passes.take(2, "dead", corridor.now + LOCK_MS)  # noqa: E731
+    take = lambda transaction: transaction.repo.passes.take(2, "dead", transaction.now + LOCK_MS)  # noqa: E731
     frozen = Hooked(yard, 1, lambda: yard.do(take)).admission()
     assert not frozen.schedule().ran
     assert yard.task(task).state is State.PENDING
@@ -325,7 +325,11 @@ def test_a_change_that_nobody_stirred_for_is_seen_in_the_end(yard: Gatehouse) ->
     first, second = yard.put_each("k", "k")
     yard.schedule()
     yard.finish(yard.run())
-    yard.do(lambda corridor: corridor.txn.passes.drop_stirs([number for number, _ in corridor.txn.passes.stirs(0, 9)]))
+    yard.do(
+        lambda transaction: transaction.repo.passes.drop_stirs(
+            [number for number, _ in transaction.repo.passes.stirs(0, 9)]
+        )
+    )
     yard.later(MEMORY_MS)
     yard.schedule()
     assert yard.waiting([first, second]) == [second]
@@ -459,9 +463,9 @@ class Story:
         assert self.yard.stirs() == []
         self.yard.compare_notes()
         self.yard.audit()
-        with self.yard.store.read() as txn:
-            waiting = {row.id for row in txn.passes.contenders(State.WAITING, 0, 1_000)}
-            found = facts(txn, self.yard, also=waiting)
+        with self.yard.store.read() as repo:
+            waiting = {row.id for row in repo.passes.contenders(State.WAITING, 0, 1_000)}
+            found = facts(repo, self.yard, also=waiting)
         assert unadmitted(task for task in found.pending if int(task.id, 16) in waiting) == ()
 
 
@@ -478,8 +482,8 @@ def test_a_pass_finds_what_a_fresh_look_would_find(sqlite_template: Path, told: 
 
 
 def _events(yard: Gatehouse, id: int) -> "list[EventRow]":
-    with yard.store.read() as txn:
-        return txn.events.of(id, 0, 100)
+    with yard.store.read() as repo:
+        return repo.events.of(id, 0, 100)
 
 
 def _key(number: int) -> list[dict[str, str]]:

@@ -32,10 +32,10 @@ def test_what_limits_admission_is_written_and_audited(yard: Gatehouse) -> None:
     yard.limit("licences", 5)
     yard.stake_after("k", None)
     yard.stake_after("k", 5_000)
-    with yard.store.read() as txn:
-        assert txn.passes.pools() == [PoolRow("p", None, False), PoolRow("q", None, True)]
-        assert (txn.passes.named_limits(), txn.passes.stake_after()) == ({"licences": 5}, {"k": 5_000})
-        audits = {(row.actor, row.action, row.note) for row in txn.events.audits_of(NO_SUBJECT, 100)}
+    with yard.store.read() as repo:
+        assert repo.passes.pools() == [PoolRow("p", None, False), PoolRow("q", None, True)]
+        assert (repo.passes.named_limits(), repo.passes.stake_after()) == ({"licences": 5}, {"k": 5_000})
+        audits = {(row.actor, row.action, row.note) for row in repo.events.audits_of(NO_SUBJECT, 100)}
     assert audits == {
         ("ann", "set_pool", "p: 4"),
         ("ann", "set_pool", "q: from its bots"),
@@ -51,8 +51,8 @@ def test_what_is_said_again_is_no_news(yard: Gatehouse) -> None:
         yard.pool("p", 4)
         yard.limit("licences", 5)
         yard.stake_after("k", None)
-    with yard.store.read() as txn:
-        notes = [row.note for row in txn.events.audits_of(NO_SUBJECT, 100)]
+    with yard.store.read() as repo:
+        notes = [row.note for row in repo.events.audits_of(NO_SUBJECT, 100)]
     assert notes == ["p: 4", "licences: 5", "k: never"]
 
 
@@ -78,19 +78,19 @@ def test_every_change_stirs_the_next_pass(yard: Gatehouse) -> None:
     ],
 )
 def test_a_pool_that_makes_no_sense_is_refused(yard: Gatehouse, capacity: int, from_bots: bool, text: str) -> None:
-    answer = yard.do(lambda corridor: set_pool(corridor, "p", capacity, from_bots, "ann"))
+    answer = yard.do(lambda transaction: set_pool(transaction, "p", capacity, from_bots, "ann"))
     assert answer == Refusal(Code.INVALID, text)
-    with yard.store.read() as txn:
-        assert (txn.passes.pools(), txn.events.audits_of(NO_SUBJECT, 9)) == ([], [])
+    with yard.store.read() as repo:
+        assert (repo.passes.pools(), repo.events.audits_of(NO_SUBJECT, 9)) == ([], [])
 
 
 def test_a_limit_that_makes_no_sense_is_refused(yard: Gatehouse) -> None:
-    answer = yard.do(lambda corridor: set_limit(corridor, "l", -1, "ann"))
+    answer = yard.do(lambda transaction: set_limit(transaction, "l", -1, "ann"))
     assert answer == Refusal(Code.INVALID, "limit l: -1 is no total")
 
 
 def test_a_span_that_makes_no_sense_is_refused(yard: Gatehouse) -> None:
-    answer = yard.do(lambda corridor: set_stake_after(corridor, "k", -1, "ann"))
+    answer = yard.do(lambda transaction: set_stake_after(transaction, "k", -1, "ann"))
     assert answer == Refusal(Code.INVALID, "mutex k: -1 ms is no span: give 0 or more, or never")
 
 
@@ -148,14 +148,14 @@ def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_
     if known:
         yard.schedule()
     before = [yard.put(pool="p") for _ in range(8)]
-    assert yard.do(lambda corridor: set_pool(corridor, "p", 9, False, "ann")) is True
+    assert yard.do(lambda transaction: set_pool(transaction, "p", 9, False, "ann")) is True
     for _ in range(entered):
-        yard.do(lambda corridor: enter_contest(corridor, "p"))
+        yard.do(lambda transaction: enter_contest(transaction, "p"))
     after = [yard.put(pool="p") for _ in range(3)]
     passed = yard.schedule()
     assert (passed.admitted, yard.waiting([*before, *after])) == (1, [*before, after[0]])
-    with yard.store.read() as txn:
-        assert {task.contends for task in txn.tasks.look([*before, *after])} == {True}
+    with yard.store.read() as repo:
+        assert {task.contends for task in repo.tasks.look([*before, *after])} == {True}
     assert yard.stirs() == []
 
 
@@ -165,7 +165,7 @@ def test_a_pass_that_dies_while_it_does_the_rest_is_followed_by_one_that_ends_it
 ) -> None:
     monkeypatch.setattr(writes, "ENTRIES_MAX", 2)
     before = [yard.put(pool="p") for _ in range(8)]
-    assert yard.do(lambda corridor: set_pool(corridor, "p", 9, False, "ann")) is True
+    assert yard.do(lambda transaction: set_pool(transaction, "p", 9, False, "ann")) is True
     after = [yard.put(pool="p") for _ in range(3)]
     count = iter(range(100))
 
@@ -184,13 +184,13 @@ def test_a_pass_that_dies_while_it_does_the_rest_is_followed_by_one_that_ends_it
 def test_many_tasks_become_contenders_page_by_page_and_a_repeat_goes_on(yard: Gatehouse) -> None:
     node = {"task": {"payload": {"command": ["true"]}, "dimensions": {"pool": "p"}}}
     labels = yard.submit({"tasks": {f"t{number}": node for number in range(PAGE_MAX + 10)}})
-    assert yard.do(lambda corridor: set_pool(corridor, "p", 5, False, "ann")) is True
-    assert yard.do(lambda corridor: set_pool(corridor, "p", 5, False, "ann")) is False
-    assert yard.do(lambda corridor: enter_contest(corridor, "p")) is False
-    with yard.store.read() as txn:
-        assert [row.note for row in txn.events.audits_of(NO_SUBJECT, 9)] == ["p: 5"]
-    with yard.store.read() as txn:
-        assert len(txn.passes.contenders(State.WAITING, 0, 10_000)) == len(labels)
+    assert yard.do(lambda transaction: set_pool(transaction, "p", 5, False, "ann")) is True
+    assert yard.do(lambda transaction: set_pool(transaction, "p", 5, False, "ann")) is False
+    assert yard.do(lambda transaction: enter_contest(transaction, "p")) is False
+    with yard.store.read() as repo:
+        assert [row.note for row in repo.events.audits_of(NO_SUBJECT, 9)] == ["p: 5"]
+    with yard.store.read() as repo:
+        assert len(repo.passes.contenders(State.WAITING, 0, 10_000)) == len(labels)
     yard.schedule()
     late = yard.put(pool="p")
     yard.schedule()

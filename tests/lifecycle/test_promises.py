@@ -23,13 +23,13 @@ from tests.lifecycle.yard import Labels, chain
 
 def begun(yard: Grounds, one: Submission, pages: int = 1) -> Rows:
     """Begin to load a graph; all rows are there, none is visible."""
-    loading = yard.do(lambda corridor: begin(corridor, one))
+    loading = yard.do(lambda transaction: begin(transaction, one))
     assert isinstance(loading, Loading)
     size = len(one.brood.tasks) // pages + 1
     rows = Rows()
     for page in range(pages):
         rows = one.brood.rows(slice(page * size, (page + 1) * size), loading.queues, yard.now)
-        assert yard.do(lambda corridor, rows=rows: add_page(corridor, one.brood.graph_id, "me", rows))  # type: ignore[misc]
+        assert yard.do(lambda transaction, rows=rows: add_page(transaction, one.brood.graph_id, "me", rows))  # type: ignore[misc]
     return rows
 
 
@@ -48,20 +48,20 @@ def yard_ids(yard: Grounds, whole: GraphDefinition) -> dict[str, int]:
 
 def load(yard: Grounds, one: Extension) -> None:
     """Begin to load an extension; all rows are there, none is visible."""
-    loading = yard.do(lambda corridor: begin_extension(corridor, one))
+    loading = yard.do(lambda transaction: begin_extension(transaction, one))
     assert isinstance(loading, Loading)
     rows = one.brood.rows(slice(None), loading.queues, yard.now, hidden=True)
-    assert yard.do(lambda corridor: add_hidden_page(corridor, one, rows))
+    assert yard.do(lambda transaction: add_hidden_page(transaction, one, rows))
 
 
 def dropped(yard: Grounds, before: int, count: int = 1_000) -> int:
-    return yard.do(lambda corridor: drop_stale_loads(corridor, Millis(before), count))
+    return yard.do(lambda transaction: drop_stale_loads(transaction, Millis(before), count))
 
 
 def test_a_large_graph_is_opened_and_its_roots_are_released_page_by_page(yard: Grounds) -> None:
     one = yard.prepared({"tasks": {f"t{place}": node() for place in range(1_400)}})
     begun(yard, one, 2)
-    assert yard.do(lambda corridor: open_graph(corridor, one)) == Submitted(one.brood.graph_id)
+    assert yard.do(lambda transaction: open_graph(transaction, one)) == Submitted(one.brood.graph_id)
     assert yard.census(one.brood.ids) == {"unscheduled": 1_400}
     assert yard.keep_promises() == 3
     assert yard.census(one.brood.ids) == {"waiting": 1_400}
@@ -82,12 +82,12 @@ def test_a_graph_whose_loading_never_ended_is_dropped_in_pages(yard: Grounds) ->
     assert dropped(yard, start) == 0
     yard.later(60_000)
     assert [dropped(yard, start + 1, 10) for _ in range(4)] == [1, 1, 1, 0]
-    with yard.store.read() as txn:
-        assert txn.graphs.peek([one.brood.graph_id]) == []
-        assert txn.tasks.look(list(one.brood.ids.values())) == []
-    assert yard.do(lambda corridor: add_page(corridor, one.brood.graph_id, "me", rows)) is False
+    with yard.store.read() as repo:
+        assert repo.graphs.peek([one.brood.graph_id]) == []
+        assert repo.tasks.look(list(one.brood.ids.values())) == []
+    assert yard.do(lambda transaction: add_page(transaction, one.brood.graph_id, "me", rows)) is False
     begun(yard, one)
-    yard.do(lambda corridor: open_graph(corridor, one))
+    yard.do(lambda transaction: open_graph(transaction, one))
     yard.keep_promises()
     assert yard.census(one.brood.ids) == {"pending": 1, "unscheduled": 24}
 
@@ -96,8 +96,8 @@ def test_a_loader_that_comes_back_to_a_graph_that_is_being_dropped_is_turned_awa
     one = yard.prepared(chain(*(f"t{place}" for place in range(25))))
     rows = begun(yard, one, 2)
     assert dropped(yard, yard.now + 1, 10) == 1
-    assert yard.do(lambda corridor: add_page(corridor, one.brood.graph_id, "me", rows)) is False
-    refused = yard.do(lambda corridor: open_graph(corridor, one))
+    assert yard.do(lambda transaction: add_page(transaction, one.brood.graph_id, "me", rows)) is False
+    refused = yard.do(lambda transaction: open_graph(transaction, one))
     assert isinstance(refused, Refusal)
     assert refused.code is Code.CONFLICT
 
@@ -111,7 +111,7 @@ def test_a_large_extension_is_hidden_until_it_is_opened_and_then_shown(yard: Gro
     yard.run("rack1", labels)
     assert yard.verdict(labels) == "running"
     assert yard.census(one.brood.ids) == {"successful": 1, "unscheduled": 2}
-    yard.do(lambda corridor: open_extension(corridor, one))
+    yard.do(lambda transaction: open_extension(transaction, one))
     yard.keep_promises()
     assert yard.census(one.brood.ids) == {"successful": 1, "waiting": 2}
 
@@ -120,7 +120,7 @@ def test_a_graph_is_extended_by_one_large_extension_at_a_time(yard: Grounds) -> 
     labels = yard.submit(graph(a=node()))
     whole = yard.prepared(graph(a=node(), b=node("a"), c=node())).graph
     load(yard, extension(yard, labels, whole, "b"))
-    refused = yard.do(lambda corridor: begin_extension(corridor, extension(yard, labels, whole, "c")))
+    refused = yard.do(lambda transaction: begin_extension(transaction, extension(yard, labels, whole, "c")))
     assert isinstance(refused, Refusal)
     assert refused.code is Code.LOADING
 
@@ -137,7 +137,7 @@ def test_an_extension_that_was_never_opened_is_dropped_and_its_graph_can_finish(
     assert dropped(yard, yard.now) == 0
     yard.later(60_000)
     assert dropped(yard, yard.now) == 1
-    refused = yard.do(lambda corridor: open_extension(corridor, one))
+    refused = yard.do(lambda transaction: open_extension(transaction, one))
     assert isinstance(refused, Refusal)
     yard.keep_promises()
     assert yard.task(labels["a"]).handlers.hoped == 0
@@ -152,7 +152,7 @@ def test_what_was_loaded_while_its_graph_was_canceled_is_canceled_with_it(yard: 
     load(yard, one)
     yard.cancel(graph=labels.graph)
     assert yard.census(one.brood.ids) == {"canceled": 1, "unscheduled": 2}
-    yard.do(lambda corridor: open_extension(corridor, one))
+    yard.do(lambda transaction: open_extension(transaction, one))
     yard.keep_promises()
     assert yard.census(one.brood.ids) == {"canceled": 3}
     assert yard.graph(labels.graph).tally.active == 0

@@ -114,7 +114,7 @@ def extended(yard: Grounds, labels: Labels, label: str, *requires: str) -> int:
     ids = {**more.brood.ids, **labels}
     brood = NewTasks(labels.graph, [more.graph.tasks[label]], ids, yard.now, substitutes=False)
     extensions = yard.graph(labels.graph).extensions
-    answer = yard.do(lambda corridor: extend(corridor, [Extension(brood, extensions, "me")]))
+    answer = yard.do(lambda transaction: extend(transaction, [Extension(brood, extensions, "me")]))
     assert answer == [Submitted(labels.graph)]
     return more.brood.ids[label]
 
@@ -122,8 +122,8 @@ def extended(yard: Grounds, labels: Labels, label: str, *requires: str) -> int:
 def test_what_was_found_is_not_believed_once_the_graph_was_extended(yard: Grounds) -> None:
     labels = yard.submit(chain(*many()))
     wish = Cancel(labels["t0"], subtree=True)
-    with yard.store.read() as txn:
-        found = cancels.find(txn, wish).cut()
+    with yard.store.read() as repo:
+        found = cancels.find(repo, wish).cut()
     new = extended(yard, labels, "new", "t44")
     assert yard.ask(wish, found) == Far()
     assert in_short(yard.cancel(labels["t0"], subtree=True)) == Asked(labels["t0"], 0, promised=True)
@@ -135,8 +135,8 @@ def test_what_was_found_and_has_moved_since_is_left_where_it_is(yard: Grounds) -
     labels = yard.submit({"tasks": {name: node() for name in many()}})
     for label in ("t3", "t4", "t5"):
         yard.cancel(labels[label])
-    with yard.store.read() as txn:
-        found = reruns.find(txn, Rerun(graph=labels.graph)).cut()
+    with yard.store.read() as repo:
+        found = reruns.find(repo, Rerun(graph=labels.graph)).cut()
     assert yard.rerun(labels["t4"]) == Done(labels["t4"], State.WAITING)
     assert in_short(yard.ask(Rerun(graph=labels.graph), found)) == Asked(labels.graph, 2)
     assert {yard.task(labels[label]).life.round for label in ("t3", "t4", "t5")} == {2}

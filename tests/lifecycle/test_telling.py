@@ -123,7 +123,7 @@ def test_an_extension_on_a_failed_task_is_born_blocked_and_its_handler_runs(yard
     more = yard.prepared(graph(a=node(), b=node("a"), page=node(failure=["a"])))
     ids = {**more.brood.ids, "a": labels["a"]}
     brood = NewTasks(labels.graph, [more.graph.tasks["b"], more.graph.tasks["page"]], ids, yard.now, substitutes=False)
-    assert yard.do(lambda corridor: extend(corridor, [Extension(brood, 0, "me")])) == [Submitted(labels.graph)]
+    assert yard.do(lambda transaction: extend(transaction, [Extension(brood, 0, "me")])) == [Submitted(labels.graph)]
     assert yard.words(ids) == {"a": "failed", "b": "blocked", "page": "waiting"}
     assert yard.graph(labels.graph).tally.unhandled == 0
     yard.run("rack1", ids)

@@ -43,20 +43,20 @@ class Yard:
         self.store.close()
 
     @contextmanager
-    def corridor(self) -> Iterator[Transaction]:
+    def transaction(self) -> Iterator[Transaction]:
         """One transaction."""
         try:
-            with self.store.write() as txn:
-                corridor = Transaction(txn, self.now, self.registry, self.lease_ms, self.server)
-                yield corridor
-                corridor.close()
+            with self.store.write() as repo:
+                transaction = Transaction(repo, self.now, self.registry, self.lease_ms, self.server)
+                yield transaction
+                transaction.close()
         except BaseException:
             self.registry.forget()
             raise
 
     def do(self, act: Callable[[Transaction], Answer]) -> Answer:
-        with self.corridor() as corridor:
-            return act(corridor)
+        with self.transaction() as transaction:
+            return act(transaction)
 
     def later(self, ms: int) -> None:
         self.now = Millis(self.now + ms)
@@ -78,7 +78,7 @@ class Yard:
     def submit(self, document: object) -> "Labels":
         """Submit a graph; get its labels."""
         submission = self.prepared(document)
-        answer = self.do(lambda corridor: submit(corridor, [submission]))[0]
+        answer = self.do(lambda transaction: submit(transaction, [submission]))[0]
         assert isinstance(answer, Submitted), answer
         return Labels(answer.graph, dict(submission.brood.ids))
 
@@ -86,11 +86,11 @@ class Yard:
 
     def hello(self, bot: str, session: str = "s1", slots: int = 4, **dimensions: str) -> None:
         asked = canonical({"id": bot, "pool": "default"} | dimensions)
-        self.do(lambda corridor: hello(corridor, [Hello(bot, session, asked, slots)]))
+        self.do(lambda transaction: hello(transaction, [Hello(bot, session, asked, slots)]))
 
     def poll(self, bot: str, want: int = 1, session: str = "s1", **said: object) -> Polled | Refusal:
         said.setdefault("poll", f"p{next(self._polls)}")
-        return self.do(lambda corridor: poll(corridor, [Poll(bot, session, want=want, **said)]))[0]  # type: ignore[arg-type]
+        return self.do(lambda transaction: poll(transaction, [Poll(bot, session, want=want, **said)]))[0]  # type: ignore[arg-type]
 
     def claim(self, bot: str, want: int = 1, **said: object) -> tuple[Lease, ...]:
         answer = self.poll(bot, want, **said)  # type: ignore[arg-type]
@@ -118,17 +118,17 @@ class Yard:
     # Looking.
 
     def task(self, id: int) -> TaskRecord:
-        with self.store.read() as txn:
-            return txn.tasks.look([id])[0]
+        with self.store.read() as repo:
+            return repo.tasks.look([id])[0]
 
     def states(self, labels: Mapping[str, int]) -> dict[str, State]:
-        with self.store.read() as txn:
-            found = {task.id: task.state for task in txn.tasks.look(list(labels.values()))}
+        with self.store.read() as repo:
+            found = {task.id: task.state for task in repo.tasks.look(list(labels.values()))}
         return {label: found[id] for label, id in labels.items()}
 
     def graph(self, id: int) -> GraphRecord:
-        with self.store.read() as txn:
-            return txn.graphs.peek([id])[0]
+        with self.store.read() as repo:
+            return repo.graphs.peek([id])[0]
 
 
 class Labels(dict[str, int]):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from taskyard.core.states import GraphState, Join, On, Signal, State
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.events import EventRow
 from taskyard.store.repo.tasks import AttemptRow
 from taskyard.store.rows import TaskRecord
@@ -21,23 +21,23 @@ ENDS = {Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.RETURN, Signal.DEADLINE
 ENDINGS = ENDS | {Signal.CANCEL, Signal.EXPIRE, Signal.UNADMIT}
 
 
-def check_history(txn: Txn, tasks: Mapping[int, Task]) -> Counter[str]:
+def check_history(repo: Repo, tasks: Mapping[int, Task]) -> Counter[str]:
     """Walk through everything that happened; say how often each arrow was taken."""
     graphs: dict[int, list[EventRow]] = defaultdict(list)
     taken: Counter[str] = Counter()
     for task in tasks.values():
-        events = txn.events.of(task.id, 0, ALL)
+        events = repo.events.of(task.id, 0, ALL)
         graphs[task.graph.id] += events
         taken.update(f"{one.source} {one.signal} {one.target}" for one in events)
-        record = txn.tasks.look([task.id])[0]
-        assert replayed(story(txn, task.id)) is record.state, "the log leads elsewhere"
+        record = repo.tasks.look([task.id])[0]
+        assert replayed(story(repo, task.id)) is record.state, "the log leads elsewhere"
         rounds = _rounds(events)
         assert len(rounds) == record.life.round
         for one in rounds:
             _check_round(task, one)
-        _check_attempts(record, task, txn.attempts.of(task.id), events)
+        _check_attempts(record, task, repo.attempts.of(task.id), events)
     for graph, events in graphs.items():
-        own = txn.events.of(graph, 0, ALL)
+        own = repo.events.of(graph, 0, ALL)
         _check_graph(sorted([*events, *own], key=lambda one: one.number), graph, tasks)
         taken.update(f"a graph is {one.target}" for one in own)
     return taken

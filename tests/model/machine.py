@@ -203,8 +203,8 @@ class Lives(RuleBasedStateMachine):
         self.yard.consult()
         self.play_on()
         self.yard.consult()
-        with self.yard.store.read() as txn:
-            self.happened.update(check_history(txn, self.model.tasks))
+        with self.yard.store.read() as repo:
+            self.happened.update(check_history(repo, self.model.tasks))
 
     def play_on(self) -> None:
         """Let everything succeed from here on: every graph has to come to its end."""

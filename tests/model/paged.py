@@ -59,7 +59,7 @@ class PagedLives(Lives):
     @rule(tasks=graphs())
     def begin_graph(self, tasks: dict[str, Wanted]) -> None:
         one = self.yard.prepared(document(tasks))
-        begun = self.yard.do(lambda corridor: births.begin(corridor, one))
+        begun = self.yard.do(lambda transaction: births.begin(transaction, one))
         self.load = Load(one, tasks, None, self.pages(one, begun, hidden=False))
 
     @precondition(lambda self: self.load is None)
@@ -74,7 +74,7 @@ class PagedLives(Lives):
             tasks[label] = choices.draw(wanted([*graph.tasks, *tasks]))
         one = self.yard.extension(graph.id, document(tasks))
         assert one is not None
-        begun = self.yard.do(lambda corridor: births.begin_extension(corridor, one))
+        begun = self.yard.do(lambda transaction: births.begin_extension(transaction, one))
         if self.steps.verdicts[graph.id] in OVER:
             assert code(begun) is Code.CONFLICT
         elif isinstance(begun, Loading):
@@ -94,29 +94,35 @@ class PagedLives(Lives):
             self.open(load)
         elif isinstance(load.what, Submission):
             one = load.what
-            assert self.yard.do(lambda corridor: births.add_page(corridor, one.brood.graph_id, one.loader, page[1]))
+            assert self.yard.do(
+                lambda transaction: births.add_page(transaction, one.brood.graph_id, one.loader, page[1])
+            )
         else:
             self.add_hidden(load.what, load.tasks, *page)
 
     def add_hidden(self, one: Extension, tasks: dict[str, Wanted], labels: list[str], rows: Rows) -> None:
-        assert self.yard.do(lambda corridor: births.add_hidden_page(corridor, one, rows))
+        assert self.yard.do(lambda transaction: births.add_hidden_page(transaction, one, rows))
         brood, new = one.brood, {label: tasks[label] for label in labels}
         self.steps.now().add(brood.graph_id, new, brood.ids, brood.created_ms, hidden=True)
 
     def open(self, load: Load) -> None:
         one, brood = load.what, load.what.brood
         if isinstance(one, Submission):
-            assert self.yard.do(lambda corridor: births.open_graph(corridor, one)) == Submitted(brood.graph_id)
+            assert self.yard.do(lambda transaction: births.open_graph(transaction, one)) == Submitted(brood.graph_id)
             self.steps.submissions.append(one)
             self.steps.now().add(brood.graph_id, load.tasks, brood.ids, brood.created_ms)
         else:
-            assert self.yard.do(lambda corridor: births.open_extension(corridor, one)) == Submitted(brood.graph_id)
+            assert self.yard.do(lambda transaction: births.open_extension(transaction, one)) == Submitted(
+                brood.graph_id
+            )
             self.steps.extensions.append((brood.graph_id, load.text, one))
         self.steps.count("a load was opened")
 
     def give_up(self) -> None:
         """Whoever loads dies, and that is noticed."""
-        while self.yard.do(lambda corridor: continuations.drop_stale_loads(corridor, Millis(self.yard.now + 1), 2)):
+        while self.yard.do(
+            lambda transaction: continuations.drop_stale_loads(transaction, Millis(self.yard.now + 1), 2)
+        ):
             pass
         self.load = None
         self.steps.count("a load was dropped")
@@ -181,9 +187,9 @@ class PagedLives(Lives):
 
     def _adopt_spared(self) -> None:
         """Count the losses of this round that cost no retry."""
-        with self.yard.store.read() as txn:
+        with self.yard.store.read() as repo:
             for task in self.model.tasks.values():
-                rows = [one for one in txn.attempts.of(task.id) if one.round == task.round]
+                rows = [one for one in repo.attempts.of(task.id) if one.round == task.round]
                 task.spared = sum((one.signal, one.reason) == ("lose", "returned") for one in rows)
 
     def finish(self) -> None:

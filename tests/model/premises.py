@@ -47,7 +47,7 @@ class Premises(Grounds):
         super().__init__(url)
         self._bounds = bounds
         self.admission = self._server()
-        self.do(lambda corridor: pools.set_pool(corridor, POOL, CAPACITY, False, "ann"))
+        self.do(lambda transaction: pools.set_pool(transaction, POOL, CAPACITY, False, "ann"))
 
     def restart(self) -> None:
         """Let the server die and another one come."""
@@ -71,12 +71,12 @@ class Premises(Grounds):
     def arrive(self, bot: str, session: str, bot_pools: Sequence[str], begun: tuple[Begun, ...] | None = None) -> None:
         """Let a bot say hello."""
         asked = canonical({"id": bot, "pool": sorted(bot_pools)})
-        self.do(lambda corridor: bot_sessions.hello(corridor, [Hello(bot, session, asked, 4, begun=begun)]))
+        self.do(lambda transaction: bot_sessions.hello(transaction, [Hello(bot, session, asked, 4, begun=begun)]))
 
     def extension(self, graph: int, document: object) -> Extension | None:
         """Check tasks against the graph that they are added to; None if it has all of them."""
-        with self.store.read() as txn:
-            rows, record = txn.tasks.definitions_of(graph), txn.graphs.peek([graph])[0]
+        with self.store.read() as repo:
+            rows, record = repo.tasks.definitions_of(graph), repo.graphs.peek([graph])[0]
         digests = {label: kept or digest(decoded(text)) for _, label, text, kept in rows}
         validation = validate(document, existing=Existing(digests), now=self.now)
         assert validation.graph is not None, validation.faults
@@ -89,7 +89,7 @@ class Premises(Grounds):
 
     def extend(self, one: Extension) -> Submitted | Changed | Refusal:
         """Add tasks to a graph."""
-        return self.do(lambda corridor: submit.extend(corridor, [one]))[0]
+        return self.do(lambda transaction: submit.extend(transaction, [one]))[0]
 
     def keep_some(self, pages: int) -> int:
         """Take up so many pages, the last note first; say how many that were."""
@@ -110,16 +110,16 @@ class Premises(Grounds):
 
     def look(self) -> Seen:
         """Look at everything at once."""
-        with self.store.read() as txn:
-            graphs = {one.id: one for one in txn.care.graphs(-1, ALL) if one.loader is None}
-            ids = [one.id for one in txn.care.tasks(-1, -1, LAST, ALL) if one.graph_id in graphs]
-            tasks = {one.id: one for one in txn.tasks.look(ids)}
-            return Seen(graphs, tasks, txn.edges.into(list(tasks)), txn.notes.after(-1, ALL))
+        with self.store.read() as repo:
+            graphs = {one.id: one for one in repo.care.graphs(-1, ALL) if one.loader is None}
+            ids = [one.id for one in repo.care.tasks(-1, -1, LAST, ALL) if one.graph_id in graphs]
+            tasks = {one.id: one for one in repo.tasks.look(ids)}
+            return Seen(graphs, tasks, repo.edges.into(list(tasks)), repo.notes.after(-1, ALL))
 
     def consult(self) -> None:
         """Have every number counted afresh."""
-        with self.store.read() as txn:
-            assert [str(one) for one in check.doctor(txn, self.now)] == []
+        with self.store.read() as repo:
+            assert [str(one) for one in check.doctor(repo, self.now)] == []
         check_memory(self.store)
 
     def open_graphs(self) -> list[int]:

@@ -70,14 +70,14 @@ class Steps:
 
     def submit(self, tasks: Mapping[str, Wanted]) -> None:
         one = self.yard.prepared(document(tasks))
-        assert self.yard.do(lambda corridor: submit(corridor, [one])) == [Submitted(one.brood.graph_id)]
+        assert self.yard.do(lambda transaction: submit(transaction, [one])) == [Submitted(one.brood.graph_id)]
         self.submissions.append(one)
         self.now().add(one.brood.graph_id, tasks, one.brood.ids, self.yard.now)
 
     def submit_again(self, pick: int) -> None:
         first, same = some(self.submissions, pick // 2), pick % 2 == 0
         one = first if same else replace(first, definition=(*first.definition[:5], "another body"))
-        answer = self.yard.do(lambda corridor: submit(corridor, [one]))[0]
+        answer = self.yard.do(lambda transaction: submit(transaction, [one]))[0]
         if same:
             assert answer == Submitted(one.brood.graph_id, echo=True)
         else:

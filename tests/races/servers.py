@@ -24,7 +24,7 @@ from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Renew
 from taskyard.lifecycle.doctor.check import doctor
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.queries import Busy, Session
 from taskyard.views.history import replayed, story
 from tests.engine.rig import SOON_S, START, TURNS_MAX, Labels, soon
@@ -91,11 +91,11 @@ class Crossing:
         self.after_commit: Callable[[], None] = lambda: None
 
     @contextmanager
-    def write(self) -> Iterator[Txn]:
+    def write(self) -> Iterator[Repo]:
         try:
-            with self._store.write() as txn:
-                session: Any = txn.tasks._session
-                yield Txn(cast("Session", _Halting(session, self.pass_by)))
+            with self._store.write() as repo:
+                session: Any = repo.tasks._session
+                yield Repo(cast("Session", _Halting(session, self.pass_by)))
                 # Whoever halts here has written everything, also what could have travelled with the commit.
                 getattr(session, "settle", bool)()
                 self.pass_by(COMMIT)
@@ -105,9 +105,9 @@ class Crossing:
         self.after_commit()
 
     @contextmanager
-    def read(self) -> Iterator[Txn]:
-        with self._store.read() as txn:
-            yield txn
+    def read(self) -> Iterator[Repo]:
+        with self._store.read() as repo:
+            yield repo
 
     def close(self) -> None:
         self._store.close()
@@ -160,10 +160,10 @@ class Server:
     # Crossing.
 
     @contextmanager
-    def halted(self, place: str, passage: int = 1) -> Iterator[Halt]:
+    def halted(self, place: str, transaction: int = 1) -> Iterator[Halt]:
         """Have the next transaction that comes to a place for the n-th time halt there."""
         halt = Halt()
-        self.store.halts[place] = [*[None] * (passage - 1), halt]
+        self.store.halts[place] = [*[None] * (transaction - 1), halt]
         try:
             yield halt
         finally:
@@ -183,8 +183,8 @@ class Server:
         return self.labels(answer.graph)
 
     def labels(self, graph: int) -> Labels:
-        with self.store.read() as txn:
-            return Labels(graph, {label: id for id, label, _, _ in txn.tasks.definitions_of(graph)})
+        with self.store.read() as repo:
+            return Labels(graph, {label: id for id, label, _, _ in repo.tasks.definitions_of(graph)})
 
     # Bots.
 
@@ -245,29 +245,29 @@ class Server:
 
     def lapse(self) -> int:
         """Hear the clock once."""
-        return self.engine.transact(lambda passage: timeouts.lapse(passage, 500), Boundary.LAPSE)
+        return self.engine.transact(lambda transaction: timeouts.lapse(transaction, 500), Boundary.LAPSE)
 
     # Looking.
 
     def states(self, labels: Labels) -> dict[str, str]:
-        with self.store.read() as txn:
-            found = {task.id: str(task.state) for task in txn.tasks.look(list(labels.values()))}
+        with self.store.read() as repo:
+            found = {task.id: str(task.state) for task in repo.tasks.look(list(labels.values()))}
         return {label: found[id] for label, id in labels.items()}
 
     def verdict(self, graph: int) -> str:
-        with self.store.read() as txn:
-            return str(txn.graphs.peek([graph])[0].state)
+        with self.store.read() as repo:
+            return str(repo.graphs.peek([graph])[0].state)
 
     def audit(self) -> ledger.Ledger:
         """The store agrees with itself, by the doctor, by the core's oracles, and by a checker that knows neither."""
-        with self.store.read() as txn:
-            assert doctor(txn, self.watch.now()) == []
-            recount(txn)
+        with self.store.read() as repo:
+            assert doctor(repo, self.watch.now()) == []
+            recount(repo)
         found = ledger.read(self.url)
         assert ledger.faults(found) == []
-        with self.store.read() as txn:
+        with self.store.read() as repo:
             for id in list(found.tasks)[:STORIES_MAX]:
-                assert str(replayed(story(txn, id))) == found.tasks[id]["state"]
+                assert str(replayed(story(repo, id))) == found.tasks[id]["state"]
         return found
 
 

@@ -88,8 +88,8 @@ def test_a_lease_of_a_dead_bot_is_lost_though_the_clocks_of_servers_are_apart(
             true.later(SWEEP_MS // 2)
             server.settle()
     assert slow.states(labels) == {"t0": "waiting"}
-    with slow.store.read() as txn:
-        assert [(one.bot, one.signal) for one in txn.attempts.of(labels["t0"])] == [("b1", "lose")]
+    with slow.store.read() as repo:
+        assert [(one.bot, one.signal) for one in repo.attempts.of(labels["t0"])] == [("b1", "lose")]
 
 
 def test_all_servers_have_the_time_of_the_database_and_follow_it(true: Time, apart: tuple[Server, Server]) -> None:

@@ -181,8 +181,8 @@ def test_one_large_graph_submitted_from_everywhere_at_once_is_one_graph(servers:
     four[0].settle()
     found = four[0].audit()
     assert (len(found.graphs), len(found.tasks)) == (1, LARGE)
-    with four[0].store.read() as txn:
-        assert txn.graphs.loading(Millis(LAST_MS), 9) == []
+    with four[0].store.read() as repo:
+        assert repo.graphs.loading(Millis(LAST_MS), 9) == []
 
 
 def test_one_wish_under_one_key_from_everywhere_at_once_has_one_answer(servers: Open) -> None:
@@ -192,8 +192,8 @@ def test_one_wish_under_one_key_from_everywhere_at_once_has_one_answer(servers: 
         wish = Cancel(graph=labels.graph, actor="ann", key=f"wish{number}")
         answers = at_once(*(lambda server=server: server.engine.cancel(wish) for server in four))  # noqa: B023
         assert answers == [Asked(labels.graph, 3)] * 4
-        with four[0].store.read() as txn:
-            audits = [row.action for row in txn.events.audits_of(labels.graph, 9)]
+        with four[0].store.read() as repo:
+            audits = [row.action for row in repo.events.audits_of(labels.graph, 9)]
         assert audits == ["submit", "cancel"]
 
 
@@ -201,8 +201,8 @@ def test_one_wish_under_one_key_from_everywhere_at_once_has_one_answer(servers: 
 
 
 def queues_of(server: Server, pool: str) -> int:
-    with server.store.read() as txn:
-        return sum(queue.pool == pool for queue in txn.queues.after(-1))
+    with server.store.read() as repo:
+        return sum(queue.pool == pool for queue in repo.queues.after(-1))
 
 
 def test_new_dimensions_that_come_from_everywhere_at_once_are_one_queue(servers: Open) -> None:

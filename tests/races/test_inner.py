@@ -28,8 +28,8 @@ def test_whoever_comes_first_the_task_and_its_graph_end_together(postgres_url: s
             for rig in (one, two):
                 rig.clock.later(5_000)
                 rig.settle()
-            with one.store.read() as txn:
-                (inner,) = txn.graphs.inside([outer["outer"]]).values()
+            with one.store.read() as repo:
+                (inner,) = repo.graphs.inside([outer["outer"]]).values()
             assert one.states(outer)["outer"] in ENDED
             assert one.graph(inner).tally.active == 0
 

@@ -27,8 +27,8 @@ def lost(answer: object) -> bool:
 
 def bots(server: Server, task: int) -> list[tuple[str, str | None]]:
     """Name who had a task, and how each attempt ended."""
-    with server.store.read() as txn:
-        return [(one.bot, one.signal) for one in txn.attempts.of(task)]
+    with server.store.read() as repo:
+        return [(one.bot, one.signal) for one in repo.attempts.of(task)]
 
 
 # A renewal against the end of the lease.
@@ -239,15 +239,17 @@ def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: P
     one.age(MISSING_WITHIN_MS + 1)
     two.poll()
     with two.halted("miss_bots") as halt:
-        noticing = two.go(lambda: two.engine.transact(lambda passage: notice_silence(passage, 9), Boundary.SILENCE))
+        noticing = two.go(
+            lambda: two.engine.transact(lambda transaction: notice_silence(transaction, 9), Boundary.SILENCE)
+        )
         halt.reached()
         hearing = one.go(one.poll)
         wait_for_a_wait(one.url, hearing.done)
     noticing.result(SOON_S)
     assert isinstance(hearing.result(SOON_S), Polled)
-    with one.store.read() as txn:
-        (bot,) = txn.bots.look(["b1"]).values()
-        noted = [row[3] for row in txn.bots.events("b1", 9)]
+    with one.store.read() as repo:
+        (bot,) = repo.bots.look(["b1"]).values()
+        noted = [row[3] for row in repo.bots.events("b1", 9)]
     assert (bot.facts.missing, bot.facts.last_seen_ms) == (False, one.watch.now())
     assert noted in (["connected"], ["missing", "connected"])
 

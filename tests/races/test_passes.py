@@ -59,7 +59,7 @@ def watched(servers: list[Server], found: list[object]) -> Iterator[None]:
 
 def contending(servers: list[Server]) -> Labels:
     """A pool that carries a few, and many who want it, with keys that exclude each other."""
-    servers[0].engine.transact(lambda passage: set_pool(passage, "default", CAPACITY, False, "ann"))
+    servers[0].engine.transact(lambda transaction: set_pool(transaction, "default", CAPACITY, False, "ann"))
     keys = [("door",), ("door/in",), ("door/in", "room1"), ("room1",), ("room2",), ()]
     nodes = {f"t{number}": held(*keys[number % len(keys)]) for number in range(MANY)}
     return servers[0].submit(graph(**nodes))
@@ -154,11 +154,11 @@ def test_a_task_that_comes_while_its_pool_gets_a_capacity_is_counted_there(pair:
     labels = coming.result(SOON_S)
     limiting.result(SOON_S)
     assert set(one.states(labels).values()) == {"waiting"}
-    with one.store.read() as txn:
-        assert {task.contends for task in txn.tasks.look(list(labels.values()))} == {True}
+    with one.store.read() as repo:
+        assert {task.contends for task in repo.tasks.look(list(labels.values()))} == {True}
 
 
 def limit(server: Server) -> None:
-    server.engine.transact(lambda passage: set_pool(passage, "default", CAPACITY, False, "ann"))
-    while server.engine.transact(lambda passage: enter_contest(passage, "default")):
+    server.engine.transact(lambda transaction: set_pool(transaction, "default", CAPACITY, False, "ann"))
+    while server.engine.transact(lambda transaction: enter_contest(transaction, "default")):
         pass

@@ -100,7 +100,9 @@ def test_a_claim_that_has_chosen_before_the_cancel_looks_again(pair: Pair) -> No
     with one.halted("begin_attempts") as halt:  # it has the tasks, and has not seen yet what became of the graph
         taking = one.go(one.claim, 3)
         halt.reached()
-        two.engine.transact(lambda passage: passage.cancel(labels.graph))  # as of a large one: its tasks follow later
+        two.engine.transact(
+            lambda transaction: transaction.cancel(labels.graph)
+        )  # as of a large one: its tasks follow later
     assert [lease.task for lease in taking.result(SOON_S)] == [other["t0"]]
     assert one.store.lost == 1
     assert {type(one.engine.cancel(Cancel(task=id))) for id in labels.values()} == {Done}
@@ -195,8 +197,8 @@ def test_two_who_rerun_the_same_at_once_open_one_round(pair: Pair) -> None:
         assert one.states(labels) == {"a": "failed", "b": "blocked"}
         answers = at_once(trying_again(one, labels), trying_again(two, labels))
         assert sorted(answer.echo for answer in answers if isinstance(answer, Done)) == [False, True]
-        with one.store.read() as txn:
-            lives = {task.id: task.life.round for task in txn.tasks.look(list(labels.values()))}
+        with one.store.read() as repo:
+            lives = {task.id: task.life.round for task in repo.tasks.look(list(labels.values()))}
         assert lives == {labels["a"]: 2, labels["b"]: 1}
         assert isinstance(one.end(one.claim()[0]), Done)
         assert isinstance(one.end(one.claim()[0]), Done)

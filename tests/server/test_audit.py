@@ -156,7 +156,7 @@ def test_two_servers_that_revoke_an_admin_token_each_leave_one(postgres_url: str
     from taskyard.server.routes.access import _revoke  # noqa: PLC0415
 
     def revoked(engine: Engine, id: str) -> object:
-        return engine.transact(lambda passage: _revoke(passage, id, "a test"))
+        return engine.transact(lambda transaction: _revoke(transaction, id, "a test"))
 
     with Yard(postgres_url) as one, Engine.open(postgres_url) as other, ThreadPoolExecutor(2) as both:
         last = id_of(one.admin)

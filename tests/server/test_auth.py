@@ -78,8 +78,8 @@ def test_a_token_is_told_once_and_listed_without_its_secret(either: Yard) -> Non
     listed = either.ask("GET", "/api/v1/tokens")
     assert view in listed.json["items"]
     assert text.rpartition("_")[2].encode() not in listed.body
-    with either.engine.store.read() as txn:
-        assert text.rpartition("_")[2] not in txn.access.find([view["id"]])[view["id"]].digest
+    with either.engine.store.read() as repo:
+        assert text.rpartition("_")[2] not in repo.access.find([view["id"]])[view["id"]].digest
 
 
 def test_tokens_are_listed_page_by_page(either: Yard) -> None:
@@ -210,8 +210,8 @@ def test_denials_leave_lines_and_a_flood_of_them_only_a_count(yard: Yard) -> Non
     for _ in range(60):
         assert yard.ask("GET", "/api/v1/graphs", token=NONSENSE).status == 401
     yard.engine.transact(lambda _: None)
-    with yard.engine.store.read() as txn:
-        denied = [row for row in txn.events.audits_of(0, 1_000) if row.action == "denied"]
+    with yard.engine.store.read() as repo:
+        denied = [row for row in repo.events.audits_of(0, 1_000) if row.action == "denied"]
     assert 20 <= len(denied) < 60
     assert denied[0].note == "401 bad_token: GET /api/v1/graphs"
 
@@ -222,8 +222,8 @@ def test_every_mutation_leaves_a_line_with_its_actor(yard: Yard) -> None:
     yard.ask("PUT", "/api/v1/pools/lab", {"capacity": 3})
     yard.hello()
     yard.ask("PATCH", "/api/v1/bots/b1", {"draining": True})
-    with yard.engine.store.read() as txn:
-        rows = [*txn.events.audits_of(int(made.id, 16), 100), *txn.events.audits_of(0, 100)]
+    with yard.engine.store.read() as repo:
+        rows = [*repo.events.audits_of(int(made.id, 16), 100), *repo.events.audits_of(0, 100)]
     said = {row.action for row in rows if row.actor.startswith("admin (")}
     assert {"submit", "cancel", "set_pool", "set_bot"} <= said
 
@@ -247,6 +247,6 @@ def test_what_another_server_revoked_is_believed_for_some_seconds_only(yard: Yar
     moments = iter([0.0, BELIEVED_S, BELIEVED_S + 1])
     auth = Auth(yard.engine, yard.seal, tick=lambda: next(moments))
     assert isinstance(auth.caller(token), Caller)
-    yard.engine.transact(lambda passage: passage.txn.access.revoke(token.split("_")[2], passage.now))
+    yard.engine.transact(lambda transaction: transaction.repo.access.revoke(token.split("_")[2], transaction.now))
     assert isinstance(auth.caller(token), Caller)
     assert isinstance(auth.caller(token), Denial)

@@ -143,8 +143,8 @@ def test_dimensions_are_put_together_and_kept(either: Yard) -> None:
         "bots": 2,
     }
     either.get("/api/v1/dimensions")
-    with either.engine.store.read() as txn:
-        assert txn.reading.aggregation("current") is not None
+    with either.engine.store.read() as repo:
+        assert repo.reading.aggregation("current") is not None
 
 
 def test_pools_are_made_and_listed(either: Yard) -> None:

@@ -6,7 +6,7 @@ import psycopg
 
 from taskyard.core.states import Millis, State
 from taskyard.core.structs import struct_replace
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import SQLITE, Row, statements
 from taskyard.store.rows import TaskRecord
 
@@ -33,21 +33,21 @@ def task_row(id: int, **columns: object) -> Row:
     return tuple(values[name] for name, _ in statements(SQLITE)["add_tasks"].parameters)
 
 
-def add_graph(txn: Txn, id: int = 1) -> None:
+def add_graph(repo: Repo, id: int = 1) -> None:
     """A graph with no tasks yet."""
-    assert txn.graphs.add(id, "running", NOW, "me")
+    assert repo.graphs.add(id, "running", NOW, "me")
 
 
-def add_tasks(txn: Txn, *ids: int, **columns: object) -> None:
+def add_tasks(repo: Repo, *ids: int, **columns: object) -> None:
     """Tasks of graph 1."""
-    txn.tasks.add([task_row(id, **columns) for id in ids])
+    repo.tasks.add([task_row(id, **columns) for id in ids])
 
 
-def move(txn: Txn, id: int, *targets: State, bot: str | None = None) -> TaskRecord:
+def move(repo: Repo, id: int, *targets: State, bot: str | None = None) -> TaskRecord:
     """Take a task along arrows; the bot has it at the end."""
-    task = txn.tasks.recall([id])[id]
+    task = repo.tasks.recall([id])[id]
     for target in targets:
         source = task.state
         task.life, task.bot = struct_replace(task.life, state=target), bot if target is targets[-1] else None
-        txn.tasks.carry([(task, source)])
+        repo.tasks.carry([(task, source)])
     return task

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from taskyard.core.states import State
-from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.postgres import CONNECTIONS_MAX, PostgresStore
 from taskyard.store.queries import Busy, Gone, Taken
 from taskyard.store.repo import (  # fmt: skip
@@ -68,74 +68,74 @@ def test_every_verb_is_tried() -> None:
         if not name.startswith("_")
     }
     texts = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
-    assert verbs - set(re.findall(r"(?:txn|one|other|look)\.(\w+\.\w+)\(", texts)) == set()
+    assert verbs - set(re.findall(r"(?:repo|one|other|look)\.(\w+\.\w+)\(", texts)) == set()
 
 
 # Transactions.
 
 
 def test_what_a_block_wrote_is_there_when_it_ends(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-    with store.read() as txn:
-        assert [graph.id for graph in txn.graphs.peek([1])] == [1]
+    with store.write() as repo:
+        add_graph(repo)
+    with store.read() as repo:
+        assert [graph.id for graph in repo.graphs.peek([1])] == [1]
 
 
 def test_a_block_that_fails_leaves_nothing(store: Store) -> None:
-    def fail(txn: Txn) -> None:
-        add_graph(txn)
-        add_tasks(txn, 1, 2)
-        txn.events.add_audits([(NOW, "ann", "submit", 1, "")])
+    def fail(repo: Repo) -> None:
+        add_graph(repo)
+        add_tasks(repo, 1, 2)
+        repo.events.add_audits([(NOW, "ann", "submit", 1, "")])
         raise RuntimeError
 
-    with pytest.raises(RuntimeError), store.write() as txn:
-        fail(txn)
-    with store.read() as txn:
-        assert txn.graphs.peek([1]) == []
-        assert txn.tasks.look([1, 2]) == []
-        assert txn.events.audits_of(1, 9) == []
+    with pytest.raises(RuntimeError), store.write() as repo:
+        fail(repo)
+    with store.read() as repo:
+        assert repo.graphs.peek([1]) == []
+        assert repo.tasks.look([1, 2]) == []
+        assert repo.events.audits_of(1, 9) == []
 
 
 def test_a_block_that_the_database_refuses_leaves_nothing_and_the_next_one_works(store: Store) -> None:
-    def fail(txn: Txn) -> None:
-        add_graph(txn)
-        add_tasks(txn, 1, graph_id=404)
+    def fail(repo: Repo) -> None:
+        add_graph(repo)
+        add_tasks(repo, 1, graph_id=404)
 
-    with pytest.raises(REFUSED), store.write() as txn:
-        fail(txn)
-    with store.write() as txn:
-        assert txn.graphs.peek([1]) == []
-        add_graph(txn)
+    with pytest.raises(REFUSED), store.write() as repo:
+        fail(repo)
+    with store.write() as repo:
+        assert repo.graphs.peek([1]) == []
+        add_graph(repo)
 
 
 def test_a_look_is_one_moment_while_others_write(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn, 1)
+    with store.write() as repo:
+        add_graph(repo, 1)
     with store.read() as look:
         assert len(look.graphs.peek([1, 2])) == 1
-        with store.write() as txn:
-            add_graph(txn, 2)
+        with store.write() as repo:
+            add_graph(repo, 2)
         assert len(look.graphs.peek([1, 2])) == 1
     with store.read() as look:
         assert len(look.graphs.peek([1, 2])) == 2
 
 
 def test_a_look_cannot_write(store: Store) -> None:
-    with pytest.raises((Gone, psycopg.Error)), store.read() as txn:
-        add_graph(txn)
-    with store.read() as txn:
-        assert txn.graphs.peek([1]) == []
+    with pytest.raises((Gone, psycopg.Error)), store.read() as repo:
+        add_graph(repo)
+    with store.read() as repo:
+        assert repo.graphs.peek([1]) == []
 
 
 def test_a_look_keeps_nobody_from_writing(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1)
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1)
     with store.read() as look:
         look.tasks.look([1])
         look.graphs.look([1])
-        with store.write() as txn:
-            move(txn, 1, S.PENDING)
+        with store.write() as repo:
+            move(repo, 1, S.PENDING)
         assert look.tasks.look([1])[0].state is S.UNSCHEDULED
 
 
@@ -146,99 +146,99 @@ def test_a_look_keeps_nobody_from_writing(store: Store) -> None:
 def test_text_of_every_plane_of_unicode_survives(store: Store, plane: int) -> None:
     first = plane * 0x10000
     text = "".join(chr(first + offset) for offset in (1, 0x41, 0x7F, 0xFF, 0x1234, 0xD7FF, 0xE000, 0xFFFD, 0xFFFF))
-    with store.write() as txn:
-        txn.events.add_answers([(f"k{text}", "d", text, NOW)])
-        txn.events.add_audits([(NOW, text, "a", 1, text)])
-    with store.read() as txn:
-        assert txn.events.answers([f"k{text}"]) == {f"k{text}": ("d", text)}
-        assert txn.events.audits_of(1, 9) == [AuditRow(NOW, text, "a", 1, text)]
+    with store.write() as repo:
+        repo.events.add_answers([(f"k{text}", "d", text, NOW)])
+        repo.events.add_audits([(NOW, text, "a", 1, text)])
+    with store.read() as repo:
+        assert repo.events.answers([f"k{text}"]) == {f"k{text}": ("d", text)}
+        assert repo.events.audits_of(1, 9) == [AuditRow(NOW, text, "a", 1, text)]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\r\t", "'; DROP TABLE task; --", ":name ?1 $1 %s", '{"a": [1]}', "\\x00"])
 def test_text_that_looks_like_something_else_is_only_text(store: Store, text: str) -> None:
-    with store.write() as txn:
-        txn.events.add_answers([(text, text, text, NOW)])
-    with store.read() as txn:
-        assert txn.events.answers([text, "else"]) == {text: (text, text)}
+    with store.write() as repo:
+        repo.events.add_answers([(text, text, text, NOW)])
+    with store.read() as repo:
+        assert repo.events.answers([text, "else"]) == {text: (text, text)}
 
 
 def test_a_nul_is_refused_or_kept_whole_and_does_no_harm(store: Store) -> None:
     # SQLite keeps it, PostgreSQL cannot; no document that has one comes as far as a store.
     refused = False
     try:
-        with store.write() as txn:
-            txn.events.add_audits([(NOW, "a", "b", 1, "before"), (NOW, "a", "b", 1, "x\0y")])
+        with store.write() as repo:
+            repo.events.add_audits([(NOW, "a", "b", 1, "before"), (NOW, "a", "b", 1, "x\0y")])
     except psycopg.DataError:
         refused = True
-    with store.write() as txn:
-        txn.events.add_audits([(NOW, "a", "b", 1, "after")])
-        notes = [row.note for row in txn.events.audits_of(1, 9)]
+    with store.write() as repo:
+        repo.events.add_audits([(NOW, "a", "b", 1, "after")])
+        notes = [row.note for row in repo.events.audits_of(1, 9)]
     assert notes == (["after"] if refused else ["before", "x\0y", "after"])
 
 
 @pytest.mark.parametrize("key", [0, 1, 2**31, 2**32, 2**53 + 1, LARGEST - 1, LARGEST])
 def test_keys_of_63_bits_survive(store: Store, key: int) -> None:
-    with store.write() as txn:
-        add_graph(txn, key)
-        txn.tasks.add([task_row(key, graph_id=key, created_ms=key)])
-        txn.tasks.add_definitions([(key, key, "a", "{}", None, "")])
-    with store.read() as txn:
-        (task,) = txn.tasks.look([key])
+    with store.write() as repo:
+        add_graph(repo, key)
+        repo.tasks.add([task_row(key, graph_id=key, created_ms=key)])
+        repo.tasks.add_definitions([(key, key, "a", "{}", None, "")])
+    with store.read() as repo:
+        (task,) = repo.tasks.look([key])
         assert (task.id, task.graph, task.created_ms) == (key, key, key)
-        assert txn.tasks.with_labels(key, ["a"]) == {"a": key}
+        assert repo.tasks.with_labels(key, ["a"]) == {"a": key}
 
 
 # Sets.
 
 
 def test_an_empty_set_asks_and_changes_nothing(store: Store) -> None:
-    with store.write() as txn:
+    with store.write() as repo:
         asked = [
-            txn.tasks.look([]), txn.tasks.definitions([]), txn.tasks.with_labels(1, []), txn.tasks.leased_by([], 9),
-            txn.tasks.owned_definitions([]),
-            txn.tasks.candidates([], 9), txn.graphs.look([]), txn.graphs.peek([]), txn.edges.into([]),
-            txn.attempts.polled([]), txn.events.answers([]), txn.notes.about([]), txn.bots.look([]),
-            txn.queues.with_dimensions([]), txn.queues.near([]), txn.passes.contenders_among([]),
-            txn.passes.mutexes_of([]), txn.passes.limits_of([]), txn.passes.holds_of([]), txn.edges.out_of([], 9),
-            txn.edges.beyond([], (0, 0, ""), 9), txn.tasks.page(1, [], 0, 9), txn.passes.uncontending("p", [], 9),
+            repo.tasks.look([]), repo.tasks.definitions([]), repo.tasks.with_labels(1, []), repo.tasks.leased_by([], 9),
+            repo.tasks.owned_definitions([]),
+            repo.tasks.candidates([], 9), repo.graphs.look([]), repo.graphs.peek([]), repo.edges.into([]),
+            repo.attempts.polled([]), repo.events.answers([]), repo.notes.about([]), repo.bots.look([]),
+            repo.queues.with_dimensions([]), repo.queues.near([]), repo.passes.contenders_among([]),
+            repo.passes.mutexes_of([]), repo.passes.limits_of([]), repo.passes.holds_of([]), repo.edges.out_of([], 9),
+            repo.edges.beyond([], (0, 0, ""), 9), repo.tasks.page(1, [], 0, 9), repo.passes.uncontending("p", [], 9),
         ]  # fmt: skip
         assert [list(one) for one in asked] == [[]] * len(asked)
-        txn.tasks.add([])
-        txn.tasks.carry([])
-        txn.tasks.recount([])
-        txn.tasks.keep([])
-        txn.tasks.unhide([])
-        txn.tasks.drop([])
-        txn.attempts.end([])
-        txn.bots.end([])
-        txn.bots.drop_queues([])
-        txn.passes.stir([])
-        txn.passes.drop_stirs([])
-        txn.passes.drop_holds([])
-        txn.events.add(NOW, [])
+        repo.tasks.add([])
+        repo.tasks.carry([])
+        repo.tasks.recount([])
+        repo.tasks.keep([])
+        repo.tasks.unhide([])
+        repo.tasks.drop([])
+        repo.attempts.end([])
+        repo.bots.end([])
+        repo.bots.drop_queues([])
+        repo.passes.stir([])
+        repo.passes.drop_stirs([])
+        repo.passes.drop_holds([])
+        repo.events.add(NOW, [])
 
 
 def test_what_is_larger_than_any_buffer_is_written_and_read(store: Store) -> None:
     texts = {f"t{id}": f"{id}" * 1_000_000 for id in range(1, 9)}
     for _ in range(2):  # the second time the statement is known already
-        with store.write() as txn:
-            txn.events.add_answers([(label, "d", text, NOW) for label, text in texts.items()])
-            assert {key: kept for key, (_, kept) in txn.events.answers(list(texts)).items()} == texts
-            assert txn.events.forget_answers(LATER, 9) == len(texts)
-            txn.events.add_audits([(NOW, "ann", "submit", 1, text) for text in texts.values()])
+        with store.write() as repo:
+            repo.events.add_answers([(label, "d", text, NOW) for label, text in texts.items()])
+            assert {key: kept for key, (_, kept) in repo.events.answers(list(texts)).items()} == texts
+            assert repo.events.forget_answers(LATER, 9) == len(texts)
+            repo.events.add_audits([(NOW, "ann", "submit", 1, text) for text in texts.values()])
 
 
 def test_many_rows_are_written_and_read_as_one_set(store: Store) -> None:
     many = range(1, 3_001)
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, *many)
-        txn.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in many])
-        txn.edges.add([(1, id, "success") for id in many[1:]])
-    with store.read() as txn:
-        assert [task.id for task in txn.tasks.look(list(reversed(many)))] == list(many)
-        assert len(txn.tasks.with_labels(1, [f"t{id}" for id in many])) == 3_000
-        assert len(txn.edges.out_of([1], 5_000)) == 2_999
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, *many)
+        repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in many])
+        repo.edges.add([(1, id, "success") for id in many[1:]])
+    with store.read() as repo:
+        assert [task.id for task in repo.tasks.look(list(reversed(many)))] == list(many)
+        assert len(repo.tasks.with_labels(1, [f"t{id}" for id in many])) == 3_000
+        assert len(repo.edges.out_of([1], 5_000)) == 2_999
 
 
 # What each database has to be like.
@@ -275,8 +275,8 @@ def test_sqlite_says_busy_when_somebody_else_writes(sqlite: SqliteStore, sqlite_
     with pytest.raises(Busy), sqlite.write():
         pass
     other.close()
-    with sqlite.write() as txn:
-        add_graph(txn)
+    with sqlite.write() as repo:
+        add_graph(repo)
 
 
 def test_postgres_is_new_enough_and_set_as_we_need_it(postgres_store: PostgresStore) -> None:
@@ -300,11 +300,11 @@ def test_postgres_is_new_enough_and_set_as_we_need_it(postgres_store: PostgresSt
 
 
 def test_two_servers_are_given_different_candidates(postgres_store: PostgresStore) -> None:
-    with postgres_store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1, 2, 3)
+    with postgres_store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1, 2, 3)
         for id in (1, 2, 3):
-            move(txn, id, *READY)
+            move(repo, id, *READY)
     with postgres_store.write() as one, postgres_store.write() as other:
         assert {row[0] for row in one.tasks.candidates([0], 2)} == {1, 2}
         assert {row[0] for row in other.tasks.candidates([0], 2)} == {3}
@@ -322,15 +322,15 @@ def test_two_servers_do_not_take_the_lock_of_the_pass_at_once(postgres_store: Po
 
 
 def test_a_wait_for_a_lock_that_lasts_too_long_says_busy(postgres_store: PostgresStore) -> None:
-    with postgres_store.write() as txn:
-        add_graph(txn)
+    with postgres_store.write() as repo:
+        add_graph(repo)
     with postgres_store.write() as one:
         one.graphs.look([1])
         with pytest.raises(Busy), postgres_store.write() as other:
             look_at_once(other)
 
 
-def look_at_once(other: Txn) -> None:
+def look_at_once(other: Repo) -> None:
     """Wait for the lock of a graph for as short as can be."""
     other.tasks._session._pipeline.say("SET LOCAL lock_timeout = 1")  # type: ignore[attr-defined]
     other.graphs.look([1])
@@ -339,28 +339,28 @@ def look_at_once(other: Txn) -> None:
 def test_a_transaction_whose_connection_is_killed_is_gone_and_the_next_one_works(
     postgres_store: PostgresStore, postgres_url: str
 ) -> None:
-    def be_killed(txn: Txn) -> None:
-        add_graph(txn)
-        kill(postgres_url, txn.tasks._session._pipeline._pgconn.backend_pid)  # type: ignore[attr-defined]
-        add_graph(txn, 2)
+    def be_killed(repo: Repo) -> None:
+        add_graph(repo)
+        kill(postgres_url, repo.tasks._session._pipeline._pgconn.backend_pid)  # type: ignore[attr-defined]
+        add_graph(repo, 2)
 
-    with pytest.raises(Gone), postgres_store.write() as txn:
-        be_killed(txn)
-    with postgres_store.write() as txn:
-        assert txn.graphs.peek([1, 2]) == []
-        add_graph(txn)
+    with pytest.raises(Gone), postgres_store.write() as repo:
+        be_killed(repo)
+    with postgres_store.write() as repo:
+        assert repo.graphs.peek([1, 2]) == []
+        add_graph(repo)
 
 
 def test_a_connection_that_died_between_transactions_costs_one_try(
     postgres_store: PostgresStore, postgres_url: str
 ) -> None:
-    with postgres_store.write() as txn:
-        pid = txn.tasks._session._pipeline._pgconn.backend_pid  # type: ignore[attr-defined]
+    with postgres_store.write() as repo:
+        pid = repo.tasks._session._pipeline._pgconn.backend_pid  # type: ignore[attr-defined]
     kill(postgres_url, pid)
     with pytest.raises(Gone), postgres_store.write():
         pass
-    with postgres_store.write() as txn:
-        add_graph(txn)
+    with postgres_store.write() as repo:
+        add_graph(repo)
 
 
 def kill(url: str, pid: int) -> None:
@@ -375,17 +375,17 @@ def test_a_store_is_opened_by_its_address_and_nothing_else_is_one() -> None:
 
 
 def test_what_was_sent_behind_a_fault_can_be_sent_again(postgres_store: PostgresStore) -> None:
-    def collide(txn: Txn) -> None:
-        txn.tasks.add([task_row(1), task_row(1)])
-        txn.passes.stir([7])  # nobody has waited since: it is skipped, and so is learning what it means
+    def collide(repo: Repo) -> None:
+        repo.tasks.add([task_row(1), task_row(1)])
+        repo.passes.stir([7])  # nobody has waited since: it is skipped, and so is learning what it means
 
-    with pytest.raises(Taken), postgres_store.write() as txn:
-        collide(txn)
-    with postgres_store.write() as txn:
-        txn.passes.stir([7])
-        assert [task for _, task in txn.passes.stirs(0, 9)] == [7]
+    with pytest.raises(Taken), postgres_store.write() as repo:
+        collide(repo)
+    with postgres_store.write() as repo:
+        repo.passes.stir([7])
+        assert [task for _, task in repo.passes.stirs(0, 9)] == [7]
 
 
 def test_a_character_that_ends_text_is_refused_and_cuts_nothing(postgres_store: PostgresStore) -> None:
-    with pytest.raises(psycopg.DataError), postgres_store.write() as txn:
-        txn.queues.with_dimensions(["a\0b", "c"])
+    with pytest.raises(psycopg.DataError), postgres_store.write() as repo:
+        repo.queues.with_dimensions(["a\0b", "c"])

@@ -9,7 +9,7 @@ import pytest
 
 from taskyard.core.states import HOLDING, UNSUCCESSFUL, On, Reason, Signal, State
 from taskyard.core.structs import struct_replace
-from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.repo import Explaining
 from taskyard.store.repo.events import spelled, written
 from taskyard.store.repo.read import LastAttempt, Turn
@@ -25,146 +25,148 @@ def store(database_url: str) -> Iterator[Store]:
     store.close()
 
 
-def contend(txn: Txn, *ids: int) -> None:
-    tasks = list(txn.tasks.recall(ids).values())
+def contend(repo: Repo, *ids: int) -> None:
+    tasks = list(repo.tasks.recall(ids).values())
     for task in tasks:
         task.contends = True
-    txn.tasks.keep(tasks)
+    repo.tasks.keep(tasks)
 
 
 def test_every_verb_is_tried() -> None:
     verbs = {name for name, _ in inspect.getmembers(Explaining, inspect.isfunction) if not name.startswith("_")}
-    tried = set(re.findall(r"txn\.explaining\.(\w+)\(", Path(__file__).read_text(encoding="utf-8")))
+    tried = set(re.findall(r"repo\.explaining\.(\w+)\(", Path(__file__).read_text(encoding="utf-8")))
     assert verbs - tried == set()
 
 
 def test_prerequisites_are_found_by_where_they_are(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1, 2, 3, 9)
-        txn.edges.add([(1, 9, "success"), (2, 9, "always"), (2, 9, "failure"), (3, 9, "success")])
-        move(txn, 2, *READY, S.RUNNING, bot="b1")
-        move(txn, 2, S.FAILED)
-    with store.read() as txn:
-        assert txn.explaining.prerequisites(9, [S.UNSCHEDULED], 9) == [
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1, 2, 3, 9)
+        repo.edges.add([(1, 9, "success"), (2, 9, "always"), (2, 9, "failure"), (3, 9, "success")])
+        move(repo, 2, *READY, S.RUNNING, bot="b1")
+        move(repo, 2, S.FAILED)
+    with store.read() as repo:
+        assert repo.explaining.prerequisites(9, [S.UNSCHEDULED], 9) == [
             (1, On.SUCCESS, S.UNSCHEDULED), (3, On.SUCCESS, S.UNSCHEDULED),
         ]  # fmt: skip
-        assert txn.explaining.prerequisites(9, [S.UNSCHEDULED], 1) == [(1, On.SUCCESS, S.UNSCHEDULED)]
-        assert {on for _, on, _ in txn.explaining.prerequisites(9, UNSUCCESSFUL, 9)} == {On.ALWAYS, On.FAILURE}
-        assert txn.explaining.prerequisites(9, [], 9) == []
+        assert repo.explaining.prerequisites(9, [S.UNSCHEDULED], 1) == [(1, On.SUCCESS, S.UNSCHEDULED)]
+        assert {on for _, on, _ in repo.explaining.prerequisites(9, UNSUCCESSFUL, 9)} == {On.ALWAYS, On.FAILURE}
+        assert repo.explaining.prerequisites(9, [], 9) == []
 
 
 def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1, 2)
-        txn.tasks.add_definitions([(1, 1, "a", "{}", None, ""), (2, 1, "b", "{}", None, "")])
-        task = move(txn, 1, S.PENDING)
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1, 2)
+        repo.tasks.add_definitions([(1, 1, "a", "{}", None, ""), (2, 1, "b", "{}", None, "")])
+        task = move(repo, 1, S.PENDING)
         task.life = struct_replace(task.life, state=S.WAITING, attempt=2)
-        txn.tasks.carry([(task, S.PENDING)])
-        txn.attempts.begin([(1, number, f"b{number}", "s", "p", 1, 1, 0, NOW) for number in (1, 2)])
-        assert txn.explaining.endings([1, 2]) == {}
-        txn.attempts.end([(1, 2, LATER, "fail", "exit_code", 3)])
-        txn.events.add_audits([(NOW + n, f"p{n}", action, 1, "") for n, action in enumerate(["cancel", "x", "cancel"])])
-    with store.read() as txn:
-        assert txn.explaining.labels([1, 2, 404]) == {1: "a", 2: "b"}
-        assert txn.explaining.labels([]) == {}
-        assert txn.explaining.endings([1, 2]) == {1: LastAttempt(2, "b2", 3)}
-        assert txn.explaining.endings([]) == {}
-        assert txn.explaining.wishes([1, 2], "cancel", 9) == [(1, "p2", NOW + 2), (1, "p0", NOW)]
-        assert txn.explaining.wishes([1, 2], "cancel", 1) == [(1, "p2", NOW + 2)]
-        assert txn.explaining.wishes([], "cancel", 1) == []
-        assert txn.explaining.remarks([1, 2], "cancel").keys() == {1}
-        assert txn.explaining.remarks([], "cancel") == {}
+        repo.tasks.carry([(task, S.PENDING)])
+        repo.attempts.begin([(1, number, f"b{number}", "s", "p", 1, 1, 0, NOW) for number in (1, 2)])
+        assert repo.explaining.endings([1, 2]) == {}
+        repo.attempts.end([(1, 2, LATER, "fail", "exit_code", 3)])
+        repo.events.add_audits(
+            [(NOW + n, f"p{n}", action, 1, "") for n, action in enumerate(["cancel", "x", "cancel"])]
+        )
+    with store.read() as repo:
+        assert repo.explaining.labels([1, 2, 404]) == {1: "a", 2: "b"}
+        assert repo.explaining.labels([]) == {}
+        assert repo.explaining.endings([1, 2]) == {1: LastAttempt(2, "b2", 3)}
+        assert repo.explaining.endings([]) == {}
+        assert repo.explaining.wishes([1, 2], "cancel", 9) == [(1, "p2", NOW + 2), (1, "p0", NOW)]
+        assert repo.explaining.wishes([1, 2], "cancel", 1) == [(1, "p2", NOW + 2)]
+        assert repo.explaining.wishes([], "cancel", 1) == []
+        assert repo.explaining.remarks([1, 2], "cancel").keys() == {1}
+        assert repo.explaining.remarks([], "cancel") == {}
 
 
 def test_who_holds_mutexes_while_somebody_runs_it_is_found_by_its_kind(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1, 2, 3, 4, excludes=1)
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1, 2, 3, 4, excludes=1)
         for id in (1, 2, 3):
-            move(txn, id, *READY, S.RUNNING, bot="b1" if id < 3 else "b2")
-    with store.read() as txn:
-        (kind,) = {one.kind for one in txn.tasks.look([1, 2])}
-        assert txn.explaining.holders_for_a_graph("b1", kind, 9) == [1, 2]
-        assert txn.explaining.holders_for_a_graph("b1", kind, 1) == [1]
-        assert txn.explaining.holders_for_a_graph("b1", "graph", 9) == []
+            move(repo, id, *READY, S.RUNNING, bot="b1" if id < 3 else "b2")
+    with store.read() as repo:
+        (kind,) = {one.kind for one in repo.tasks.look([1, 2])}
+        assert repo.explaining.holders_for_a_graph("b1", kind, 9) == [1, 2]
+        assert repo.explaining.holders_for_a_graph("b1", kind, 1) == [1]
+        assert repo.explaining.holders_for_a_graph("b1", "graph", 9) == []
 
 
 def test_those_before_a_task_in_its_queue_are_counted_up_to_a_number(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-        txn.queues.add([(8, 1, 8, "any", "lab", '[["pool",["lab"]]]')], 1)
-        add_tasks(txn, 1, 2, 3, queue_id=8)
-        add_tasks(txn, 4, queue_id=8, priority=1)
-        add_tasks(txn, 5, queue_id=8, created_ms=LATER)
+    with store.write() as repo:
+        add_graph(repo)
+        repo.queues.add([(8, 1, 8, "any", "lab", '[["pool",["lab"]]]')], 1)
+        add_tasks(repo, 1, 2, 3, queue_id=8)
+        add_tasks(repo, 4, queue_id=8, priority=1)
+        add_tasks(repo, 5, queue_id=8, created_ms=LATER)
         for id in (1, 2, 4, 5):
-            move(txn, id, *READY)
-    with store.read() as txn:
-        assert txn.explaining.queues([8, 404]) == {8: ("lab", (("pool", ("lab",)),))}
-        assert txn.explaining.queues([]) == {}
-        assert txn.explaining.ahead(8, Turn(100, NOW, 2), 9) == 2  # the urgent one, and the one born before it
-        assert txn.explaining.ahead(8, Turn(100, LATER, 5), 9) == 3
-        assert txn.explaining.ahead(8, Turn(100, LATER, 5), 2) == 2
+            move(repo, id, *READY)
+    with store.read() as repo:
+        assert repo.explaining.queues([8, 404]) == {8: ("lab", (("pool", ("lab",)),))}
+        assert repo.explaining.queues([]) == {}
+        assert repo.explaining.ahead(8, Turn(100, NOW, 2), 9) == 2  # the urgent one, and the one born before it
+        assert repo.explaining.ahead(8, Turn(100, LATER, 5), 9) == 3
+        assert repo.explaining.ahead(8, Turn(100, LATER, 5), 2) == 2
 
 
 def test_what_is_in_use_is_added_up_over_those_who_hold_it(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-        txn.queues.add([(8, 1, 8, "any", "lab", "a"), (9, 2, 9, "any", "other", "b")], 2)
-        add_tasks(txn, 1, 2, 3, queue_id=8, weight=3)
-        add_tasks(txn, 4, queue_id=9, weight=5)
-        txn.tasks.add_limits([(1, "licences", 2), (2, "licences", 4), (4, "licences", 1), (4, "seats", 7)])
+    with store.write() as repo:
+        add_graph(repo)
+        repo.queues.add([(8, 1, 8, "any", "lab", "a"), (9, 2, 9, "any", "other", "b")], 2)
+        add_tasks(repo, 1, 2, 3, queue_id=8, weight=3)
+        add_tasks(repo, 4, queue_id=9, weight=5)
+        repo.tasks.add_limits([(1, "licences", 2), (2, "licences", 4), (4, "licences", 1), (4, "seats", 7)])
         for id in (1, 2, 3, 4):
-            move(txn, id, S.PENDING)
-        contend(txn, 1, 2, 3, 4)
-        move(txn, 1, S.WAITING)
-        move(txn, 4, S.WAITING, S.RUNNING, bot="b1")
-    with store.read() as txn:
-        assert txn.explaining.pool_use("lab", HOLDING) == 3
-        assert txn.explaining.pool_use("other", HOLDING) == 5
-        assert txn.explaining.pool_use("nobody's", HOLDING) == 0
-        assert txn.explaining.limit_use("licences", HOLDING) == 3
-        assert txn.explaining.limit_use("nobody's", HOLDING) == 0
+            move(repo, id, S.PENDING)
+        contend(repo, 1, 2, 3, 4)
+        move(repo, 1, S.WAITING)
+        move(repo, 4, S.WAITING, S.RUNNING, bot="b1")
+    with store.read() as repo:
+        assert repo.explaining.pool_use("lab", HOLDING) == 3
+        assert repo.explaining.pool_use("other", HOLDING) == 5
+        assert repo.explaining.pool_use("nobody's", HOLDING) == 0
+        assert repo.explaining.limit_use("licences", HOLDING) == 3
+        assert repo.explaining.limit_use("nobody's", HOLDING) == 0
 
 
 def test_those_before_a_task_in_the_line_for_a_pool_are_counted_among_the_oldest(store: Store) -> None:
     reasons = [Reason.CAPACITY, Reason.RESERVED]
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1, 2, 3, 4, 5)
-        txn.passes.set_holds([(id, "capacity", "lab", None, NOW, None) for id in (1, 2, 3)])
-        txn.passes.set_holds([(4, "mutex", "lab", None, NOW, None), (5, "reserved", "other", None, NOW, None)])
-    with store.read() as txn:
-        assert txn.explaining.line("lab", reasons, Turn(100, NOW, 3), 9) == (2, 5)
-        assert txn.explaining.line("lab", reasons, Turn(99, NOW, 3), 9) == (0, 5)
-        assert txn.explaining.line("other", reasons, Turn(100, LATER, 1), 9) == (1, 5)
-        assert txn.explaining.line("lab", reasons, Turn(100, LATER, 9), 3) == (1, 3)  # 3, 4 and 5 were looked at
-        assert txn.explaining.line("lab", [], Turn(100, LATER, 9), 9) == (0, 5)
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1, 2, 3, 4, 5)
+        repo.passes.set_holds([(id, "capacity", "lab", None, NOW, None) for id in (1, 2, 3)])
+        repo.passes.set_holds([(4, "mutex", "lab", None, NOW, None), (5, "reserved", "other", None, NOW, None)])
+    with store.read() as repo:
+        assert repo.explaining.line("lab", reasons, Turn(100, NOW, 3), 9) == (2, 5)
+        assert repo.explaining.line("lab", reasons, Turn(99, NOW, 3), 9) == (0, 5)
+        assert repo.explaining.line("other", reasons, Turn(100, LATER, 1), 9) == (1, 5)
+        assert repo.explaining.line("lab", reasons, Turn(100, LATER, 9), 3) == (1, 3)  # 3, 4 and 5 were looked at
+        assert repo.explaining.line("lab", [], Turn(100, LATER, 9), 9) == (0, 5)
 
 
 def test_what_moved_a_task_is_found_around_it(store: Store) -> None:
     def fact(source: State, signal: Signal, target: State) -> str:
         return written(spelled(source, target, signal), None, None, None)
 
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1, 2, 3)
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1, 2, 3)
         released, admitted = fact(S.UNSCHEDULED, Signal.RELEASE, S.PENDING), fact(S.PENDING, Signal.ADMIT, S.WAITING)
-        txn.events.add(NOW, [(1, 0, {1: [released, admitted], 2: [released]})])
-        txn.events.add(LATER, [(1, 3, {2: [admitted]})])
-        txn.tasks.add_mutexes([(id, "door", None) for id in (1, 2, 3)])
-        txn.bots.begin([("b1", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
-        txn.bots.add_events(
+        repo.events.add(NOW, [(1, 0, {1: [released, admitted], 2: [released]})])
+        repo.events.add(LATER, [(1, 3, {2: [admitted]})])
+        repo.tasks.add_mutexes([(id, "door", None) for id in (1, 2, 3)])
+        repo.bots.begin([("b1", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
+        repo.bots.add_events(
             [("b1", "fe", LATER, "ended", None, None, ""), ("b1", "ff", NOW, "connected", None, None, "")]
         )
-    with store.read() as txn:
-        assert [(one.subject, one.number, one.at_ms) for one in txn.explaining.happened([1, 2], 9)] == [
+    with store.read() as repo:
+        assert [(one.subject, one.number, one.at_ms) for one in repo.explaining.happened([1, 2], 9)] == [
             (1, 1, NOW), (1, 2, NOW), (2, 3, NOW), (2, 4, LATER),
         ]  # fmt: skip
-        assert [one.number for one in txn.explaining.happened([1, 2], 1)] == [4]
-        assert txn.explaining.happened([], 1) == []
-        assert txn.explaining.rivals("door", 2, 9) == [3, 1]
-        assert txn.explaining.rivals("door", 1, 1) == [2]
-        assert txn.explaining.bot_words("b1", NOW, 9) == ["connected"]
-        assert txn.explaining.bot_words("b1", NOW, 1) == []
+        assert [one.number for one in repo.explaining.happened([1, 2], 1)] == [4]
+        assert repo.explaining.happened([], 1) == []
+        assert repo.explaining.rivals("door", 2, 9) == [3, 1]
+        assert repo.explaining.rivals("door", 1, 1) == [2]
+        assert repo.explaining.bot_words("b1", NOW, 9) == ["connected"]
+        assert repo.explaining.bot_words("b1", NOW, 1) == []

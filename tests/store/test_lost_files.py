@@ -16,13 +16,13 @@ def path(sqlite_template: Path, tmp_path: Path) -> Path:
 
 
 def write(store: SqliteStore) -> None:
-    with store.write() as txn:
-        txn.access.add_seal(b"k" * 32)
+    with store.write() as repo:
+        repo.access.add_seal(b"k" * 32)
 
 
 def read(store: SqliteStore) -> bytes | None:
-    with store.read() as txn:
-        return next(iter(txn.access.seals()), None)
+    with store.read() as repo:
+        return next(iter(repo.access.seals()), None)
 
 
 @pytest.mark.parametrize("end", WATCHED)

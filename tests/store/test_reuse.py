@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.states import ENDED, Join, On, State
 from taskyard.core.structs import struct_replace
-from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.repo.read import ComingRow, EndedRow
 from taskyard.store.repo.tasks import DoneRow, RerunRow, Source
 from taskyard.store.rows import TaskRecord
@@ -22,114 +22,114 @@ def store(database_url: str) -> Iterator[Store]:
     store.close()
 
 
-def name_graph(txn: Txn, graph: int, name: str) -> None:
-    add_graph(txn, graph)
-    txn.graphs.define(graph, ("taskyard", name, "", "", "[]", "digest"))
+def name_graph(repo: Repo, graph: int, name: str) -> None:
+    add_graph(repo, graph)
+    repo.graphs.define(graph, ("taskyard", name, "", "", "[]", "digest"))
 
 
-def running(txn: Txn, id: int, began: int) -> TaskRecord:
+def running(repo: Repo, id: int, began: int) -> TaskRecord:
     """Have a task run."""
-    task = move(txn, id, S.PENDING, S.WAITING)
+    task = move(repo, id, S.PENDING, S.WAITING)
     task.life, task.bot = struct_replace(task.life, state=S.RUNNING, attempt=1), "b1"
-    txn.tasks.carry([(task, S.WAITING)])
-    txn.attempts.begin([(id, 1, "b1", "s1", "p1", 1, 1, 0, began)])
+    repo.tasks.carry([(task, S.WAITING)])
+    repo.attempts.begin([(id, 1, "b1", "s1", "p1", 1, 1, 0, began)])
     return task
 
 
-def ended(txn: Txn, id: int, began: int, until: int) -> None:
+def ended(repo: Repo, id: int, began: int, until: int) -> None:
     """Have a task run and succeed."""
-    task = running(txn, id, began)
+    task = running(repo, id, began)
     task.life, task.bot, task.moved_ms = task.life.at(S.SUCCESSFUL), None, until
-    txn.tasks.carry([(task, S.RUNNING)])
-    txn.attempts.end([(id, 1, until, "succeed", "done", 0)])
+    repo.tasks.carry([(task, S.RUNNING)])
+    repo.attempts.end([(id, 1, until, "succeed", "done", 0)])
 
 
 def test_a_graph_says_which_one_it_runs_again(store: Store) -> None:
     row = RerunRow(7, ("a", "b[1,x]"), 3, 2)
-    with store.write() as txn:
-        add_graph(txn)
-        txn.reuses.begin(1, row)
-        txn.reuses.begin(1, row)  # a commit that nobody heard of
-    with store.read() as txn:
-        assert (txn.reuses.rerun(1), txn.reuses.rerun(2)) == (row, None)
+    with store.write() as repo:
+        add_graph(repo)
+        repo.reuses.begin(1, row)
+        repo.reuses.begin(1, row)  # a commit that nobody heard of
+    with store.read() as repo:
+        assert (repo.reuses.rerun(1), repo.reuses.rerun(2)) == (row, None)
 
 
 def test_tasks_take_over_the_ends_and_results_of_others(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1, 2, 3)
-        txn.attempts.add_results([(1, 4, '"long"')])
-        txn.reuses.add([(2, 1, 1, 4)])
-        txn.reuses.copy_results([(2, 1, 4)])
-        assert txn.reuses.sources([1, 2]) == {2: Source(1, 1, 4)}
-        assert txn.reuses.sources([]) == {}
-        assert txn.traces.result(2, 0) == '"long"'
-        assert txn.reuses.done(1, 1, 9) == [
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1, 2, 3)
+        repo.attempts.add_results([(1, 4, '"long"')])
+        repo.reuses.add([(2, 1, 1, 4)])
+        repo.reuses.copy_results([(2, 1, 4)])
+        assert repo.reuses.sources([1, 2]) == {2: Source(1, 1, 4)}
+        assert repo.reuses.sources([]) == {}
+        assert repo.traces.result(2, 0) == '"long"'
+        assert repo.reuses.done(1, 1, 9) == [
             DoneRow(2, S.UNSCHEDULED, 0, 6, Source(1, 1, 4)),
             DoneRow(3, S.UNSCHEDULED, 0, None, None),
         ]
-        assert [row.id for row in txn.reuses.done(1, -1, 1)] == [1]
+        assert [row.id for row in repo.reuses.done(1, -1, 1)] == [1]
 
 
 def test_what_was_never_whole_is_dropped_with_what_it_took_over(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-        add_tasks(txn, 1)
-        txn.reuses.begin(1, RerunRow(7, ("a",), 0, 1))
-        txn.attempts.add_results([(9, 1, "1")])
-        txn.reuses.add([(1, 9, 7, 1)])
-        txn.reuses.copy_results([(1, 9, 1)])
-        assert txn.graphs.drop_page(1, 2)
-        assert (txn.reuses.rerun(1), txn.reuses.sources([1]), txn.traces.result(1, 0)) == (None, {}, None)
-        assert txn.traces.result(9, 1) == "1"
+    with store.write() as repo:
+        add_graph(repo)
+        add_tasks(repo, 1)
+        repo.reuses.begin(1, RerunRow(7, ("a",), 0, 1))
+        repo.attempts.add_results([(9, 1, "1")])
+        repo.reuses.add([(1, 9, 7, 1)])
+        repo.reuses.copy_results([(1, 9, 1)])
+        assert repo.graphs.drop_page(1, 2)
+        assert (repo.reuses.rerun(1), repo.reuses.sources([1]), repo.traces.result(1, 0)) == (None, {}, None)
+        assert repo.traces.result(9, 1) == "1"
 
 
 def test_older_graphs_are_found_by_name_the_newest_first(store: Store) -> None:
-    with store.write() as txn:
+    with store.write() as repo:
         for graph, name in ((1, "nightly"), (2, "other"), (3, "nightly"), (4, "nightly"), (5, "")):
-            name_graph(txn, graph, name)
-    with store.read() as txn:
-        assert txn.times.called("nightly", 1, 9) == [3, 4]
-        assert txn.times.called("nightly", -1, 2) == [1, 3]
-        assert txn.times.called("", 1, 9) == []
+            name_graph(repo, graph, name)
+    with store.read() as repo:
+        assert repo.times.called("nightly", 1, 9) == [3, 4]
+        assert repo.times.called("nightly", -1, 2) == [1, 3]
+        assert repo.times.called("", 1, 9) == []
 
 
 @pytest.fixture
 def played(store: Store) -> Store:
     """A graph in which one task has ended, one runs, and one waits for both."""
-    with store.write() as txn:
-        name_graph(txn, 1, "nightly")
-        add_tasks(txn, 1, 2)
-        add_tasks(txn, 3, join_rule="any", not_before_ms=NOW)
-        add_tasks(txn, 4, hidden=1)
-        txn.tasks.add_definitions([(id, 1, label, "{}", None, "") for id, label in enumerate("abcd", 1)])
-        txn.edges.add([(1, 3, "success"), (2, 3, "always")])
-        ended(txn, 1, NOW + 5, NOW + 25)
-        running(txn, 2, NOW + 7)
+    with store.write() as repo:
+        name_graph(repo, 1, "nightly")
+        add_tasks(repo, 1, 2)
+        add_tasks(repo, 3, join_rule="any", not_before_ms=NOW)
+        add_tasks(repo, 4, hidden=1)
+        repo.tasks.add_definitions([(id, 1, label, "{}", None, "") for id, label in enumerate("abcd", 1)])
+        repo.edges.add([(1, 3, "success"), (2, 3, "always")])
+        ended(repo, 1, NOW + 5, NOW + 25)
+        running(repo, 2, NOW + 7)
     return store
 
 
 def test_it_is_known_how_long_those_took_that_are_in_a_state(played: Store) -> None:
-    with played.read() as txn:
-        assert txn.times.taken(1, ["a", "b", "c"], [S.SUCCESSFUL]) == [("a", 20)]
-        assert txn.times.taken(1, ["b"], [S.SUCCESSFUL]) == []
-        assert txn.times.taken(2, ["a"], [S.SUCCESSFUL]) == []
+    with played.read() as repo:
+        assert repo.times.taken(1, ["a", "b", "c"], [S.SUCCESSFUL]) == [("a", 20)]
+        assert repo.times.taken(1, ["b"], [S.SUCCESSFUL]) == []
+        assert repo.times.taken(2, ["a"], [S.SUCCESSFUL]) == []
 
 
 def test_what_is_still_to_come_tells_since_when_it_runs(played: Store) -> None:
-    with played.read() as txn:
+    with played.read() as repo:
         coming = [
             ComingRow(2, S.RUNNING, Join.ALL, None, "b", NOW + 7),
             ComingRow(3, S.UNSCHEDULED, Join.ANY, NOW, "c", None),
         ]
-        assert txn.times.coming(1, -1, ENDED, 9) == coming
-        assert txn.times.coming(1, 2, ENDED, 9) == coming[1:]
-        assert txn.times.coming(1, -1, ENDED, 1) == coming[:1]
+        assert repo.times.coming(1, -1, ENDED, 9) == coming
+        assert repo.times.coming(1, 2, ENDED, 9) == coming[1:]
+        assert repo.times.coming(1, -1, ENDED, 1) == coming[:1]
 
 
 def test_what_ended_last_and_before_what(played: Store) -> None:
-    with played.read() as txn:
-        assert (txn.times.last(1, ENDED), txn.times.last(2, ENDED)) == (1, None)
-        assert txn.times.before(3, ENDED, 9) == [EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]
-        assert txn.times.before(3, [*ENDED, S.RUNNING], 1) == [EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]
-        assert txn.times.before(1, ENDED, 9) == []
+    with played.read() as repo:
+        assert (repo.times.last(1, ENDED), repo.times.last(2, ENDED)) == (1, None)
+        assert repo.times.before(3, ENDED, 9) == [EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]
+        assert repo.times.before(3, [*ENDED, S.RUNNING], 1) == [EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]
+        assert repo.times.before(1, ENDED, 9) == []

@@ -111,33 +111,35 @@ def postgres_plans(request: pytest.FixtureRequest) -> Iterator[psycopg.Connectio
 def fill(url: str) -> None:
     """A few thousand rows, so that a planner has something to think about."""
     store = open_store(url)
-    with store.write() as txn:
+    with store.write() as repo:
         many = range(100, 2_100)
         for graph in many:
-            add_graph(txn, graph)
-        txn.queues.add([(number, number, number, "any", "", f"d{number}") for number in range(1, 21)], 20)
+            add_graph(repo, graph)
+        repo.queues.add([(number, number, number, "any", "", f"d{number}") for number in range(1, 21)], 20)
         for id in many:
-            add_tasks(txn, id, graph_id=id, queue_id=id % 20 + 1, due_ms=NOW + id)
+            add_tasks(repo, id, graph_id=id, queue_id=id % 20 + 1, due_ms=NOW + id)
         for id in many[::4]:
-            move(txn, id, *READY)
+            move(repo, id, *READY)
         for id in many[1::4]:
-            move(txn, id, *READY, State.RUNNING, bot=f"b{id}")
-        tasks = txn.tasks.look(many[::2])
+            move(repo, id, *READY, State.RUNNING, bot=f"b{id}")
+        tasks = repo.tasks.look(many[::2])
         for task in tasks:
             task.contends = True
-        txn.tasks.keep(tasks)
-        txn.tasks.add_definitions([(id, id, f"t{id}", "{}", None, "") for id in many])
-        txn.tasks.add_mutexes([(id, f"k{id % 9}", None) for id in many])
-        txn.edges.add([(id, other, "success") for id in many[:100] for other in many[100:130]])
-        txn.attempts.begin([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
-        txn.events.add(NOW, [(id, 0, {id: [written(spelled(None, "running", None), None, None, None)]}) for id in many])
-        txn.notes.add([("tell", id, id, "a", "b", "", "") for id in many])
-        txn.passes.stir(many)
-        txn.events.add_answers([(f"k{id}", "", "", NOW) for id in many])
-        txn.events.add_audits([(NOW, "", "", id, "") for id in many])
-        txn.bots.begin([(f"b{id}", "p", "s", "", 1, NOW, NOW, "", None, None, 0) for id in many])
-        txn.bots.set_dimensions([(f"b{id}", "[]") for id in many])
-        txn.bots.set_settings([(f"b{id}", None, None, 0, 0) for id in many])
+        repo.tasks.keep(tasks)
+        repo.tasks.add_definitions([(id, id, f"t{id}", "{}", None, "") for id in many])
+        repo.tasks.add_mutexes([(id, f"k{id % 9}", None) for id in many])
+        repo.edges.add([(id, other, "success") for id in many[:100] for other in many[100:130]])
+        repo.attempts.begin([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
+        repo.events.add(
+            NOW, [(id, 0, {id: [written(spelled(None, "running", None), None, None, None)]}) for id in many]
+        )
+        repo.notes.add([("tell", id, id, "a", "b", "", "") for id in many])
+        repo.passes.stir(many)
+        repo.events.add_answers([(f"k{id}", "", "", NOW) for id in many])
+        repo.events.add_audits([(NOW, "", "", id, "") for id in many])
+        repo.bots.begin([(f"b{id}", "p", "s", "", 1, NOW, NOW, "", None, None, 0) for id in many])
+        repo.bots.set_dimensions([(f"b{id}", "[]") for id in many])
+        repo.bots.set_settings([(f"b{id}", None, None, 0, 0) for id in many])
     store.close()
 
 

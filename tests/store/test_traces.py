@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from taskyard.core.structs import struct_replace
-from taskyard.store.connection import Store, Txn, open_store
+from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.repo.output import Printed, StatsRow
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move
 from tests.store.test_verbs import S
@@ -18,71 +18,71 @@ def store(database_url: str) -> Iterator[Store]:
     store.close()
 
 
-def running(txn: Txn, *ids: int, attempt: int = 1) -> None:
+def running(repo: Repo, *ids: int, attempt: int = 1) -> None:
     """Tasks at an attempt."""
-    add_graph(txn)
-    add_tasks(txn, *ids)
+    add_graph(repo)
+    add_tasks(repo, *ids)
     for id in ids:
-        task = move(txn, id, *READY, S.RUNNING, bot="b1")
+        task = move(repo, id, *READY, S.RUNNING, bot="b1")
         source, task.life = task.state, struct_replace(task.life, state=S.STOPPING, attempt=attempt)
-        txn.tasks.carry([(task, source)])
+        repo.tasks.carry([(task, source)])
 
 
 def test_output_is_kept_in_chunks_and_read_from_any_byte(store: Store) -> None:
-    with store.write() as txn:
-        running(txn, 1, 2, attempt=2)
-        txn.traces.add_chunks(
+    with store.write() as repo:
+        running(repo, 1, 2, attempt=2)
+        repo.traces.add_chunks(
             [(1, 1, 1, 0, 5, b"old"), (1, 2, 1, 0, 6, b"\0ab"), (1, 2, 2, 3, 7, b"cdef"), (1, 2, 3, 7, 9, b"g")]
         )
-    with store.read() as txn:
-        assert txn.traces.printed([1, 2, 404]) == {1: Printed(3, 8)}
-        assert txn.traces.printed([]) == {}
-        assert txn.traces.sizes(1) == {1: 3, 2: 8}
-        assert txn.traces.chunks(1, 2, 0, 9) == [(0, b"\0ab"), (3, b"cdef"), (7, b"g")]
-        assert txn.traces.chunks(1, 2, 2, 1) == [(0, b"\0ab")]
-        assert txn.traces.chunks(1, 2, 3, 9) == [(3, b"cdef"), (7, b"g")]
-        assert txn.traces.chunks(1, 2, 99, 9) == [(7, b"g")]
-        assert txn.traces.chunks(2, 2, 0, 9) == []
-        assert txn.traces.chunk_times(1, 2, 0, 0, 9) == [(0, 6), (3, 7), (7, 9)]
-        assert txn.traces.chunk_times(1, 2, 4, 0, 1) == [(3, 7)]
-        assert txn.traces.chunk_times(1, 2, 0, 8, 9) == [(7, 9)]
-        assert txn.traces.chunk_times(1, 2, 0, 10, 9) == []
+    with store.read() as repo:
+        assert repo.traces.printed([1, 2, 404]) == {1: Printed(3, 8)}
+        assert repo.traces.printed([]) == {}
+        assert repo.traces.sizes(1) == {1: 3, 2: 8}
+        assert repo.traces.chunks(1, 2, 0, 9) == [(0, b"\0ab"), (3, b"cdef"), (7, b"g")]
+        assert repo.traces.chunks(1, 2, 2, 1) == [(0, b"\0ab")]
+        assert repo.traces.chunks(1, 2, 3, 9) == [(3, b"cdef"), (7, b"g")]
+        assert repo.traces.chunks(1, 2, 99, 9) == [(7, b"g")]
+        assert repo.traces.chunks(2, 2, 0, 9) == []
+        assert repo.traces.chunk_times(1, 2, 0, 0, 9) == [(0, 6), (3, 7), (7, 9)]
+        assert repo.traces.chunk_times(1, 2, 4, 0, 1) == [(3, 7)]
+        assert repo.traces.chunk_times(1, 2, 0, 8, 9) == [(7, 9)]
+        assert repo.traces.chunk_times(1, 2, 0, 10, 9) == []
 
 
 def test_progress_is_the_last_word_and_a_checkpoint_outlives_its_attempt(store: Store) -> None:
-    with store.write() as txn:
-        running(txn, 1, 2, attempt=2)
-        txn.traces.note_progress([(1, 1, NOW, "old", b"one"), (1, 2, NOW, "half", None), (2, 2, NOW, None, b"\xff")])
-        assert txn.traces.checkpoints([1, 2]) == {1: b"one", 2: b"\xff"}
-        txn.traces.note_progress([(1, 2, LATER, None, b"two"), (2, 2, LATER, "begun", None)])
-        assert txn.traces.checkpoints([1, 2]) == {1: b"two", 2: b"\xff"}
-        assert txn.traces.progress([1, 2]) == {1: "half", 2: "begun"}
-        assert (txn.traces.checkpoints([]), txn.traces.progress([])) == ({}, {})
+    with store.write() as repo:
+        running(repo, 1, 2, attempt=2)
+        repo.traces.note_progress([(1, 1, NOW, "old", b"one"), (1, 2, NOW, "half", None), (2, 2, NOW, None, b"\xff")])
+        assert repo.traces.checkpoints([1, 2]) == {1: b"one", 2: b"\xff"}
+        repo.traces.note_progress([(1, 2, LATER, None, b"two"), (2, 2, LATER, "begun", None)])
+        assert repo.traces.checkpoints([1, 2]) == {1: b"two", 2: b"\xff"}
+        assert repo.traces.progress([1, 2]) == {1: "half", 2: "begun"}
+        assert (repo.traces.checkpoints([]), repo.traces.progress([])) == ({}, {})
 
 
 def test_stats_are_read_as_they_were_measured(store: Store) -> None:
-    with store.write() as txn:
-        running(txn, 1)
-        txn.traces.add_stats([(1, 1, 2, 3, None, 0.25, 4, None, 5, 1)])
-        assert txn.traces.stats(1) == {1: StatsRow(1, 2, 3, None, 0.25, 4, None, 5, 1)}
-        assert txn.traces.stats(2) == {}
+    with store.write() as repo:
+        running(repo, 1)
+        repo.traces.add_stats([(1, 1, 2, 3, None, 0.25, 4, None, 5, 1)])
+        assert repo.traces.stats(1) == {1: StatsRow(1, 2, 3, None, 0.25, 4, None, 5, 1)}
+        assert repo.traces.stats(2) == {}
 
 
 def test_results_go_to_dependents_by_label(store: Store) -> None:
-    with store.write() as txn:
-        running(txn, 1, 2, attempt=2)
-        add_tasks(txn, 3)
-        txn.tasks.add_definitions([(1, 1, "build", "{}", None, ""), (2, 1, "lint", "{}", None, "")])
-        txn.edges.add([(1, 3, "success"), (2, 3, "success")])
-        txn.attempts.add_results([(1, 1, '"old"'), (1, 2, '"new"')])
-        txn.attempts.add_results([(1, 2, '"newer"')])
-        assert txn.traces.inputs([3]) == [(3, "build", '"newer"')]
-        assert txn.traces.inputs([]) == []
-        assert (txn.traces.result(1, 1), txn.traces.result(2, 2)) == ('"old"', None)
+    with store.write() as repo:
+        running(repo, 1, 2, attempt=2)
+        add_tasks(repo, 3)
+        repo.tasks.add_definitions([(1, 1, "build", "{}", None, ""), (2, 1, "lint", "{}", None, "")])
+        repo.edges.add([(1, 3, "success"), (2, 3, "success")])
+        repo.attempts.add_results([(1, 1, '"old"'), (1, 2, '"new"')])
+        repo.attempts.add_results([(1, 2, '"newer"')])
+        assert repo.traces.inputs([3]) == [(3, "build", '"newer"')]
+        assert repo.traces.inputs([]) == []
+        assert (repo.traces.result(1, 1), repo.traces.result(2, 2)) == ('"old"', None)
 
 
 def test_a_graph_has_each_pool_once(store: Store) -> None:
-    with store.write() as txn:
-        add_graph(txn)
-        txn.graphs.add_pools(1, {"lab", "roof"})
-        txn.graphs.add_pools(1, {"lab"})
+    with store.write() as repo:
+        add_graph(repo)
+        repo.graphs.add_pools(1, {"lab", "roof"})
+        repo.graphs.add_pools(1, {"lab"})

@@ -16,8 +16,8 @@ def yard(database_url: str) -> Iterator[Grounds]:
 
 
 def queued(yard: Grounds, task: int) -> list[int | None]:
-    with yard.store.read() as txn:
-        return [one.stats.queued_ms if one.stats else None for one in views.attempts(txn, task)]
+    with yard.store.read() as repo:
+        return [one.stats.queued_ms if one.stats else None for one in views.attempts(repo, task)]
 
 
 @pytest.mark.parametrize("page", [1, 500])

@@ -1,6 +1,7 @@
 """What happened to a bot: what was noted and what it ran, as one list in the order of time."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -24,9 +25,9 @@ def told(yard: Grounds, bot: str, page: int = 100) -> list[BotEventView]:
     """Read all of it, page by page."""
     found: list[BotEventView] = []
     after: tuple[int, str] | None = NEWEST
-    with yard.store.read() as txn:
+    with yard.store.read() as repo:
         while after is not None:
-            items, after = events(txn, bot, after, page)
+            items, after = events(repo, bot, after, page)
             found += items
     return found
 
@@ -40,7 +41,7 @@ def life(yard: Grounds) -> dict[str, str]:
     yard.later(10)
     yard.end("rack1", lease, Signal.FAIL, 3)
     yard.later(10)
-    yard.do(lambda corridor: complain(corridor, "rack1", "s1", "its disk is full", (labels["a"], 1)))
+    yard.do(lambda transaction: complain(transaction, "rack1", "s1", "its disk is full", (labels["a"], 1)))
     yard.later(10)
     yard.claim("rack1")
     return {label: text_of(Key(id)) for label, id in labels.items()}
@@ -73,5 +74,5 @@ def test_what_is_in_hand_is_told_however_old_its_task_is(yard: Grounds, monkeypa
 def test_a_session_that_is_over_has_no_troubles(yard: Grounds) -> None:
     life(yard)
     yard.hello("rack1", session="s2")
-    refused = [yard.do(lambda corridor, id=id: complain(corridor, id, "s1", "late")) for id in ("rack1", "nobody")]  # type: ignore[misc]
+    refused = [yard.do(partial(complain, bot=id, session="s1", text="late")) for id in ("rack1", "nobody")]
     assert [one and str(one.code) for one in refused] == ["session_replaced"] * 2

@@ -16,8 +16,8 @@ HOUR = 3_600_000
 
 
 def told(rig: Rig, labels: Labels, pools: frozenset[str] | None = None) -> CriticalPath:
-    with rig.store.read() as txn:
-        found = views.critical_path(txn, labels.graph, rig.clock.now(), pools)
+    with rig.store.read() as repo:
+        found = views.critical_path(repo, labels.graph, rig.clock.now(), pools)
     assert found is not None
     return found
 
@@ -141,8 +141,8 @@ def test_a_very_long_path_is_cut(file_rig: Rig, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_graph_that_is_not_there_has_no_path(file_rig: Rig) -> None:
-    with file_rig.store.read() as txn:
-        assert views.critical_path(txn, 404, START, None) is None
+    with file_rig.store.read() as repo:
+        assert views.critical_path(repo, 404, START, None) is None
 
 
 def test_what_was_taken_over_took_no_time(rig: Rig) -> None:

@@ -25,8 +25,8 @@ def yard(database_url: str) -> Iterator[Yard]:
 
 
 def told(yard: Yard, task: int) -> Story:
-    with yard.store.read() as txn:
-        return story(txn, task)
+    with yard.store.read() as repo:
+        return story(repo, task)
 
 
 def test_a_task_that_was_only_born_has_a_birth_and_the_wish_for_it(yard: Yard) -> None:
@@ -79,9 +79,9 @@ def test_a_story_tells_moves_attempts_and_wishes_in_order(yard: Yard) -> None:
 def test_what_people_asked_about_a_task_stands_before_what_follows_from_it(yard: Yard) -> None:
     labels = yard.submit(chain("a"))
     yard.later(5)
-    with yard.corridor() as corridor:
-        corridor.txn.events.add_audits([(yard.now, "bob", "cancel", labels["a"], "why not")])
-        corridor.txn.events.add_audits([(yard.now + 1, "bob", "extend", labels.graph, "1 tasks")])
+    with yard.transaction() as transaction:
+        transaction.repo.events.add_audits([(yard.now, "bob", "cancel", labels["a"], "why not")])
+        transaction.repo.events.add_audits([(yard.now + 1, "bob", "extend", labels.graph, "1 tasks")])
     asked = [one for one in told(yard, labels["a"]).happened if isinstance(one, Asked)]
     assert [(one.actor, one.about, one.action) for one in asked] == [
         ("ann", About.GRAPH, "submit"), ("bob", About.TASK, "cancel"), ("bob", About.GRAPH, "extend"),
@@ -143,7 +143,7 @@ def test_an_attempt_that_was_lost_and_taken_up_again_is_told_as_two(yard: Yard) 
     yard.hello("b1")
     (lease,) = yard.claim("b1")
     report = Report(lease.task, lease.attempt, lease.fence, Signal.LOSE)
-    yard.do(lambda corridor: poll(corridor, [Poll("b1", "s1", reports=(report,), want=1, poll="p")]))
+    yard.do(lambda transaction: poll(transaction, [Poll("b1", "s1", reports=(report,), want=1, poll="p")]))
     one = told(yard, labels["a"])
     assert [(attempt.number, attempt.signal) for attempt in one.attempts] == [(1, Signal.LOSE), (2, None)]
     assert replayed(one) is one.state

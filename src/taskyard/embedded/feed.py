@@ -15,7 +15,7 @@ from taskyard.core.graph.gate import EdgeState, known
 from taskyard.core.states import ENDED, LEASED, Reason, State
 from taskyard.embedded import insides, printed
 from taskyard.embedded.logs import Logs
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.events import EventRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views.tasks import attempts
@@ -47,43 +47,43 @@ class Feed:
         self._last: dict[int, Progress] = {}
         self._read_up_to = 0
 
-    def news(self, txn: Txn, graph: int) -> list[Progress | Printed]:
+    def news(self, repo: Repo, graph: int) -> list[Progress | Printed]:
         """Tell what happened since the last time."""
         told: list[Progress | Printed] = []
-        while page := txn.events.within(graph, self._read_up_to, EVENTS_MAX):
+        while page := repo.events.within(graph, self._read_up_to, EVENTS_MAX):
             self._read_up_to = page[-1].number
-            self._learn_labels(txn, {event.subject for event in page} - {graph})
-            told += [one for event in page if event.subject != graph for one in self._progress(txn, event)]
-        told += self._logs.write(txn)
+            self._learn_labels(repo, {event.subject for event in page} - {graph})
+            told += [one for event in page if event.subject != graph for one in self._progress(repo, event)]
+        told += self._logs.write(repo)
         return told
 
-    def outcome(self, txn: Txn, graph: int) -> dict[str, Progress]:
+    def outcome(self, repo: Repo, graph: int) -> dict[str, Progress]:
         """Tell the last that is known of each task, those of the document first and in its order."""
-        found = dict(self._ends(txn, graph))
+        found = dict(self._ends(repo, graph))
         return {label: found[label] for label in sorted(found, key=lambda one: self._place.get(one, len(found)))}
 
-    def _ends(self, txn: Txn, graph: int) -> Iterator[tuple[str, Progress]]:
-        for records in self._pages(txn, graph):
-            results = txn.reading.last_results([record.id for record in records])
+    def _ends(self, repo: Repo, graph: int) -> Iterator[tuple[str, Progress]]:
+        for records in self._pages(repo, graph):
+            results = repo.reading.last_results([record.id for record in records])
             for record in records:
-                last = self._standing(txn, record)
+                last = self._standing(repo, record)
                 if (result := results.get(record.id)) is not None:
                     last = replace(last, result=msgspec.json.decode(result))
                 yield self._labels[record.id], last
 
-    def _pages(self, txn: Txn, graph: int) -> Iterator[list[TaskRecord]]:
+    def _pages(self, repo: Repo, graph: int) -> Iterator[list[TaskRecord]]:
         after = -1
-        while ids := txn.reading.tasks(graph, after, "", TASKS_MAX):
-            self._learn_labels(txn, set(ids))
-            yield txn.tasks.look(ids)
+        while ids := repo.reading.tasks(graph, after, "", TASKS_MAX):
+            self._learn_labels(repo, set(ids))
+            yield repo.tasks.look(ids)
             after = ids[-1]
 
-    def _learn_labels(self, txn: Txn, tasks: set[int]) -> None:
+    def _learn_labels(self, repo: Repo, tasks: set[int]) -> None:
         """Find the labels of tasks; a task that runs may have added others."""
         new = tasks - self._labels.keys()
-        self._labels |= {id: label for id, (label, _) in txn.tasks.definitions(list(new)).items()}
+        self._labels |= {id: label for id, (label, _) in repo.tasks.definitions(list(new)).items()}
 
-    def _progress(self, txn: Txn, event: EventRow) -> Iterator[Progress | Printed]:
+    def _progress(self, repo: Repo, event: EventRow) -> Iterator[Progress | Printed]:
         """Tell of one event, if it is worth telling."""
         label, target = self._labels[event.subject], State(event.target)
         if target in LEASED:
@@ -92,23 +92,23 @@ class Feed:
             yield self._keep(event.subject, Progress(label, target, attempt))
         elif event.source is not None and State(event.source) in LEASED:
             attempt = event.attempt or self._last[event.subject].attempt
-            yield from self._logs.end(txn, event.subject, attempt)
-            yield self._keep(event.subject, self._end_of(txn, event, label, target))
+            yield from self._logs.end(repo, event.subject, attempt)
+            yield self._keep(event.subject, self._end_of(repo, event, label, target))
         elif target in _TOLD:
-            by = self._waits_for(txn, event.subject, EdgeState.BROKEN) if target in _BLOCKED else ()
+            by = self._waits_for(repo, event.subject, EdgeState.BROKEN) if target in _BLOCKED else ()
             reason = None if event.reason is None else Reason(event.reason)
             yield self._keep(event.subject, Progress(label, target, reason=reason, blocked_by=by))
 
-    def _end_of(self, txn: Txn, event: EventRow, label: str, target: State) -> Progress:
+    def _end_of(self, repo: Repo, event: EventRow, label: str, target: State) -> Progress:
         """Tell how an attempt ended."""
         number = event.attempt or self._last[event.subject].attempt
         about_log = self._logs.close(event.subject, number)
-        ended = next((one for one in attempts(txn, event.subject) if one.number == number), None)
+        ended = next((one for one in attempts(repo, event.subject) if one.number == number), None)
         reason = _reason(event, ended)
         # Of a good end nobody asks for the output again, and kept for every task it would be much.
-        tail = "" if reason is Reason.DONE else printed.tail(txn, event.subject, number) + about_log
+        tail = "" if reason is Reason.DONE else printed.tail(repo, event.subject, number) + about_log
         if reason is Reason.GRAPH_FAILED:
-            tail = insides.tail(txn, event.subject, number)
+            tail = insides.tail(repo, event.subject, number)
         if ended is None:
             return Progress(label, target, number, reason, tail=tail)
         return Progress(label, target, number, reason, _exit_code(ended), _elapsed_ms(ended), tail)
@@ -117,7 +117,7 @@ class Feed:
         self._last[task] = progress
         return progress
 
-    def _standing(self, txn: Txn, record: TaskRecord) -> Progress:
+    def _standing(self, repo: Repo, record: TaskRecord) -> Progress:
         """Tell where a task is: as it was told last, unless it has moved since without a word."""
         last = self._last.get(record.id)
         if last is not None and last.state is record.state:
@@ -125,15 +125,15 @@ class Feed:
         label, reason = self._labels[record.id], Reason(record.reason) if record.reason else None
         if record.state in _WAITING:
             reason = Reason.NO_BOT  # or there would be no end to tell of
-        by = () if record.state in ENDED else self._waits_for(txn, record.id)
+        by = () if record.state in ENDED else self._waits_for(repo, record.id)
         return Progress(label, record.state, record.life.attempt, reason, blocked_by=by)
 
-    def _waits_for(self, txn: Txn, task: int, *states: EdgeState) -> tuple[str, ...]:
+    def _waits_for(self, repo: Repo, task: int, *states: EdgeState) -> tuple[str, ...]:
         """Name the prerequisites that are not met, or those in the given states."""
         wanted = states or (EdgeState.AWAITED, EdgeState.BROKEN, EdgeState.IMPOSSIBLE)
-        edges = txn.edges.page_into(task, -1, NAMED_MAX)
+        edges = repo.edges.page_into(task, -1, NAMED_MAX)
         unmet = [edge.prerequisite for edge in edges if known(edge.on, edge.state) in wanted]
-        self._learn_labels(txn, set(unmet))
+        self._learn_labels(repo, set(unmet))
         return tuple(sorted(dict.fromkeys(self._labels[one] for one in unmet)))
 
 

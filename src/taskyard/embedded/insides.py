@@ -7,33 +7,33 @@ import msgspec
 
 from taskyard.core.states import UNSUCCESSFUL
 from taskyard.embedded import printed
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST
 
 #: How many failures inside are told: they have to fit below the one around them.
 TOLD_MAX: Final = 3
 
 
-def tail(txn: Txn, task: int, attempt: int) -> str:
+def tail(repo: Repo, task: int, attempt: int) -> str:
     """Tell why an attempt that is a graph failed; nothing of one that is none."""
-    inner = txn.graphs.inside([task]).get((task, attempt))
-    lines = _unborn(txn, task) if inner is None else _failures(txn, inner)
+    inner = repo.graphs.inside([task]).get((task, attempt))
+    lines = _unborn(repo, task) if inner is None else _failures(repo, inner)
     return "\n".join(lines)
 
 
-def _failures(txn: Txn, graph: int) -> Iterator[str]:
+def _failures(repo: Repo, graph: int) -> Iterator[str]:
     states = sorted(state.text for state in UNSUCCESSFUL)
-    ids = [id for state in states for id in txn.reading.tasks(graph, FIRST, state, TOLD_MAX)][:TOLD_MAX]
-    labels = txn.tasks.definitions(ids)
-    for record in txn.tasks.look(ids):
+    ids = [id for state in states for id in repo.reading.tasks(graph, FIRST, state, TOLD_MAX)][:TOLD_MAX]
+    labels = repo.tasks.definitions(ids)
+    for record in repo.tasks.look(ids):
         yield f"{labels[record.id][0]}: {record.state} ({record.reason})"
-        inside = tail(txn, record.id, record.life.attempt) or printed.tail(txn, record.id, record.life.attempt)
+        inside = tail(repo, record.id, record.life.attempt) or printed.tail(repo, record.id, record.life.attempt)
         yield from (f"  {line}" for line in inside.splitlines())
 
 
-def _unborn(txn: Txn, task: int) -> Iterator[str]:
+def _unborn(repo: Repo, task: int) -> Iterator[str]:
     """Say why a graph could not even be begun."""
-    text = txn.reading.last_results([task]).get(task)
+    text = repo.reading.last_results([task]).get(task)
     told: Any = None if text is None else msgspec.json.decode(text)
     if isinstance(told, dict) and "refused" in told:
         yield told["refused"]

@@ -16,7 +16,7 @@ from taskyard.bot.output_spool import head_of, rest_name
 from taskyard.core.ids import Key, text_of
 from taskyard.embedded.companion import REST
 from taskyard.embedded.printed import pieces
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.wire.bot_protocol import OUTPUT_MAX
 from taskyard.wire.progress import Printed
 
@@ -73,16 +73,16 @@ class Logs:
         if (self._folder or self._shown) and (task, attempt) not in self._open:
             self._open[task, attempt] = _Log(label, self._file(label, attempt))
 
-    def write(self, txn: Txn) -> Iterator[Printed]:
+    def write(self, repo: Repo) -> Iterator[Printed]:
         """Keep what attempts have printed since, and give it to be shown."""
         for (task, attempt), log in self._open.items():
-            yield from self._extend(log, txn, task, attempt)
+            yield from self._extend(log, repo, task, attempt)
 
-    def end(self, txn: Txn, task: int, attempt: int) -> Iterator[Printed]:
+    def end(self, repo: Repo, task: int, attempt: int) -> Iterator[Printed]:
         """Keep the rest of an attempt, and give it to be shown."""
         log = self._open.get((task, attempt))
         if log is not None:
-            yield from self._extend(log, txn, task, attempt)
+            yield from self._extend(log, repo, task, attempt)
 
     def close(self, task: int, attempt: int) -> str:
         """Leave an attempt that has ended; say what has to be said about its log."""
@@ -100,10 +100,10 @@ class Logs:
             path.unlink()  # that of an earlier run
         return path
 
-    def _extend(self, log: _Log, txn: Txn, task: int, attempt: int) -> Iterator[Printed]:
+    def _extend(self, log: _Log, repo: Repo, task: int, attempt: int) -> Iterator[Printed]:
         if log.is_lost and not self._shown:
             return
-        for piece in pieces(txn, task, attempt, log.size):
+        for piece in pieces(repo, task, attempt, log.size):
             log.size += len(piece)
             log.keep(piece)
             if self._shown:

@@ -3,22 +3,22 @@
 from collections.abc import Iterator
 from typing import Final
 
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.views import tasks
 
 #: Some screens full: enough to see why a task failed, little enough to keep for every task.
 TAIL_BYTES_MAX: Final = 64 * 1024
 
 
-def pieces(txn: Txn, task: int, attempt: int, start: int = 0) -> Iterator[bytes]:
+def pieces(repo: Repo, task: int, attempt: int, start: int = 0) -> Iterator[bytes]:
     """Give output from `start` on, as far as it is there."""
-    size = tasks.size(txn, task, attempt)
-    while start < size and (piece := tasks.piece(txn, task, attempt, start, size)):
+    size = tasks.size(repo, task, attempt)
+    while start < size and (piece := tasks.piece(repo, task, attempt, start, size)):
         yield piece
         start += len(piece)
 
 
-def tail(txn: Txn, task: int, attempt: int) -> str:
+def tail(repo: Repo, task: int, attempt: int) -> str:
     """Give the last of what an attempt printed."""
-    start = max(0, tasks.size(txn, task, attempt) - TAIL_BYTES_MAX)
-    return b"".join(pieces(txn, task, attempt, start)).decode(errors="replace")
+    start = max(0, tasks.size(repo, task, attempt) - TAIL_BYTES_MAX)
+    return b"".join(pieces(repo, task, attempt, start)).decode(errors="replace")

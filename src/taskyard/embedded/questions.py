@@ -47,8 +47,8 @@ class Questions:
 
     def answer(self) -> None:
         """Answer the first question that is open, if somebody knows the answer."""
-        with self._engine.store.read() as txn:
-            found, _ = approvals(txn, None, FIRST, OPEN_MAX)
+        with self._engine.store.read() as repo:
+            found, _ = approvals(repo, None, FIRST, OPEN_MAX)
         if not found:
             self._decide(None)
         for one in found:

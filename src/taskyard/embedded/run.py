@@ -102,8 +102,8 @@ class _Run:
         return self._outcome(self._look(observer))
 
     def _look(self, observer: Observer) -> Outline:
-        with self._engine.store.read() as txn:
-            seen, news = outline(txn, self._graph), self._feed.news(txn, self._graph)
+        with self._engine.store.read() as repo:
+            seen, news = outline(repo, self._graph), self._feed.news(repo, self._graph)
         assert seen is not None, "it was submitted"
         if news:
             self._moved_at = time.monotonic()
@@ -118,18 +118,18 @@ class _Run:
         if time.monotonic() < self._held_at:
             return
         self._held_at = time.monotonic() + HELD_SECONDS
-        with self._engine.store.read() as txn:
-            observer.hold(held(txn, self._graph, self._engine.clock.now(), _Everything()))
+        with self._engine.store.read() as repo:
+            observer.hold(held(repo, self._graph, self._engine.clock.now(), _Everything()))
 
     def _is_stuck(self) -> bool:
         """Tell whether nothing here can go on by itself; it is only asked when nothing has happened for a while."""
         if time.monotonic() < self._moved_at + STUCK_SECONDS:
             return False
         self._moved_at = time.monotonic()
-        with self._engine.store.read() as txn:
-            if is_stuck(txn, self._graph, self._bot.name):
+        with self._engine.store.read() as repo:
+            if is_stuck(repo, self._graph, self._bot.name):
                 return True
-            found = deadlock.of_graph(txn, self._graph, _Everything())
+            found = deadlock.of_graph(repo, self._graph, _Everything())
         if found is not None and found.stuck:
             self._deadlock = found.sentence
         return bool(self._deadlock)
@@ -144,8 +144,8 @@ class _Run:
         self._heeded = wished
 
     def _outcome(self, seen: Outline) -> Outcome:
-        with self._engine.store.read() as txn:
-            tasks = self._feed.outcome(txn, self._graph)
+        with self._engine.store.read() as repo:
+            tasks = self._feed.outcome(repo, self._graph)
         told = seen.settled or self._deadlock
         state = GraphState.CANCELED if self._heeded else seen.state if told else GraphState.BLOCKED
         return Outcome(seen.name, state, round((time.monotonic() - self._began) * 1000), tasks, self._deadlock)

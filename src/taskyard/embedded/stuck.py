@@ -9,7 +9,7 @@ from taskyard.core.graph.model import EXPIRES_MS
 from taskyard.core.matching import Dimensions, combinations, matches
 from taskyard.core.states import ENDED, LEASED, State
 from taskyard.lifecycle.definitions import decoded
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.rows import TaskRecord
 
 #: More tasks than this that wait are looked at when there are fewer of them.
@@ -21,29 +21,31 @@ _WAITING: Final = frozenset({State.WAITING.text})
 _RUNNING: Final = frozenset({State.RUNNING.text})
 
 
-def is_stuck(txn: Txn, graph: int, bot: str) -> bool:
+def is_stuck(repo: Repo, graph: int, bot: str) -> bool:
     """Tell whether nothing in a graph, or in those inside it, can move with this bot alone."""
-    left = {state for state, count in txn.reading.counts(graph).items() if count} - _RESTS
-    found = txn.bots.look([bot])
+    left = {state for state, count in repo.reading.counts(graph).items() if count} - _RESTS
+    found = repo.bots.look([bot])
     if not left or not left <= _WAITING | _RUNNING or bot not in found:
         return False
-    ids = [id for state in sorted(left) for id in txn.reading.tasks(graph, -1, state, LOOKED_MAX + 1)]
+    ids = [id for state in sorted(left) for id in repo.reading.tasks(graph, -1, state, LOOKED_MAX + 1)]
     return len(ids) <= LOOKED_MAX and all(
-        _is_stuck_inside(txn, task, bot) if task.state in LEASED else _is_beyond(txn, task, found[bot].facts.dimensions)
-        for task in txn.tasks.look(ids)
+        _is_stuck_inside(repo, task, bot)
+        if task.state in LEASED
+        else _is_beyond(repo, task, found[bot].facts.dimensions)
+        for task in repo.tasks.look(ids)
     )
 
 
-def _is_stuck_inside(txn: Txn, task: TaskRecord, bot: str) -> bool:
+def _is_stuck_inside(repo: Repo, task: TaskRecord, bot: str) -> bool:
     """Tell whether what runs is a graph in which nothing can move, and whose time is never over."""
-    inner = txn.graphs.inside([task.id]).get((task.id, task.life.attempt))
-    return inner is not None and task.due_ms is None and is_stuck(txn, inner, bot)
+    inner = repo.graphs.inside([task.id]).get((task.id, task.life.attempt))
+    return inner is not None and task.due_ms is None and is_stuck(repo, inner, bot)
 
 
-def _is_beyond(txn: Txn, task: TaskRecord, has: Dimensions) -> bool:
+def _is_beyond(repo: Repo, task: TaskRecord, has: Dimensions) -> bool:
     """Tell whether a task is for others, and stays so."""
     rules, place = task.rules, task.life.slice_index
     if rules.deadline_ms is not None or rules.slices[place].expires_ms < EXPIRES_MS or place + 1 < len(rules.slices):
         return False
-    wanted = decoded(txn.tasks.definitions([task.id])[task.id][1]).slices[place].dimensions
+    wanted = decoded(repo.tasks.definitions([task.id])[task.id][1]).slices[place].dimensions
     return not any(matches(one, has) for one in combinations(wanted))

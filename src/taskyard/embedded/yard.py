@@ -9,7 +9,7 @@ from typing import Final
 
 from taskyard.embedded.companion import Companion, Deserted
 from taskyard.engine.engine import Engine
-from taskyard.lifecycle.transaction import Passage
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import settings, tokens
 from taskyard.server.serve import Server
 from taskyard.server.settings import Settings
@@ -59,14 +59,14 @@ def _prepare(engine: Engine, token: TokenRow) -> None:
     """See that everything is there that a server and its bot need."""
     settings.prepare(engine)
 
-    def act(passage: Passage) -> None:
+    def act(transaction: Transaction) -> None:
         # It may be carried out again, should nobody know whether it was.
-        if not passage.txn.access.find([token.id]):
-            passage.txn.access.add(tokens.columns([token]))
+        if not transaction.repo.access.find([token.id]):
+            transaction.repo.access.add(tokens.columns([token]))
 
     engine.transact(act)
 
 
 def _knows(engine: Engine, bot: str) -> bool:
-    with engine.store.read() as txn:
-        return txn.reading.bot(bot) is not None
+    with engine.store.read() as repo:
+        return repo.reading.bot(bot) is not None

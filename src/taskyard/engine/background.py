@@ -23,7 +23,7 @@ from taskyard.lifecycle import continuations, server_tasks, timeouts
 from taskyard.lifecycle.admission.scheduler import Admission
 from taskyard.lifecycle.commands import Choose
 from taskyard.lifecycle.rows import LOAD
-from taskyard.lifecycle.transaction import Left, Passage
+from taskyard.lifecycle.transaction import Left, Transaction
 from taskyard.store.connection import Store
 from taskyard.store.queries import Busy, Gone, Taken
 from taskyard.store.rows import Note
@@ -45,7 +45,7 @@ TRIED_AGAIN_MAX: Final = 20
 FAULTS: Final = (Failed, Taken)
 
 #: Looks for some rows, and deals with those that are chosen; says how many these were.
-Deal: TypeAlias = Callable[[Passage, int, Choose], int]
+Deal: TypeAlias = Callable[[Transaction, int, Choose], int]
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Portions:
 
     def _carry_out(self, choose: Choose) -> int:
         count = ROWS_MAX + len(self.aside)
-        return self._transact(lambda passage: self._deal(passage, count, choose), self._boundary)
+        return self._transact(lambda transaction: self._deal(transaction, count, choose), self._boundary)
 
 
 #: How many promises are kept, a page each, before the others have a turn.
@@ -172,19 +172,19 @@ class Chores:
         for portions in (self._due, self._own):
             self._try_again(portions)
         now = self._clock.now()
-        self._pages(Boundary.SILENCE, lambda passage: timeouts.notice_silence(passage, ROWS_MAX))
+        self._pages(Boundary.SILENCE, lambda transaction: timeouts.notice_silence(transaction, ROWS_MAX))
         stale = Millis(now - LOAD_MAX_MS)
-        self._pages(Boundary.FORGET, lambda passage: continuations.drop_stale_loads(passage, stale, ROWS_MAX))
+        self._pages(Boundary.FORGET, lambda transaction: continuations.drop_stale_loads(transaction, stale, ROWS_MAX))
         old = Millis(now - ANSWERS_KEPT_MS)
-        self._pages(Boundary.FORGET, lambda passage: passage.txn.events.forget_answers(old, ROWS_MAX))
+        self._pages(Boundary.FORGET, lambda transaction: transaction.repo.events.forget_answers(old, ROWS_MAX))
         if self._parking:  # another server may have made work ready for polls that wait at this one
             self._safely(Boundary.OTHER, _serve_all)
 
     def next_due(self) -> Millis | None:
         """Say when the clock next has something to say about a task that was not set aside, or to a pass."""
         aside = self._due.aside
-        with self._store.read() as txn:
-            due = txn.tasks.due(Millis(LAST_MS), len(aside) + 1)
+        with self._store.read() as repo:
+            due = repo.tasks.due(Millis(LAST_MS), len(aside) + 1)
         moments = (next((moment for id, moment in due.items() if id not in aside), None), self._admission.next_moment)
         return min((moment for moment in moments if moment is not None), default=None)
 
@@ -193,13 +193,13 @@ class Chores:
         moment = self._admission.next_moment
         return moment is not None and moment <= now
 
-    def _beat(self, passage: Passage) -> None:
-        self._clock.follow(passage.txn.notes.clock)
-        timeouts.beat(passage)
+    def _beat(self, transaction: Transaction) -> None:
+        self._clock.follow(transaction.repo.notes.clock)
+        timeouts.beat(transaction)
 
     def _keep_promises(self) -> bool:
-        with self._store.read() as txn:
-            notes = txn.notes.after(self._after, NOTES_MAX)
+        with self._store.read() as repo:
+            notes = repo.notes.after(self._after, NOTES_MAX)
         for note in notes:
             self._after = note.id
             if note.kind != LOAD and note.id not in self._parked:
@@ -211,7 +211,7 @@ class Chores:
 
     def _keep_promise(self, note: Note) -> bool:
         try:
-            kept = self._transact(lambda passage: continuations.take_up(passage, note.id), Boundary.NOTE_PAGE)
+            kept = self._transact(lambda transaction: continuations.take_up(transaction, note.id), Boundary.NOTE_PAGE)
         except Trouble as trouble:
             _LOG.warning("note %d is left for the next sweep: %s", note.id, trouble)
             self._parked.add(note.id)
@@ -227,12 +227,12 @@ class Chores:
         except Trouble as trouble:
             _LOG.warning("what was set aside is left for the next sweep: %s", trouble)
 
-    def _pages(self, boundary: Boundary, act: Callable[[Passage], int]) -> None:
+    def _pages(self, boundary: Boundary, act: Callable[[Transaction], int]) -> None:
         for _ in range(PAGES_MAX):
             if not self._safely(boundary, act):
                 return
 
-    def _safely(self, boundary: Boundary, act: Callable[[Passage], int | None]) -> bool:
+    def _safely(self, boundary: Boundary, act: Callable[[Transaction], int | None]) -> bool:
         try:
             return bool(self._transact(act, boundary))
         except Trouble as trouble:
@@ -240,8 +240,8 @@ class Chores:
             return False
 
 
-def _serve_all(passage: Passage) -> None:
-    passage.serves_all = True
+def _serve_all(transaction: Transaction) -> None:
+    transaction.serves_all = True
 
 
 # The ticker: has chores done when a commit hints at them, when something is due, and every few seconds anyway.

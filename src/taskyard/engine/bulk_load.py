@@ -32,7 +32,7 @@ from taskyard.lifecycle.submit import (
     open_extension,
     open_graph,
 )
-from taskyard.lifecycle.transaction import Passage
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.queries import Taken
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ class Pages:
     def load(self, named: Named) -> Submitted | Refusal | None:
         """Store a large graph; None if somebody took it out of our hands, so that one has to look again."""
         one = named.submission
-        begun = self._transact(lambda passage: _begin(passage, named), Boundary.LOAD_BEGIN)
+        begun = self._transact(lambda transaction: _begin(transaction, named), Boundary.LOAD_BEGIN)
         if not isinstance(begun, Loading):
             return begun
         try:
             if not self._insert(_inserting(one, rows) for rows in self._rows(one, begun)):
                 return None
-            opened = self._transact(lambda passage: _open(passage, named), Boundary.LOAD_OPEN)
+            opened = self._transact(lambda transaction: _open(transaction, named), Boundary.LOAD_OPEN)
         except Taken:  # one of its keys, or the one under which it was submitted
             self.drop(one.brood.graph_id, one.loader)
             raise
@@ -79,7 +79,7 @@ class Pages:
 
     def load_extension(self, one: Extension) -> Submitted | Changed | Refusal:
         """Store a large extension."""
-        begun = self._transact(lambda passage: _begin_extension(passage, one), Boundary.LOAD_BEGIN)
+        begun = self._transact(lambda transaction: _begin_extension(transaction, one), Boundary.LOAD_BEGIN)
         if not isinstance(begun, Loading):
             return begun
         try:
@@ -88,19 +88,19 @@ class Pages:
         except Taken:
             self._drop_extension(one)
             raise
-        opened = self._transact(lambda passage: _open_extension(passage, one), Boundary.LOAD_OPEN)
+        opened = self._transact(lambda transaction: _open_extension(transaction, one), Boundary.LOAD_OPEN)
         return opened if isinstance(opened, Submitted) else Changed()
 
     def drop(self, graph: int, loader: str) -> None:
         """Forget a graph that `loader` began and never opened."""
         word = self._clock.word()
-        if self._transact(lambda passage: _take_over(passage, graph, loader, word), Boundary.LOAD_DROP):
-            while not self._transact(lambda passage: _drop_page(passage, graph, word), Boundary.LOAD_DROP):
+        if self._transact(lambda transaction: _take_over(transaction, graph, loader, word), Boundary.LOAD_DROP):
+            while not self._transact(lambda transaction: _drop_page(transaction, graph, word), Boundary.LOAD_DROP):
                 pass
 
     def drop_if_stale(self, graph: int) -> bool:
         """Forget a graph if whoever loads it has died; tell whether it may be begun anew."""
-        found = self._transact(lambda passage: passage.txn.graphs.peek([graph]), Boundary.OTHER)
+        found = self._transact(lambda transaction: transaction.repo.graphs.peek([graph]), Boundary.OTHER)
         if not found or found[0].loader is None:
             return True
         if found[0].created_ms > self._clock.now() - LOAD_MAX_MS:
@@ -109,8 +109,8 @@ class Pages:
         return True
 
     def _drop_extension(self, one: Extension) -> None:
-        self._transact(lambda passage: _show_life(passage, one, NEVER), Boundary.LOAD_DROP)
-        while self._transact(lambda passage: drop_stale_loads(passage, AT_FIRST, PAGE_MAX), Boundary.LOAD_DROP):
+        self._transact(lambda transaction: _show_life(transaction, one, NEVER), Boundary.LOAD_DROP)
+        while self._transact(lambda transaction: drop_stale_loads(transaction, AT_FIRST, PAGE_MAX), Boundary.LOAD_DROP):
             pass
 
     def _insert(self, acts: Iterable[Act[bool]]) -> bool:
@@ -130,96 +130,96 @@ class Pages:
             yield from [rows] if hidden else rows.parts(PAGE_MAX)
 
 
-def _begin(passage: Passage, named: Named) -> Loading | Submitted | Refusal:
+def _begin(transaction: Transaction, named: Named) -> Loading | Submitted | Refusal:
     one = named.submission
-    begun = answered(passage, named) or begin(passage, one)
-    if isinstance(begun, Refusal) and begun.code is Code.LOADING and _loader(passage, one) == one.loader:
-        return Loading(one.brood.graph_id, queues.ensure(passage.txn, one.brood.dimensions))
+    begun = answered(transaction, named) or begin(transaction, one)
+    if isinstance(begun, Refusal) and begun.code is Code.LOADING and _loader(transaction, one) == one.loader:
+        return Loading(one.brood.graph_id, queues.ensure(transaction.repo, one.brood.dimensions))
     return begun
 
 
-def _inserting(one: Submission, rows: Rows) -> Callable[[Passage], bool]:
-    def act(passage: Passage) -> bool:
-        if not _is_inserted(passage, one.brood.graph_id, rows) and not add_page(
-            passage, one.brood.graph_id, one.loader, rows
+def _inserting(one: Submission, rows: Rows) -> Callable[[Transaction], bool]:
+    def act(transaction: Transaction) -> bool:
+        if not _is_inserted(transaction, one.brood.graph_id, rows) and not add_page(
+            transaction, one.brood.graph_id, one.loader, rows
         ):
             return False
-        passage.txn.graphs.set_created(one.brood.graph_id, passage.now)  # a sign of life, until it is opened
+        transaction.repo.graphs.set_created(one.brood.graph_id, transaction.now)  # a sign of life, until it is opened
         return True
 
     return act
 
 
-def _open(passage: Passage, named: Named) -> Submitted | None:
-    if answered(passage, named) is not None:
+def _open(transaction: Transaction, named: Named) -> Submitted | None:
+    if answered(transaction, named) is not None:
         return None
-    passage.promised = True
-    opened = open_graph(passage, named.submission)
-    remember(passage, named, opened)
+    transaction.promised = True
+    opened = open_graph(transaction, named.submission)
+    remember(transaction, named, opened)
     return opened if isinstance(opened, Submitted) else None
 
 
-def _begin_extension(passage: Passage, one: Extension) -> Loading | Changed | Refusal:
+def _begin_extension(transaction: Transaction, one: Extension) -> Loading | Changed | Refusal:
     graph = one.brood.graph_id
-    if _show_life(passage, one, passage.now):  # it was begun already
-        return Loading(graph, queues.ensure(passage.txn, one.brood.dimensions))
-    if passage.txn.notes.in_graph(graph, SHOW):
+    if _show_life(transaction, one, transaction.now):  # it was begun already
+        return Loading(graph, queues.ensure(transaction.repo, one.brood.dimensions))
+    if transaction.repo.notes.in_graph(graph, SHOW):
         return Refusal(Code.LOADING, f"graph {text_of(Key(graph))} has just been extended, and not all of it is there")
-    begun = begin_extension(passage, one)
-    _show_life(passage, one, passage.now)
+    begun = begin_extension(transaction, one)
+    _show_life(transaction, one, transaction.now)
     return begun
 
 
-def _hiding(one: Extension, rows: Rows) -> Callable[[Passage], bool]:
-    def act(passage: Passage) -> bool:
-        inserted = _is_inserted(passage, one.brood.graph_id, rows) or add_hidden_page(passage, one, rows)
-        return inserted and _show_life(passage, one, passage.now)
+def _hiding(one: Extension, rows: Rows) -> Callable[[Transaction], bool]:
+    def act(transaction: Transaction) -> bool:
+        inserted = _is_inserted(transaction, one.brood.graph_id, rows) or add_hidden_page(transaction, one, rows)
+        return inserted and _show_life(transaction, one, transaction.now)
 
     return act
 
 
-def _open_extension(passage: Passage, one: Extension) -> Submitted | Refusal:
-    passage.promised = True
-    opened = open_extension(passage, one)
+def _open_extension(transaction: Transaction, one: Extension) -> Submitted | Refusal:
+    transaction.promised = True
+    opened = open_extension(transaction, one)
     if isinstance(opened, Submitted):
-        remember_extension(passage, one.brood.graph_id, one.key, one.digest)
+        remember_extension(transaction, one.brood.graph_id, one.key, one.digest)
     return opened
 
 
-def _show_life(passage: Passage, one: Extension, at: Millis) -> bool:
+def _show_life(transaction: Transaction, one: Extension, at: Millis) -> bool:
     """Note on an extension that is being loaded when something was last heard of it; tell whether it is."""
-    ours = [note for note in passage.txn.notes.in_graph(one.brood.graph_id, LOAD) if note.source == one.loader]
+    ours = [note for note in transaction.repo.notes.in_graph(one.brood.graph_id, LOAD) if note.source == one.loader]
     for note in ours:
-        passage.txn.notes.advance(note.id, at)
+        transaction.repo.notes.advance(note.id, at)
     return bool(ours)
 
 
-def _is_inserted(passage: Passage, graph: int, rows: Rows) -> bool:
+def _is_inserted(transaction: Transaction, graph: int, rows: Rows) -> bool:
     """Tell whether a page is there already: its commit happened, and nobody heard of it."""
     if rows.tasks:
-        found = passage.txn.tasks.look([rows.tasks[0][0]])
+        found = transaction.repo.tasks.look([rows.tasks[0][0]])
         return bool(found) and found[0].graph == graph
     prerequisite, dependent, on = rows.edges[0]
-    edges = passage.txn.edges.page(prerequisite, dependent, len(On))
+    edges = transaction.repo.edges.page(prerequisite, dependent, len(On))
     return any(edge.dependent == dependent and edge.on == on for edge in edges)
 
 
-def _loader(passage: Passage, one: Submission) -> str | None:
-    found = passage.txn.graphs.peek([one.brood.graph_id])
+def _loader(transaction: Transaction, one: Submission) -> str | None:
+    found = transaction.repo.graphs.peek([one.brood.graph_id])
     return found[0].loader if found else None
 
 
-def _take_over(passage: Passage, graph: int, loader: str, word: str) -> bool:
+def _take_over(transaction: Transaction, graph: int, loader: str, word: str) -> bool:
     """Stop whoever loads a graph, and put our word in the place of theirs; tell whether it was still theirs."""
-    found = passage.txn.graphs.look([graph])
+    found = transaction.repo.graphs.look([graph])
     if not found or found[0].loader not in {loader, word}:
         return False
-    passage.txn.graphs.set_loader(graph, word)
+    transaction.repo.graphs.set_loader(graph, word)
     return True
 
 
-def _drop_page(passage: Passage, graph: int, word: str) -> bool:
-    found = passage.txn.graphs.look([graph])
+def _drop_page(transaction: Transaction, graph: int, word: str) -> bool:
+    found = transaction.repo.graphs.look([graph])
     if not found or found[0].loader != word:
         return True
-    return passage.txn.graphs.drop_page(graph, PAGE_MAX)
+    return transaction.repo.graphs.drop_page(graph, PAGE_MAX)

@@ -40,7 +40,7 @@ from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.report import publish
 from taskyard.lifecycle.submit import Submitted
 from taskyard.lifecycle.transaction import Left, Server, Transaction
-from taskyard.store.connection import Store, Txn, open_server_lock, open_store
+from taskyard.store.connection import Repo, Store, open_server_lock, open_store
 from taskyard.views import graphs as outlines
 from taskyard.views import history as stories
 from taskyard.views.graphs import Outline
@@ -77,9 +77,9 @@ class Engine:
         with (
             suppress(Unavailable),
             outages(),
-            store.read() as txn,
+            store.read() as repo,
         ):  # a database that is away is asked by the first beat
-            self.clock.follow(txn.notes.clock)
+            self.clock.follow(repo.notes.clock)
         #: Are told, by the thread that writes, which graphs came into another state or to rest. A hint: another server
         #: may have done it, and then nobody is told.
         self.listeners: list[Callable[[Collection[int]], None]] = []
@@ -239,14 +239,14 @@ class Engine:
         refusal = validate.request(name=name, capacity=capacity, from_bots=from_bots, actor=actor)
         if refusal is not None:
             return refusal
-        left = self.transact(lambda passage: pools.set_pool(passage, name, capacity, from_bots, actor), _LIMIT)
+        left = self.transact(lambda transaction: pools.set_pool(transaction, name, capacity, from_bots, actor), _LIMIT)
         return left if isinstance(left, Refusal) else None
 
     def set_limit(self, name: str, total: int, *, actor: str = "", key: str = "") -> Refusal | None:
         """Say how much there is of something that tasks share, wherever they run."""
         refusal = validate.request(name=name, total=total, actor=actor, key=key)
         said = ("set_limit", name, total)
-        return refusal or self._once(key, said, lambda passage: pools.set_limit(passage, name, total, actor))
+        return refusal or self._once(key, said, lambda transaction: pools.set_limit(transaction, name, total, actor))
 
     def set_stake_after(
         self, name: str, stake_after_ms: int | None, *, actor: str = "", key: str = ""
@@ -255,7 +255,7 @@ class Engine:
         refusal = validate.request(name=name, stake_after_ms=stake_after_ms, actor=actor, key=key)
         said = ("set_stake_after", name, stake_after_ms)
         return refusal or self._once(
-            key, said, lambda passage: pools.set_stake_after(passage, name, stake_after_ms, actor)
+            key, said, lambda transaction: pools.set_stake_after(transaction, name, stake_after_ms, actor)
         )
 
     def graph(self, graph_id: str) -> Outline | Refusal:
@@ -264,8 +264,8 @@ class Engine:
         if refusal is not None:
             return refusal
         id = ids.key_of(graph_id)
-        with outages(), self.store.read() as txn:
-            return outlines.outline(txn, id) or selection.unknown("graph", id)
+        with outages(), self.store.read() as repo:
+            return outlines.outline(repo, id) or selection.unknown("graph", id)
 
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
@@ -273,14 +273,14 @@ class Engine:
         if refusal is not None:
             return refusal
         id = ids.key_of(task_id)
-        with outages(), self.store.read() as txn:
-            return stories.story(txn, id) if _is_shown(txn, id) else selection.unknown("task", id)
+        with outages(), self.store.read() as repo:
+            return stories.story(repo, id) if _is_shown(repo, id) else selection.unknown("task", id)
 
     def doctor(self) -> list[Finding]:
         """Recount every stored number as it is at one moment; say what does not follow from the rest."""
         now = self.clock.now()
-        with outages(), self.store.read() as txn:
-            return check.doctor(txn, now)
+        with outages(), self.store.read() as repo:
+            return check.doctor(repo, now)
 
     def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended; say how many findings that were."""
@@ -291,7 +291,7 @@ class Engine:
         """Keep what a running task says of itself: its result, its progress, what its next attempt should get."""
         refusal = validate.publish(command) or validate.request(key=key)
         return refusal or self.transact(
-            lambda passage: once(passage, key, command, lambda _: publish(passage, command), lambda _: None)
+            lambda transaction: once(transaction, key, command, lambda _: publish(transaction, command), lambda _: None)
         )
 
     # What bots say.
@@ -347,7 +347,9 @@ class Engine:
 
     def _once(self, key: str, said: object, act: Act[Answer | None]) -> Answer | Refusal | None:
         """Set something, once for each key."""
-        return self.transact(lambda passage: once(passage, key, said, lambda _: act(passage), lambda _: None), _LIMIT)
+        return self.transact(
+            lambda transaction: once(transaction, key, said, lambda _: act(transaction), lambda _: None), _LIMIT
+        )
 
     def _write_pass(self, act: Callable[[Transaction], Answer], /) -> Answer:
         return self.transact(act, Boundary.PASS_PAGE)
@@ -361,10 +363,10 @@ class Engine:
 
 def _clear_pass_lock(store: Store) -> None:
     """Whoever was at a pass in this file is dead: we alone have the file."""
-    with store.write() as txn:
-        lock = txn.passes.lock()
+    with store.write() as repo:
+        lock = repo.passes.lock()
         if lock is not None and lock.holder is not None:
-            txn.passes.leave(lock.epoch)
+            repo.passes.leave(lock.epoch)
 
 
 def _answered(answer: object) -> "Future[Any]":
@@ -373,10 +375,10 @@ def _answered(answer: object) -> "Future[Any]":
     return future
 
 
-def _is_shown(txn: Txn, task: Key) -> bool:
+def _is_shown(repo: Repo, task: Key) -> bool:
     """Tell whether a task is there for people: not while it, or its graph, is being loaded."""
-    found = txn.tasks.look([task])
-    return bool(found) and not found[0].hidden and txn.graphs.peek([found[0].graph])[0].loader is None
+    found = repo.tasks.look([task])
+    return bool(found) and not found[0].hidden and repo.graphs.peek([found[0].graph])[0].loader is None
 
 
 # The engine as a server calls it: nothing here keeps the event loop waiting.

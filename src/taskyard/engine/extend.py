@@ -51,15 +51,15 @@ class Extending:
         raise Unavailable(f"graph {graph_id} was changed by others {LOOKS_MAX} times in a row")
 
     def _look(self, id: Key) -> "_Known | Refusal":
-        with self._store.read() as txn:
-            found = txn.graphs.peek([id])
-            definition = txn.graphs.definition(id)
+        with self._store.read() as repo:
+            found = repo.graphs.peek([id])
+            definition = repo.graphs.definition(id)
             if not found or found[0].loader is not None or definition is None:
                 return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(id)}")
-            if txn.notes.in_graph(id, LOAD) or txn.notes.in_graph(id, DROP):
+            if repo.notes.in_graph(id, LOAD) or repo.notes.in_graph(id, DROP):
                 # What it adds may be dropped again, or is just being dropped: nothing can be built on it.
                 return Refusal(Code.LOADING, f"graph {text_of(id)} is being extended by somebody else")
-            rows = txn.tasks.definitions_of(id)
+            rows = repo.tasks.definitions_of(id)
         tasks = {label: (task, text, kept) for task, label, text, kept in rows}
         return _Known(id, found[0].extensions, definition[0], definition[2], _Digests(tasks))
 
@@ -67,8 +67,8 @@ class Extending:
         """Give what was answered to a key before."""
         if not key:
             return None
-        with self._store.read() as txn:
-            answer = answer_to(txn, key, _digest(known.id, document))
+        with self._store.read() as repo:
+            answer = answer_to(repo, key, _digest(known.id, document))
         return replace(answer, names=known.digests.ids) if isinstance(answer, Submitted) else answer
 
     def _extend(self, known: "_Known", document: object, sender: Sender, key: str) -> Submitted | Changed | Refusal:
@@ -79,7 +79,9 @@ class Extending:
         digest = _digest(known.id, document) if key else ""
         if not graph.tasks:
             if key:
-                self._loop.transact(lambda passage: remember_extension(passage, known.id, key, digest), Boundary.OTHER)
+                self._loop.transact(
+                    lambda transaction: remember_extension(transaction, known.id, key, digest), Boundary.OTHER
+                )
             return Submitted(known.id, echo=True, names=known.digests.ids)
         minted = self._mint.fresh(len(graph.tasks))
         body = submit.body_of(document)

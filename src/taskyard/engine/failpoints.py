@@ -64,13 +64,13 @@ class Wish:
 
     def __init__(self, text: str) -> None:
         name, _, rest = text.partition(":")
-        action, _, passage = rest.partition("@")
+        action, _, transaction = rest.partition("@")
         self._verb, _, amount = action.partition("=")
         if name not in names() or self._verb not in {"exit", "raise", "stop"}:
             raise ValueError(f"{VARIABLE}={text}: no point or action is called so")
         self._name = name
         self._stop_ms = int(amount or 0)
-        self._left = int(passage or 1)
+        self._left = int(transaction or 1)
         self._lock = Lock()
 
     def pass_by(self, name: str) -> None:

@@ -15,7 +15,7 @@ from taskyard.lifecycle.claim import ClaimRequest, brief, claim
 from taskyard.lifecycle.commands import Lease, Poll, Renewed
 from taskyard.lifecycle.poll import NOTHING, Polled
 from taskyard.lifecycle.rows import SERVER_QUEUE
-from taskyard.lifecycle.transaction import Passage
+from taskyard.lifecycle.transaction import Transaction
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -76,34 +76,36 @@ class Parking:
         for bot in list(self._parked):
             self._answer(bot)
 
-    def serve(self, passage: Passage, everywhere: bool = False) -> list[Served]:
+    def serve(self, transaction: Transaction, everywhere: bool = False) -> list[Served]:
         """Give polls what this transaction has put into their queues; or, `everywhere`, whatever is in them."""
         if not self._parked:
             return []
-        stopped = self._stopped(passage)
+        stopped = self._stopped(transaction)
         # A poll is answered once: who hears of an end asks again, and is given something then.
-        return [*stopped, *self._supplied(passage, everywhere, {one.bot for one in stopped})]
+        return [*stopped, *self._supplied(transaction, everywhere, {one.bot for one in stopped})]
 
-    def _stopped(self, passage: Passage) -> list[Served]:
+    def _stopped(self, transaction: Transaction) -> list[Served]:
         """Tell bots at once what a person wants ended."""
         stops: dict[str, list[Renewed]] = defaultdict(list)
-        for task in passage.stopped:
+        for task in transaction.stopped:
             if task.bot in self._parked:
                 # Until when the lease lasts is counted from when a poll was sent, and this one may be old.
                 stops[task.bot].append(Renewed(task.id, task.life.attempt, None, stop=True))
         return [Served(bot, self._parked[bot][1], stops=tuple(found)) for bot, found in stops.items()]
 
-    def _supplied(self, passage: Passage, everywhere: bool, others: set[str]) -> list[Served]:
-        fresh = [queue for queue in passage.queued if queue != SERVER_QUEUE]
+    def _supplied(self, transaction: Transaction, everywhere: bool, others: set[str]) -> list[Served]:
+        fresh = [queue for queue in transaction.queued if queue != SERVER_QUEUE]
         if not (fresh or everywhere):
             return []
-        wishes = [wish for wish in self._wishes(passage, set(fresh), everywhere) if wish[0].bot not in others]
+        wishes = [wish for wish in self._wishes(transaction, set(fresh), everywhere) if wish[0].bot not in others]
         if not wishes:
             return []
         # What is little is shared: whoever came first must not take what others could begin with at once.
         share = -(-max(len(fresh), 1) // len(wishes)) if not everywhere else SERVED_MAX
-        given = claim(passage, [ClaimRequest(poll, bot, min(count, share), parked=True) for poll, bot, count in wishes])
-        return self._briefed(passage, [poll for poll, _, _ in wishes], given)
+        given = claim(
+            transaction, [ClaimRequest(poll, bot, min(count, share), parked=True) for poll, bot, count in wishes]
+        )
+        return self._briefed(transaction, [poll for poll, _, _ in wishes], given)
 
     def settle(self, served: Iterable[Served]) -> None:
         """Answer those that were served: it is durable."""
@@ -113,11 +115,11 @@ class Parking:
                 del self._parked[one.bot]
             one.future.set_result(Polled((), (), one.leases, stops=one.stops))
 
-    def _wishes(self, passage: Passage, fresh: set[int], everywhere: bool) -> list[tuple[Poll, Any, int]]:
-        registry, txn = passage.registry, passage.txn
-        registry.refresh(txn)
-        bots = txn.bots.greet(list(self._parked))
-        served = registry.serving(txn, {id: bot.version for id, bot in bots.items()})
+    def _wishes(self, transaction: Transaction, fresh: set[int], everywhere: bool) -> list[tuple[Poll, Any, int]]:
+        registry, repo = transaction.registry, transaction.repo
+        registry.refresh(repo)
+        bots = repo.bots.greet(list(self._parked))
+        served = registry.serving(repo, {id: bot.version for id, bot in bots.items()})
         wishes = []
         for id, bot in bots.items():
             poll, _ = self._parked[id]
@@ -125,10 +127,12 @@ class Parking:
                 wishes.append((poll, bot, poll.want))
         return wishes[:SERVED_MAX]
 
-    def _briefed(self, passage: Passage, polls: Sequence[Poll], given: Sequence[tuple[Lease, ...]]) -> list[Served]:
+    def _briefed(
+        self, transaction: Transaction, polls: Sequence[Poll], given: Sequence[tuple[Lease, ...]]
+    ) -> list[Served]:
         found = [(poll, leases) for poll, leases in zip(polls, given, strict=True) if leases]
         wanted = [lease for poll, leases in found if poll.briefed for lease in leases]
-        told = {lease.task: lease for lease in brief(passage, wanted)} if wanted else {}
+        told = {lease.task: lease for lease in brief(transaction, wanted)} if wanted else {}
         return [
             Served(poll.bot, self._parked[poll.bot][1], tuple(told.get(lease.task, lease) for lease in leases))
             for poll, leases in found

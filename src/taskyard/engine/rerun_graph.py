@@ -33,7 +33,7 @@ from taskyard.lifecycle.idempotency import Named, Sender, answer_to, digest_unde
 from taskyard.lifecycle.rows import NewTasks, Reused
 from taskyard.lifecycle.selection import Pages, Reached, unknown
 from taskyard.lifecycle.submit import PAGE_MAX, Origin, Submission, Submitted
-from taskyard.store.connection import Store, Txn
+from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import Row
 from taskyard.store.repo.tasks import DoneRow, RerunRow, Source
 
@@ -84,8 +84,8 @@ class Renewing:
         answer = self._repeat(key, body) if key else None
         if answer is not None:
             return answer
-        with outages(), self._store.read() as txn:
-            plan = _look(txn, graph, labels)
+        with outages(), self._store.read() as repo:
+            plan = _look(repo, graph, labels)
         if isinstance(plan, Refusal):
             return plan
         late = self._late(plan)
@@ -97,8 +97,8 @@ class Renewing:
 
     def _repeat(self, key: str, body: str) -> Submitted | Refusal | None:
         """Find what was made under a key: by now the older graph may be another."""
-        with outages(), self._store.read() as txn:
-            return answer_to(txn, key, digest_under_key(body))
+        with outages(), self._store.read() as repo:
+            return answer_to(repo, key, digest_under_key(body))
 
     def _late(self, plan: _Plan) -> Refusal | None:
         """Refuse what would have to run after its deadline."""
@@ -132,30 +132,30 @@ class Renewing:
 # Looking.
 
 
-def _look(txn: Txn, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
-    found, definition = txn.graphs.peek([graph]), txn.graphs.definition(graph)
+def _look(repo: Repo, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
+    found, definition = repo.graphs.peek([graph]), repo.graphs.definition(graph)
     if not found or found[0].loader is not None or definition is None:
         return unknown("graph", graph)
     if not settled(found[0].tally):
         text = f"graph {text_of(graph)} is still moving: wait until it is settled, or cancel it"
         return Refusal(Code.CONFLICT, text)
-    rows = {id: (label, decoded(text), kept) for id, label, text, kept in txn.tasks.definitions_of(graph)}
+    rows = {id: (label, decoded(text), kept) for id, label, text, kept in repo.tasks.definitions_of(graph)}
     tasks = {rows[id][0]: rows[id][1] for id in sorted(rows)}
     labels, faults = named(names, {label: task.node for label, task in tasks.items()})
     if faults:
         return Refusal(Code.INVALID, f"graph {text_of(graph)} has no such task", faults)
-    done = {rows[row.id][0]: row for row in _done(txn, graph)}
+    done = {rows[row.id][0]: row for row in _done(repo, graph)}
     requires = {label: [edge.task for edge in task.requires] for label, task in tasks.items()}
     plan = renewal(requires, {label: row.state for label, row in done.items()}, labels)
     digests = {label: kept for label, _, kept in rows.values() if kept is not None}
-    around = txn.access.pools_of([graph])[graph]
+    around = repo.access.pools_of([graph])[graph]
     return _Plan(graph, definition, tasks, digests, done, tuple(dict.fromkeys(names)), plan, around)
 
 
-def _done(txn: Txn, graph: int) -> list[DoneRow]:
+def _done(repo: Repo, graph: int) -> list[DoneRow]:
     found: list[DoneRow] = []
     after = -1
-    while page := txn.reuses.done(graph, after, ROWS_MAX):
+    while page := repo.reuses.done(graph, after, ROWS_MAX):
         found += page
         after = page[-1].id
     return found

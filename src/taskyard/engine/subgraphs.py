@@ -68,9 +68,9 @@ class Bearing:
     def _waiting(self) -> Mapping[int, tuple[int, str, str]]:
         """Find what waits to begin and is in nobody's hands here: the attempt, the definition and the submitter."""
         ours = self._aside | self._loading
-        with outages(), self._store.read() as txn:
-            ids = [id for id in txn.tasks.waiting(SERVER_QUEUE, _GRAPHS, BORN_MAX + len(ours)) if id not in ours]
-            tasks, texts = txn.tasks.look(ids[:BORN_MAX]), txn.tasks.owned_definitions(ids[:BORN_MAX])
+        with outages(), self._store.read() as repo:
+            ids = [id for id in repo.tasks.waiting(SERVER_QUEUE, _GRAPHS, BORN_MAX + len(ours)) if id not in ours]
+            tasks, texts = repo.tasks.look(ids[:BORN_MAX]), repo.tasks.owned_definitions(ids[:BORN_MAX])
         return {task.id: (task.life.attempt + 1, *texts[task.id][1:]) for task in tasks}
 
     def _load(self, task: int, attempt: int, text: str, submitter: str) -> None:
@@ -86,7 +86,7 @@ class Bearing:
             inside = Inside(task, attempt, patience_ms(payload), submitter)
             answer = self._submitting.bear(payload[Kind.GRAPH], inside)
             if isinstance(answer, Refusal) and answer.code is Code.INVALID:
-                self._transact(lambda passage: subgraph.refuse(passage, inside, answer), Boundary.OWN)
+                self._transact(lambda transaction: subgraph.refuse(transaction, inside, answer), Boundary.OWN)
             elif not isinstance(answer, Submitted):
                 self._aside.add(task)
         except (Trouble, Taken) as trouble:

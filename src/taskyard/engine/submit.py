@@ -28,7 +28,7 @@ from taskyard.lifecycle.idempotency import Named, Sender, answer_to, digest_unde
 from taskyard.lifecycle.rows import NewTasks, weight_of
 from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted, impossible
-from taskyard.store.connection import Store, Txn
+from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import Taken
 
 # What a document may ask for and nobody does yet: refused, place by place, and never ignored.
@@ -303,11 +303,11 @@ class Submitting:
             return None
         sender.may(pools_of(graph))
         digest = digest_of(body_of(document))
-        with self._store.read() as txn:
+        with self._store.read() as repo:
             if id is None:
-                answer = answer_to(txn, key, digest_under_key(digest))
+                answer = answer_to(repo, key, digest_under_key(digest))
                 return answer if isinstance(answer, Submitted) else None
-            graphs, definition = txn.graphs.peek([id]), txn.graphs.definition(id)
+            graphs, definition = repo.graphs.peek([id]), repo.graphs.definition(id)
         is_whole = bool(graphs) and graphs[0].loader is None
         return Submitted(id, echo=True) if is_whole and definition and definition[5] == digest else None
 
@@ -338,6 +338,6 @@ def rehearsal_read(document: object, now: Millis, scheduler_id: str) -> GraphDef
     return refusal(validation) if validation.graph is None else validation.graph
 
 
-def refused(txn: Txn, graph: GraphDefinition) -> Refusal | None:
+def refused(repo: Repo, graph: GraphDefinition) -> Refusal | None:
     """Say what the store has against a graph: demands that can never be met."""
-    return impossible(txn, graph.tasks.values())
+    return impossible(repo, graph.tasks.values())

@@ -14,7 +14,7 @@ from taskyard.lifecycle.commands import Asked, Cancel, Done, Far, Refusal, Rerun
 from taskyard.lifecycle.gc_pause import stillness
 from taskyard.lifecycle.idempotency import keyed
 from taskyard.lifecycle.selection import Found
-from taskyard.lifecycle.transaction import Passage
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Store
 
 Wished: TypeAlias = Done | Asked | Refusal
@@ -39,15 +39,17 @@ class Wishing:
 
     def _find(self, command: Cancel | Rerun) -> Found:
         with stillness():
-            with outages(), self._store.read() as txn:
-                seen = cancel.find(txn, command) if isinstance(command, Cancel) else rerun.find(txn, command)
+            with outages(), self._store.read() as repo:
+                seen = cancel.find(repo, command) if isinstance(command, Cancel) else rerun.find(repo, command)
             return seen.cut()
 
     def _try(self, command: Cancel | Rerun, found: Found) -> Wished | Far:
-        def act(passage: Passage) -> Wished | Far:
-            passage.promised = True
+        def act(transaction: Transaction) -> Wished | Far:
+            transaction.promised = True
             if isinstance(command, Cancel):
-                return keyed(passage, [command], lambda corridor, ones: cancel.cancel(corridor, ones, found))[0]
-            return keyed(passage, [command], lambda corridor, ones: rerun.rerun(corridor, ones, found))[0]
+                return keyed(transaction, [command], lambda transaction, ones: cancel.cancel(transaction, ones, found))[
+                    0
+                ]
+            return keyed(transaction, [command], lambda transaction, ones: rerun.rerun(transaction, ones, found))[0]
 
         return self._loop.transact(act, Boundary.BATCH)

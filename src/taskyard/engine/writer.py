@@ -34,7 +34,7 @@ from taskyard.lifecycle.poll import Polled, poll
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.submit import PAGE_MAX, Extension
-from taskyard.lifecycle.transaction import ALONE, Left, Passage, Server
+from taskyard.lifecycle.transaction import ALONE, Left, Server, Transaction
 from taskyard.store.connection import Store
 from taskyard.store.queries import Busy, Gone, Taken
 
@@ -53,7 +53,7 @@ BUSY_PAUSE_MAX_MS: Final = 50
 GONE_PAUSE_MAX_MS: Final = 500
 
 Answer = TypeVar("Answer")
-Act = Callable[[Passage], Answer]
+Act = Callable[[Transaction], Answer]
 
 
 class Lost(Unavailable):
@@ -99,16 +99,16 @@ class Writer:
     def _try(self, act: Act[Answer], boundary: Boundary) -> Answer:
         began = self._clock.now()
         try:
-            with stillness(), self._store.write() as txn:
-                passage = Passage(txn, self._clock.now(), self._registry, self._lease_ms, self.server)
-                answer = act(passage)
-                served = self.parking.serve(passage, passage.serves_all)
-                passage.close()
+            with stillness(), self._store.write() as repo:
+                transaction = Transaction(repo, self._clock.now(), self._registry, self._lease_ms, self.server)
+                answer = act(transaction)
+                served = self.parking.serve(transaction, transaction.serves_all)
+                transaction.close()
                 point(boundary, Side.BEFORE)
             self._registry.settle()
             self.commits += 1
             self.parking.settle(served)
-            self.parking.release(passage.altered)
+            self.parking.release(transaction.altered)
             point(boundary, Side.AFTER)
         except BaseException:
             self._registry.undo()
@@ -116,7 +116,7 @@ class Writer:
         finally:
             self.last_ms = self._clock.now() - began
             self.longest_ms = max(self.longest_ms, self.last_ms)
-        self._after(passage.left())
+        self._after(transaction.left())
         return answer
 
 
@@ -161,10 +161,10 @@ class _Patience:
 BYTES_PER_TASK: Final = 4_096
 
 Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Approve | Named | Extension
-_Room: TypeAlias = Callable[[Passage, Sequence[Any]], Sequence[object] | None]
+_Room: TypeAlias = Callable[[Transaction, Sequence[Any]], Sequence[object] | None]
 
 
-def carry_out(passage: Passage, commands: Sequence[Command]) -> list[Any]:
+def carry_out(transaction: Transaction, commands: Sequence[Command]) -> list[Any]:
     """Carry out commands; give an answer for each, in their order."""
     places: dict[type, list[int]] = defaultdict(list)
     for place, command in enumerate(commands):
@@ -172,10 +172,10 @@ def carry_out(passage: Passage, commands: Sequence[Command]) -> list[Any]:
     answers: list[Any] = [None] * len(commands)
     for kind, room in _ROOMS.items():
         if kind in places:
-            outcomes = room(passage, [commands[place] for place in places[kind]])
+            outcomes = room(transaction, [commands[place] for place in places[kind]])
             for place, outcome in zip(places[kind], outcomes or (), strict=bool(outcomes)):
                 answers[place] = outcome
-    passage.promised = passage.promised or Cancel in places or Rerun in places
+    transaction.promised = transaction.promised or Cancel in places or Rerun in places
     return answers
 
 
@@ -199,9 +199,9 @@ _ROOMS: Final[Mapping[type, _Room]] = {
     Goodbye: goodbye,
     Named: submit_named,
     Extension: extend_named,
-    Cancel: lambda passage, commands: keyed(passage, commands, cancel),
-    Rerun: lambda passage, commands: keyed(passage, commands, rerun),
-    Approve: lambda passage, commands: keyed(passage, commands, approve),
+    Cancel: lambda transaction, commands: keyed(transaction, commands, cancel),
+    Rerun: lambda transaction, commands: keyed(transaction, commands, rerun),
+    Approve: lambda transaction, commands: keyed(transaction, commands, approve),
     Poll: poll,
 }
 
@@ -358,7 +358,7 @@ class Loop:
     def _carry_out(self, batch: Sequence[_Work]) -> None:
         commands = [work.command for work in batch if work.command is not None]
         try:
-            answers = self._writer.run(lambda passage: carry_out(passage, commands), Boundary.BATCH)
+            answers = self._writer.run(lambda transaction: carry_out(transaction, commands), Boundary.BATCH)
         except Lost:
             self._one_by_one(batch)
         except Unavailable as trouble:
@@ -391,7 +391,7 @@ class Loop:
                 continue
             command = work.command
             assert command is not None
-            fault = self._alone(work, lambda passage, one=command: carry_out(passage, [one])[0])
+            fault = self._alone(work, lambda transaction, one=command: carry_out(transaction, [one])[0])
             if isinstance(fault, Unavailable) and not isinstance(fault, Lost):
                 gone = fault  # it will not be back for the others
 

@@ -26,31 +26,31 @@ _ASKING: Final = LEASED - STOPPED
 _DECISION: Final = msgspec.json.Decoder(Decision)
 
 
-def approve(corridor: Transaction, commands: Sequence[Approve]) -> list[Done | Refusal]:
+def approve(transaction: Transaction, commands: Sequence[Approve]) -> list[Done | Refusal]:
     """Decide about approvals as people say."""
-    corridor.look({one.task for one in commands})
-    return [_approve(corridor, one) for one in commands]
+    transaction.look({one.task for one in commands})
+    return [_approve(transaction, one) for one in commands]
 
 
-def _approve(corridor: Transaction, one: Approve) -> Done | Refusal:
-    task = selection.seen(corridor, one.task)
+def _approve(transaction: Transaction, one: Approve) -> Done | Refusal:
+    task = selection.seen(transaction, one.task)
     if task is None:
         return selection.unknown("task", one.task)
     if task.kind != Kind.APPROVAL.text or task.state not in _ASKING:
         verb, name = APPROVE if one.approved else DENY, text_of(Key(task.id))
-        return Refusal(Code.CONFLICT, f"cannot {verb} task {name}: {_why_not(corridor, task)}")
-    decision = Decision(one.approved, corridor.now, one.actor, one.comment)
-    corridor.send([server_attempts.decided(corridor, task, decision)])
-    corridor.audit(one.actor, APPROVE if one.approved else DENY, task.id, one.comment)
+        return Refusal(Code.CONFLICT, f"cannot {verb} task {name}: {_why_not(transaction, task)}")
+    decision = Decision(one.approved, transaction.now, one.actor, one.comment)
+    transaction.send([server_attempts.decided(transaction, task, decision)])
+    transaction.audit(one.actor, APPROVE if one.approved else DENY, task.id, one.comment)
     return Done(task.id, task.state)
 
 
-def _why_not(corridor: Transaction, task: TaskRecord) -> str:
+def _why_not(transaction: Transaction, task: TaskRecord) -> str:
     if task.kind != Kind.APPROVAL.text:
         return f"it is no approval but a {task.kind}, about which nobody decides"
     if task.state not in ENDED:
         return f"it is {task.state} ({task.reason}), so nobody was asked yet"
-    told = corridor.txn.reading.last_results([task.id]).get(task.id)
+    told = transaction.repo.reading.last_results([task.id]).get(task.id)
     if told is None:
         return f"it is {task.state} ({task.reason}), and nobody has decided"
     return _said(_DECISION.decode(told))

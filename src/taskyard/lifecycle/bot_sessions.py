@@ -29,19 +29,19 @@ FREED: Final = "freed"
 
 
 def note(
-    corridor: Transaction,
+    transaction: Transaction,
     bots: Sequence[str],
     kind: str,
     text: str = "",
     about: tuple[int | None, int | None] = (None, None),
 ) -> None:
     """Write an event for each of some bots; about a task and its attempt, if it is."""
-    known = corridor.txn.bots.look(bots)
+    known = transaction.repo.bots.look(bots)
     rows = []
     for id, bot in known.items():
-        rows.append((id, ids.bot_event_text(bot.events), corridor.now, kind, *about, text))
-    corridor.txn.bots.add_events(rows)
-    corridor.txn.bots.count_events([(id, bot.events + 1) for id, bot in known.items()])
+        rows.append((id, ids.bot_event_text(bot.events), transaction.now, kind, *about, text))
+    transaction.repo.bots.add_events(rows)
+    transaction.repo.bots.count_events([(id, bot.events + 1) for id, bot in known.items()])
 
 
 #: How many polls and sessions of a bot are remembered. A few can be under way; a copy that comes later is news.
@@ -54,16 +54,16 @@ FREE: Final = "free_bot"
 LOST_MAX: Final = 400
 
 
-def hello(corridor: Transaction, hellos: Sequence[Hello]) -> list[Refusal | None]:
+def hello(transaction: Transaction, hellos: Sequence[Hello]) -> list[Refusal | None]:
     """Begin sessions, or take note of what changed about bots.
 
     Refused are a late copy of a hello that was replaced, and a bot whose name belongs to another pool.
     """
     answers: list[Refusal | None] = []
     for some in _each_bot_once(hellos):
-        known = corridor.txn.bots.look({one.bot for one in some})
+        known = transaction.repo.bots.look({one.bot for one in some})
         told = {one.bot: _unwelcome(known.get(one.bot), one) for one in some}
-        lost = _welcome(corridor, known, [one for one in some if told[one.bot] is None])
+        lost = _welcome(transaction, known, [one for one in some if told[one.bot] is None])
         told |= {bot: _foreign(bot) for bot in lost}
         answers += [told[one.bot] for one in some]
     return answers
@@ -81,45 +81,45 @@ def _each_bot_once(hellos: Sequence[Hello]) -> Iterator[Sequence[Hello]]:
     yield hellos[start:]
 
 
-def _welcome(corridor: Transaction, known: Mapping[str, BotRecord], hellos: Sequence[Hello]) -> set[str]:
+def _welcome(transaction: Transaction, known: Mapping[str, BotRecord], hellos: Sequence[Hello]) -> set[str]:
     """Begin sessions; name the bots of which another server has just given the name to another pool."""
     if not hellos:
         return set()
     begun = [one for one in hellos if one.bot not in known or known[one.bot].session != one.session]
     new = {one.bot for one in begun}
-    now = corridor.now
+    now = transaction.now
     rows = []
     for one in hellos:
-        said = (one.slots, now, now, corridor.server.name, one.quarantined, one.maintenance, int(one.draining))
+        said = (one.slots, now, now, transaction.server.name, one.quarantined, one.maintenance, int(one.draining))
         rows.append((one.bot, pool_of(one.dimensions), one.session, _replaced(known.get(one.bot), one.session), *said))
-    corridor.txn.bots.begin(rows)
-    lost = _enrolled_elsewhere(corridor, known, begun)
+    transaction.repo.bots.begin(rows)
+    lost = _enrolled_elsewhere(transaction, known, begun)
     hellos, begun = ([one for one in some if one.bot not in lost] for some in (hellos, begun))
     new -= lost
     # It is the bot before that was told to end.
-    corridor.txn.bots.clear_endings([id for id in new if id in known and known[id].facts.ending])
+    transaction.repo.bots.clear_endings([id for id in new if id in known and known[id].facts.ending])
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
     lives = [(one.bot, fleet.lives_of(one.session)) for one in begun]
-    lose(corridor, lives, {one.bot: one.begun for one in begun})
-    corridor.txn.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
+    lose(transaction, lives, {one.bot: one.begun for one in begun})
+    transaction.repo.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
     twins = {one.bot for one in begun if _is_twin(known.get(one.bot), one.session)}
-    note(corridor, sorted(new - twins), CONNECTED)
-    note(corridor, sorted(twins), CONNECTED, ELSEWHERE)
-    corridor.altered |= {one.bot for one in hellos}
-    corridor.stirred.append(None)
+    note(transaction, sorted(new - twins), CONNECTED)
+    note(transaction, sorted(twins), CONNECTED, ELSEWHERE)
+    transaction.altered |= {one.bot for one in hellos}
+    transaction.stirred.append(None)
     return lost
 
 
-def _enrolled_elsewhere(corridor: Transaction, known: Mapping[str, BotRecord], begun: Sequence[Hello]) -> set[str]:
+def _enrolled_elsewhere(transaction: Transaction, known: Mapping[str, BotRecord], begun: Sequence[Hello]) -> set[str]:
     """Name the bots that were unknown and now belong to another pool than their own: another server was faster."""
     unknown = {one.bot: pool_of(one.dimensions) for one in begun if one.bot not in known}
-    found = corridor.txn.bots.look(unknown)
+    found = transaction.repo.bots.look(unknown)
     return {bot for bot, record in found.items() if record.pool != unknown[bot]}
 
 
-def greet(corridor: Transaction, polls: Sequence[Poll]) -> list[Caller | Refusal]:
+def greet(transaction: Transaction, polls: Sequence[Poll]) -> list[Caller | Refusal]:
     """Take note that bots were heard of; refuse those that speak for a session that is over."""
-    bots = corridor.txn.bots.greet({poll.bot for poll in polls})
+    bots = transaction.repo.bots.greet({poll.bot for poll in polls})
     greeted: list[Caller | Refusal] = []
     heard: dict[str, str] = {}
     for poll in polls:
@@ -129,46 +129,46 @@ def greet(corridor: Transaction, polls: Sequence[Poll]) -> list[Caller | Refusal
             known = heard.get(poll.bot, bot.polls)
             heard[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known
             if bot.missing:
-                corridor.stirred.append(None)  # what was thought to be gone is back
-    now = corridor.now
-    corridor.txn.bots.see([(id, known, now, corridor.server.name) for id, known in heard.items()])
+                transaction.stirred.append(None)  # what was thought to be gone is back
+    now = transaction.now
+    transaction.repo.bots.see([(id, known, now, transaction.server.name) for id, known in heard.items()])
     return greeted
 
 
-def goodbye(corridor: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refusal | None]:
+def goodbye(transaction: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refusal | None]:
     """End sessions; what they had is lost. One that was replaced has this to say, too: that nothing of it is left."""
-    bots = corridor.txn.bots.look({one.bot for one in goodbyes})
+    bots = transaction.repo.bots.look({one.bot for one in goodbyes})
     answers = [_foreign(one.bot) if _is_foreign(bots.get(one.bot), one.pool) else None for one in goodbyes]
     goodbyes = [one for one, answer in zip(goodbyes, answers, strict=True) if answer is None]
-    lose(corridor, [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots])
+    lose(transaction, [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots])
     gone = sorted({one.bot for one in goodbyes if one.bot in bots and bots[one.bot].session == one.session})
-    corridor.txn.bots.end(gone)
-    note(corridor, gone, ENDED)
-    corridor.altered |= set(gone)
-    corridor.stirred.append(None)
+    transaction.repo.bots.end(gone)
+    note(transaction, gone, ENDED)
+    transaction.altered |= set(gone)
+    transaction.stirred.append(None)
     return answers
 
 
-def free(corridor: Transaction, bot: str, actor: str) -> Refusal | None:
+def free(transaction: Transaction, bot: str, actor: str) -> Refusal | None:
     """Let a name belong to whichever pool enrols it next; not while its bot lives, or has something in hand."""
-    found = corridor.txn.bots.look([bot]).get(bot)
+    found = transaction.repo.bots.look([bot]).get(bot)
     if found is None:
         return Refusal(Code.NOT_FOUND, f"there is no bot {bot}")
     if fleet.alive(found.facts):
         return Refusal(Code.CONFLICT, f"cannot free the name {bot}: the bot lives; end it first")
-    if corridor.txn.tasks.leased_in([bot], 1):
+    if transaction.repo.tasks.leased_in([bot], 1):
         return Refusal(
             Code.CONFLICT, f"cannot free the name {bot}: leases of the bot are not over yet; try again later"
         )
     if found.pool is not None:
-        corridor.txn.bots.free([bot])
-        note(corridor, [bot], FREED)
-        corridor.audit(actor, FREE, NO_SUBJECT, f"{bot}, of pool {found.pool}")
+        transaction.repo.bots.free([bot])
+        note(transaction, [bot], FREED)
+        transaction.audit(actor, FREE, NO_SUBJECT, f"{bot}, of pool {found.pool}")
     return None
 
 
 def complain(
-    corridor: Transaction,
+    transaction: Transaction,
     bot: str,
     session: str,
     text: str,
@@ -176,17 +176,17 @@ def complain(
     pool: str | None = None,
 ) -> Refusal | None:
     """Note what a bot says went wrong with it, in the name of a pool; about a task and its attempt, if it is."""
-    found = corridor.txn.bots.look([bot]).get(bot)
+    found = transaction.repo.bots.look([bot]).get(bot)
     if _is_foreign(found, pool):
         return _foreign(bot)
     if found is None or found.session != session:
         return _over(bot)
-    note(corridor, [bot], ERROR, text, about)
+    note(transaction, [bot], ERROR, text, about)
     return None
 
 
 def lose(
-    corridor: Transaction, sessions: Sequence[tuple[str, str]], told: Mapping[str, Collection[Begun] | None] = {}
+    transaction: Transaction, sessions: Sequence[tuple[str, str]], told: Mapping[str, Collection[Begun] | None] = {}
 ) -> None:
     """End as lost what bots had in sessions whose names, each with a slash behind it, begin as is said beside each bot.
 
@@ -196,19 +196,19 @@ def lose(
     begins: dict[str, tuple[str, ...]] = defaultdict(tuple)
     for bot, begin in sessions:
         begins[bot] += (begin,)
-    found = corridor.txn.tasks.leased_in(sorted(begins), LOST_MAX + 1)
+    found = transaction.repo.tasks.leased_in(sorted(begins), LOST_MAX + 1)
     had = {id: bot for id, bot, session in found if f"{session}/".startswith(begins[bot])}
     moves = []
-    for task in corridor.look(list(had)).values():
+    for task in transaction.look(list(had)).values():
         if task.bot != had[task.id]:
             continue  # it was lost, and may have been given to another, before we looked at it
-        move = lost_attempts.lost(corridor, task, told.get(had[task.id]))
+        move = lost_attempts.lost(transaction, task, told.get(had[task.id]))
         if move is not None:
             moves.append(move)
-    corridor.send(moves)
+    transaction.send(moves)
     if len(found) > LOST_MAX:
-        now = corridor.now
-        corridor.txn.tasks.let_go([(*one, Millis(now - fleet.GUARD_MS), now) for one in sessions])
+        now = transaction.now
+        transaction.repo.tasks.let_go([(*one, Millis(now - fleet.GUARD_MS), now) for one in sessions])
 
 
 def _with_line(known: str, line: str) -> str:

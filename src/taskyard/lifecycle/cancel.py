@@ -19,7 +19,7 @@ from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Far, Refusal
 from taskyard.lifecycle.selection import Found, Search, Sight
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move, move_by
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import Busy
 from taskyard.store.rows import GraphRecord, Note, TaskRecord
 
@@ -46,134 +46,134 @@ class _Part:
 
 
 def cancel(
-    corridor: Transaction, commands: Sequence[Cancel], found: Found | None = None
+    transaction: Transaction, commands: Sequence[Cancel], found: Found | None = None
 ) -> list[Done | Refusal | Asked | Far]:
     """End tasks and graphs as people ask; `found` says how far they reach, where that is too far to look."""
-    corridor.look({one.task for one in commands if one.task is not None})
-    return [_cancel(corridor, one, found) for one in commands]
+    transaction.look({one.task for one in commands if one.task is not None})
+    return [_cancel(transaction, one, found) for one in commands]
 
 
-def find(txn: Txn, one: Cancel) -> Sight:
+def find(repo: Repo, one: Cancel) -> Sight:
     """Find out what is behind tasks that are to be canceled with all of it."""
     if one.task is None:
         assert one.graph is not None, "a cancel names a task or a graph"
-        return selection.everywhere(txn, one.graph, _behind(one.tasks))
-    return selection.everywhere(txn, txn.tasks.look([one.task])[0].graph, _behind([one.task]))
+        return selection.everywhere(repo, one.graph, _behind(one.tasks))
+    return selection.everywhere(repo, repo.tasks.look([one.task])[0].graph, _behind([one.task]))
 
 
-def stop_page(corridor: Transaction, note: Note) -> bool:
+def stop_page(transaction: Transaction, note: Note) -> bool:
     """Cancel the graph inside a task that is to end; say that this was all."""
-    _cancel_graph(corridor, note.graph, note.actor)
-    selection.keep_promise(corridor, note)
+    _cancel_graph(transaction, note.graph, note.actor)
+    selection.keep_promise(transaction, note)
     return True
 
 
-def cancel_page(corridor: Transaction, note: Note) -> bool:
+def cancel_page(transaction: Transaction, note: Note) -> bool:
     """Cancel some of the tasks of a note; say whether that was all."""
     if note.tasks:
-        _end(corridor, selection.promised(note), note.actor)
-        selection.keep_promise(corridor, note)
+        _end(transaction, selection.promised(note), note.actor)
+        selection.keep_promise(transaction, note)
         return True
-    corridor.hushed.add(note.graph)
-    seen = corridor.txn.tasks.window(note.graph, note.cursor, selection.LOOKED_MAX)
+    transaction.hushed.add(note.graph)
+    seen = transaction.repo.tasks.window(note.graph, note.cursor, selection.LOOKED_MAX)
     ids = [id for id, state in seen if state in _CANCELABLE]
     page, left = ids[: selection.PAGE_MAX], ids[selection.PAGE_MAX :]
-    _end(corridor, page, note.actor)
+    _end(transaction, page, note.actor)
     done = len(seen) < selection.LOOKED_MAX and not left
     if done:
-        selection.keep_promise(corridor, note)
+        selection.keep_promise(transaction, note)
     else:
-        corridor.txn.notes.advance(note.id, page[-1] if left else seen[-1][0])
+        transaction.repo.notes.advance(note.id, page[-1] if left else seen[-1][0])
     return done
 
 
-def promise_all(corridor: Transaction, graph: int, actor: str) -> None:
+def promise_all(transaction: Transaction, graph: int, actor: str) -> None:
     """Leave a note to cancel every task of a graph that is canceled."""
-    corridor.txn.notes.add([(CANCEL, graph, None, None, None, "", actor)])
-    corridor.count(graph, active=1)
+    transaction.repo.notes.add([(CANCEL, graph, None, None, None, "", actor)])
+    transaction.count(graph, active=1)
 
 
-def _cancel(corridor: Transaction, one: Cancel, found: Found | None) -> Done | Refusal | Asked | Far:
+def _cancel(transaction: Transaction, one: Cancel, found: Found | None) -> Done | Refusal | Asked | Far:
     if one.task is None:
         assert one.graph is not None, "a cancel names a task or a graph"
         if not one.tasks:
-            return _cancel_graph(corridor, one.graph, one.actor)
-        return _cancel_part(corridor, one.graph, one, found)
-    task = selection.seen(corridor, one.task)
+            return _cancel_graph(transaction, one.graph, one.actor)
+        return _cancel_part(transaction, one.graph, one, found)
+    task = selection.seen(transaction, one.task)
     if task is None:
         return selection.unknown("task", one.task)
     if not one.subtree:
-        return _cancel_task(corridor, task, one.actor)
-    return _cancel_subtree(corridor, _Part(task.graph, task.id, (task.id,)), one.actor, found)
+        return _cancel_task(transaction, task, one.actor)
+    return _cancel_subtree(transaction, _Part(task.graph, task.id, (task.id,)), one.actor, found)
 
 
-def _cancel_task(corridor: Transaction, task: TaskRecord, actor: str) -> Done | Refusal:
+def _cancel_task(transaction: Transaction, task: TaskRecord, actor: str) -> Done | Refusal:
     answer = step(task.state, Signal.CANCEL)
     if answer.outcome is Outcome.ILLEGAL:
         return Refusal(Code.CONFLICT, f"cannot cancel task {text_of(Key(task.id))}: it is {task.state}")
     if answer.outcome is Outcome.MOVE:
-        corridor.send([_move(task)])
-        server_tasks.end_own(corridor, [task], actor)
-        corridor.audit(actor, CANCEL, task.id)
+        transaction.send([_move(task)])
+        server_tasks.end_own(transaction, [task], actor)
+        transaction.audit(actor, CANCEL, task.id)
     return Done(task.id, task.state, echo=answer.outcome is Outcome.ECHO)
 
 
-def _cancel_part(corridor: Transaction, graph: int, one: Cancel, found: Found | None) -> Asked | Refusal | Far:
+def _cancel_part(transaction: Transaction, graph: int, one: Cancel, found: Found | None) -> Asked | Refusal | Far:
     """End some tasks of a graph with everything behind them."""
-    graphs = corridor.txn.graphs.peek([graph])
+    graphs = transaction.repo.graphs.peek([graph])
     if not graphs or graphs[0].loader is not None:
         return selection.unknown("graph", graph)
-    corridor.look(one.tasks)
+    transaction.look(one.tasks)
     for id in one.tasks:
-        task = selection.seen(corridor, id)
+        task = selection.seen(transaction, id)
         if task is None or task.graph != graph:
             return selection.unknown(f"task in graph {text_of(Key(graph))} with the id", id)
-    return _cancel_subtree(corridor, _Part(graph, graph, one.tasks), one.actor, found)
+    return _cancel_subtree(transaction, _Part(graph, graph, one.tasks), one.actor, found)
 
 
-def _cancel_subtree(corridor: Transaction, part: _Part, actor: str, found: Found | None) -> Asked | Refusal | Far:
+def _cancel_subtree(transaction: Transaction, part: _Part, actor: str, found: Found | None) -> Asked | Refusal | Far:
     graph = part.graph
-    if corridor.canceled(graph):
+    if transaction.canceled(graph):
         return Asked(part.subject, 0, echo=True)
-    if not changeable(corridor.graph(graph).state):
-        return _over(corridor.graph(graph))
-    found = selection.nearby(corridor, graph, _behind(part.roots), found)
+    if not changeable(transaction.graph(graph).state):
+        return _over(transaction.graph(graph))
+    found = selection.nearby(transaction, graph, _behind(part.roots), found)
     if found is None:
         return Far()
     fits = found.total <= selection.PAGE_MAX
-    moved = _end(corridor, [id for page in found.pages for id in page], actor) if fits else 0
+    moved = _end(transaction, [id for page in found.pages for id in page], actor) if fits else 0
     if not fits:
-        selection.promise(corridor, CANCEL, graph, found.pages, actor)
+        selection.promise(transaction, CANCEL, graph, found.pages, actor)
     if fits and not moved:
         return Asked(part.subject, 0, echo=True)
-    corridor.audit(actor, CANCEL, part.subject, part.told(found.total))
+    transaction.audit(actor, CANCEL, part.subject, part.told(found.total))
     return Asked(part.subject, moved, promised=not fits, total=found.total)
 
 
-def _cancel_graph(corridor: Transaction, id: int, actor: str) -> Asked | Refusal:
+def _cancel_graph(transaction: Transaction, id: int, actor: str) -> Asked | Refusal:
     """Look at the tasks first and at the graph then: tasks are always locked before their graph."""
-    ids, fits = _cancelable(corridor, id)
-    corridor.look(ids if fits else ())
-    found = corridor.txn.graphs.look([id])
+    ids, fits = _cancelable(transaction, id)
+    transaction.look(ids if fits else ())
+    found = transaction.repo.graphs.look([id])
     if not found or found[0].loader is not None:
         return selection.unknown("graph", id)
     if found[0].canceled_ms is not None:
         return Asked(id, 0, echo=True)
     if not changeable(found[0].state):
         return _over(found[0])
-    if fits and not set(_cancelable(corridor, id)[0]) <= set(ids):
+    if fits and not set(_cancelable(transaction, id)[0]) <= set(ids):
         raise Busy("a task of the graph was rerun meanwhile")
-    corridor.cancel(id)
-    moved = _end(corridor, ids, actor) if fits else 0
+    transaction.cancel(id)
+    moved = _end(transaction, ids, actor) if fits else 0
     if not fits:
-        promise_all(corridor, id, actor)
-    corridor.audit(actor, CANCEL, id)
+        promise_all(transaction, id, actor)
+    transaction.audit(actor, CANCEL, id)
     return Asked(id, moved, promised=not fits)
 
 
-def _cancelable(corridor: Transaction, graph: int) -> tuple[list[int], bool]:
+def _cancelable(transaction: Transaction, graph: int) -> tuple[list[int], bool]:
     """Name what can be canceled in a graph, as far as one looks; tell whether that is all and fits."""
-    seen = corridor.txn.tasks.window(graph, -1, selection.LOOKED_MAX + 1)
+    seen = transaction.repo.tasks.window(graph, -1, selection.LOOKED_MAX + 1)
     ids = [id for id, state in seen if state in _CANCELABLE]
     return ids, len(seen) <= selection.LOOKED_MAX and len(ids) <= selection.PAGE_MAX
 
@@ -186,12 +186,12 @@ def _over(graph: GraphRecord) -> Refusal:
     return Refusal(Code.CONFLICT, f"cannot cancel anything in graph {text_of(Key(graph.id))}: it is {graph.state}")
 
 
-def _end(corridor: Transaction, ids: Collection[int], actor: str) -> int:
+def _end(transaction: Transaction, ids: Collection[int], actor: str) -> int:
     """Cancel those of some tasks that can be; say how many. What is still being loaded is canceled when it is shown."""
-    tasks = corridor.look(ids).values()
+    tasks = transaction.look(ids).values()
     moves = [_move(task) for task in tasks if task.state in _CANCELABLE and not task.hidden]
-    corridor.send(moves)
-    server_tasks.end_own(corridor, [move.task for move in moves], actor)
+    transaction.send(moves)
+    server_tasks.end_own(transaction, [move.task for move in moves], actor)
     return len(moves)
 
 

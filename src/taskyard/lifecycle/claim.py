@@ -43,28 +43,28 @@ def claim_request(poll: Poll, bot: Caller) -> ClaimRequest:
     return ClaimRequest(poll, bot, min(poll.want, WANT_MAX))
 
 
-def claim(corridor: Transaction, wishes: Sequence[ClaimRequest]) -> list[tuple[Lease, ...]]:
+def claim(transaction: Transaction, wishes: Sequence[ClaimRequest]) -> list[tuple[Lease, ...]]:
     """Give tasks to bots."""
-    given = _given_before(corridor, wishes)
+    given = _given_before(transaction, wishes)
     keys = [(wish.poll.bot, wish.poll.poll or f"#{place}") for place, wish in enumerate(wishes)]
     first: dict[tuple[str, str], int] = {}
     for place, key in enumerate(keys):
         first.setdefault(key, place)
     news = [place for place in first.values() if wishes[place].count > 0 and place not in given]
-    for place, tasks in _take(corridor, wishes, news).items():
+    for place, tasks in _take(transaction, wishes, news).items():
         given[place] = tuple(_lease(task) for task in tasks)
     return [given.get(first[key], ()) for key in keys]
 
 
-def _given_before(corridor: Transaction, wishes: Sequence[ClaimRequest]) -> dict[int, tuple[Lease, ...]]:
+def _given_before(transaction: Transaction, wishes: Sequence[ClaimRequest]) -> dict[int, tuple[Lease, ...]]:
     """Find the polls that were answered already, and what their bots still have of it."""
     repeats = [place for place, wish in enumerate(wishes) if is_repeated(wish)]
     if not repeats:
         return {}
     held: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for bot, poll, task in corridor.txn.attempts.polled({wishes[place].poll.bot for place in repeats}):
+    for bot, poll, task in transaction.repo.attempts.polled({wishes[place].poll.bot for place in repeats}):
         held[bot, poll].append(task)
-    tasks = corridor.look([task for ids in held.values() for task in ids])
+    tasks = transaction.look([task for ids in held.values() for task in ids])
     leases = {key: tuple(_lease(tasks[id]) for id in ids if _has(key[0], tasks[id])) for key, ids in held.items()}
     return {place: leases.get((wishes[place].poll.bot, wishes[place].poll.poll), ()) for place in repeats}
 
@@ -80,13 +80,13 @@ def _has(bot: str, task: TaskRecord) -> bool:
     return task.state in LEASED and task.bot == bot
 
 
-def _take(corridor: Transaction, wishes: Sequence[ClaimRequest], news: Sequence[int]) -> dict[int, list[TaskRecord]]:
+def _take(transaction: Transaction, wishes: Sequence[ClaimRequest], news: Sequence[int]) -> dict[int, list[TaskRecord]]:
     """Let bots that serve the same queues choose together, so that each queue is read once."""
     if not news:
         return {}
-    registry = corridor.registry
-    registry.refresh(corridor.txn)
-    served = registry.serving(corridor.txn, {wishes[place].poll.bot: wishes[place].bot.version for place in news})
+    registry = transaction.registry
+    registry.refresh(transaction.repo)
+    served = registry.serving(transaction.repo, {wishes[place].poll.bot: wishes[place].bot.version for place in news})
     alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for place in news:
         queues = served[wishes[place].poll.bot]
@@ -95,23 +95,23 @@ def _take(corridor: Transaction, wishes: Sequence[ClaimRequest], news: Sequence[
     taken: set[int] = set()
     chosen: dict[int, list[int]] = {}
     for queues, places in alike.items():
-        shares = _choose(corridor, queues, [wishes[place] for place in places], taken)
+        shares = _choose(transaction, queues, [wishes[place] for place in places], taken)
         chosen |= dict(zip(places, shares, strict=True))
-    return _lease_out(corridor, wishes, chosen)
+    return _lease_out(transaction, wishes, chosen)
 
 
 def _choose(
-    corridor: Transaction, queues: tuple[int, ...], wishes: Sequence[ClaimRequest], taken: set[int]
+    transaction: Transaction, queues: tuple[int, ...], wishes: Sequence[ClaimRequest], taken: set[int]
 ) -> list[list[int]]:
     asked = [(wish.poll.bot, wish.count) for wish in wishes]
     bots = {bot for bot, _ in asked}
     count = wanted = sum(count for _, count in asked) + len(taken)
     dealt: list[list[int]] = []
     for _ in range(LOOKS_MAX):
-        rows = corridor.txn.tasks.candidates(queues, count)
+        rows = transaction.repo.tasks.candidates(queues, count)
         full = len(rows) >= count
-        rows += [_row(task) for task in corridor.fresh(queues)]
-        turns = _turns(corridor, rows, taken)
+        rows += [_row(task) for task in transaction.fresh(queues)]
+        turns = _turns(transaction, rows, taken)
         dealt = matching.deal(turns, asked)
         # Whoever is passed over, because another bot should have it, must not hide those behind it in its queue.
         if not full or count >= wanted + sum(turn[3] in bots for turn in turns):
@@ -125,10 +125,10 @@ def _row(task: TaskRecord) -> Row:
     return (task.id, task.queue, task.priority, task.created_ms, task.not_by)
 
 
-def _turns(corridor: Transaction, rows: Sequence[Row], taken: set[int]) -> list[Turn]:
+def _turns(transaction: Transaction, rows: Sequence[Row], taken: set[int]) -> list[Turn]:
     losers = {(row[1], row[4]) for row in rows if row[4]}
     left_to: dict[tuple[int, str | None], str | None] = {
-        (queue, bot): _left_to(corridor, corridor.registry.queue(corridor.txn, queue), BotId(bot))
+        (queue, bot): _left_to(transaction, transaction.registry.queue(transaction.repo, queue), BotId(bot))
         for queue, bot in losers
     }
     return [
@@ -138,16 +138,16 @@ def _turns(corridor: Transaction, rows: Sequence[Row], taken: set[int]) -> list[
     ]
 
 
-def _left_to(corridor: Transaction, queue: QueueRow, lost_by: BotId) -> BotId | None:
+def _left_to(transaction: Transaction, queue: QueueRow, lost_by: BotId) -> BotId | None:
     """Name the bot that has lost a task, if another one could take it."""
-    served = fleet.served_elsewhere(queue.dimensions, lost_by, corridor.fleet())
+    served = fleet.served_elsewhere(queue.dimensions, lost_by, transaction.fleet())
     return lost_by if served else None
 
 
 def _lease_out(
-    corridor: Transaction, wishes: Sequence[ClaimRequest], chosen: dict[int, list[int]]
+    transaction: Transaction, wishes: Sequence[ClaimRequest], chosen: dict[int, list[int]]
 ) -> dict[int, list[TaskRecord]]:
-    tasks = corridor.look([id for ids in chosen.values() for id in ids])
+    tasks = transaction.look([id for ids in chosen.values() for id in ids])
     moves: list[Move] = []
     leased: dict[int, list[TaskRecord]] = {place: [] for place in chosen}
     for place, ids in chosen.items():
@@ -155,13 +155,13 @@ def _lease_out(
         taken = Reason.UNDER_WAY if poll.begun is None else Reason.ASSIGNED
         for id in ids:
             task = tasks[id]
-            until = attempt_policy.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
+            until = attempt_policy.lease_until(transaction.now, transaction.lease_ms, task.rules.deadline_ms)
             if until is None:
                 continue  # its deadline has passed; the next sweep ends it
             taker = Taker(poll.bot, poll.session, poll.poll, until)
             moves.append(Move(task, _CLAIM, attempt_policy.claimed(task.life), taken, taker))
             leased[place].append(task)
-    corridor.send(moves)
+    transaction.send(moves)
     return leased
 
 
@@ -192,14 +192,14 @@ class _Definition(msgspec.Struct):
 _READER: Final = msgspec.json.Decoder(_Definition)
 
 
-def brief(corridor: Transaction, leases: Sequence[Lease]) -> list[Lease]:
+def brief(transaction: Transaction, leases: Sequence[Lease]) -> list[Lease]:
     """Say what is to be run by each lease."""
-    tasks = corridor.look([lease.task for lease in leases])
+    tasks = transaction.look([lease.task for lease in leases])
     fed = [id for id, task in tasks.items() if task.edges.met]
-    corridor.txn.traces.foresee(fed)
-    definitions = corridor.txn.tasks.owned_definitions(list(tasks))
-    inputs = _inputs(corridor, fed)
-    left = corridor.txn.traces.checkpoints([lease.task for lease in leases if lease.attempt > 1])
+    transaction.repo.traces.foresee(fed)
+    definitions = transaction.repo.tasks.owned_definitions(list(tasks))
+    inputs = _inputs(transaction, fed)
+    left = transaction.repo.traces.checkpoints([lease.task for lease in leases if lease.attempt > 1])
     return [
         struct_replace(lease, brief=_brief(tasks[lease.task], definitions[lease.task], lease, inputs, left))
         for lease in leases
@@ -224,9 +224,9 @@ def _brief(
     )
 
 
-def _inputs(corridor: Transaction, ids: Sequence[int]) -> dict[int, str]:
+def _inputs(transaction: Transaction, ids: Sequence[int]) -> dict[int, str]:
     """Give what the prerequisites of each task published, as one JSON object by their labels."""
     found: dict[int, dict[str, msgspec.Raw]] = defaultdict(dict)
-    for task, label, body in corridor.txn.traces.inputs(ids):
+    for task, label, body in transaction.repo.traces.inputs(ids):
         found[task][label] = msgspec.Raw(body.encode())
     return {task: msgspec.json.encode(results).decode() for task, results in found.items()}

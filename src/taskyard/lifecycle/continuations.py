@@ -18,74 +18,74 @@ from taskyard.store.rows import Note
 DROPPED: Final = ""
 
 
-def take_up(corridor: Transaction, note_id: int) -> bool | None:
+def take_up(transaction: Transaction, note_id: int) -> bool | None:
     """Carry out a page of a note; say whether the note is done, or None if it is gone."""
-    wanted = corridor.txn.notes.look(note_id)
+    wanted = transaction.repo.notes.look(note_id)
     if wanted is None:
         return None
-    note = _first(corridor, wanted)
+    note = _first(transaction, wanted)
     page = _PAGES.get(note.kind)
     if page is None:
         return False  # somebody is still loading
-    done = page(corridor, note)
-    corridor.send()
+    done = page(transaction, note)
+    transaction.send()
     return done and note.id == note_id
 
 
-def drop_stale_loads(corridor: Transaction, before_ms: Millis, count: int) -> int:
+def drop_stale_loads(transaction: Transaction, before_ms: Millis, count: int) -> int:
     """Drop what began to load before a moment and never became whole; say how many such loads there were.
 
     Of a graph at most `count` tasks are dropped at once, so it comes again until it is gone. An extension is dropped by
     a note.
     """
-    graphs = corridor.txn.graphs.loading(before_ms, 1)
+    graphs = transaction.repo.graphs.loading(before_ms, 1)
     for id, _ in graphs:
-        _drop_graph(corridor, id, count)
-    notes = corridor.txn.notes.old(rows.LOAD, before_ms, count)
+        _drop_graph(transaction, id, count)
+    notes = transaction.repo.notes.old(rows.LOAD, before_ms, count)
     for note in notes:
-        corridor.txn.notes.drop(note.id)
+        transaction.repo.notes.drop(note.id)
         # It was counted when it was begun, and from here on nothing else tells of it.
-        corridor.audit(note.actor, rows.DROP, note.graph, "an extension that never became whole")
-    corridor.txn.notes.add([(rows.DROP, note.graph, None, None, None, "", note.actor) for note in notes])
+        transaction.audit(note.actor, rows.DROP, note.graph, "an extension that never became whole")
+    transaction.repo.notes.add([(rows.DROP, note.graph, None, None, None, "", note.actor) for note in notes])
     return len(graphs) + len(notes)
 
 
-def _first(corridor: Transaction, note: Note) -> Note:
+def _first(transaction: Transaction, note: Note) -> Note:
     """Find the note that has to be done before this one, or this one."""
-    before = _before(corridor, note)
+    before = _before(transaction, note)
     if before is None or before.id == note.id:
         return note
-    found = corridor.txn.notes.look(before.id)
+    found = transaction.repo.notes.look(before.id)
     if found is None:
         raise Busy("an earlier note was done meanwhile")
-    return _first(corridor, found)
+    return _first(transaction, found)
 
 
-def _before(corridor: Transaction, note: Note) -> Note | None:
+def _before(transaction: Transaction, note: Note) -> Note | None:
     """Find what comes first: the earliest of its kind, and before any rerun whatever is still to be told.
 
     Nobody who holds one of these waits for a later one, so nobody waits in a circle.
     """
-    notes = corridor.txn.notes
+    notes = transaction.repo.notes
     if note.task is not None:
-        return failure_handlers.first_of(corridor.txn, note)
+        return failure_handlers.first_of(transaction.repo, note)
     kinds = (*_EARLIER.get(note.kind, ()), note.kind)
     return next((first for kind in kinds if (first := notes.first(note.graph, kind))), None)
 
 
-def _show(corridor: Transaction, note: Note) -> bool:
+def _show(transaction: Transaction, note: Note) -> bool:
     """Show a page of an extension. What was loaded while its graph was canceled is canceled with it."""
-    done = submit.show_page(corridor, note)
-    if done and corridor.canceled(note.graph):
-        cancel.promise_all(corridor, note.graph, note.actor)
+    done = submit.show_page(transaction, note)
+    if done and transaction.canceled(note.graph):
+        cancel.promise_all(transaction, note.graph, note.actor)
     return done
 
 
-def _drop_graph(corridor: Transaction, id: int, count: int) -> None:
-    found = corridor.txn.graphs.look([id])
+def _drop_graph(transaction: Transaction, id: int, count: int) -> None:
+    found = transaction.repo.graphs.look([id])
     if found and found[0].loader is not None:  # else it was opened just now
-        corridor.txn.graphs.set_loader(id, DROPPED)
-        corridor.txn.graphs.drop_page(id, count)
+        transaction.repo.graphs.set_loader(id, DROPPED)
+        transaction.repo.graphs.drop_page(id, count)
 
 
 #: Which kinds of notes about a graph are done before those of another.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from taskyard.core.graph.state import Handler, Handlers, counted, matters
 from taskyard.core.states import ENDED, FINAL, UNSUCCESSFUL, On, State
 from taskyard.core.structs import value
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import Busy
 from taskyard.store.repo.tasks import EdgeRow, InEdge
 from taskyard.store.rows import Note, TaskRecord
@@ -57,43 +57,43 @@ def has_heard(listener: int, notes: Iterable[Note]) -> bool:
     return all(note.cursor > listener for note in notes)
 
 
-def notes_of(corridor: "Transaction", tasks: Iterable[TaskRecord], kinds: frozenset[str]) -> dict[int, list[Note]]:
+def notes_of(transaction: "Transaction", tasks: Iterable[TaskRecord], kinds: frozenset[str]) -> dict[int, list[Note]]:
     """Read what tasks have still to tell, in order; whoever is missing has told everything."""
-    return notes_about(corridor, {task.id for task in tasks if task.telling}, kinds)
+    return notes_about(transaction, {task.id for task in tasks if task.telling}, kinds)
 
 
-def notes_about(corridor: "Transaction", ids: Iterable[int], kinds: frozenset[str]) -> dict[int, list[Note]]:
+def notes_about(transaction: "Transaction", ids: Iterable[int], kinds: frozenset[str]) -> dict[int, list[Note]]:
     """Read what the tasks with these ids have still to tell."""
     found: dict[int, list[Note]] = defaultdict(list)
-    for note in corridor.txn.notes.about(sorted(ids)):
+    for note in transaction.repo.notes.about(sorted(ids)):
         if note.task is not None and note.kind in kinds:
             found[note.task].append(note)
     return found
 
 
-def first_of(txn: Txn, note: Note) -> Note:
+def first_of(repo: Repo, note: Note) -> Note:
     """Find the note that those who wait for a note of a task have to hear first."""
     assert note.task is not None
     kinds = DEALING if note.kind in DEALING else TELLING
-    return next(one for one in txn.notes.about([note.task]) if one.kind in kinds)
+    return next(one for one in repo.notes.about([note.task]) if one.kind in kinds)
 
 
-def leave(corridor: "Transaction", left: Sequence[tuple[str, TaskRecord, State, State]]) -> None:
+def leave(transaction: "Transaction", left: Sequence[tuple[str, TaskRecord, State, State]]) -> None:
     """Promise to tell later: a kind of note, a task, and from where to where it went."""
     rows = [(kind, task.graph, task.id, str(source), str(target), "", "") for kind, task, source, target in left]
-    corridor.txn.notes.add(rows)
+    transaction.repo.notes.add(rows)
     for _, task, _, _ in left:
         task.telling += 1
-        corridor.change(task)
-        corridor.count(task.graph, active=1)
+        transaction.change(task)
+        transaction.count(task.graph, active=1)
 
 
-def close(corridor: "Transaction", task: TaskRecord, note: Note) -> None:
+def close(transaction: "Transaction", task: TaskRecord, note: Note) -> None:
     """A note of a task is done."""
-    corridor.txn.notes.drop(note.id)
+    transaction.repo.notes.drop(note.id)
     task.telling -= 1
-    corridor.change(task)
-    corridor.count(task.graph, active=-1)
+    transaction.change(task)
+    transaction.count(task.graph, active=-1)
 
 
 def whole(edges: list[Edge], listener: Callable[[Edge], int]) -> list[Edge]:
@@ -117,92 +117,94 @@ class _News:
     ran: bool  # to its end
 
 
-def tell_prerequisites(corridor: "Transaction") -> None:
+def tell_prerequisites(transaction: "Transaction") -> None:
     """Move the counts of the failures that somebody who moved deals with; what does not fit is left as notes."""
-    moved, corridor.handlers_moved = corridor.handlers_moved, []
+    moved, transaction.handlers_moved = transaction.handlers_moved, []
     # In a canceled graph nobody was told who deals with what, so there is nothing to take back.
     moved = [(task, source) for task, source in moved if matters(source, task.state)]
-    moved = [(task, source) for task, source in moved if not corridor.canceled(task.graph)]
+    moved = [(task, source) for task, source in moved if not transaction.canceled(task.graph)]
     if not moved:
         return
-    telling = notes_of(corridor, [task for task, _ in moved], DEALING)
+    telling = notes_of(transaction, [task for task, _ in moved], DEALING)
     at_once: dict[int, _News] = {}
     left: list[tuple[str, TaskRecord, State, State]] = []
     for task, source in moved:
         ran, edges = task.life.ran and task.state in ENDED, _in_edges(task)
-        if task.id in telling or edges > corridor.untold:
+        if task.id in telling or edges > transaction.untold:
             left.append((RAN if ran else DEAL, task, source, task.state))
         else:
-            corridor.untold -= edges
+            transaction.untold -= edges
             at_once[task.id] = _News(source, task.state, ran)
-    _tell(corridor, corridor.txn.edges.dealt(at_once), at_once)
-    leave(corridor, left)
-    corridor.ran_untold |= {task.id for kind, task, _, _ in left if kind == RAN}
+    _tell(transaction, transaction.repo.edges.dealt(at_once), at_once)
+    leave(transaction, left)
+    transaction.ran_untold |= {task.id for kind, task, _, _ in left if kind == RAN}
 
 
-def check_rounds(corridor: "Transaction") -> None:
+def check_rounds(transaction: "Transaction") -> None:
     """See that nobody's run is told late who ended before what was rerun here; the graphs have to be locked by now."""
-    for graph in corridor.new_rounds:
-        if corridor.txn.notes.first(graph, RAN, corridor.ran_untold) is not None:
+    for graph in transaction.new_rounds:
+        if transaction.repo.notes.first(graph, RAN, transaction.ran_untold) is not None:
             raise Busy("somebody ended meanwhile who may have dealt with what is rerun")
 
 
-def page(corridor: "Transaction", note: Note) -> bool:
+def page(transaction: "Transaction", note: Note) -> bool:
     """Tell one page of a note; say whether the note is done."""
     assert note.task is not None
     assert note.source is not None
     assert note.target is not None
-    task = corridor.look([note.task])[note.task]
-    edges = [] if corridor.canceled(task.graph) else corridor.txn.edges.page_into(task.id, note.cursor, PAGE_MAX + 1)
+    task = transaction.look([note.task])[note.task]
+    edges = (
+        [] if transaction.canceled(task.graph) else transaction.repo.edges.page_into(task.id, note.cursor, PAGE_MAX + 1)
+    )
     done = len(edges) <= PAGE_MAX
     if not done:
         edges = whole(edges, lambda edge: edge.prerequisite)
-        corridor.txn.notes.advance(note.id, edges[-1].prerequisite + 1)
+        transaction.repo.notes.advance(note.id, edges[-1].prerequisite + 1)
     news = _News(State(note.source), State(note.target), note.kind == RAN)
     # What ended for good never fails, so nobody has to know who ran for it.
     dealt = [edge for edge in edges if edge.on is not On.SUCCESS and edge.state not in FINAL]
-    _tell(corridor, dealt, {task.id: news})
+    _tell(transaction, dealt, {task.id: news})
     if done:
-        close(corridor, task, note)
+        close(transaction, task, note)
     return done
 
 
 def count_handlers(
-    corridor: "Transaction",
+    transaction: "Transaction",
     failing: Mapping[int, TaskRecord],
     edges: Iterable[EdgeRow],
     dependents: Mapping[int, TaskRecord],
 ) -> None:
     """Count those who deal with what has just failed, each where its prerequisite has heard it to be."""
     pairs = {(edge.prerequisite, edge.dependent): edge for edge in edges}.values()
-    notes = notes_of(corridor, [dependents[edge.dependent] for edge in pairs], DEALING)
+    notes = notes_of(transaction, [dependents[edge.dependent] for edge in pairs], DEALING)
     for edge in pairs:
         task, dependent = failing[edge.prerequisite], dependents[edge.dependent]
         if task.state in UNSUCCESSFUL:
             state = heard_by(task.id, dependent.state, notes.get(dependent.id, ()))
             adds = counted(Handler(state, edge.ran_for), task.life.round)
-            corridor.handle(task, _plus(task.handlers, adds))
+            transaction.handle(task, _plus(task.handlers, adds))
 
 
-def meet_handlers(corridor: "Transaction", handlers: Sequence[int]) -> None:
+def meet_handlers(transaction: "Transaction", handlers: Sequence[int]) -> None:
     """Count new tasks among those that deal with a failure, where it happened before they came."""
-    for failed, adds in _new(corridor, handlers):
-        corridor.handle(failed, _plus(failed.handlers, adds))
+    for failed, adds in _new(transaction, handlers):
+        transaction.handle(failed, _plus(failed.handlers, adds))
 
 
-def forget_handlers(corridor: "Transaction", handlers: Sequence[int]) -> None:
+def forget_handlers(transaction: "Transaction", handlers: Sequence[int]) -> None:
     """Count tasks no more that nobody ever saw, and that are about to be dropped."""
-    for failed, adds in _new(corridor, handlers):
-        corridor.handle(failed, _minus(failed.handlers, adds))
+    for failed, adds in _new(transaction, handlers):
+        transaction.handle(failed, _minus(failed.handlers, adds))
 
 
-def _tell(corridor: "Transaction", edges: Sequence[InEdge], news: Mapping[int, _News]) -> None:
+def _tell(transaction: "Transaction", edges: Sequence[InEdge], news: Mapping[int, _News]) -> None:
     """Tell prerequisites over these edges, and keep for which of their rounds a handler ran."""
     if not edges:
         return
-    tasks = corridor.look({edge.prerequisite for edge in edges})
-    notes = notes_of(corridor, tasks.values(), TELLING)
-    uncounted = {task.id for task, _, _ in corridor.to_tell}
+    tasks = transaction.look({edge.prerequisite for edge in edges})
+    notes = notes_of(transaction, tasks.values(), TELLING)
+    uncounted = {task.id for task, _, _ in transaction.to_tell}
     pairs: dict[tuple[int, int], list[InEdge]] = defaultdict(list)
     for edge in edges:
         pairs[edge.prerequisite, edge.dependent].append(edge)
@@ -216,20 +218,20 @@ def _tell(corridor: "Transaction", edges: Sequence[InEdge], news: Mapping[int, _
         if is_counted and task.state in UNSUCCESSFUL:
             before = counted(Handler(heard.source, ran_for), task.life.round)
             after = counted(Handler(heard.target, now_for), task.life.round)
-            corridor.handle(task, _plus(_minus(task.handlers, before), after))
+            transaction.handle(task, _plus(_minus(task.handlers, before), after))
         if now_for is not None and now_for != ran_for:
             ran += [(prerequisite, handler, str(edge.on), now_for) for edge in same]
-    corridor.txn.edges.note_ran(ran)
+    transaction.repo.edges.note_ran(ran)
 
 
-def _new(corridor: "Transaction", handlers: Sequence[int]) -> Iterable[tuple[TaskRecord, Handlers]]:
+def _new(transaction: "Transaction", handlers: Sequence[int]) -> Iterable[tuple[TaskRecord, Handlers]]:
     """Find the failures that tasks deal with and have heard of, and what each of them adds there."""
-    edges = corridor.txn.edges.dealt(handlers)
-    tasks = corridor.look({edge.prerequisite for edge in edges} | {edge.dependent for edge in edges})
-    notes = notes_of(corridor, tasks.values(), TELLING)
+    edges = transaction.repo.edges.dealt(handlers)
+    tasks = transaction.look({edge.prerequisite for edge in edges} | {edge.dependent for edge in edges})
+    notes = notes_of(transaction, tasks.values(), TELLING)
     for edge in {(edge.prerequisite, edge.dependent): edge for edge in edges}.values():
         failed, handler = tasks[edge.prerequisite], tasks[edge.dependent]
-        told = has_heard(handler.id, notes.get(failed.id, ())) and not corridor.canceled(failed.graph)
+        told = has_heard(handler.id, notes.get(failed.id, ())) and not transaction.canceled(failed.graph)
         if failed.state in UNSUCCESSFUL and told:
             yield failed, counted(Handler(handler.state, edge.ran_for), failed.life.round)
 

@@ -13,8 +13,8 @@ import msgspec
 from taskyard.core.ids import Key, text_of
 from taskyard.lifecycle.commands import Asked, Code, Done, Far, Refusal
 from taskyard.lifecycle.submit import Changed, Extension, Submission, Submitted, extend, submit
-from taskyard.lifecycle.transaction import Passage, Transaction
-from taskyard.store.connection import Txn
+from taskyard.lifecycle.transaction import Transaction
+from taskyard.store.connection import Repo
 
 #: What can be remembered.
 Answer: TypeAlias = Done | Refusal | Asked
@@ -37,22 +37,22 @@ _TYPES: Final[dict[str, type[Answer]]] = {one.__name__: one for one in (Done, Re
 
 
 def keyed(
-    corridor: Transaction,
+    transaction: Transaction,
     commands: Sequence[Command],
     carry_out: Callable[[Transaction, Sequence[Command]], Sequence[Answer | Far]],
 ) -> list[Answer | Far]:
     """Carry out commands, each key once; answer repeats as the first was answered."""
-    known = corridor.txn.events.answers({one.key for one in commands if one.key})
+    known = transaction.repo.events.answers({one.key for one in commands if one.key})
     asked = {key: digest for key, (digest, _) in known.items()}
     news = []
     for place, one in enumerate(commands):
         if not one.key or one.key not in asked:
             news.append(place)
             asked[one.key] = _digest(one)
-    outcomes = dict(zip(news, carry_out(corridor, [commands[place] for place in news]), strict=True))
+    outcomes = dict(zip(news, carry_out(transaction, [commands[place] for place in news]), strict=True))
     first = {commands[place].key: outcome for place, outcome in outcomes.items()}
     said = {key: outcome for key, outcome in first.items() if key and not isinstance(outcome, Far)}
-    _remember(corridor, {key: (asked[key], outcome) for key, outcome in said.items()})
+    _remember(transaction, {key: (asked[key], outcome) for key, outcome in said.items()})
     first |= {key: decoded(answer) for key, (_, answer) in known.items()}
     return [
         outcomes[place] if place in outcomes else _repeated(one, asked[one.key], first[one.key])
@@ -61,7 +61,7 @@ def keyed(
 
 
 def once(
-    corridor: Transaction,
+    transaction: Transaction,
     key: str,
     said: object,
     act: Callable[[Transaction], Change],
@@ -72,16 +72,16 @@ def once(
     `said` is what was asked for: something else under the same key is refused. A refusal is given again.
     """
     if not key:
-        return act(corridor)
+        return act(transaction)
     digest = sha256(msgspec.json.encode(said)).hexdigest()
-    known = corridor.txn.events.answers([key]).get(key)
+    known = transaction.repo.events.answers([key]).get(key)
     if known is not None:
         first = decoded(known[1])
         if known[0] != digest:
             return Refusal(Code.CONFLICT, f"the key {key} was used for something else: take a new one")
-        return first if isinstance(first, Refusal) else again(corridor)
-    answer = act(corridor)
-    _remember(corridor, {key: (digest, answer if isinstance(answer, Refusal) else _CHANGED)})
+        return first if isinstance(first, Refusal) else again(transaction)
+    answer = act(transaction)
+    _remember(transaction, {key: (digest, answer if isinstance(answer, Refusal) else _CHANGED)})
     return answer
 
 
@@ -103,9 +103,9 @@ def _repeated(one: Keyed, asked: str, first: Answer | Far) -> Answer | Far:
     return Refusal(Code.CONFLICT, f"the key {one.key} was used for something else: take a new one")
 
 
-def _remember(corridor: Transaction, answers: dict[str, tuple[str, Answer]]) -> None:
-    rows = [(key, digest, encoded(outcome), corridor.now) for key, (digest, outcome) in answers.items()]
-    corridor.txn.events.add_answers(rows)
+def _remember(transaction: Transaction, answers: dict[str, tuple[str, Answer]]) -> None:
+    rows = [(key, digest, encoded(outcome), transaction.now) for key, (digest, outcome) in answers.items()]
+    transaction.repo.events.add_answers(rows)
 
 
 def _digest(one: Any) -> str:
@@ -148,27 +148,27 @@ class Named:
         return f"{digest} as {text_of(Key(self.submission.brood.graph_id))}" if self.chosen else digest
 
 
-def submit_named(passage: Passage, commands: Sequence[Named]) -> list[Submitted | Refusal]:
+def submit_named(transaction: Transaction, commands: Sequence[Named]) -> list[Submitted | Refusal]:
     """Store small graphs, each key once."""
     answers = []
     for one in commands:
-        answer = answered(passage, one)
+        answer = answered(transaction, one)
         if answer is None:
-            answer = submit(passage, [one.submission])[0]
-            remember(passage, one, answer)
+            answer = submit(transaction, [one.submission])[0]
+            remember(transaction, one, answer)
         answers.append(answer)
     return answers
 
 
-def extend_named(passage: Passage, commands: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
+def extend_named(transaction: Transaction, commands: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
     """Store small extensions, each key once."""
     answers: list[Submitted | Changed | Refusal] = []
     for one in commands:
-        answer = answer_to(passage.txn, one.key, one.digest) if one.key else None
+        answer = answer_to(transaction.repo, one.key, one.digest) if one.key else None
         if answer is None:
-            answers += extend(passage, [one])
+            answers += extend(transaction, [one])
             if isinstance(answers[-1], Submitted):
-                remember_extension(passage, one.brood.graph_id, one.key, one.digest)
+                remember_extension(transaction, one.brood.graph_id, one.key, one.digest)
         else:
             answers.append(answer)
     return answers
@@ -179,10 +179,10 @@ def digest_of_extension(graph: int, body: str) -> str:
     return f"extend {text_of(Key(graph))} {body}"
 
 
-def remember_extension(passage: Passage, graph: int, key: str, digest: str) -> None:
+def remember_extension(transaction: Transaction, graph: int, key: str, digest: str) -> None:
     """Keep that a key has extended a graph."""
-    if key and not passage.txn.events.answers([key]):
-        passage.txn.events.add_answers([(key, digest, encoded(Asked(graph, 0)), passage.now)])
+    if key and not transaction.repo.events.answers([key]):
+        transaction.repo.events.add_answers([(key, digest, encoded(Asked(graph, 0)), transaction.now)])
 
 
 def digest_under_key(digest: str) -> str:
@@ -190,14 +190,14 @@ def digest_under_key(digest: str) -> str:
     return f"submit {digest}"
 
 
-def answered(passage: Passage, one: Named) -> Submitted | Refusal | None:
+def answered(transaction: Transaction, one: Named) -> Submitted | Refusal | None:
     """Give what was answered to the key of a submission before."""
-    return answer_to(passage.txn, one.key, one.digest) if one.key else None
+    return answer_to(transaction.repo, one.key, one.digest) if one.key else None
 
 
-def answer_to(txn: Txn, key: str, digest: str) -> Submitted | Refusal | None:
+def answer_to(repo: Repo, key: str, digest: str) -> Submitted | Refusal | None:
     """Give what was answered to a key; None if it is new."""
-    known = txn.events.answers([key]).get(key)
+    known = repo.events.answers([key]).get(key)
     if known is None:
         return None
     first = decoded(known[1])
@@ -206,9 +206,9 @@ def answer_to(txn: Txn, key: str, digest: str) -> Submitted | Refusal | None:
     return Submitted(first.subject, echo=True)
 
 
-def remember(passage: Passage, one: Named, answer: Submitted | Refusal) -> None:
+def remember(transaction: Transaction, one: Named, answer: Submitted | Refusal) -> None:
     """Keep which graph a key has made."""
     if one.key and isinstance(answer, Submitted):
         made = encoded(Asked(answer.graph, len(one.submission.brood.tasks)))
         # For as long as the graph: whoever repeats a submission may come late.
-        passage.txn.events.add_answers([(one.key, one.digest, made, None)])
+        transaction.repo.events.add_answers([(one.key, one.digest, made, None)])

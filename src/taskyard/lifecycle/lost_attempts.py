@@ -20,30 +20,30 @@ _ASSIGNED: Final = Reason.ASSIGNED.text
 _SPARED: Final = sorted(reason.text for reason in SPARED)
 
 
-def spared(corridor: Transaction, task: TaskRecord) -> Reason | None:
+def spared(transaction: Transaction, task: TaskRecord) -> Reason | None:
     """Say why an attempt that is lost with its bot costs no retry; None if it does."""
     if task.reason != _ASSIGNED:
         return None
-    return Reason.RETURNED if is_spared(corridor, task) else None
+    return Reason.RETURNED if is_spared(transaction, task) else None
 
 
-def is_free(corridor: Transaction, task: TaskRecord, why: Reason) -> bool:
+def is_free(transaction: Transaction, task: TaskRecord, why: Reason) -> bool:
     """Tell whether an attempt costs no retry that its bot has lost for this reason, as it says itself."""
     may_be = why is Reason.UNRENEWED or (why is Reason.RETURNED and task.reason == _ASSIGNED)
-    return may_be and is_spared(corridor, task)
+    return may_be and is_spared(transaction, task)
 
 
-def is_spared(corridor: Transaction, task: TaskRecord) -> bool:
+def is_spared(transaction: Transaction, task: TaskRecord) -> bool:
     """Tell whether one more attempt of a task may cost nothing in this round."""
-    return corridor.txn.attempts.spared(task.id, task.life.round, _SPARED) < SPARED_MAX
+    return transaction.repo.attempts.spared(task.id, task.life.round, _SPARED) < SPARED_MAX
 
 
-def lost(corridor: Transaction, task: TaskRecord, begun: Collection[Begun] | None) -> Move | None:
+def lost(transaction: Transaction, task: TaskRecord, begun: Collection[Begun] | None) -> Move | None:
     """End an attempt whose bot is gone; `begun` is what that bot had begun, if it is known."""
-    life, rules, now = task.life, task.rules, corridor.now
+    life, rules, now = task.life, task.rules, transaction.now
     if begun is not None and task.reason == _ASSIGNED and Begun(task.id, life.attempt, task.fence) not in begun:
         return _moved(task, Signal.RETURN, attempt_policy.report(life, rules, life.attempt, Signal.RETURN, now))
-    why = spared(corridor, task) if begun is None else None
+    why = spared(transaction, task) if begun is None else None
     task.not_by = task.bot
     lose = attempt_policy.report(life, rules, life.attempt, Signal.LOSE, now)
     return _moved(task, Signal.LOSE, lose if why is None else attempt_policy.spare(life, rules, why, now))

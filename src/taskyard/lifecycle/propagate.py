@@ -28,77 +28,77 @@ _SUCCESS: Final = On.SUCCESS
 _Told: TypeAlias = tuple[TaskRecord, State, State]
 
 
-def tell(corridor: "Transaction") -> None:
+def tell(transaction: "Transaction") -> None:
     """Tell what the last moves ask to be told; what does not fit is left as notes."""
-    failure_handlers.tell_prerequisites(corridor)
-    _tell_dependents(corridor)
+    failure_handlers.tell_prerequisites(transaction)
+    _tell_dependents(transaction)
 
 
-def foresee(corridor: "Transaction", tasks: Mapping[int, TaskRecord]) -> None:
+def foresee(transaction: "Transaction", tasks: Mapping[int, TaskRecord]) -> None:
     """Ask at once for what will be asked for when these tasks end, if nothing can change it until then."""
-    corridor.txn.graphs.foresee({task.graph for task in tasks.values()})
+    transaction.repo.graphs.foresee({task.graph for task in tasks.values()})
     if tasks and not any(task.handles or task.telling for task in tasks.values()):
-        corridor.txn.edges.foresee(tasks, corridor.untold + 1)
+        transaction.repo.edges.foresee(tasks, transaction.untold + 1)
 
 
-def page(corridor: "Transaction", note: Note) -> bool:
-    """Tell one page of a note; say whether the note is done. The moves that follow are left to `corridor.send`."""
+def page(transaction: "Transaction", note: Note) -> bool:
+    """Tell one page of a note; say whether the note is done. The moves that follow are left to `transaction.send`."""
     assert note.task is not None
     assert note.source is not None
     assert note.target is not None
-    task = corridor.look([note.task])[note.task]
-    edges = corridor.txn.edges.page(task.id, note.cursor, PAGE_MAX + 1)
+    task = transaction.look([note.task])[note.task]
+    edges = transaction.repo.edges.page(task.id, note.cursor, PAGE_MAX + 1)
     done = len(edges) <= PAGE_MAX
     if not done:
         edges = failure_handlers.whole(edges, lambda edge: edge.dependent)
-    latest = failure_handlers.notes_of(corridor, [task], TELLING)[task.id][-1].id == note.id
-    _hear(corridor, edges, {task.id: (task, State(note.source), State(note.target))}, latest)
+    latest = failure_handlers.notes_of(transaction, [task], TELLING)[task.id][-1].id == note.id
+    _hear(transaction, edges, {task.id: (task, State(note.source), State(note.target))}, latest)
     if done:
-        _close_note(corridor, task, note, latest)
+        _close_note(transaction, task, note, latest)
     else:
-        corridor.txn.notes.advance(note.id, edges[-1].dependent + 1)
+        transaction.repo.notes.advance(note.id, edges[-1].dependent + 1)
     return done
 
 
-def edges_of(corridor: "Transaction", dependents: Sequence[int]) -> dict[int, Edges]:
+def edges_of(transaction: "Transaction", dependents: Sequence[int]) -> dict[int, Edges]:
     """Count what the edges of new tasks know."""
-    found = corridor.txn.edges.into(dependents)
+    found = transaction.repo.edges.into(dependents)
     notes = failure_handlers.notes_about(
-        corridor, {edge.prerequisite for edge in found if _is_telling(corridor, edge)}, TELLING
+        transaction, {edge.prerequisite for edge in found if _is_telling(transaction, edge)}, TELLING
     )
     counts: dict[int, dict[EdgeState, int]] = defaultdict(lambda: dict.fromkeys(EdgeState, 0))
     for edge in found:
-        prerequisite = corridor.known(edge.prerequisite)
+        prerequisite = transaction.known(edge.prerequisite)
         state = edge.state if prerequisite is None else prerequisite.state
         heard = failure_handlers.heard_by(edge.dependent, state, notes.get(edge.prerequisite, ()))
         counts[edge.dependent][known(edge.on, heard)] += 1
     return {id: Edges(*counts[id].values()) if id in counts else Edges() for id in dependents}
 
 
-def _tell_dependents(corridor: "Transaction") -> None:
-    telling, corridor.to_tell = corridor.to_tell, []
+def _tell_dependents(transaction: "Transaction") -> None:
+    telling, transaction.to_tell = transaction.to_tell, []
     if not telling:
         return
-    late = failure_handlers.notes_of(corridor, [task for task, _, _ in telling], TELLING)
+    late = failure_handlers.notes_of(transaction, [task for task, _, _ in telling], TELLING)
     at_once = {task.id: (task, source, target) for task, source, target in telling if task.id not in late}
-    edges = corridor.txn.edges.out_of(at_once, corridor.untold + 1) if at_once else []
-    if len(edges) > corridor.untold:
+    edges = transaction.repo.edges.out_of(at_once, transaction.untold + 1) if at_once else []
+    if len(edges) > transaction.untold:
         # The last one may not be whole, and those behind it were not reached.
         reached = edges[-1].prerequisite
         edges = [edge for edge in edges if edge.prerequisite < reached]
-        left = corridor.txn.edges.leading([id for id in at_once if id >= reached])
+        left = transaction.repo.edges.leading([id for id in at_once if id >= reached])
         at_once = {id: told for id, told in at_once.items() if id not in left}
-    corridor.untold -= len(edges)
-    _hear(corridor, edges, at_once, True)
+    transaction.untold -= len(edges)
+    _hear(transaction, edges, at_once, True)
     if len(at_once) < len(telling):
-        _leave_notes(corridor, [each for each in telling if each[0].id not in at_once])
+        _leave_notes(transaction, [each for each in telling if each[0].id not in at_once])
 
 
-def _hear(corridor: "Transaction", edges: Sequence[EdgeRow], told: Mapping[int, _Told], counts: bool) -> None:
+def _hear(transaction: "Transaction", edges: Sequence[EdgeRow], told: Mapping[int, _Told], counts: bool) -> None:
     """Let dependents hear what is told of their prerequisites; say whether handlers of what has failed are counted."""
     if edges:
-        corridor.txn.passes.foresee()  # whoever is released by this asks for them
-    dependents = corridor.look({edge.dependent for edge in edges})
+        transaction.repo.passes.foresee()  # whoever is released by this asks for them
+    dependents = transaction.look({edge.dependent for edge in edges})
     handlers: list[EdgeRow] = []
     heard: dict[int, TaskRecord] = {}
     for edge in edges:
@@ -111,26 +111,28 @@ def _hear(corridor: "Transaction", edges: Sequence[EdgeRow], told: Mapping[int, 
         if knows is not known:
             dependent.edges = knows
             heard[dependent.id] = dependent
-    corridor.recount(heard)
-    corridor.ask(heard.values())
+    transaction.recount(heard)
+    transaction.ask(heard.values())
     if handlers:
-        failure_handlers.count_handlers(corridor, {id: task for id, (task, _, _) in told.items()}, handlers, dependents)
+        failure_handlers.count_handlers(
+            transaction, {id: task for id, (task, _, _) in told.items()}, handlers, dependents
+        )
 
 
-def _leave_notes(corridor: "Transaction", left: Sequence[tuple[TaskRecord, State, State]]) -> None:
+def _leave_notes(transaction: "Transaction", left: Sequence[tuple[TaskRecord, State, State]]) -> None:
     """Promise to tell later. A note is hope that somebody will deal with a failure."""
-    failure_handlers.leave(corridor, [(TELL, *each) for each in left])
+    failure_handlers.leave(transaction, [(TELL, *each) for each in left])
     for task, _, target in left:
         if target in UNSUCCESSFUL:
-            corridor.handle(task, Handlers(task.handlers.ran, task.handlers.hoped + 1))
+            transaction.handle(task, Handlers(task.handlers.ran, task.handlers.hoped + 1))
 
 
-def _close_note(corridor: "Transaction", task: TaskRecord, note: Note, latest: bool) -> None:
-    failure_handlers.close(corridor, task, note)
+def _close_note(transaction: "Transaction", task: TaskRecord, note: Note, latest: bool) -> None:
+    failure_handlers.close(transaction, task, note)
     if latest and note.target in UNSUCCESSFUL:
-        corridor.handle(task, Handlers(task.handlers.ran, task.handlers.hoped - 1))
+        transaction.handle(task, Handlers(task.handlers.ran, task.handlers.hoped - 1))
 
 
-def _is_telling(corridor: "Transaction", edge: InEdge) -> bool:
-    prerequisite = corridor.known(edge.prerequisite)
+def _is_telling(transaction: "Transaction", edge: InEdge) -> bool:
+    prerequisite = transaction.known(edge.prerequisite)
     return bool(edge.telling if prerequisite is None else prerequisite.telling)

@@ -14,7 +14,7 @@ from taskyard.core import fleet, ids
 from taskyard.core.matching import ID, POOL, Dimensions, dimension_hash, matches, pool_of, queue_root
 from taskyard.core.states import BotId
 from taskyard.core.structs import struct_replace, value
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
 from taskyard.store.repo.bots import QueueRow, dimensions_text
 
@@ -60,7 +60,7 @@ class Registry:
         if self._newest != self._sure or self._learned:
             self.forget()
 
-    def serving(self, txn: Txn, versions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    def serving(self, repo: Repo, versions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Name the queues, among those that are known, that bots serve, each in a version; none if it takes no work."""
         served, newest = self._served, self._newest
         changed = [
@@ -69,38 +69,38 @@ class Registry:
             if (known := served.get(id)) is None or known.version != version or known.newest != newest
         ]
         if changed:
-            self._serve(txn, {id: versions[id] for id in (versions if len(served) >= _BOTS_KEPT else changed)})
+            self._serve(repo, {id: versions[id] for id in (versions if len(served) >= _BOTS_KEPT else changed)})
         return {id: served[id].queues if served[id].takes_work else () for id in versions}
 
     def ending(self, id: str) -> bool:
         """Tell whether a bot is to be told to end, as of the version in which it was asked about last."""
         return self._served[id].ending
 
-    def foresee(self, txn: Txn) -> None:
+    def foresee(self, repo: Repo) -> None:
         """Hint: this will be refreshed."""
-        txn.queues.foresee(self._newest)
+        repo.queues.foresee(self._newest)
 
-    def refresh(self, txn: Txn) -> None:
+    def refresh(self, repo: Repo) -> None:
         """Learn of the queues that came since."""
-        for queue in txn.queues.after(self._newest):
+        for queue in repo.queues.after(self._newest):
             self._queues[queue.id] = queue
             self._by_root[queue.root].append(queue)
             self._newest = queue.number
 
-    def queue(self, txn: Txn, id: int) -> QueueRow:
+    def queue(self, repo: Repo, id: int) -> QueueRow:
         """Give a queue."""
         if id not in self._queues:
-            self.refresh(txn)
+            self.refresh(repo)
         return self._queues[id]
 
-    def _serve(self, txn: Txn, versions: Mapping[str, int]) -> None:
+    def _serve(self, repo: Repo, versions: Mapping[str, int]) -> None:
         """Find out which queues bots serve."""
         served = self._served
         if len(served) >= _BOTS_KEPT:
             served.clear()
         read = [id for id, version in versions.items() if id not in served or served[id].version != version]
         self._learned.update(read)
-        bots = txn.bots.look(read)
+        bots = repo.bots.look(read)
         for id, version in versions.items():
             known = served.get(id)
             facts = bots[id].facts if id in bots else None
@@ -130,23 +130,23 @@ def _number(queue: QueueRow) -> int:
     return queue.number
 
 
-def ensure(txn: Txn, wanted: Collection[Dimensions]) -> dict[Dimensions, int]:
+def ensure(repo: Repo, wanted: Collection[Dimensions]) -> dict[Dimensions, int]:
     """Give the id of the queue for each of these dimensions; make the ones that are missing."""
     texts = {dimensions_text(dimensions): dimensions for dimensions in wanted}
-    found = txn.queues.with_dimensions(texts)
+    found = repo.queues.with_dimensions(texts)
     if len(found) < len(texts):
-        total = txn.queues.lock()
-        found = txn.queues.with_dimensions(texts)  # somebody may have made one meanwhile
+        total = repo.queues.lock()
+        found = repo.queues.with_dimensions(texts)  # somebody may have made one meanwhile
         missing = {text: dimensions for text, dimensions in texts.items() if text not in found}
-        rows = _new_queues(txn, missing, total)
-        txn.queues.add(rows, total + len(rows))
+        rows = _new_queues(repo, missing, total)
+        repo.queues.add(rows, total + len(rows))
         found |= {row[5]: row[0] for row in rows}
     return {dimensions: found[text] for text, dimensions in texts.items()}
 
 
-def _new_queues(txn: Txn, missing: dict[str, Dimensions], total: int) -> list[Row]:
+def _new_queues(repo: Repo, missing: dict[str, Dimensions], total: int) -> list[Row]:
     hashes = {text: dimension_hash(dimensions) for text, dimensions in missing.items()}
-    taken = {id for id, _ in txn.queues.near(set(hashes.values()))}
+    taken = {id for id, _ in repo.queues.near(set(hashes.values()))}
     rows: list[Row] = []
     for number, (text, dimensions) in enumerate(missing.items(), total + 1):
         first = hashes[text] * _TWINS_MAX

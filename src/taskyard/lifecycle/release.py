@@ -27,64 +27,64 @@ NO_BOT: Final = "no_bot"
 SCHEDULER: Final = "scheduler"
 
 
-def judged(corridor: "Transaction") -> list[Move]:
+def judged(transaction: "Transaction") -> list[Move]:
     """Move on those that became pending and that nothing holds; leave the others to a pass."""
-    ready, corridor.ready = corridor.ready, []
+    ready, transaction.ready = transaction.ready, []
     moves = []
     for task, signal in ready:
-        move = _on_its_slice(corridor, task) if signal is _RELEASE else None
-        move = move or _admitted(corridor, task)
+        move = _on_its_slice(transaction, task) if signal is _RELEASE else None
+        move = move or _admitted(transaction, task)
         if move is not None:
             moves.append(move)
     return moves
 
 
-def capacity(corridor: "Transaction", task: TaskRecord) -> list[bool]:
+def capacity(transaction: "Transaction", task: TaskRecord) -> list[bool]:
     """Tell for each slice of a task whether a bot was seen that could serve it."""
-    slices = _definition(corridor, task).slices
-    return [corridor.has_capacity(one.dimensions) for one in slices]
+    slices = _definition(transaction, task).slices
+    return [transaction.has_capacity(one.dimensions) for one in slices]
 
 
-def put_on_slice(corridor: "Transaction", task: TaskRecord, life: Life) -> None:
+def put_on_slice(transaction: "Transaction", task: TaskRecord, life: Life) -> None:
     """Let a task wait in the queue of the slice that it is on in `life`."""
     if life.slice_index != task.life.slice_index:
-        text = dimensions_text(_definition(corridor, task).slices[life.slice_index].dimensions)
-        task.queue = corridor.txn.queues.with_dimensions([text])[text]
+        text = dimensions_text(_definition(transaction, task).slices[life.slice_index].dimensions)
+        task.queue = transaction.repo.queues.with_dimensions([text])[text]
 
 
-def _on_its_slice(corridor: "Transaction", task: TaskRecord) -> Move | None:
+def _on_its_slice(transaction: "Transaction", task: TaskRecord) -> Move | None:
     """Begin with the first slice that some bot could serve, or that waits for one."""
     for one in task.rules.slices:
         if not one.wait_for_capacity:
             break
     else:
         return None
-    ruling = attempt_policy.choose_slice(task.life, task.rules, capacity(corridor, task))
+    ruling = attempt_policy.choose_slice(task.life, task.rules, capacity(transaction, task))
     if ruling.outcome is not Outcome.MOVE:
         return None
-    put_on_slice(corridor, task, ruling.life_after)
+    put_on_slice(transaction, task, ruling.life_after)
     if ruling.target in ENDED:
         # The fleet is another one by the time somebody asks: what is missing now is kept.
-        asked = tuple(one.dimensions for one in _definition(corridor, task).slices)
-        corridor.audit(SCHEDULER, NO_BOT, task.id, corridor.lacking(asked))
+        asked = tuple(one.dimensions for one in _definition(transaction, task).slices)
+        transaction.audit(SCHEDULER, NO_BOT, task.id, transaction.lacking(asked))
     return Move(task, Signal.EXPIRE, ruling.life_after, ruling.reason or Reason.NO_BOT)
 
 
-def _admitted(corridor: "Transaction", task: TaskRecord) -> Move | None:
-    contends = task.excludes or (task.weight > 0 and corridor.limited(task.queue))
+def _admitted(transaction: "Transaction", task: TaskRecord) -> Move | None:
+    contends = task.excludes or (task.weight > 0 and transaction.limited(task.queue))
     if contends is not task.contends:
         task.contends = contends
-        corridor.change(task)
-        corridor.stirred.append(task.id)  # a pass that knew it has to forget it
+        transaction.change(task)
+        transaction.stirred.append(task.id)  # a pass that knew it has to forget it
     elif contends:
-        corridor.stirred.append(task.id)
+        transaction.stirred.append(task.id)
     if contends:
         return None
     begins = task.life.not_before_ms
-    if corridor.canceled(task.graph) or (begins is not None and begins > corridor.now):
+    if transaction.canceled(task.graph) or (begins is not None and begins > transaction.now):
         return None
-    return Move(task, _ADMIT, attempt_policy.admitted(task.life, corridor.now), _LET_IN)
+    return Move(task, _ADMIT, attempt_policy.admitted(task.life, transaction.now), _LET_IN)
 
 
-def _definition(corridor: "Transaction", task: TaskRecord) -> Task:
-    return decoded(corridor.txn.tasks.definitions([task.id])[task.id][1])
+def _definition(transaction: "Transaction", task: TaskRecord) -> Task:
+    return decoded(transaction.repo.tasks.definitions([task.id])[task.id][1])

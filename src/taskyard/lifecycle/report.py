@@ -38,41 +38,41 @@ _EXIT_CODE: Final = Reason.EXIT_CODE
 _MOVE: Final = Outcome.MOVE
 
 
-def resolve(corridor: Transaction, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
+def resolve(transaction: Transaction, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
     """End attempts as their bots say; each report comes with the bot that sent it."""
-    tasks = corridor.look({report.task for _, report in reports})
-    propagate.foresee(corridor, tasks)
+    tasks = transaction.look({report.task for _, report in reports})
+    propagate.foresee(transaction, tasks)
     outcomes: list[Done | Refusal] = []
     moves: dict[int, Move] = {}
     for bot, report in reports:
         if report.task in moves:  # the same task again is judged by where the first word has led it
-            corridor.send(list(moves.values()))
+            transaction.send(list(moves.values()))
             moves = {}
-        outcomes.append(_judge(corridor, tasks.get(report.task), bot, report, moves))
-    corridor.send(list(moves.values()))
-    _keep_results(corridor, reports, outcomes)
+        outcomes.append(_judge(transaction, tasks.get(report.task), bot, report, moves))
+    transaction.send(list(moves.values()))
+    _keep_results(transaction, reports, outcomes)
     return outcomes
 
 
 def _judge(
-    corridor: Transaction, task: TaskRecord | None, bot: str, report: Report, moves: dict[int, Move]
+    transaction: Transaction, task: TaskRecord | None, bot: str, report: Report, moves: dict[int, Move]
 ) -> Done | Refusal:
     if task is None:
         return Refusal(Code.NOT_FOUND, f"there is no task {text_of(Key(report.task))}")
     if not _is_theirs(task, bot, report):
-        is_echo = _was_told(corridor, task, bot, report)
+        is_echo = _was_told(transaction, task, bot, report)
         return Done(task.id, task.state, echo=True) if is_echo else _lost(task, report)
-    ruling = _ruling(corridor, task, report)
+    ruling = _ruling(transaction, task, report)
     if ruling.outcome is _MOVE:
         moves[task.id] = _move(task, report, ruling)
         return Done(task.id, ruling.target)
     return Done(task.id, ruling.target, echo=True) if ruling.outcome is Outcome.ECHO else _lost(task, report)
 
 
-def _ruling(corridor: Transaction, task: TaskRecord, report: Report) -> Ruling:
-    life, rules, now = task.life, task.rules, corridor.now
+def _ruling(transaction: Transaction, task: TaskRecord, report: Report) -> Ruling:
+    life, rules, now = task.life, task.rules, transaction.now
     why = report.reason
-    if report.signal is _LOSE and why is not None and life.state in LEASED and is_free(corridor, task, why):
+    if report.signal is _LOSE and why is not None and life.state in LEASED and is_free(transaction, task, why):
         return attempt_policy.spare(life, rules, why, now)
     return attempt_policy.report(life, rules, report.attempt, report.signal, now, report.exit_code)
 
@@ -83,11 +83,11 @@ def _is_theirs(task: TaskRecord, bot: str, report: Report) -> bool:
     return holds and report.attempt == life.attempt and report.fence == task.fence
 
 
-def _was_told(corridor: Transaction, task: TaskRecord, bot: str, report: Report) -> bool:
+def _was_told(transaction: Transaction, task: TaskRecord, bot: str, report: Report) -> bool:
     """Tell whether a word about an older attempt is just what its bot said of it then."""
     if not 0 < report.attempt < task.life.attempt:
         return False
-    older = (one for one in corridor.txn.attempts.of(task.id) if one.number == report.attempt)
+    older = (one for one in transaction.repo.attempts.of(task.id) if one.number == report.attempt)
     return any((one.bot, one.fence, one.signal) == (bot, report.fence, report.signal.text) for one in older)
 
 
@@ -113,20 +113,20 @@ def _why(report: Report, ruling: Ruling) -> Reason:
 
 
 def _keep_results(
-    corridor: Transaction, reports: Sequence[tuple[str, Report]], outcomes: Sequence[Done | Refusal]
+    transaction: Transaction, reports: Sequence[tuple[str, Report]], outcomes: Sequence[Done | Refusal]
 ) -> None:
     rows = [
         (report.task, report.attempt, report.result)
         for (_, report), outcome in zip(reports, outcomes, strict=True)
         if report.result is not None and isinstance(outcome, Done) and not outcome.echo
     ]
-    corridor.txn.attempts.add_results(rows)
+    transaction.repo.attempts.add_results(rows)
     took = [
         (report.task, report.attempt, *_took(report.stats))
         for (_, report), outcome in zip(reports, outcomes, strict=True)
         if report.stats is not None and isinstance(outcome, Done) and not outcome.echo
     ]
-    corridor.txn.traces.add_stats(took)
+    transaction.repo.traces.add_stats(took)
 
 
 def _took(stats: Stats) -> Row:
@@ -142,13 +142,13 @@ _ASSIGNED: Final = Reason.ASSIGNED.text
 _RESULTS: Final = frozenset({Signal.SUCCEED, Signal.FAIL})
 
 
-def renew(corridor: Transaction, renewals: Sequence[tuple[str, Renewal]]) -> list[Renewed | Refusal]:
+def renew(transaction: Transaction, renewals: Sequence[tuple[str, Renewal]]) -> list[Renewed | Refusal]:
     """Lengthen leases; each renewal comes with the bot that sent it."""
-    tasks = corridor.look({renewal.task for _, renewal in renewals})
-    return [_renew(corridor, tasks.get(renewal.task), bot, renewal) for bot, renewal in renewals]
+    tasks = transaction.look({renewal.task for _, renewal in renewals})
+    return [_renew(transaction, tasks.get(renewal.task), bot, renewal) for bot, renewal in renewals]
 
 
-def _renew(corridor: Transaction, task: TaskRecord | None, bot: str, renewal: Renewal) -> Renewed | Refusal:
+def _renew(transaction: Transaction, task: TaskRecord | None, bot: str, renewal: Renewal) -> Renewed | Refusal:
     if task is None or (renewal.attempt, renewal.fence) != (task.life.attempt, task.fence):
         return _renew_lost(renewal)
     if task.state not in LEASED:
@@ -157,25 +157,25 @@ def _renew(corridor: Transaction, task: TaskRecord | None, bot: str, renewal: Re
     if task.bot != bot:
         return _renew_lost(renewal)
     assert task.lease_until_ms is not None, "what a bot has is leased"
-    until = attempt_policy.lease_until(corridor.now, corridor.lease_ms, task.rules.deadline_ms)
+    until = attempt_policy.lease_until(transaction.now, transaction.lease_ms, task.rules.deadline_ms)
     if until is not None and until > task.lease_until_ms:
         task.lease_until_ms = until
-        task.due_ms = attempt_policy.due_at(task.life, task.rules, until, corridor.now)
-        corridor.change(task)
+        task.due_ms = attempt_policy.due_at(task.life, task.rules, until, transaction.now)
+        transaction.change(task)
     # Past its deadline a lease is not lengthened, but it is the bot's: how the attempt ends is about to be told.
     return Renewed(task.id, renewal.attempt, Millis(task.lease_until_ms), stop=task.state in STOPPED)
 
 
-def begin(corridor: Transaction, begun: Sequence[tuple[str, Begun]]) -> None:
+def begin(transaction: Transaction, begun: Sequence[tuple[str, Begun]]) -> None:
     """Note which attempts have begun; each comes with the bot that says so. What is not the bot's changes nothing."""
-    tasks = corridor.look({one.task for _, one in begun})
+    tasks = transaction.look({one.task for _, one in begun})
     for bot, one in begun:
         task = tasks.get(one.task)
         if task is None or task.reason != _ASSIGNED:
             continue
         if (task.bot, task.life.attempt, task.fence) == (bot, one.attempt, one.fence):
             task.reason = Reason.UNDER_WAY.text
-            corridor.change(task)
+            transaction.change(task)
 
 
 def _renew_lost(renewal: Renewal) -> Refusal:
@@ -195,27 +195,27 @@ OUTPUT_MAX: Final = 67_108_864
 _NOTHING: Final = Printed()
 
 
-def keep(corridor: Transaction, outputs: Sequence[tuple[str, Output]]) -> list[Kept | Refusal]:
+def keep(transaction: Transaction, outputs: Sequence[tuple[str, Output]]) -> list[Kept | Refusal]:
     """Keep what attempts printed; each piece comes with the bot that sent it."""
     if not outputs:
         return []
     ids = {output.task for _, output in outputs}
-    tasks, printed = corridor.look(ids), corridor.txn.traces.printed(ids)
+    tasks, printed = transaction.look(ids), transaction.repo.traces.printed(ids)
     rows: list[Row] = []
-    kept = [_keep(tasks.get(output.task), bot, output, corridor.now, printed, rows) for bot, output in outputs]
-    corridor.txn.traces.add_chunks(rows)
+    kept = [_keep(tasks.get(output.task), bot, output, transaction.now, printed, rows) for bot, output in outputs]
+    transaction.repo.traces.add_chunks(rows)
     return kept
 
 
-def note(corridor: Transaction, renewals: Iterable[tuple[str, Renewal]]) -> None:
+def note(transaction: Transaction, renewals: Iterable[tuple[str, Renewal]]) -> None:
     """Keep what attempts say of themselves."""
     said = [(bot, one) for bot, one in renewals if one.progress is not None or one.checkpoint is not None]
     if not said:
         return
-    tasks = corridor.look({one.task for _, one in said})
+    tasks = transaction.look({one.task for _, one in said})
     heard = [one for bot, one in said if is_leased(tasks.get(one.task), bot, one.attempt, one.fence)]
-    corridor.txn.traces.note_progress(
-        [(one.task, one.attempt, corridor.now, one.progress, one.checkpoint) for one in heard]
+    transaction.repo.traces.note_progress(
+        [(one.task, one.attempt, transaction.now, one.progress, one.checkpoint) for one in heard]
     )
 
 
@@ -262,16 +262,16 @@ def _printing_lost(output: Output) -> Refusal:
 # bot brings another result with the end.
 
 
-def publish(corridor: Transaction, one: Publish) -> Refusal | None:
+def publish(transaction: Transaction, one: Publish) -> Refusal | None:
     """Keep what a running task says of itself."""
-    task = corridor.look([one.task]).get(one.task)
+    task = transaction.look([one.task]).get(one.task)
     if not is_leased(task, None, one.attempt, one.fence):
         return Refusal(
             Code.LEASE_LOST, f"attempt {one.attempt} of task {text_of(Key(one.task))} is over: nobody hears it any more"
         )
     if one.result is not None:
-        corridor.txn.attempts.add_results([(one.task, one.attempt, one.result)])
+        transaction.repo.attempts.add_results([(one.task, one.attempt, one.result)])
     if one.progress is not None or one.checkpoint is not None:
-        row = (one.task, one.attempt, corridor.now, one.progress, one.checkpoint)
-        corridor.txn.traces.note_progress([row])
+        row = (one.task, one.attempt, transaction.now, one.progress, one.checkpoint)
+        transaction.repo.traces.note_progress([row])
     return None

@@ -19,7 +19,7 @@ from taskyard.lifecycle.failure_handlers import RAN, TELL
 from taskyard.lifecycle.selection import Found, Search, Sight
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.rows import GraphRecord, Note, TaskRecord
 
 #: The note "rerun these tasks".
@@ -29,70 +29,70 @@ _RERUNNABLE = sources(Signal.RERUN)
 
 
 def rerun(
-    corridor: Transaction, commands: Sequence[Rerun], found: Found | None = None
+    transaction: Transaction, commands: Sequence[Rerun], found: Found | None = None
 ) -> list[Done | Refusal | Asked | Far]:
     """Try tasks and graphs again as people ask; `found` says how far they reach, where that is too far to look."""
-    corridor.look({one.task for one in commands if one.task is not None})
-    return [_rerun(corridor, one, found) for one in commands]
+    transaction.look({one.task for one in commands if one.task is not None})
+    return [_rerun(transaction, one, found) for one in commands]
 
 
-def find(txn: Txn, one: Rerun) -> Sight:
+def find(repo: Repo, one: Rerun) -> Sight:
     """Find out what has failed in a graph."""
     assert one.graph is not None, "a task is near enough"
-    return selection.everywhere(txn, one.graph, _failed_in(one.graph))
+    return selection.everywhere(repo, one.graph, _failed_in(one.graph))
 
 
-def rerun_page(corridor: Transaction, note: Note) -> bool:
+def rerun_page(transaction: Transaction, note: Note) -> bool:
     """Rerun the tasks of a note; say that this was all."""
-    if not corridor.canceled(note.graph):
-        _again(corridor, selection.promised(note))
-    selection.keep_promise(corridor, note)
+    if not transaction.canceled(note.graph):
+        _again(transaction, selection.promised(note))
+    selection.keep_promise(transaction, note)
     return True
 
 
-def _rerun(corridor: Transaction, one: Rerun, found: Found | None) -> Done | Refusal | Asked | Far:
+def _rerun(transaction: Transaction, one: Rerun, found: Found | None) -> Done | Refusal | Asked | Far:
     if one.task is None:
         assert one.graph is not None, "a rerun names a task or a graph"
-        return _rerun_graph(corridor, one.graph, one.actor, found)
-    task = selection.seen(corridor, one.task)
-    return selection.unknown("task", one.task) if task is None else _rerun_task(corridor, task, one.actor)
+        return _rerun_graph(transaction, one.graph, one.actor, found)
+    task = selection.seen(transaction, one.task)
+    return selection.unknown("task", one.task) if task is None else _rerun_task(transaction, task, one.actor)
 
 
-def _rerun_task(corridor: Transaction, task: TaskRecord, actor: str) -> Done | Refusal | Asked:
-    refusal = _closed(corridor.graph(task.graph))
+def _rerun_task(transaction: Transaction, task: TaskRecord, actor: str) -> Done | Refusal | Asked:
+    refusal = _closed(transaction.graph(task.graph))
     if refusal is not None:
         return refusal
-    ruling = attempt_policy.rerun(task.life, task.rules, corridor.now)
+    ruling = attempt_policy.rerun(task.life, task.rules, transaction.now)
     if ruling.outcome is Outcome.ILLEGAL:
-        late = attempt_policy.past(task.rules.deadline_ms, corridor.now)
+        late = attempt_policy.past(task.rules.deadline_ms, transaction.now)
         why = "its deadline has passed" if late else f"it is {task.state}"
         return Refusal(Code.CONFLICT, f"cannot rerun task {text_of(Key(task.id))}: {why}")
     if ruling.outcome is Outcome.MOVE:
-        corridor.audit(actor, RERUN, task.id)
-        if _would_fail_unheard(corridor, task) or corridor.txn.notes.first(task.graph, RAN) is not None:
-            selection.promise(corridor, RERUN, task.graph, [[task.id]], actor)
+        transaction.audit(actor, RERUN, task.id)
+        if _would_fail_unheard(transaction, task) or transaction.repo.notes.first(task.graph, RAN) is not None:
+            selection.promise(transaction, RERUN, task.graph, [[task.id]], actor)
             return Asked(task.id, 0, promised=True)
-        _again(corridor, [task.id])
+        _again(transaction, [task.id])
     return Done(task.id, task.state, echo=ruling.outcome is Outcome.ECHO)
 
 
-def _rerun_graph(corridor: Transaction, id: int, actor: str, found: Found | None) -> Asked | Refusal | Far:
-    graphs = corridor.txn.graphs.peek([id])
+def _rerun_graph(transaction: Transaction, id: int, actor: str, found: Found | None) -> Asked | Refusal | Far:
+    graphs = transaction.repo.graphs.peek([id])
     if not graphs or graphs[0].loader is not None:
         return selection.unknown("graph", id)
-    refusal = _closed(corridor.graph(id))
+    refusal = _closed(transaction.graph(id))
     if refusal is not None:
         return refusal
-    found = selection.nearby(corridor, id, _failed_in(id), found)
+    found = selection.nearby(transaction, id, _failed_in(id), found)
     if found is None:
         return Far()
     pages = found.pages
-    fits = len(pages) <= 1 and not any(corridor.txn.notes.first(id, kind) for kind in (TELL, RAN))
-    moved = sum(_again(corridor, page) for page in pages) if fits else 0
+    fits = len(pages) <= 1 and not any(transaction.repo.notes.first(id, kind) for kind in (TELL, RAN))
+    moved = sum(_again(transaction, page) for page in pages) if fits else 0
     if not fits:
-        selection.promise(corridor, RERUN, id, pages, actor)
+        selection.promise(transaction, RERUN, id, pages, actor)
     if moved or not fits:
-        corridor.audit(actor, RERUN, id, counted(found.total, "task"))
+        transaction.audit(actor, RERUN, id, counted(found.total, "task"))
     if fits and not moved:
         return Asked(id, 0, echo=True)
     tasks = tuple(islice(chain.from_iterable(pages), selection.PAGE_MAX))
@@ -104,9 +104,9 @@ def _failed_in(graph: int) -> Search:
     return lambda looking: selection.in_order(looking, graph, _RERUNNABLE, SHUT)
 
 
-def _would_fail_unheard(corridor: Transaction, task: TaskRecord) -> bool:
+def _would_fail_unheard(transaction: Transaction, task: TaskRecord) -> bool:
     """Tell whether a task fails by policy and somebody in its graph has still something to tell, maybe a mend."""
-    return task.on_impossible is Impossible.FAIL and corridor.txn.notes.first(task.graph, TELL) is not None
+    return task.on_impossible is Impossible.FAIL and transaction.repo.notes.first(task.graph, TELL) is not None
 
 
 def _closed(graph: GraphRecord) -> Refusal | None:
@@ -118,14 +118,14 @@ def _closed(graph: GraphRecord) -> Refusal | None:
     return Refusal(Code.CONFLICT, text)
 
 
-def _again(corridor: Transaction, ids: Collection[int]) -> int:
+def _again(transaction: Transaction, ids: Collection[int]) -> int:
     """Open a new round of those of some tasks that can have one; say how many."""
     moves = []
-    for task in corridor.look(ids).values():
-        ruling = attempt_policy.rerun(task.life, task.rules, corridor.now)
+    for task in transaction.look(ids).values():
+        ruling = attempt_policy.rerun(task.life, task.rules, transaction.now)
         if ruling.outcome is Outcome.MOVE and not task.hidden:
-            release.put_on_slice(corridor, task, ruling.life_after)
+            release.put_on_slice(transaction, task, ruling.life_after)
             moves.append(Move(task, Signal.RERUN, ruling.life_after, REASONS[Signal.RERUN]))
-    corridor.new_rounds |= {move.task.graph for move in moves}
-    corridor.send(moves)
+    transaction.new_rounds |= {move.task.graph for move in moves}
+    transaction.send(moves)
     return len(moves)

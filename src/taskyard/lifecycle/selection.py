@@ -19,7 +19,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.states import State
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.transaction import TOLD_MAX, Transaction
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.rows import Note, TaskRecord
 
 #: How many tasks one transaction moves because a person wants it.
@@ -96,8 +96,8 @@ class Found:
 class Looking:
     """Looks at the tasks and edges of a graph, at no more of them than it may."""
 
-    def __init__(self, txn: Txn, most: int | None) -> None:
-        self._txn = txn
+    def __init__(self, repo: Repo, most: int | None) -> None:
+        self._txn = repo
         self._left = most
 
     def tasks(self, graph: int, states: Collection[State]) -> list[tuple[int, State]]:
@@ -133,10 +133,10 @@ class Looking:
         return rows
 
 
-def seen(corridor: Transaction, id: int) -> TaskRecord | None:
+def seen(transaction: Transaction, id: int) -> TaskRecord | None:
     """Give a task that people can see: not one that is still being loaded."""
-    task = corridor.look([id]).get(id)
-    if task is None or task.hidden or corridor.graph(task.graph).loader is not None:
+    task = transaction.look([id]).get(id)
+    if task is None or task.hidden or transaction.graph(task.graph).loader is not None:
         return None
     return task
 
@@ -170,27 +170,27 @@ def in_order(looking: Looking, graph: int, states: frozenset[State], beside: fro
     return Reached(order, to_tell, len(seen) - len(tasks))
 
 
-def everywhere(txn: Txn, graph: int, search: Search) -> Sight:
+def everywhere(repo: Repo, graph: int, search: Search) -> Sight:
     """Find out how far a wish reaches, wherever that is: for a look at the store, never for a transaction."""
-    return Sight(txn.graphs.peek([graph])[0].extensions, search(Looking(txn, None)))
+    return Sight(repo.graphs.peek([graph])[0].extensions, search(Looking(repo, None)))
 
 
-def nearby(corridor: Transaction, graph: int, search: Search, found: Found | None) -> Found | None:
+def nearby(transaction: Transaction, graph: int, search: Search, found: Found | None) -> Found | None:
     """Give what was found, if the graph is still what it was, or look as far as a transaction may; None if too far."""
-    extensions = corridor.graph(graph).extensions
+    extensions = transaction.graph(graph).extensions
     if found is not None:
         return found if found.extensions == extensions else None
     try:
-        return Sight(extensions, search(Looking(corridor.txn, LOOKED_MAX))).cut()
+        return Sight(extensions, search(Looking(transaction.repo, LOOKED_MAX))).cut()
     except _TooFarError:
         return None
 
 
-def promise(corridor: Transaction, kind: str, graph: int, pages: Sequence[Sequence[int]], actor: str) -> None:
+def promise(transaction: Transaction, kind: str, graph: int, pages: Sequence[Sequence[int]], actor: str) -> None:
     """Leave notes to move tasks later, in this order."""
     texts = [msgspec.json.encode(page).decode() for page in pages]
-    corridor.txn.notes.add([(kind, graph, None, None, None, text, actor) for text in texts])
-    corridor.count(graph, active=len(texts))
+    transaction.repo.notes.add([(kind, graph, None, None, None, text, actor) for text in texts])
+    transaction.count(graph, active=len(texts))
 
 
 def promised(note: Note) -> list[int]:
@@ -198,10 +198,10 @@ def promised(note: Note) -> list[int]:
     return _IDS.decode(note.tasks)
 
 
-def keep_promise(corridor: Transaction, note: Note) -> None:
+def keep_promise(transaction: Transaction, note: Note) -> None:
     """A note is done."""
-    corridor.txn.notes.drop(note.id)
-    corridor.count(note.graph, active=-1)
+    transaction.repo.notes.drop(note.id)
+    transaction.count(note.graph, active=-1)
 
 
 def unknown(what: str, id: int) -> Refusal:

@@ -23,31 +23,33 @@ SERVER: Final = Taker("server", "", "", None)
 _CLAIMED: Final = REASONS[Signal.CLAIM]
 
 
-def payloads(corridor: Transaction, tasks: Sequence[TaskRecord]) -> Mapping[int, Payload]:
+def payloads(transaction: Transaction, tasks: Sequence[TaskRecord]) -> Mapping[int, Payload]:
     """Read what tasks of the server's own run; they have one slice."""
-    texts = corridor.txn.tasks.definitions([task.id for task in tasks])
+    texts = transaction.repo.tasks.definitions([task.id for task in tasks])
     return {id: decoded(text).slices[0].payload for id, (_, text) in texts.items()}
 
 
-def begun(corridor: Transaction, task: TaskRecord, timeout_ms: int | None, reason: Reason = _CLAIMED) -> Move:
+def begun(transaction: Transaction, task: TaskRecord, timeout_ms: int | None, reason: Reason = _CLAIMED) -> Move:
     """Begin an attempt of the server's own that may take a while."""
-    until = attempt_policy.own_lease(corridor.now, timeout_ms, task.rules.deadline_ms)
+    until = attempt_policy.own_lease(transaction.now, timeout_ms, task.rules.deadline_ms)
     taker = Taker(SERVER.bot, SERVER.session, SERVER.poll, until)
     return Move(task, Signal.CLAIM, attempt_policy.claimed(task.life), reason, taker)
 
 
-def ended(corridor: Transaction, task: TaskRecord, signal: Signal, reason: Reason, result: str | None = None) -> Move:
+def ended(
+    transaction: Transaction, task: TaskRecord, signal: Signal, reason: Reason, result: str | None = None
+) -> Move:
     """End an attempt of the server's own, with what it leaves; why it ends is said unless the rules know better."""
     if result is not None:
-        corridor.txn.attempts.add_results([(task.id, task.life.attempt, result)])
-    ruling = attempt_policy.report(task.life, task.rules, task.life.attempt, signal, corridor.now)
+        transaction.repo.attempts.add_results([(task.id, task.life.attempt, result)])
+    ruling = attempt_policy.report(task.life, task.rules, task.life.attempt, signal, transaction.now)
     known = None if ruling.reason is Reason.DONE else ruling.reason
     return Move(task, signal, ruling.life_after, known or reason)
 
 
-def decided(corridor: Transaction, task: TaskRecord, decision: Decision) -> Move:
+def decided(transaction: Transaction, task: TaskRecord, decision: Decision) -> Move:
     """End an approval as it was decided."""
     signal = Signal.SUCCEED if decision.approved else Signal.FAIL
     said = Reason.DONE if decision.approved else Reason.DENIED
     reason = Reason.TIMED_OUT if decision.timed_out else said
-    return ended(corridor, task, signal, reason, msgspec.json.encode(decision).decode())
+    return ended(transaction, task, signal, reason, msgspec.json.encode(decision).decode())

@@ -23,32 +23,34 @@ _ASKING: Final = Kind.APPROVAL.text
 _CLAIMED: Final = REASONS[Signal.CLAIM]
 
 
-def serve_own(corridor: Transaction, count: int = 500, choose: Choose = list) -> int:
+def serve_own(transaction: Transaction, count: int = 500, choose: Choose = list) -> int:
     """Begin those of the first `count` tasks of the server's own whom `choose` names, and end what does nothing.
 
     Says how many. Those that this releases are found by the next call.
     """
-    ids = choose(corridor.txn.tasks.waiting(SERVER_QUEUE, _SERVED, count))
+    ids = choose(transaction.repo.tasks.waiting(SERVER_QUEUE, _SERVED, count))
     tasks = [
-        task for task in corridor.look(ids).values() if not attempt_policy.past(task.rules.deadline_ms, corridor.now)
+        task
+        for task in transaction.look(ids).values()
+        if not attempt_policy.past(task.rules.deadline_ms, transaction.now)
     ]
     asking = [task for task in tasks if task.kind == _ASKING]
     idle = [task for task in tasks if task.kind != _ASKING] if asking else tasks
-    corridor.send([Move(one, Signal.CLAIM, attempt_policy.claimed(one.life), _CLAIMED, SERVER) for one in idle])
-    corridor.send([_done(corridor, task) for task in idle])
+    transaction.send([Move(one, Signal.CLAIM, attempt_policy.claimed(one.life), _CLAIMED, SERVER) for one in idle])
+    transaction.send([_done(transaction, task) for task in idle])
     if asking:
-        _ask(corridor, asking)
+        _ask(transaction, asking)
     return len(tasks)
 
 
-def _done(corridor: Transaction, task: TaskRecord) -> Move:
-    ruling = attempt_policy.report(task.life, task.rules, task.life.attempt, Signal.SUCCEED, corridor.now)
+def _done(transaction: Transaction, task: TaskRecord) -> Move:
+    ruling = attempt_policy.report(task.life, task.rules, task.life.attempt, Signal.SUCCEED, transaction.now)
     return Move(task, Signal.SUCCEED, ruling.life_after, REASONS[Signal.SUCCEED])
 
 
-def _ask(corridor: Transaction, tasks: Sequence[TaskRecord]) -> None:
-    spans = {id: patience_ms(payload) for id, payload in server_attempts.payloads(corridor, tasks).items()}
-    corridor.send([server_attempts.begun(corridor, task, spans[task.id], Reason.APPROVAL) for task in tasks])
+def _ask(transaction: Transaction, tasks: Sequence[TaskRecord]) -> None:
+    spans = {id: patience_ms(payload) for id, payload in server_attempts.payloads(transaction, tasks).items()}
+    transaction.send([server_attempts.begun(transaction, task, spans[task.id], Reason.APPROVAL) for task in tasks])
 
 
 # What the server runs itself and has to end before its time: a person cancels it, or its time is over.
@@ -57,33 +59,33 @@ def _ask(corridor: Transaction, tasks: Sequence[TaskRecord]) -> None:
 # graph inside when that graph has come to rest.
 
 
-def end_own(corridor: Transaction, tasks: Iterable[TaskRecord], actor: str) -> None:
+def end_own(transaction: Transaction, tasks: Iterable[TaskRecord], actor: str) -> None:
     """End those of some canceled tasks that the server runs itself."""
     stopped = [task for task in tasks if task.queue == SERVER_QUEUE and task.state in STOPPED]
     around = [task for task in stopped if task.kind == Kind.GRAPH.text]
-    ends = [_end(corridor, task) for task in stopped if task.kind != Kind.GRAPH.text]
+    ends = [_end(transaction, task) for task in stopped if task.kind != Kind.GRAPH.text]
     if around:
-        subgraph.stop(corridor, around, actor)
+        subgraph.stop(transaction, around, actor)
     if ends:
-        corridor.send(ends)
+        transaction.send(ends)
 
 
-def time_out(corridor: Transaction, task: TaskRecord) -> Move | None:
+def time_out(transaction: Transaction, task: TaskRecord) -> Move | None:
     """End a task of the server's own whose time is over; None if it is not, or if its graph has to end first."""
     if task.lease_until_ms is None:
         return None
     ends_ms = attempt_policy.given_again_at(Millis(task.lease_until_ms))
-    if ends_ms > corridor.now:
+    if ends_ms > transaction.now:
         return None
     if task.kind == Kind.GRAPH.text:
-        subgraph.stop(corridor, [task], server_attempts.SERVER.bot)
+        subgraph.stop(transaction, [task], server_attempts.SERVER.bot)
         return None
     # What was first counts: the server may have been away, and notice it late.
     if attempt_policy.past(task.rules.deadline_ms, ends_ms):
-        return server_attempts.ended(corridor, task, Signal.DEADLINE, Reason.DEADLINE)
-    asked = question(server_attempts.payloads(corridor, [task])[task.id])
-    return server_attempts.decided(corridor, task, by_silence(asked, corridor.now))
+        return server_attempts.ended(transaction, task, Signal.DEADLINE, Reason.DEADLINE)
+    asked = question(server_attempts.payloads(transaction, [task])[task.id])
+    return server_attempts.decided(transaction, task, by_silence(asked, transaction.now))
 
 
-def _end(corridor: Transaction, task: TaskRecord) -> Move:
-    return server_attempts.ended(corridor, task, Signal.FAIL, Reason.ASKED)
+def _end(transaction: Transaction, task: TaskRecord) -> Move:
+    return server_attempts.ended(transaction, task, Signal.FAIL, Reason.ASKED)

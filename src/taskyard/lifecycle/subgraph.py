@@ -42,74 +42,74 @@ class Inside:
     submitter: str = ""  # of the task, and so of what is inside it
 
 
-def closed(corridor: Transaction, inside: Inside) -> Refusal | None:
+def closed(transaction: Transaction, inside: Inside) -> Refusal | None:
     """Say why an attempt cannot begin; nobody else moves its task before this transaction ends."""
-    task = corridor.look([inside.task]).get(inside.task)
+    task = transaction.look([inside.task]).get(inside.task)
     begins = (
         task is not None
         and task.kind == Kind.GRAPH.text
         and task.state in QUEUED
         and task.life.attempt + 1 == inside.attempt
-        and not attempt_policy.past(task.rules.deadline_ms, corridor.now)
-        and not corridor.canceled(task.graph)
+        and not attempt_policy.past(task.rules.deadline_ms, transaction.now)
+        and not transaction.canceled(task.graph)
     )
     name = text_of(Key(inside.task))
     return None if begins else Refusal(Code.CONFLICT, f"attempt {inside.attempt} of task {name} cannot begin now")
 
 
-def begin(corridor: Transaction, inside: Inside) -> None:
+def begin(transaction: Transaction, inside: Inside) -> None:
     """Begin the attempt whose graph is born in this transaction."""
-    task = corridor.look([inside.task])[inside.task]
-    corridor.send([server_attempts.begun(corridor, task, inside.timeout_ms)])
+    task = transaction.look([inside.task])[inside.task]
+    transaction.send([server_attempts.begun(transaction, task, inside.timeout_ms)])
 
 
-def refuse(corridor: Transaction, inside: Inside, refusal: Refusal) -> None:
+def refuse(transaction: Transaction, inside: Inside, refusal: Refusal) -> None:
     """Fail an attempt whose graph cannot be born: what was fine when it was submitted need not be so now."""
-    if closed(corridor, inside) is not None:
+    if closed(transaction, inside) is not None:
         return
-    begin(corridor, inside)
-    task = corridor.look([inside.task])[inside.task]
+    begin(transaction, inside)
+    task = transaction.look([inside.task])[inside.task]
     told = {"refused": refusal.text, "faults": [{"path": one.path, "message": one.message} for one in refusal.faults]}
-    corridor.send([server_attempts.ended(corridor, task, Signal.FAIL, Reason.GRAPH_FAILED, _json(told))])
+    transaction.send([server_attempts.ended(transaction, task, Signal.FAIL, Reason.GRAPH_FAILED, _json(told))])
 
 
-def stop(corridor: Transaction, tasks: Sequence[TaskRecord], actor: str) -> None:
+def stop(transaction: Transaction, tasks: Sequence[TaskRecord], actor: str) -> None:
     """Promise to end the graphs inside tasks. Those that are canceled already, or about to be, need no promise."""
-    inside = corridor.txn.graphs.inside([task.id for task in tasks])
+    inside = transaction.repo.graphs.inside([task.id for task in tasks])
     wanted = [inside[task.id, task.life.attempt] for task in tasks]
-    for graph in corridor.txn.graphs.peek(wanted):
-        if graph.canceled_ms is None and corridor.txn.notes.first(graph.id, STOP) is None:
-            corridor.txn.notes.add([(STOP, graph.id, None, None, None, "", actor)])
-            corridor.count(graph.id, active=1)
-            corridor.noted = True
+    for graph in transaction.repo.graphs.peek(wanted):
+        if graph.canceled_ms is None and transaction.repo.notes.first(graph.id, STOP) is None:
+            transaction.repo.notes.add([(STOP, graph.id, None, None, None, "", actor)])
+            transaction.count(graph.id, active=1)
+            transaction.noted = True
 
 
-def hear(corridor: Transaction, note: Note) -> bool:
+def hear(transaction: Transaction, note: Note) -> bool:
     """Let a task hear that the graph inside it has come to rest; say that this was all there is to do."""
-    (graph,) = corridor.txn.graphs.peek([note.graph])
-    corridor.txn.notes.drop(note.id)
-    corridor.count(graph.id, active=-1)
+    (graph,) = transaction.repo.graphs.peek([note.graph])
+    transaction.repo.notes.drop(note.id)
+    transaction.count(graph.id, active=-1)
     if graph.tally.active == 1:  # else it moves again: when it comes to rest, there is another note
-        corridor.heard.add(graph.id)
-        tell(corridor, graph)
+        transaction.heard.add(graph.id)
+        tell(transaction, graph)
     return True
 
 
-def tell(corridor: Transaction, graph: GraphRecord) -> None:
+def tell(transaction: Transaction, graph: GraphRecord) -> None:
     """Tell a task that the graph inside it is at rest, if it still goes on with that."""
     assert graph.parent is not None, "only a graph inside a task has somebody to tell"
-    task = corridor.look([graph.parent]).get(graph.parent)
+    task = transaction.look([graph.parent]).get(graph.parent)
     if task is not None and task.state in LEASED and task.life.attempt == graph.parent_attempt:
-        _end(corridor, task, graph)
+        _end(transaction, task, graph)
 
 
-def _end(corridor: Transaction, task: TaskRecord, graph: GraphRecord) -> None:
+def _end(transaction: Transaction, task: TaskRecord, graph: GraphRecord) -> None:
     state = verdict(Tally(0, graph.tally.behind, graph.tally.unhandled), graph.canceled_ms is not None)
-    told = {"graph": text_of(Key(graph.id)), "state": state.text, **_left(corridor, graph)}
+    told = {"graph": text_of(Key(graph.id)), "state": state.text, **_left(transaction, graph)}
     signal, reason = Signal.SUCCEED, Reason.DONE
     if not succeeded(state):
         signal, reason = _why(task, graph)
-    corridor.send([server_attempts.ended(corridor, task, signal, reason, _json(told))])
+    transaction.send([server_attempts.ended(transaction, task, signal, reason, _json(told))])
 
 
 def _why(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:
@@ -122,14 +122,14 @@ def _why(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:
     return Signal.FAIL, Reason.TIMED_OUT
 
 
-def _left(corridor: Transaction, graph: GraphRecord) -> dict[str, Any]:
+def _left(transaction: Transaction, graph: GraphRecord) -> dict[str, Any]:
     """Give what the tasks of a graph have left, by label, if it is little; and who failed."""
-    names = {id: label for label, id in corridor.txn.reading.names(graph.id, FIRST, TOLD_TASKS_MAX + 1)}
+    names = {id: label for label, id in transaction.repo.reading.names(graph.id, FIRST, TOLD_TASKS_MAX + 1)}
     if len(names) > TOLD_TASKS_MAX:
         return {}
-    states = dict(corridor.txn.tasks.window(graph.id, FIRST, TOLD_TASKS_MAX))
+    states = dict(transaction.repo.tasks.window(graph.id, FIRST, TOLD_TASKS_MAX))
     failed = [label for id, label in names.items() if states.get(id) in UNSUCCESSFUL][:FAILED_MAX]
-    bodies = corridor.txn.reading.last_results(list(names))
+    bodies = transaction.repo.reading.last_results(list(names))
     told: dict[str, Any] = {"failed": failed} if failed else {}
     if sum(map(len, bodies.values())) <= TOLD_BYTES_MAX:
         told["results"] = {names[id]: msgspec.Raw(body.encode()) for id, body in sorted(bodies.items())}

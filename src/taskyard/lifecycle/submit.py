@@ -27,7 +27,7 @@ from taskyard.lifecycle.selection import Pages
 from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import move_by
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.tasks import RerunRow
 from taskyard.store.rows import GraphRecord, Note
 
@@ -53,22 +53,22 @@ class Origin:
     pages: Pages  # the tasks that are, dependents before what they require
 
 
-def take_over(corridor: Transaction, ids: Collection[int]) -> None:
+def take_over(transaction: Transaction, ids: Collection[int]) -> None:
     """Let tasks succeed without having run, where they still can."""
-    tasks = [task for task in corridor.look(ids).values() if step(task.state, Signal.REUSE).outcome is Outcome.MOVE]
-    corridor.send([move_by(task, Signal.REUSE) for task in tasks])
+    tasks = [task for task in transaction.look(ids).values() if step(task.state, Signal.REUSE).outcome is Outcome.MOVE]
+    transaction.send([move_by(task, Signal.REUSE) for task in tasks])
 
 
-def promise(corridor: Transaction, graph: int, origin: Origin, actor: str) -> None:
+def promise(transaction: Transaction, graph: int, origin: Origin, actor: str) -> None:
     """Leave notes to take over what a large graph is born with."""
-    selection.promise(corridor, REUSE, graph, _filled(origin.pages), actor)
+    selection.promise(transaction, REUSE, graph, _filled(origin.pages), actor)
 
 
-def reuse_page(corridor: Transaction, note: Note) -> bool:
+def reuse_page(transaction: Transaction, note: Note) -> bool:
     """Take over the tasks of a note; say that this was all."""
-    if not corridor.canceled(note.graph):
-        take_over(corridor, selection.promised(note))
-    selection.keep_promise(corridor, note)
+    if not transaction.canceled(note.graph):
+        take_over(transaction, selection.promised(note))
+    selection.keep_promise(transaction, note)
     return True
 
 
@@ -129,60 +129,60 @@ class Changed:
     """The graph was extended by somebody else meanwhile: check again."""
 
 
-def submit(corridor: Transaction, submissions: Sequence[Submission]) -> list[Submitted | Refusal]:
+def submit(transaction: Transaction, submissions: Sequence[Submission]) -> list[Submitted | Refusal]:
     """Store small graphs, each whole."""
-    return [_submit(corridor, one) for one in submissions]
+    return [_submit(transaction, one) for one in submissions]
 
 
-def begin(corridor: Transaction, one: Submission) -> Loading | Submitted | Refusal:
+def begin(transaction: Transaction, one: Submission) -> Loading | Submitted | Refusal:
     """Begin a graph: nobody sees it yet. One that was begun and never opened has to be dropped first."""
-    txn, brood = corridor.txn, one.brood
-    refusal = _unborn(corridor, one) or impossible(txn, _asking(brood))
+    repo, brood = transaction.repo, one.brood
+    refusal = _unborn(transaction, one) or impossible(repo, _asking(brood))
     if refusal is not None:
         return refusal
-    around = _pools_around(corridor, one)
+    around = _pools_around(transaction, one)
     if one.inside is not None and not brood.pools <= around:
         named = ", ".join(sorted(brood.pools - around))
         return Refusal(Code.INVALID, f"the graph inside names pools that the graph around it does not: {named}")
-    if corridor.look([brood.graph_id]):
+    if transaction.look([brood.graph_id]):
         return Refusal(Code.CONFLICT, f"{text_of(Key(brood.graph_id))} is the id of a task: take another one")
     inside = None if one.inside is None else (one.inside.task, one.inside.attempt)
-    if not txn.graphs.add(brood.graph_id, GraphState.RUNNING.value, corridor.now, one.loader, inside):
-        return _exists(corridor, one)
-    txn.graphs.define(brood.graph_id, one.definition)
-    txn.graphs.add_pools(brood.graph_id, brood.pools or around)
+    if not repo.graphs.add(brood.graph_id, GraphState.RUNNING.value, transaction.now, one.loader, inside):
+        return _exists(transaction, one)
+    repo.graphs.define(brood.graph_id, one.definition)
+    repo.graphs.add_pools(brood.graph_id, brood.pools or around)
     if one.origin is not None:
-        txn.reuses.begin(brood.graph_id, one.origin.row)
-    return Loading(brood.graph_id, queues.ensure(txn, brood.dimensions))
+        repo.reuses.begin(brood.graph_id, one.origin.row)
+    return Loading(brood.graph_id, queues.ensure(repo, brood.dimensions))
 
 
-def add_page(corridor: Transaction, graph: int, loader: str, rows: Rows) -> bool:
+def add_page(transaction: Transaction, graph: int, loader: str, rows: Rows) -> bool:
     """Insert a page of a graph that `loader` has begun; tell whether it still may."""
-    found = corridor.txn.graphs.look([graph])
+    found = transaction.repo.graphs.look([graph])
     if not found or found[0].loader != loader:
         return False
-    _insert(corridor, rows)
+    _insert(transaction, rows)
     return True
 
 
-def open_graph(corridor: Transaction, one: Submission) -> Submitted | Refusal:
+def open_graph(transaction: Transaction, one: Submission) -> Submitted | Refusal:
     """Make a graph that was loaded in pages visible; its tasks are released by a note."""
     id = one.brood.graph_id
-    found = corridor.txn.graphs.look([id])
+    found = transaction.repo.graphs.look([id])
     if not found or found[0].loader != one.loader:
         return Refusal(Code.CONFLICT, f"graph {text_of(Key(id))} is being loaded by somebody else")
-    refusal = _unborn(corridor, one)
+    refusal = _unborn(transaction, one)
     if refusal is not None:
         return refusal
-    _born(corridor, one)
+    _born(transaction, one)
     if one.origin is not None:
-        promise(corridor, id, one.origin, one.actor)
-    corridor.txn.notes.add([(OPEN, id, None, None, None, "", "")])
-    corridor.count(id, active=1)
+        promise(transaction, id, one.origin, one.actor)
+    transaction.repo.notes.add([(OPEN, id, None, None, None, "", "")])
+    transaction.count(id, active=1)
     return Submitted(id)
 
 
-def open_page(corridor: Transaction, note: Note) -> bool:
+def open_page(transaction: Transaction, note: Note) -> bool:
     """Release some of the tasks that wait for nobody; say whether that was all."""
     window = PAGE_MAX // 4 or 1
     most = 2 * window  # to release a task takes twice as long as to insert it
@@ -190,158 +190,158 @@ def open_page(corridor: Transaction, note: Note) -> bool:
     last, seen, done = note.cursor, 0, False
     # Few of many tasks may wait for nobody, so a page ends with what was looked through, too.
     while not done and len(page) + window <= most and seen < SEEN_MAX:
-        found = corridor.txn.tasks.roots(note.graph, State.UNSCHEDULED, last, window)
+        found = transaction.repo.tasks.roots(note.graph, State.UNSCHEDULED, last, window)
         page += [id for id, is_root in found if is_root]
         last, seen, done = found[-1][0] if found else last, seen + len(found), len(found) < window
-    corridor.ask(corridor.look(page).values())
-    return _turn_page(corridor, note, [last], done)
+    transaction.ask(transaction.look(page).values())
+    return _turn_page(transaction, note, [last], done)
 
 
-def extend(corridor: Transaction, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
+def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
     """Add small extensions, each whole."""
-    return [_extend(corridor, one) for one in extensions]
+    return [_extend(transaction, one) for one in extensions]
 
 
-def begin_extension(corridor: Transaction, one: Extension) -> Loading | Changed | Refusal:
+def begin_extension(transaction: Transaction, one: Extension) -> Loading | Changed | Refusal:
     """Begin a large extension: until it is opened or dropped, its graph cannot finish."""
-    graph = _extendable(corridor, one)
+    graph = _extendable(transaction, one)
     if not isinstance(graph, GraphRecord):
         return graph
-    if any(corridor.txn.notes.first(graph.id, kind) for kind in (LOAD, SHOW, DROP)):
+    if any(transaction.repo.notes.first(graph.id, kind) for kind in (LOAD, SHOW, DROP)):
         # Hidden tasks do not say which extension they belong to, so there is one at a time.
         return Refusal(Code.LOADING, f"graph {text_of(Key(graph.id))} is being extended")
-    corridor.txn.notes.add([(LOAD, graph.id, None, one.loader, None, "", one.actor)])
-    begun = _load_note(corridor, one)
+    transaction.repo.notes.add([(LOAD, graph.id, None, one.loader, None, "", one.actor)])
+    begun = _load_note(transaction, one)
     assert begun is not None
-    corridor.txn.notes.advance(begun.id, corridor.now)  # since when it is being loaded
-    corridor.txn.graphs.count_extension(graph.id, graph.extensions + 1)
-    corridor.txn.graphs.add_pools(graph.id, one.brood.pools)
-    corridor.count(graph.id, active=1)
-    return Loading(graph.id, queues.ensure(corridor.txn, one.brood.dimensions))
+    transaction.repo.notes.advance(begun.id, transaction.now)  # since when it is being loaded
+    transaction.repo.graphs.count_extension(graph.id, graph.extensions + 1)
+    transaction.repo.graphs.add_pools(graph.id, one.brood.pools)
+    transaction.count(graph.id, active=1)
+    return Loading(graph.id, queues.ensure(transaction.repo, one.brood.dimensions))
 
 
-def add_hidden_page(corridor: Transaction, one: Extension, rows: Rows) -> bool:
+def add_hidden_page(transaction: Transaction, one: Extension, rows: Rows) -> bool:
     """Insert a page of an extension; tell whether it still may."""
-    if _load_note(corridor, one) is None:
+    if _load_note(transaction, one) is None:
         return False
-    _insert(corridor, rows)
-    _learn_edges(corridor, [row[0] for row in rows.tasks])
+    _insert(transaction, rows)
+    _learn_edges(transaction, [row[0] for row in rows.tasks])
     return True
 
 
-def open_extension(corridor: Transaction, one: Extension) -> Submitted | Refusal:
+def open_extension(transaction: Transaction, one: Extension) -> Submitted | Refusal:
     """Show an extension that was loaded in pages: a note does it, page by page."""
-    note, id = _load_note(corridor, one), one.brood.graph_id
+    note, id = _load_note(transaction, one), one.brood.graph_id
     if note is None:
         return Refusal(
             Code.CONFLICT, f"the extension of graph {text_of(Key(id))} took too long to load and was dropped"
         )
-    corridor.txn.notes.drop(note.id)
-    corridor.txn.notes.add([(SHOW, id, None, None, None, "", one.actor)])
-    corridor.audit(one.actor, "extend", id, counted(len(one.brood.tasks), "task"))
+    transaction.repo.notes.drop(note.id)
+    transaction.repo.notes.add([(SHOW, id, None, None, None, "", one.actor)])
+    transaction.audit(one.actor, "extend", id, counted(len(one.brood.tasks), "task"))
     return Submitted(id)
 
 
-def show_page(corridor: Transaction, note: Note) -> bool:
+def show_page(transaction: Transaction, note: Note) -> bool:
     """Show some tasks of an extension and ask their gates; say whether that was all."""
-    ids, done = _hidden_page(corridor, note.graph, note.cursor)
-    corridor.txn.tasks.unhide(ids)
-    tasks = corridor.look(ids)
+    ids, done = _hidden_page(transaction, note.graph, note.cursor)
+    transaction.repo.tasks.unhide(ids)
+    tasks = transaction.look(ids)
     for task in tasks.values():
         task.hidden = False
-    corridor.count(note.graph, behind=len(ids))
-    corridor.ask(tasks.values())
-    return _turn_page(corridor, note, ids, done)
+    transaction.count(note.graph, behind=len(ids))
+    transaction.ask(tasks.values())
+    return _turn_page(transaction, note, ids, done)
 
 
-def drop_page(corridor: Transaction, note: Note) -> bool:
+def drop_page(transaction: Transaction, note: Note) -> bool:
     """Drop some tasks of an extension that never became whole; say whether that was all."""
-    ids, done = _hidden_page(corridor, note.graph, -1)
-    failure_handlers.forget_handlers(corridor, ids)
-    corridor.send()
-    corridor.txn.tasks.drop(ids)
-    return _turn_page(corridor, note, ids, done)
+    ids, done = _hidden_page(transaction, note.graph, -1)
+    failure_handlers.forget_handlers(transaction, ids)
+    transaction.send()
+    transaction.repo.tasks.drop(ids)
+    return _turn_page(transaction, note, ids, done)
 
 
-def _submit(corridor: Transaction, one: Submission) -> Submitted | Refusal:
-    begun = begin(corridor, one)
+def _submit(transaction: Transaction, one: Submission) -> Submitted | Refusal:
+    begun = begin(transaction, one)
     if not isinstance(begun, Loading):
         return begun
-    rows = one.brood.rows(slice(None), begun.queues, corridor.now)
-    _insert(corridor, rows)
-    _born(corridor, one)
+    rows = one.brood.rows(slice(None), begun.queues, transaction.now)
+    _insert(transaction, rows)
+    _born(transaction, one)
     ids, reused = one.brood.ids, one.brood.reused
     if reused:
-        take_over(corridor, [ids[label] for label in reused])
+        take_over(transaction, [ids[label] for label in reused])
     roots = [ids[task.label] for task in one.brood.tasks if not task.requires and task.label not in reused]
-    corridor.ask(corridor.look(roots).values())
-    corridor.send()
+    transaction.ask(transaction.look(roots).values())
+    transaction.send()
     return Submitted(begun.graph)
 
 
-def _unborn(corridor: Transaction, one: Submission) -> Refusal | None:
+def _unborn(transaction: Transaction, one: Submission) -> Refusal | None:
     """Refuse a graph whose task does not want it any more."""
-    return None if one.inside is None else subgraph.closed(corridor, one.inside)
+    return None if one.inside is None else subgraph.closed(transaction, one.inside)
 
 
-def _pools_around(corridor: Transaction, one: Submission) -> frozenset[str]:
+def _pools_around(transaction: Transaction, one: Submission) -> frozenset[str]:
     """Name the pools that a graph belongs to in which nothing names one.
 
     They are those of the graph that it is inside of, or that it runs again; else the default one.
     """
     if one.inside is not None:
-        source = corridor.look([one.inside.task])[one.inside.task].graph
+        source = transaction.look([one.inside.task])[one.inside.task].graph
     elif one.origin is not None:
         source = one.origin.row.source
     else:
         return frozenset({DEFAULT_POOL})
-    return corridor.txn.access.pools_of([source])[source]
+    return transaction.repo.access.pools_of([source])[source]
 
 
-def _born(corridor: Transaction, one: Submission) -> None:
+def _born(transaction: Transaction, one: Submission) -> None:
     id = one.brood.graph_id
     if one.inside is not None:
-        subgraph.begin(corridor, one.inside)
-    corridor.txn.graphs.set_loader(id, None)
-    corridor.txn.graphs.set_created(id, one.brood.created_ms)
-    corridor.born(id)
-    corridor.count(id, behind=len(one.brood.tasks))
+        subgraph.begin(transaction, one.inside)
+    transaction.repo.graphs.set_loader(id, None)
+    transaction.repo.graphs.set_created(id, one.brood.created_ms)
+    transaction.born(id)
+    transaction.count(id, behind=len(one.brood.tasks))
     note = counted(len(one.brood.tasks), "task")
     if one.origin is not None:
         note += f", {one.origin.told}"
-        corridor.audit(one.actor, RERUN, one.origin.row.source, f"{one.origin.told}, as graph {text_of(Key(id))}")
-    corridor.audit(one.actor, "submit", id, note)
+        transaction.audit(one.actor, RERUN, one.origin.row.source, f"{one.origin.told}, as graph {text_of(Key(id))}")
+    transaction.audit(one.actor, "submit", id, note)
 
 
-def _extend(corridor: Transaction, one: Extension) -> Submitted | Changed | Refusal:
-    _look_at_prerequisites(corridor, one.brood)
-    graph = _extendable(corridor, one)
+def _extend(transaction: Transaction, one: Extension) -> Submitted | Changed | Refusal:
+    _look_at_prerequisites(transaction, one.brood)
+    graph = _extendable(transaction, one)
     if not isinstance(graph, GraphRecord):
         return graph
-    known = queues.ensure(corridor.txn, one.brood.dimensions)
-    _insert(corridor, one.brood.rows(slice(None), known, corridor.now))
+    known = queues.ensure(transaction.repo, one.brood.dimensions)
+    _insert(transaction, one.brood.rows(slice(None), known, transaction.now))
     ids = [one.brood.ids[task.label] for task in one.brood.tasks]
-    _learn_edges(corridor, ids)
-    corridor.txn.graphs.count_extension(graph.id, graph.extensions + 1)
-    corridor.txn.graphs.add_pools(graph.id, one.brood.pools)
-    corridor.count(graph.id, behind=len(ids))
-    corridor.audit(one.actor, "extend", graph.id, counted(len(ids), "task"))
-    corridor.ask(corridor.look(ids).values())
-    corridor.send()
+    _learn_edges(transaction, ids)
+    transaction.repo.graphs.count_extension(graph.id, graph.extensions + 1)
+    transaction.repo.graphs.add_pools(graph.id, one.brood.pools)
+    transaction.count(graph.id, behind=len(ids))
+    transaction.audit(one.actor, "extend", graph.id, counted(len(ids), "task"))
+    transaction.ask(transaction.look(ids).values())
+    transaction.send()
     return Submitted(graph.id)
 
 
-def _look_at_prerequisites(corridor: Transaction, brood: NewTasks) -> None:
+def _look_at_prerequisites(transaction: Transaction, brood: NewTasks) -> None:
     """Look at what new tasks require before anybody looks at the graph: tasks are always locked before their graph."""
     new = {task.label for task in brood.tasks}
-    corridor.look({brood.ids[edge.task] for task in brood.tasks for edge in task.requires if edge.task not in new})
+    transaction.look({brood.ids[edge.task] for task in brood.tasks for edge in task.requires if edge.task not in new})
 
 
-def _extendable(corridor: Transaction, one: Extension) -> GraphRecord | Changed | Refusal:
-    refusal = impossible(corridor.txn, _asking(one.brood))
+def _extendable(transaction: Transaction, one: Extension) -> GraphRecord | Changed | Refusal:
+    refusal = impossible(transaction.repo, _asking(one.brood))
     if refusal is not None:
         return refusal
-    found = corridor.txn.graphs.look([one.brood.graph_id])
+    found = transaction.repo.graphs.look([one.brood.graph_id])
     if not found or found[0].loader is not None:
         return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(Key(one.brood.graph_id))}")
     graph = found[0]
@@ -352,12 +352,12 @@ def _extendable(corridor: Transaction, one: Extension) -> GraphRecord | Changed 
     return graph
 
 
-def _exists(corridor: Transaction, one: Submission) -> Submitted | Refusal:
+def _exists(transaction: Transaction, one: Submission) -> Submitted | Refusal:
     id = one.brood.graph_id
-    definition = corridor.txn.graphs.definition(id)
+    definition = transaction.repo.graphs.definition(id)
     if definition is None or definition[5] != one.definition[5]:
         return Refusal(Code.CONFLICT, f"graph {text_of(Key(id))} exists, and was submitted with another body")
-    if corridor.txn.graphs.peek([id])[0].loader is not None:
+    if transaction.repo.graphs.peek([id])[0].loader is not None:
         return Refusal(Code.LOADING, f"graph {text_of(Key(id))} is being loaded")
     return Submitted(id, echo=True)
 
@@ -367,10 +367,10 @@ def _asking(brood: NewTasks) -> Iterable[Task]:
     return (task for task in brood.tasks if task.label not in brood.reused) if brood.reused else brood.tasks
 
 
-def impossible(txn: Txn, tasks: Iterable[Task]) -> Refusal | None:
+def impossible(repo: Repo, tasks: Iterable[Task]) -> Refusal | None:
     """Refuse demands that no named limit can ever meet."""
     asking = [task for task in tasks if task.limits]
-    totals = txn.passes.named_limits() if asking else {}
+    totals = repo.passes.named_limits() if asking else {}
     faults = [
         Fault(f"tasks.{task.label}.task.limits.{name}", _limit_says(name, amount, totals.get(name)))
         for task in asking
@@ -385,45 +385,45 @@ def _limit_says(name: str, amount: int, total: int | None) -> str:
     return f"asks for {amount}; there are {total} in all"
 
 
-def _insert(corridor: Transaction, rows: Rows) -> None:
-    tasks = corridor.txn.tasks
+def _insert(transaction: Transaction, rows: Rows) -> None:
+    tasks = transaction.repo.tasks
     tasks.add(rows.tasks)
     tasks.add_definitions(rows.definitions)
-    corridor.txn.edges.add(rows.edges)
+    transaction.repo.edges.add(rows.edges)
     tasks.add_mutexes(rows.mutexes)
     tasks.add_limits(rows.limits)
-    corridor.txn.reuses.add(rows.reuses)
-    corridor.txn.reuses.copy_results(rows.copies)
+    transaction.repo.reuses.add(rows.reuses)
+    transaction.repo.reuses.copy_results(rows.copies)
 
 
-def _learn_edges(corridor: Transaction, ids: Sequence[int]) -> None:
+def _learn_edges(transaction: Transaction, ids: Sequence[int]) -> None:
     """Count what the edges of new tasks know: some prerequisites may have ended already."""
-    tasks = corridor.look(ids)
-    for id, edges in propagate.edges_of(corridor, ids).items():
+    tasks = transaction.look(ids)
+    for id, edges in propagate.edges_of(transaction, ids).items():
         if edges != tasks[id].edges:
             tasks[id].edges = edges
-            corridor.change(tasks[id])
-    failure_handlers.meet_handlers(corridor, [task.id for task in tasks.values() if task.handles])
+            transaction.change(tasks[id])
+    failure_handlers.meet_handlers(transaction, [task.id for task in tasks.values() if task.handles])
 
 
-def _load_note(corridor: Transaction, one: Extension) -> Note | None:
-    notes = corridor.txn.notes.in_graph(one.brood.graph_id, LOAD)
+def _load_note(transaction: Transaction, one: Extension) -> Note | None:
+    notes = transaction.repo.notes.in_graph(one.brood.graph_id, LOAD)
     return next((note for note in notes if note.source == one.loader), None)
 
 
-def _hidden_page(corridor: Transaction, graph: int, after: int) -> tuple[list[int], bool]:
+def _hidden_page(transaction: Transaction, graph: int, after: int) -> tuple[list[int], bool]:
     """Name tasks that are still hidden, as many as are a page with their edges; tell whether these are all."""
-    found = corridor.txn.tasks.hidden(graph, after, PAGE_MAX)
-    tasks = corridor.look(found)
+    found = transaction.repo.tasks.hidden(graph, after, PAGE_MAX)
+    tasks = transaction.look(found)
     ids = found[: fitting([tasks[id].edges.count for id in found], PAGE_MAX)]
     return ids, len(ids) == len(found) < PAGE_MAX
 
 
-def _turn_page(corridor: Transaction, note: Note, ids: Sequence[int], done: bool) -> bool:
+def _turn_page(transaction: Transaction, note: Note, ids: Sequence[int], done: bool) -> bool:
     """Go on with the next page, or be done."""
     if done:
-        corridor.txn.notes.drop(note.id)
-        corridor.count(note.graph, active=-1)
+        transaction.repo.notes.drop(note.id)
+        transaction.count(note.graph, active=-1)
     else:
-        corridor.txn.notes.advance(note.id, ids[-1])
+        transaction.repo.notes.advance(note.id, ids[-1])
     return done

@@ -33,12 +33,12 @@ FORGOTTEN_MS: Final = 24 * 60 * 60 * 1_000
 _ADMISSIBLE = sources(Signal.ADMIT)
 
 
-def beat(corridor: Transaction) -> None:
+def beat(transaction: Transaction) -> None:
     """Keep that this server is up, and since when."""
-    server = _seen(corridor, corridor.txn.notes.servers())
-    corridor.txn.notes.set_server(server)
-    if server.since_ms == corridor.now:
-        corridor.txn.notes.forget_servers(Millis(corridor.now - FORGOTTEN_MS))
+    server = _seen(transaction, transaction.repo.notes.servers())
+    transaction.repo.notes.set_server(server)
+    if server.since_ms == transaction.now:
+        transaction.repo.notes.forget_servers(Millis(transaction.now - FORGOTTEN_MS))
 
 
 def outage_ms(lease_ms: int) -> int:
@@ -49,144 +49,144 @@ def outage_ms(lease_ms: int) -> int:
     return min(OUTAGE_MS, lease_ms // 2 + fleet.GUARD_MS)
 
 
-def lapse(corridor: Transaction, count: int = 500, choose: Choose = list) -> int:
+def lapse(transaction: Transaction, count: int = 500, choose: Choose = list) -> int:
     """Deal with those of the first `count` tasks that are due whom `choose` names; say with how many."""
-    servers = _servers(corridor)
-    due = corridor.look(choose(corridor.txn.tasks.due(corridor.now, count)))
-    visible = _visible(corridor, due)
-    spoke_to = corridor.txn.bots.servers({task.bot for task in due.values() if task.bot is not None})
+    servers = _servers(transaction)
+    due = transaction.look(choose(transaction.repo.tasks.due(transaction.now, count)))
+    visible = _visible(transaction, due)
+    spoke_to = transaction.repo.bots.servers({task.bot for task in due.values() if task.bot is not None})
     moves = []
     for task in due.values():
-        move = _move(corridor, task, servers.get(spoke_to.get(task.bot or "", ""))) if visible[task.id] else None
+        move = _move(transaction, task, servers.get(spoke_to.get(task.bot or "", ""))) if visible[task.id] else None
         if move is None:
-            _wait_on(corridor, task)
+            _wait_on(transaction, task)
         else:
             moves.append(move)
-    corridor.send(moves)
+    transaction.send(moves)
     return len(due)
 
 
-def notice_silence(corridor: Transaction, count: int = 500) -> int:
+def notice_silence(transaction: Transaction, count: int = 500) -> int:
     """Note that bots were not heard of for too long, each once; say how many. Nobody was heard during an outage."""
-    now = corridor.now
-    longest = fleet.silence_max_ms(corridor.lease_ms)
-    if now - _up_since(corridor) <= longest:
+    now = transaction.now
+    longest = fleet.silence_max_ms(transaction.lease_ms)
+    if now - _up_since(transaction) <= longest:
         return 0
     before = Millis(now - longest)
-    found = corridor.txn.bots.look(corridor.txn.bots.silent(before, count))
+    found = transaction.repo.bots.look(transaction.repo.bots.silent(before, count))
     # Whoever was heard of, or noticed by another server, before we had its row is left alone.
     silent = [id for id, bot in found.items() if bot.facts.last_seen_ms < before and not bot.facts.missing]
     if silent:
-        corridor.txn.bots.miss(silent)
-        note(corridor, silent, MISSING)
-        corridor.stirred.append(None)
+        transaction.repo.bots.miss(silent)
+        note(transaction, silent, MISSING)
+        transaction.stirred.append(None)
     return len(silent)
 
 
-def _up_since(corridor: Transaction) -> Millis:
+def _up_since(transaction: Transaction) -> Millis:
     """Say since when some server has been up."""
-    servers = _servers(corridor).values()
-    return Millis(min(one.since_ms for one in servers if not _is_away(corridor, one)))
+    servers = _servers(transaction).values()
+    return Millis(min(one.since_ms for one in servers if not _is_away(transaction, one)))
 
 
-def _servers(corridor: Transaction) -> dict[str, ServerRow]:
+def _servers(transaction: Transaction) -> dict[str, ServerRow]:
     """Read the servers, by name; that this one was away is written at once."""
-    servers = corridor.txn.notes.servers()
-    known, seen = servers.get(corridor.server.name), _seen(corridor, servers)
+    servers = transaction.repo.notes.servers()
+    known, seen = servers.get(transaction.server.name), _seen(transaction, servers)
     if known is None or seen.since_ms != known.since_ms:
-        corridor.txn.notes.set_server(seen)
+        transaction.repo.notes.set_server(seen)
     return {**servers, seen.name: seen}
 
 
-def _seen(corridor: Transaction, servers: Mapping[str, ServerRow]) -> ServerRow:
+def _seen(transaction: Transaction, servers: Mapping[str, ServerRow]) -> ServerRow:
     """Say since when this server has been up, if it is up now.
 
     A clock a little behind was adjusted; one far behind was set back, and what was known by the old one means nothing.
     """
-    now, (name, began_ms) = corridor.now, (corridor.server.name, corridor.server.began_ms)
+    now, (name, began_ms) = transaction.now, (transaction.server.name, transaction.server.began_ms)
     known = servers.get(name)
-    if known is None or known.since_ms < began_ms or _is_away(corridor, known):
+    if known is None or known.since_ms < began_ms or _is_away(transaction, known):
         return ServerRow(name, now, now)
     return ServerRow(name, known.since_ms, max(known.seen_ms, now))
 
 
-def _is_away(corridor: Transaction, server: ServerRow) -> bool:
+def _is_away(transaction: Transaction, server: ServerRow) -> bool:
     """Tell whether a server has not been seen for too long."""
-    return abs(corridor.now - server.seen_ms) > outage_ms(corridor.lease_ms)
+    return abs(transaction.now - server.seen_ms) > outage_ms(transaction.lease_ms)
 
 
-def _visible(corridor: Transaction, due: dict[int, TaskRecord]) -> dict[int, bool]:
+def _visible(transaction: Transaction, due: dict[int, TaskRecord]) -> dict[int, bool]:
     """Leave alone what is still being loaded: nobody counts it yet."""
-    graphs = corridor.txn.graphs.peek({task.graph for task in due.values()})
+    graphs = transaction.repo.graphs.peek({task.graph for task in due.values()})
     whole = {graph.id for graph in graphs if graph.loader is None}
     return {task.id: task.graph in whole and not task.hidden for task in due.values()}
 
 
-def _move(corridor: Transaction, task: TaskRecord, server: ServerRow | None) -> Move | None:
+def _move(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Move | None:
     """Rule on one task, by what is due first: its lease, its deadline, its slice, its start."""
     if task.state in LEASED:
         own = task.queue == SERVER_QUEUE
-        return server_tasks.time_out(corridor, task) if own else _end_lease(corridor, task, server)
-    overdue = attempt_policy.overdue(task.life, task.rules, corridor.now)
+        return server_tasks.time_out(transaction, task) if own else _end_lease(transaction, task, server)
+    overdue = attempt_policy.overdue(task.life, task.rules, transaction.now)
     if overdue.outcome is Outcome.MOVE:
         return _moved(task, Signal.DEADLINE, overdue)
     expires = attempt_policy.expires_at(task.life, task.rules)
-    if expires is not None and expires <= corridor.now:
-        return _expire(corridor, task)
-    _begin(corridor, task)
+    if expires is not None and expires <= transaction.now:
+        return _expire(transaction, task)
+    _begin(transaction, task)
     return None
 
 
-def _end_lease(corridor: Transaction, task: TaskRecord, server: ServerRow | None) -> Move | None:
+def _end_lease(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Move | None:
     """End an attempt whose lease is over, unless its server was or is away and its bot may still come back."""
     assert task.lease_until_ms is not None, "only a lease is due"
-    until = task.lease_until_ms = _with_grace(corridor, Millis(task.lease_until_ms), server)
-    if attempt_policy.given_again_at(until) > corridor.now:
+    until = task.lease_until_ms = _with_grace(transaction, Millis(task.lease_until_ms), server)
+    if attempt_policy.given_again_at(until) > transaction.now:
         return None
     signal, ruling = attempt_policy.lease_over(
-        task.life, task.rules, corridor.now, lost_attempts.spared(corridor, task)
+        task.life, task.rules, transaction.now, lost_attempts.spared(transaction, task)
     )
     if signal is Signal.LOSE:
         task.not_by = task.bot
     return _moved(task, signal, ruling)
 
 
-def _with_grace(corridor: Transaction, until: Millis, server: ServerRow | None) -> Millis:
+def _with_grace(transaction: Transaction, until: Millis, server: ServerRow | None) -> Millis:
     """Say until when a lease lasts, as the server that its bot last spoke to was up or away."""
     if server is None:
         return until
-    if not _is_away(corridor, server):
-        return attempt_policy.with_grace(until, Millis(server.since_ms), corridor.lease_ms)
+    if not _is_away(transaction, server):
+        return attempt_policy.with_grace(until, Millis(server.since_ms), transaction.lease_ms)
     was_over = attempt_policy.given_again_at(until) <= server.seen_ms
-    waited_for = corridor.now - server.seen_ms <= AWAY_MAX_MS
-    return max(until, corridor.now) if waited_for and not was_over else until
+    waited_for = transaction.now - server.seen_ms <= AWAY_MAX_MS
+    return max(until, transaction.now) if waited_for and not was_over else until
 
 
-def _expire(corridor: Transaction, task: TaskRecord) -> Move:
+def _expire(transaction: Transaction, task: TaskRecord) -> Move:
     slices = len(task.rules.slices)
     is_last = task.life.slice_index == slices - 1
-    capacity = [False] * slices if is_last else release.capacity(corridor, task)
-    ruling = attempt_policy.expire(task.life, task.rules, task.life.slice_index, corridor.now, capacity)
-    release.put_on_slice(corridor, task, ruling.life_after)
+    capacity = [False] * slices if is_last else release.capacity(transaction, task)
+    ruling = attempt_policy.expire(task.life, task.rules, task.life.slice_index, transaction.now, capacity)
+    release.put_on_slice(transaction, task, ruling.life_after)
     return _moved(task, Signal.EXPIRE, ruling)
 
 
-def _begin(corridor: Transaction, task: TaskRecord) -> None:
+def _begin(transaction: Transaction, task: TaskRecord) -> None:
     """Let a start that was put off be judged now: by a pass if somebody could stand in its way, else at once."""
     begins = task.life.not_before_ms
-    if task.state not in _ADMISSIBLE or begins is None or begins > corridor.now:
+    if task.state not in _ADMISSIBLE or begins is None or begins > transaction.now:
         return
     if task.contends:
-        corridor.stirred.append(task.id)
+        transaction.stirred.append(task.id)
     else:
-        corridor.ready.append((task, Signal.ADMIT))
+        transaction.ready.append((task, Signal.ADMIT))
 
 
-def _wait_on(corridor: Transaction, task: TaskRecord) -> None:
+def _wait_on(transaction: Transaction, task: TaskRecord) -> None:
     """Say when the clock looks at a task again: never at once, so that the next page is another one."""
-    due = attempt_policy.due_at(task.life, task.rules, task.lease_until_ms, corridor.now)
-    task.due_ms = due if due is None or due > corridor.now else Millis(corridor.now + fleet.SWEEP_MS)
-    corridor.change(task)
+    due = attempt_policy.due_at(task.life, task.rules, task.lease_until_ms, transaction.now)
+    task.due_ms = due if due is None or due > transaction.now else Millis(transaction.now + fleet.SWEEP_MS)
+    transaction.change(task)
 
 
 def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Move:

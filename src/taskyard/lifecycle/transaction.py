@@ -25,7 +25,7 @@ from taskyard.lifecycle import failure_handlers, propagate, release
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE, SETTLED
 from taskyard.lifecycle.transition import WAYS, Move, Taker, Way, move_by
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import Busy, Row
 from taskyard.store.repo.events import spelled, written
 from taskyard.store.repo.tasks import Shape
@@ -80,30 +80,30 @@ class PendingWrites:
         """Name the tasks that stand in a queue, and of which the database does not know it yet."""
         return [task for task, _, _ in self._moved.values() if task.life.state in QUEUED and task.stored not in QUEUED]
 
-    def write(self, txn: Txn, now: Millis) -> list[TaskRecord]:
+    def write(self, repo: Repo, now: Millis) -> list[TaskRecord]:
         """Write everything, and be empty again; name those that moved or changed."""
         moved, changed = self._moved, self._changed
         if moved:
-            self._write_moves(txn, now)
+            self._write_moves(repo, now)
         written = [task for task, _, _ in moved.values()]
         if changed:
             kept = [task for id, task in changed.items() if id not in moved]
-            txn.tasks.keep(kept)
+            repo.tasks.keep(kept)
             written += kept
-        txn.tasks.recount([task for id, task in self._recounted.items() if id not in moved and id not in changed])
-        txn.attempts.begin(self.begun)
-        txn.attempts.end(self.ended)
+        repo.tasks.recount([task for id, task in self._recounted.items() if id not in moved and id not in changed])
+        repo.attempts.begin(self.begun)
+        repo.attempts.end(self.ended)
         self._clear()
         return written
 
-    def _write_moves(self, txn: Txn, now: Millis) -> None:
+    def _write_moves(self, repo: Repo, now: Millis) -> None:
         by_shape: dict[Shape, list[tuple[TaskRecord, State]]] = defaultdict(list)
         for id, (task, source, shape) in self._moved.items():
             task.due_ms = due_at(task.life, task.rules, task.lease_until_ms, now)
             whole = id in self._changed or (id in self._recounted and shape not in _WITH_EDGES)
             by_shape[_ANY if whole else shape].append((task, source))
         for shape, moved in by_shape.items():
-            txn.tasks.carry(moved, shape)
+            repo.tasks.carry(moved, shape)
 
 
 #: How many edges are told in one transaction; what is beyond is left as a note. It keeps a transaction under 100 ms.
@@ -122,6 +122,25 @@ class Server:
 ALONE: Final = Server()
 
 
+#: In a queue.
+_QUEUED: Final = HOLDING - LEASED
+_GRAPH: Final = Kind.GRAPH.text
+#: Later than any moment.
+_NEVER: Final = Millis(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a transaction left to do."""
+
+    stirs: bool = False  # a pass of admission has something to look at
+    promises: bool = False  # notes are open
+    own: bool = False  # something is queued that the server runs itself,
+    inner: bool = False  # or that has a graph inside
+    turned: tuple[int, ...] = ()  # graphs that came into another state, or to rest
+    due_ms: Millis | None = None  # when the clock first has something to say about a task that it wrote
+
+
 @dataclass(slots=True)
 class _Sum:
     """What the moves of one transaction add up to for one graph."""
@@ -137,9 +156,14 @@ class Transaction:
     """One transaction: its moves and what follows from them."""
 
     def __init__(
-        self, txn: Txn, now: Millis, registry: Registry, lease_ms: int = fleet.LEASE_MS, server: Server = ALONE
+        self,
+        repo: Repo,
+        now: Millis,
+        registry: Registry,
+        lease_ms: int = fleet.LEASE_MS,
+        server: Server = ALONE,
     ) -> None:
-        self.txn = txn
+        self.repo = repo
         self.now = now
         self.registry = registry
         self.lease_ms = lease_ms  # how long a lease lasts that is given or renewed now
@@ -160,6 +184,8 @@ class Transaction:
         self.altered: set[str] = set()  # bots about whom something is new: what they wait for may be another now
         self.heard: set[int] = set()  # graphs inside tasks that came to rest, and whose tasks know it
         self.noted = False  # notes were left that nobody outside knows of
+        self.promised = False  # somebody knows that notes were left
+        self.serves_all = False  # polls that wait get whatever is in their queues
         self.written: list[TaskRecord] = []  # whoever moved or changed, each time that this was written
         self._sheet = PendingWrites()
         self._sums: dict[int, _Sum] = {}
@@ -173,16 +199,16 @@ class Transaction:
 
     def look(self, ids: Collection[int]) -> dict[int, TaskRecord]:
         """Give the tasks with these ids; nobody else moves them before this transaction ends."""
-        return self.txn.tasks.recall(ids)
+        return self.repo.tasks.recall(ids)
 
     def known(self, id: int) -> TaskRecord | None:
         """Give a task if this transaction knows it: it may know better than the database by now."""
-        return self.txn.tasks.known(id)
+        return self.repo.tasks.known(id)
 
     def graph(self, id: int) -> GraphRecord:
         """Give a graph as it was when this transaction first asked."""
         if id not in self._graphs:
-            self._graphs[id] = self.txn.graphs.recall(id)
+            self._graphs[id] = self.repo.graphs.recall(id)
         return self._graphs[id]
 
     def canceled(self, graph: int) -> bool:
@@ -191,7 +217,7 @@ class Transaction:
 
     def cancel(self, graph: int) -> None:
         """Keep the fact that a graph is canceled: from here on nothing in it starts."""
-        self.txn.graphs.cancel(graph, self.now)
+        self.repo.graphs.cancel(graph, self.now)
         self._graphs.pop(graph, None)
         self.hushed.add(graph)
         self.count(graph)
@@ -199,7 +225,7 @@ class Transaction:
     def fleet(self) -> tuple[BotFacts, ...]:
         """Give every bot."""
         if self._fleet is None:
-            self._fleet = tuple(bot.facts for bot in self.txn.bots.fleet())
+            self._fleet = tuple(bot.facts for bot in self.repo.bots.fleet())
         return self._fleet
 
     def has_capacity(self, dimensions: Dimensions) -> bool:
@@ -220,9 +246,9 @@ class Transaction:
     def limited(self, queue: int) -> bool:
         """Tell whether the pool of a queue has a capacity."""
         if self._limited is None:
-            pools = self.txn.passes.relied_on_pools()
+            pools = self.repo.passes.relied_on_pools()
             self._limited = frozenset(pool.name for pool in pools if pool.from_bots or pool.capacity is not None)
-        return bool(self._limited) and self.registry.queue(self.txn, queue).pool in self._limited
+        return bool(self._limited) and self.registry.queue(self.repo, queue).pool in self._limited
 
     # Moving.
 
@@ -233,7 +259,7 @@ class Transaction:
             self._carry(wave)
             wave = self._next()
         if not self.deferring:
-            self.written += self._sheet.write(self.txn, self.now)
+            self.written += self._sheet.write(self.repo, self.now)
 
     def fresh(self, queues: Collection[int]) -> list[TaskRecord]:
         """Name the tasks that this transaction put into queues and has not written yet."""
@@ -273,16 +299,32 @@ class Transaction:
 
     def audit(self, actor: str, action: str, subject: int, note: str = "") -> None:
         """Note what a person asked for."""
-        self.txn.events.add_audits([(self.now, actor, action, subject, note)])
+        self.repo.events.add_audits([(self.now, actor, action, subject, note)])
 
     def close(self) -> None:
         """Write what the moves made of their graphs, and the events."""
-        self.written += self._sheet.write(self.txn, self.now)
-        self.txn.passes.stir(self.stirred)
-        graphs = self.txn.graphs.hold(sorted(self._sums))
+        self.written += self._sheet.write(self.repo, self.now)
+        self.repo.passes.stir(self.stirred)
+        graphs = self.repo.graphs.hold(sorted(self._sums))
         failure_handlers.check_rounds(self)
-        self.txn.graphs.turn([self._turn(graph, self._sums[graph.id]) for graph in graphs])
-        self.txn.events.add(self.now, [(graph.id, graph.events, self._sums[graph.id].facts) for graph in graphs])
+        self.repo.graphs.turn([self._turn(graph, self._sums[graph.id]) for graph in graphs])
+        self.repo.events.add(self.now, [(graph.id, graph.events, self._sums[graph.id].facts) for graph in graphs])
+
+    def left(self) -> Left:
+        """Tell what there is to do now."""
+        promised, own, inner, due = self.promised or self.noted, False, False, _NEVER
+        for task in self.written:
+            if task.due_ms is not None and task.due_ms < due:
+                due = task.due_ms
+            if task.telling:
+                promised = True
+            if task.queue == SERVER_QUEUE and task.life.state in _QUEUED:
+                if task.kind == _GRAPH:
+                    inner = True
+                else:
+                    own = True
+        turned = tuple(self.turned)
+        return Left(bool(self.stirred), promised, own, inner, turned, None if due is _NEVER else due)
 
     # How it is done.
 
@@ -398,7 +440,7 @@ class Transaction:
 
     def _held_up(self, graph: GraphRecord, tally: Tally) -> Tally:
         """Keep a graph inside a task from its rest until that task has heard of it, by a note."""
-        self.txn.notes.add([(SETTLED, graph.id, None, None, None, "", "")])
+        self.repo.notes.add([(SETTLED, graph.id, None, None, None, "", "")])
         self.noted = True
         return Tally(1, tally.behind, tally.unhandled)
 
@@ -410,52 +452,3 @@ def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:
 
 def _turned(source: GraphState | None, target: GraphState) -> str:
     return written(spelled(source and source.text, target.text, None), None, None, None)
-
-
-# A corridor that can tell, once it is closed, what it leaves for others to do.
-#
-# What it tells is a hint: it makes things happen at once that would happen within a sweep anyway.
-
-
-#: In a queue.
-_QUEUED: Final = HOLDING - LEASED
-_GRAPH: Final = Kind.GRAPH.text
-#: Later than any moment.
-_NEVER: Final = Millis(2**63)
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What a transaction left to do."""
-
-    stirs: bool = False  # a pass of admission has something to look at
-    promises: bool = False  # notes are open
-    own: bool = False  # something is queued that the server runs itself,
-    inner: bool = False  # or that has a graph inside
-    turned: tuple[int, ...] = ()  # graphs that came into another state, or to rest
-    due_ms: Millis | None = None  # when the clock first has something to say about a task that it wrote
-
-
-class Passage(Transaction):
-    """One transaction of the engine."""
-
-    def __init__(self, txn: Txn, now: Millis, registry: Registry, lease_ms: int, server: Server) -> None:
-        super().__init__(txn, now, registry, lease_ms, server)
-        self.promised = False  # somebody knows that notes were left
-        self.serves_all = False  # polls that wait get whatever is in their queues
-
-    def left(self) -> Left:
-        """Tell what there is to do now."""
-        promised, own, inner, due = self.promised or self.noted, False, False, _NEVER
-        for task in self.written:
-            if task.due_ms is not None and task.due_ms < due:
-                due = task.due_ms
-            if task.telling:
-                promised = True
-            if task.queue == SERVER_QUEUE and task.life.state in _QUEUED:
-                if task.kind == _GRAPH:
-                    inner = True
-                else:
-                    own = True
-        turned = tuple(self.turned)
-        return Left(bool(self.stirred), promised, own, inner, turned, None if due is _NEVER else due)

@@ -21,7 +21,7 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Trouble, outages
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.commands import NO_SUBJECT
-from taskyard.lifecycle.transaction import Passage
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import tokens
 from taskyard.server.settings import is_loopback
 from taskyard.server.tokens import EVERYTHING, NOTHING, READ, RUN, SUBMIT, Rights, RunToken, Seal, scope
@@ -173,9 +173,9 @@ class Auth:
         spoken = tokens.read(text) if len(text) <= TOKEN_MAX else None
         if spoken is None:
             return _BAD
-        with outages(), self._engine.store.read() as txn:
-            row = txn.access.find([spoken.id]).get(spoken.id)
-            self._seal.learn(txn.access.seals())  # another server may have changed the key
+        with outages(), self._engine.store.read() as repo:
+            row = repo.access.find([spoken.id]).get(spoken.id)
+            self._seal.learn(repo.access.seals())  # another server may have changed the key
         if row is None or not tokens.is_right(spoken, row):
             return _BAD
         if not tokens.is_good(row, self._engine.clock.now()):
@@ -195,13 +195,13 @@ class Auth:
         return Caller(run_actor(token), "run", NOTHING if self.on else EVERYTHING, f"run {token.task:x}", run=run)
 
     def _run(self, token: RunToken) -> OwnRun | None:
-        with outages(), self._engine.store.read() as txn:
-            found = txn.tasks.look([token.task])
+        with outages(), self._engine.store.read() as repo:
+            found = repo.tasks.look([token.task])
             if not found or found[0].state not in LEASED:
                 return None
             record = found[0]
-            submitter = txn.tasks.owned_definitions([record.id])[record.id][2]
-            pools = txn.access.pools_of([record.graph])[record.graph]
+            submitter = repo.tasks.owned_definitions([record.id])[record.id][2]
+            pools = repo.access.pools_of([record.graph])[record.graph]
         is_its_own = record.life.attempt == token.attempt and record.fence == token.fence
         return OwnRun(token, record.graph, pools, submitter) if is_its_own else None
 
@@ -250,8 +250,8 @@ class Denials:
         note = f"{_clean(what)[:_NOTE_MAX]}{others}"
         self._unwritten = 0
 
-        def act(passage: Passage) -> None:
-            passage.audit(actor, ACTION, NO_SUBJECT, note)
+        def act(transaction: Transaction) -> None:
+            transaction.audit(actor, ACTION, NO_SUBJECT, note)
 
         with suppress(Trouble):  # whoever was denied is denied, also while nothing can be written
             self._engine.loop.begin(act, Boundary.OTHER)

@@ -422,7 +422,7 @@ class Lobby(BotRoutes):
         about = None if said.task is None else key_of(said.task), said.attempt
         text = " ".join(said.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
         refusal = await asyncio.to_thread(
-            self._engine.transact, lambda passage: complain(passage, said.bot, said.session, text, about, pool)
+            self._engine.transact, lambda transaction: complain(transaction, said.bot, said.session, text, about, pool)
         )
         self._check(refusal, pool)
         return Reply(204)

@@ -22,7 +22,7 @@ from taskyard.server.metrics import Meters
 from taskyard.server.requests import LARGE_MAX, Hands
 from taskyard.server.settings import Settings
 from taskyard.server.tokens import READ, Seal
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks as task_views
 from taskyard.views.graphs import is_settled
@@ -58,25 +58,25 @@ class AppContext:
 
     # Looks at the store, by a thread.
 
-    async def read(self, look: Callable[[Txn], Answer]) -> Answer:
+    async def read(self, look: Callable[[Repo], Answer]) -> Answer:
         """Take a consistent look at the store."""
 
         def act() -> Answer:
-            with outages(), self.engine.store.read() as txn:
-                return look(txn)
+            with outages(), self.engine.store.read() as repo:
+                return look(repo)
 
         return await asyncio.to_thread(act)
 
     async def of_graph(
-        self, caller: Caller, right: str, graph_id: str, view: Callable[[Txn, Key], Answer | None]
+        self, caller: Caller, right: str, graph_id: str, view: Callable[[Repo, Key], Answer | None]
     ) -> Answer:
         """Look at a graph, for somebody who has a right in it."""
         key = key_of(graph_id, "graph")
 
-        def look(txn: Txn) -> Answer | Denial | None:
-            if txn.reading.graph(key) is None:
+        def look(repo: Repo) -> Answer | Denial | None:
+            if repo.reading.graph(key) is None:
                 return None
-            return lacking(txn, caller, right, key) or view(txn, key)
+            return lacking(repo, caller, right, key) or view(repo, key)
 
         found = await self.read(look)
         if isinstance(found, Denial):
@@ -88,7 +88,7 @@ class AppContext:
     async def of_whole_graph(self, caller: Caller, right: str, graph_id: str) -> Key:
         """Give the key of a graph, for somebody who has a right in all of its pools: it is about every task in it."""
         key, pools = await self.of_graph(
-            caller, right, graph_id, lambda txn, key: (key, txn.access.pools_of([key])[key])
+            caller, right, graph_id, lambda repo, key: (key, repo.access.pools_of([key])[key])
         )
         self.need(caller, right, pools, f"{right} graph {graph_id}")
         return key
@@ -97,23 +97,23 @@ class AppContext:
         """Wait until a graph is settled, for so long, or until the server stops."""
 
         async def look() -> bool:
-            if not await self.read(lambda txn: is_good(txn, caller, self.engine.clock.now())):
+            if not await self.read(lambda repo: is_good(repo, caller, self.engine.clock.now())):
                 raise self.deny(ENDED, f"wait for graph {graph_id}")
             return self.closing.is_set() or await self.of_graph(caller, READ, graph_id, is_settled)
 
         await self.watchers.until(key_of(graph_id, "graph"), look, bool, span_s)
 
     async def of_task(
-        self, caller: Caller, right: str, task_id: str, view: Callable[[Txn, TaskRecord], Answer | None]
+        self, caller: Caller, right: str, task_id: str, view: Callable[[Repo, TaskRecord], Answer | None]
     ) -> Answer:
         """Look at a task, for somebody who has a right in one of its own pools."""
         key = key_of(task_id, "task")
 
-        def look(txn: Txn) -> Answer | Denial | None:
-            record = task_views.find(txn, key)
+        def look(repo: Repo) -> Answer | Denial | None:
+            record = task_views.find(repo, key)
             if record is None:
                 return None
-            return lacking_in_task(txn, caller, right, record) or view(txn, record)
+            return lacking_in_task(repo, caller, right, record) or view(repo, record)
 
         found = await self.read(look)
         if isinstance(found, Denial):
@@ -147,15 +147,15 @@ class AppContext:
         return caller.rights.pools_with(right)
 
 
-def is_good(txn: Txn, caller: Caller, now: int) -> bool:
+def is_good(repo: Repo, caller: Caller, now: int) -> bool:
     """Tell whether what a caller showed is still good: it may have been revoked since, or be over."""
     if caller.run is not None:
         token = caller.run.token
-        found = txn.tasks.look([token.task])
+        found = repo.tasks.look([token.task])
         return bool(found) and found[0].state in LEASED and found[0].fence == token.fence
     if not caller.id:
         return True
-    row = txn.access.find([caller.id]).get(caller.id)
+    row = repo.access.find([caller.id]).get(caller.id)
     return row is not None and tokens.is_good(row, Millis(now))
 
 
@@ -164,23 +164,23 @@ def missing(caller: Caller, scope: str) -> Denial:
     return Denial(403, "forbidden", f"this needs the scope {scope}", caller.actor)
 
 
-def lacking(txn: Txn, caller: Caller, right: str, graph: int) -> Denial | None:
+def lacking(repo: Repo, caller: Caller, right: str, graph: int) -> Denial | None:
     """Say what somebody lacks for a right in a graph."""
-    scope = caller.lacks(right, graph, txn.access.pools_of([graph])[graph])
+    scope = caller.lacks(right, graph, repo.access.pools_of([graph])[graph])
     return None if scope is None else missing(caller, scope)
 
 
-def lacking_in_task(txn: Txn, caller: Caller, right: str, record: TaskRecord) -> Denial | None:
+def lacking_in_task(repo: Repo, caller: Caller, right: str, record: TaskRecord) -> Denial | None:
     """Say what somebody lacks for a right in a task."""
-    scope = caller.lacks(right, record.graph, task_views.pools(txn, record))
+    scope = caller.lacks(right, record.graph, task_views.pools(repo, record))
     return None if scope is None else missing(caller, scope)
 
 
 class Sight:
     """What a caller may see of what is in the way."""
 
-    def __init__(self, txn: Txn, caller: Caller) -> None:
-        self._txn = txn
+    def __init__(self, repo: Repo, caller: Caller) -> None:
+        self._txn = repo
         self._caller = caller
         self._pools = caller.rights.pools_with(READ) if caller.run is None else caller.run.pools
 

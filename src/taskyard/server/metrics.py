@@ -84,8 +84,8 @@ class _OfEngine:
         now = time.monotonic()
         if now >= self._until:
             try:
-                with outages(), self._engine.store.read() as txn:
-                    found = txn.reading.totals()
+                with outages(), self._engine.store.read() as repo:
+                    found = repo.reading.totals()
             except Unavailable:
                 return self._counts
             self._counts = {state.text: found.get(state.text, 0) for state in State}

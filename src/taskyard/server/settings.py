@@ -11,7 +11,7 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.errors import outages
 from taskyard.lifecycle.admission.pools import set_pool
 from taskyard.lifecycle.commands import NO_SUBJECT
-from taskyard.lifecycle.transaction import Passage
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import tokens
 from taskyard.server.tokens import ADMIN, KEY_BYTES, Seal
 from taskyard.store.repo.tokens import END
@@ -116,10 +116,10 @@ def make_seal_and_pool(engine: Engine) -> None:
     """Make the key of run tokens and the pool `default`, unless they are there."""
     key = secrets.token_bytes(KEY_BYTES)
 
-    def act(passage: Passage) -> None:
-        passage.txn.access.add_seal(key)
-        if DEFAULT_POOL not in {pool.name for pool in passage.txn.passes.pools()}:
-            set_pool(passage, DEFAULT_POOL, None, False, ACTOR)
+    def act(transaction: Transaction) -> None:
+        transaction.repo.access.add_seal(key)
+        if DEFAULT_POOL not in {pool.name for pool in transaction.repo.passes.pools()}:
+            set_pool(transaction, DEFAULT_POOL, None, False, ACTOR)
 
     engine.transact(act)
 
@@ -130,17 +130,17 @@ def first_token(engine: Engine, show: Callable[[str], None]) -> str | None:
     If the process ends in between, the token that was shown is not valid, and the next start shows another one.
     Stored first, it could be lost for good. Servers that start at once each store the token that they have shown.
     """
-    with outages(), engine.store.read() as txn:
-        if txn.access.page(END, 1):
+    with outages(), engine.store.read() as repo:
+        if repo.access.page(END, 1):
             return None
     text, row = tokens.made(tokens.TokenSpec(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
     show(text)
 
-    def act(passage: Passage) -> None:
+    def act(transaction: Transaction) -> None:
         # It may be carried out again, should nobody know whether it was.
-        if not passage.txn.access.find([row.id]):
-            passage.txn.access.add(tokens.columns([row]))
-            passage.audit(ACTOR, "make_token", NO_SUBJECT, f"{row.id}: {row.name}")
+        if not transaction.repo.access.find([row.id]):
+            transaction.repo.access.add(tokens.columns([row]))
+            transaction.audit(ACTOR, "make_token", NO_SUBJECT, f"{row.id}: {row.name}")
 
     engine.transact(act)
     return text
@@ -148,8 +148,8 @@ def first_token(engine: Engine, show: Callable[[str], None]) -> str | None:
 
 def seal_of(engine: Engine) -> Seal:
     """Read the seal; `prepare` has made it."""
-    with engine.store.read() as txn:
-        keys = txn.access.seals()
+    with engine.store.read() as repo:
+        keys = repo.access.seals()
     assert keys, "prepare the database first"
     return Seal(*keys)
 
@@ -158,11 +158,11 @@ def another_admin_token(engine: Engine, actor: str) -> str:
     """Make one more token that may do everything."""
     text, row = tokens.made(tokens.TokenSpec(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
 
-    def act(passage: Passage) -> None:
+    def act(transaction: Transaction) -> None:
         # It may be carried out again, should nobody know whether it was.
-        if not passage.txn.access.find([row.id]):
-            passage.txn.access.add(tokens.columns([row]))
-            passage.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")
+        if not transaction.repo.access.find([row.id]):
+            transaction.repo.access.add(tokens.columns([row]))
+            transaction.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")
 
     engine.transact(act)
     return text

@@ -33,10 +33,10 @@ class Store(Protocol):
 
     url: str
 
-    def write(self) -> "AbstractContextManager[Txn]":
+    def write(self) -> "AbstractContextManager[Repo]":
         """One transaction; it is durable when the block ends, and undone if the block fails."""
 
-    def read(self) -> "AbstractContextManager[Txn]":
+    def read(self) -> "AbstractContextManager[Repo]":
         """One consistent look at everything; others go on writing."""
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ def open_store(url: str) -> Store:
 # A transaction as the rooms see it: verbs that take and return sets, grouped by what they are about.
 
 
-class Txn:
+class Repo:
     """One open transaction of either database."""
 
     __slots__ = (

@@ -21,7 +21,7 @@ from psycopg import errors, pq
 from psycopg.adapt import Transformer
 from psycopg_pool import ConnectionPool
 
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import POSTGRES, Busy, Gone, Row, Taken, for_postgres, lockless, statements
 
 # One connection to PostgreSQL on which questions are sent without waiting for the answers to those before.
@@ -214,13 +214,13 @@ class PostgresStore:
         )
 
     @contextmanager
-    def write(self) -> Iterator[Txn]:
+    def write(self) -> Iterator[Repo]:
         """One transaction; it is durable when the block ends, and undone if the block fails."""
         with _faults(), self._pool.connection() as connection, self._pipeline(connection) as pipeline:
             session = PipelineSession(pipeline)
             pipeline.say("BEGIN")
             try:
-                yield Txn(session)
+                yield Repo(session)
                 pipeline.say("COMMIT")
                 pipeline.collect()
             except BaseException:
@@ -244,11 +244,11 @@ class PostgresStore:
                 connection.close()  # nobody knows what is still under way on it
 
     @contextmanager
-    def read(self) -> Iterator[Txn]:
+    def read(self) -> Iterator[Repo]:
         """One consistent look at everything."""
         with _faults(), self._pool.connection() as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            yield Txn(PostgresSession(connection, _LOCKLESS))
+            yield Repo(PostgresSession(connection, _LOCKLESS))
 
     def close(self) -> None:
         """Close every connection. No thread may be at work any more."""

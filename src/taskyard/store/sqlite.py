@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from taskyard.private_files import make_file, narrow_files
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import SQLITE, Busy, Gone, Row, Statement, Taken, for_sqlite, for_sqlite_many, statements
 from taskyard.store.rows import RowCache
 
@@ -54,11 +54,11 @@ class SqliteStore:
         self._check_files()
 
     @contextmanager
-    def write(self) -> Iterator[Txn]:
+    def write(self) -> Iterator[Repo]:
         """One transaction; it is durable when the block ends, and undone if the block fails."""
         self._run("BEGIN IMMEDIATE")
         try:
-            yield Txn(SqliteSession(self._writer), self._recalled())
+            yield Repo(SqliteSession(self._writer), self._recalled())
             self._run("COMMIT")
             self._check_files()
         except BaseException as error:
@@ -70,14 +70,14 @@ class SqliteStore:
             raise
 
     @contextmanager
-    def read(self) -> Iterator[Txn]:
+    def read(self) -> Iterator[Repo]:
         """One consistent look at everything; other threads go on writing."""
         if self._lost:
             raise Gone(f"{self._path}: {self._lost}")
         reader = self._reader()
         reader.execute("BEGIN")
         try:
-            yield Txn(SqliteSession(reader))
+            yield Repo(SqliteSession(reader))
         except Gone as error:
             raise Gone(f"{self._path}: {error}") from error
         finally:

@@ -8,7 +8,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.states import Kind, Millis
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.server_attempts import SERVER
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks
 from taskyard.wire.api import ApprovalView
@@ -16,14 +16,16 @@ from taskyard.wire.api import ApprovalView
 _KIND: Final = Kind.APPROVAL.text
 
 
-def approvals(txn: Txn, pools: frozenset[str] | None, after: int, count: int) -> tuple[list[ApprovalView], int | None]:
+def approvals(
+    repo: Repo, pools: frozenset[str] | None, after: int, count: int
+) -> tuple[list[ApprovalView], int | None]:
     """Show what waits for a person beyond an id, in some pools or in all; say where to go on."""
-    ids = txn.reading.running(SERVER.bot, _KIND, pools, after, count + 1)
+    ids = repo.reading.running(SERVER.bot, _KIND, pools, after, count + 1)
     page = ids[:count]
-    texts = txn.tasks.definitions(page)
-    records = txn.tasks.look(page)
+    texts = repo.tasks.definitions(page)
+    records = repo.tasks.look(page)
     if pools is not None:  # these are in graphs of the pools, but an approval may name another pool of its graph
-        records = [one for one in records if not pools.isdisjoint(tasks.pools(txn, one))]
+        records = [one for one in records if not pools.isdisjoint(tasks.pools(repo, one))]
     views = [_view(record, *texts[record.id]) for record in records]
     return views, page[-1] if len(ids) > count else None
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.structs import value
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.events import AuditRow
 from taskyard.wire.api import AuditView
 
@@ -27,22 +27,22 @@ class WantedAudits:
     until_ms: int = NEWEST
 
 
-def audits(txn: Txn, wanted: WantedAudits, before: int, count: int) -> tuple[list[AuditView], int | None]:
+def audits(repo: Repo, wanted: WantedAudits, before: int, count: int) -> tuple[list[AuditView], int | None]:
     """Give a page of the audit, and where the next begins, if there may be one. A page may be short."""
     found: list[AuditView] = []
-    for id, row in _rows(txn, wanted, before):
+    for id, row in _rows(repo, wanted, before):
         before = id
         if _is_wanted(row, wanted):
             found.append(_view(id, row))
         if len(found) == count:
             return found, id
-    is_all = not txn.events.page_audits(wanted.subject, before, 1)
+    is_all = not repo.events.page_audits(wanted.subject, before, 1)
     return found, None if is_all else before
 
 
-def _rows(txn: Txn, wanted: WantedAudits, before: int) -> Iterator[tuple[int, AuditRow]]:
+def _rows(repo: Repo, wanted: WantedAudits, before: int) -> Iterator[tuple[int, AuditRow]]:
     for _ in range(LOOKED_MAX // ROWS_MAX):
-        page = txn.events.page_audits(wanted.subject, before, ROWS_MAX)
+        page = repo.events.page_audits(wanted.subject, before, ROWS_MAX)
         yield from page
         if len(page) < ROWS_MAX:
             return

@@ -10,7 +10,7 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.matching import POOL, Dimensions
 from taskyard.core.states import BotId, Millis
 from taskyard.core.structs import value
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
 from taskyard.store.repo.admission import PoolRow
 from taskyard.store.repo.bots import dimensions_of_text
@@ -33,11 +33,11 @@ class WantedBots:
     dimensions: tuple[tuple[str, str], ...] = ()  # all of these
 
 
-def bots(txn: Txn, wanted: WantedBots, after: str, count: int) -> tuple[list[BotView], str | None]:
+def bots(repo: Repo, wanted: WantedBots, after: str, count: int) -> tuple[list[BotView], str | None]:
     """Show bots beyond an id, and say where to go on; None at the end."""
     found: list[BotView] = []
     looked = 0
-    for row in _rows(txn, after):
+    for row in _rows(repo, after):
         if len(found) == count or looked == LOOKED_MAX:
             return found, after
         after, looked = row.id, looked + 1
@@ -46,19 +46,19 @@ def bots(txn: Txn, wanted: WantedBots, after: str, count: int) -> tuple[list[Bot
     return found, None
 
 
-def bot(txn: Txn, id: str) -> BotView | None:
+def bot(repo: Repo, id: str) -> BotView | None:
     """Show one bot, with the tasks it has."""
-    row = txn.reading.bot(id)
+    row = repo.reading.bot(id)
     if row is None:
         return None
-    return _view(row, [text_of(Key(task)) for task, _ in txn.tasks.leased_by([id], TASKS_MAX)])
+    return _view(row, [text_of(Key(task)) for task, _ in repo.tasks.leased_by([id], TASKS_MAX)])
 
 
-def aggregation(txn: Txn, pools: frozenset[str] | None = None) -> DimensionAggregation:
+def aggregation(repo: Repo, pools: frozenset[str] | None = None) -> DimensionAggregation:
     """Put together which values of which dimensions the bots of some pools have that have not said goodbye."""
     found: dict[str, set[str]] = defaultdict(set)
     count = 0
-    for row in _rows(txn, FIRST_NAME):
+    for row in _rows(repo, FIRST_NAME):
         has = dimensions_of_text(row.dimensions)
         if not row.terminated and (pools is None or not pools.isdisjoint(_pools(has))):
             count += 1
@@ -67,31 +67,31 @@ def aggregation(txn: Txn, pools: frozenset[str] | None = None) -> DimensionAggre
     return DimensionAggregation({key: sorted(found[key]) for key in sorted(found)}, count)
 
 
-def pools(txn: Txn) -> list[PoolView]:
+def pools(repo: Repo) -> list[PoolView]:
     """Show every pool that an admin described or that has a bot, with its live bots."""
     count: Counter[str] = Counter()
     slots: Counter[str] = Counter()
-    for row in _rows(txn, FIRST_NAME):
+    for row in _rows(repo, FIRST_NAME):
         facts = _facts(row)
         for pool in () if facts.terminated else _pools(facts.dimensions):
             count[pool] += alive(facts)
             slots[pool] += row.slots if alive(facts) else 0
-    described = {one.name: one for one in txn.passes.pools()}
+    described = {one.name: one for one in repo.passes.pools()}
     every = {**{name: PoolRow(name, None, False) for name in count}, **described}
     return [
         PoolView(name, one.capacity, one.from_bots, count[name], slots[name]) for name, one in sorted(every.items())
     ]
 
 
-def fleet(txn: Txn) -> tuple[tuple[BotFacts, ...], bool]:
+def fleet(repo: Repo) -> tuple[tuple[BotFacts, ...], bool]:
     """Give what the rules know about bots, as many as are looked at; tell whether these are all."""
-    found = list(islice(_rows(txn, FIRST_NAME), LOOKED_MAX + 1))
+    found = list(islice(_rows(repo, FIRST_NAME), LOOKED_MAX + 1))
     return tuple(map(_facts, found[:LOOKED_MAX])), len(found) <= LOOKED_MAX
 
 
-def _rows(txn: Txn, after: str) -> Iterator[BotRow]:
+def _rows(repo: Repo, after: str) -> Iterator[BotRow]:
     """Read bots page by page, as far as somebody wants them."""
-    while rows := txn.reading.bots(after, PAGE_MAX):
+    while rows := repo.reading.bots(after, PAGE_MAX):
         yield from rows
         if len(rows) < PAGE_MAX:
             return
@@ -163,10 +163,12 @@ ENDED: Final = "task_ended"
 NEWEST: Final = (2**63 - 1, "")
 
 
-def events(txn: Txn, id: str, after: tuple[int, str], count: int) -> tuple[list[BotEventView], tuple[int, str] | None]:
+def events(
+    repo: Repo, id: str, after: tuple[int, str], count: int
+) -> tuple[list[BotEventView], tuple[int, str] | None]:
     """Show what happened to a bot, the newest first, beyond an event of a moment; say where to go on."""
-    found = [_noted(row) for row in txn.reading.bot_events(id, *after, count + 1)]
-    for row in txn.reading.bot_attempts(id, EVENTS_LOOKED_MAX):
+    found = [_noted(row) for row in repo.reading.bot_events(id, *after, count + 1)]
+    for row in repo.reading.bot_attempts(id, EVENTS_LOOKED_MAX):
         found += [one for one in _ran(row) if _place(one) > _place_of(*after)]
     found.sort(key=_place)
     page = found[:count]

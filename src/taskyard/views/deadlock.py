@@ -13,7 +13,7 @@ from taskyard.core.admission.rules import excludes
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import ACTIVE, Kind, Reason, Signal, State, sources
 from taskyard.lifecycle.server_attempts import SERVER
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST
 from taskyard.store.rows import TaskRecord
 from taskyard.wire.api import Deadlock, DeadlockStep
@@ -35,22 +35,22 @@ class Sight(Protocol):
         """Tell whether they may see a graph."""
 
 
-def of_graph(txn: Txn, graph: int, sight: Sight) -> Deadlock | None:
+def of_graph(repo: Repo, graph: int, sight: Sight) -> Deadlock | None:
     """Find the deadlock that keeps a graph from its end."""
-    look = _Look(txn)
+    look = _Look(repo)
     if not look.holders:
         return None
     cycle = look.cycle(look.waits_in(graph))
-    return None if cycle is None else _told(txn, cycle, sight, stuck=look.is_stuck(graph))
+    return None if cycle is None else _told(repo, cycle, sight, stuck=look.is_stuck(graph))
 
 
-def of_task(txn: Txn, task: TaskRecord, sight: Sight) -> Deadlock | None:
+def of_task(repo: Repo, task: TaskRecord, sight: Sight) -> Deadlock | None:
     """Find the deadlock that keeps a task from its end."""
-    look = _Look(txn)
+    look = _Look(repo)
     if not look.holders:
         return None
     cycle = look.cycle(look.waits_of(task))
-    return None if cycle is None else _told(txn, cycle, sight, stuck=True)
+    return None if cycle is None else _told(repo, cycle, sight, stuck=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class _Wait:
 class _Look:
     """One look at all that holds mutexes for a graph inside."""
 
-    def __init__(self, txn: Txn) -> None:
-        self._txn = txn
-        ids = txn.explaining.holders_for_a_graph(SERVER.bot, Kind.GRAPH.text, HOLDERS_MAX)
-        self.holders = {one.id: one for one in txn.tasks.look(ids) if one.state in _RUNNING} if ids else {}
+    def __init__(self, repo: Repo) -> None:
+        self._txn = repo
+        ids = repo.explaining.holders_for_a_graph(SERVER.bot, Kind.GRAPH.text, HOLDERS_MAX)
+        self.holders = {one.id: one for one in repo.tasks.look(ids) if one.state in _RUNNING} if ids else {}
         self._by_key: defaultdict[str, list[tuple[str | None, int]]] = defaultdict(list)
-        for id, mutexes in txn.passes.mutexes_of(self.holders).items():
+        for id, mutexes in repo.passes.mutexes_of(self.holders).items():
             for mutex in mutexes:
                 self._by_key[mutex.key].append((mutex.party, id))
         self._waits: dict[int, list[_Wait]] = {}
@@ -147,11 +147,11 @@ class _Look:
         ]
 
 
-def _told(txn: Txn, cycle: Sequence[_Wait], sight: Sight, stuck: bool) -> Deadlock:
+def _told(repo: Repo, cycle: Sequence[_Wait], sight: Sight, stuck: bool) -> Deadlock:
     tasks = {wait.task.id: wait.task for wait in cycle}
-    tasks |= {one.id: one for one in txn.tasks.look([wait.holder for wait in cycle])}
+    tasks |= {one.id: one for one in repo.tasks.look([wait.holder for wait in cycle])}
     seen = {graph for graph in {one.graph for one in tasks.values()} if sight.graph(graph)}
-    labels = txn.explaining.labels([one.id for one in tasks.values() if one.graph in seen])
+    labels = repo.explaining.labels([one.id for one in tasks.values() if one.graph in seen])
     steps = [_step(wait, tasks[wait.holder], labels) for wait in cycle]
     return Deadlock(steps, stuck, _sentence(steps))
 

@@ -12,7 +12,7 @@ from taskyard.core.explain_text import counted, names, state_says
 from taskyard.core.graph.state import Tally, settled, unhandled
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import ACTIVE, BEHIND, UNSUCCESSFUL, Millis, State
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST, GraphRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
@@ -29,18 +29,18 @@ DEPENDENTS_MAX: Final = 2_000
 _Member: TypeAlias = tuple[TaskRecord, Why]
 
 
-def held(txn: Txn, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None:
+def held(repo: Repo, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None:
     """Say what holds a graph; None if there is none, or it is not whole."""
-    row = txn.reading.graph(graph)
+    row = repo.reading.graph(graph)
     if row is None:
         return None
-    active, all_active = _page(txn, graph, ACTIVE)
-    failed, all_failed = _page(txn, graph, UNSUCCESSFUL)
-    records = [*_culprits(txn, failed), *active]
-    members = list(zip(records, answers(ExplainFacts(txn, now, sight, brief=True), records), strict=True))
-    facts = ExplainFacts(txn, now, sight)
+    active, all_active = _page(repo, graph, ACTIVE)
+    failed, all_failed = _page(repo, graph, UNSUCCESSFUL)
+    records = [*_culprits(repo, failed), *active]
+    members = list(zip(records, answers(ExplainFacts(repo, now, sight, brief=True), records), strict=True))
+    facts = ExplainFacts(repo, now, sight)
     groups = [_group(facts, found) for found in _grouped(members)]
-    known = deadlock.of_graph(txn, graph, sight) if row.active else None
+    known = deadlock.of_graph(repo, graph, sight) if row.active else None
     return WhyGraphView(
         graph_id=text_of(Key(graph)),
         name=row.name,
@@ -54,16 +54,16 @@ def held(txn: Txn, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None
     )
 
 
-def _page(txn: Txn, graph: int, states: Iterable[State]) -> tuple[list[TaskRecord], bool]:
-    ids = txn.tasks.page(graph, states, FIRST, LOOKED_MAX + 1)
-    return [one for one in txn.tasks.look(ids[:LOOKED_MAX]) if not one.hidden], len(ids) <= LOOKED_MAX
+def _page(repo: Repo, graph: int, states: Iterable[State]) -> tuple[list[TaskRecord], bool]:
+    ids = repo.tasks.page(graph, states, FIRST, LOOKED_MAX + 1)
+    return [one for one in repo.tasks.look(ids[:LOOKED_MAX]) if not one.hidden], len(ids) <= LOOKED_MAX
 
 
-def _culprits(txn: Txn, failed: Sequence[TaskRecord]) -> list[TaskRecord]:
+def _culprits(repo: Repo, failed: Sequence[TaskRecord]) -> list[TaskRecord]:
     """Choose the failures that hold the graph: nobody deals with them, or something is blocked by them."""
     dealt_with = {one.id for one in failed if not unhandled(one.state, one.handlers)}
-    edges = txn.edges.out_of(dealt_with, DEPENDENTS_MAX) if dealt_with else []
-    behind = {one.id for one in txn.tasks.look({edge.dependent for edge in edges}) if one.state in BEHIND}
+    edges = repo.edges.out_of(dealt_with, DEPENDENTS_MAX) if dealt_with else []
+    behind = {one.id for one in repo.tasks.look({edge.dependent for edge in edges}) if one.state in BEHIND}
     blocking = {edge.prerequisite for edge in edges if edge.dependent in behind}
     return [one for one in failed if one.id not in dealt_with or one.id in blocking]
 

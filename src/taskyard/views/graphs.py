@@ -17,7 +17,7 @@ from taskyard.core.graph.model import routing_key
 from taskyard.core.graph.state import Tally, settled
 from taskyard.core.ids import Key, key_of, text_of
 from taskyard.core.states import ENDED, FINAL, UNSUCCESSFUL, GraphState, Millis, On, State
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST, ComingRow, GraphRow, Wanted
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
@@ -36,45 +36,45 @@ _TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 _LABELS: Final = msgspec.json.Decoder(list[str])
 
 
-def graph(txn: Txn, id: int, counts: bool, sight: deadlock.Sight, names_url: str | None = None) -> GraphView | None:
+def graph(repo: Repo, id: int, counts: bool, sight: deadlock.Sight, names_url: str | None = None) -> GraphView | None:
     """Show one graph, with how many of its tasks are in each state; None if there is none, or it is not whole.
 
     With `names_url` it has the names of its tasks, or that link if they are too many, and what it still requires.
     """
-    row = txn.reading.graph(id)
+    row = repo.reading.graph(id)
     if row is None:
         return None
-    by_state, assigned = txn.reading.counted(id) if counts else ({}, 0)
+    by_state, assigned = repo.reading.counted(id) if counts else ({}, 0)
     view = replace(
         _view(row),
         counts=by_state,
         assigned=assigned,
-        parent=_parent(txn, id),
-        deadlock=deadlock.of_graph(txn, id, sight) if row.active else None,
+        parent=_parent(repo, id),
+        deadlock=deadlock.of_graph(repo, id, sight) if row.active else None,
     )
-    return view if names_url is None else _with_names(txn, id, view, names_url)
+    return view if names_url is None else _with_names(repo, id, view, names_url)
 
 
-def is_settled(txn: Txn, id: int) -> bool | None:
+def is_settled(repo: Repo, id: int) -> bool | None:
     """Tell whether nothing in a graph can move without a person; it costs the same for a graph of any size."""
-    row = txn.reading.graph(id)
+    row = repo.reading.graph(id)
     return None if row is None else _view(row).settled
 
 
-def counted(txn: Txn, views: Iterable[GraphView]) -> list[GraphView]:
+def counted(repo: Repo, views: Iterable[GraphView]) -> list[GraphView]:
     """Add to graphs how many of their tasks are in each state; all of their tasks are read for it."""
-    found = ((one, *txn.reading.counted(key_of(one.id))) for one in views)
+    found = ((one, *repo.reading.counted(key_of(one.id))) for one in views)
     return [replace(one, counts=by_state, assigned=assigned) for one, by_state, assigned in found]
 
 
 def graphs(
-    txn: Txn, wanted: Wanted, tags: Mapping[str, str], after: int, count: int
+    repo: Repo, wanted: Wanted, tags: Mapping[str, str], after: int, count: int
 ) -> tuple[list[GraphView], int | None]:
     """Show graphs beyond an id, and say where to go on; None at the end."""
     if not tags:
-        rows = txn.reading.graphs(wanted, after, count + 1)
+        rows = repo.reading.graphs(wanted, after, count + 1)
         return [_view(row) for row in rows[:count]], rows[count - 1].id if len(rows) > count else None
-    rows = txn.reading.graphs(wanted, after, LOOKED_MAX)
+    rows = repo.reading.graphs(wanted, after, LOOKED_MAX)
     found = [(row.id, view) for row, view in zip(rows, map(_view, rows), strict=True) if _has(view, tags)]
     views = [view for _, view in found[:count]]
     if len(found) > count:
@@ -82,15 +82,15 @@ def graphs(
     return views, rows[-1].id if len(rows) == LOOKED_MAX else None
 
 
-def names(txn: Txn, graph: int, after: int, count: int) -> tuple[dict[str, str], int | None]:
+def names(repo: Repo, graph: int, after: int, count: int) -> tuple[dict[str, str], int | None]:
     """Give the ids of the tasks of a graph by label, beyond an id, and say where to go on."""
-    found = txn.reading.names(graph, after, count + 1)
+    found = repo.reading.names(graph, after, count + 1)
     return _named(found[:count]), found[count - 1][1] if len(found) > count else None
 
 
-def all_names(txn: Txn, graph: int) -> dict[str, str]:
+def all_names(repo: Repo, graph: int) -> dict[str, str]:
     """Give the ids of all tasks of a graph by label; none of them, if they are too many for one answer."""
-    found = txn.reading.names(graph, FIRST, NAMES_MAX + 1)
+    found = repo.reading.names(graph, FIRST, NAMES_MAX + 1)
     return _named(found) if len(found) <= NAMES_MAX else {}
 
 
@@ -99,9 +99,9 @@ def told_names(ids: Mapping[str, int]) -> dict[str, str]:
     return _named(ids.items()) if len(ids) <= NAMES_MAX else {}
 
 
-def _with_names(txn: Txn, id: int, view: GraphView, names_url: str) -> GraphView:
+def _with_names(repo: Repo, id: int, view: GraphView, names_url: str) -> GraphView:
     """Add what the task-graph scheduler tells of a graph: its tasks by label, and the sinks that it still requires."""
-    found, sinks = txn.reading.names(id, FIRST, NAMED_MAX + 1), txn.reading.sinks(id, _DONE, NAMED_MAX + 1)
+    found, sinks = repo.reading.names(id, FIRST, NAMED_MAX + 1), repo.reading.sinks(id, _DONE, NAMED_MAX + 1)
     return replace(
         view,
         nameMapping=_named(found) if len(found) <= NAMED_MAX else {},
@@ -111,11 +111,11 @@ def _with_names(txn: Txn, id: int, view: GraphView, names_url: str) -> GraphView
     )
 
 
-def _parent(txn: Txn, id: int) -> Parent | None:
-    (record,) = txn.graphs.peek([id])
+def _parent(repo: Repo, id: int) -> Parent | None:
+    (record,) = repo.graphs.peek([id])
     if record.parent is None or record.parent_attempt is None:
         return None
-    (task,) = txn.tasks.look([record.parent])
+    (task,) = repo.tasks.look([record.parent])
     return Parent(text_of(Key(task.id)), record.parent_attempt, text_of(Key(task.graph)))
 
 
@@ -170,9 +170,9 @@ class Outline:
     canceled_ms: Millis | None
 
 
-def outline(txn: Txn, graph: int) -> Outline | None:
+def outline(repo: Repo, graph: int) -> Outline | None:
     """Tell where a graph stands; None if there is none, or if it is not whole yet."""
-    found, definition = txn.graphs.peek([graph]), txn.graphs.definition(graph)
+    found, definition = repo.graphs.peek([graph]), repo.graphs.definition(graph)
     if not found or found[0].loader is not None or definition is None:
         return None
     one = found[0]
@@ -196,26 +196,26 @@ PAGE_MAX: Final = 500
 GRAPHS_LOOKED_MAX: Final = 200_000
 
 
-def typical(txn: Txn, graph: int, name: str, labels: Sequence[str], pools: frozenset[str] | None) -> dict[str, int]:
+def typical(repo: Repo, graph: int, name: str, labels: Sequence[str], pools: frozenset[str] | None) -> dict[str, int]:
     """Say how long tasks take, by label, as far as graphs in `pools` tell; None stands for all pools."""
     took: dict[str, list[int]] = defaultdict(list)
     left = GRAPHS_LOOKED_MAX
-    for older in _readable(txn, txn.times.called(name, graph, GRAPHS_MAX), pools):
+    for older in _readable(repo, repo.times.called(name, graph, GRAPHS_MAX), pools):
         wanted = [label for label in labels if len(took[label]) < LIVES_MAX][:left]
         left -= len(wanted)
         for start in range(0, len(wanted), PAGE_MAX):
             # Only who ended for good, which is well, tells how long it takes.
-            for label, ms in txn.times.taken(older, wanted[start : start + PAGE_MAX], FINAL):
+            for label, ms in repo.times.taken(older, wanted[start : start + PAGE_MAX], FINAL):
                 took[label].append(ms)
     found = {label: typical_ms(past) for label, past in took.items()}
     return {label: ms for label, ms in found.items() if ms is not None}
 
 
-def _readable(txn: Txn, graphs: Collection[int], pools: frozenset[str] | None) -> list[int]:
+def _readable(repo: Repo, graphs: Collection[int], pools: frozenset[str] | None) -> list[int]:
     """Leave out the graphs of pools that somebody may not look into."""
     if pools is None:
         return list(graphs)
-    known = txn.access.pools_of(list(graphs))
+    known = repo.access.pools_of(list(graphs))
     return [one for one in graphs if not pools.isdisjoint(known[one])]
 
 
@@ -235,24 +235,24 @@ ROWS_MAX: Final = 10_000
 _RAN: Final = UNSUCCESSFUL | FINAL
 
 
-def critical_path(txn: Txn, graph: int, now: Millis, pools: frozenset[str] | None) -> CriticalPath | None:
+def critical_path(repo: Repo, graph: int, now: Millis, pools: frozenset[str] | None) -> CriticalPath | None:
     """Tell what determines the end of a graph; how long things take is known from graphs in `pools`, None for all."""
-    row = txn.reading.graph(graph)
+    row = repo.reading.graph(graph)
     if row is None:
         return None
     if settled(Tally(row.active, row.behind, row.unhandled)):
-        return _past(txn, row, now)
-    return _future(txn, row, now, pools)
+        return _past(repo, row, now)
+    return _future(repo, row, now, pools)
 
 
 # Looking back.
 
 
-def _past(txn: Txn, row: GraphRow, now: Millis) -> CriticalPath:
-    last = txn.times.last(row.id, _RAN)
+def _past(repo: Repo, row: GraphRow, now: Millis) -> CriticalPath:
+    last = repo.times.last(row.id, _RAN)
     path: list[PathTask] = []
     is_whole = True
-    for told in _back(txn, row.created_ms, last):
+    for told in _back(repo, row.created_ms, last):
         if len(path) == PATH_MAX:
             is_whole = False
             break
@@ -274,22 +274,22 @@ def _past(txn: Txn, row: GraphRow, now: Millis) -> CriticalPath:
     )
 
 
-def _back(txn: Txn, created_ms: int, last: int | None) -> Iterator[PathTask]:
+def _back(repo: Repo, created_ms: int, last: int | None) -> Iterator[PathTask]:
     """Follow the path back from what ended last."""
     while last is not None:
-        (record,) = txn.tasks.look([last])
-        label = txn.tasks.definitions([last])[last][0]
-        spells = [(row.round, Spell(row.claimed_ms, row.ended_ms or row.claimed_ms)) for row in txn.attempts.of(last)]
+        (record,) = repo.tasks.look([last])
+        label = repo.tasks.definitions([last])[last][0]
+        spells = [(row.round, Spell(row.claimed_ms, row.ended_ms or row.claimed_ms)) for row in repo.attempts.of(last)]
         began_ms = next((one.began_ms for round, one in spells if round == record.life.round), record.moved_ms)
-        before = decisive(record.join, began_ms, _before(txn, last))
+        before = decisive(record.join, began_ms, _before(repo, last))
         ready_ms = created_ms if before is None else before.ended_ms
         ran = ran_ms(ready_ms, [one for _, one in spells])
         yield _told_past(record, label, (began_ms, ready_ms, ran))
         last = None if before is None else before.task
 
 
-def _before(txn: Txn, task: int) -> list[Before]:
-    rows = txn.times.before(task, ENDED, BEFORE_MAX)
+def _before(repo: Repo, task: int) -> list[Before]:
+    rows = repo.times.before(task, ENDED, BEFORE_MAX)
     return [Before(row.id, row.ended_ms, meets(row.on, row.state)) for row in rows]
 
 
@@ -309,11 +309,11 @@ def _told_past(record: TaskRecord, label: str, times: tuple[int, int, int]) -> P
 # Looking forward.
 
 
-def _future(txn: Txn, row: GraphRow, now: Millis, pools: frozenset[str] | None) -> CriticalPath:
-    rows = {one.id: one for one in _coming(txn, row.id)}
-    takes = typical(txn, row.id, row.name, list(dict.fromkeys(one.label for one in rows.values())), pools)
+def _future(repo: Repo, row: GraphRow, now: Millis, pools: frozenset[str] | None) -> CriticalPath:
+    rows = {one.id: one for one in _coming(repo, row.id)}
+    takes = typical(repo, row.id, row.name, list(dict.fromkeys(one.label for one in rows.values())), pools)
     coming = {id: _standing(one, takes.get(one.label), now) for id, one in rows.items()}
-    told = forecast(coming, _edges(txn, list(rows)))
+    told = forecast(coming, _edges(repo, list(rows)))
     known_of = sum(rows[task].label in takes for task in told.runs)
     path = [_told_future(rows[task], coming[task]) for task in told.path[:PATH_MAX]]
     return CriticalPath(
@@ -331,9 +331,9 @@ def _future(txn: Txn, row: GraphRow, now: Millis, pools: frozenset[str] | None) 
     )
 
 
-def _coming(txn: Txn, graph: int) -> Iterator[ComingRow]:
+def _coming(repo: Repo, graph: int) -> Iterator[ComingRow]:
     after = -1
-    while page := txn.times.coming(graph, after, ENDED, ROWS_MAX):
+    while page := repo.times.coming(graph, after, ENDED, ROWS_MAX):
         yield from page
         after = page[-1].id
 
@@ -344,11 +344,11 @@ def _standing(row: ComingRow, takes_ms: int | None, now: Millis) -> Coming:
     return Coming(row.state, row.join, takes_ms, ran, pause)
 
 
-def _edges(txn: Txn, tasks: list[int]) -> Iterator[tuple[int, int, On]]:
+def _edges(repo: Repo, tasks: list[int]) -> Iterator[tuple[int, int, On]]:
     """Read the out-edges of tasks."""
     for start in range(0, len(tasks), PAGE_MAX):
         some, after = tasks[start : start + PAGE_MAX], (-1, -1, "")
-        while page := txn.edges.beyond(some, after, ROWS_MAX):
+        while page := repo.edges.beyond(some, after, ROWS_MAX):
             for prerequisite, dependent, on in page:
                 yield prerequisite, dependent, On(on)
             after = page[-1]

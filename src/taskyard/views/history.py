@@ -22,7 +22,7 @@ from taskyard.lifecycle.cancel import CANCEL
 from taskyard.lifecycle.release import NO_BOT
 from taskyard.lifecycle.rerun import RERUN
 from taskyard.lifecycle.server_attempts import SERVER
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.events import EventRow
 from taskyard.store.repo.tasks import AttemptRow, Source
 from taskyard.store.rows import TaskRecord
@@ -117,22 +117,22 @@ class Contradiction(Exception):
     """The events of a task are no walk through the machine."""
 
 
-def story(txn: Txn, task: int) -> Story:
+def story(repo: Repo, task: int) -> Story:
     """Tell everything that happened to a task."""
-    found = txn.tasks.look([task])
+    found = repo.tasks.look([task])
     if not found:
         raise LookupError(f"there is no task {text_of(Key(task))}")
     record = found[0]
-    label = txn.tasks.definitions([task])[task][0]
-    moves = list(_moves(txn, task))
-    asked = [*_asked(txn, record.graph, About.GRAPH), *_asked(txn, task, About.TASK)]
+    label = repo.tasks.definitions([task])[task][0]
+    moves = list(_moves(repo, task))
+    asked = [*_asked(repo, record.graph, About.GRAPH), *_asked(repo, task, About.TASK)]
     # Who asks comes before what follows from it, also within one millisecond.
     happened: list[Moved | Asked] = [*asked, *moves[:MOVES_MAX]]
     happened.sort(key=lambda one: one.at_ms)
     return Story(
-        Birth(task, record.graph, label, Millis(record.created_ms), txn.reuses.sources([task]).get(task)),
+        Birth(task, record.graph, label, Millis(record.created_ms), repo.reuses.sources([task]).get(task)),
         tuple(happened),
-        tuple(_attempted(record, row) for row in txn.attempts.of(task)),
+        tuple(_attempted(record, row) for row in repo.attempts.of(task)),
         record.state,
         len(moves) <= MOVES_MAX and len(asked) < ASKED_MAX,
     )
@@ -154,10 +154,10 @@ def replayed(told: Story) -> State:
     return state
 
 
-def _moves(txn: Txn, task: int) -> Iterator[Moved]:
+def _moves(repo: Repo, task: int) -> Iterator[Moved]:
     """Read events in pages, and one more than a story tells."""
     after = told = 0
-    while told <= MOVES_MAX and (page := txn.events.of(task, after, PAGE_MAX)):
+    while told <= MOVES_MAX and (page := repo.events.of(task, after, PAGE_MAX)):
         yield from map(_moved, page)
         after, told = page[-1].number, told + len(page)
 
@@ -177,8 +177,8 @@ def _moved(event: EventRow) -> Moved:
     )
 
 
-def _asked(txn: Txn, subject: int, about: About) -> Iterator[Asked]:
-    for row in txn.events.audits_of(subject, ASKED_MAX):
+def _asked(repo: Repo, subject: int, about: About) -> Iterator[Asked]:
+    for row in repo.events.audits_of(subject, ASKED_MAX):
         yield Asked(Millis(row.at_ms), about, row.actor, row.action, row.note)
 
 
@@ -249,17 +249,17 @@ class Cause:
     label: str | None = None
 
 
-def causes(txn: Txn, told: Story, lease_ms: int) -> list[Cause]:
+def causes(repo: Repo, told: Story, lease_ms: int) -> list[Cause]:
     """Say of everything in a story what brought it about, in the same order; `lease_ms` is how long leases last."""
-    search = _Search(txn, told, lease_ms)
+    search = _Search(repo, told, lease_ms)
     return [search.of_asked(one) if isinstance(one, Asked) else search.of_move(one) for one in told.happened]
 
 
 class _Search:
     """One search for causes; what several of them need is read once."""
 
-    def __init__(self, txn: Txn, told: Story, lease_ms: int) -> None:
-        self._txn = txn
+    def __init__(self, repo: Repo, told: Story, lease_ms: int) -> None:
+        self._txn = repo
         self._lease_ms = lease_ms
         self._told = told
         self._task = told.birth.task
@@ -481,7 +481,7 @@ def _expiry_says(move: Moved) -> str:
 # The story of a task as it is told outside: ids as text, one kind of item for all that happened, with its cause.
 
 
-def told(txn: Txn, story: Story, lease_ms: int) -> StoryView:
+def told(repo: Repo, story: Story, lease_ms: int) -> StoryView:
     """Tell a story, with what brought about each part of it."""
     birth = story.birth
     before = [birth.created_ms, *(one.at_ms for one in story.happened)]
@@ -494,7 +494,7 @@ def told(txn: Txn, story: Story, lease_ms: int) -> StoryView:
         whole=story.whole,
         items=[
             _item(one, cause, one.at_ms - last)
-            for one, cause, last in zip(story.happened, causes(txn, story, lease_ms), before, strict=False)
+            for one, cause, last in zip(story.happened, causes(repo, story, lease_ms), before, strict=False)
         ],
         reused=reused(birth.source),
     )

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from taskyard.core.admission.rules import STAKE_AFTER_MS
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import HOLDING, Reason, Signal, sources
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import MutexRow
 from taskyard.wire import api
 
@@ -29,23 +29,23 @@ class Sight(Protocol):
         """Tell whether they may see a graph."""
 
 
-def limits(txn: Txn) -> list[api.LimitView]:
+def limits(repo: Repo) -> list[api.LimitView]:
     """Tell how much there is of each named limit, and how much of it is in use."""
     return [
-        api.LimitView(name, total, txn.explaining.limit_use(name, HOLDING))
-        for name, total in sorted(txn.passes.named_limits().items())
+        api.LimitView(name, total, repo.explaining.limit_use(name, HOLDING))
+        for name, total in sorted(repo.passes.named_limits().items())
     ]
 
 
-def mutexes(txn: Txn, sight: Sight, after: str, count: int, key: str | None = None) -> tuple[api.Mutexes, str | None]:
+def mutexes(repo: Repo, sight: Sight, after: str, count: int, key: str | None = None) -> tuple[api.Mutexes, str | None]:
     """Tell who holds each mutex beyond a key, and who waits for it; and the last key if there are more of them.
 
     A mutex is told of if a task holds it or waits for it, or if somebody has set its `stake_after`.
     """
-    known, whole = _in_use(txn)
-    policies = txn.passes.stake_after()
+    known, whole = _in_use(repo)
+    policies = repo.passes.stake_after()
     keys = sorted(one for one in {*known, *policies} if one > after) if key is None else [key]
-    told = [_view(txn, sight, one, known[one], policies.get(one, STAKE_AFTER_MS)) for one in keys[:count]]
+    told = [_view(repo, sight, one, known[one], policies.get(one, STAKE_AFTER_MS)) for one in keys[:count]]
     return api.Mutexes(told, whole=whole), keys[count - 1] if len(keys) > count else None
 
 
@@ -55,12 +55,12 @@ class _InUse:
     waiting: list[MutexRow] = field(default_factory=list)
 
 
-def _in_use(txn: Txn) -> tuple[defaultdict[str, _InUse], bool]:
+def _in_use(repo: Repo) -> tuple[defaultdict[str, _InUse], bool]:
     """Find who holds which mutex and who waits for it; tell whether all of them were looked at."""
     found: defaultdict[str, _InUse] = defaultdict(_InUse)
     whole = True
     for state in (*sorted(HOLDING), *sorted(_ADMISSIBLE)):
-        rows = txn.passes.mutex_rows(state, LOOKED_MAX + 1)
+        rows = repo.passes.mutex_rows(state, LOOKED_MAX + 1)
         whole = whole and len(rows) <= LOOKED_MAX
         for row in rows[:LOOKED_MAX]:
             if state in HOLDING:
@@ -70,24 +70,24 @@ def _in_use(txn: Txn) -> tuple[defaultdict[str, _InUse], bool]:
     return found, whole
 
 
-def _view(txn: Txn, sight: Sight, key: str, use: _InUse, stake_after_ms: int | None) -> api.MutexView:
+def _view(repo: Repo, sight: Sight, key: str, use: _InUse, stake_after_ms: int | None) -> api.MutexView:
     holders = sorted(use.holders, key=lambda row: row.moved_ms)
     waiting = sorted(use.waiting, key=_since)
     return api.MutexView(
         key,
         stake_after_ms,
-        [_task(*one, one[0].moved_ms) for one in _named(txn, sight, holders)],
+        [_task(*one, one[0].moved_ms) for one in _named(repo, sight, holders)],
         len(holders),
-        [_task(*one, one[0].mutex_since_ms) for one in _named(txn, sight, waiting)],
+        [_task(*one, one[0].mutex_since_ms) for one in _named(repo, sight, waiting)],
         len(waiting),
     )
 
 
-def _named(txn: Txn, sight: Sight, rows: Sequence[MutexRow]) -> Iterable[tuple[MutexRow, str | None]]:
+def _named(repo: Repo, sight: Sight, rows: Sequence[MutexRow]) -> Iterable[tuple[MutexRow, str | None]]:
     """Give the first rows with their labels; without one if the asker may not see the task."""
     shown = rows[:NAMED_MAX]
     may_see = {graph for graph in {row.graph for row in shown} if sight.graph(graph)}
-    labels = txn.explaining.labels([row.task for row in shown if row.graph in may_see])
+    labels = repo.explaining.labels([row.task for row in shown if row.graph in may_see])
     return [(row, labels.get(row.task)) for row in shown]
 
 

@@ -15,7 +15,7 @@ from taskyard.core.states import ACTIVE, ENDED, LEASED, UNSUCCESSFUL, Kind, Mill
 from taskyard.core.structs import value
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.release import NO_BOT
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
 from taskyard.store.repo.output import StatsRow
 from taskyard.store.repo.read import RunRow
@@ -35,65 +35,65 @@ ENDING_LOOKED_MAX: Final = 500
 _INNER: Final = Kind.GRAPH.text
 
 
-def find(txn: Txn, id: int) -> TaskRecord | None:
+def find(repo: Repo, id: int) -> TaskRecord | None:
     """Read a task, if it is there for people: not while it, or its graph, is being loaded."""
-    found = txn.tasks.look([id])
-    if not found or found[0].hidden or txn.reading.graph(found[0].graph) is None:
+    found = repo.tasks.look([id])
+    if not found or found[0].hidden or repo.reading.graph(found[0].graph) is None:
         return None
     return found[0]
 
 
-def pools(txn: Txn, record: TaskRecord) -> frozenset[str]:
+def pools(repo: Repo, record: TaskRecord) -> frozenset[str]:
     """Name the pools of a task: those of its slices, or those of its graph if it names none."""
-    slices = decoded(txn.tasks.definitions([record.id])[record.id][1]).slices
+    slices = decoded(repo.tasks.definitions([record.id])[record.id][1]).slices
     named = frozenset(pool_of(one.dimensions) for one in slices) - {""}
-    return named or txn.access.pools_of([record.graph])[record.graph]
+    return named or repo.access.pools_of([record.graph])[record.graph]
 
 
-def task(txn: Txn, id: int, url: str, now: Millis, sight: Sight) -> TaskView | None:
+def task(repo: Repo, id: int, url: str, now: Millis, sight: Sight) -> TaskView | None:
     """Show one task with everything about it; `url` is where the server is found."""
-    record = find(txn, id)
+    record = find(repo, id)
     if record is None:
         return None
-    (view,) = _views(txn, [record], url, _reasons(txn, [record], now, sight))
-    definition = txn.tasks.definitions([id])[id][1]
-    result = txn.reading.last_results([id]).get(id)
-    dependents = [text_of(Key(edge.dependent)) for edge in txn.edges.page(id, -1, EDGES_MAX)]
+    (view,) = _views(repo, [record], url, _reasons(repo, [record], now, sight))
+    definition = repo.tasks.definitions([id])[id][1]
+    result = repo.reading.last_results([id]).get(id)
+    dependents = [text_of(Key(edge.dependent)) for edge in repo.edges.page(id, -1, EDGES_MAX)]
     return replace(
         view,
-        requires=_requires(txn, id),
+        requires=_requires(repo, id),
         dependents=[*dict.fromkeys(dependents)] or [GRAPH],
         definition=msgspec.Raw(definition.encode()),
         result=None if result is None else msgspec.Raw(result.encode()),
-        deadlock=deadlock.of_task(txn, record, sight) if record.state in ACTIVE else None,
+        deadlock=deadlock.of_task(repo, record, sight) if record.state in ACTIVE else None,
     )
 
 
-def tasks(txn: Txn, graph: int, after: int, wanted: tuple[str, str], count: int) -> tuple[list[int], int | None]:
+def tasks(repo: Repo, graph: int, after: int, wanted: tuple[str, str], count: int) -> tuple[list[int], int | None]:
     """Name tasks of a graph beyond an id, in a state or with a label if these are given; say where to go on."""
     state, label = wanted
     if label:
-        found = txn.tasks.look(list(txn.tasks.with_labels(graph, [label]).values()))
+        found = repo.tasks.look(list(repo.tasks.with_labels(graph, [label]).values()))
         return [one.id for one in found if not one.hidden and one.id > after and state in ("", one.state.text)], None
-    ids = txn.reading.tasks(graph, after, state, count + 1)
+    ids = repo.reading.tasks(graph, after, state, count + 1)
     return ids[:count], ids[count - 1] if len(ids) > count else None
 
 
-def shown(txn: Txn, ids: Sequence[int], url: str, now: Millis, sight: Sight) -> list[TaskView]:
+def shown(repo: Repo, ids: Sequence[int], url: str, now: Millis, sight: Sight) -> list[TaskView]:
     """Show tasks in outline."""
-    records = txn.tasks.look(ids)
-    return _views(txn, records, url, _reasons(txn, records, now, sight))
+    records = repo.tasks.look(ids)
+    return _views(repo, records, url, _reasons(repo, records, now, sight))
 
 
-def identified(txn: Txn, digits: str, sight: Sight) -> Ids:
+def identified(repo: Repo, digits: str, sight: Sight) -> Ids:
     """Find the graphs and tasks whose ids end in some digits, as far as the asker may see them."""
-    graphs, tasks = txn.reading.ending(digits, ENDING_LOOKED_MAX)
+    graphs, tasks = repo.reading.ending(digits, ENDING_LOOKED_MAX)
     found = [
-        *((id, id, "graph", row.name) for id in graphs if (row := txn.reading.graph(id)) is not None),
-        *((one.id, one.graph, "task", "") for id in tasks if (one := find(txn, id)) is not None),
+        *((id, id, "graph", row.name) for id in graphs if (row := repo.reading.graph(id)) is not None),
+        *((one.id, one.graph, "task", "") for id in tasks if (one := find(repo, id)) is not None),
     ]
     seen = sorted(one for one in found if sight.graph(one[1]))
-    labels = txn.tasks.definitions([id for id, _, kind, _ in seen[:ENDING_MAX] if kind == "task"])
+    labels = repo.tasks.definitions([id for id, _, kind, _ in seen[:ENDING_MAX] if kind == "task"])
     items = [
         Identified(text_of(Key(id)), kind, labels[id][0] if id in labels else name, text_of(Key(graph)))
         for id, graph, kind, name in seen[:ENDING_MAX]
@@ -101,28 +101,28 @@ def identified(txn: Txn, digits: str, sight: Sight) -> Ids:
     return Ids(items, len(seen) <= ENDING_MAX and max(len(graphs), len(tasks)) < ENDING_LOOKED_MAX)
 
 
-def _requires(txn: Txn, id: int) -> list[Edge]:
-    edges = txn.edges.page_into(id, -1, EDGES_MAX)
-    labels = txn.tasks.definitions([edge.prerequisite for edge in edges])
+def _requires(repo: Repo, id: int) -> list[Edge]:
+    edges = repo.edges.page_into(id, -1, EDGES_MAX)
+    labels = repo.tasks.definitions([edge.prerequisite for edge in edges])
     return [Edge(text_of(Key(edge.prerequisite)), labels[edge.prerequisite][0], edge.on.text) for edge in edges]
 
 
-def _reasons(txn: Txn, records: Sequence[TaskRecord], now: Millis, sight: Sight) -> dict[int, str]:
+def _reasons(repo: Repo, records: Sequence[TaskRecord], now: Millis, sight: Sight) -> dict[int, str]:
     """Give the reasons of tasks that have not ended, as `why` gives them: rows keep the reason of the last move."""
     open_ = [one for one in records if one.state not in ENDED]
-    found = answers(ExplainFacts(txn, now, sight, brief=True), open_)
+    found = answers(ExplainFacts(repo, now, sight, brief=True), open_)
     return {record.id: answer.reason.text for record, answer in zip(open_, found, strict=True)}
 
 
-def _views(txn: Txn, records: Sequence[TaskRecord], url: str, reasons: Mapping[int, str]) -> list[TaskView]:
+def _views(repo: Repo, records: Sequence[TaskRecord], url: str, reasons: Mapping[int, str]) -> list[TaskView]:
     ids = [record.id for record in records]
-    definitions = txn.tasks.definitions(ids)
-    runs, progress = txn.reading.runs(ids), txn.traces.progress(ids)
-    sources = txn.reuses.sources([record.id for record in records if _is_reused(record)])
-    graphs = {graph: txn.graphs.definition(graph) for graph in {record.graph for record in records}}
-    inner = txn.graphs.inside([record.id for record in records if record.kind == _INNER])
+    definitions = repo.tasks.definitions(ids)
+    runs, progress = repo.reading.runs(ids), repo.traces.progress(ids)
+    sources = repo.reuses.sources([record.id for record in records if _is_reused(record)])
+    graphs = {graph: repo.graphs.definition(graph) for graph in {record.graph for record in records}}
+    inner = repo.graphs.inside([record.id for record in records if record.kind == _INNER])
     unserved = [one.id for one in records if one.state in ENDED and one.reason == Reason.NO_BOT]
-    notes = txn.explaining.remarks(unserved, NO_BOT)
+    notes = repo.explaining.remarks(unserved, NO_BOT)
     views = []
     for record in records:
         label, definition = definitions[record.id]
@@ -231,10 +231,10 @@ NOTHING_TOLD: Final = StatsRow(0, None, None, None, None, None, None, None, 0)
 _QUEUED: Final = frozenset(map(str, sources(Signal.CLAIM)))
 
 
-def attempts(txn: Txn, task: int) -> list[AttemptView]:
+def attempts(repo: Repo, task: int) -> list[AttemptView]:
     """Show every attempt of a task."""
-    stats, results, sizes = txn.traces.stats(task), txn.reading.results(task), txn.traces.sizes(task)
-    queued = _queued(txn, task)
+    stats, results, sizes = repo.traces.stats(task), repo.reading.results(task), repo.traces.sizes(task)
+    queued = _queued(repo, task)
     return [
         _attempt(
             row,
@@ -243,30 +243,30 @@ def attempts(txn: Txn, task: int) -> list[AttemptView]:
             stats.get(row.number, NOTHING_TOLD),
             queued.get(row.number),
         )
-        for row in txn.attempts.of(task)
+        for row in repo.attempts.of(task)
     ]
 
 
-def inputs(txn: Txn, task: int) -> Mapping[str, msgspec.Raw]:
+def inputs(repo: Repo, task: int) -> Mapping[str, msgspec.Raw]:
     """Give what the prerequisites of a task published, by label."""
-    return {label: msgspec.Raw(body.encode()) for _, label, body in txn.traces.inputs([task])}
+    return {label: msgspec.Raw(body.encode()) for _, label, body in repo.traces.inputs([task])}
 
 
-def result(txn: Txn, task: int) -> bytes | None:
+def result(repo: Repo, task: int) -> bytes | None:
     """Give what the last attempt of a task published, as JSON."""
-    found = txn.reading.last_results([task]).get(task)
+    found = repo.reading.last_results([task]).get(task)
     return None if found is None else found.encode()
 
 
-def size(txn: Txn, task: int, attempt: int) -> int:
+def size(repo: Repo, task: int, attempt: int) -> int:
     """Say how many bytes of output of an attempt there are."""
-    return txn.traces.sizes(task).get(attempt, 0)
+    return repo.traces.sizes(task).get(attempt, 0)
 
 
-def piece(txn: Txn, task: int, attempt: int, start: int, until: int) -> bytes:
+def piece(repo: Repo, task: int, attempt: int, start: int, until: int) -> bytes:
     """Give output of an attempt from `start` on: some of it, or nothing if there is none before `until`."""
     found = bytearray()
-    for at, body in txn.traces.chunks(task, attempt, start, PIECES_MAX):
+    for at, body in repo.traces.chunks(task, attempt, start, PIECES_MAX):
         expected = start + len(found)
         if at > expected or at >= until:
             break  # it is not asked for, or what comes before it is not there
@@ -275,10 +275,10 @@ def piece(txn: Txn, task: int, attempt: int, start: int, until: int) -> bytes:
 
 
 def times(
-    txn: Txn, task: int, attempt: int, start: int, since_ms: int, count: int
+    repo: Repo, task: int, attempt: int, start: int, since_ms: int, count: int
 ) -> tuple[list[OutputTime], int | None]:
     """Say when output of an attempt came, from `start` on and not before a moment; and where to go on."""
-    found = txn.traces.chunk_times(task, attempt, start, since_ms, count + 1)
+    found = repo.traces.chunk_times(task, attempt, start, since_ms, count + 1)
     return [OutputTime(*one) for one in found[:count]], found[count][0] if len(found) > count else None
 
 
@@ -287,12 +287,12 @@ def under_way(record: TaskRecord, attempt: int) -> bool:
     return record.life.attempt == attempt and record.state in LEASED
 
 
-def _queued(txn: Txn, task: int) -> dict[int, int]:
+def _queued(repo: Repo, task: int) -> dict[int, int]:
     """Say how long each attempt waited in a queue before a bot took it, by the clock of the server."""
     found: dict[int, int] = {}
     after, since = 0, 0
     for _ in range(EVENT_PAGES_MAX):
-        page = txn.events.of(task, after, EVENTS_PAGE)
+        page = repo.events.of(task, after, EVENTS_PAGE)
         for event in page:
             if event.target in _QUEUED:
                 since = event.at_ms
@@ -346,12 +346,12 @@ class Meant:
     faults: tuple[Fault, ...] = ()
 
 
-def meant(txn: Txn, graph: int, names: Sequence[str]) -> Meant:
+def meant(repo: Repo, graph: int, names: Sequence[str]) -> Meant:
     """Find tasks by name. Labels are looked up; only for other names every label of the graph is read."""
-    found = txn.tasks.with_labels(graph, set(names))
+    found = repo.tasks.with_labels(graph, set(names))
     if len(found) == len(set(names)):
         return Meant(tuple(sorted(found.values())))
-    rows = txn.tasks.definitions_of(graph)
+    rows = repo.tasks.definitions_of(graph)
     ids = {label: id for id, label, _, _ in rows}
     labels, faults = named(names, {label: decoded(text).node for _, label, text, _ in rows})
     return Meant(tuple(sorted(ids[label] for label in labels)), faults)

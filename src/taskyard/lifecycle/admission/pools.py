@@ -17,46 +17,46 @@ from taskyard.store.repo.admission import PoolRow
 PAGE_MAX: Final = ENTRIES_MAX
 
 
-def set_pool(corridor: Transaction, name: str, capacity: int | None, from_bots: bool, actor: str) -> bool | Refusal:
+def set_pool(transaction: Transaction, name: str, capacity: int | None, from_bots: bool, actor: str) -> bool | Refusal:
     """Describe a pool; tell whether tasks of it are left for the next pass, or for `enter_contest`."""
     if capacity is not None and (from_bots or capacity < 0):
         wrong = "a capacity that comes from bots is not fixed as well" if from_bots else f"{capacity} is no capacity"
         return Refusal(Code.INVALID, f"pool {name}: {wrong}")
-    if PoolRow(name, capacity, from_bots) not in corridor.txn.passes.pools():
-        corridor.txn.passes.set_pool(name, capacity, from_bots)
+    if PoolRow(name, capacity, from_bots) not in transaction.repo.passes.pools():
+        transaction.repo.passes.set_pool(name, capacity, from_bots)
         said = "from its bots" if from_bots else "without limit" if capacity is None else str(capacity)
-        corridor.audit(actor, "set_pool", NO_SUBJECT, f"{name}: {said}")
-        corridor.stirred.append(None)
-    left = (from_bots or capacity is not None) and enter_contest(corridor, name)
+        transaction.audit(actor, "set_pool", NO_SUBJECT, f"{name}: {said}")
+        transaction.stirred.append(None)
+    left = (from_bots or capacity is not None) and enter_contest(transaction, name)
     if left:
-        corridor.stirred.append(UNENTERED)
+        transaction.stirred.append(UNENTERED)
     return left
 
 
-def enter_contest(corridor: Transaction, pool: str) -> bool:
+def enter_contest(transaction: Transaction, pool: str) -> bool:
     """Make some tasks of a pool contenders that no pass has looked at; tell whether more are left."""
-    return enter(corridor, pool)
+    return enter(transaction, pool)
 
 
-def set_limit(corridor: Transaction, name: str, total: int, actor: str) -> Refusal | None:
+def set_limit(transaction: Transaction, name: str, total: int, actor: str) -> Refusal | None:
     """Describe a named limit."""
     if total < 0:
         return Refusal(Code.INVALID, f"limit {name}: {total} is no total")
-    if corridor.txn.passes.named_limits().get(name) != total:
-        corridor.txn.passes.set_limit(name, total)
-        corridor.audit(actor, "set_limit", NO_SUBJECT, f"{name}: {total}")
-        corridor.stirred.append(None)
+    if transaction.repo.passes.named_limits().get(name) != total:
+        transaction.repo.passes.set_limit(name, total)
+        transaction.audit(actor, "set_limit", NO_SUBJECT, f"{name}: {total}")
+        transaction.stirred.append(None)
     return None
 
 
-def set_stake_after(corridor: Transaction, key: str, stake_after_ms: int | None, actor: str) -> Refusal | None:
+def set_stake_after(transaction: Transaction, key: str, stake_after_ms: int | None, actor: str) -> Refusal | None:
     """Say how long mutexes hold a task before it stakes a key: 0 is strict order, None is greedy, it never does."""
     if stake_after_ms is not None and stake_after_ms < 0:
         return Refusal(Code.INVALID, f"mutex {key}: {stake_after_ms} ms is no span: give 0 or more, or never")
-    known = corridor.txn.passes.stake_after()
+    known = transaction.repo.passes.stake_after()
     if key not in known or known[key] != stake_after_ms:
-        corridor.txn.passes.set_stake_after(key, stake_after_ms)
+        transaction.repo.passes.set_stake_after(key, stake_after_ms)
         said = "never" if stake_after_ms is None else f"after {stake_after_ms} ms"
-        corridor.audit(actor, "set_stake_after", NO_SUBJECT, f"{key}: {said}")
-        corridor.stirred.append(None)
+        transaction.audit(actor, "set_stake_after", NO_SUBJECT, f"{key}: {said}")
+        transaction.stirred.append(None)
     return None

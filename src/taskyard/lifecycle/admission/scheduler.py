@@ -29,7 +29,7 @@ from taskyard.lifecycle.admission.writes import PAGE_MAX, Carried, Page, carry_o
 from taskyard.lifecycle.gc_pause import stillness
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.connection import ServerLock, Txn
+from taskyard.store.connection import Repo, ServerLock
 from taskyard.store.repo.admission import PassLock
 
 #: A holder that wrote nothing for this long is replaced.
@@ -90,7 +90,7 @@ class Admission:
     def __init__(
         self,
         transact: Transact,
-        read: Callable[[], AbstractContextManager[Txn]],
+        read: Callable[[], AbstractContextManager[Repo]],
         now: Callable[[], Millis],
         holder: str,
         bounds: Bounds = Bounds(),  # noqa: B008 - it is frozen
@@ -133,8 +133,8 @@ class Admission:
 
     def _take(self) -> int | None:
         """Take the lock, if nobody has it or whoever has it is dead; say under which number."""
-        with self._read() as txn:
-            lock = txn.passes.lock()
+        with self._read() as repo:
+            lock = repo.passes.lock()
         dead = None
         if self._is_held(lock, self._now()):
             dead = self._dead_holder(lock)
@@ -143,7 +143,7 @@ class Admission:
         if self._server_lock is not None:
             self._holder = self._server_lock.hold()
         name = f"{self._holder}{_TAKING}{next(self._takings)}"
-        return self._transact(lambda corridor: self._take_in(corridor, name, dead))
+        return self._transact(lambda transaction: self._take_in(transaction, name, dead))
 
     def _dead_holder(self, lock: PassLock | None) -> str | None:
         """What the row says of its holder, if that server has died."""
@@ -152,13 +152,13 @@ class Admission:
         server, _, _ = lock.holder.rpartition(_TAKING)
         return lock.holder if self._server_lock.is_dead(server) else None
 
-    def _take_in(self, corridor: Transaction, name: str, dead: str | None) -> int | None:
-        lock = corridor.txn.passes.lock()
+    def _take_in(self, transaction: Transaction, name: str, dead: str | None) -> int | None:
+        lock = transaction.repo.passes.lock()
         if lock is not None and lock.holder == name:
             return lock.epoch  # it was taken before, and nobody heard of the commit
-        if lock is None or (self._is_held(lock, corridor.now) and lock.holder != dead):
+        if lock is None or (self._is_held(lock, transaction.now) and lock.holder != dead):
             return None
-        corridor.txn.passes.take(lock.epoch + 1, name, _lapses(corridor))
+        transaction.repo.passes.take(lock.epoch + 1, name, _lapses(transaction))
         return lock.epoch + 1
 
     def _is_held(self, lock: PassLock | None, now: Millis) -> bool:
@@ -174,8 +174,8 @@ class Admission:
     def _is_stirred(self) -> bool:
         if self._kept is not None and self._kept[1].unsettled:
             return True
-        with self._read() as txn:
-            return bool(txn.passes.stirs(0, 1))
+        with self._read() as repo:
+            return bool(repo.passes.stirs(0, 1))
 
     # The pass.
 
@@ -195,7 +195,7 @@ class Admission:
             raise
         except BaseException:
             with suppress(Exception):  # what went wrong is told; the lock lapses by itself
-                self._transact(lambda corridor: corridor.txn.passes.leave(epoch))
+                self._transact(lambda transaction: transaction.repo.passes.leave(epoch))
             raise
         if not left:
             self._let_go(grip, contest)
@@ -207,9 +207,9 @@ class Admission:
         """Give the lock back, or leave it with us if the next call has to go on with what is in our memory."""
         epoch = grip.epoch
         if contest.prepared:
-            self._transact(lambda corridor: corridor.txn.passes.leave(epoch))
+            self._transact(lambda transaction: transaction.repo.passes.leave(epoch))
         else:
-            self._transact(lambda corridor: _park(corridor, epoch, self._parked))
+            self._transact(lambda transaction: _park(transaction, epoch, self._parked))
 
     def _go_on(self, grip: "_Grip", contest: AdmissionSnapshot | None, call: "_Call") -> tuple[AdmissionSnapshot, bool]:
         """Carry out page after page; tell whether the last of them gave the lock back."""
@@ -243,16 +243,16 @@ class Admission:
 
     def _begin(self, grip: "_Grip") -> AdmissionSnapshot:
         now = self._now()
-        with stillness(), self._read() as txn:
-            return AdmissionSnapshot.begin(txn, Registry(), now, grip.keep)
+        with stillness(), self._read() as repo:
+            return AdmissionSnapshot.begin(repo, Registry(), now, grip.keep)
 
     def _stride(self, grip: "_Grip", contest: AdmissionSnapshot, call: "_Call") -> bool:
         """Do the next bit of what has to be done before a page can be written; tell whether there was any."""
         if contest.unentered:
             self._enter(grip, contest)
         elif contest.reading:
-            with stillness(), self._read() as txn:
-                contest.read_on(txn)
+            with stillness(), self._read() as repo:
+                contest.read_on(repo)
         elif contest.thinking:
             if len(contest.agenda.admit) >= self._bounds.page_max:
                 return False
@@ -268,13 +268,13 @@ class Admission:
         if now - contest.since >= MEMORY_MS:
             contest.outdated = True
             return
-        with self._read() as txn:
-            contest.look(txn, now)
+        with self._read() as repo:
+            contest.look(repo, now)
 
     def _enter(self, grip: "_Grip", contest: AdmissionSnapshot) -> None:
         """Make some tasks contenders whose pool came to have a capacity."""
         pool = min(contest.unentered)
-        if not self._transact(lambda corridor: _enter(corridor, grip, pool)):
+        if not self._transact(lambda transaction: _enter(transaction, grip, pool)):
             contest.entered(pool)
 
     def _think(self, contest: AdmissionSnapshot, call: "_Call") -> None:
@@ -299,42 +299,42 @@ class _Grip:
         if self._now() - self._kept_ms >= LOCK_MS // 3:
             self._transact(self.hold)
 
-    def hold(self, corridor: Transaction) -> None:
+    def hold(self, transaction: Transaction) -> None:
         """Keep the lock for longer; nobody replaces us before this transaction ends."""
-        if not corridor.txn.passes.hold(self.epoch, _lapses(corridor)):
+        if not transaction.repo.passes.hold(self.epoch, _lapses(transaction)):
             raise Replaced(f"pass {self.epoch} was replaced")
-        self._kept_ms = corridor.now
+        self._kept_ms = transaction.now
 
 
 def _writing(grip: _Grip, page: Page, decided: Millis, leaves: bool) -> Callable[[Transaction], Carried]:
     """Make the transaction that writes a page, and may give the lock back with it."""
 
-    def write(corridor: Transaction) -> Carried:
-        grip.hold(corridor)
-        carried = carry_out(corridor, page, decided)
+    def write(transaction: Transaction) -> Carried:
+        grip.hold(transaction)
+        carried = carry_out(transaction, page, decided)
         if leaves:
-            corridor.txn.passes.leave(grip.epoch)
+            transaction.repo.passes.leave(grip.epoch)
         return carried
 
     return write
 
 
-def _enter(corridor: Transaction, grip: _Grip, pool: str) -> bool:
-    grip.hold(corridor)
-    return enter(corridor, pool)
+def _enter(transaction: Transaction, grip: _Grip, pool: str) -> bool:
+    grip.hold(transaction)
+    return enter(transaction, pool)
 
 
-def _park(corridor: Transaction, epoch: int, holder: str) -> None:
-    if corridor.txn.passes.hold(epoch, _lapses(corridor)):
-        corridor.txn.passes.take(epoch, holder, _lapses(corridor))
+def _park(transaction: Transaction, epoch: int, holder: str) -> None:
+    if transaction.repo.passes.hold(epoch, _lapses(transaction)):
+        transaction.repo.passes.take(epoch, holder, _lapses(transaction))
 
 
 def _rounded_up(moment: Millis | None) -> Millis | None:
     return None if moment is None else Millis(-(-moment // AGING_MS) * AGING_MS)
 
 
-def _lapses(corridor: Transaction) -> Millis:
-    return Millis(corridor.now + LOCK_MS)
+def _lapses(transaction: Transaction) -> Millis:
+    return Millis(transaction.now + LOCK_MS)
 
 
 class _Call:

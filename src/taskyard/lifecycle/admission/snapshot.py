@@ -21,7 +21,7 @@ from taskyard.core.states import HOLDING, Millis, Reason, State, TaskId
 from taskyard.lifecycle.admission.writes import ADMISSIBLE, UNENTERED, Agenda, Carried, Page
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import ContenderRow, HoldRow, PoolRow
 
 #: How many rows one query reads when everything is read, and how many stirs are taken up then: some 40 ms.
@@ -100,30 +100,30 @@ class AdmissionSnapshot:
     # Looking.
 
     @classmethod
-    def begin(cls, txn: Txn, registry: Registry, now: Millis, beat: Callable[[], None]) -> "AdmissionSnapshot":
+    def begin(cls, repo: Repo, registry: Registry, now: Millis, beat: Callable[[], None]) -> "AdmissionSnapshot":
         """Begin to read everything, with whoever holds something; `beat` is called now and then.
 
         Holders are all read in one look: one that goes from state to state between two looks would not be seen, and
         what it holds would be given away. Whoever is pending may be read later: it is stirred whenever it moves. What
         was stirred by now needs no second look, since all that is read later is newer.
         """
-        contest = cls(_terms(txn, _bots(txn)), registry, now)
-        contest._stirred = contest._take_up(txn, READ_MAX)
+        contest = cls(_terms(repo, _bots(repo)), registry, now)
+        contest._stirred = contest._take_up(repo, READ_MAX)
         while not contest.whole:
-            contest._stirred |= contest._take_up(txn, READ_MAX)
+            contest._stirred |= contest._take_up(repo, READ_MAX)
         contest._note_pools(contest._stirred)
         for state in sorted(HOLDING):
             after = 0
-            while page := txn.passes.contenders(state, after, READ_MAX):
-                contest._see(txn, page)
+            while page := repo.passes.contenders(state, after, READ_MAX):
+                contest._see(repo, page)
                 after = page[-1].id
                 beat()
         return contest
 
-    def read_on(self, txn: Txn) -> None:
+    def read_on(self, repo: Repo) -> None:
         """Read some more of those who are pending."""
-        page = txn.passes.contenders(self._unread[0], self._read_up_to, READ_MAX)
-        self._see(txn, page)
+        page = repo.passes.contenders(self._unread[0], self._read_up_to, READ_MAX)
+        self._see(repo, page)
         self._read_up_to = page[-1].id if page else 0
         if len(page) < READ_MAX:
             self._unread.pop(0)
@@ -133,11 +133,11 @@ class AdmissionSnapshot:
             self._note_gone(self._stirred)
             self._stirred = set()
 
-    def look(self, txn: Txn, now: Millis) -> None:
+    def look(self, repo: Repo, now: Millis) -> None:
         """Look at what changed."""
         self.now, self.stale, self._left_out = max(self.now, now), False, False
-        stirred = self._take_up(txn, STIRS_MAX)
-        if None in stirred and not self._renew(txn):
+        stirred = self._take_up(repo, STIRS_MAX)
+        if None in stirred and not self._renew(repo):
             self.outdated = True
             return
         self._note_pools(stirred)
@@ -145,7 +145,7 @@ class AdmissionSnapshot:
         self._doubtful.clear()
         for id in named:
             self._forget(_text(id))
-        self._see(txn, txn.passes.contenders_among(named))
+        self._see(repo, repo.passes.contenders_among(named))
         self._note_gone(named)
         if self.whole or not self.behind:
             if self.behind:
@@ -228,9 +228,9 @@ class AdmissionSnapshot:
 
     # How it is done.
 
-    def _take_up(self, txn: Txn, count: int) -> set[int | None]:
+    def _take_up(self, repo: Repo, count: int) -> set[int | None]:
         """Read stirs; they are dropped when what they lead to is done."""
-        stirs = txn.passes.stirs(self.agenda.stirs[-1] if self.agenda.stirs else 0, count)
+        stirs = repo.passes.stirs(self.agenda.stirs[-1] if self.agenda.stirs else 0, count)
         self.whole = len(stirs) < count
         self.agenda.stirs.extend(number for number, _ in stirs)
         return {task for _, task in stirs}
@@ -251,14 +251,14 @@ class AdmissionSnapshot:
             holding = (task for id, task in self._in_queue[queue].items() if id in self._holding)
             self.agenda.back.extend(unadmitted(replace(task, served=served) for task in holding))
 
-    def _see(self, txn: Txn, rows: Sequence[ContenderRow]) -> None:
+    def _see(self, repo: Repo, rows: Sequence[ContenderRow]) -> None:
         """Take tasks as they are."""
         rows = [row for row in rows if row.state in HOLDING or row.state in ADMISSIBLE]
         excluding = [row.id for row in rows if row.excludes]
-        mutexes, limits = txn.passes.mutexes_of(excluding), txn.passes.limits_of(excluding)
-        holds = txn.passes.holds_of([row.id for row in rows if row.state in ADMISSIBLE])
-        self._ask_served(txn, {row.queue for row in rows if row.id in mutexes})
-        pools = {queue: self._registry.queue(txn, queue).pool for queue in {row.queue for row in rows}}
+        mutexes, limits = repo.passes.mutexes_of(excluding), repo.passes.limits_of(excluding)
+        holds = repo.passes.holds_of([row.id for row in rows if row.state in ADMISSIBLE])
+        self._ask_served(repo, {row.queue for row in rows if row.id in mutexes})
+        pools = {queue: self._registry.queue(repo, queue).pool for queue in {row.queue for row in rows}}
         for row in rows:
             hold, what = holds.get(row.id), (mutexes.get(row.id, ()), limits.get(row.id, ()))
             self._seat(row, self._contender(row, pools[row.queue], what, hold), hold)
@@ -320,10 +320,10 @@ class AdmissionSnapshot:
 
     # Bots and pools.
 
-    def _renew(self, txn: Txn) -> bool:
+    def _renew(self, repo: Repo) -> bool:
         """Take bots and pools as they are; False if it takes more than that."""
-        bots = _bots(txn)
-        before, self._terms = self._terms, _terms(txn, bots)
+        bots = _bots(repo)
+        before, self._terms = self._terms, _terms(repo, bots)
         if self._terms.stake_after != before.stake_after:
             return False
         for name, capacity in self._terms.capacities.items():
@@ -332,37 +332,37 @@ class AdmissionSnapshot:
         for name, total in self._terms.totals.items():
             if before.totals.get(name) != total:
                 self._lines.ration(name, total)
-        self._renew_served(txn, bots)
+        self._renew_served(repo, bots)
         return True
 
-    def _renew_served(self, txn: Txn, bots: Collection[BotFacts]) -> None:
+    def _renew_served(self, repo: Repo, bots: Collection[BotFacts]) -> None:
         before, self._served = self._served, {}
         for queue in [queue for queue, tasks in self._in_queue.items() if not tasks]:
             del self._in_queue[queue]
         for queue, tasks in self._in_queue.items():
-            served = self._served[queue] = self._is_served(txn, queue, bots)
+            served = self._served[queue] = self._is_served(repo, queue, bots)
             if before[queue] is not served:
                 for id in tasks:
                     self._lines.serve(id, served)
 
-    def _ask_served(self, txn: Txn, queues: Collection[int]) -> None:
+    def _ask_served(self, repo: Repo, queues: Collection[int]) -> None:
         unknown = [queue for queue in queues if queue not in self._served]
-        bots = _bots(txn) if unknown else ()
+        bots = _bots(repo) if unknown else ()
         for queue in unknown:
-            self._served[queue] = self._is_served(txn, queue, bots)
+            self._served[queue] = self._is_served(repo, queue, bots)
 
-    def _is_served(self, txn: Txn, queue: int, bots: Collection[BotFacts]) -> bool:
-        dimensions = self._registry.queue(txn, queue).dimensions
+    def _is_served(self, repo: Repo, queue: int, bots: Collection[BotFacts]) -> bool:
+        dimensions = self._registry.queue(repo, queue).dimensions
         return queue == SERVER_QUEUE or fleet.served(dimensions, bots)
 
 
-def _bots(txn: Txn) -> tuple[BotFacts, ...]:
-    return tuple(bot.facts for bot in txn.bots.fleet())
+def _bots(repo: Repo) -> tuple[BotFacts, ...]:
+    return tuple(bot.facts for bot in repo.bots.fleet())
 
 
-def _terms(txn: Txn, bots: Collection[BotFacts]) -> Terms:
-    capacities = {pool.name: _capacity(pool, bots) for pool in txn.passes.pools()}
-    return Terms(capacities, txn.passes.named_limits(), txn.passes.stake_after())
+def _terms(repo: Repo, bots: Collection[BotFacts]) -> Terms:
+    capacities = {pool.name: _capacity(pool, bots) for pool in repo.passes.pools()}
+    return Terms(capacities, repo.passes.named_limits(), repo.passes.stake_after())
 
 
 def _capacity(pool: PoolRow, bots: Iterable[BotFacts]) -> int | None:

@@ -96,49 +96,49 @@ class Agenda:
         return Page(back, admit, felt, held, gone, stirs, last=not self)
 
 
-def carry_out(corridor: Transaction, page: Page, decided: Millis) -> Carried:
+def carry_out(transaction: Transaction, page: Page, decided: Millis) -> Carried:
     """Write a page that was thought out at the moment `decided`."""
-    tasks = corridor.look(page.looked_at)
-    _send_back(corridor, _present(tasks, page.back))
-    coming = [task for task in _present(tasks, page.admit) if _may_come(task, max(decided, corridor.now))]
-    canceled = _canceled(corridor, coming)
+    tasks = transaction.look(page.looked_at)
+    _send_back(transaction, _present(tasks, page.back))
+    coming = [task for task in _present(tasks, page.admit) if _may_come(task, max(decided, transaction.now))]
+    canceled = _canceled(transaction, coming)
     admitted = [task for task in coming if task.graph not in canceled]
-    _let_in(corridor, admitted)
-    noted = _note(corridor, page, tasks)
-    corridor.txn.passes.drop_holds([*(task.id for task in admitted), *page.gone])
-    corridor.txn.passes.drop_stirs(page.stirs)
+    _let_in(transaction, admitted)
+    noted = _note(transaction, page, tasks)
+    transaction.repo.passes.drop_holds([*(task.id for task in admitted), *page.gone])
+    transaction.repo.passes.drop_stirs(page.stirs)
     left_out = frozenset(_text(task.id) for task in coming if task.graph in canceled)
     return Carried(frozenset(_text(task.id) for task in admitted), left_out, noted)
 
 
-def enter(corridor: Transaction, pool: str) -> bool:
+def enter(transaction: Transaction, pool: str) -> bool:
     """Make some tasks of a pool contenders that no pass has looked at; tell whether more are left."""
-    ids = corridor.txn.passes.uncontending(pool, sorted(ACTIVE), ENTRIES_MAX + 1)
-    for task in corridor.look(ids[:ENTRIES_MAX]).values():
+    ids = transaction.repo.passes.uncontending(pool, sorted(ACTIVE), ENTRIES_MAX + 1)
+    for task in transaction.look(ids[:ENTRIES_MAX]).values():
         if task.state in ACTIVE:
             task.contends = True
-            corridor.change(task)
-            corridor.stirred.append(task.id)
+            transaction.change(task)
+            transaction.stirred.append(task.id)
     return len(ids) > ENTRIES_MAX
 
 
-def _send_back(corridor: Transaction, tasks: Iterable[TaskRecord]) -> None:
+def _send_back(transaction: Transaction, tasks: Iterable[TaskRecord]) -> None:
     """Have waiting tasks that no bot serves any more give their mutexes back. The next look finds them pending."""
     moves = []
     for task in tasks:
         answer = step(task.state, Signal.UNADMIT)
-        if answer.outcome is Outcome.MOVE and not _served(corridor, task):
+        if answer.outcome is Outcome.MOVE and not _served(transaction, task):
             life = attempt_policy.held(
-                structs.struct_replace(task.life, state=answer.target), Reason.NO_BOT, corridor.now
+                structs.struct_replace(task.life, state=answer.target), Reason.NO_BOT, transaction.now
             )
             moves.append(Move(task, Signal.UNADMIT, life, REASONS[Signal.UNADMIT]))
     if moves:
-        corridor.send(moves)
+        transaction.send(moves)
 
 
-def _served(corridor: Transaction, task: TaskRecord) -> bool:
-    queue = corridor.registry.queue(corridor.txn, task.queue)
-    return fleet.served(queue.dimensions, corridor.fleet())
+def _served(transaction: Transaction, task: TaskRecord) -> bool:
+    queue = transaction.registry.queue(transaction.repo, task.queue)
+    return fleet.served(queue.dimensions, transaction.fleet())
 
 
 def _may_come(task: TaskRecord, now: Millis) -> bool:
@@ -146,39 +146,39 @@ def _may_come(task: TaskRecord, now: Millis) -> bool:
     return task.state in ADMISSIBLE and (begins is None or begins <= now)
 
 
-def _canceled(corridor: Transaction, tasks: Iterable[TaskRecord]) -> set[int]:
-    graphs = corridor.txn.graphs.peek({task.graph for task in tasks})
+def _canceled(transaction: Transaction, tasks: Iterable[TaskRecord]) -> set[int]:
+    graphs = transaction.repo.graphs.peek({task.graph for task in tasks})
     return {graph.id for graph in graphs if graph.canceled_ms is not None}
 
 
-def _let_in(corridor: Transaction, tasks: Collection[TaskRecord]) -> None:
+def _let_in(transaction: Transaction, tasks: Collection[TaskRecord]) -> None:
     if not tasks:
         return
-    now, before = corridor.now, len(corridor.stirred)
-    corridor.send(
+    now, before = transaction.now, len(transaction.stirred)
+    transaction.send(
         [Move(one, Signal.ADMIT, attempt_policy.admitted(one.life, now), REASONS[Signal.ADMIT]) for one in tasks]
     )
     # The pass knows whom it let in: to be stirred by it would have it look at its own work for ever.
     own = {task.id for task in tasks}
-    corridor.stirred[before:] = [id for id in corridor.stirred[before:] if id not in own]
+    transaction.stirred[before:] = [id for id in transaction.stirred[before:] if id not in own]
 
 
-def _note(corridor: Transaction, page: Page, tasks: Mapping[int, TaskRecord]) -> tuple[Held, ...]:
+def _note(transaction: Transaction, page: Page, tasks: Mapping[int, TaskRecord]) -> tuple[Held, ...]:
     """Note why tasks are held, and what that makes of their wait for a bot."""
     looked_at = page.looked_at
     held = {_key(one.id): one for one in (*page.felt, *page.held)}
     noted = {id: one for id, one in held.items() if id not in looked_at or _is_pending(tasks, id)}
     for one in page.felt:
         if _key(one.id) in noted:
-            _wait(corridor, tasks[_key(one.id)], one.reason)
-    corridor.txn.passes.set_holds([_row(id, one) for id, one in sorted(noted.items())])
+            _wait(transaction, tasks[_key(one.id)], one.reason)
+    transaction.repo.passes.set_holds([_row(id, one) for id, one in sorted(noted.items())])
     return tuple(noted.values())
 
 
-def _wait(corridor: Transaction, task: TaskRecord, reason: Reason) -> None:
-    task.life = attempt_policy.held(task.life, reason, corridor.now)
-    task.due_ms = attempt_policy.due_at(task.life, task.rules, None, corridor.now)
-    corridor.change(task)
+def _wait(transaction: Transaction, task: TaskRecord, reason: Reason) -> None:
+    task.life = attempt_policy.held(task.life, reason, transaction.now)
+    task.due_ms = attempt_policy.due_at(task.life, task.rules, None, transaction.now)
+    transaction.change(task)
 
 
 def _is_pending(tasks: Mapping[int, TaskRecord], id: int) -> bool:

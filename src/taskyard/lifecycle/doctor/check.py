@@ -21,7 +21,7 @@ from taskyard.lifecycle.doctor.graphs import GRAPHS_MAX, Survey, Totals, attempt
 from taskyard.lifecycle.doctor.history import attempt_findings
 from taskyard.lifecycle.doctor.recount import NO_QUEUE, differences, recounted, stuck
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.doctor import TaskRow
 from taskyard.store.repo.events import ServerRow, spelled, written
 from taskyard.store.rows import GraphRecord
@@ -39,9 +39,9 @@ _ADMISSIBLE: Final = sources(Signal.ADMIT)
 Transact: TypeAlias = Callable[[Callable[[Transaction], None]], None]
 
 
-def doctor(txn: Txn, now: Millis) -> list[Finding]:
+def doctor(repo: Repo, now: Millis) -> list[Finding]:
     """Recount every stored number; say what does not follow from the rest, at most `FINDINGS_MAX` of it."""
-    return list(islice(_found(txn, now), FINDINGS_MAX))
+    return list(islice(_found(repo, now), FINDINGS_MAX))
 
 
 def repair(transact: Transact, findings: Iterable[Finding], actor: str = "") -> int:
@@ -54,18 +54,18 @@ def repair(transact: Transact, findings: Iterable[Finding], actor: str = "") -> 
     # last, when all numbers are good.
     handled: dict[int, int] = {}
     for page in _pages(tasks):
-        transact(lambda corridor, page=page: handled.update(_mend_belongings(corridor, page, actor)))  # type: ignore[misc]
+        transact(lambda transaction, page=page: handled.update(_mend_belongings(transaction, page, actor)))  # type: ignore[misc]
     tasks.update(handled)
     for page in _pages(tasks):
-        transact(lambda corridor, page=page: _mend_tasks(corridor, page, actor))  # type: ignore[misc]
+        transact(lambda transaction, page=page: _mend_tasks(transaction, page, actor))  # type: ignore[misc]
     for graph in sorted(graphs.union(handled.values())):
-        transact(lambda corridor, graph=graph: _mend_graph(corridor, graph, actor))  # type: ignore[misc]
+        transact(lambda transaction, graph=graph: _mend_graph(transaction, graph, actor))  # type: ignore[misc]
     for page in _pages(tasks):
-        transact(lambda corridor, page=page: _ask(corridor, page, actor))  # type: ignore[misc]
+        transact(lambda transaction, page=page: _ask(transaction, page, actor))  # type: ignore[misc]
     for page in _pages(graphs):
-        transact(lambda corridor, page=page: _tell(corridor, page, actor))  # type: ignore[misc]
+        transact(lambda transaction, page=page: _tell(transaction, page, actor))  # type: ignore[misc]
     if any(one.kind not in finding.OF_TASKS | {finding.GRAPH} for one in mendable):
-        transact(lambda corridor: _mend_strays(corridor, mendable, actor))
+        transact(lambda transaction: _mend_strays(transaction, mendable, actor))
     return len(mendable)
 
 
@@ -73,182 +73,182 @@ def _afresh(transact: Transact) -> Transact:
     """Go by what is stored: what is known by heart may be better than that, and what is mended is not known yet."""
 
     def carry_out(act: Callable[[Transaction], None]) -> None:
-        def distrusting(corridor: Transaction) -> None:
-            corridor.txn.memory.distrust()
-            act(corridor)
+        def distrusting(transaction: Transaction) -> None:
+            transaction.repo.memory.distrust()
+            act(transaction)
 
         transact(distrusting)
 
     return carry_out
 
 
-def _found(txn: Txn, now: Millis) -> Iterator[Finding]:
+def _found(repo: Repo, now: Millis) -> Iterator[Finding]:
     after = -1
-    while page := txn.care.graphs(after, GRAPHS_MAX):
-        survey = Survey(txn, {graph.id: graph for graph in page}, now)
+    while page := repo.care.graphs(after, GRAPHS_MAX):
+        survey = Survey(repo, {graph.id: graph for graph in page}, now)
         yield from survey.tasks()
         yield from survey.graph_findings()
         after = page[-1].id
-    yield from fleet.strays(txn)
+    yield from fleet.strays(repo)
 
 
 # Tasks, and what belongs to them.
 
 
-def _mend_belongings(corridor: Transaction, ids: Sequence[int], actor: str) -> dict[int, int]:
+def _mend_belongings(transaction: Transaction, ids: Sequence[int], actor: str) -> dict[int, int]:
     """Write the rows beside tasks as they should be, while neither they nor what they wait for can move.
 
     Say whose handlers have to be counted again for that, and in which graphs.
     """
-    tasks, known, _ = _gathered(corridor, ids)
+    tasks, known, _ = _gathered(transaction, ids)
     handled = {id: task.graph_id for task in tasks for (id, _), _ in evidence.edges_to_mend(task, known)}
     if handled:
-        corridor.txn.care.hold_tasks(sorted(handled))
-        tasks, known, _ = _gathered(corridor, ids)
+        transaction.repo.care.hold_tasks(sorted(handled))
+        tasks, known, _ = _gathered(transaction, ids)
     for task in tasks:
-        found = evidence.mend(corridor.txn, task, known)
-        _audit(corridor, found, actor)
+        found = evidence.mend(transaction.repo, task, known)
+        _audit(transaction, found, actor)
         if found:
-            corridor.stirred.append(task.id)
+            transaction.stirred.append(task.id)
     return handled
 
 
-def _mend_tasks(corridor: Transaction, ids: Sequence[int], actor: str) -> None:
+def _mend_tasks(transaction: Transaction, ids: Sequence[int], actor: str) -> None:
     """Count again what is about tasks that nobody else can move now, and write it."""
-    tasks, known, graphs = _gathered(corridor, ids)
+    tasks, known, graphs = _gathered(transaction, ids)
     rows: list[TaskRow] = []
     for task in tasks:
-        want = placed(recounted(task, known, graphs[task.graph_id], corridor.now), known)
+        want = placed(recounted(task, known, graphs[task.graph_id], transaction.now), known)
         found = list(differences(task, want))
         if found:
-            rows.append(want._replace(queue_id=_queue(corridor, want, known)) if want.queue_id == NO_QUEUE else want)
-        _audit(corridor, [*found, *_mend_attempts(corridor, task, known)], actor)
+            rows.append(want._replace(queue_id=_queue(transaction, want, known)) if want.queue_id == NO_QUEUE else want)
+        _audit(transaction, [*found, *_mend_attempts(transaction, task, known)], actor)
         if task.contends != want.contends:
-            corridor.stirred.append(task.id)  # a pass that knew it has to forget it, or to learn of it
-    corridor.txn.care.mend_tasks(rows)
+            transaction.stirred.append(task.id)  # a pass that knew it has to forget it, or to learn of it
+    transaction.repo.care.mend_tasks(rows)
 
 
-def _gathered(corridor: Transaction, ids: Sequence[int]) -> tuple[list[TaskRow], Evidence, dict[int, Whole]]:
+def _gathered(transaction: Transaction, ids: Sequence[int]) -> tuple[list[TaskRow], Evidence, dict[int, Whole]]:
     """Read tasks that nobody else can move from now on, and what their numbers follow from."""
-    held = corridor.txn.care.hold_tasks(ids)
-    graphs = wholes(corridor.txn, corridor.txn.graphs.peek({task.graph_id for task in held}))
+    held = transaction.repo.care.hold_tasks(ids)
+    graphs = wholes(transaction.repo, transaction.repo.graphs.peek({task.graph_id for task in held}))
     tasks = [task for task in held if task.graph_id in graphs]
-    return tasks, gather(corridor.txn, tasks, graphs), graphs
+    return tasks, gather(transaction.repo, tasks, graphs), graphs
 
 
-def _queue(corridor: Transaction, task: TaskRow, known: Evidence) -> int:
+def _queue(transaction: Transaction, task: TaskRow, known: Evidence) -> int:
     """Make the queue of the slice that a task is on."""
     dimensions = known.definitions[task.id].slices[task.slice_index].dimensions
-    return queues.ensure(corridor.txn, [dimensions])[dimensions]
+    return queues.ensure(transaction.repo, [dimensions])[dimensions]
 
 
-def _mend_attempts(corridor: Transaction, task: TaskRow, known: Evidence) -> list[Finding]:
+def _mend_attempts(transaction: Transaction, task: TaskRow, known: Evidence) -> list[Finding]:
     tried, wanted = known.tried.get(task.id, ()), attempts_of(task, known)
-    corridor.txn.care.mend_attempts([want for have, want in zip(tried, wanted, strict=True) if have != want])
+    transaction.repo.care.mend_attempts([want for have, want in zip(tried, wanted, strict=True) if have != want])
     found = attempt_findings(task, known.pasts[task.id], tried, wanted)
     return [one for one in found if one.mendable]
 
 
-def _ask(corridor: Transaction, ids: Sequence[int], actor: str) -> None:
+def _ask(transaction: Transaction, ids: Sequence[int], actor: str) -> None:
     """Let those go who missed their turn while their numbers were wrong."""
-    held, _, graphs = _gathered(corridor, ids)
+    held, _, graphs = _gathered(transaction, ids)
     tasks = [task for task in held if not (graphs[task.graph_id].is_loading or task.hidden)]
     for task in tasks:
-        _audit(corridor, stuck(task, graphs[task.graph_id]), actor)
-    records = corridor.look([task.id for task in tasks]).values()
-    corridor.stirred += [task.id for task in records if task.contends]
-    corridor.ready += [(task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.contends]
-    corridor.ask(records)
-    corridor.send()
+        _audit(transaction, stuck(task, graphs[task.graph_id]), actor)
+    records = transaction.look([task.id for task in tasks]).values()
+    transaction.stirred += [task.id for task in records if task.contends]
+    transaction.ready += [(task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.contends]
+    transaction.ask(records)
+    transaction.send()
 
 
-def _tell(corridor: Transaction, graphs: Sequence[int], actor: str) -> None:
+def _tell(transaction: Transaction, graphs: Sequence[int], actor: str) -> None:
     """Let tasks hear of the graphs inside them that came to rest unheard while their numbers were wrong."""
-    for graph in corridor.txn.graphs.peek(corridor.txn.care.unheard(graphs)):
-        subgraph.tell(corridor, graph)
-        _audit(corridor, [unheard(graph.id)], actor)
+    for graph in transaction.repo.graphs.peek(transaction.repo.care.unheard(graphs)):
+        subgraph.tell(transaction, graph)
+        _audit(transaction, [unheard(graph.id)], actor)
 
 
 # Graphs.
 
 
-def _mend_graph(corridor: Transaction, id: int, actor: str) -> None:
+def _mend_graph(transaction: Transaction, id: int, actor: str) -> None:
     """Count a whole graph while it is kept from others. For a large one that takes longer than a move ever does."""
-    found = corridor.txn.graphs.look([id])
+    found = transaction.repo.graphs.look([id])
     if not found:
         return
-    survey = Survey(corridor.txn, {id: found[0]}, corridor.now)
+    survey = Survey(transaction.repo, {id: found[0]}, transaction.now)
     deque(survey.tasks(), maxlen=0)
     wrong = [one for one in survey.graph_findings() if one.mendable]
     for graph, totals in survey.totals() if wrong else ():
-        _write_graph(corridor, graph, totals)
-    _audit(corridor, wrong, actor)
+        _write_graph(transaction, graph, totals)
+    _audit(transaction, wrong, actor)
 
 
-def _write_graph(corridor: Transaction, graph: GraphRecord, totals: Totals) -> None:
+def _write_graph(transaction: Transaction, graph: GraphRecord, totals: Totals) -> None:
     events, moved_ms = totals.events, totals.moved_ms
     if totals.turned is not None and totals.turned != totals.state:
         # Others were told something that was not so.
         turned = written(spelled(totals.turned, totals.state, None), None, None, None)
-        corridor.txn.events.add(corridor.now, [(graph.id, events, {graph.id: [turned]})])
-        events, moved_ms = events + 1, corridor.now
+        transaction.repo.events.add(transaction.now, [(graph.id, events, {graph.id: [turned]})])
+        events, moved_ms = events + 1, transaction.now
     counts = (totals.active, totals.behind, totals.unhandled, events, totals.told, totals.extensions)
     row = (graph.id, totals.state, *counts, totals.created_ms, moved_ms, totals.canceled_ms, totals.loader)
-    corridor.txn.care.mend_graphs([row])
-    corridor.txn.care.mend_events([(graph.id, graph.id)])
+    transaction.repo.care.mend_graphs([row])
+    transaction.repo.care.mend_events([(graph.id, graph.id)])
 
 
 # Everything else.
 
 
-def _mend_strays(corridor: Transaction, findings: Sequence[Finding], actor: str) -> None:
+def _mend_strays(transaction: Transaction, findings: Sequence[Finding], actor: str) -> None:
     """Look for strays again, and mend those that are still there."""
     kinds = {one.kind for one in findings}
     if kinds & {finding.SERVICE, finding.QUEUE}:
-        corridor.txn.queues.lock()
-    corridor.txn.bots.look(sorted({str(one.subject) for one in findings if one.kind == finding.BOT}))
-    corridor.look(sorted({int(one.subject) for one in findings if one.kind == finding.HOLD}))
+        transaction.repo.queues.lock()
+    transaction.repo.bots.look(sorted({str(one.subject) for one in findings if one.kind == finding.BOT}))
+    transaction.look(sorted({int(one.subject) for one in findings if one.kind == finding.HOLD}))
     wanted = {(one.kind, one.subject) for one in findings}
-    now = fleet.mendable_strays(corridor.txn, kinds)
+    now = fleet.mendable_strays(transaction.repo, kinds)
     still = [one for one in now if one.mendable and (one.kind, one.subject) in wanted]
     of = {kind: [one for one in still if one.kind == kind] for kind in kinds}
-    corridor.txn.passes.drop_holds([int(one.subject) for one in of.get(finding.HOLD, ())])
-    corridor.txn.care.unserve([(one.subject, one.stored) for one in of.get(finding.BOT_QUEUE, ())])
-    _mend_bots(corridor, {str(one.subject) for one in of.get(finding.BOT, ())})
-    _mend_queues(corridor, {int(one.subject) for one in of.get(finding.QUEUE, ())})
-    _mend_service(corridor, {(str(one.subject), one.column) for one in of.get(finding.SERVICE, ())})
-    _audit(corridor, still, actor)
+    transaction.repo.passes.drop_holds([int(one.subject) for one in of.get(finding.HOLD, ())])
+    transaction.repo.care.unserve([(one.subject, one.stored) for one in of.get(finding.BOT_QUEUE, ())])
+    _mend_bots(transaction, {str(one.subject) for one in of.get(finding.BOT, ())})
+    _mend_queues(transaction, {int(one.subject) for one in of.get(finding.QUEUE, ())})
+    _mend_service(transaction, {(str(one.subject), one.column) for one in of.get(finding.SERVICE, ())})
+    _audit(transaction, still, actor)
 
 
-def _mend_bots(corridor: Transaction, ids: set[str]) -> None:
+def _mend_bots(transaction: Transaction, ids: set[str]) -> None:
     if not ids:
         return
-    wanted = [fleet.counted_bot(bot) for bot in fleet.bots(corridor.txn) if bot.id in ids]
-    corridor.txn.care.mend_bots([bot[:5] for bot in wanted])
-    corridor.stirred.append(None)
+    wanted = [fleet.counted_bot(bot) for bot in fleet.bots(transaction.repo) if bot.id in ids]
+    transaction.repo.care.mend_bots([bot[:5] for bot in wanted])
+    transaction.stirred.append(None)
 
 
-def _mend_queues(corridor: Transaction, ids: set[int]) -> None:
+def _mend_queues(transaction: Transaction, ids: set[int]) -> None:
     """Write what follows from the dimensions of queues. Other servers go on with what they remember until restarted."""
     if not ids:
         return
-    mended = [fleet.queue_row(queue) for queue in corridor.txn.queues.after(0) if queue.id in ids]
-    corridor.txn.care.mend_queues(mended)
-    corridor.registry.forget()
+    mended = [fleet.queue_row(queue) for queue in transaction.repo.queues.after(0) if queue.id in ids]
+    transaction.repo.care.mend_queues(mended)
+    transaction.registry.forget()
 
 
-def _mend_service(corridor: Transaction, wrong: set[tuple[str, str]]) -> None:
+def _mend_service(transaction: Transaction, wrong: set[tuple[str, str]]) -> None:
     if ("here", "queues") in wrong:
-        corridor.txn.queues.add([], corridor.txn.care.queue_counts()[2])
-    for name, server in corridor.txn.notes.servers().items() if wrong else ():
+        transaction.repo.queues.add([], transaction.repo.care.queue_counts()[2])
+    for name, server in transaction.repo.notes.servers().items() if wrong else ():
         if (name or "here", "since_ms") in wrong:
-            corridor.txn.notes.set_server(ServerRow(name, server.seen_ms, server.seen_ms))
+            transaction.repo.notes.set_server(ServerRow(name, server.seen_ms, server.seen_ms))
 
 
-def _audit(corridor: Transaction, findings: Iterable[Finding], actor: str) -> None:
+def _audit(transaction: Transaction, findings: Iterable[Finding], actor: str) -> None:
     """Note what is mended, with the task or the graph that it is about."""
     for one in findings:
-        corridor.audit(actor, REPAIR, int(one.subject) if one.is_keyed else NO_SUBJECT, str(one))
+        transaction.audit(actor, REPAIR, int(one.subject) if one.is_keyed else NO_SUBJECT, str(one))
 
 
 def _pages(ids: Iterable[int]) -> Iterator[Sequence[int]]:

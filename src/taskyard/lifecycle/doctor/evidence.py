@@ -22,7 +22,7 @@ from taskyard.lifecycle.doctor.finding import Finding, Value
 from taskyard.lifecycle.doctor.history import BORN, End, Past, pasts, rounds_handled
 from taskyard.lifecycle.failure_handlers import RAN, TELL
 from taskyard.lifecycle.rows import DROP, LOAD, SHOW
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.bots import dimensions_text
 from taskyard.store.repo.doctor import AskedRow, TaskRow, TellingRow, TriedRow
 from taskyard.store.rows import GraphRecord
@@ -95,43 +95,43 @@ class Evidence:
     since_ms: int  # since when the server is up that was started last
 
 
-def wholes(txn: Txn, records: Sequence[GraphRecord]) -> dict[int, Whole]:
+def wholes(repo: Repo, records: Sequence[GraphRecord]) -> dict[int, Whole]:
     """Read what is known about graphs."""
     if not records:
         return {}
     ids = [one.id for one in records]
-    told, notes = pasts(txn, ids, None), txn.care.notes(min(ids), max(ids))
+    told, notes = pasts(repo, ids, None), repo.care.notes(min(ids), max(ids))
     return {one.id: Whole(one, told[one.id], notes.get(one.id, {})) for one in records}
 
 
-def gather(txn: Txn, tasks: Sequence[TaskRow], graphs: Mapping[int, Whole]) -> Evidence:
+def gather(repo: Repo, tasks: Sequence[TaskRow], graphs: Mapping[int, Whole]) -> Evidence:
     """Read what the numbers of tasks follow from; `graphs` has the graph of each."""
     ids = [task.id for task in tasks]
-    asked, told = txn.care.definitions(ids), pasts(txn, ids, BORN)
+    asked, told = repo.care.definitions(ids), pasts(repo, ids, BORN)
     definitions = dict(_readable(asked.values()))
-    edges, wanted, unnamed = _edges(txn, tasks, definitions, graphs, told)
+    edges, wanted, unnamed = _edges(repo, tasks, definitions, graphs, told)
     right = [task for task in tasks if task.id not in wanted or wanted[task.id].keys() == edges[task.id].keys()]
     telling = [task for task in tasks if not graphs[task.graph_id].is_hushed]
     return Evidence(
         asked,
         definitions,
         told,
-        _tried(txn, ids),
+        _tried(repo, ids),
         edges,
         wanted,
         unnamed,
-        txn.passes.mutexes_of(ids),
-        txn.passes.limits_of(ids),
-        _heard(txn, [task.id for task in right if _follows(task, graphs[task.graph_id], len(edges[task.id]))]),
-        _handlers(txn, {task.id: told[task.id].round for task in telling if task.state in UNSUCCESSFUL}),
-        {row.task: row for row in txn.care.tellings(ids, TELL)},
-        txn.queues.with_dimensions(
+        repo.passes.mutexes_of(ids),
+        repo.passes.limits_of(ids),
+        _heard(repo, [task.id for task in right if _follows(task, graphs[task.graph_id], len(edges[task.id]))]),
+        _handlers(repo, {task.id: told[task.id].round for task in telling if task.state in UNSUCCESSFUL}),
+        {row.task: row for row in repo.care.tellings(ids, TELL)},
+        repo.queues.with_dimensions(
             {dimensions_text(one.dimensions) for each in definitions.values() for one in each.slices}
         ),
-        {pool.name: pool.from_bots or pool.capacity is not None for pool in txn.passes.pools()},
-        txn.care.is_stirred(UNENTERED),
-        txn.care.seen({task.bot_id for task in tasks if task.bot_id is not None}),
-        max((one.since_ms for one in txn.notes.servers().values()), default=0),
+        {pool.name: pool.from_bots or pool.capacity is not None for pool in repo.passes.pools()},
+        repo.care.is_stirred(UNENTERED),
+        repo.care.seen({task.bot_id for task in tasks if task.bot_id is not None}),
+        max((one.since_ms for one in repo.notes.servers().values()), default=0),
     )
 
 
@@ -153,10 +153,10 @@ def _follows(task: TaskRow, graph: Whole, edges: int) -> bool:
     return not graph.is_hushed or task.awaited + task.met + task.broken + task.impossible != edges
 
 
-def _tried(txn: Txn, ids: Sequence[int]) -> dict[int, list[TriedRow]]:
+def _tried(repo: Repo, ids: Sequence[int]) -> dict[int, list[TriedRow]]:
     found: dict[int, list[TriedRow]] = defaultdict(list)
     task, number = -1, 0
-    while ids and (page := txn.care.attempts(ids, task, number, ATTEMPTS_MAX)):
+    while ids and (page := repo.care.attempts(ids, task, number, ATTEMPTS_MAX)):
         for row in page:
             found[row.task_id].append(row)
         task, number = page[-1].task_id, page[-1].number
@@ -167,7 +167,7 @@ def _tried(txn: Txn, ids: Sequence[int]) -> dict[int, list[TriedRow]]:
 
 
 def _edges(
-    txn: Txn,
+    repo: Repo,
     tasks: Sequence[TaskRow],
     definitions: Mapping[int, Task],
     graphs: Mapping[int, Whole],
@@ -177,16 +177,16 @@ def _edges(
 
     In a canceled graph nobody notes any more who dealt with what.
     """
-    found = txn.care.edges([task.id for task in tasks])
+    found = repo.care.edges([task.id for task in tasks])
     stored: dict[int, InEdges] = {task.id: found.get(task.id, {}) for task in tasks}
     defined = [task for task in tasks if task.id in definitions and not graphs[task.graph_id].loses(task)]
-    named = _named(txn, defined, definitions)
+    named = _named(repo, defined, definitions)
     unnamed = {
         task.id: [edge.task for edge in definitions[task.id].requires if edge.task not in named[task.graph_id]]
         for task in defined
     }
     heard = [task for task in defined if not graphs[task.graph_id].is_hushed and told[task.id].is_whole(task.state)]
-    ran = _rounds(txn, heard, definitions, named, told)
+    ran = _rounds(repo, heard, definitions, named, told)
     wanted: dict[int, InEdges] = {}
     for task in defined:
         if not unnamed[task.id]:
@@ -195,16 +195,16 @@ def _edges(
     return stored, wanted, {id: labels for id, labels in unnamed.items() if labels}
 
 
-def _named(txn: Txn, tasks: Iterable[TaskRow], definitions: Mapping[int, Task]) -> dict[int, dict[str, int]]:
+def _named(repo: Repo, tasks: Iterable[TaskRow], definitions: Mapping[int, Task]) -> dict[int, dict[str, int]]:
     """Find the ids of the labels that tasks require, by graph."""
     labels: dict[int, set[str]] = defaultdict(set)
     for task in tasks:
         labels[task.graph_id].update(edge.task for edge in definitions[task.id].requires)
-    return {graph: txn.tasks.with_labels(graph, wanted) for graph, wanted in labels.items()}
+    return {graph: repo.tasks.with_labels(graph, wanted) for graph, wanted in labels.items()}
 
 
 def _rounds(
-    txn: Txn,
+    repo: Repo,
     tasks: Iterable[TaskRow],
     definitions: Mapping[int, Task],
     named: Mapping[int, Mapping[str, int]],
@@ -223,8 +223,8 @@ def _rounds(
         for task in tasks
     }
     ran = [id for id, prerequisites in handled.items() if prerequisites and told[id].runs]
-    failures = _failures(txn, sorted({prerequisite for id in ran for prerequisite in handled[id]}))
-    late = [note for note in txn.notes.about(ran) if note.kind == RAN]
+    failures = _failures(repo, sorted({prerequisite for id in ran for prerequisite in handled[id]}))
+    late = [note for note in repo.notes.about(ran) if note.kind == RAN]
     rounds: dict[int, dict[int, Rounds]] = {id: dict.fromkeys(handled[id], (None,)) for id in handled}
     for id in ran:
         runs, cursors = told[id].runs, [note.cursor for note in late if note.task == id]
@@ -235,11 +235,11 @@ def _rounds(
     return rounds
 
 
-def _failures(txn: Txn, ids: Sequence[int]) -> dict[int, Sequence[End] | None]:
+def _failures(repo: Repo, ids: Sequence[int]) -> dict[int, Sequence[End] | None]:
     """Read when tasks ended badly; None of those whose events do not follow from each other."""
     found: dict[int, Sequence[End] | None] = {}
     for start in range(0, len(ids), PASTS_MAX):
-        for id, past in pasts(txn, ids[start : start + PASTS_MAX], BORN).items():
+        for id, past in pasts(repo, ids[start : start + PASTS_MAX], BORN).items():
             found[id] = past.failures if past.torn is None else None
     return found
 
@@ -263,16 +263,16 @@ def _ran_for(ends: Sequence[tuple[int, On]], stored: InEdges, rounds: Mapping[in
     return wanted
 
 
-def _heard(txn: Txn, ids: Sequence[int]) -> dict[int, Edges]:
+def _heard(repo: Repo, ids: Sequence[int]) -> dict[int, Edges]:
     counts: dict[int, dict[EdgeState, int]] = {id: dict.fromkeys(EdgeState, 0) for id in ids}
-    for row in txn.care.heard(ids, TELL):
+    for row in repo.care.heard(ids, TELL):
         counts[row.task][known(row.on, row.state)] += row.edges
     return {id: Edges(*each.values()) for id, each in counts.items()}
 
 
-def _handlers(txn: Txn, rounds: Mapping[int, int]) -> dict[int, Handlers]:
+def _handlers(repo: Repo, rounds: Mapping[int, int]) -> dict[int, Handlers]:
     found = dict.fromkeys(rounds, Handlers())
-    for row in txn.care.handlers(list(rounds), TELL):
+    for row in repo.care.handlers(list(rounds), TELL):
         adds, had = counted(Handler(row.state, row.ran_for), rounds[row.task]), found[row.task]
         found[row.task] = Handlers(had.ran + adds.ran * row.handlers, had.hoped + adds.hoped * row.handlers)
     return found
@@ -315,27 +315,27 @@ def belongings(task: TaskRow, known: Evidence) -> Iterator[Finding]:
         yield Finding(finding.TASK_LIMIT, task.id, name, before, after)
 
 
-def mend(txn: Txn, task: TaskRow, known: Evidence) -> list[Finding]:
+def mend(repo: Repo, task: TaskRow, known: Evidence) -> list[Finding]:
     """Write the rows beside a task as they should be; say what was wrong with them."""
     found = [one for one in belongings(task, known) if one.mendable]
     kinds = {one.kind for one in found}
     graph, definition = graph_of(task, known), known.definitions.get(task.id)
     if finding.EVENT in kinds and graph is not None:
-        txn.care.mend_events([(task.id, graph)])
+        repo.care.mend_events([(task.id, graph)])
     if finding.DEFINITION in kinds:
         asked = known.asked[task.id]
         label = asked.label if definition is None else definition.label
-        txn.care.mend_definitions([(task.id, asked.graph_id if graph is None else graph, label)])
+        repo.care.mend_definitions([(task.id, asked.graph_id if graph is None else graph, label)])
     if finding.EDGE in kinds:
-        _mend_edges(txn, task, known)
+        _mend_edges(repo, task, known)
     if definition is not None and finding.TASK_MUTEX in kinds:
         mutexes = {one.key: one.party for one in definition.mutexes}
         gone = [(task.id, key) for key in _mutexes(task, known) if key not in mutexes]
-        txn.care.mend_mutexes([(task.id, *one) for one in mutexes.items()], gone)
+        repo.care.mend_mutexes([(task.id, *one) for one in mutexes.items()], gone)
     if definition is not None and finding.TASK_LIMIT in kinds:
         limits = dict(definition.limits)
         unasked = [(task.id, name) for name, _ in known.limits.get(task.id, ()) if name not in limits]
-        txn.care.mend_limits([(task.id, *one) for one in limits.items()], unasked)
+        repo.care.mend_limits([(task.id, *one) for one in limits.items()], unasked)
     return found
 
 
@@ -373,11 +373,11 @@ def _belongings_edges(task: TaskRow, known: Evidence) -> Iterator[Finding]:
             yield Finding(finding.EDGE, task.id, f"ran_for {on} of {name}", have[end], want[end])
 
 
-def _mend_edges(txn: Txn, task: TaskRow, known: Evidence) -> None:
+def _mend_edges(repo: Repo, task: TaskRow, known: Evidence) -> None:
     want, wrong = known.wanted.get(task.id, {}), edges_to_mend(task, known)
     there = [(id, task.id, on, ran_for) for (id, on), ran_for in want.items() if ((id, on), ran_for) in wrong]
     gone = [(id, task.id, on) for (id, on), _ in wrong if (id, on) not in want]
-    txn.care.mend_edges(there, gone)
+    repo.care.mend_edges(there, gone)
 
 
 def _mutexes(task: TaskRow, known: Evidence) -> dict[str, Value]:

@@ -16,7 +16,7 @@ from taskyard.lifecycle.doctor import finding
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.server_attempts import SERVER
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
 from taskyard.store.repo.bots import QueueRow
 from taskyard.store.repo.doctor import BotRow
@@ -31,19 +31,19 @@ TWINS_MAX: Final = 256
 HELD: Final = sources(Signal.ADMIT)
 
 
-def strays(txn: Txn) -> Iterator[Finding]:
+def strays(repo: Repo) -> Iterator[Finding]:
     """Say what is wrong with everything but tasks and graphs."""
-    yield from mendable_strays(txn, _MENDABLE)
-    yield from _clashes(txn)
-    yield from _overuse(txn)
-    yield from _unattempted(txn)
+    yield from mendable_strays(repo, _MENDABLE)
+    yield from _clashes(repo)
+    yield from _overuse(repo)
+    yield from _unattempted(repo)
 
 
-def mendable_strays(txn: Txn, kinds: Collection[str]) -> Iterator[Finding]:
+def mendable_strays(repo: Repo, kinds: Collection[str]) -> Iterator[Finding]:
     """Say what is wrong with some kinds of what can be mended."""
     for kind, survey in _MENDABLE.items():
         if kind in kinds:
-            yield from survey(txn)
+            yield from survey(repo)
 
 
 def queue_row(queue: QueueRow) -> Row:
@@ -56,30 +56,30 @@ def is_of_its_dimensions(queue: QueueRow) -> bool:
     return queue.id // TWINS_MAX == dimension_hash(queue.dimensions)
 
 
-def _holds(txn: Txn) -> Iterator[Finding]:
+def _holds(repo: Repo) -> Iterator[Finding]:
     after, (held,) = -1, HELD
-    while page := txn.care.holds(held, after, PAGE_MAX):
+    while page := repo.care.holds(held, after, PAGE_MAX):
         for task, state in page:
             yield Finding(finding.HOLD, task, "task", f"held though it is {state}", "not held")
         after = page[-1][0]
 
 
-def _service(txn: Txn) -> Iterator[Finding]:
+def _service(repo: Repo) -> Iterator[Finding]:
     """Compare what the service counts and since when servers are up: were that later than now, leases would last."""
-    told, queues, highest = txn.care.queue_counts()
+    told, queues, highest = repo.care.queue_counts()
     if told != highest:
         yield Finding(finding.SERVICE, "here", "queues", told, highest)
     if queues != highest + 1:
         # Servers remember queues by their numbers: they cannot be given others.
         yield Finding(finding.SERVICE, "here", "number of queues", queues, highest + 1, mendable=False)
-    for name, server in sorted(txn.notes.servers().items()):
+    for name, server in sorted(repo.notes.servers().items()):
         if server.since_ms > server.seen_ms + GUARD_MS:
             yield Finding(finding.SERVICE, name or "here", "since_ms", server.since_ms, server.seen_ms)
 
 
-def _queues(txn: Txn) -> Iterator[Finding]:
+def _queues(repo: Repo) -> Iterator[Finding]:
     after = -1
-    while page := txn.care.queues(after, PAGE_MAX):
+    while page := repo.care.queues(after, PAGE_MAX):
         for queue in page:
             if queue.id != SERVER_QUEUE:
                 yield from _queue(queue)
@@ -97,17 +97,17 @@ def _queue(queue: QueueRow) -> Iterator[Finding]:
             yield Finding(finding.QUEUE, queue.id, column, before, after)
 
 
-def _bots(txn: Txn) -> Iterator[Finding]:
-    for bot in bots(txn):
+def _bots(repo: Repo) -> Iterator[Finding]:
+    for bot in bots(repo):
         for column, before, after in zip(BotRow._fields, bot, counted_bot(bot), strict=True):
             if before != after:
                 yield Finding(finding.BOT, bot.id, column, before, after)
 
 
-def bots(txn: Txn) -> Iterator[BotRow]:
+def bots(repo: Repo) -> Iterator[BotRow]:
     """Read every bot, with what its events say."""
     after = ""
-    while page := txn.care.bots(after, PRESENCE, PAGE_MAX):
+    while page := repo.care.bots(after, PRESENCE, PAGE_MAX):
         yield from page
         after = page[-1].id
 
@@ -122,19 +122,19 @@ def counted_bot(bot: BotRow) -> BotRow:
     )
 
 
-def _served(txn: Txn) -> Iterator[Finding]:
+def _served(repo: Repo) -> Iterator[Finding]:
     bot, queue = "", -1
-    while page := txn.care.bot_queues(bot, queue, PAGE_MAX):
+    while page := repo.care.bot_queues(bot, queue, PAGE_MAX):
         for bot, queue, had, asked in page:
             if queue == SERVER_QUEUE or not matches(asked, had):
                 yield Finding(finding.BOT_QUEUE, bot, "queue_id", queue, None)
 
 
-def _clashes(txn: Txn) -> Iterator[Finding]:
+def _clashes(repo: Repo) -> Iterator[Finding]:
     """Find holders of one key that exclude each other: some have run together that never should."""
     key, task = "", -1
     first: tuple[str, int, str | None] | None = None
-    while page := txn.care.mutexes(HOLDING, key, task, PAGE_MAX):
+    while page := repo.care.mutexes(HOLDING, key, task, PAGE_MAX):
         for key, task, party in page:
             if first is None or first[0] != key:
                 first = (key, task, party)
@@ -143,29 +143,29 @@ def _clashes(txn: Txn) -> Iterator[Finding]:
                 yield Finding(finding.MUTEX, key, "holders", holders, "one party", mendable=False)
 
 
-def _overuse(txn: Txn) -> Iterator[Finding]:
+def _overuse(repo: Repo) -> Iterator[Finding]:
     """Find limits and fixed capacities that are overused; if one was lowered a while ago, this passes."""
-    totals = txn.passes.named_limits()
-    for name, used in txn.care.limits(HOLDING).items():
+    totals = repo.passes.named_limits()
+    for name, used in repo.care.limits(HOLDING).items():
         if used > totals.get(name, 0):
             yield Finding(finding.LIMIT, name, "use", used, f"at most {totals.get(name, 0)}", mendable=False)
-    capacities = {pool.name: pool.capacity for pool in txn.passes.pools() if not pool.from_bots}
-    for name, (used, holders) in txn.care.pools(HOLDING).items():
+    capacities = {pool.name: pool.capacity for pool in repo.passes.pools() if not pool.from_bots}
+    for name, (used, holders) in repo.care.pools(HOLDING).items():
         capacity = capacities.get(name)
         if holders > 1 and not carries(capacity, used, 0):
             yield Finding(finding.POOL, name, "use", used, f"at most {capacity}", mendable=False)
 
 
-def _unattempted(txn: Txn) -> Iterator[Finding]:
+def _unattempted(repo: Repo) -> Iterator[Finding]:
     """Find what was kept for attempts that are not there. It may be all that is left of somebody's work."""
-    for table, task, attempt in txn.care.strays(PAGE_MAX):
+    for table, task, attempt in repo.care.strays(PAGE_MAX):
         yield Finding(table, task, "attempt", attempt, None, mendable=False)
-    for task in txn.care.hollow(SERVER.bot, Kind.GRAPH.text, PAGE_MAX):
+    for task in repo.care.hollow(SERVER.bot, Kind.GRAPH.text, PAGE_MAX):
         yield Finding(finding.TASK, task, "graph inside", None, "there", mendable=False)
 
 
 #: How to find what can be mended.
-_MENDABLE: Final[Mapping[str, Callable[[Txn], Iterator[Finding]]]] = {
+_MENDABLE: Final[Mapping[str, Callable[[Repo], Iterator[Finding]]]] = {
     finding.HOLD: _holds,
     finding.SERVICE: _service,
     finding.QUEUE: _queues,

@@ -17,7 +17,7 @@ from taskyard.lifecycle.doctor.finding import Finding, Value
 from taskyard.lifecycle.doctor.history import Past, attempt_findings, recounted_attempts
 from taskyard.lifecycle.doctor.recount import differences, recounted, stuck, unmendable
 from taskyard.lifecycle.rows import DROP, LOAD
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.doctor import GraphSide, TaskRow, TriedRow
 from taskyard.store.rows import GraphRecord
 
@@ -61,7 +61,7 @@ class Totals:
 class Survey:
     """Some graphs with all of their tasks: `tasks` has to be walked to its end before the graphs are known."""
 
-    txn: Txn
+    repo: Repo
     graphs: Mapping[int, GraphRecord]  # all there are between the first and the last of them
     now: Millis
     wholes: Mapping[int, Whole] = field(init=False)
@@ -69,16 +69,16 @@ class Survey:
     _sums: dict[int, _Sum] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.wholes = wholes(self.txn, list(self.graphs.values()))
-        self._sides = self.txn.care.sides(list(self.graphs), GROWN)
+        self.wholes = wholes(self.repo, list(self.graphs.values()))
+        self._sides = self.repo.care.sides(list(self.graphs), GROWN)
         self._sums = {id: _Sum() for id in self.graphs}
 
     def tasks(self) -> Iterator[Finding]:
         """Say what is wrong with the tasks."""
         graph, after, last = min(self.graphs), -1, max(self.graphs)
-        while page := self.txn.care.tasks(graph, after, last, TASKS_MAX):
+        while page := self.repo.care.tasks(graph, after, last, TASKS_MAX):
             tasks = [task for task in page if task.graph_id in self.graphs]
-            known = gather(self.txn, tasks, self.wholes)
+            known = gather(self.repo, tasks, self.wholes)
             for task in tasks:
                 yield from self._task(task, known)
             graph, after = page[-1].graph_id, page[-1].id
@@ -92,7 +92,7 @@ class Survey:
         """Say what is wrong with the graphs."""
         for graph, totals in self.totals():
             yield from _graph_findings(self.wholes[graph.id], self._sides[graph.id], totals)
-        for id in self.txn.care.unheard([id for id, graph in self.graphs.items() if graph.parent is not None]):
+        for id in self.repo.care.unheard([id for id, graph in self.graphs.items() if graph.parent is not None]):
             yield unheard(id)
 
     def _task(self, task: TaskRow, known: Evidence) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from taskyard.core.graph.state import Tally, verdict
 from taskyard.core.states import ARROWS, ENDED, LEASED, UNSUCCESSFUL, Millis, Reason, Signal, sources
 from taskyard.lifecycle.doctor import finding
 from taskyard.lifecycle.doctor.finding import Finding
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.doctor import TaskRow, TriedRow
 from taskyard.store.repo.events import EventRow
 
@@ -171,11 +171,11 @@ class Past:
             self.admitted, self.admitted_ms = True, event.at_ms
 
 
-def pasts(txn: Txn, ids: Sequence[int], first: str | None) -> dict[int, Past]:
+def pasts(repo: Repo, ids: Sequence[int], first: str | None) -> dict[int, Past]:
     """Fold what happened to tasks or graphs."""
     found = {id: Past() for id in ids}
     subject, number = -1, 0
-    while ids and (page := txn.care.events(ids, subject, number, EVENTS_MAX)):
+    while ids and (page := repo.care.events(ids, subject, number, EVENTS_MAX)):
         for event in page:
             found[event.subject].add(event, first)
         subject, number = page[-1].subject, page[-1].number

@@ -14,7 +14,7 @@ from taskyard.core.graph.model import DAY_MS, DIMENSION_VALUE_MAX
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.idempotency import once
-from taskyard.lifecycle.transaction import Passage
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import requests, tokens
 from taskyard.server.auth import Denial
 from taskyard.server.context import AppContext, TheCaller, TheDesk, done, missing
@@ -77,9 +77,11 @@ async def make_token(request: Request, desk: TheDesk, caller: TheCaller, key: Ke
     named = own_key(caller, key)
     text, row = _minted(desk, wish, named)
 
-    def act(passage: Passage) -> TokenRow | Refusal | None:
-        again = lambda _: passage.txn.access.find([row.id]).get(row.id)  # noqa: E731
-        return once(passage, named, ("make_token", asdict(wish)), lambda _: _make(passage, row, caller.actor), again)
+    def act(transaction: Transaction) -> TokenRow | Refusal | None:
+        again = lambda _: transaction.repo.access.find([row.id]).get(row.id)  # noqa: E731
+        return once(
+            transaction, named, ("make_token", asdict(wish)), lambda _: _make(transaction, row, caller.actor), again
+        )
 
     return _told_again(text, row, await asyncio.to_thread(desk.engine.transact, act))
 
@@ -90,7 +92,7 @@ async def list_tokens(desk: TheDesk, caller: TheCaller, page: ThePage) -> Respon
     desk.need_admin(caller, "list tokens")
     before = requests.moment(page.cursor, END)
     limit = page.limit
-    found = await desk.read(lambda txn: txn.access.page(before, limit + 1))
+    found = await desk.read(lambda repo: repo.access.page(before, limit + 1))
     last = found[limit - 1] if len(found) > limit else None
     place = requests.written(None) if last is None else requests.written(last.created_ms, last.id)
     return reply(api.Tokens([tokens.view(row) for row in found[:limit]], place))
@@ -103,10 +105,10 @@ async def revoke_token(token_id: str, desk: TheDesk, caller: TheCaller, key: Key
     _check_id(token_id)
     named = own_key(caller, key)
 
-    def act(passage: Passage) -> TokenRow | Refusal | None:
-        again = lambda _: passage.txn.access.find([token_id]).get(token_id)  # noqa: E731
+    def act(transaction: Transaction) -> TokenRow | Refusal | None:
+        again = lambda _: transaction.repo.access.find([token_id]).get(token_id)  # noqa: E731
         wish = ("revoke_token", token_id)
-        return once(passage, named, wish, lambda _: _revoke(passage, token_id, caller.actor), again)
+        return once(transaction, named, wish, lambda _: _revoke(transaction, token_id, caller.actor), again)
 
     row = await asyncio.to_thread(desk.engine.transact, act)
     desk.auth.forget(token_id)
@@ -124,10 +126,12 @@ async def rotate_token(token_id: str, request: Request, desk: TheDesk, caller: T
     named = own_key(caller, key)
     text, fresh = _minted(desk, tokens.TokenSpec(tokens.USER, ""), named)
 
-    def act(passage: Passage) -> TokenRow | Refusal | None:
-        again = lambda _: passage.txn.access.find([fresh.id]).get(fresh.id)  # noqa: E731
+    def act(transaction: Transaction) -> TokenRow | Refusal | None:
+        again = lambda _: transaction.repo.access.find([fresh.id]).get(fresh.id)  # noqa: E731
         wish = ("rotate_token", token_id, keep_ms)
-        return once(passage, named, wish, lambda _: _rotate(passage, token_id, fresh, keep_ms, caller.actor), again)
+        return once(
+            transaction, named, wish, lambda _: _rotate(transaction, token_id, fresh, keep_ms, caller.actor), again
+        )
 
     row = _there(await asyncio.to_thread(desk.engine.transact, act), token_id)
     desk.auth.forget(token_id)
@@ -147,10 +151,10 @@ async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller, key
     said.close()
     named, fresh = own_key(caller, key), secrets.token_bytes(KEY_BYTES)
 
-    def act(passage: Passage) -> list[bytes] | Refusal:
-        again = lambda _: passage.txn.access.seals()  # noqa: E731
+    def act(transaction: Transaction) -> list[bytes] | Refusal:
+        again = lambda _: transaction.repo.access.seals()  # noqa: E731
         wish = ("rotate_run_key", keep)
-        return once(passage, named, wish, lambda _: _change_key(passage, fresh, keep, caller.actor), again)
+        return once(transaction, named, wish, lambda _: _change_key(transaction, fresh, keep, caller.actor), again)
 
     desk.seal.learn(done(await asyncio.to_thread(desk.engine.transact, act)))
     return reply(api.RunKey(keep))
@@ -173,7 +177,7 @@ async def enrol(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "
     named = hashlib.sha256(f"enrolled by {caller.id}".encode()).digest()
     secret = desk.seal.derived(f"enrol {own_key(caller, key)}") if key else secrets.token_bytes(32)
     text, row = tokens.of_bytes(wish, now, named, secret)
-    first = await asyncio.to_thread(desk.engine.transact, lambda passage: _make(passage, row, caller.actor))
+    first = await asyncio.to_thread(desk.engine.transact, lambda transaction: _make(transaction, row, caller.actor))
     if first.digest != row.digest:
         text = "this enrolment token was used by another bot: ask for one of your own"
         raise desk.deny(Denial(403, "forbidden", text, caller.actor), "enrol a bot")
@@ -228,51 +232,51 @@ def _told_again(text: str, row: TokenRow, kept: TokenRow | Refusal | None) -> Re
     return reply(api.NewToken(text, tokens.view(kept)), 201)
 
 
-def _make(passage: Passage, row: TokenRow, actor: str) -> TokenRow:
+def _make(transaction: Transaction, row: TokenRow, actor: str) -> TokenRow:
     """Keep a token, unless there is one with its id; give the one that is kept."""
-    known = passage.txn.access.find([row.id]).get(row.id)
+    known = transaction.repo.access.find([row.id]).get(row.id)
     if known is not None:
         return known
-    passage.txn.access.add(tokens.columns([row]))
-    passage.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")
+    transaction.repo.access.add(tokens.columns([row]))
+    transaction.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")
     return row
 
 
-def _revoke(passage: Passage, id: str, actor: str) -> TokenRow | Refusal | None:
-    access = passage.txn.access
-    if access.good_with(ADMIN, passage.now) == [id]:
+def _revoke(transaction: Transaction, id: str, actor: str) -> TokenRow | Refusal | None:
+    access = transaction.repo.access
+    if access.good_with(ADMIN, transaction.now) == [id]:
         text = "this is the last token with the scope admin: make another one first, or rotate this one"
         return Refusal(Code.CONFLICT, text)
-    if access.revoke(id, passage.now):
-        passage.audit(actor, "revoke_token", NO_SUBJECT, id)
+    if access.revoke(id, transaction.now):
+        transaction.audit(actor, "revoke_token", NO_SUBJECT, id)
     return access.find([id]).get(id)
 
 
-def _rotate(passage: Passage, id: str, fresh: TokenRow, keep_ms: int, actor: str) -> TokenRow | Refusal | None:
+def _rotate(transaction: Transaction, id: str, fresh: TokenRow, keep_ms: int, actor: str) -> TokenRow | Refusal | None:
     """Make a token that may do what another may, and end that one."""
-    access = passage.txn.access
+    access = transaction.repo.access
     found = access.find([id, fresh.id])
     if fresh.id in found:  # it was made, and nobody heard of it
         return found[fresh.id]
     old = found.get(id)
     if old is None:
         return None
-    if not tokens.is_good(old, passage.now):
+    if not tokens.is_good(old, transaction.now):
         return Refusal(Code.CONFLICT, "this token is revoked or over: make a new one")
     access.add(tokens.columns([tokens.successor(old, fresh)]))
     if keep_ms:
-        access.expire(id, passage.now + keep_ms)
+        access.expire(id, transaction.now + keep_ms)
     else:
-        access.revoke(id, passage.now)
-    passage.audit(actor, "rotate_token", NO_SUBJECT, f"{id} is followed by {fresh.id}")
+        access.revoke(id, transaction.now)
+    transaction.audit(actor, "rotate_token", NO_SUBJECT, f"{id} is followed by {fresh.id}")
     return access.find([fresh.id])[fresh.id]
 
 
-def _change_key(passage: Passage, key: bytes, keep: bool, actor: str) -> list[bytes]:
-    access = passage.txn.access
+def _change_key(transaction: Transaction, key: bytes, keep: bool, actor: str) -> list[bytes]:
+    access = transaction.repo.access
     known = access.seals()
     if known[0] != key:  # else it was changed, and nobody heard of it
         access.set_seals([key, known[0]] if keep else [key])
         kept = "tokens of the old key stay good" if keep else "tokens of the old key are good for nothing"
-        passage.audit(actor, "rotate_run_key", NO_SUBJECT, kept)
+        transaction.audit(actor, "rotate_run_key", NO_SUBJECT, kept)
     return access.seals()

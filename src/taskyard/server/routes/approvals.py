@@ -38,7 +38,7 @@ async def list_approvals(desk: TheDesk, caller: TheCaller, page: ThePage) -> Res
     """List what people are asked, the newest first. A page may be short and still have a `next`."""
     pools = desk.readable(caller, READ, "list approvals")
     after = requests.key(page.cursor, FIRST)
-    found, last = await desk.read(lambda txn: views.approvals(txn, pools, after, page.limit))
+    found, last = await desk.read(lambda repo: views.approvals(repo, pools, after, page.limit))
     return reply(api.Approvals(found, requests.written(last)))
 
 

@@ -44,5 +44,5 @@ async def list_audit(desk: TheDesk, caller: TheCaller, page: ThePage, wanted: Th
     """List who asked for what, the newest first. A page may be short and still have a `next`. Needs `admin`."""
     desk.need_admin(caller, "list the audit")
     before = requests.key(page.cursor, views.NEWEST)
-    found, last = await desk.read(lambda txn: views.audits(txn, wanted, before, page.limit))
+    found, last = await desk.read(lambda repo: views.audits(repo, wanted, before, page.limit))
     return reply(api.Audits(found, requests.written(last)))

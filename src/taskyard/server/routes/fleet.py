@@ -17,7 +17,7 @@ from taskyard.lifecycle import bot_sessions
 from taskyard.lifecycle.admission import pools as describe
 from taskyard.lifecycle.commands import NO_SUBJECT, Refusal
 from taskyard.lifecycle.idempotency import once
-from taskyard.lifecycle.transaction import Passage
+from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import requests
 from taskyard.server.auth import Caller
 from taskyard.server.context import AppContext, TheCaller, TheDesk, done
@@ -74,7 +74,7 @@ async def list_bots(
         pools = frozenset({pool}) if pools is None else pools & {pool}
     wanted = views.WantedBots(pools, state, tuple(pair(one, "dimension") for one in dimension or ()))
     after = requests.name(page.cursor, FIRST_NAME)
-    found, last = await desk.read(lambda txn: views.bots(txn, wanted, after, page.limit))
+    found, last = await desk.read(lambda repo: views.bots(repo, wanted, after, page.limit))
     return reply(api.Bots(found, requests.written(last)))
 
 
@@ -89,7 +89,7 @@ async def list_bot_events(bot_id: str, desk: TheDesk, caller: TheCaller, page: T
     """List what happened to a bot and what it ran, the newest first; of what it ran, as much as is found quickly."""
     await _bot(desk, caller, READ, bot_id)
     after = requests.moment(page.cursor, bots.NEWEST)
-    found, last = await desk.read(lambda txn: bots.events(txn, bot_id, after, page.limit))
+    found, last = await desk.read(lambda repo: bots.events(repo, bot_id, after, page.limit))
     return reply(api.BotEvents(found, requests.written(*last) if last else None))
 
 
@@ -104,8 +104,8 @@ async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCalle
     news = {name: value for name, value in settings.items() if said.has(name)}
     named, wish = own_key(caller, key), ("set_bot", bot_id, news)
 
-    def act(passage: Passage) -> Refusal | None:
-        return once(passage, named, wish, lambda _: _set(passage, bot_id, news, caller.actor), lambda _: None)
+    def act(transaction: Transaction) -> Refusal | None:
+        return once(transaction, named, wish, lambda _: _set(transaction, bot_id, news, caller.actor), lambda _: None)
 
     done(await asyncio.to_thread(desk.engine.transact, act))
     return reply(await _bot(desk, caller, ADMIN, bot_id))
@@ -117,8 +117,10 @@ async def free_bot(bot_id: str, desk: TheDesk, caller: TheCaller, key: Key = "")
     await _bot(desk, caller, ADMIN, bot_id)
     named, wish = own_key(caller, key), (bot_sessions.FREE, bot_id)
 
-    def act(passage: Passage) -> Refusal | None:
-        return once(passage, named, wish, lambda _: bot_sessions.free(passage, bot_id, caller.actor), lambda _: None)
+    def act(transaction: Transaction) -> Refusal | None:
+        return once(
+            transaction, named, wish, lambda _: bot_sessions.free(transaction, bot_id, caller.actor), lambda _: None
+        )
 
     done(await asyncio.to_thread(desk.engine.transact, act))
     return reply(await _bot(desk, caller, ADMIN, bot_id))
@@ -129,13 +131,13 @@ async def list_dimensions(desk: TheDesk, caller: TheCaller) -> Response:
     """List which values of which dimensions there are among the bots that one may see."""
     pools = desk.readable(caller, READ, "list dimensions")
     if pools is not None:
-        return reply(await desk.read(lambda txn: views.aggregation(txn, pools)))
+        return reply(await desk.read(lambda repo: views.aggregation(repo, pools)))
     found, kept = await desk.read(
-        lambda txn: (views.aggregation(txn), txn.reading.aggregation(DIMENSION_AGGREGATION_KEY))
+        lambda repo: (views.aggregation(repo), repo.reading.aggregation(DIMENSION_AGGREGATION_KEY))
     )
     text = msgspec.json.encode(found).decode()
     if text != kept:
-        await asyncio.to_thread(desk.engine.transact, lambda passage: _keep(passage, text))
+        await asyncio.to_thread(desk.engine.transact, lambda transaction: _keep(transaction, text))
     return reply(found)
 
 
@@ -152,7 +154,7 @@ async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller
     """Make a pool, or say how much it may run at once; what is left out stays as it is. Needs `admin` of it."""
     told = await requests.fields(request, optional=True)
     said = Fields(told)
-    known = {pool.name: pool for pool in await desk.read(lambda txn: txn.passes.pools())}
+    known = {pool.name: pool for pool in await desk.read(lambda repo: repo.passes.pools())}
     capacity, from_bots = _wanted(said, known.get(name))
     said.close()
     if fault := name_fault(name, NAME_MAX):
@@ -160,13 +162,13 @@ async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller
     desk.need(caller, ADMIN, frozenset({name}), f"set pool {name}")
     named = own_key(caller, key)
 
-    def act(passage: Passage) -> bool | Refusal:
+    def act(transaction: Transaction) -> bool | Refusal:
         # What is left out depends on what the pool is by then: the same request is the one that says the same.
         return once(
-            passage,
+            transaction,
             named,
             ("set_pool", name, told),
-            lambda _: describe.set_pool(passage, name, capacity, from_bots, caller.actor),
+            lambda _: describe.set_pool(transaction, name, capacity, from_bots, caller.actor),
             lambda _: False,
         )
 
@@ -186,7 +188,7 @@ async def _bot(desk: AppContext, caller: Caller, right: str, bot_id: str) -> api
     """Look at a bot, for somebody who has a right in its pool."""
     if name_fault(bot_id):
         raise unknown("bot", bot_id)
-    found = await desk.read(lambda txn: views.bot(txn, bot_id))
+    found = await desk.read(lambda repo: views.bot(repo, bot_id))
     if found is None:
         desk.readable(caller, right, f"{right} bot {bot_id}")
         raise unknown("bot", bot_id)
@@ -194,24 +196,24 @@ async def _bot(desk: AppContext, caller: Caller, right: str, bot_id: str) -> api
     return found
 
 
-def _set(passage: Passage, bot: str, news: dict[str, Any], actor: str) -> None:
+def _set(transaction: Transaction, bot: str, news: dict[str, Any], actor: str) -> None:
     """Keep what an admin says about a bot; the next pass looks at all bots again."""
-    before = dict(zip(("quarantined", "maintenance", "draining", "terminated"), _said(passage, bot), strict=True))
+    before = dict(zip(("quarantined", "maintenance", "draining", "terminated"), _said(transaction, bot), strict=True))
     after = before | news
     if after == before:
         return
     row = (bot, after["quarantined"], after["maintenance"], int(after["draining"]), int(after["terminated"]))
-    passage.txn.bots.set_settings([row])
+    transaction.repo.bots.set_settings([row])
     note = ", ".join(f"{name}: {value}" for name, value in news.items())
-    bot_sessions.note(passage, [bot], "settings", note)
-    passage.audit(actor, "set_bot", NO_SUBJECT, f"{bot}: {note}")
-    passage.altered.add(bot)
-    passage.stirred.append(None)
+    bot_sessions.note(transaction, [bot], "settings", note)
+    transaction.audit(actor, "set_bot", NO_SUBJECT, f"{bot}: {note}")
+    transaction.altered.add(bot)
+    transaction.stirred.append(None)
 
 
-def _said(passage: Passage, bot: str) -> tuple[str | None, str | None, bool, bool]:
-    return passage.txn.reading.bot_settings(bot)
+def _said(transaction: Transaction, bot: str) -> tuple[str | None, str | None, bool, bool]:
+    return transaction.repo.reading.bot_settings(bot)
 
 
-def _keep(passage: Passage, text: str) -> None:
-    passage.txn.reading.set_aggregation(DIMENSION_AGGREGATION_KEY, text)
+def _keep(transaction: Transaction, text: str) -> None:
+    transaction.repo.reading.set_aggregation(DIMENSION_AGGREGATION_KEY, text)

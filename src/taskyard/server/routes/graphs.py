@@ -30,7 +30,7 @@ from taskyard.server.errors import invalid, of_refusal, wrong
 from taskyard.server.requests import Fields, check_size, size_fault
 from taskyard.server.responses import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
 from taskyard.server.tokens import CANCEL, READ, SUBMIT
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST, Wanted
 from taskyard.views import graphs as views
 from taskyard.views import tasks as task_views
@@ -129,9 +129,9 @@ async def list_graphs(  # noqa: PLR0913, PLR0917 - each is a parameter of the qu
     wanted = Wanted("" if state is None else state.text, clean(name, "name"), pools)
     tags, after = dict(pair(one, "tag") for one in tag or ()), requests.key(page.cursor, FIRST)
 
-    def look(txn: Txn) -> api.Graphs:
-        found, last = views.graphs(txn, wanted, tags, after, page.limit)
-        return api.Graphs(views.counted(txn, found) if counts else found, requests.written(last))
+    def look(repo: Repo) -> api.Graphs:
+        found, last = views.graphs(repo, wanted, tags, after, page.limit)
+        return api.Graphs(views.counted(repo, found) if counts else found, requests.written(last))
 
     return reply(await desk.read(look))
 
@@ -156,7 +156,7 @@ async def show_graph(  # noqa: PLR0913, PLR0917 - each is a parameter of the que
     url = f"{desk.settings.public_url}/api/v1/graphs/{graph_id}/names" if names else None
     return reply(
         await desk.of_graph(
-            caller, READ, graph_id, lambda txn, key: views.graph(txn, key, counts, Sight(txn, caller), url)
+            caller, READ, graph_id, lambda repo, key: views.graph(repo, key, counts, Sight(repo, caller), url)
         )
     )
 
@@ -175,9 +175,9 @@ async def list_tasks(
 
     now, url = desk.engine.clock.now(), desk.settings.public_url
 
-    def look(txn: Txn, graph: int) -> api.Tasks:
-        found, last = task_views.tasks(txn, graph, after, wanted, page.limit)
-        return api.Tasks(task_views.shown(txn, found, url, now, Sight(txn, caller)), requests.written(last))
+    def look(repo: Repo, graph: int) -> api.Tasks:
+        found, last = task_views.tasks(repo, graph, after, wanted, page.limit)
+        return api.Tasks(task_views.shown(repo, found, url, now, Sight(repo, caller)), requests.written(last))
 
     return reply(await desk.of_graph(caller, READ, graph_id, look))
 
@@ -192,7 +192,7 @@ async def list_names(
 ) -> Response:
     """Give the ids of a graph's tasks by label."""
     after = requests.key(cursor, FIRST)
-    found, last = await desk.of_graph(caller, READ, graph_id, lambda txn, key: views.names(txn, key, after, limit))
+    found, last = await desk.of_graph(caller, READ, graph_id, lambda repo, key: views.names(repo, key, after, limit))
     return reply(api.Names(found, requests.written(last)))
 
 
@@ -201,7 +201,7 @@ async def show_critical_path(graph_id: str, desk: TheDesk, caller: TheCaller) ->
     """Tell which chain of tasks determined when a graph ended, or is going to, and when that is expected to be."""
     now = desk.engine.clock.now()
     pools = frozenset[str]() if caller.run is not None else caller.rights.pools_with(READ)
-    return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: critical_path(txn, key, now, pools)))
+    return reply(await desk.of_graph(caller, READ, graph_id, lambda repo, key: critical_path(repo, key, now, pools)))
 
 
 @routes.post("/graphs/{graph_id}/cancel", response_model=api.Wished, openapi_extra=_PART)
@@ -329,13 +329,13 @@ async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]
 
 async def _tasks_named(desk: AppContext, caller: Caller, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
     """Find the tasks that are to be canceled, each of which has to be in a pool where the caller may."""
-    found = await desk.read(lambda txn: meant(txn, graph, names))
+    found = await desk.read(lambda repo: meant(repo, graph, names))
     if found.faults:
         faults = [api.Fault(one.message, one.path) for one in found.faults]
         raise invalid(f"graph {text_of(TaskKey(graph))} has no such task", faults)
     if len(found.tasks) > WISHED_MAX:
         raise wrong(f"means {len(found.tasks)} tasks; {WISHED_MAX} is the most", "from")
-    denial = await desk.read(lambda txn: _lacking_in_one(txn, caller, found.tasks))
+    denial = await desk.read(lambda repo: _lacking_in_one(repo, caller, found.tasks))
     if denial is not None:
         raise desk.deny(denial, f"cancel tasks of graph {text_of(TaskKey(graph))}")
     return found.tasks
@@ -346,7 +346,7 @@ async def _renew(desk: AppContext, caller: Caller, graph_id: str, names: tuple[s
     async with allowed(desk, caller, f"run graph {graph_id} again") as may, desk.large:
         who = {"actor": caller.actor, "submitter": caller.submitter}
         made = done(await desk.face.renew(graph_id, names, key=key, **who, may=may))
-    row = await desk.read(lambda txn: txn.reuses.rerun(made.graph))
+    row = await desk.read(lambda repo: repo.reuses.rerun(made.graph))
     assert row is not None, "a graph that runs another again says so"
     source = text_of(TaskKey(row.source))
     new = text_of(TaskKey(made.graph))
@@ -355,16 +355,16 @@ async def _renew(desk: AppContext, caller: Caller, graph_id: str, names: tuple[s
     return reply(answer, 200 if made.echo else 201)
 
 
-def _lacking_in_one(txn: Txn, caller: Caller, tasks: Collection[int]) -> Denial | None:
-    denials = (lacking_in_task(txn, caller, CANCEL, record) for record in txn.tasks.look(tasks))
+def _lacking_in_one(repo: Repo, caller: Caller, tasks: Collection[int]) -> Denial | None:
+    denials = (lacking_in_task(repo, caller, CANCEL, record) for record in repo.tasks.look(tasks))
     return next((denial for denial in denials if denial is not None), None)
 
 
 def _names(desk: AppContext, made: Submitted) -> Mapping[str, str]:
     if made.names:
         return views.told_names(made.names)
-    with outages(), desk.engine.store.read() as txn:
-        return views.all_names(txn, made.graph)
+    with outages(), desk.engine.store.read() as repo:
+        return views.all_names(repo, made.graph)
 
 
 def _submitted(made: Submitted, names: Mapping[str, str], status: int) -> Response:

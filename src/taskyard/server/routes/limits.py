@@ -78,7 +78,7 @@ async def list_mutexes(
     """List mutexes that somebody uses: who holds each, and who waits for it since when."""
     desk.readable(caller, READ, "list mutexes")
     wanted, after = clean(key, "key") or None, requests.name(page.cursor, FIRST_NAME)
-    found, last = await desk.read(lambda txn: views.mutexes(txn, Sight(txn, caller), after, page.limit, wanted))
+    found, last = await desk.read(lambda repo: views.mutexes(repo, Sight(repo, caller), after, page.limit, wanted))
     return reply(api.Mutexes(found.items, requests.written(last), found.whole))
 
 
@@ -95,5 +95,5 @@ async def set_mutex(key: str, request: Request, desk: TheDesk, caller: TheCaller
     if fault := name_fault(key, NAME_MAX):
         raise wrong(fault, "key")
     done(await desk.face.set_stake_after(key, ms, actor=caller.actor, key=own_key(caller, request_key)))
-    found, _ = await desk.read(lambda txn: views.mutexes(txn, Sight(txn, caller), "", 1, key))
+    found, _ = await desk.read(lambda repo: views.mutexes(repo, Sight(repo, caller), "", 1, key))
     return reply(found.items[0])

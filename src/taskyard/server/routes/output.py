@@ -22,7 +22,7 @@ from taskyard.server.errors import RETRY_CROWD_S, Refused, refused, unknown, wro
 from taskyard.server.requests import Span
 from taskyard.server.responses import ThePage, reply
 from taskyard.server.tokens import READ
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.repo.tasks import Source
 from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks as task_views
@@ -120,7 +120,7 @@ async def show_output_times(task_id: str, desk: TheDesk, caller: TheCaller, page
     printed = await _found(desk, caller, task_id, times.attempt)
     start = requests.key(page.cursor, times.start)
     found, more = await desk.read(
-        lambda txn: views.times(txn, printed.task, printed.attempt, start, times.since_ms, page.limit)
+        lambda repo: views.times(repo, printed.task, printed.attempt, start, times.since_ms, page.limit)
     )
     return reply(api.OutputTimes(found, requests.written(more)))
 
@@ -129,14 +129,14 @@ async def _found(desk: AppContext, caller: Caller, task_id: str, attempt: int | 
     """Find an attempt of a task, or the one whose end the task has taken over."""
     if attempt is None and (taken := await desk.of_task(caller, READ, task_id, _taken_over)).source is not None:
         task_id, attempt = text_of(Key(taken.source.task)), taken.source.attempt
-    printed = await desk.of_task(caller, READ, task_id, lambda txn, one: _printed(txn, one, attempt))
+    printed = await desk.of_task(caller, READ, task_id, lambda repo, one: _printed(repo, one, attempt))
     if attempt is not None and printed.attempt != attempt:
         raise unknown(f"attempt {attempt} of task", task_id)
     return printed
 
 
-def _taken_over(txn: Txn, record: TaskRecord) -> _TakenOver:
-    return _TakenOver(None if record.life.attempt else txn.reuses.sources([record.id]).get(record.id))
+def _taken_over(repo: Repo, record: TaskRecord) -> _TakenOver:
+    return _TakenOver(None if record.life.attempt else repo.reuses.sources([record.id]).get(record.id))
 
 
 def _at_once(desk: AppContext, printed: _Printed, span: Span, header: str | None) -> Response:
@@ -180,7 +180,7 @@ async def _followed(
     with seat.aside(), _counted(desk, caller):
         while at < span.until and loop.time() < until and not desk.closing.is_set():
             # First whether it goes on, then what there is: what an attempt prints last comes before its end.
-            going = await desk.read(lambda txn: _is_going(txn, printed))
+            going = await desk.read(lambda repo: _is_going(repo, printed))
             while piece := await _piece_for(desk, caller, printed, at, span.until):
                 yield piece
                 at += len(piece)
@@ -207,26 +207,26 @@ def _name_of(caller: Caller) -> str:
 
 
 async def _piece(desk: AppContext, printed: _Printed, start: int, until: int) -> bytes:
-    return await desk.read(lambda txn: views.piece(txn, printed.task, printed.attempt, start, until))
+    return await desk.read(lambda repo: views.piece(repo, printed.task, printed.attempt, start, until))
 
 
 async def _piece_for(desk: AppContext, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
     """Give the next piece while the token of whoever follows is good; None when it is not any more."""
 
-    def look(txn: Txn) -> bytes | None:
-        good = is_good(txn, caller, desk.engine.clock.now())
-        return views.piece(txn, printed.task, printed.attempt, start, until) if good else None
+    def look(repo: Repo) -> bytes | None:
+        good = is_good(repo, caller, desk.engine.clock.now())
+        return views.piece(repo, printed.task, printed.attempt, start, until) if good else None
 
     return await desk.read(look)
 
 
-def _printed(txn: Txn, record: TaskRecord, attempt: int | None) -> _Printed:
+def _printed(repo: Repo, record: TaskRecord, attempt: int | None) -> _Printed:
     number = record.life.attempt if attempt is None or attempt > record.life.attempt else attempt
-    return _Printed(record.id, number, views.size(txn, record.id, number), views.under_way(record, number))
+    return _Printed(record.id, number, views.size(repo, record.id, number), views.under_way(record, number))
 
 
-def _is_going(txn: Txn, printed: _Printed) -> bool:
-    record = task_views.find(txn, printed.task)
+def _is_going(repo: Repo, printed: _Printed) -> bool:
+    record = task_views.find(repo, printed.task)
     return record is not None and views.under_way(record, printed.attempt)
 
 

@@ -20,7 +20,7 @@ from taskyard.server.requests import Fields
 from taskyard.server.responses import JSON, Key, body, own_key, reply
 from taskyard.server.routes.graphs import wished
 from taskyard.server.tokens import CANCEL, READ, SUBMIT, RunToken
-from taskyard.store.connection import Txn
+from taskyard.store.connection import Repo
 from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks as attempt_views
 from taskyard.views import tasks as views
@@ -49,7 +49,7 @@ _BYTES: Final = {BYTES: {"schema": {"type": "string", "format": "binary"}}}
 async def find_ids(desk: TheDesk, caller: TheCaller, ending: Ending) -> Response:
     """Find graphs and tasks by the end of their ids, the newest first."""
     desk.readable(caller, READ, "find ids")
-    return reply(await desk.read(lambda txn: views.identified(txn, ending, Sight(txn, caller))))
+    return reply(await desk.read(lambda repo: views.identified(repo, ending, Sight(repo, caller))))
 
 
 @routes.get("/tasks/{task_id}", response_model=api.TaskView)
@@ -57,8 +57,8 @@ async def show_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     """Show a task: its edges, its definition, its result."""
     now, url = desk.engine.clock.now(), desk.settings.public_url
 
-    def look(txn: Txn, one: TaskRecord) -> api.TaskView | None:
-        return views.task(txn, one.id, url, now, Sight(txn, caller))
+    def look(repo: Repo, one: TaskRecord) -> api.TaskView | None:
+        return views.task(repo, one.id, url, now, Sight(repo, caller))
 
     return reply(await desk.of_task(caller, READ, task_id, look))
 
@@ -66,7 +66,7 @@ async def show_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
 @routes.get("/tasks/{task_id}/attempts", response_model=api.Attempts)
 async def list_attempts(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     """List every attempt of a task."""
-    found = await desk.of_task(caller, READ, task_id, lambda txn, one: attempt_views.attempts(txn, one.id))
+    found = await desk.of_task(caller, READ, task_id, lambda repo, one: attempt_views.attempts(repo, one.id))
     return reply(api.Attempts(found))
 
 
@@ -74,7 +74,7 @@ async def list_attempts(task_id: str, desk: TheDesk, caller: TheCaller) -> Respo
 async def tell_story(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     """Tell everything that happened to a task, each move with its cause."""
     lease_ms = desk.engine.lease_ms
-    return reply(await desk.of_task(caller, READ, task_id, lambda txn, one: told(txn, story(txn, one.id), lease_ms)))
+    return reply(await desk.of_task(caller, READ, task_id, lambda repo, one: told(repo, story(repo, one.id), lease_ms)))
 
 
 @routes.post("/tasks/{task_id}/cancel", response_model=api.Wished, openapi_extra=_SUBTREE)
@@ -98,13 +98,13 @@ async def rerun_task(task_id: str, desk: TheDesk, caller: TheCaller, key: Key = 
 @routes.get("/tasks/{task_id}/inputs", response_model=dict[str, Any])
 async def show_inputs(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     """Give what the prerequisites of a task published, by label."""
-    return reply(await desk.of_task(caller, READ, task_id, lambda txn, one: attempt_views.inputs(txn, one.id)))
+    return reply(await desk.of_task(caller, READ, task_id, lambda repo, one: attempt_views.inputs(repo, one.id)))
 
 
 @routes.get("/tasks/{task_id}/result", responses=_RESULT)
 async def show_result(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     """Give what the last attempt of a task published."""
-    found = await desk.of_task(caller, READ, task_id, lambda txn, one: attempt_views.result(txn, one.id) or b"")
+    found = await desk.of_task(caller, READ, task_id, lambda repo, one: attempt_views.result(repo, one.id) or b"")
     if not found:
         raise unknown("result of task", task_id)
     return Response(found, media_type=JSON)

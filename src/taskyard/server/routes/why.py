@@ -28,7 +28,7 @@ async def why_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     """Say why a task does not run, down to the root causes; or on which bot it runs, or how it ended."""
     now = desk.engine.clock.now()
     return reply(
-        await desk.of_task(caller, READ, task_id, lambda txn, one: explained(txn, one, now, Sight(txn, caller)))
+        await desk.of_task(caller, READ, task_id, lambda repo, one: explained(repo, one, now, Sight(repo, caller)))
     )
 
 
@@ -36,7 +36,9 @@ async def why_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
 async def why_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response:
     """Say what holds a graph: its root causes, grouped, the most pressing first."""
     now = desk.engine.clock.now()
-    return reply(await desk.of_graph(caller, READ, graph_id, lambda txn, key: held(txn, key, now, Sight(txn, caller))))
+    return reply(
+        await desk.of_graph(caller, READ, graph_id, lambda repo, key: held(repo, key, now, Sight(repo, caller)))
+    )
 
 
 @routes.post("/graphs/check", response_model=DryRun, openapi_extra=body("A graph document.", DOCUMENT, yaml=True))
@@ -47,5 +49,7 @@ async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Res
         await asyncio.to_thread(check_size, document, desk.settings.tasks_max)
         graph = done(await asyncio.to_thread(submit.rehearsal_read, document, now, desk.engine.scheduler_id))
         desk.need(caller, SUBMIT, await asyncio.to_thread(pools_of, graph), "check a graph")
-        found = await desk.read(lambda txn: submit.refused(txn, graph) or foreseen(txn, graph, now, Sight(txn, caller)))
+        found = await desk.read(
+            lambda repo: submit.refused(repo, graph) or foreseen(repo, graph, now, Sight(repo, caller))
+        )
         return reply(done(found))
