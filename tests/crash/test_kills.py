@@ -117,7 +117,7 @@ def test_who_is_killed_there_loses_nothing_that_was_acknowledged(
     kill_and_go_on(victim, database_url, tmp_path / "journal", f"{name}:exit@{transaction}")
 
 
-@pytest.mark.parametrize(("name", "transaction"), [*transactions(LATER), *passages(NIGHT)])
+@pytest.mark.parametrize(("name", "transaction"), [*transactions(LATER), *transactions(NIGHT)])
 def test_who_is_killed_there_later_loses_nothing_either(
     victim: Victim, sqlite_url: str, tmp_path: Path, name: str, transaction: int
 ) -> None:
