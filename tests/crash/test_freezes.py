@@ -15,7 +15,7 @@ from taskyard.engine.clock import SystemClock
 from taskyard.lifecycle.admission.scheduler import LOCK_MS
 from taskyard.lifecycle.commands import Done
 from tests.engine.rig import Labels, graph, soon, task
-from tests.house.tree import ROOT
+from tests.project.tree import ROOT
 from tests.races.servers import COMMIT, Server, Watch
 
 #: Ends whoever does nothing in the midst of a transaction, and counts them.

@@ -20,7 +20,7 @@ from tests.crash.checks import check, repeated
 from tests.crash.journal import Journal
 from tests.crash.scenario import PAGE, DayClock, Player, play
 from tests.crash.smaller import PLACES
-from tests.house.tree import ROOT
+from tests.project.tree import ROOT
 
 KILLED = -9
 #: How long the server is away: long enough that leases are spared.

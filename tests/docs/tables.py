@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.house.tree import DOCS
+from tests.project.tree import DOCS
 
 
 def rows(page: Path | str, heading: str = "") -> list[list[str]]:

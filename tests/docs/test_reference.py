@@ -13,7 +13,7 @@ from taskyard import Client
 from taskyard.core.events import KINDS
 from tests.cli.program import taskyard
 from tests.docs.tables import coded, names, rows
-from tests.house.tree import DOCS, ROOT
+from tests.project.tree import DOCS, ROOT
 
 SOURCE = ROOT / "src" / "taskyard"
 #: Who writes audit rows and diaries, beside those who only pass on what they were given.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.docs.page import Typed, Written, steps
 from tests.docs.terminal import DEADLINE_SECONDS, Terminal
-from tests.house.tree import DOCS
+from tests.project.tree import DOCS
 
 PAGE = DOCS / "tutorial.md"
 FIRST = "first terminal"

@@ -8,7 +8,7 @@ import pytest
 
 from taskyard.engine import failpoints
 from taskyard.engine.failpoints import Boundary, Failure, Side, arm, names, point
-from tests.house.tree import SOURCES
+from tests.project.tree import SOURCES
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.house.tree import ROOT
+from tests.project.tree import ROOT
 from tests.server.yard import SOON_S
 
 SCHEMATHESIS = ROOT / ".venv-fuzz" / "bin" / "schemathesis"

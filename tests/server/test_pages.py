@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.generate import limits_in
-from tests.house.tree import DOCS, SOURCES, modules, name
+from tests.project.tree import DOCS, SOURCES, modules, name
 
 LIMITS = (DOCS / "limits.md").read_text(encoding="utf-8")
 #: A limit that is only a part of another one, or of a sentence.

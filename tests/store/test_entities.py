@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core import ids
 from taskyard.store.schema import metadata
-from tests.house.tree import DOCS
+from tests.project.tree import DOCS
 
 PAGE = (DOCS / "entities.md").read_text(encoding="utf-8")
 

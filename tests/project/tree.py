@@ -1,4 +1,4 @@
-"""What the tests of the house look at: the project's files, its modules and their syntax trees."""
+"""The project's files, its modules and their syntax trees, for the checks of the project itself."""
 
 import ast
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MADE = {
 
 @cache
 def files() -> list[Path]:
-    """Every file of the project; what `make` made, and what somebody logged beside it, is not part of it."""
+    """Every file of the project, without what `make` made and without logs."""
     inside = (path for path in sorted(ROOT.rglob("*")) if not MADE & set(path.relative_to(ROOT).parts))
     return [path for path in inside if path.is_file() and path.name != "uv.lock" and path.suffix != ".log"]
 

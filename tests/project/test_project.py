@@ -4,25 +4,24 @@ import configparser
 import re
 from pathlib import Path
 
-import pytest
-
 import taskyard
-from tests.house.tree import ROOT, SOURCES, files, name
+from tests.project.tree import ROOT, SOURCES, files, name
 
 TEXTS = [path for path in files() if path.suffix not in {".png", ".gz"} and path.stat().st_size < 2_000_000]
 #: Addresses of package registries and of one machine, spelled so that this file does not name them itself.
 FOREIGN = re.compile(r"pypi\.org|pythonhosted|registry\.npm|registry\.yarn|deb\.debian|/(?:work|farm|root|home)/[a-z.]")
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=name)
-def test_no_file_names_a_registry_or_a_path_of_one_machine(path: Path) -> None:
-    if path == Path(__file__):
-        return
-    found = FOREIGN.findall(path.read_text(encoding="utf-8", errors="replace"))
-    assert found == []
+def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
+    found = {
+        name(path): FOREIGN.findall(path.read_text(encoding="utf-8", errors="replace"))
+        for path in TEXTS
+        if path != Path(__file__)
+    }
+    assert {path: addresses for path, addresses in found.items() if addresses} == {}
 
 
-def test_every_part_of_the_house_has_its_floor() -> None:
+def test_every_package_has_its_layer_in_the_import_contract() -> None:
     floors = configparser.ConfigParser()
     floors.read(ROOT / ".importlinter")
     layers = set(re.findall(r"\w+", floors["importlinter:contract:floors"]["layers"]))

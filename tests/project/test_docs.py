@@ -1,0 +1,113 @@
+"""The docs tell the truth: what is generated is fresh, what exists is documented, what is linked exists."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+
+from taskyard.cli import table
+from taskyard.cli.exits import Exit
+from taskyard.core import states
+from taskyard.core.graph import validate
+from taskyard.engine.submit import unserved
+from taskyard.wire.documents import read_document
+from tests.project.tree import DOCS, ROOT, files, name
+
+PAGES = sorted(path for path in files() if path.suffix == ".md")
+VOCABULARY = [
+    one for one in vars(states).values() if isinstance(one, type) and issubclass(one, StrEnum) and one is not StrEnum
+]
+RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_generated_pages_are_fresh() -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "", "stale; run `make docs`"
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_word_is_in_the_glossary_and_every_state_in_the_page_of_states() -> None:
+    glossary, page = (read(DOCS / page) for page in ("glossary.md", "states.md"))
+    assert [word for enum in VOCABULARY for word in enum if f"`{word}`" not in glossary] == []
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", page, re.MULTILINE)
+    assert [state for state in states.State if state not in rows] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", read(page), flags=re.DOTALL)
+        targets = [target for target in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in target]
+        assert [target for target in targets if not (page.parent / target).exists()] == [], name(page)
+
+
+def test_every_make_target_the_readme_names_exists() -> None:
+    makefile = read(ROOT / "Makefile")
+    targets = re.findall(r"`?make ([a-z]+)`?", read(ROOT / "README.md"))
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+
+
+def test_every_dependency_has_its_reason() -> None:
+    settings = tomllib.loads(read(ROOT / "pyproject.toml"))
+    groups = [settings["project"]["dependencies"], *settings["dependency-groups"].values()]
+    packages = [re.split(r"[<>=\[]", requirement)[0] for group in groups for requirement in group]
+    records = "\n".join(map(read, RECORDS))
+    assert [package for package in packages if f"`{package}`" not in records] == [], "no record in docs/decisions"
+
+
+def test_decisions_have_four_parts_are_numbered_without_gaps_and_listed() -> None:
+    for record in RECORDS:
+        text = read(record)
+        assert text.startswith(f"# {int(record.name[:4])}. "), record.name
+        parts = re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE)[:4]
+        assert parts == ["Question.", "Choice.", "Cost.", "What would change our mind."], record.name
+    assert [int(record.name[:4]) for record in RECORDS] == list(range(1, len(RECORDS) + 1))
+    index = read(DOCS / "decisions" / "README.md")
+    assert [record.name for record in RECORDS if record.name not in index] == []
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    version = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["version"]
+    assert f"## {version}" in read(ROOT / "CHANGELOG.md")
+
+
+def examples(language: str) -> list[str]:
+    pages = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    fenced = re.compile(rf"^```{language}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    return [block for page in pages for block in fenced.findall(read(page))]
+
+
+def test_every_graph_in_the_docs_is_valid_and_can_be_run() -> None:
+    for example in examples("yaml"):
+        whole = example if re.search("^tasks:", example, re.MULTILINE) else f"tasks:\n{example}"
+        document = read_document(whole.encode(), "example.yaml")
+        found = validate(document)
+        assert found.faults == (), example
+        assert unserved(document, found.graph) == (), example
+
+
+def test_every_python_example_in_the_docs_runs() -> None:
+    for example in examples("python"):
+        done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{example}\n{done.stderr}"
+
+
+def test_every_command_option_and_exit_code_is_in_the_page_of_commands() -> None:
+    page = read(DOCS / "commands.md")
+    for command in table.COMMANDS.values():
+        assert f"`taskyard {command.name}" in page
+        options = [name for slot in command.syntax().options for name in (*slot.names, slot.off) if name]
+        assert [one for one in options if f"`{one}" not in page] == [], command.name
+    assert [code for code in Exit if not re.search(rf"^\| {code.value} \| .+ \|$", page, re.MULTILINE)] == []
+
+
+def test_the_page_of_reasons_has_every_reason_in_the_order_of_the_code() -> None:
+    page = read(DOCS / "why.md")
+    assert re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| .+ \|$", page, re.MULTILINE) == [*states.Reason]
