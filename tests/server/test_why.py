@@ -577,7 +577,7 @@ def test_a_task_that_waited_too_long_or_for_nobody_says_so(still: Still) -> None
     made = still.submit(graph(a=sliced(expires="1m"), b=sliced(wait_for_capacity=False), c=task(deadline="30s")))
     still.later(MINUTE)
     assert still.sentence(made, "a") == "a is in error: waited too long for a bot, a moment ago"
-    assert still.sentence(made, "b") == "b is in error: no bot could run it, 1 min ago"
+    assert still.sentence(made, "b") == "b is in error: no bot could run it: no bot has pool: default, 1 min ago"
     assert still.sentence(made, "c") == "c is in error: its deadline passed, a moment ago"
 
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -94,6 +95,8 @@ async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
 async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
+    if graph_id == "check":  # a path of its own, which takes POST only
+        raise HTTPException(405)
     async with requests.worked_on(request, judge_of(desk)) as document:
         return await submit(desk, caller, document, graph_id=graph_id, key=own_key(caller, key))
 
