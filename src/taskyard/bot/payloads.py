@@ -5,7 +5,6 @@ or its functions are not there, is an `Unfit` with a sentence for the person who
 """
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -14,21 +13,7 @@ import msgspec
 
 from taskyard.bot.config import BotConfig
 from taskyard.wire.bot_protocol import NOTHING, Lease
-
-# Spans of time as a payload writes them: `90s`, `1h30m`. The server has checked them.
-
-
-_UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_SPAN = re.compile("".join(f"(?:([0-9]{{1,9}}){unit})?" for unit in _UNITS_S))
-
-
-def span_s(text: str) -> float:
-    """Read a span into seconds; ValueError when it is none."""
-    match = _SPAN.fullmatch(text)
-    if match is None or not text:
-        raise ValueError(f"{text!r} is no duration")
-    return sum(int(count) * unit_s for count, unit_s in zip(match.groups(), _UNITS_S.values(), strict=True) if count)
-
+from taskyard.wire.durations import span_ms
 
 #: What runs a script unless it names a shell.
 SHELL: Final = "/bin/sh"
@@ -123,12 +108,20 @@ def work_of(payload: msgspec.Raw) -> Program | Function:
 def _limits(read: _Payload) -> Limits:
     if read.timeout is read.io_timeout is read.grace is None:
         return _USUAL
-    silence_s = span_s(read.io_timeout) if read.io_timeout else 0.0
     return Limits(
-        timeout_s=span_s(read.timeout) if read.timeout else TIMEOUT_SECONDS,
-        silence_s=silence_s or None,
-        grace_s=span_s(read.grace) if read.grace else GRACE_SECONDS,
+        timeout_s=_seconds(read.timeout, TIMEOUT_SECONDS),
+        silence_s=_seconds(read.io_timeout, 0.0) or None,
+        grace_s=_seconds(read.grace, GRACE_SECONDS),
     )
+
+
+def _seconds(text: str | None, default: float) -> float:
+    if not text:
+        return default
+    ms = span_ms(text)
+    if ms is None:
+        raise ValueError(f"{text!r} is not a duration")
+    return ms / 1000
 
 
 def _kind(payload: msgspec.Raw) -> str:

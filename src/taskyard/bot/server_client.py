@@ -18,6 +18,7 @@ import msgspec
 
 from taskyard.bot.attempts import LeasedAttempt
 from taskyard.bot.config import BotConfig
+from taskyard.sdk.backoff import backoff_s, retry_after_s
 from taskyard.sdk.bot_http import Answer, Connection, Unreachable
 from taskyard.wire.bot_protocol import TROUBLE_MAX, Goodbye, Hello, Polled, Trouble, Welcome
 
@@ -125,7 +126,7 @@ def _refusal(answer: Answer) -> Exception:
     problem = _problem(answer.body)
     why = f"{answer.status} {problem.detail or problem.title or problem.code}".rstrip()
     if answer.status in (408, 425, 429) or answer.status >= 500:
-        return Away(why, _retry_after(answer.headers.get("retry-after")))
+        return Away(why, retry_after_s(answer.headers.get("retry-after"), RETRY_AFTER_SECONDS_MAX))
     if answer.status == 404:
         return Stranger(why)
     if answer.status in (401, 403):
@@ -140,11 +141,6 @@ def _problem(body: bytes) -> _Problem:
         return msgspec.json.decode(body, type=_Problem)
     except msgspec.MsgspecError:
         return _Problem()
-
-
-def _retry_after(text: str | None) -> float | None:
-    # The other form of this header, a date, needs a clock that is right; a bot's may not be.
-    return min(float(text), RETRY_AFTER_SECONDS_MAX) if text is not None and text.isdecimal() else None
 
 
 def _read(answer: Answer, decoder: msgspec.json.Decoder[_T]) -> _T:
@@ -174,7 +170,7 @@ async def answered(ask: Callable[[], Awaitable[_T]], pause_s_max: float = PAUSE_
         except Away as error:
             if away == 0:
                 _LOG.warning("the server is away, and will be asked again: %s", error)
-            await asyncio.sleep(pause_s(away, error.after_s, pause_s_max))
+            await asyncio.sleep(_pause_s(away, error.after_s, pause_s_max))
             away += 1
         else:
             if away:
@@ -182,10 +178,10 @@ async def answered(ask: Callable[[], Awaitable[_T]], pause_s_max: float = PAUSE_
             return answer
 
 
-def pause_s(tries: int, after_s: float | None, longest: float = PAUSE_SECONDS_MAX) -> float:
+def _pause_s(tries: int, retry_after: float | None, longest_s: float) -> float:
     """Choose a pause after so many tries before this one; never less than the server asks for."""
-    pause = min(longest, PAUSE_SECONDS * 2.0 ** min(tries, 16)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-    return max(pause, after_s * random.uniform(1.0, 1.2)) if after_s else pause  # noqa: S311
+    pause = backoff_s(tries, PAUSE_SECONDS, longest_s)
+    return max(pause, retry_after * random.uniform(1.0, 1.2)) if retry_after else pause  # noqa: S311 - no secret
 
 
 # Tells the server what went wrong with this bot itself, for people: beside its work, and never in its way.
@@ -268,7 +264,7 @@ async def fetch_inputs(url: str, task: str, token: str, tls: ssl.SSLContext | No
                 is_refusal = answer.status < 500 and answer.status != 429
                 if is_refusal or answers == TRIES_MAX:
                     raise InputsMissing(f"the inputs cannot be fetched: the server answered {answer.status}")
-            await asyncio.sleep(pause_s(tries, None))
+            await asyncio.sleep(backoff_s(tries, PAUSE_SECONDS, PAUSE_SECONDS_MAX))
             tries += 1
     finally:
         connection.close()

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from taskyard.sdk.backoff import backoff_s, retry_after_s
 from taskyard.sdk.errors import Unreachable, Unreadable, Unset
 
 if TYPE_CHECKING:
@@ -82,11 +83,11 @@ class Transport:
             except _Cut as cut:
                 if not (request.repeatable or cut.unsent):
                     raise Unreachable(self.url, cut.why) from cut
-                time.sleep(_pause(number))
+                time.sleep(backoff_s(number - 1, WAIT_SECONDS, WAIT_SECONDS_MAX))
                 continue
             if not _is_put_off(answer, request):
                 return answer
-            time.sleep(_asked_pause(answer) or _pause(number))
+            time.sleep(_asked_pause(answer) or backoff_s(number - 1, WAIT_SECONDS, WAIT_SECONDS_MAX))
         try:
             return self._once(request)
         except _Cut as cut:
@@ -244,12 +245,6 @@ def _named(response: "HTTPResponse") -> dict[str, str]:
     return {name.lower(): value for name, value in response.getheaders()}
 
 
-def _pause(number: int) -> float:
-    """Wait a chosen part of a growing span: clients that were cut off together do not come back together."""
-    longest = min(WAIT_SECONDS * 2 ** (number - 1), WAIT_SECONDS_MAX)
-    return random.uniform(longest / 2, longest)  # noqa: S311 - chance against crowds, not against thieves
-
-
 def _is_put_off(answer: Answer, request: Request) -> bool:
     """Tell whether to ask again later: 429 says that nothing was done; others that it may be, or cannot be done yet."""
     return answer.status == 429 or (
@@ -259,6 +254,5 @@ def _is_put_off(answer: Answer, request: Request) -> bool:
 
 def _asked_pause(answer: Answer) -> float | None:
     """How long the server asked to be left alone, and a chosen bit longer: those who were asked together part."""
-    text = answer.headers.get("retry-after", "")
-    asked = min(float(text), RETRY_AFTER_SECONDS_MAX) if text.isdecimal() else None
+    asked = retry_after_s(answer.headers.get("retry-after"), RETRY_AFTER_SECONDS_MAX)
     return None if asked is None else asked * random.uniform(1, 1.5)  # noqa: S311

@@ -2,8 +2,8 @@
 
 import pytest
 
+from taskyard.core.durations import DAY_MS
 from taskyard.core.graph import Fault, Slice, validate
-from taskyard.core.graph.model import DAY_MS
 from taskyard.core.graph.payload import SERVER_KINDS
 from taskyard.core.states import Kind
 from tests.core.graph.documents import NOOP, faults_of, graph, node, payload, read_task, task

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskyard.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from taskyard.core.graph import When, moment_ms, span_ms, span_text
-from taskyard.core.graph.model import DAY_MS, HOUR_MS, MINUTE_MS
 from taskyard.core.states import Millis
 from tests.core.graph.documents import faults_of, read_task, task
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from taskyard.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from taskyard.core.graph import (
     FIELDS,
     REQUIRED,
@@ -22,7 +23,7 @@ from taskyard.core.graph import (
     validate,
 )
 from taskyard.core.graph.errors import Faults
-from taskyard.core.graph.model import DAY_MS, EDGES_MAX, HOUR_MS, MINUTE_MS, SECOND_MS, Allowance
+from taskyard.core.graph.model import EDGES_MAX, Allowance
 from taskyard.core.graph.references import Resolver, read_labels
 from taskyard.core.graph.scalars import Reader
 from taskyard.core.states import Disconnect, Impossible, Join, Kind, Millis, On

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from taskyard.core.durations import DAY_MS, HOUR_MS, SECOND_MS
 from taskyard.core.matching import Dimensions
 from taskyard.core.states import Disconnect, Impossible, Join, Kind, Millis, On
 from taskyard.core.structs import defaults, terse_value
@@ -19,11 +20,6 @@ from taskyard.core.structs import defaults, terse_value
 # Nothing is unbounded: whatever a stranger can submit has a maximum here, with its reason. Where Swarming or
 # TaskCluster set a figure that still serves, it is theirs. Nothing here decides anything.
 
-
-SECOND_MS = 1_000
-MINUTE_MS = 60 * SECOND_MS
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
 
 # The document as a whole.
 
@@ -85,9 +81,6 @@ LIMITS_MAX = 16
 LIMIT_AMOUNT_MAX = 1_000_000
 #: Deadlines and starts lie at most this far ahead; a longer wait belongs to a schedule.
 AHEAD_MAX_MS = 366 * DAY_MS
-#: Moments outside these years are typing errors.
-YEAR_MIN = 2000
-YEAR_MAX = 2199
 
 # Where a task may run: all but the shortest expiry are Swarming's figures.
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
-from taskyard.core.durations import deadline_fault
 from taskyard.core.graph.errors import Fault, Faults, Path, quoted, word
 from taskyard.core.graph.matrix import Choice, fill, refuse_inside_texts, refuse_unfilled
 from taskyard.core.graph.model import (
@@ -236,7 +235,7 @@ class _NodeReader:
             if own in self.labels.old:
                 self._compare(task, at, before)
                 continue
-            if task.deadline is not None and (fault := deadline_fault(task, self.context.now)):
+            if task.deadline is not None and (fault := _deadline_fault(task, self.context.now)):
                 self.faults.add((*at, "task", "deadline"), fault)
             yield task
 
@@ -377,3 +376,18 @@ def pools_named(tasks: Iterable[Task]) -> frozenset[str]:
     """
     asked = {one.dimensions for task in tasks for each in with_all_inside(task) for one in each.slices}
     return frozenset(map(pool_of, asked)) - {""}
+
+
+def _deadline_fault(task: Task, now: Millis | None) -> str | None:
+    """Say why nothing can keep a task's deadline: it is over by `now`, if that is known, or before the start."""
+    deadline, start = task.deadline, task.not_before
+    submitted = Millis(0) if now is None else now
+    if deadline is None:
+        return None
+    if now is not None and deadline.moment(now) <= now:
+        return "is in the past; move it ahead"
+    # Without a now, a moment and a span cannot be compared.
+    comparable = start is not None and (now is not None or deadline.fixed is start.fixed)
+    if start is not None and comparable and deadline.moment(submitted) <= start.moment(submitted):
+        return "must be later than not_before"
+    return None

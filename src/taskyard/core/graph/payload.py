@@ -15,7 +15,7 @@ from enum import StrEnum, unique
 from types import MappingProxyType
 from typing import TypedDict
 
-from taskyard.core.durations import span, span_ms, span_text
+from taskyard.core.durations import span_ms, span_text
 from taskyard.core.graph.errors import Faults, Path, quoted
 from taskyard.core.graph.model import (
     ARGUMENT_MAX,
@@ -54,6 +54,7 @@ from taskyard.core.graph.scalars import (
     pairs_of,
     read_name,
     shorthand,
+    span,
     text_or_subs,
 )
 from taskyard.core.matching import Dimensions, with_pool

@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeGuard, TypeVar
 
+from taskyard.core.durations import moment_ms, span_ms, span_text
 from taskyard.core.graph.errors import Faults, Path, quoted, shown
 from taskyard.core.graph.model import (
+    AHEAD_MAX_MS,
     DIMENSION_KEY_MAX,
     DIMENSION_VALUE_MAX,
     DIMENSION_VALUES_MAX,
     DIMENSIONS_MAX,
     NAME_MAX,
     ROUTING_MAX,
+    When,
 )
 from taskyard.core.matching import COMBINATIONS_MAX, ID, OR, POOL, Dimensions, canonical, combination_count
 
@@ -495,3 +498,38 @@ def _count_combinations(found: Dimensions, at: Path, faults: Faults) -> None:
     count = combination_count(found)
     if count > COMBINATIONS_MAX:
         faults.add(at, f"its alternatives make {count} combinations; at most {COMBINATIONS_MAX}: use more slices")
+
+
+def span(low_ms: int, high_ms: int) -> Reader:
+    """Read a span between two bounds into milliseconds."""
+    takes = f"a duration from {span_text(low_ms)} to {span_text(high_ms)}, such as 90s or 1h30m"
+
+    def read(value: object, at: Path, faults: Faults) -> int | None:
+        ms = span_ms(value) if isinstance(value, str) else None
+        if ms is None or not low_ms <= ms <= high_ms:
+            faults.add(at, f"must be {takes}; {_instead(value)}")
+            return None
+        return ms
+
+    return Reader(takes, read)
+
+
+def when() -> Reader:
+    """Read a time ahead: a span from the submission, or a moment."""
+    takes = f"a duration up to {span_text(AHEAD_MAX_MS)}, such as 2h, or an RFC 3339 time with its zone"
+
+    def read(value: object, at: Path, faults: Faults) -> When | None:
+        if isinstance(value, str):
+            if (ms := span_ms(value)) is not None and ms <= AHEAD_MAX_MS:
+                return When(ms, fixed=False)
+            if (ms := moment_ms(value)) is not None:
+                return When(ms, fixed=True)
+        faults.add(at, f"must be {takes}; {_instead(value)}")
+        return None
+
+    return Reader(takes, read)
+
+
+def _instead(value: object) -> str:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return f"write {shown(value)}s" if is_number else f"got {shown(value)}"

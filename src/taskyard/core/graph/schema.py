@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 from types import MappingProxyType
 
-from taskyard.core.durations import span, span_text, when
+from taskyard.core.durations import span_text
 from taskyard.core.graph.errors import Faults, Path, shown
 from taskyard.core.graph.model import (
     DEPTH_MAX,
@@ -59,8 +59,10 @@ from taskyard.core.graph.scalars import (
     read_name,
     record,
     shorthand,
+    span,
     tags,
     text,
+    when,
 )
 from taskyard.core.states import Disconnect, Impossible, Join
 

@@ -10,7 +10,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.core.graph.model import DAY_MS, DIMENSION_VALUE_MAX
+from taskyard.core.durations import DAY_MS
+from taskyard.core.graph.model import DIMENSION_VALUE_MAX
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.idempotency import once
