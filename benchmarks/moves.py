@@ -68,7 +68,7 @@ def _keep_promises(engine: Engine, store: Store) -> None:
     until = time.monotonic() + KEPT_MAX_S
     while time.monotonic() < until:
         with store.read() as repo:
-            if not repo.notes.after(0, 1):
+            if not repo.continuations.after(0, 1):
                 return
         time.sleep(0.02)
     raise AssertionError(f"promises were not kept within {KEPT_MAX_S} s; the longest took {engine.longest_ms} ms")

@@ -161,7 +161,7 @@ class _Yard:
         """Let the bot take as many of those that hold mutexes."""
         found = self._poll(Poll(BOT, "s1", self._next_poll(), want=KEYS + CAPACITY)).leases
         with self.store.read() as repo:
-            holding = repo.passes.mutexes_of([lease.task for lease in found])
+            holding = repo.admission.mutexes_of([lease.task for lease in found])
         return tuple(lease for lease in found if lease.task in holding)[:want]
 
     def release(self, lease: Lease) -> None:
@@ -173,8 +173,8 @@ class _Yard:
     def commit(self) -> None:
         """A transaction that changes next to nothing."""
         with self.store.write() as repo:
-            repo.passes.set_stake_after("none", None)
-            repo.passes.set_stake_after("none", 0)
+            repo.admission.set_stake_after("none", None)
+            repo.admission.set_stake_after("none", 0)
 
     def _poll(self, one: Poll) -> Polled:
         answer = self._do(lambda transaction: poll(transaction, [one]))[0]

@@ -85,7 +85,7 @@ class Yard:
 
     def _promised(self) -> bool:
         with self.store.read() as repo:
-            return bool(repo.notes.after(0, 1))
+            return bool(repo.continuations.after(0, 1))
 
     def do(self, commands: Sequence[Command]) -> list[object]:
         """Carry out commands in one transaction."""

@@ -221,9 +221,22 @@ def _expected() -> tuple[type[Exception], ...]:
     from taskyard.sdk.errors import Unset  # noqa: PLC0415
     from taskyard.server.settings import Exposed, Uncertified  # noqa: PLC0415
     from taskyard.store.migrate import TooNew, TooOld  # noqa: PLC0415
-    from taskyard.store.queries import Busy, Gone  # noqa: PLC0415
+    from taskyard.store.queries import StoreUnavailable, TransactionConflict  # noqa: PLC0415
 
-    return (Deserted, NotPrivate, Trouble, TooNew, TooOld, Busy, Gone, Exposed, Uncertified, Unset, Unsuitable, OSError)
+    return (
+        Deserted,
+        NotPrivate,
+        Trouble,
+        TooNew,
+        TooOld,
+        TransactionConflict,
+        StoreUnavailable,
+        Exposed,
+        Uncertified,
+        Unset,
+        Unsuitable,
+        OSError,
+    )
 
 
 def _server_name(wish: "Serving") -> str:

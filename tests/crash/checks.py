@@ -41,7 +41,7 @@ def check(engine: Engine, lines: list[Line]) -> Ledger:
         assert doctor(repo, engine.clock.now()) == []
         recount(repo)
         assert repo.graphs.loading(engine.clock.now(), 9) == []
-        assert repo.notes.after(-1, 9) == []
+        assert repo.continuations.after(-1, 9) == []
         for id, task in found.tasks.items():
             assert str(replayed(story(repo, id))) == task["state"]
         labels = {row[0]: row[1] for graph in found.graphs for row in repo.tasks.definitions_of(graph)}

@@ -56,7 +56,7 @@ def test_a_file_that_is_opened_again_has_nobody_at_a_pass(tmp_path: Path) -> Non
         engine.set_pool("default", 5)
     dead = Engine.open(url, clock)
     with dead.store.write() as repo:
-        repo.passes.take(7, "dead, 1", clock.later(LOCK_MS))
+        repo.admission.take_lock(7, "dead, 1", clock.later(LOCK_MS))
     dead.stop()
     engine = Engine.open(url, clock)
     engine.loop.start()

@@ -180,7 +180,7 @@ class Rig:
 
     def tasks(self, labels: Mapping[str, int]) -> dict[str, TaskRecord]:
         with self.store.read() as repo:
-            found = {task.id: task for task in repo.tasks.look(list(labels.values()))}
+            found = {task.id: task for task in repo.tasks.read(list(labels.values()))}
         return {label: found[id] for label, id in labels.items()}
 
     def graph(self, id: int) -> GraphRecord:

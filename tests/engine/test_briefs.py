@@ -50,7 +50,7 @@ def piece(lease: Lease, start: int, body: bytes, **changed: int) -> Output:
 
 def printed(rig: Rig, lease: Lease) -> bytes:
     with rig.store.read() as repo:
-        return b"".join(body for _, body in repo.traces.chunks(lease.task, lease.attempt, 0, 100))
+        return b"".join(body for _, body in repo.output.chunks(lease.task, lease.attempt, 0, 100))
 
 
 def test_a_lease_comes_with_what_is_to_be_run(rig: Rig) -> None:
@@ -140,7 +140,7 @@ def test_what_an_attempt_took_is_kept_with_its_end_once(rig: Rig) -> None:
     said(rig, reports=(ended,))
     said(rig, reports=(ended,))
     with rig.store.read() as repo:
-        assert repo.traces.stats(lease.task) == {1: StatsRow(1, 1, 2, 3, 0.5, 4, 5, 6, 1)}
+        assert repo.output.stats(lease.task) == {1: StatsRow(1, 1, 2, 3, 0.5, 4, 5, 6, 1)}
 
 
 def test_a_running_task_speaks_for_itself_until_it_ends(rig: Rig) -> None:
@@ -150,7 +150,7 @@ def test_a_running_task_speaks_for_itself_until_it_ends(rig: Rig) -> None:
     spoken = Publish(lease.task, 1, lease.fence, '{"x":1}', "half way", b"left")
     assert rig.engine.publish(spoken) is None
     with rig.store.read() as repo:
-        assert repo.traces.progress([labels["a"]]) == {labels["a"]: "half way"}
+        assert repo.output.progress([labels["a"]]) == {labels["a"]: "half way"}
     rig.end(lease)
     (next_,) = briefed(rig)
     assert brief_of(next_).inputs == '{"a":{"x":1}}'

@@ -130,8 +130,8 @@ def test_an_event_loop_can_ask_for_all_of_it(database_url: str) -> None:
         assert await face.set_stake_after("door", None) is None
         with engine.store.read() as repo:
             ((id, *_),) = repo.tasks.definitions_of(made.graph)
-            assert (repo.passes.named_limits(), repo.passes.stake_after()) == ({"licences": 3}, {"door": None})
-            assert repo.passes.pools() == [PoolRow("default", None, True)]
+            assert (repo.admission.named_limits(), repo.admission.stake_after()) == ({"licences": 3}, {"door": None})
+            assert repo.admission.pools() == [PoolRow("default", None, True)]
         assert told(await face.story(text_of(Key(id)))).birth.graph == made.graph
 
     with Engine.open(database_url) as engine:

@@ -171,12 +171,14 @@ def test_a_pool_whose_capacity_was_given_by_one_that_died_counts_everybody(tmp_p
     assert (killed.returncode, killed.stdout) == (-9, ""), killed.stderr
     with Engine.open(url) as engine:
         with engine.store.read() as repo:
-            pools, left = repo.passes.pools(), repo.passes.uncontending("default", [State.WAITING], 9)
+            pools, left = repo.admission.pools(), repo.admission.tasks_without_admission("default", [State.WAITING], 9)
         assert (pools, len(left)) == ([PoolRow("default", 3, from_bots=False)], 5)
 
         def counted() -> bool:
             with engine.store.read() as repo:
-                return not (repo.passes.uncontending("default", [State.WAITING], 9) or repo.passes.stirs(0, 1))
+                return not (
+                    repo.admission.tasks_without_admission("default", [State.WAITING], 9) or repo.admission.dirty(0, 1)
+                )
 
         soon(counted)
 

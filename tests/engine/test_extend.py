@@ -11,7 +11,7 @@ from taskyard.engine.errors import Failed, Unavailable
 from taskyard.engine.failpoints import arm
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 from tests.engine.rig import SOON_S, Labels, Rig, graph, soon, task
 
 LARGE = PAGE_MAX + 1
@@ -163,7 +163,7 @@ def test_an_extension_that_is_being_loaded_survives_a_sweep(rig: Rig) -> None:
 def test_commits_that_nobody_heard_of_do_not_disturb_an_extension(rig: Rig) -> None:
     for passed in range(4):  # the beginning, two pages, the end
         labels = begun(rig)
-        rig.store.after = [*[None] * passed, Gone("the line was cut")]
+        rig.store.after = [*[None] * passed, StoreUnavailable("the line was cut")]
         answer = rig.engine.extend(labels.text, more(LARGE, "a"))
         assert answer == Submitted(labels.graph, echo=passed == 3)
         rig.settle()

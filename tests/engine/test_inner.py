@@ -31,12 +31,12 @@ def begun(rig: Rig, document: object, **said: Any) -> tuple[Labels, Labels]:
 def inner_of(rig: Rig, id: int) -> list[int]:
     """Name the graphs inside a task, in the order of its attempts."""
     with rig.store.read() as repo:
-        return [found for _, found in sorted(repo.graphs.inside([id]).items())]
+        return [found for _, found in sorted(repo.graphs.subgraphs([id]).items())]
 
 
 def result(rig: Rig, id: int) -> Any:
     with rig.store.read() as repo:
-        return json.loads(repo.reading.last_results([id])[id])
+        return json.loads(repo.read.last_results([id])[id])
 
 
 def run(rig: Rig, signal: Signal = Signal.SUCCEED) -> None:
@@ -279,7 +279,7 @@ def test_a_graph_that_is_not_where_it_was_is_found(file_rig: Rig, wrong: str, fo
 def test_a_rest_that_nobody_heard_of_is_found_and_told(rig: Rig) -> None:
     outer, inner = begun(rig, graph(a=task()))
     spoil(rig.store.url, "UPDATE graph SET active = active + 1 WHERE id = {id}", inner.graph)
-    rig.engine.transact(lambda transaction: transaction.repo.memory.distrust())
+    rig.engine.transact(lambda transaction: transaction.repo.cache.bypass())
     run(rig)
     assert rig.states(outer)["outer"] is State.RUNNING
     while findings := rig.engine.doctor():

@@ -13,7 +13,7 @@ from taskyard.engine.writer import GONE_MAX_MS, RETRIES_MAX
 from taskyard.lifecycle.commands import Cancel, Code, Done, Goodbye, Poll, Refusal
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.queries import Busy, Gone, Taken
+from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionConflict
 from tests.engine.rig import SOON_S, Rig, graph, report, soon, task, wide
 
 
@@ -90,7 +90,7 @@ def test_the_longest_transaction_is_remembered(file_rig: Rig) -> None:
     for took in (30, 80, 50):
         rig.engine.transact(lambda _: rig.clock.later(took))  # noqa: B023 - it is carried out before the next
     assert rig.engine.longest_ms == 80
-    rig.store.before = [Busy("a deadlock")]
+    rig.store.before = [TransactionConflict("a deadlock")]
     rig.engine.transact(lambda _: None)
     assert rig.engine.longest_ms == 80  # a pause between two tries is no transaction
 
@@ -161,7 +161,7 @@ def test_text_that_postgresql_refuses_fails_alone(postgres_url: str) -> None:
 
 
 def test_an_act_that_loses_races_is_tried_again(file_rig: Rig) -> None:
-    tries = iter([Busy("one"), Busy("two"), Gone("three"), None])
+    tries = iter([TransactionConflict("one"), TransactionConflict("two"), StoreUnavailable("three"), None])
 
     def act(_: Transaction) -> str:
         fault = next(tries)
@@ -175,7 +175,7 @@ def test_an_act_that_loses_races_is_tried_again(file_rig: Rig) -> None:
 def test_commands_that_lose_a_race_are_tried_again_together(rig: Rig) -> None:
     rig.submit(wide(2))
     rig.hello()
-    rig.store.before = [Busy("a deadlock")] * RETRIES_MAX
+    rig.store.before = [TransactionConflict("a deadlock")] * RETRIES_MAX
     assert len(rig.claim(want=2)) == 2
     assert rig.store.before == []
 
@@ -183,12 +183,12 @@ def test_commands_that_lose_a_race_are_tried_again_together(rig: Rig) -> None:
 def test_commands_that_lose_every_race_together_are_tried_alone(rig: Rig) -> None:
     rig.submit(wide(2))
     rig.hello()
-    rig.store.before = [Busy("a deadlock")] * (RETRIES_MAX + 1)
+    rig.store.before = [TransactionConflict("a deadlock")] * (RETRIES_MAX + 1)
     assert len(rig.claim(want=2)) == 2
 
 
 def test_who_loses_every_race_hears_that_it_should_ask_again(file_rig: Rig) -> None:
-    file_rig.store.before = [Busy("a deadlock")] * (2 * RETRIES_MAX + 2)
+    file_rig.store.before = [TransactionConflict("a deadlock")] * (2 * RETRIES_MAX + 2)
     with pytest.raises(Unavailable):
         file_rig.hello()
     file_rig.hello()
@@ -196,14 +196,14 @@ def test_who_loses_every_race_hears_that_it_should_ask_again(file_rig: Rig) -> N
 
 def test_a_database_that_is_gone_for_a_while_is_waited_for(rig: Rig) -> None:
     rig.hello()
-    rig.store.before = [Gone("it restarts")] * 5
+    rig.store.before = [StoreUnavailable("it restarts")] * 5
     labels = rig.submit(graph(a=task()))
     assert rig.states(labels) == {"a": State.WAITING}
 
 
 def test_a_database_that_stays_away_makes_callers_ask_again(file_rig: Rig) -> None:
     began = file_rig.clock.now()
-    file_rig.store.before = [Gone("the disk is full")] * 1_000
+    file_rig.store.before = [StoreUnavailable("the disk is full")] * 1_000
     with pytest.raises(Unavailable):
         file_rig.hello()
     assert GONE_MAX_MS <= file_rig.clock.now() - began <= 2 * GONE_MAX_MS
@@ -213,7 +213,7 @@ def test_a_database_that_stays_away_makes_callers_ask_again(file_rig: Rig) -> No
 
 
 def test_after_a_commit_that_nobody_heard_of_everybody_is_answered_as_if_they_had(rig: Rig) -> None:
-    cut = Gone("the line was cut")
+    cut = StoreUnavailable("the line was cut")
     rig.store.after = [cut]
     labels = rig.submit(wide(1))
     rig.store.after = [cut]
@@ -316,9 +316,9 @@ def test_what_takes_too_long_to_stop_is_told_so(sqlite_url: str, monkeypatch: py
 
 def test_a_key_that_is_taken_is_told_as_it_is(file_rig: Rig) -> None:
     def act(_: Transaction) -> None:
-        raise Taken("a key")
+        raise DuplicateKey("a key")
 
-    with pytest.raises(Taken):
+    with pytest.raises(DuplicateKey):
         file_rig.engine.transact(act, Boundary.OTHER)
 
 

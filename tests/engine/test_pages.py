@@ -17,7 +17,7 @@ from taskyard.engine.failpoints import arm
 from taskyard.lifecycle.admission.pools import set_limit
 from taskyard.lifecycle.rows import ROWS_PER_TASK, NewTasks, weight_of
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 from taskyard.store.repo import tasks as tasks_module
 from tests.crash.smaller import PLACES
 from tests.engine.counted import Counted
@@ -97,12 +97,12 @@ def test_the_edges_of_a_task_are_there_once_whichever_page_nobody_heard_of(rig: 
     nodes = {f"n{number}": noop() for number in range(ROWS)}
     heavy = {"requires": both, "task": {"payload": {"noop": True}}}
     for number in range(8):
-        rig.store.after = [*[None] * number, Gone("the line was cut")]
+        rig.store.after = [*[None] * number, StoreUnavailable("the line was cut")]
         labels = rig.submit(graph(**nodes, last=heavy))
         rig.store.after.clear()
         with rig.store.read() as repo:
             found = repo.edges.into([labels["last"]])
-            (task,) = repo.tasks.look([labels["last"]])
+            (task,) = repo.tasks.read([labels["last"]])
         assert (len(found), task.edges.count) == (len(both), len(both))
 
 

@@ -9,7 +9,7 @@ from taskyard.core.matching import canonical
 from taskyard.core.states import Signal, State
 from taskyard.lifecycle.commands import Cancel, Hello, Poll, Renewal, Renewed
 from taskyard.lifecycle.poll import NOTHING, Polled
-from taskyard.store.queries import Busy
+from taskyard.store.queries import TransactionConflict
 from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
 
 
@@ -127,7 +127,7 @@ def test_a_late_copy_of_a_poll_that_was_answered_waits_for_nothing(rig: Rig) -> 
 def test_a_transaction_that_is_undone_serves_nobody_until_it_is_done(rig: Rig) -> None:
     rig.hello()
     asked = wait(rig)
-    rig.store.before = [Busy("a race was lost")]
+    rig.store.before = [TransactionConflict("a race was lost")]
     labels = rig.submit(graph(a=task()))
     assert [lease.task for lease in got(asked).leases] == [labels["a"]]
 

@@ -16,7 +16,7 @@ from taskyard.lifecycle.commands import Cancel, Code, Refusal
 from taskyard.lifecycle.continuations import take_up
 from taskyard.lifecycle.rows import OPEN
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 from taskyard.store.repo.tasks import RerunRow, Source
 from taskyard.views.history import replayed
 from tests.engine.rig import Labels, Rig, graph, noop, report, task
@@ -59,9 +59,9 @@ def test_what_is_before_a_label_is_taken_over_and_the_rest_runs_again(rig: Rig) 
     assert rig.states(new) == {"a": DONE, "b": DONE, "c": State.WAITING, "d": State.UNSCHEDULED, "beside": DONE}
     (lease,) = rig.claim()
     with rig.store.read() as repo:
-        assert repo.traces.inputs([lease.task]) == [(new["c"], "b", '"b 1"')]
-        assert repo.reuses.rerun(new.graph) == RerunRow(old.graph, ("c",), 2, 3)
-        assert repo.reuses.sources(new.values()) == {
+        assert repo.output.inputs([lease.task]) == [(new["c"], "b", '"b 1"')]
+        assert repo.reuse.rerun(new.graph) == RerunRow(old.graph, ("c",), 2, 3)
+        assert repo.reuse.sources(new.values()) == {
             new[label]: Source(old[label], old.graph, 1) for label in ("a", "b", "beside")
         }
     rig.end(lease)
@@ -90,10 +90,10 @@ def test_a_chain_of_reruns_remembers_who_really_ran(rig: Rig) -> None:
     run(rig, middle)
     new = renewed(rig, middle, "d")
     with rig.store.read() as repo:
-        sources = repo.reuses.sources(new.values())
+        sources = repo.reuse.sources(new.values())
         assert sources[new["a"]] == Source(old["a"], old.graph, 1)
         assert sources[new["c"]] == Source(middle["c"], middle.graph, 1)
-        assert sorted(body for _, _, body in repo.traces.inputs([new["d"], new["b"]])) == ['"a 1"', '"c 1"']
+        assert sorted(body for _, _, body in repo.output.inputs([new["d"], new["b"]])) == ['"a 1"', '"c 1"']
     run(rig, new)
 
 
@@ -107,7 +107,7 @@ def test_what_did_not_succeed_runs_again_too_with_all_behind_it(rig: Rig) -> Non
     assert rig.states(old)["behind"] is State.BLOCKED
     new = renewed(rig, old, "d")
     with rig.store.read() as repo:
-        assert set(repo.reuses.sources(new.values())) == {new["a"], new["c"]}
+        assert set(repo.reuse.sources(new.values())) == {new["a"], new["c"]}
     run(rig, new)
     assert rig.states(new) == dict.fromkeys(("a", "bad", "behind", "c", "d"), DONE) | {"handler": State.SKIPPED}
 
@@ -136,7 +136,7 @@ def test_a_graph_inside_a_task_is_taken_over_with_it_or_run_again(rig: Rig) -> N
     run(rig, again)
     assert rig.graph(again.graph).state is GraphState.FINISHED
     with rig.store.read() as repo:
-        inner = repo.graphs.inside([labels["inside"] for labels in (old, new, again)])
+        inner = repo.graphs.subgraphs([labels["inside"] for labels in (old, new, again)])
     assert set(inner) == {(old["inside"], 1), (again["inside"], 1)}
 
 
@@ -223,7 +223,7 @@ def test_whoever_may_not_run_something_somewhere_stores_nothing(file_rig: Rig) -
     with pytest.raises(PermissionError):
         file_rig.engine.renew(old.text, ("b",), may=may)
     with file_rig.store.read() as repo:
-        assert [one.id for one in repo.care.graphs(-1, 9)] == [old.graph]
+        assert [one.id for one in repo.doctor.graphs(-1, 9)] == [old.graph]
     assert asked == [frozenset({"x", "default"})]
 
 
@@ -274,7 +274,7 @@ def test_a_large_graph_is_taken_over_page_by_page_and_nothing_of_it_runs(rig: Ri
     run(rig, new)
     assert rig.graph(new.graph).state is GraphState.FINISHED
     with rig.store.read() as repo:
-        assert len(repo.reuses.sources(new.values())) == 19
+        assert len(repo.reuse.sources(new.values())) == 19
 
 
 @pytest.mark.usefixtures("short_pages")
@@ -292,7 +292,7 @@ def test_nothing_is_released_before_all_is_taken_over_whichever_note_is_taken_up
     run(rig, old)
     new = renewed(rig, old, "t8")
     with rig.store.read() as repo:
-        (opening,) = repo.notes.in_graph(new.graph, OPEN)
+        (opening,) = repo.continuations.in_graph(new.graph, OPEN)
     taken = 0
     while rig.engine.transact(lambda transaction: take_up(transaction, opening.id)) is False:
         states = rig.states(new)
@@ -305,13 +305,13 @@ def test_nothing_is_released_before_all_is_taken_over_whichever_note_is_taken_up
 def test_whichever_commit_nobody_heard_of_a_graph_is_run_again_once(rig: Rig) -> None:
     old = ladder(rig, 4)
     for number in range(7):
-        rig.store.after = [*[None] * number, Gone("the line was cut")]
+        rig.store.after = [*[None] * number, StoreUnavailable("the line was cut")]
         new = renewed(rig, old, "a3", key=f"k{number}")
         rig.store.after.clear()
         rig.settle()
         assert unfinished(rig.states(new)) == {"a3"}
         with rig.store.read() as repo:
-            assert [body for _, _, body in repo.traces.inputs([new["a3"]])] == ['"a2 1"']
+            assert [body for _, _, body in repo.output.inputs([new["a3"]])] == ['"a2 1"']
         assert renewed(rig, old, "a3", key=f"k{number}").graph == new.graph
         rig.engine.cancel(Cancel(graph=new.graph))
 
@@ -326,5 +326,5 @@ def test_a_load_that_died_is_forgotten_with_what_it_took_over(rig: Rig) -> None:
     rig.clock.later(LOAD_MAX_MS + 1)
     rig.settle()
     with rig.store.read() as repo:
-        assert [one.id for one in repo.care.graphs(-1, 9)] == [old.graph]
-        assert repo.care.strays(9) == []
+        assert [one.id for one in repo.doctor.graphs(-1, 9)] == [old.graph]
+        assert repo.doctor.strays(9) == []

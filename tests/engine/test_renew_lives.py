@@ -63,7 +63,7 @@ def test_what_must_run_again_does_and_nothing_else(
     new = file_rig.labels(made.graph)
     again = {label for label in edges if wanted(label, edges, states, start)}
     with file_rig.store.read() as repo:
-        taken = repo.reuses.sources(new.values())
+        taken = repo.reuse.sources(new.values())
     done = {label for label, state in states.items() if state is State.SUCCESSFUL}
     assert {label for label, id in new.items() if id in taken} == done - again
     run(file_rig, new)

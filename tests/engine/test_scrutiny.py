@@ -53,7 +53,7 @@ from taskyard.lifecycle.commands import (
 )
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 from taskyard.views.history import Story
 from tests.engine.rig import SOON_S, Labels, Rig, graph, report, task, wide
 
@@ -356,7 +356,7 @@ def test_what_is_only_unusual_is_taken(yard: Yard) -> None:
 def test_a_poll_without_a_name_is_carried_out_once_though_nobody_heard_of_its_commit(rig: Rig) -> None:
     rig.hello()
     labels = rig.submit(wide(2))
-    rig.store.after = [Gone("the line was cut")]
+    rig.store.after = [StoreUnavailable("the line was cut")]
     answer = rig.engine.poll(Poll("b1", "s1", want=1))
     assert isinstance(answer, Polled)
     assert [lease.attempt for lease in answer.leases] == [1]

@@ -13,7 +13,7 @@ from taskyard.engine.errors import Failed, Unavailable
 from taskyard.engine.failpoints import arm
 from taskyard.lifecycle.commands import Cancel, Code, Refusal
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
 
 ID = "7000000000000008"
@@ -242,7 +242,7 @@ def test_what_died_while_loading_is_swept_away(rig: Rig) -> None:
 
 def test_commits_that_nobody_heard_of_do_not_disturb_a_load(rig: Rig) -> None:
     for passed in range(4):  # the beginning, two pages, the end
-        rig.store.after = [*[None] * passed, Gone("the line was cut")]
+        rig.store.after = [*[None] * passed, StoreUnavailable("the line was cut")]
         labels = rig.submit(wide(LARGE))
         assert rig.store.after == []
         assert len(labels) == LARGE

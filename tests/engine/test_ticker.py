@@ -11,7 +11,7 @@ from taskyard.lifecycle.admission.scheduler import AGING_MS
 from taskyard.lifecycle.commands import Cancel, Done, Lease, Poll, Renewal, Renewed
 from taskyard.lifecycle.failure_handlers import TELL
 from taskyard.lifecycle.poll import Polled
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 from tests.engine.rig import Labels, Rig, graph, noop, task
 
 #: More dependents than one transaction tells.
@@ -103,7 +103,7 @@ def test_a_key_that_is_staked_by_age_is_noticed_without_a_sweep(database_url: st
 
         def reason() -> Reason:
             with rig.store.read() as repo:
-                return repo.passes.holds_of([labels["away"]])[labels["away"]].reason
+                return repo.admission.holds_of([labels["away"]])[labels["away"]].reason
 
         assert reason() is Reason.NO_BOT
         rig.clock.later(STAKE_AFTER_MS + AGING_MS)
@@ -126,15 +126,15 @@ def test_a_promise_that_cannot_be_kept_is_parked_and_the_others_are_kept(
     rig.hello()
     labels = rig.submit(graph(root=task(), **{f"n{number}": noop("root") for number in range(STAR)}))
     nobody = (TELL, labels.graph, 7, str(State.RUNNING), str(State.SUCCESSFUL), "", "")
-    rig.engine.transact(lambda transaction: transaction.repo.notes.add([nobody]))
+    rig.engine.transact(lambda transaction: transaction.repo.continuations.add([nobody]))
     rig.settle()
     rig.end(rig.claim()[0])
     rig.settle()
     assert set(rig.states(labels).values()) == {State.SUCCESSFUL}
     assert "is left for the next sweep" in caplog.text
     with rig.store.read() as repo:
-        (note,) = repo.notes.after(0, 9)
-    rig.engine.transact(lambda transaction: transaction.repo.notes.drop(note.id))
+        (note,) = repo.continuations.after(0, 9)
+    rig.engine.transact(lambda transaction: transaction.repo.continuations.delete(note.id))
 
 
 def test_a_graph_that_is_canceled_in_pages_ends_by_itself(rig: Rig) -> None:
@@ -182,7 +182,7 @@ def test_the_service_keeps_that_it_is_alive(rig: Rig) -> None:
     rig.clock.later(SWEEP_MS)
     rig.settle()
     with rig.store.read() as repo:
-        (service,) = repo.notes.servers().values()
+        (service,) = repo.servers.all().values()
     assert (service.since_ms, service.seen_ms) == (began, began + SWEEP_MS)
 
 
@@ -202,7 +202,7 @@ def test_wherever_in_a_turn_the_database_returns_every_lease_is_spared(rig: Rig)
     (lease,) = rig.claim()
     for failing in range(GIVES_UP_AFTER * 4):
         rig.clock.later(OUTAGE_MS)
-        rig.store.before = [Gone("away")] * failing
+        rig.store.before = [StoreUnavailable("away")] * failing
         while rig.store.before:
             rig.engine.ticker.turn()
         rig.settle()

@@ -40,7 +40,7 @@ def test_a_name_is_not_free_while_its_bot_has_something_in_hand(yard: Yard) -> N
     yard.hello("holder")
     assert len(yard.claim("holder")) == 1
     yard.engine.transact(
-        lambda transaction: transaction.repo.bots.end(["holder"])
+        lambda transaction: transaction.repo.bots.end_sessions(["holder"])
     )  # as if it had more than one goodbye ends
     held = yard.ask("POST", "/api/v1/bots/holder/free")
     assert (held.status, "leases" in held.json["detail"]) == (409, True)

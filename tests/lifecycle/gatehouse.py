@@ -76,7 +76,7 @@ class Gatehouse(Yard):
 
         def act(transaction: Transaction) -> None:
             graph = transaction.look([id])[id].graph
-            transaction.repo.graphs.cancel(graph, self.now)
+            transaction.repo.graphs.mark_canceled(graph, self.now)
             transaction.count(graph)
 
         self.do(act)
@@ -93,7 +93,7 @@ class Gatehouse(Yard):
 
         def act(transaction: Transaction) -> None:
             bot_sessions.lose(transaction, [(bot, "")])
-            transaction.repo.bots.miss([bot])
+            transaction.repo.bots.mark_missing([bot])
             transaction.stirred.append(None)
 
         self.later(fleet.MISSING_WITHIN_MS + 1)
@@ -113,12 +113,12 @@ class Gatehouse(Yard):
     def waiting(self, tasks: Sequence[int]) -> list[int]:
         """Name those of `tasks` that hold what they need."""
         with self.store.read() as repo:
-            holding = {task.id for task in repo.tasks.look(list(tasks)) if task.state in HOLDING}
+            holding = {task.id for task in repo.tasks.read(list(tasks)) if task.state in HOLDING}
         return [id for id in tasks if id in holding]
 
     def hold(self, id: int) -> HoldRow | None:
         with self.store.read() as repo:
-            return repo.passes.holds_of([id]).get(id)
+            return repo.admission.holds_of([id]).get(id)
 
     def moved(self, id: int) -> Millis:
         return Millis(self.task(id).moved_ms)
@@ -130,12 +130,12 @@ class Gatehouse(Yard):
     def lock(self) -> str | None:
         """Say who is at a pass."""
         with self.store.read() as repo:
-            lock = repo.passes.lock()
+            lock = repo.admission.read_lock()
         return None if lock is None else lock.holder
 
     def stirs(self) -> list[int | None]:
         with self.store.read() as repo:
-            return [task for _, task in repo.passes.stirs(0, 100_000)]
+            return [task for _, task in repo.admission.dirty(0, 100_000)]
 
     def second_opinion(self) -> Decision:
         """Decide from facts that are read afresh."""
@@ -146,7 +146,9 @@ class Gatehouse(Yard):
         """What is noted of each pending task is what holds it; of nobody else is anything noted."""
         with self.store.read() as repo:
             found = facts(repo, self)
-            rows = repo.passes.holds_of([row.id for state in State for row in repo.passes.contenders(state, 0, 1_000)])
+            rows = repo.admission.holds_of(
+                [row.id for state in State for row in repo.admission.contenders(state, 0, 1_000)]
+            )
         noted = {text(id): (_plain(row.reason), row.name) for id, row in rows.items()}
         # A task may be excluded at more than one of its keys, and any of them is the truth.
         pending = tuple(_at_key(task, *noted[task.id]) if task.id in noted else task for task in found.pending)
@@ -213,28 +215,28 @@ def text(id: int) -> TaskId:
 
 def facts(repo: Repo, yard: Yard, also: Collection[int] = ()) -> Facts:
     """Read everything that admission is about; `also` counts as pending, to be asked about."""
-    bots = [bot.facts for bot in repo.bots.fleet()]
-    rows = [row for state in State for row in repo.passes.contenders(state, 0, 1_000_000)]
+    bots = [bot.facts for bot in repo.bots.read_all()]
+    rows = [row for state in State for row in repo.admission.contenders(state, 0, 1_000_000)]
     tasks = [(row, _contender(repo, row, bots)) for row in rows]
     pools = (
         Pool(pool.name, fleet.slots(pool.name, bots) if pool.from_bots else pool.capacity)
-        for pool in repo.passes.pools()
+        for pool in repo.admission.pools()
     )
     return Facts(
         tuple(task for row, task in tasks if row.state is State.PENDING or row.id in also),
         tuple(task.admitted(row.moved_ms) for row, task in tasks if row.state in HOLDING),
         tuple(pools),
-        repo.passes.named_limits(),
-        repo.passes.stake_after(),
+        repo.admission.named_limits(),
+        repo.admission.stake_after(),
     )
 
 
 def _contender(repo: Repo, row: ContenderRow, bots: Sequence[fleet.BotFacts]) -> Contender:
     queue = {one.id: one for one in repo.queues.after(-1)}[row.queue]
-    hold = repo.passes.holds_of([row.id]).get(row.id)
+    hold = repo.admission.holds_of([row.id]).get(row.id)
     since = hold.since_ms if hold is not None and hold.reason in FOR_CAPACITY else None
     served = row.queue == 0 or fleet.served(queue.dimensions, bots)
-    wanted = (repo.passes.mutexes_of([row.id]).get(row.id, ()), repo.passes.limits_of([row.id]).get(row.id, ()))
+    wanted = (repo.admission.mutexes_of([row.id]).get(row.id, ()), repo.admission.limits_of([row.id]).get(row.id, ()))
     what = (queue.pool, row.weight, *wanted)
     by_mutex = None if hold is None else hold.mutex_since_ms
     return Contender(text(row.id), row.priority, row.created_ms, *what, row.not_before_ms, served, since, by_mutex)

@@ -59,7 +59,7 @@ class Grounds(Yard):
 
     def notes(self) -> list[Note]:
         with self.store.read() as repo:
-            return repo.notes.after(-1, ALL)
+            return repo.continuations.after(-1, ALL)
 
     def take_up(self, note: Note) -> bool | None:
         return self.do(lambda transaction: take_up(transaction, note.id))

@@ -20,7 +20,7 @@ MANY = 1_000_000
 
 def recount(repo: Repo) -> None:
     """Compare what every graph and its tasks count with what there is."""
-    for graph in repo.care.graphs(-1, MANY):
+    for graph in repo.doctor.graphs(-1, MANY):
         if graph.loader is None:
             recount_graph(repo, graph)
 
@@ -28,8 +28,8 @@ def recount(repo: Repo) -> None:
 def recount_graph(repo: Repo, graph: GraphRecord) -> None:
     """Compare what one graph and its tasks count with what there is."""
     ids = repo.tasks.page(graph.id, State, -1, MANY)
-    tasks = {task.id: task for task in repo.tasks.look(ids)}
-    notes = [note for note in repo.notes.after(-1, MANY) if note.graph == graph.id]
+    tasks = {task.id: task for task in repo.tasks.read(ids)}
+    notes = [note for note in repo.continuations.after(-1, MANY) if note.graph == graph.id]
     edges = repo.edges.into(ids)
     check_tasks(tasks.values(), notes)
     check_tally(graph, tasks, edges, notes)

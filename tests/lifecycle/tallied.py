@@ -63,9 +63,9 @@ class _Counting:
         def counting(name: str, *said: Any) -> Any:
             self._asked.append(name)
             found = carry_out(name, *said)
-            if way == "foresee":
+            if way == "prefetch":
                 return found  # it is counted when it is asked for
-            self._counts[name] += max(0, found) if way == "run" else len(found if way == "rows" else said[0])
+            self._counts[name] += max(0, found) if way == "execute" else len(found if way == "fetch" else said[0])
             return found
 
         return counting

@@ -38,7 +38,7 @@ def decide(yard: Grounds, task: int, approved: bool = True, actor: str = "ann", 
 
 def result(yard: Grounds, task: int) -> dict[str, Any]:
     with yard.store.read() as repo:
-        found: dict[str, Any] = json.loads(repo.reading.last_results([task])[task])
+        found: dict[str, Any] = json.loads(repo.read.last_results([task])[task])
     return found
 
 
@@ -55,7 +55,7 @@ def test_a_yes_lets_those_behind_it_go_and_is_their_input(yard: Grounds) -> None
     decision = {"approved": True, "at_ms": yard.now, "by": "ann", "comment": "go", "timed_out": False}
     assert result(yard, labels["ask"]) == decision
     with yard.store.read() as repo:
-        assert [json.loads(body) for _, _, body in repo.traces.inputs([labels["ship"]])] == [decision]
+        assert [json.loads(body) for _, _, body in repo.output.inputs([labels["ship"]])] == [decision]
         assert [(one.bot, one.signal) for one in repo.attempts.of(labels["ask"])] == [("server", "succeed")]
     assert yard.audits(labels["ask"]) == [("ann", "approve", "go")]
     sound(yard)

@@ -8,7 +8,7 @@ from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Refusal, Repo
 from taskyard.lifecycle.report import resolve
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.queries import Busy
+from taskyard.store.queries import TransactionConflict
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, star
 from tests.lifecycle.in_short import in_short
 from tests.lifecycle.yard import chain
@@ -226,7 +226,7 @@ def test_who_did_not_know_that_the_graph_was_canceled_tries_again(postgres_url: 
         assert str(transaction.look([labels["page"]])[labels["page"]].state) == "waiting"
         assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
 
-    with pytest.raises(Busy, match="canceled meanwhile"):
+    with pytest.raises(TransactionConflict, match="canceled meanwhile"):
         yard.do(fail_while_somebody_cancels)
     assert yard.fail("rack1", lease) == Done(labels["a"], State.FAILED)
     yard.keep_promises()
@@ -247,7 +247,7 @@ def test_a_graph_that_finishes_meanwhile_is_not_brought_back_by_a_rerun(postgres
         yard.end("rack1", lease)
         assert yard.verdict(labels) == "finished"
 
-    with pytest.raises(Busy, match="ended meanwhile"):
+    with pytest.raises(TransactionConflict, match="ended meanwhile"):
         yard.do(rerun_while_the_last_one_ends)
     assert refused(yard.rerun(labels["a"]))[0] is Code.CONFLICT
     yard.close()

@@ -41,13 +41,13 @@ def scene(yard: Grounds, database_url: str) -> Scene:
 
 def open_notes(yard: Yard) -> int:
     with yard.store.read() as repo:
-        return len(repo.notes.after(0, 100))
+        return len(repo.continuations.after(0, 100))
 
 
 def follow_notes(yard: Yard) -> None:
     """Do what the engine does with notes."""
     with yard.store.read() as repo:
-        notes = repo.notes.after(0, 100)
+        notes = repo.continuations.after(0, 100)
     for note in notes:
         yard.do(lambda transaction, id=note.id: take_up(transaction, id))  # type: ignore[misc]
 
@@ -106,7 +106,7 @@ def test_a_task_that_missed_its_turn_gets_it_with_the_repair(scene: Scene) -> No
 
 def leases_of(yard: Yard, bot: str) -> list[Lease]:
     with yard.store.read() as repo:
-        tasks = repo.tasks.look([id for id, _ in repo.tasks.leased_by([bot], 9)])
+        tasks = repo.tasks.read([id for id, _ in repo.tasks.leased_by([bot], 9)])
     return [Lease(task.id, task.life.attempt, task.fence, yard.now) for task in tasks]
 
 

@@ -15,7 +15,7 @@ from taskyard.lifecycle.report import resolve
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move
-from taskyard.store.queries import Busy
+from taskyard.store.queries import TransactionConflict
 from tests.lifecycle.grounds import Grounds, node
 from tests.lifecycle.in_short import in_short
 from tests.lifecycle.tallied import EDGES, Tallied
@@ -212,7 +212,7 @@ def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, mo
         monkeypatch.setattr(transaction, "send", end_first)
         assert rerun(transaction, [Rerun(labels["t0"])]) == [Done(labels["t0"], State.WAITING)]
 
-    with pytest.raises(Busy, match="ended meanwhile"):
+    with pytest.raises(TransactionConflict, match="ended meanwhile"):
         yard.do(rerun_while_the_cleanup_ends)
     assert in_short(yard.rerun(labels["t0"])) == Asked(labels["t0"], 0, promised=True)
     yard.keep_promises()

@@ -42,7 +42,7 @@ def test_a_task_begins_with_its_graph_once(yard: Grounds) -> None:
         assert isinstance(answer, Refusal)
         assert answer.code is Code.CONFLICT
     with yard.store.read() as repo:
-        assert repo.graphs.inside([labels["outer"]]) == {(labels["outer"], 1): inner.graph}
+        assert repo.graphs.subgraphs([labels["outer"]]) == {(labels["outer"], 1): inner.graph}
 
 
 def test_a_task_that_was_canceled_while_its_graph_was_loaded_does_not_begin(yard: Grounds) -> None:
@@ -56,7 +56,7 @@ def test_a_task_that_was_canceled_while_its_graph_was_loaded_does_not_begin(yard
     assert isinstance(yard.do(lambda transaction: submit.open_graph(transaction, one)), Refusal)
     assert yard.words(labels)["outer"] == "canceled"
     assert yard.graph(loading.graph).loader == one.loader  # it is dropped like any other that never became whole
-    yard.do(lambda transaction: transaction.repo.graphs.drop_page(loading.graph, 9))
+    yard.do(lambda transaction: transaction.repo.graphs.delete_page(loading.graph, 9))
 
 
 def test_a_graph_that_moves_again_before_its_task_heard_goes_on(yard: Grounds) -> None:

@@ -348,10 +348,10 @@ def test_a_start_that_is_put_off_begins_on_time(yard: Grounds) -> None:
 def test_a_start_that_is_put_off_and_contends_is_left_to_a_pass(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(not_before="30s", mutexes=[{"key": "repo"}])))
     with yard.store.write() as repo:
-        repo.passes.drop_stirs([number for number, _ in repo.passes.stirs(0, 100)])
+        repo.admission.delete_dirty([number for number, _ in repo.admission.dirty(0, 100)])
     yard.wait(30_000)
     with yard.store.read() as repo:
-        assert [task for _, task in repo.passes.stirs(0, 100)] == [labels["a"]]
+        assert [task for _, task in repo.admission.dirty(0, 100)] == [labels["a"]]
     assert yard.words(labels) == {"a": "pending"}
     assert yard.sweep() == 0
 

@@ -122,7 +122,7 @@ def test_a_frozen_holder_is_replaced_and_what_it_writes_later_is_refused(yard: G
 
 def test_a_holder_that_was_replaced_changes_nothing_even_if_the_next_one_died(yard: Gatehouse) -> None:
     task = yard.put("a")
-    take = lambda transaction: transaction.repo.passes.take(2, "dead", transaction.now + LOCK_MS)  # noqa: E731
+    take = lambda transaction: transaction.repo.admission.take_lock(2, "dead", transaction.now + LOCK_MS)  # noqa: E731
     frozen = Hooked(yard, 1, lambda: yard.do(take)).admission()
     assert not frozen.schedule().ran
     assert yard.task(task).state is State.PENDING
@@ -326,8 +326,8 @@ def test_a_change_that_nobody_stirred_for_is_seen_in_the_end(yard: Gatehouse) ->
     yard.schedule()
     yard.finish(yard.run())
     yard.do(
-        lambda transaction: transaction.repo.passes.drop_stirs(
-            [number for number, _ in transaction.repo.passes.stirs(0, 9)]
+        lambda transaction: transaction.repo.admission.delete_dirty(
+            [number for number, _ in transaction.repo.admission.dirty(0, 9)]
         )
     )
     yard.later(MEMORY_MS)
@@ -464,7 +464,7 @@ class Story:
         self.yard.compare_notes()
         self.yard.audit()
         with self.yard.store.read() as repo:
-            waiting = {row.id for row in repo.passes.contenders(State.WAITING, 0, 1_000)}
+            waiting = {row.id for row in repo.admission.contenders(State.WAITING, 0, 1_000)}
             found = facts(repo, self.yard, also=waiting)
         assert unadmitted(task for task in found.pending if int(task.id, 16) in waiting) == ()
 

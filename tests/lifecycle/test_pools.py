@@ -33,8 +33,8 @@ def test_what_limits_admission_is_written_and_audited(yard: Gatehouse) -> None:
     yard.stake_after("k", None)
     yard.stake_after("k", 5_000)
     with yard.store.read() as repo:
-        assert repo.passes.pools() == [PoolRow("p", None, False), PoolRow("q", None, True)]
-        assert (repo.passes.named_limits(), repo.passes.stake_after()) == ({"licences": 5}, {"k": 5_000})
+        assert repo.admission.pools() == [PoolRow("p", None, False), PoolRow("q", None, True)]
+        assert (repo.admission.named_limits(), repo.admission.stake_after()) == ({"licences": 5}, {"k": 5_000})
         audits = {(row.actor, row.action, row.note) for row in repo.events.audits_of(NO_SUBJECT, 100)}
     assert audits == {
         ("ann", "set_pool", "p: 4"),
@@ -81,7 +81,7 @@ def test_a_pool_that_makes_no_sense_is_refused(yard: Gatehouse, capacity: int, f
     answer = yard.do(lambda transaction: set_pool(transaction, "p", capacity, from_bots, "ann"))
     assert answer == Refusal(Code.INVALID, text)
     with yard.store.read() as repo:
-        assert (repo.passes.pools(), repo.events.audits_of(NO_SUBJECT, 9)) == ([], [])
+        assert (repo.admission.pools(), repo.events.audits_of(NO_SUBJECT, 9)) == ([], [])
 
 
 def test_a_limit_that_makes_no_sense_is_refused(yard: Gatehouse) -> None:
@@ -155,7 +155,7 @@ def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_
     passed = yard.schedule()
     assert (passed.admitted, yard.waiting([*before, *after])) == (1, [*before, after[0]])
     with yard.store.read() as repo:
-        assert {task.contends for task in repo.tasks.look([*before, *after])} == {True}
+        assert {task.contends for task in repo.tasks.read([*before, *after])} == {True}
     assert yard.stirs() == []
 
 
@@ -190,7 +190,7 @@ def test_many_tasks_become_contenders_page_by_page_and_a_repeat_goes_on(yard: Ga
     with yard.store.read() as repo:
         assert [row.note for row in repo.events.audits_of(NO_SUBJECT, 9)] == ["p: 5"]
     with yard.store.read() as repo:
-        assert len(repo.passes.contenders(State.WAITING, 0, 10_000)) == len(labels)
+        assert len(repo.admission.contenders(State.WAITING, 0, 10_000)) == len(labels)
     yard.schedule()
     late = yard.put(pool="p")
     yard.schedule()

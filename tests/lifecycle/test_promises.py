@@ -84,7 +84,7 @@ def test_a_graph_whose_loading_never_ended_is_dropped_in_pages(yard: Grounds) ->
     assert [dropped(yard, start + 1, 10) for _ in range(4)] == [1, 1, 1, 0]
     with yard.store.read() as repo:
         assert repo.graphs.peek([one.brood.graph_id]) == []
-        assert repo.tasks.look(list(one.brood.ids.values())) == []
+        assert repo.tasks.read(list(one.brood.ids.values())) == []
     assert yard.do(lambda transaction: add_page(transaction, one.brood.graph_id, "me", rows)) is False
     begun(yard, one)
     yard.do(lambda transaction: open_graph(transaction, one))

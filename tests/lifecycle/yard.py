@@ -119,11 +119,11 @@ class Yard:
 
     def task(self, id: int) -> TaskRecord:
         with self.store.read() as repo:
-            return repo.tasks.look([id])[0]
+            return repo.tasks.read([id])[0]
 
     def states(self, labels: Mapping[str, int]) -> dict[str, State]:
         with self.store.read() as repo:
-            found = {task.id: task.state for task in repo.tasks.look(list(labels.values()))}
+            found = {task.id: task.state for task in repo.tasks.read(list(labels.values()))}
         return {label: found[id] for label, id in labels.items()}
 
     def graph(self, id: int) -> GraphRecord:

@@ -29,7 +29,7 @@ def check_history(repo: Repo, tasks: Mapping[int, Task]) -> Counter[str]:
         events = repo.events.of(task.id, 0, ALL)
         graphs[task.graph.id] += events
         taken.update(f"{one.source} {one.signal} {one.target}" for one in events)
-        record = repo.tasks.look([task.id])[0]
+        record = repo.tasks.read([task.id])[0]
         assert replayed(story(repo, task.id)) is record.state, "the log leads elsewhere"
         rounds = _rounds(events)
         assert len(rounds) == record.life.round

@@ -111,10 +111,10 @@ class Premises(Grounds):
     def look(self) -> Seen:
         """Look at everything at once."""
         with self.store.read() as repo:
-            graphs = {one.id: one for one in repo.care.graphs(-1, ALL) if one.loader is None}
-            ids = [one.id for one in repo.care.tasks(-1, -1, LAST, ALL) if one.graph_id in graphs]
-            tasks = {one.id: one for one in repo.tasks.look(ids)}
-            return Seen(graphs, tasks, repo.edges.into(list(tasks)), repo.notes.after(-1, ALL))
+            graphs = {one.id: one for one in repo.doctor.graphs(-1, ALL) if one.loader is None}
+            ids = [one.id for one in repo.doctor.tasks(-1, -1, LAST, ALL) if one.graph_id in graphs]
+            tasks = {one.id: one for one in repo.tasks.read(ids)}
+            return Seen(graphs, tasks, repo.edges.into(list(tasks)), repo.continuations.after(-1, ALL))
 
     def consult(self) -> None:
         """Have every number counted afresh."""

@@ -25,7 +25,7 @@ from taskyard.lifecycle.doctor.check import doctor
 from taskyard.lifecycle.poll import Polled
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Repo, Store, open_store
-from taskyard.store.queries import Busy, Session
+from taskyard.store.queries import Session, TransactionConflict
 from taskyard.views.history import replayed, story
 from tests.engine.rig import SOON_S, START, TURNS_MAX, Labels, soon
 from tests.lifecycle.recount import recount
@@ -99,7 +99,7 @@ class Crossing:
                 # Whoever halts here has written everything, also what could have travelled with the commit.
                 getattr(session, "settle", bool)()
                 self.pass_by(COMMIT)
-        except Busy:
+        except TransactionConflict:
             self.lost += 1
             raise
         self.after_commit()
@@ -251,7 +251,7 @@ class Server:
 
     def states(self, labels: Labels) -> dict[str, str]:
         with self.store.read() as repo:
-            found = {task.id: str(task.state) for task in repo.tasks.look(list(labels.values()))}
+            found = {task.id: str(task.state) for task in repo.tasks.read(list(labels.values()))}
         return {label: found[id] for label, id in labels.items()}
 
     def verdict(self, graph: int) -> str:

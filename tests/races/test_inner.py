@@ -29,7 +29,7 @@ def test_whoever_comes_first_the_task_and_its_graph_end_together(postgres_url: s
                 rig.clock.later(5_000)
                 rig.settle()
             with one.store.read() as repo:
-                (inner,) = repo.graphs.inside([outer["outer"]]).values()
+                (inner,) = repo.graphs.subgraphs([outer["outer"]]).values()
             assert one.states(outer)["outer"] in ENDED
             assert one.graph(inner).tally.active == 0
 

@@ -248,7 +248,7 @@ def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: P
     noticing.result(SOON_S)
     assert isinstance(hearing.result(SOON_S), Polled)
     with one.store.read() as repo:
-        (bot,) = repo.bots.look(["b1"]).values()
+        (bot,) = repo.bots.read(["b1"]).values()
         noted = [row[3] for row in repo.bots.events("b1", 9)]
     assert (bot.facts.missing, bot.facts.last_seen_ms) == (False, one.watch.now())
     assert noted in (["connected"], ["missing", "connected"])

@@ -198,7 +198,7 @@ def test_two_who_rerun_the_same_at_once_open_one_round(pair: Pair) -> None:
         answers = at_once(trying_again(one, labels), trying_again(two, labels))
         assert sorted(answer.echo for answer in answers if isinstance(answer, Done)) == [False, True]
         with one.store.read() as repo:
-            lives = {task.id: task.life.round for task in repo.tasks.look(list(labels.values()))}
+            lives = {task.id: task.life.round for task in repo.tasks.read(list(labels.values()))}
         assert lives == {labels["a"]: 2, labels["b"]: 1}
         assert isinstance(one.end(one.claim()[0]), Done)
         assert isinstance(one.end(one.claim()[0]), Done)

@@ -74,7 +74,7 @@ class Still(Yard):
     def lease(self, made: Made, label: str) -> Lease:
         """Give the lease of a task that is under way, as its bot has it."""
         with self.engine.store.read() as repo:
-            (one,) = repo.tasks.look([made.key(label)])
+            (one,) = repo.tasks.read([made.key(label)])
         assert one.lease_until_ms is not None
         return Lease(one.id, one.life.attempt, one.fence, one.lease_until_ms, one.life.slice_index)
 

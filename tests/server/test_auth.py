@@ -79,7 +79,7 @@ def test_a_token_is_told_once_and_listed_without_its_secret(either: Yard) -> Non
     assert view in listed.json["items"]
     assert text.rpartition("_")[2].encode() not in listed.body
     with either.engine.store.read() as repo:
-        assert text.rpartition("_")[2] not in repo.access.find([view["id"]])[view["id"]].digest
+        assert text.rpartition("_")[2] not in repo.tokens.find([view["id"]])[view["id"]].digest
 
 
 def test_tokens_are_listed_page_by_page(either: Yard) -> None:
@@ -247,6 +247,6 @@ def test_what_another_server_revoked_is_believed_for_some_seconds_only(yard: Yar
     moments = iter([0.0, BELIEVED_S, BELIEVED_S + 1])
     auth = Auth(yard.engine, yard.seal, tick=lambda: next(moments))
     assert isinstance(auth.caller(token), Caller)
-    yard.engine.transact(lambda transaction: transaction.repo.access.revoke(token.split("_")[2], transaction.now))
+    yard.engine.transact(lambda transaction: transaction.repo.tokens.revoke(token.split("_")[2], transaction.now))
     assert isinstance(auth.caller(token), Caller)
     assert isinstance(auth.caller(token), Denial)

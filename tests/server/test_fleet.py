@@ -144,7 +144,7 @@ def test_dimensions_are_put_together_and_kept(either: Yard) -> None:
     }
     either.get("/api/v1/dimensions")
     with either.engine.store.read() as repo:
-        assert repo.reading.aggregation("current") is not None
+        assert repo.read.aggregation("current") is not None
 
 
 def test_pools_are_made_and_listed(either: Yard) -> None:

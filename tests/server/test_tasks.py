@@ -17,7 +17,7 @@ def printed(yard: Yard, lease: Lease, *pieces: bytes) -> None:
     """Play a bot whose task printed something."""
     for piece in pieces:
         with yard.engine.store.read() as repo:
-            start = repo.traces.sizes(lease.task).get(lease.attempt, 0)
+            start = repo.output.sizes(lease.task).get(lease.attempt, 0)
         output = Output(lease.task, lease.attempt, lease.fence, start, piece)
         answer = yard.engine.poll(Poll("b1", "s1", outputs=(output,)))
         assert isinstance(answer, Polled)

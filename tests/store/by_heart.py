@@ -9,13 +9,13 @@ def check_memory(store: Store) -> None:
     if not isinstance(store, SqliteStore):
         return
     with store.write() as repo:  # what others have written since is forgotten by now
-        known = dict(repo.memory.tasks)
-        assert {task.id: task for task in repo.tasks.look(list(known))} == known
-        graphs = dict(repo.memory.graphs)
+        known = dict(repo.cache.tasks)
+        assert {task.id: task for task in repo.tasks.read(list(known))} == known
+        graphs = dict(repo.cache.graphs)
         assert {graph.id: graph for graph in repo.graphs.peek(list(graphs))} == graphs
-        assert repo.memory.pools is None or repo.memory.pools == repo.passes.pools()
-        newest, repo.memory.newest_queue = repo.memory.newest_queue, None
+        assert repo.cache.pools is None or repo.cache.pools == repo.admission.pools()
+        newest, repo.cache.newest_queue = repo.cache.newest_queue, None
         assert newest is None or not repo.queues.after(newest)
-        bots = dict(repo.memory.bots)
-        repo.memory.bots.clear()
-        assert repo.bots.greet(list(bots)) == bots
+        bots = dict(repo.cache.bots)
+        repo.cache.bots.clear()
+        assert repo.bots.callers(list(bots)) == bots

@@ -45,9 +45,9 @@ def add_tasks(repo: Repo, *ids: int, **columns: object) -> None:
 
 def move(repo: Repo, id: int, *targets: State, bot: str | None = None) -> TaskRecord:
     """Take a task along arrows; the bot has it at the end."""
-    task = repo.tasks.recall([id])[id]
+    task = repo.tasks.get([id])[id]
     for target in targets:
         source = task.state
         task.life, task.bot = struct_replace(task.life, state=target), bot if target is targets[-1] else None
-        repo.tasks.carry([(task, source)])
+        repo.tasks.write_moved([(task, source)])
     return task

@@ -13,21 +13,7 @@ import pytest
 from taskyard.core.states import State
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.postgres import CONNECTIONS_MAX, PostgresStore
-from taskyard.store.queries import Busy, Gone, Taken
-from taskyard.store.repo import (  # fmt: skip
-    Attempts,
-    Bots,
-    Edges,
-    Events,
-    Graphs,
-    Notes,
-    Passes,
-    Queues,
-    Reuses,
-    Tasks,
-    Times,
-    Traces,
-)
+from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionConflict
 from taskyard.store.repo.events import AuditRow
 from taskyard.store.sqlite import SqliteStore
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move, task_row
@@ -59,16 +45,17 @@ def postgres_store(postgres_url: str) -> Iterator[PostgresStore]:
     store.close()
 
 
-def test_every_verb_is_tried() -> None:
-    groups = (Attempts, Bots, Edges, Events, Graphs, Notes, Passes, Queues, Reuses, Tasks, Times, Traces)
-    verbs = {
-        f"{group.__name__.lower()}.{name}"
-        for group in groups
-        for name, _ in inspect.getmembers(group, inspect.isfunction)
-        if not name.startswith("_")
+def test_every_repository_method_is_tested(sqlite: SqliteStore) -> None:
+    with sqlite.read() as repo:
+        repositories = {name: getattr(repo, name) for name in Repo.__slots__ if name not in {"cache", "doctor"}}
+    methods = {
+        f"{name}.{method}"
+        for name, repository in repositories.items()
+        for method, _ in inspect.getmembers(type(repository), inspect.isfunction)
+        if not method.startswith("_")
     }
     texts = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
-    assert verbs - set(re.findall(r"(?:repo|one|other|look)\.(\w+\.\w+)\(", texts)) == set()
+    assert methods - set(re.findall(r"(?:repo|one|other|look)\.(\w+\.\w+)\(", texts)) == set()
 
 
 # Transactions.
@@ -92,7 +79,7 @@ def test_a_block_that_fails_leaves_nothing(store: Store) -> None:
         fail(repo)
     with store.read() as repo:
         assert repo.graphs.peek([1]) == []
-        assert repo.tasks.look([1, 2]) == []
+        assert repo.tasks.read([1, 2]) == []
         assert repo.events.audits_of(1, 9) == []
 
 
@@ -121,7 +108,7 @@ def test_a_look_is_one_moment_while_others_write(store: Store) -> None:
 
 
 def test_a_look_cannot_write(store: Store) -> None:
-    with pytest.raises((Gone, psycopg.Error)), store.read() as repo:
+    with pytest.raises((StoreUnavailable, psycopg.Error)), store.read() as repo:
         add_graph(repo)
     with store.read() as repo:
         assert repo.graphs.peek([1]) == []
@@ -132,11 +119,11 @@ def test_a_look_keeps_nobody_from_writing(store: Store) -> None:
         add_graph(repo)
         add_tasks(repo, 1)
     with store.read() as look:
-        look.tasks.look([1])
-        look.graphs.look([1])
+        look.tasks.read([1])
+        look.graphs.read([1])
         with store.write() as repo:
             move(repo, 1, S.PENDING)
-        assert look.tasks.look([1])[0].state is S.UNSCHEDULED
+        assert look.tasks.read([1])[0].state is S.UNSCHEDULED
 
 
 # What every text and number survives.
@@ -183,7 +170,7 @@ def test_keys_of_63_bits_survive(store: Store, key: int) -> None:
         repo.tasks.add([task_row(key, graph_id=key, created_ms=key)])
         repo.tasks.add_definitions([(key, key, "a", "{}", None, "")])
     with store.read() as repo:
-        (task,) = repo.tasks.look([key])
+        (task,) = repo.tasks.read([key])
         assert (task.id, task.graph, task.created_ms) == (key, key, key)
         assert repo.tasks.with_labels(key, ["a"]) == {"a": key}
 
@@ -194,27 +181,30 @@ def test_keys_of_63_bits_survive(store: Store, key: int) -> None:
 def test_an_empty_set_asks_and_changes_nothing(store: Store) -> None:
     with store.write() as repo:
         asked = [
-            repo.tasks.look([]), repo.tasks.definitions([]), repo.tasks.with_labels(1, []), repo.tasks.leased_by([], 9),
+            repo.tasks.read([]), repo.tasks.definitions([]), repo.tasks.with_labels(1, []), repo.tasks.leased_by([], 9),
             repo.tasks.owned_definitions([]),
-            repo.tasks.candidates([], 9), repo.graphs.look([]), repo.graphs.peek([]), repo.edges.into([]),
-            repo.attempts.polled([]), repo.events.answers([]), repo.notes.about([]), repo.bots.look([]),
-            repo.queues.with_dimensions([]), repo.queues.near([]), repo.passes.contenders_among([]),
-            repo.passes.mutexes_of([]), repo.passes.limits_of([]), repo.passes.holds_of([]), repo.edges.out_of([], 9),
-            repo.edges.beyond([], (0, 0, ""), 9), repo.tasks.page(1, [], 0, 9), repo.passes.uncontending("p", [], 9),
+            repo.tasks.claim_candidates([], 9), repo.graphs.read([]), repo.graphs.peek([]), repo.edges.into([]),
+            repo.attempts.leased_by_poll([]), repo.events.answers([]), repo.bots.read([]),
+            repo.continuations.of_tasks([]),
+            repo.queues.with_dimensions([]), repo.queues.with_hashes([]), repo.admission.contenders_among([]),
+            repo.admission.mutexes_of([]), repo.admission.limits_of([]), repo.admission.holds_of([]),
+            repo.edges.out_of([], 9),
+            repo.edges.page_after([], (0, 0, ""), 9), repo.tasks.page(1, [], 0, 9),
+            repo.admission.tasks_without_admission("p", [], 9),
         ]  # fmt: skip
         assert [list(one) for one in asked] == [[]] * len(asked)
         repo.tasks.add([])
-        repo.tasks.carry([])
-        repo.tasks.recount([])
-        repo.tasks.keep([])
-        repo.tasks.unhide([])
-        repo.tasks.drop([])
+        repo.tasks.write_moved([])
+        repo.tasks.write_edge_counts([])
+        repo.tasks.write_unmoved([])
+        repo.tasks.mark_loaded([])
+        repo.tasks.delete([])
         repo.attempts.end([])
-        repo.bots.end([])
+        repo.bots.end_sessions([])
         repo.bots.drop_queues([])
-        repo.passes.stir([])
-        repo.passes.drop_stirs([])
-        repo.passes.drop_holds([])
+        repo.admission.mark_dirty([])
+        repo.admission.delete_dirty([])
+        repo.admission.delete_holds([])
         repo.events.add(NOW, [])
 
 
@@ -224,7 +214,7 @@ def test_what_is_larger_than_any_buffer_is_written_and_read(store: Store) -> Non
         with store.write() as repo:
             repo.events.add_answers([(label, "d", text, NOW) for label, text in texts.items()])
             assert {key: kept for key, (_, kept) in repo.events.answers(list(texts)).items()} == texts
-            assert repo.events.forget_answers(LATER, 9) == len(texts)
+            assert repo.events.delete_old_answers(LATER, 9) == len(texts)
             repo.events.add_audits([(NOW, "ann", "submit", 1, text) for text in texts.values()])
 
 
@@ -236,7 +226,7 @@ def test_many_rows_are_written_and_read_as_one_set(store: Store) -> None:
         repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in many])
         repo.edges.add([(1, id, "success") for id in many[1:]])
     with store.read() as repo:
-        assert [task.id for task in repo.tasks.look(list(reversed(many)))] == list(many)
+        assert [task.id for task in repo.tasks.read(list(reversed(many)))] == list(many)
         assert len(repo.tasks.with_labels(1, [f"t{id}" for id in many])) == 3_000
         assert len(repo.edges.out_of([1], 5_000)) == 2_999
 
@@ -272,7 +262,7 @@ def test_sqlite_says_busy_when_somebody_else_writes(sqlite: SqliteStore, sqlite_
     sqlite._writer.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(Busy), sqlite.write():
+    with pytest.raises(TransactionConflict), sqlite.write():
         pass
     other.close()
     with sqlite.write() as repo:
@@ -306,34 +296,34 @@ def test_two_servers_are_given_different_candidates(postgres_store: PostgresStor
         for id in (1, 2, 3):
             move(repo, id, *READY)
     with postgres_store.write() as one, postgres_store.write() as other:
-        assert {row[0] for row in one.tasks.candidates([0], 2)} == {1, 2}
-        assert {row[0] for row in other.tasks.candidates([0], 2)} == {3}
-        assert other.tasks.waiting(0, ["command"], 9) == [3]
+        assert {row[0] for row in one.tasks.claim_candidates([0], 2)} == {1, 2}
+        assert {row[0] for row in other.tasks.claim_candidates([0], 2)} == {3}
+        assert other.tasks.waiting_of_kinds(0, ["command"], 9) == [3]
     with postgres_store.write() as one:
-        assert {row[0] for row in one.tasks.candidates([0], 2)} == {1, 2}
+        assert {row[0] for row in one.tasks.claim_candidates([0], 2)} == {1, 2}
 
 
 def test_two_servers_do_not_take_the_lock_of_the_pass_at_once(postgres_store: PostgresStore) -> None:
     with postgres_store.write() as one, postgres_store.write() as other:
-        assert one.passes.lock() is not None
-        assert other.passes.lock() is None
+        assert one.admission.read_lock() is not None
+        assert other.admission.read_lock() is None
     with postgres_store.write() as one:
-        assert one.passes.lock() is not None
+        assert one.admission.read_lock() is not None
 
 
 def test_a_wait_for_a_lock_that_lasts_too_long_says_busy(postgres_store: PostgresStore) -> None:
     with postgres_store.write() as repo:
         add_graph(repo)
     with postgres_store.write() as one:
-        one.graphs.look([1])
-        with pytest.raises(Busy), postgres_store.write() as other:
+        one.graphs.read([1])
+        with pytest.raises(TransactionConflict), postgres_store.write() as other:
             look_at_once(other)
 
 
 def look_at_once(other: Repo) -> None:
     """Wait for the lock of a graph for as short as can be."""
     other.tasks._session._pipeline.say("SET LOCAL lock_timeout = 1")  # type: ignore[attr-defined]
-    other.graphs.look([1])
+    other.graphs.read([1])
 
 
 def test_a_transaction_whose_connection_is_killed_is_gone_and_the_next_one_works(
@@ -344,7 +334,7 @@ def test_a_transaction_whose_connection_is_killed_is_gone_and_the_next_one_works
         kill(postgres_url, repo.tasks._session._pipeline._pgconn.backend_pid)  # type: ignore[attr-defined]
         add_graph(repo, 2)
 
-    with pytest.raises(Gone), postgres_store.write() as repo:
+    with pytest.raises(StoreUnavailable), postgres_store.write() as repo:
         be_killed(repo)
     with postgres_store.write() as repo:
         assert repo.graphs.peek([1, 2]) == []
@@ -357,7 +347,7 @@ def test_a_connection_that_died_between_transactions_costs_one_try(
     with postgres_store.write() as repo:
         pid = repo.tasks._session._pipeline._pgconn.backend_pid  # type: ignore[attr-defined]
     kill(postgres_url, pid)
-    with pytest.raises(Gone), postgres_store.write():
+    with pytest.raises(StoreUnavailable), postgres_store.write():
         pass
     with postgres_store.write() as repo:
         add_graph(repo)
@@ -377,13 +367,13 @@ def test_a_store_is_opened_by_its_address_and_nothing_else_is_one() -> None:
 def test_what_was_sent_behind_a_fault_can_be_sent_again(postgres_store: PostgresStore) -> None:
     def collide(repo: Repo) -> None:
         repo.tasks.add([task_row(1), task_row(1)])
-        repo.passes.stir([7])  # nobody has waited since: it is skipped, and so is learning what it means
+        repo.admission.mark_dirty([7])  # nobody has waited since: it is skipped, and so is learning what it means
 
-    with pytest.raises(Taken), postgres_store.write() as repo:
+    with pytest.raises(DuplicateKey), postgres_store.write() as repo:
         collide(repo)
     with postgres_store.write() as repo:
-        repo.passes.stir([7])
-        assert [task for _, task in repo.passes.stirs(0, 9)] == [7]
+        repo.admission.mark_dirty([7])
+        assert [task for _, task in repo.admission.dirty(0, 9)] == [7]
 
 
 def test_a_character_that_ends_text_is_refused_and_cuts_nothing(postgres_store: PostgresStore) -> None:

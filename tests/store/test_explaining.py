@@ -1,16 +1,12 @@
 """Verbs of those who ask why, on both databases: each finds what it is asked about, and counts no further than told."""
 
-import inspect
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from taskyard.core.states import HOLDING, UNSUCCESSFUL, On, Reason, Signal, State
 from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Repo, Store, open_store
-from taskyard.store.repo import Explaining
 from taskyard.store.repo.events import spelled, written
 from taskyard.store.repo.read import LastAttempt, Turn
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move
@@ -26,16 +22,10 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def contend(repo: Repo, *ids: int) -> None:
-    tasks = list(repo.tasks.recall(ids).values())
+    tasks = list(repo.tasks.get(ids).values())
     for task in tasks:
         task.contends = True
-    repo.tasks.keep(tasks)
-
-
-def test_every_verb_is_tried() -> None:
-    verbs = {name for name, _ in inspect.getmembers(Explaining, inspect.isfunction) if not name.startswith("_")}
-    tried = set(re.findall(r"repo\.explaining\.(\w+)\(", Path(__file__).read_text(encoding="utf-8")))
-    assert verbs - tried == set()
+    repo.tasks.write_unmoved(tasks)
 
 
 def test_prerequisites_are_found_by_where_they_are(store: Store) -> None:
@@ -46,12 +36,12 @@ def test_prerequisites_are_found_by_where_they_are(store: Store) -> None:
         move(repo, 2, *READY, S.RUNNING, bot="b1")
         move(repo, 2, S.FAILED)
     with store.read() as repo:
-        assert repo.explaining.prerequisites(9, [S.UNSCHEDULED], 9) == [
+        assert repo.read.prerequisites(9, [S.UNSCHEDULED], 9) == [
             (1, On.SUCCESS, S.UNSCHEDULED), (3, On.SUCCESS, S.UNSCHEDULED),
         ]  # fmt: skip
-        assert repo.explaining.prerequisites(9, [S.UNSCHEDULED], 1) == [(1, On.SUCCESS, S.UNSCHEDULED)]
-        assert {on for _, on, _ in repo.explaining.prerequisites(9, UNSUCCESSFUL, 9)} == {On.ALWAYS, On.FAILURE}
-        assert repo.explaining.prerequisites(9, [], 9) == []
+        assert repo.read.prerequisites(9, [S.UNSCHEDULED], 1) == [(1, On.SUCCESS, S.UNSCHEDULED)]
+        assert {on for _, on, _ in repo.read.prerequisites(9, UNSUCCESSFUL, 9)} == {On.ALWAYS, On.FAILURE}
+        assert repo.read.prerequisites(9, [], 9) == []
 
 
 def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
@@ -61,23 +51,23 @@ def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
         repo.tasks.add_definitions([(1, 1, "a", "{}", None, ""), (2, 1, "b", "{}", None, "")])
         task = move(repo, 1, S.PENDING)
         task.life = struct_replace(task.life, state=S.WAITING, attempt=2)
-        repo.tasks.carry([(task, S.PENDING)])
-        repo.attempts.begin([(1, number, f"b{number}", "s", "p", 1, 1, 0, NOW) for number in (1, 2)])
-        assert repo.explaining.endings([1, 2]) == {}
+        repo.tasks.write_moved([(task, S.PENDING)])
+        repo.attempts.add([(1, number, f"b{number}", "s", "p", 1, 1, 0, NOW) for number in (1, 2)])
+        assert repo.read.ended_attempts([1, 2]) == {}
         repo.attempts.end([(1, 2, LATER, "fail", "exit_code", 3)])
         repo.events.add_audits(
             [(NOW + n, f"p{n}", action, 1, "") for n, action in enumerate(["cancel", "x", "cancel"])]
         )
     with store.read() as repo:
-        assert repo.explaining.labels([1, 2, 404]) == {1: "a", 2: "b"}
-        assert repo.explaining.labels([]) == {}
-        assert repo.explaining.endings([1, 2]) == {1: LastAttempt(2, "b2", 3)}
-        assert repo.explaining.endings([]) == {}
-        assert repo.explaining.wishes([1, 2], "cancel", 9) == [(1, "p2", NOW + 2), (1, "p0", NOW)]
-        assert repo.explaining.wishes([1, 2], "cancel", 1) == [(1, "p2", NOW + 2)]
-        assert repo.explaining.wishes([], "cancel", 1) == []
-        assert repo.explaining.remarks([1, 2], "cancel").keys() == {1}
-        assert repo.explaining.remarks([], "cancel") == {}
+        assert repo.read.labels([1, 2, 404]) == {1: "a", 2: "b"}
+        assert repo.read.labels([]) == {}
+        assert repo.read.ended_attempts([1, 2]) == {1: LastAttempt(2, "b2", 3)}
+        assert repo.read.ended_attempts([]) == {}
+        assert repo.read.last_requests([1, 2], "cancel", 9) == [(1, "p2", NOW + 2), (1, "p0", NOW)]
+        assert repo.read.last_requests([1, 2], "cancel", 1) == [(1, "p2", NOW + 2)]
+        assert repo.read.last_requests([], "cancel", 1) == []
+        assert repo.read.audit_notes([1, 2], "cancel").keys() == {1}
+        assert repo.read.audit_notes([], "cancel") == {}
 
 
 def test_who_holds_mutexes_while_somebody_runs_it_is_found_by_its_kind(store: Store) -> None:
@@ -87,10 +77,10 @@ def test_who_holds_mutexes_while_somebody_runs_it_is_found_by_its_kind(store: St
         for id in (1, 2, 3):
             move(repo, id, *READY, S.RUNNING, bot="b1" if id < 3 else "b2")
     with store.read() as repo:
-        (kind,) = {one.kind for one in repo.tasks.look([1, 2])}
-        assert repo.explaining.holders_for_a_graph("b1", kind, 9) == [1, 2]
-        assert repo.explaining.holders_for_a_graph("b1", kind, 1) == [1]
-        assert repo.explaining.holders_for_a_graph("b1", "graph", 9) == []
+        (kind,) = {one.kind for one in repo.tasks.read([1, 2])}
+        assert repo.read.subgraph_holders("b1", kind, 9) == [1, 2]
+        assert repo.read.subgraph_holders("b1", kind, 1) == [1]
+        assert repo.read.subgraph_holders("b1", "graph", 9) == []
 
 
 def test_those_before_a_task_in_its_queue_are_counted_up_to_a_number(store: Store) -> None:
@@ -103,11 +93,11 @@ def test_those_before_a_task_in_its_queue_are_counted_up_to_a_number(store: Stor
         for id in (1, 2, 4, 5):
             move(repo, id, *READY)
     with store.read() as repo:
-        assert repo.explaining.queues([8, 404]) == {8: ("lab", (("pool", ("lab",)),))}
-        assert repo.explaining.queues([]) == {}
-        assert repo.explaining.ahead(8, Turn(100, NOW, 2), 9) == 2  # the urgent one, and the one born before it
-        assert repo.explaining.ahead(8, Turn(100, LATER, 5), 9) == 3
-        assert repo.explaining.ahead(8, Turn(100, LATER, 5), 2) == 2
+        assert repo.read.queues([8, 404]) == {8: ("lab", (("pool", ("lab",)),))}
+        assert repo.read.queues([]) == {}
+        assert repo.read.count_ahead(8, Turn(100, NOW, 2), 9) == 2  # the urgent one, and the one born before it
+        assert repo.read.count_ahead(8, Turn(100, LATER, 5), 9) == 3
+        assert repo.read.count_ahead(8, Turn(100, LATER, 5), 2) == 2
 
 
 def test_what_is_in_use_is_added_up_over_those_who_hold_it(store: Store) -> None:
@@ -123,11 +113,11 @@ def test_what_is_in_use_is_added_up_over_those_who_hold_it(store: Store) -> None
         move(repo, 1, S.WAITING)
         move(repo, 4, S.WAITING, S.RUNNING, bot="b1")
     with store.read() as repo:
-        assert repo.explaining.pool_use("lab", HOLDING) == 3
-        assert repo.explaining.pool_use("other", HOLDING) == 5
-        assert repo.explaining.pool_use("nobody's", HOLDING) == 0
-        assert repo.explaining.limit_use("licences", HOLDING) == 3
-        assert repo.explaining.limit_use("nobody's", HOLDING) == 0
+        assert repo.read.pool_use("lab", HOLDING) == 3
+        assert repo.read.pool_use("other", HOLDING) == 5
+        assert repo.read.pool_use("nobody's", HOLDING) == 0
+        assert repo.read.limit_use("licences", HOLDING) == 3
+        assert repo.read.limit_use("nobody's", HOLDING) == 0
 
 
 def test_those_before_a_task_in_the_line_for_a_pool_are_counted_among_the_oldest(store: Store) -> None:
@@ -135,14 +125,14 @@ def test_those_before_a_task_in_the_line_for_a_pool_are_counted_among_the_oldest
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2, 3, 4, 5)
-        repo.passes.set_holds([(id, "capacity", "lab", None, NOW, None) for id in (1, 2, 3)])
-        repo.passes.set_holds([(4, "mutex", "lab", None, NOW, None), (5, "reserved", "other", None, NOW, None)])
+        repo.admission.set_holds([(id, "capacity", "lab", None, NOW, None) for id in (1, 2, 3)])
+        repo.admission.set_holds([(4, "mutex", "lab", None, NOW, None), (5, "reserved", "other", None, NOW, None)])
     with store.read() as repo:
-        assert repo.explaining.line("lab", reasons, Turn(100, NOW, 3), 9) == (2, 5)
-        assert repo.explaining.line("lab", reasons, Turn(99, NOW, 3), 9) == (0, 5)
-        assert repo.explaining.line("other", reasons, Turn(100, LATER, 1), 9) == (1, 5)
-        assert repo.explaining.line("lab", reasons, Turn(100, LATER, 9), 3) == (1, 3)  # 3, 4 and 5 were looked at
-        assert repo.explaining.line("lab", [], Turn(100, LATER, 9), 9) == (0, 5)
+        assert repo.read.place_in_line("lab", reasons, Turn(100, NOW, 3), 9) == (2, 5)
+        assert repo.read.place_in_line("lab", reasons, Turn(99, NOW, 3), 9) == (0, 5)
+        assert repo.read.place_in_line("other", reasons, Turn(100, LATER, 1), 9) == (1, 5)
+        assert repo.read.place_in_line("lab", reasons, Turn(100, LATER, 9), 3) == (1, 3)  # 3, 4 and 5 were looked at
+        assert repo.read.place_in_line("lab", [], Turn(100, LATER, 9), 9) == (0, 5)
 
 
 def test_what_moved_a_task_is_found_around_it(store: Store) -> None:
@@ -156,17 +146,17 @@ def test_what_moved_a_task_is_found_around_it(store: Store) -> None:
         repo.events.add(NOW, [(1, 0, {1: [released, admitted], 2: [released]})])
         repo.events.add(LATER, [(1, 3, {2: [admitted]})])
         repo.tasks.add_mutexes([(id, "door", None) for id in (1, 2, 3)])
-        repo.bots.begin([("b1", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
+        repo.bots.begin_sessions([("b1", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
         repo.bots.add_events(
             [("b1", "fe", LATER, "ended", None, None, ""), ("b1", "ff", NOW, "connected", None, None, "")]
         )
     with store.read() as repo:
-        assert [(one.subject, one.number, one.at_ms) for one in repo.explaining.happened([1, 2], 9)] == [
+        assert [(one.subject, one.number, one.at_ms) for one in repo.read.recent_events([1, 2], 9)] == [
             (1, 1, NOW), (1, 2, NOW), (2, 3, NOW), (2, 4, LATER),
         ]  # fmt: skip
-        assert [one.number for one in repo.explaining.happened([1, 2], 1)] == [4]
-        assert repo.explaining.happened([], 1) == []
-        assert repo.explaining.rivals("door", 2, 9) == [3, 1]
-        assert repo.explaining.rivals("door", 1, 1) == [2]
-        assert repo.explaining.bot_words("b1", NOW, 9) == ["connected"]
-        assert repo.explaining.bot_words("b1", NOW, 1) == []
+        assert [one.number for one in repo.read.recent_events([1, 2], 1)] == [4]
+        assert repo.read.recent_events([], 1) == []
+        assert repo.read.mutex_rivals("door", 2, 9) == [3, 1]
+        assert repo.read.mutex_rivals("door", 1, 1) == [2]
+        assert repo.read.bot_event_kinds("b1", NOW, 9) == ["connected"]
+        assert repo.read.bot_event_kinds("b1", NOW, 1) == []

@@ -5,7 +5,7 @@ from shutil import copy
 
 import pytest
 
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 from taskyard.store.sqlite import WATCHED, SqliteStore
 
 
@@ -17,12 +17,12 @@ def path(sqlite_template: Path, tmp_path: Path) -> Path:
 
 def write(store: SqliteStore) -> None:
     with store.write() as repo:
-        repo.access.add_seal(b"k" * 32)
+        repo.tokens.add_signing_key(b"k" * 32)
 
 
 def read(store: SqliteStore) -> bytes | None:
     with store.read() as repo:
-        return next(iter(repo.access.seals()), None)
+        return next(iter(repo.tokens.signing_keys()), None)
 
 
 @pytest.mark.parametrize("end", WATCHED)
@@ -35,9 +35,9 @@ def test_what_is_written_beside_the_database_is_not_acknowledged(path: Path, end
     if how == "replaced":
         copy(aside, file)
     for _ in range(2):
-        with pytest.raises(Gone, match=rf"{file} was {how} while it was in use"):
+        with pytest.raises(StoreUnavailable, match=rf"{file} was {how} while it was in use"):
             write(store)
-        with pytest.raises(Gone, match=rf"{file} was {how} while it was in use"):
+        with pytest.raises(StoreUnavailable, match=rf"{file} was {how} while it was in use"):
             read(store)
     # It is not made again, as an empty one would be taken for the database.
     assert file.exists() == (how == "replaced")
@@ -50,7 +50,7 @@ def test_what_is_written_beside_the_database_is_not_acknowledged(path: Path, end
 def test_a_look_by_a_new_connection_does_not_make_a_database_that_was_deleted(path: Path) -> None:
     store = SqliteStore(path)
     path.rename(path.with_name("aside"))
-    with pytest.raises(Gone, match=r"some\.db was deleted"):
+    with pytest.raises(StoreUnavailable, match=r"some\.db was deleted"):
         read(store)
     assert not path.exists()
     store.close()
@@ -59,5 +59,5 @@ def test_a_look_by_a_new_connection_does_not_make_a_database_that_was_deleted(pa
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     file = tmp_path / "some.db"
     file.write_text("no database, but long enough to be looked at as one would be looked at" * 100)
-    with pytest.raises(Gone, match=rf"the database {file} cannot be opened: file is not a database"):
+    with pytest.raises(StoreUnavailable, match=rf"the database {file} cannot be opened: file is not a database"):
         SqliteStore(file)

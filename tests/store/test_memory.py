@@ -8,7 +8,7 @@ import pytest
 
 from taskyard.core.graph.state import Tally
 from taskyard.core.states import GraphState, Millis, State
-from taskyard.store import rows
+from taskyard.store import row_cache
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.repo.admission import PoolRow
 from taskyard.store.rows import TaskRecord
@@ -37,7 +37,7 @@ def filled(url: str) -> Iterator[Store]:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1, 2, 3)
-        repo.bots.begin([("b", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
+        repo.bots.begin_sessions([("b", "p", "s", "", 1, NOW, NOW, "", None, None, 0)])
         repo.bots.set_dimensions([("b", "[]")])
     yield store
     check_memory(store)
@@ -46,11 +46,11 @@ def filled(url: str) -> Iterator[Store]:
 
 def take(repo: Repo, id: int, *targets: State, bot: str | None = None) -> TaskRecord:
     """Move a task that is recalled."""
-    task = repo.tasks.recall([id])[id]
+    task = repo.tasks.get([id])[id]
     for target in targets:
         source, task.life = task.state, task.life.at(target)
         task.bot = bot if target is S.RUNNING else None
-        repo.tasks.carry([(task, source)])
+        repo.tasks.write_moved([(task, source)])
     return task
 
 
@@ -64,33 +64,33 @@ def write_elsewhere(store: Store, text: str) -> None:
 
 def test_in_one_transaction_a_task_is_one_thing(store: Store) -> None:
     with store.write() as repo:
-        first = repo.tasks.recall([2, 1, 404])
+        first = repo.tasks.get([2, 1, 404])
         assert list(first) == [2, 1]
-        assert repo.tasks.recall([1])[1] is first[1] is repo.tasks.known(1)
-        assert repo.tasks.known(404) is None
+        assert repo.tasks.get([1])[1] is first[1] is repo.tasks.cached(1)
+        assert repo.tasks.cached(404) is None
 
 
 def test_whoever_was_just_born_and_awaits_nobody_is_known_as_it_would_be_read(store: Store) -> None:
     with store.write() as repo:
         add_tasks(repo, 4, rules='{"reruns":2}', due_ms=NOW + 1, priority=7, excludes=1)
         add_tasks(repo, 5, awaited=1)
-        known = repo.tasks.known(4)
-        assert repo.tasks.look([4]) == [known]
-        assert repo.tasks.known(5) is None
+        known = repo.tasks.cached(4)
+        assert repo.tasks.read([4]) == [known]
+        assert repo.tasks.cached(5) is None
 
 
 def test_what_is_just_born_takes_no_more_than_half_of_the_memory(sqlite: Store) -> None:
     with sqlite.write() as repo:
-        add_tasks(repo, *range(10, 10 + rows.KEPT_MAX // 2))
-        assert repo.tasks.known(10) is None
+        add_tasks(repo, *range(10, 10 + row_cache.CACHED_MAX // 2))
+        assert repo.tasks.cached(10) is None
 
 
 def test_the_only_writer_knows_from_one_transaction_to_the_next(sqlite: Store) -> None:
     with sqlite.write() as repo:
         task = take(repo, 1, S.PENDING)
     with sqlite.write() as repo:
-        assert repo.tasks.known(1) is task
-        assert repo.tasks.look([1]) == [task]
+        assert repo.tasks.cached(1) is task
+        assert repo.tasks.read([1]) == [task]
 
 
 def test_one_writer_among_many_knows_nothing_for_longer_than_a_transaction(postgres_url: str) -> None:
@@ -98,9 +98,9 @@ def test_one_writer_among_many_knows_nothing_for_longer_than_a_transaction(postg
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1)
-        repo.tasks.recall([1])
+        repo.tasks.get([1])
     with store.write() as repo:
-        assert repo.tasks.known(1) is None
+        assert repo.tasks.cached(1) is None
     store.close()
 
 
@@ -112,18 +112,18 @@ def test_what_was_undone_is_forgotten(store: Store) -> None:
     with pytest.raises(RuntimeError), store.write() as repo:
         fail(repo)
     with store.write() as repo:
-        assert repo.tasks.recall([1])[1].state is S.UNSCHEDULED
+        assert repo.tasks.get([1])[1].state is S.UNSCHEDULED
 
 
 def test_what_somebody_else_wrote_is_read(sqlite: Store) -> None:
     with sqlite.write() as repo:
-        repo.tasks.recall([1])
-        repo.bots.greet(["b"])
+        repo.tasks.get([1])
+        repo.bots.callers(["b"])
     write_elsewhere(sqlite, "UPDATE task SET weight = 7 WHERE id = 1")
     write_elsewhere(sqlite, "UPDATE bot SET version = 7")
     with sqlite.write() as repo:
-        assert repo.tasks.recall([1])[1].weight == 7
-        assert repo.bots.greet(["b"])["b"].version == 7
+        assert repo.tasks.get([1])[1].weight == 7
+        assert repo.bots.callers(["b"])["b"].version == 7
 
 
 @pytest.mark.parametrize("verb", ["let_go", "unhide", "drop"])
@@ -131,61 +131,61 @@ def test_what_is_written_past_the_memory_is_read_in_the_next_transaction(sqlite:
     with sqlite.write() as repo:
         task = take(repo, 1, S.PENDING, S.WAITING, S.RUNNING, bot="b")
         task.lease_until_ms = task.due_ms = NOW
-        repo.tasks.keep([task])
-        repo.tasks.recall([2])
+        repo.tasks.write_unmoved([task])
+        repo.tasks.get([2])
     with sqlite.write() as repo:
         if verb == "let_go":
-            repo.tasks.let_go([("b", "", NOW - 5, NOW - 4)])
+            repo.tasks.end_leases([("b", "", NOW - 5, NOW - 4)])
         else:
             getattr(repo.tasks, verb)([2])
-        assert repo.tasks.known(2) is not None
+        assert repo.tasks.cached(2) is not None
     with sqlite.write() as repo:
-        assert repo.memory.tasks == {}
+        assert repo.cache.tasks == {}
 
 
 def test_a_bot_is_greeted_by_heart_until_something_else_is_said_about_it(sqlite: Store) -> None:
     with sqlite.write() as repo:
-        assert repo.bots.greet(["b", "nobody"]).keys() == {"b"}
-        repo.bots.see([("b", "p1", NOW, "")])
-        assert repo.bots.greet(["b"])["b"].polls == "p1"
-        repo.bots.miss(["b"])
-        assert repo.bots.greet(["b"])["b"].missing
-        repo.bots.see([("b", "p2\np1", NOW, "")])
-        assert not repo.bots.greet(["b"])["b"].missing
-        before = repo.bots.greet(["b"])["b"].version
+        assert repo.bots.callers(["b", "nobody"]).keys() == {"b"}
+        repo.bots.record_polls([("b", "p1", NOW, "")])
+        assert repo.bots.callers(["b"])["b"].polls == "p1"
+        repo.bots.mark_missing(["b"])
+        assert repo.bots.callers(["b"])["b"].missing
+        repo.bots.record_polls([("b", "p2\np1", NOW, "")])
+        assert not repo.bots.callers(["b"])["b"].missing
+        before = repo.bots.callers(["b"])["b"].version
         repo.bots.set_settings([("b", "broken", None, 0, 0)])
-        assert repo.bots.greet(["b"])["b"].version == before + 1
-        repo.bots.end(["b"])
-        assert repo.bots.greet(["b"])["b"].version == before + 2
-        repo.bots.begin([("b", "p", "t", "s", 1, NOW, NOW, "", None, None, 0)])
-        assert (repo.bots.greet(["b"])["b"].session, repo.bots.greet(["b"])["b"].polls) == ("t", "")
-        check = repo.memory.bots["b"]
+        assert repo.bots.callers(["b"])["b"].version == before + 1
+        repo.bots.end_sessions(["b"])
+        assert repo.bots.callers(["b"])["b"].version == before + 2
+        repo.bots.begin_sessions([("b", "p", "t", "s", 1, NOW, NOW, "", None, None, 0)])
+        assert (repo.bots.callers(["b"])["b"].session, repo.bots.callers(["b"])["b"].polls) == ("t", "")
+        check = repo.cache.bots["b"]
     with sqlite.write() as repo:
-        assert repo.bots.greet(["b"])["b"] is check
+        assert repo.bots.callers(["b"])["b"] is check
 
 
 def test_no_more_is_known_than_fits(sqlite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "KEPT_MAX", 2)
+    monkeypatch.setattr(row_cache, "CACHED_MAX", 2)
     with sqlite.write() as repo:
-        assert len(repo.tasks.recall([1, 2, 3])) == 3
+        assert len(repo.tasks.get([1, 2, 3])) == 3
     with sqlite.write() as repo:
-        assert repo.tasks.known(1) is None
+        assert repo.tasks.cached(1) is None
 
 
 def test_a_graph_is_known_as_it_was_turned(store: Store) -> None:
     with store.write() as repo:
-        assert repo.graphs.recall(1).events == 0
-        repo.graphs.turn([(1, "blocked", 1, 2, 3, 4, NOW)])
-        known = repo.graphs.recall(1)
+        assert repo.graphs.get(1).events == 0
+        repo.graphs.write_states([(1, "blocked", 1, 2, 3, 4, NOW)])
+        known = repo.graphs.get(1)
         assert (known.state, known.tally, known.events) == (GraphState.BLOCKED, Tally(1, 2, 3), 4)
     with store.write() as repo:
-        assert repo.graphs.hold([1]) == [known] == repo.graphs.peek([1])
+        assert repo.graphs.get_locked([1]) == [known] == repo.graphs.peek([1])
 
 
 @pytest.mark.parametrize("verb", ["cancel", "set_loader", "set_created", "count_extension"])
 def test_whatever_is_said_about_a_graph_is_read_anew(store: Store, verb: str) -> None:
     with store.write() as repo:
-        before = repo.graphs.recall(1)
+        before = repo.graphs.get(1)
         match verb:
             case "set_loader":
                 repo.graphs.set_loader(1, "somebody")
@@ -193,28 +193,28 @@ def test_whatever_is_said_about_a_graph_is_read_anew(store: Store, verb: str) ->
                 repo.graphs.count_extension(1, 7)
             case _:
                 getattr(repo.graphs, verb)(1, Millis(NOW + 7))
-        assert repo.graphs.recall(1) != before
-        assert [repo.graphs.recall(1)] == repo.graphs.peek([1]) == repo.graphs.hold([1])
+        assert repo.graphs.get(1) != before
+        assert [repo.graphs.get(1)] == repo.graphs.peek([1]) == repo.graphs.get_locked([1])
 
 
 def test_who_mends_what_is_stored_goes_by_it(sqlite: Store) -> None:
     with sqlite.write() as repo:
-        known = repo.graphs.recall(1)
+        known = repo.graphs.get(1)
     with sqlite.write() as repo:
-        repo.memory.distrust()
-        assert repo.graphs.recall(1) == known
+        repo.cache.bypass()
+        assert repo.graphs.get(1) == known
         mended = (1, "running", 0, 0, 0, 9, 0, 0, NOW, NOW, None, None)
-        repo.care.mend_graphs([mended])
-        assert repo.graphs.hold([1])[0].events == 9
+        repo.doctor.mend_graphs([mended])
+        assert repo.graphs.get_locked([1])[0].events == 9
     with sqlite.write() as repo:
-        assert repo.memory.graphs == {}
+        assert repo.cache.graphs == {}
 
 
 def test_pools_and_queues_are_read_when_there_is_something_new(store: Store) -> None:
     with store.write() as repo:
-        assert repo.passes.relied_on_pools() == []
-        repo.passes.set_pool("p", 3, from_bots=False)
-        assert repo.passes.relied_on_pools() == [PoolRow("p", 3, False)]
+        assert repo.admission.locked_pools() == []
+        repo.admission.set_pool("p", 3, from_bots=False)
+        assert repo.admission.locked_pools() == [PoolRow("p", 3, False)]
         newest = repo.queues.after(-1)[-1].number if repo.queues.after(-1) else 0
         assert repo.queues.after(newest) == []
         repo.queues.add([(77, newest + 1, 5, "any", "", '[["os",["x"]]]')], newest + 1)

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, NullPool, create_engine, inspect, select, text
 
 from taskyard.store import migrate, schema
 from taskyard.store.migrate import LOCK
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 from tests.cli.waiting import until
 from tests.postgres import Postgres
 
@@ -139,9 +139,9 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str) -> None:
 
 
 def test_a_database_that_is_not_there_is_said_to_be_gone(tmp_path: Path) -> None:
-    with pytest.raises(Gone, match=r"some\.db cannot be opened: there is no folder .*: make it"):
+    with pytest.raises(StoreUnavailable, match=r"some\.db cannot be opened: there is no folder .*: make it"):
         migrate.upgrade(f"sqlite:///{tmp_path / 'no folder' / 'some.db'}")
-    with pytest.raises(Gone, match="the database some at this machine cannot be used: connection is bad"):
+    with pytest.raises(StoreUnavailable, match="the database some at this machine cannot be used: connection is bad"):
         migrate.upgrade(f"postgresql://postgres@/some?host={tmp_path}")
 
 

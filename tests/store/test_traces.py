@@ -25,47 +25,47 @@ def running(repo: Repo, *ids: int, attempt: int = 1) -> None:
     for id in ids:
         task = move(repo, id, *READY, S.RUNNING, bot="b1")
         source, task.life = task.state, struct_replace(task.life, state=S.STOPPING, attempt=attempt)
-        repo.tasks.carry([(task, source)])
+        repo.tasks.write_moved([(task, source)])
 
 
 def test_output_is_kept_in_chunks_and_read_from_any_byte(store: Store) -> None:
     with store.write() as repo:
         running(repo, 1, 2, attempt=2)
-        repo.traces.add_chunks(
+        repo.output.add_chunks(
             [(1, 1, 1, 0, 5, b"old"), (1, 2, 1, 0, 6, b"\0ab"), (1, 2, 2, 3, 7, b"cdef"), (1, 2, 3, 7, 9, b"g")]
         )
     with store.read() as repo:
-        assert repo.traces.printed([1, 2, 404]) == {1: Printed(3, 8)}
-        assert repo.traces.printed([]) == {}
-        assert repo.traces.sizes(1) == {1: 3, 2: 8}
-        assert repo.traces.chunks(1, 2, 0, 9) == [(0, b"\0ab"), (3, b"cdef"), (7, b"g")]
-        assert repo.traces.chunks(1, 2, 2, 1) == [(0, b"\0ab")]
-        assert repo.traces.chunks(1, 2, 3, 9) == [(3, b"cdef"), (7, b"g")]
-        assert repo.traces.chunks(1, 2, 99, 9) == [(7, b"g")]
-        assert repo.traces.chunks(2, 2, 0, 9) == []
-        assert repo.traces.chunk_times(1, 2, 0, 0, 9) == [(0, 6), (3, 7), (7, 9)]
-        assert repo.traces.chunk_times(1, 2, 4, 0, 1) == [(3, 7)]
-        assert repo.traces.chunk_times(1, 2, 0, 8, 9) == [(7, 9)]
-        assert repo.traces.chunk_times(1, 2, 0, 10, 9) == []
+        assert repo.output.last_chunks([1, 2, 404]) == {1: Printed(3, 8)}
+        assert repo.output.last_chunks([]) == {}
+        assert repo.output.sizes(1) == {1: 3, 2: 8}
+        assert repo.output.chunks(1, 2, 0, 9) == [(0, b"\0ab"), (3, b"cdef"), (7, b"g")]
+        assert repo.output.chunks(1, 2, 2, 1) == [(0, b"\0ab")]
+        assert repo.output.chunks(1, 2, 3, 9) == [(3, b"cdef"), (7, b"g")]
+        assert repo.output.chunks(1, 2, 99, 9) == [(7, b"g")]
+        assert repo.output.chunks(2, 2, 0, 9) == []
+        assert repo.output.chunk_times(1, 2, 0, 0, 9) == [(0, 6), (3, 7), (7, 9)]
+        assert repo.output.chunk_times(1, 2, 4, 0, 1) == [(3, 7)]
+        assert repo.output.chunk_times(1, 2, 0, 8, 9) == [(7, 9)]
+        assert repo.output.chunk_times(1, 2, 0, 10, 9) == []
 
 
 def test_progress_is_the_last_word_and_a_checkpoint_outlives_its_attempt(store: Store) -> None:
     with store.write() as repo:
         running(repo, 1, 2, attempt=2)
-        repo.traces.note_progress([(1, 1, NOW, "old", b"one"), (1, 2, NOW, "half", None), (2, 2, NOW, None, b"\xff")])
-        assert repo.traces.checkpoints([1, 2]) == {1: b"one", 2: b"\xff"}
-        repo.traces.note_progress([(1, 2, LATER, None, b"two"), (2, 2, LATER, "begun", None)])
-        assert repo.traces.checkpoints([1, 2]) == {1: b"two", 2: b"\xff"}
-        assert repo.traces.progress([1, 2]) == {1: "half", 2: "begun"}
-        assert (repo.traces.checkpoints([]), repo.traces.progress([])) == ({}, {})
+        repo.output.set_progress([(1, 1, NOW, "old", b"one"), (1, 2, NOW, "half", None), (2, 2, NOW, None, b"\xff")])
+        assert repo.output.checkpoints([1, 2]) == {1: b"one", 2: b"\xff"}
+        repo.output.set_progress([(1, 2, LATER, None, b"two"), (2, 2, LATER, "begun", None)])
+        assert repo.output.checkpoints([1, 2]) == {1: b"two", 2: b"\xff"}
+        assert repo.output.progress([1, 2]) == {1: "half", 2: "begun"}
+        assert (repo.output.checkpoints([]), repo.output.progress([])) == ({}, {})
 
 
 def test_stats_are_read_as_they_were_measured(store: Store) -> None:
     with store.write() as repo:
         running(repo, 1)
-        repo.traces.add_stats([(1, 1, 2, 3, None, 0.25, 4, None, 5, 1)])
-        assert repo.traces.stats(1) == {1: StatsRow(1, 2, 3, None, 0.25, 4, None, 5, 1)}
-        assert repo.traces.stats(2) == {}
+        repo.output.add_stats([(1, 1, 2, 3, None, 0.25, 4, None, 5, 1)])
+        assert repo.output.stats(1) == {1: StatsRow(1, 2, 3, None, 0.25, 4, None, 5, 1)}
+        assert repo.output.stats(2) == {}
 
 
 def test_results_go_to_dependents_by_label(store: Store) -> None:
@@ -76,9 +76,9 @@ def test_results_go_to_dependents_by_label(store: Store) -> None:
         repo.edges.add([(1, 3, "success"), (2, 3, "success")])
         repo.attempts.add_results([(1, 1, '"old"'), (1, 2, '"new"')])
         repo.attempts.add_results([(1, 2, '"newer"')])
-        assert repo.traces.inputs([3]) == [(3, "build", '"newer"')]
-        assert repo.traces.inputs([]) == []
-        assert (repo.traces.result(1, 1), repo.traces.result(2, 2)) == ('"old"', None)
+        assert repo.output.inputs([3]) == [(3, "build", '"newer"')]
+        assert repo.output.inputs([]) == []
+        assert (repo.output.result(1, 1), repo.output.result(2, 2)) == ('"old"', None)
 
 
 def test_a_graph_has_each_pool_once(store: Store) -> None:

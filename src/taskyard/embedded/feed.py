@@ -50,7 +50,7 @@ class Feed:
     def news(self, repo: Repo, graph: int) -> list[Progress | Printed]:
         """Tell what happened since the last time."""
         told: list[Progress | Printed] = []
-        while page := repo.events.within(graph, self._read_up_to, EVENTS_MAX):
+        while page := repo.events.in_graph(graph, self._read_up_to, EVENTS_MAX):
             self._read_up_to = page[-1].number
             self._learn_labels(repo, {event.subject for event in page} - {graph})
             told += [one for event in page if event.subject != graph for one in self._progress(repo, event)]
@@ -64,7 +64,7 @@ class Feed:
 
     def _ends(self, repo: Repo, graph: int) -> Iterator[tuple[str, Progress]]:
         for records in self._pages(repo, graph):
-            results = repo.reading.last_results([record.id for record in records])
+            results = repo.read.last_results([record.id for record in records])
             for record in records:
                 last = self._standing(repo, record)
                 if (result := results.get(record.id)) is not None:
@@ -73,9 +73,9 @@ class Feed:
 
     def _pages(self, repo: Repo, graph: int) -> Iterator[list[TaskRecord]]:
         after = -1
-        while ids := repo.reading.tasks(graph, after, "", TASKS_MAX):
+        while ids := repo.read.tasks(graph, after, "", TASKS_MAX):
             self._learn_labels(repo, set(ids))
-            yield repo.tasks.look(ids)
+            yield repo.tasks.read(ids)
             after = ids[-1]
 
     def _learn_labels(self, repo: Repo, tasks: set[int]) -> None:

@@ -23,22 +23,22 @@ _RUNNING: Final = frozenset({State.RUNNING.text})
 
 def is_stuck(repo: Repo, graph: int, bot: str) -> bool:
     """Tell whether nothing in a graph, or in those inside it, can move with this bot alone."""
-    left = {state for state, count in repo.reading.counts(graph).items() if count} - _RESTS
-    found = repo.bots.look([bot])
+    left = {state for state, count in repo.read.counts(graph).items() if count} - _RESTS
+    found = repo.bots.read([bot])
     if not left or not left <= _WAITING | _RUNNING or bot not in found:
         return False
-    ids = [id for state in sorted(left) for id in repo.reading.tasks(graph, -1, state, LOOKED_MAX + 1)]
+    ids = [id for state in sorted(left) for id in repo.read.tasks(graph, -1, state, LOOKED_MAX + 1)]
     return len(ids) <= LOOKED_MAX and all(
         _is_stuck_inside(repo, task, bot)
         if task.state in LEASED
         else _is_beyond(repo, task, found[bot].facts.dimensions)
-        for task in repo.tasks.look(ids)
+        for task in repo.tasks.read(ids)
     )
 
 
 def _is_stuck_inside(repo: Repo, task: TaskRecord, bot: str) -> bool:
     """Tell whether what runs is a graph in which nothing can move, and whose time is never over."""
-    inner = repo.graphs.inside([task.id]).get((task.id, task.life.attempt))
+    inner = repo.graphs.subgraphs([task.id]).get((task.id, task.life.attempt))
     return inner is not None and task.due_ms is None and is_stuck(repo, inner, bot)
 
 

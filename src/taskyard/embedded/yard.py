@@ -61,12 +61,12 @@ def _prepare(engine: Engine, token: TokenRow) -> None:
 
     def act(transaction: Transaction) -> None:
         # It may be carried out again, should nobody know whether it was.
-        if not transaction.repo.access.find([token.id]):
-            transaction.repo.access.add(tokens.columns([token]))
+        if not transaction.repo.tokens.find([token.id]):
+            transaction.repo.tokens.add(tokens.columns([token]))
 
     engine.transact(act)
 
 
 def _knows(engine: Engine, bot: str) -> bool:
     with engine.store.read() as repo:
-        return repo.reading.bot(bot) is not None
+        return repo.read.bot(bot) is not None

@@ -25,7 +25,7 @@ from taskyard.lifecycle.commands import Choose
 from taskyard.lifecycle.rows import LOAD
 from taskyard.lifecycle.transaction import Left, Transaction
 from taskyard.store.connection import Store
-from taskyard.store.queries import Busy, Gone, Taken
+from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionConflict
 from taskyard.store.rows import Note
 
 # Rows that are dealt with together, page by page, though one of them may be spoiled.
@@ -42,7 +42,7 @@ ASIDE_MAX: Final = 10_000
 #: How many of them are tried again in one sweep.
 TRIED_AGAIN_MAX: Final = 20
 #: What is the fault of a row. The database being away, or a lost race, is nobody's.
-FAULTS: Final = (Failed, Taken)
+FAULTS: Final = (Failed, DuplicateKey)
 
 #: Looks for some rows, and deals with those that are chosen; says how many these were.
 Deal: TypeAlias = Callable[[Transaction, int, Choose], int]
@@ -176,7 +176,7 @@ class Chores:
         stale = Millis(now - LOAD_MAX_MS)
         self._pages(Boundary.FORGET, lambda transaction: continuations.drop_stale_loads(transaction, stale, ROWS_MAX))
         old = Millis(now - ANSWERS_KEPT_MS)
-        self._pages(Boundary.FORGET, lambda transaction: transaction.repo.events.forget_answers(old, ROWS_MAX))
+        self._pages(Boundary.FORGET, lambda transaction: transaction.repo.events.delete_old_answers(old, ROWS_MAX))
         if self._parking:  # another server may have made work ready for polls that wait at this one
             self._safely(Boundary.OTHER, _serve_all)
 
@@ -194,12 +194,12 @@ class Chores:
         return moment is not None and moment <= now
 
     def _beat(self, transaction: Transaction) -> None:
-        self._clock.follow(transaction.repo.notes.clock)
+        self._clock.follow(transaction.repo.servers.database_time)
         timeouts.beat(transaction)
 
     def _keep_promises(self) -> bool:
         with self._store.read() as repo:
-            notes = repo.notes.after(self._after, NOTES_MAX)
+            notes = repo.continuations.after(self._after, NOTES_MAX)
         for note in notes:
             self._after = note.id
             if note.kind != LOAD and note.id not in self._parked:
@@ -361,7 +361,7 @@ class Ticker:
             self._woken.clear()
             try:
                 self.turn()
-            except (Busy, Gone) as fault:
+            except (TransactionConflict, StoreUnavailable) as fault:
                 _LOG.warning("the ticker goes on with the next sweep: %s", fault)
             except Exception:  # noqa: BLE001 - a bug in one chore must not end all others
                 _LOG.exception("the ticker goes on with the next sweep")

@@ -33,7 +33,7 @@ from taskyard.lifecycle.submit import (
     open_graph,
 )
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.queries import Taken
+from taskyard.store.queries import DuplicateKey
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -70,7 +70,7 @@ class Pages:
             if not self._insert(_inserting(one, rows) for rows in self._rows(one, begun)):
                 return None
             opened = self._transact(lambda transaction: _open(transaction, named), Boundary.LOAD_OPEN)
-        except Taken:  # one of its keys, or the one under which it was submitted
+        except DuplicateKey:  # one of its keys, or the one under which it was submitted
             self.drop(one.brood.graph_id, one.loader)
             raise
         if opened is None:
@@ -85,7 +85,7 @@ class Pages:
         try:
             if not self._insert(_hiding(one, rows) for rows in self._rows(one, begun)):
                 return Changed()
-        except Taken:
+        except DuplicateKey:
             self._drop_extension(one)
             raise
         opened = self._transact(lambda transaction: _open_extension(transaction, one), Boundary.LOAD_OPEN)
@@ -163,7 +163,7 @@ def _begin_extension(transaction: Transaction, one: Extension) -> Loading | Chan
     graph = one.brood.graph_id
     if _show_life(transaction, one, transaction.now):  # it was begun already
         return Loading(graph, queues.ensure(transaction.repo, one.brood.dimensions))
-    if transaction.repo.notes.in_graph(graph, SHOW):
+    if transaction.repo.continuations.in_graph(graph, SHOW):
         return Refusal(Code.LOADING, f"graph {text_of(Key(graph))} has just been extended, and not all of it is there")
     begun = begin_extension(transaction, one)
     _show_life(transaction, one, transaction.now)
@@ -188,19 +188,21 @@ def _open_extension(transaction: Transaction, one: Extension) -> Submitted | Ref
 
 def _show_life(transaction: Transaction, one: Extension, at: Millis) -> bool:
     """Note on an extension that is being loaded when something was last heard of it; tell whether it is."""
-    ours = [note for note in transaction.repo.notes.in_graph(one.brood.graph_id, LOAD) if note.source == one.loader]
+    ours = [
+        note for note in transaction.repo.continuations.in_graph(one.brood.graph_id, LOAD) if note.source == one.loader
+    ]
     for note in ours:
-        transaction.repo.notes.advance(note.id, at)
+        transaction.repo.continuations.advance(note.id, at)
     return bool(ours)
 
 
 def _is_inserted(transaction: Transaction, graph: int, rows: Rows) -> bool:
     """Tell whether a page is there already: its commit happened, and nobody heard of it."""
     if rows.tasks:
-        found = transaction.repo.tasks.look([rows.tasks[0][0]])
+        found = transaction.repo.tasks.read([rows.tasks[0][0]])
         return bool(found) and found[0].graph == graph
     prerequisite, dependent, on = rows.edges[0]
-    edges = transaction.repo.edges.page(prerequisite, dependent, len(On))
+    edges = transaction.repo.edges.page_out_of(prerequisite, dependent, len(On))
     return any(edge.dependent == dependent and edge.on == on for edge in edges)
 
 
@@ -211,7 +213,7 @@ def _loader(transaction: Transaction, one: Submission) -> str | None:
 
 def _take_over(transaction: Transaction, graph: int, loader: str, word: str) -> bool:
     """Stop whoever loads a graph, and put our word in the place of theirs; tell whether it was still theirs."""
-    found = transaction.repo.graphs.look([graph])
+    found = transaction.repo.graphs.read([graph])
     if not found or found[0].loader not in {loader, word}:
         return False
     transaction.repo.graphs.set_loader(graph, word)
@@ -219,7 +221,7 @@ def _take_over(transaction: Transaction, graph: int, loader: str, word: str) -> 
 
 
 def _drop_page(transaction: Transaction, graph: int, word: str) -> bool:
-    found = transaction.repo.graphs.look([graph])
+    found = transaction.repo.graphs.read([graph])
     if not found or found[0].loader != word:
         return True
-    return transaction.repo.graphs.drop_page(graph, PAGE_MAX)
+    return transaction.repo.graphs.delete_page(graph, PAGE_MAX)

@@ -79,7 +79,7 @@ class Engine:
             outages(),
             store.read() as repo,
         ):  # a database that is away is asked by the first beat
-            self.clock.follow(repo.notes.clock)
+            self.clock.follow(repo.servers.database_time)
         #: Are told, by the thread that writes, which graphs came into another state or to rest. A hint: another server
         #: may have done it, and then nobody is told.
         self.listeners: list[Callable[[Collection[int]], None]] = []
@@ -364,9 +364,9 @@ class Engine:
 def _clear_pass_lock(store: Store) -> None:
     """Whoever was at a pass in this file is dead: we alone have the file."""
     with store.write() as repo:
-        lock = repo.passes.lock()
+        lock = repo.admission.read_lock()
         if lock is not None and lock.holder is not None:
-            repo.passes.leave(lock.epoch)
+            repo.admission.release_lock(lock.epoch)
 
 
 def _answered(answer: object) -> "Future[Any]":
@@ -377,7 +377,7 @@ def _answered(answer: object) -> "Future[Any]":
 
 def _is_shown(repo: Repo, task: Key) -> bool:
     """Tell whether a task is there for people: not while it, or its graph, is being loaded."""
-    found = repo.tasks.look([task])
+    found = repo.tasks.read([task])
     return bool(found) and not found[0].hidden and repo.graphs.peek([found[0].graph])[0].loader is None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from taskyard.store.queries import Busy, Gone
+from taskyard.store.queries import StoreUnavailable, TransactionConflict
 
 
 class Trouble(Exception):
@@ -31,5 +31,5 @@ def outages() -> Iterator[None]:
     """Turn what a look at the store complains about into a trouble."""
     try:
         yield
-    except (Busy, Gone) as fault:
+    except (TransactionConflict, StoreUnavailable) as fault:
         raise Unavailable(f"the database cannot be used: {fault}") from fault

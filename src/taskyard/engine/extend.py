@@ -20,7 +20,7 @@ from taskyard.lifecycle.idempotency import Sender, answer_to, digest_of_extensio
 from taskyard.lifecycle.rows import DROP, LOAD
 from taskyard.lifecycle.submit import PAGE_MAX, Changed, Extension, Submitted
 from taskyard.store.connection import Store
-from taskyard.store.queries import Taken
+from taskyard.store.queries import DuplicateKey
 
 #: How often a graph that others extend meanwhile is looked at again.
 LOOKS_MAX: Final = 10
@@ -56,7 +56,7 @@ class Extending:
             definition = repo.graphs.definition(id)
             if not found or found[0].loader is not None or definition is None:
                 return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(id)}")
-            if repo.notes.in_graph(id, LOAD) or repo.notes.in_graph(id, DROP):
+            if repo.continuations.in_graph(id, LOAD) or repo.continuations.in_graph(id, DROP):
                 # What it adds may be dropped again, or is just being dropped: nothing can be built on it.
                 return Refusal(Code.LOADING, f"graph {text_of(id)} is being extended by somebody else")
             rows = repo.tasks.definitions_of(id)
@@ -90,7 +90,7 @@ class Extending:
         extension = Extension(brood, known.extensions, self._clock.word(), sender.actor, key, digest)
         try:
             answer = self._store_it(extension)
-        except Taken:
+        except DuplicateKey:
             return Changed()
         # A large extension is shown page by page: who looks for the names now may not find all of them.
         return replace(answer, names=brood.ids) if isinstance(answer, Submitted) else answer

@@ -7,7 +7,7 @@ from typing import Final
 
 from taskyard.engine.errors import InUse
 from taskyard.private_files import make_file
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 
 _FILE: Final = "sqlite:///"
 
@@ -38,11 +38,11 @@ def _locked(path: Path, database: Path) -> TextIOWrapper:
         make_file(path)
         file = path.open("a", encoding="utf-8")
     except FileNotFoundError:
-        raise Gone(
+        raise StoreUnavailable(
             f"the database {database} cannot be opened: there is no folder {path.parent}: make it, or choose another"
         ) from None
     except OSError as fault:
-        raise Gone(f"the lock {path} of the database cannot be opened: {fault.strerror}") from fault
+        raise StoreUnavailable(f"the lock {path} of the database cannot be opened: {fault.strerror}") from fault
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as fault:

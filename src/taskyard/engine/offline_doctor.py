@@ -16,7 +16,7 @@ from taskyard.engine.file_lock import Custody
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.store import migrate
 from taskyard.store.connection import open_store
-from taskyard.store.queries import Busy, Gone
+from taskyard.store.queries import StoreUnavailable, TransactionConflict
 from taskyard.wire import api
 from taskyard.wire.api import Checkup, Unchecked
 
@@ -27,7 +27,7 @@ ACTOR: Final = "taskyard doctor"
 #: How a file of SQLite begins; a file with nothing in it is one, too.
 _MAGIC: Final = b"SQLite format 3\0"
 #: What says by itself what is wrong.
-_TOLD: Final = (Trouble, migrate.TooNew, migrate.TooOld, Busy, Gone)
+_TOLD: Final = (Trouble, migrate.TooNew, migrate.TooOld, TransactionConflict, StoreUnavailable)
 
 
 def look(database: str) -> Checkup:

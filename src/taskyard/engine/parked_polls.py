@@ -118,7 +118,7 @@ class Parking:
     def _wishes(self, transaction: Transaction, fresh: set[int], everywhere: bool) -> list[tuple[Poll, Any, int]]:
         registry, repo = transaction.registry, transaction.repo
         registry.refresh(repo)
-        bots = repo.bots.greet(list(self._parked))
+        bots = repo.bots.callers(list(self._parked))
         served = registry.serving(repo, {id: bot.version for id, bot in bots.items()})
         wishes = []
         for id, bot in bots.items():

@@ -148,14 +148,14 @@ def _look(repo: Repo, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
     requires = {label: [edge.task for edge in task.requires] for label, task in tasks.items()}
     plan = renewal(requires, {label: row.state for label, row in done.items()}, labels)
     digests = {label: kept for label, _, kept in rows.values() if kept is not None}
-    around = repo.access.pools_of([graph])[graph]
+    around = repo.graphs.pools_of([graph])[graph]
     return _Plan(graph, definition, tasks, digests, done, tuple(dict.fromkeys(names)), plan, around)
 
 
 def _done(repo: Repo, graph: int) -> list[DoneRow]:
     found: list[DoneRow] = []
     after = -1
-    while page := repo.reuses.done(graph, after, ROWS_MAX):
+    while page := repo.reuse.finished_tasks(graph, after, ROWS_MAX):
         found += page
         after = page[-1].id
     return found

@@ -24,7 +24,7 @@ from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Store
-from taskyard.store.queries import Taken
+from taskyard.store.queries import DuplicateKey
 
 #: How many are born, a transaction each, before the other chores have a turn.
 BORN_MAX: Final = 20
@@ -69,8 +69,10 @@ class Bearing:
         """Find what waits to begin and is in nobody's hands here: the attempt, the definition and the submitter."""
         ours = self._aside | self._loading
         with outages(), self._store.read() as repo:
-            ids = [id for id in repo.tasks.waiting(SERVER_QUEUE, _GRAPHS, BORN_MAX + len(ours)) if id not in ours]
-            tasks, texts = repo.tasks.look(ids[:BORN_MAX]), repo.tasks.owned_definitions(ids[:BORN_MAX])
+            ids = [
+                id for id in repo.tasks.waiting_of_kinds(SERVER_QUEUE, _GRAPHS, BORN_MAX + len(ours)) if id not in ours
+            ]
+            tasks, texts = repo.tasks.read(ids[:BORN_MAX]), repo.tasks.owned_definitions(ids[:BORN_MAX])
         return {task.id: (task.life.attempt + 1, *texts[task.id][1:]) for task in tasks}
 
     def _load(self, task: int, attempt: int, text: str, submitter: str) -> None:
@@ -89,7 +91,7 @@ class Bearing:
                 self._transact(lambda transaction: subgraph.refuse(transaction, inside, answer), Boundary.OWN)
             elif not isinstance(answer, Submitted):
                 self._aside.add(task)
-        except (Trouble, Taken) as trouble:
+        except (Trouble, DuplicateKey) as trouble:
             self._put_aside(task, trouble)
         except Exception as fault:  # noqa: BLE001 - a bug, and this one's only
             _LOG.exception("the graph inside a task cannot be stored")

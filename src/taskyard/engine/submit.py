@@ -29,7 +29,7 @@ from taskyard.lifecycle.rows import NewTasks, weight_of
 from taskyard.lifecycle.subgraph import Inside
 from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted, impossible
 from taskyard.store.connection import Repo, Store
-from taskyard.store.queries import Taken
+from taskyard.store.queries import DuplicateKey
 
 # What a document may ask for and nobody does yet: refused, place by place, and never ignored.
 
@@ -252,7 +252,7 @@ class Submitting:
             named = make()
             try:
                 answer = self._try(named)
-            except Taken:
+            except DuplicateKey:
                 continue
             if answer is not None and (is_chosen or not _is_conflict(answer)):
                 return _with_names(answer, named)

@@ -36,7 +36,7 @@ from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.submit import PAGE_MAX, Extension
 from taskyard.lifecycle.transaction import ALONE, Left, Server, Transaction
 from taskyard.store.connection import Store
-from taskyard.store.queries import Busy, Gone, Taken
+from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionConflict
 
 # The writer: carries out one transaction at a time, and knows which troubles pass.
 #
@@ -91,9 +91,9 @@ class Writer:
         while True:
             try:
                 return self._try(act, boundary)
-            except Busy as fault:
+            except TransactionConflict as fault:
                 patience.bear_race(fault)
-            except Gone as fault:
+            except StoreUnavailable as fault:
                 patience.bear_outage(fault)
 
     def _try(self, act: Act[Answer], boundary: Boundary) -> Answer:
@@ -129,14 +129,14 @@ class _Patience:
         self._outages = 0
         self._gone_since: int | None = None
 
-    def bear_race(self, fault: Busy) -> None:
+    def bear_race(self, fault: TransactionConflict) -> None:
         """Wait a little, or give up."""
         self._races += 1
         if self._races > RETRIES_MAX:
             raise Lost(f"lost {self._races} races in a row: {fault}") from fault
         self._pause(self._races, BUSY_PAUSE_MAX_MS)
 
-    def bear_outage(self, fault: Gone) -> None:
+    def bear_outage(self, fault: StoreUnavailable) -> None:
         """Wait a little, or give up."""
         now = self._clock.now()
         self._gone_since = now if self._gone_since is None else self._gone_since
@@ -401,7 +401,7 @@ class Loop:
             wanted = act or work.act
             assert wanted is not None
             answer = self._writer.run(wanted, work.boundary)
-        except (Trouble, Taken, Replaced) as fault:
+        except (Trouble, DuplicateKey, Replaced) as fault:
             work.future.set_exception(fault)
             return fault
         except Exception as fault:  # noqa: BLE001 - a bug; it is told to whoever asked, and nobody else feels it

@@ -50,7 +50,7 @@ def _why_not(transaction: Transaction, task: TaskRecord) -> str:
         return f"it is no approval but a {task.kind}, about which nobody decides"
     if task.state not in ENDED:
         return f"it is {task.state} ({task.reason}), so nobody was asked yet"
-    told = transaction.repo.reading.last_results([task.id]).get(task.id)
+    told = transaction.repo.read.last_results([task.id]).get(task.id)
     if told is None:
         return f"it is {task.state} ({task.reason}), and nobody has decided"
     return _said(_DECISION.decode(told))

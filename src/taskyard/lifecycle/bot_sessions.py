@@ -36,7 +36,7 @@ def note(
     about: tuple[int | None, int | None] = (None, None),
 ) -> None:
     """Write an event for each of some bots; about a task and its attempt, if it is."""
-    known = transaction.repo.bots.look(bots)
+    known = transaction.repo.bots.read(bots)
     rows = []
     for id, bot in known.items():
         rows.append((id, ids.bot_event_text(bot.events), transaction.now, kind, *about, text))
@@ -61,7 +61,7 @@ def hello(transaction: Transaction, hellos: Sequence[Hello]) -> list[Refusal | N
     """
     answers: list[Refusal | None] = []
     for some in _each_bot_once(hellos):
-        known = transaction.repo.bots.look({one.bot for one in some})
+        known = transaction.repo.bots.read({one.bot for one in some})
         told = {one.bot: _unwelcome(known.get(one.bot), one) for one in some}
         lost = _welcome(transaction, known, [one for one in some if told[one.bot] is None])
         told |= {bot: _foreign(bot) for bot in lost}
@@ -92,12 +92,12 @@ def _welcome(transaction: Transaction, known: Mapping[str, BotRecord], hellos: S
     for one in hellos:
         said = (one.slots, now, now, transaction.server.name, one.quarantined, one.maintenance, int(one.draining))
         rows.append((one.bot, pool_of(one.dimensions), one.session, _replaced(known.get(one.bot), one.session), *said))
-    transaction.repo.bots.begin(rows)
+    transaction.repo.bots.begin_sessions(rows)
     lost = _enrolled_elsewhere(transaction, known, begun)
     hellos, begun = ([one for one in some if one.bot not in lost] for some in (hellos, begun))
     new -= lost
     # It is the bot before that was told to end.
-    transaction.repo.bots.clear_endings([id for id in new if id in known and known[id].facts.ending])
+    transaction.repo.bots.clear_terminations([id for id in new if id in known and known[id].facts.ending])
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
     lives = [(one.bot, fleet.lives_of(one.session)) for one in begun]
     lose(transaction, lives, {one.bot: one.begun for one in begun})
@@ -113,13 +113,13 @@ def _welcome(transaction: Transaction, known: Mapping[str, BotRecord], hellos: S
 def _enrolled_elsewhere(transaction: Transaction, known: Mapping[str, BotRecord], begun: Sequence[Hello]) -> set[str]:
     """Name the bots that were unknown and now belong to another pool than their own: another server was faster."""
     unknown = {one.bot: pool_of(one.dimensions) for one in begun if one.bot not in known}
-    found = transaction.repo.bots.look(unknown)
+    found = transaction.repo.bots.read(unknown)
     return {bot for bot, record in found.items() if record.pool != unknown[bot]}
 
 
 def greet(transaction: Transaction, polls: Sequence[Poll]) -> list[Caller | Refusal]:
     """Take note that bots were heard of; refuse those that speak for a session that is over."""
-    bots = transaction.repo.bots.greet({poll.bot for poll in polls})
+    bots = transaction.repo.bots.callers({poll.bot for poll in polls})
     greeted: list[Caller | Refusal] = []
     heard: dict[str, str] = {}
     for poll in polls:
@@ -131,18 +131,18 @@ def greet(transaction: Transaction, polls: Sequence[Poll]) -> list[Caller | Refu
             if bot.missing:
                 transaction.stirred.append(None)  # what was thought to be gone is back
     now = transaction.now
-    transaction.repo.bots.see([(id, known, now, transaction.server.name) for id, known in heard.items()])
+    transaction.repo.bots.record_polls([(id, known, now, transaction.server.name) for id, known in heard.items()])
     return greeted
 
 
 def goodbye(transaction: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refusal | None]:
     """End sessions; what they had is lost. One that was replaced has this to say, too: that nothing of it is left."""
-    bots = transaction.repo.bots.look({one.bot for one in goodbyes})
+    bots = transaction.repo.bots.read({one.bot for one in goodbyes})
     answers = [_foreign(one.bot) if _is_foreign(bots.get(one.bot), one.pool) else None for one in goodbyes]
     goodbyes = [one for one, answer in zip(goodbyes, answers, strict=True) if answer is None]
     lose(transaction, [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots])
     gone = sorted({one.bot for one in goodbyes if one.bot in bots and bots[one.bot].session == one.session})
-    transaction.repo.bots.end(gone)
+    transaction.repo.bots.end_sessions(gone)
     note(transaction, gone, ENDED)
     transaction.altered |= set(gone)
     transaction.stirred.append(None)
@@ -151,17 +151,17 @@ def goodbye(transaction: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refus
 
 def free(transaction: Transaction, bot: str, actor: str) -> Refusal | None:
     """Let a name belong to whichever pool enrols it next; not while its bot lives, or has something in hand."""
-    found = transaction.repo.bots.look([bot]).get(bot)
+    found = transaction.repo.bots.read([bot]).get(bot)
     if found is None:
         return Refusal(Code.NOT_FOUND, f"there is no bot {bot}")
     if fleet.alive(found.facts):
         return Refusal(Code.CONFLICT, f"cannot free the name {bot}: the bot lives; end it first")
-    if transaction.repo.tasks.leased_in([bot], 1):
+    if transaction.repo.tasks.leased_with_session([bot], 1):
         return Refusal(
             Code.CONFLICT, f"cannot free the name {bot}: leases of the bot are not over yet; try again later"
         )
     if found.pool is not None:
-        transaction.repo.bots.free([bot])
+        transaction.repo.bots.release_names([bot])
         note(transaction, [bot], FREED)
         transaction.audit(actor, FREE, NO_SUBJECT, f"{bot}, of pool {found.pool}")
     return None
@@ -176,7 +176,7 @@ def complain(
     pool: str | None = None,
 ) -> Refusal | None:
     """Note what a bot says went wrong with it, in the name of a pool; about a task and its attempt, if it is."""
-    found = transaction.repo.bots.look([bot]).get(bot)
+    found = transaction.repo.bots.read([bot]).get(bot)
     if _is_foreign(found, pool):
         return _foreign(bot)
     if found is None or found.session != session:
@@ -196,7 +196,7 @@ def lose(
     begins: dict[str, tuple[str, ...]] = defaultdict(tuple)
     for bot, begin in sessions:
         begins[bot] += (begin,)
-    found = transaction.repo.tasks.leased_in(sorted(begins), LOST_MAX + 1)
+    found = transaction.repo.tasks.leased_with_session(sorted(begins), LOST_MAX + 1)
     had = {id: bot for id, bot, session in found if f"{session}/".startswith(begins[bot])}
     moves = []
     for task in transaction.look(list(had)).values():
@@ -208,7 +208,7 @@ def lose(
     transaction.send(moves)
     if len(found) > LOST_MAX:
         now = transaction.now
-        transaction.repo.tasks.let_go([(*one, Millis(now - fleet.GUARD_MS), now) for one in sessions])
+        transaction.repo.tasks.end_leases([(*one, Millis(now - fleet.GUARD_MS), now) for one in sessions])
 
 
 def _with_line(known: str, line: str) -> str:

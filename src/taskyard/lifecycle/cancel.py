@@ -20,7 +20,7 @@ from taskyard.lifecycle.selection import Found, Search, Sight
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Move, move_by
 from taskyard.store.connection import Repo
-from taskyard.store.queries import Busy
+from taskyard.store.queries import TransactionConflict
 from taskyard.store.rows import GraphRecord, Note, TaskRecord
 
 #: The note "cancel these tasks", or every task of the graph where it names none.
@@ -58,7 +58,7 @@ def find(repo: Repo, one: Cancel) -> Sight:
     if one.task is None:
         assert one.graph is not None, "a cancel names a task or a graph"
         return selection.everywhere(repo, one.graph, _behind(one.tasks))
-    return selection.everywhere(repo, repo.tasks.look([one.task])[0].graph, _behind([one.task]))
+    return selection.everywhere(repo, repo.tasks.read([one.task])[0].graph, _behind([one.task]))
 
 
 def stop_page(transaction: Transaction, note: Note) -> bool:
@@ -75,7 +75,7 @@ def cancel_page(transaction: Transaction, note: Note) -> bool:
         selection.keep_promise(transaction, note)
         return True
     transaction.hushed.add(note.graph)
-    seen = transaction.repo.tasks.window(note.graph, note.cursor, selection.LOOKED_MAX)
+    seen = transaction.repo.tasks.page_any_state(note.graph, note.cursor, selection.LOOKED_MAX)
     ids = [id for id, state in seen if state in _CANCELABLE]
     page, left = ids[: selection.PAGE_MAX], ids[selection.PAGE_MAX :]
     _end(transaction, page, note.actor)
@@ -83,13 +83,13 @@ def cancel_page(transaction: Transaction, note: Note) -> bool:
     if done:
         selection.keep_promise(transaction, note)
     else:
-        transaction.repo.notes.advance(note.id, page[-1] if left else seen[-1][0])
+        transaction.repo.continuations.advance(note.id, page[-1] if left else seen[-1][0])
     return done
 
 
 def promise_all(transaction: Transaction, graph: int, actor: str) -> None:
     """Leave a note to cancel every task of a graph that is canceled."""
-    transaction.repo.notes.add([(CANCEL, graph, None, None, None, "", actor)])
+    transaction.repo.continuations.add([(CANCEL, graph, None, None, None, "", actor)])
     transaction.count(graph, active=1)
 
 
@@ -154,7 +154,7 @@ def _cancel_graph(transaction: Transaction, id: int, actor: str) -> Asked | Refu
     """Look at the tasks first and at the graph then: tasks are always locked before their graph."""
     ids, fits = _cancelable(transaction, id)
     transaction.look(ids if fits else ())
-    found = transaction.repo.graphs.look([id])
+    found = transaction.repo.graphs.read([id])
     if not found or found[0].loader is not None:
         return selection.unknown("graph", id)
     if found[0].canceled_ms is not None:
@@ -162,7 +162,7 @@ def _cancel_graph(transaction: Transaction, id: int, actor: str) -> Asked | Refu
     if not changeable(found[0].state):
         return _over(found[0])
     if fits and not set(_cancelable(transaction, id)[0]) <= set(ids):
-        raise Busy("a task of the graph was rerun meanwhile")
+        raise TransactionConflict("a task of the graph was rerun meanwhile")
     transaction.cancel(id)
     moved = _end(transaction, ids, actor) if fits else 0
     if not fits:
@@ -173,7 +173,7 @@ def _cancel_graph(transaction: Transaction, id: int, actor: str) -> Asked | Refu
 
 def _cancelable(transaction: Transaction, graph: int) -> tuple[list[int], bool]:
     """Name what can be canceled in a graph, as far as one looks; tell whether that is all and fits."""
-    seen = transaction.repo.tasks.window(graph, -1, selection.LOOKED_MAX + 1)
+    seen = transaction.repo.tasks.page_any_state(graph, -1, selection.LOOKED_MAX + 1)
     ids = [id for id, state in seen if state in _CANCELABLE]
     return ids, len(seen) <= selection.LOOKED_MAX and len(ids) <= selection.PAGE_MAX
 

@@ -62,7 +62,7 @@ def _given_before(transaction: Transaction, wishes: Sequence[ClaimRequest]) -> d
     if not repeats:
         return {}
     held: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for bot, poll, task in transaction.repo.attempts.polled({wishes[place].poll.bot for place in repeats}):
+    for bot, poll, task in transaction.repo.attempts.leased_by_poll({wishes[place].poll.bot for place in repeats}):
         held[bot, poll].append(task)
     tasks = transaction.look([task for ids in held.values() for task in ids])
     leases = {key: tuple(_lease(tasks[id]) for id in ids if _has(key[0], tasks[id])) for key, ids in held.items()}
@@ -108,7 +108,7 @@ def _choose(
     count = wanted = sum(count for _, count in asked) + len(taken)
     dealt: list[list[int]] = []
     for _ in range(LOOKS_MAX):
-        rows = transaction.repo.tasks.candidates(queues, count)
+        rows = transaction.repo.tasks.claim_candidates(queues, count)
         full = len(rows) >= count
         rows += [_row(task) for task in transaction.fresh(queues)]
         turns = _turns(transaction, rows, taken)
@@ -196,10 +196,10 @@ def brief(transaction: Transaction, leases: Sequence[Lease]) -> list[Lease]:
     """Say what is to be run by each lease."""
     tasks = transaction.look([lease.task for lease in leases])
     fed = [id for id, task in tasks.items() if task.edges.met]
-    transaction.repo.traces.foresee(fed)
+    transaction.repo.output.prefetch_inputs(fed)
     definitions = transaction.repo.tasks.owned_definitions(list(tasks))
     inputs = _inputs(transaction, fed)
-    left = transaction.repo.traces.checkpoints([lease.task for lease in leases if lease.attempt > 1])
+    left = transaction.repo.output.checkpoints([lease.task for lease in leases if lease.attempt > 1])
     return [
         struct_replace(lease, brief=_brief(tasks[lease.task], definitions[lease.task], lease, inputs, left))
         for lease in leases
@@ -227,6 +227,6 @@ def _brief(
 def _inputs(transaction: Transaction, ids: Sequence[int]) -> dict[int, str]:
     """Give what the prerequisites of each task published, as one JSON object by their labels."""
     found: dict[int, dict[str, msgspec.Raw]] = defaultdict(dict)
-    for task, label, body in transaction.repo.traces.inputs(ids):
+    for task, label, body in transaction.repo.output.inputs(ids):
         found[task][label] = msgspec.Raw(body.encode())
     return {task: msgspec.json.encode(results).decode() for task, results in found.items()}

@@ -11,7 +11,7 @@ from typing import Final
 from taskyard.core.states import Millis
 from taskyard.lifecycle import cancel, failure_handlers, propagate, rerun, rows, subgraph, submit
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.queries import Busy
+from taskyard.store.queries import TransactionConflict
 from taskyard.store.rows import Note
 
 #: A word that no loader uses: whoever still loads a graph that is being dropped is turned away.
@@ -20,7 +20,7 @@ DROPPED: Final = ""
 
 def take_up(transaction: Transaction, note_id: int) -> bool | None:
     """Carry out a page of a note; say whether the note is done, or None if it is gone."""
-    wanted = transaction.repo.notes.look(note_id)
+    wanted = transaction.repo.continuations.read(note_id)
     if wanted is None:
         return None
     note = _first(transaction, wanted)
@@ -41,12 +41,12 @@ def drop_stale_loads(transaction: Transaction, before_ms: Millis, count: int) ->
     graphs = transaction.repo.graphs.loading(before_ms, 1)
     for id, _ in graphs:
         _drop_graph(transaction, id, count)
-    notes = transaction.repo.notes.old(rows.LOAD, before_ms, count)
+    notes = transaction.repo.continuations.older_than(rows.LOAD, before_ms, count)
     for note in notes:
-        transaction.repo.notes.drop(note.id)
+        transaction.repo.continuations.delete(note.id)
         # It was counted when it was begun, and from here on nothing else tells of it.
         transaction.audit(note.actor, rows.DROP, note.graph, "an extension that never became whole")
-    transaction.repo.notes.add([(rows.DROP, note.graph, None, None, None, "", note.actor) for note in notes])
+    transaction.repo.continuations.add([(rows.DROP, note.graph, None, None, None, "", note.actor) for note in notes])
     return len(graphs) + len(notes)
 
 
@@ -55,9 +55,9 @@ def _first(transaction: Transaction, note: Note) -> Note:
     before = _before(transaction, note)
     if before is None or before.id == note.id:
         return note
-    found = transaction.repo.notes.look(before.id)
+    found = transaction.repo.continuations.read(before.id)
     if found is None:
-        raise Busy("an earlier note was done meanwhile")
+        raise TransactionConflict("an earlier note was done meanwhile")
     return _first(transaction, found)
 
 
@@ -66,7 +66,7 @@ def _before(transaction: Transaction, note: Note) -> Note | None:
 
     Nobody who holds one of these waits for a later one, so nobody waits in a circle.
     """
-    notes = transaction.repo.notes
+    notes = transaction.repo.continuations
     if note.task is not None:
         return failure_handlers.first_of(transaction.repo, note)
     kinds = (*_EARLIER.get(note.kind, ()), note.kind)
@@ -82,10 +82,10 @@ def _show(transaction: Transaction, note: Note) -> bool:
 
 
 def _drop_graph(transaction: Transaction, id: int, count: int) -> None:
-    found = transaction.repo.graphs.look([id])
+    found = transaction.repo.graphs.read([id])
     if found and found[0].loader is not None:  # else it was opened just now
         transaction.repo.graphs.set_loader(id, DROPPED)
-        transaction.repo.graphs.drop_page(id, count)
+        transaction.repo.graphs.delete_page(id, count)
 
 
 #: Which kinds of notes about a graph are done before those of another.

@@ -14,7 +14,7 @@ from taskyard.core.graph.state import Handler, Handlers, counted, matters
 from taskyard.core.states import ENDED, FINAL, UNSUCCESSFUL, On, State
 from taskyard.core.structs import value
 from taskyard.store.connection import Repo
-from taskyard.store.queries import Busy
+from taskyard.store.queries import TransactionConflict
 from taskyard.store.repo.tasks import EdgeRow, InEdge
 from taskyard.store.rows import Note, TaskRecord
 
@@ -65,7 +65,7 @@ def notes_of(transaction: "Transaction", tasks: Iterable[TaskRecord], kinds: fro
 def notes_about(transaction: "Transaction", ids: Iterable[int], kinds: frozenset[str]) -> dict[int, list[Note]]:
     """Read what the tasks with these ids have still to tell."""
     found: dict[int, list[Note]] = defaultdict(list)
-    for note in transaction.repo.notes.about(sorted(ids)):
+    for note in transaction.repo.continuations.of_tasks(sorted(ids)):
         if note.task is not None and note.kind in kinds:
             found[note.task].append(note)
     return found
@@ -75,13 +75,13 @@ def first_of(repo: Repo, note: Note) -> Note:
     """Find the note that those who wait for a note of a task have to hear first."""
     assert note.task is not None
     kinds = DEALING if note.kind in DEALING else TELLING
-    return next(one for one in repo.notes.about([note.task]) if one.kind in kinds)
+    return next(one for one in repo.continuations.of_tasks([note.task]) if one.kind in kinds)
 
 
 def leave(transaction: "Transaction", left: Sequence[tuple[str, TaskRecord, State, State]]) -> None:
     """Promise to tell later: a kind of note, a task, and from where to where it went."""
     rows = [(kind, task.graph, task.id, str(source), str(target), "", "") for kind, task, source, target in left]
-    transaction.repo.notes.add(rows)
+    transaction.repo.continuations.add(rows)
     for _, task, _, _ in left:
         task.telling += 1
         transaction.change(task)
@@ -90,7 +90,7 @@ def leave(transaction: "Transaction", left: Sequence[tuple[str, TaskRecord, Stat
 
 def close(transaction: "Transaction", task: TaskRecord, note: Note) -> None:
     """A note of a task is done."""
-    transaction.repo.notes.drop(note.id)
+    transaction.repo.continuations.delete(note.id)
     task.telling -= 1
     transaction.change(task)
     transaction.count(task.graph, active=-1)
@@ -135,7 +135,7 @@ def tell_prerequisites(transaction: "Transaction") -> None:
         else:
             transaction.untold -= edges
             at_once[task.id] = _News(source, task.state, ran)
-    _tell(transaction, transaction.repo.edges.dealt(at_once), at_once)
+    _tell(transaction, transaction.repo.edges.into_handlers(at_once), at_once)
     leave(transaction, left)
     transaction.ran_untold |= {task.id for kind, task, _, _ in left if kind == RAN}
 
@@ -143,8 +143,8 @@ def tell_prerequisites(transaction: "Transaction") -> None:
 def check_rounds(transaction: "Transaction") -> None:
     """See that nobody's run is told late who ended before what was rerun here; the graphs have to be locked by now."""
     for graph in transaction.new_rounds:
-        if transaction.repo.notes.first(graph, RAN, transaction.ran_untold) is not None:
-            raise Busy("somebody ended meanwhile who may have dealt with what is rerun")
+        if transaction.repo.continuations.first(graph, RAN, transaction.ran_untold) is not None:
+            raise TransactionConflict("somebody ended meanwhile who may have dealt with what is rerun")
 
 
 def page(transaction: "Transaction", note: Note) -> bool:
@@ -159,7 +159,7 @@ def page(transaction: "Transaction", note: Note) -> bool:
     done = len(edges) <= PAGE_MAX
     if not done:
         edges = whole(edges, lambda edge: edge.prerequisite)
-        transaction.repo.notes.advance(note.id, edges[-1].prerequisite + 1)
+        transaction.repo.continuations.advance(note.id, edges[-1].prerequisite + 1)
     news = _News(State(note.source), State(note.target), note.kind == RAN)
     # What ended for good never fails, so nobody has to know who ran for it.
     dealt = [edge for edge in edges if edge.on is not On.SUCCESS and edge.state not in FINAL]
@@ -221,12 +221,12 @@ def _tell(transaction: "Transaction", edges: Sequence[InEdge], news: Mapping[int
             transaction.handle(task, _plus(_minus(task.handlers, before), after))
         if now_for is not None and now_for != ran_for:
             ran += [(prerequisite, handler, str(edge.on), now_for) for edge in same]
-    transaction.repo.edges.note_ran(ran)
+    transaction.repo.edges.set_handled_rounds(ran)
 
 
 def _new(transaction: "Transaction", handlers: Sequence[int]) -> Iterable[tuple[TaskRecord, Handlers]]:
     """Find the failures that tasks deal with and have heard of, and what each of them adds there."""
-    edges = transaction.repo.edges.dealt(handlers)
+    edges = transaction.repo.edges.into_handlers(handlers)
     tasks = transaction.look({edge.prerequisite for edge in edges} | {edge.dependent for edge in edges})
     notes = notes_of(transaction, tasks.values(), TELLING)
     for edge in {(edge.prerequisite, edge.dependent): edge for edge in edges}.values():

@@ -35,7 +35,7 @@ def is_free(transaction: Transaction, task: TaskRecord, why: Reason) -> bool:
 
 def is_spared(transaction: Transaction, task: TaskRecord) -> bool:
     """Tell whether one more attempt of a task may cost nothing in this round."""
-    return transaction.repo.attempts.spared(task.id, task.life.round, _SPARED) < SPARED_MAX
+    return transaction.repo.attempts.count_lost(task.id, task.life.round, _SPARED) < SPARED_MAX
 
 
 def lost(transaction: Transaction, task: TaskRecord, begun: Collection[Begun] | None) -> Move | None:

@@ -60,8 +60,8 @@ def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[Polled | Refus
 
 def _foresee(transaction: Transaction, polls: Sequence[Poll]) -> None:
     """Ask for everything at once that will be asked for in any case: bots first, since whoever locks both does so."""
-    transaction.repo.bots.foresee({one.bot for one in polls})
-    transaction.repo.tasks.foresee({report.task for one in polls for report in one.reports})
+    transaction.repo.bots.prefetch_callers({one.bot for one in polls})
+    transaction.repo.tasks.prefetch({report.task for one in polls for report in one.reports})
     if any(one.want for one in polls):
         transaction.registry.foresee(transaction.repo)
 

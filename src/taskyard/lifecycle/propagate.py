@@ -36,9 +36,9 @@ def tell(transaction: "Transaction") -> None:
 
 def foresee(transaction: "Transaction", tasks: Mapping[int, TaskRecord]) -> None:
     """Ask at once for what will be asked for when these tasks end, if nothing can change it until then."""
-    transaction.repo.graphs.foresee({task.graph for task in tasks.values()})
+    transaction.repo.graphs.prefetch({task.graph for task in tasks.values()})
     if tasks and not any(task.handles or task.telling for task in tasks.values()):
-        transaction.repo.edges.foresee(tasks, transaction.untold + 1)
+        transaction.repo.edges.prefetch(tasks, transaction.untold + 1)
 
 
 def page(transaction: "Transaction", note: Note) -> bool:
@@ -47,7 +47,7 @@ def page(transaction: "Transaction", note: Note) -> bool:
     assert note.source is not None
     assert note.target is not None
     task = transaction.look([note.task])[note.task]
-    edges = transaction.repo.edges.page(task.id, note.cursor, PAGE_MAX + 1)
+    edges = transaction.repo.edges.page_out_of(task.id, note.cursor, PAGE_MAX + 1)
     done = len(edges) <= PAGE_MAX
     if not done:
         edges = failure_handlers.whole(edges, lambda edge: edge.dependent)
@@ -56,7 +56,7 @@ def page(transaction: "Transaction", note: Note) -> bool:
     if done:
         _close_note(transaction, task, note, latest)
     else:
-        transaction.repo.notes.advance(note.id, edges[-1].dependent + 1)
+        transaction.repo.continuations.advance(note.id, edges[-1].dependent + 1)
     return done
 
 
@@ -86,7 +86,7 @@ def _tell_dependents(transaction: "Transaction") -> None:
         # The last one may not be whole, and those behind it were not reached.
         reached = edges[-1].prerequisite
         edges = [edge for edge in edges if edge.prerequisite < reached]
-        left = transaction.repo.edges.leading([id for id in at_once if id >= reached])
+        left = transaction.repo.edges.with_dependents([id for id in at_once if id >= reached])
         at_once = {id: told for id, told in at_once.items() if id not in left}
     transaction.untold -= len(edges)
     _hear(transaction, edges, at_once, True)
@@ -97,7 +97,7 @@ def _tell_dependents(transaction: "Transaction") -> None:
 def _hear(transaction: "Transaction", edges: Sequence[EdgeRow], told: Mapping[int, _Told], counts: bool) -> None:
     """Let dependents hear what is told of their prerequisites; say whether handlers of what has failed are counted."""
     if edges:
-        transaction.repo.passes.foresee()  # whoever is released by this asks for them
+        transaction.repo.admission.prefetch_pools()  # whoever is released by this asks for them
     dependents = transaction.look({edge.dependent for edge in edges})
     handlers: list[EdgeRow] = []
     heard: dict[int, TaskRecord] = {}

@@ -78,7 +78,7 @@ class Registry:
 
     def foresee(self, repo: Repo) -> None:
         """Hint: this will be refreshed."""
-        repo.queues.foresee(self._newest)
+        repo.queues.prefetch(self._newest)
 
     def refresh(self, repo: Repo) -> None:
         """Learn of the queues that came since."""
@@ -100,7 +100,7 @@ class Registry:
             served.clear()
         read = [id for id, version in versions.items() if id not in served or served[id].version != version]
         self._learned.update(read)
-        bots = repo.bots.look(read)
+        bots = repo.bots.read(read)
         for id, version in versions.items():
             known = served.get(id)
             facts = bots[id].facts if id in bots else None
@@ -135,7 +135,7 @@ def ensure(repo: Repo, wanted: Collection[Dimensions]) -> dict[Dimensions, int]:
     texts = {dimensions_text(dimensions): dimensions for dimensions in wanted}
     found = repo.queues.with_dimensions(texts)
     if len(found) < len(texts):
-        total = repo.queues.lock()
+        total = repo.queues.lock_count()
         found = repo.queues.with_dimensions(texts)  # somebody may have made one meanwhile
         missing = {text: dimensions for text, dimensions in texts.items() if text not in found}
         rows = _new_queues(repo, missing, total)
@@ -146,7 +146,7 @@ def ensure(repo: Repo, wanted: Collection[Dimensions]) -> dict[Dimensions, int]:
 
 def _new_queues(repo: Repo, missing: dict[str, Dimensions], total: int) -> list[Row]:
     hashes = {text: dimension_hash(dimensions) for text, dimensions in missing.items()}
-    taken = {id for id, _ in repo.queues.near(set(hashes.values()))}
+    taken = {id for id, _ in repo.queues.with_hashes(set(hashes.values()))}
     rows: list[Row] = []
     for number, (text, dimensions) in enumerate(missing.items(), total + 1):
         first = hashes[text] * _TWINS_MAX

@@ -126,7 +126,7 @@ def _keep_results(
         for (_, report), outcome in zip(reports, outcomes, strict=True)
         if report.stats is not None and isinstance(outcome, Done) and not outcome.echo
     ]
-    transaction.repo.traces.add_stats(took)
+    transaction.repo.output.add_stats(took)
 
 
 def _took(stats: Stats) -> Row:
@@ -200,10 +200,10 @@ def keep(transaction: Transaction, outputs: Sequence[tuple[str, Output]]) -> lis
     if not outputs:
         return []
     ids = {output.task for _, output in outputs}
-    tasks, printed = transaction.look(ids), transaction.repo.traces.printed(ids)
+    tasks, printed = transaction.look(ids), transaction.repo.output.last_chunks(ids)
     rows: list[Row] = []
     kept = [_keep(tasks.get(output.task), bot, output, transaction.now, printed, rows) for bot, output in outputs]
-    transaction.repo.traces.add_chunks(rows)
+    transaction.repo.output.add_chunks(rows)
     return kept
 
 
@@ -214,7 +214,7 @@ def note(transaction: Transaction, renewals: Iterable[tuple[str, Renewal]]) -> N
         return
     tasks = transaction.look({one.task for _, one in said})
     heard = [one for bot, one in said if is_leased(tasks.get(one.task), bot, one.attempt, one.fence)]
-    transaction.repo.traces.note_progress(
+    transaction.repo.output.set_progress(
         [(one.task, one.attempt, transaction.now, one.progress, one.checkpoint) for one in heard]
     )
 
@@ -273,5 +273,5 @@ def publish(transaction: Transaction, one: Publish) -> Refusal | None:
         transaction.repo.attempts.add_results([(one.task, one.attempt, one.result)])
     if one.progress is not None or one.checkpoint is not None:
         row = (one.task, one.attempt, transaction.now, one.progress, one.checkpoint)
-        transaction.repo.traces.note_progress([row])
+        transaction.repo.output.set_progress([row])
     return None

@@ -69,7 +69,7 @@ def _rerun_task(transaction: Transaction, task: TaskRecord, actor: str) -> Done 
         return Refusal(Code.CONFLICT, f"cannot rerun task {text_of(Key(task.id))}: {why}")
     if ruling.outcome is Outcome.MOVE:
         transaction.audit(actor, RERUN, task.id)
-        if _would_fail_unheard(transaction, task) or transaction.repo.notes.first(task.graph, RAN) is not None:
+        if _would_fail_unheard(transaction, task) or transaction.repo.continuations.first(task.graph, RAN) is not None:
             selection.promise(transaction, RERUN, task.graph, [[task.id]], actor)
             return Asked(task.id, 0, promised=True)
         _again(transaction, [task.id])
@@ -87,7 +87,7 @@ def _rerun_graph(transaction: Transaction, id: int, actor: str, found: Found | N
     if found is None:
         return Far()
     pages = found.pages
-    fits = len(pages) <= 1 and not any(transaction.repo.notes.first(id, kind) for kind in (TELL, RAN))
+    fits = len(pages) <= 1 and not any(transaction.repo.continuations.first(id, kind) for kind in (TELL, RAN))
     moved = sum(_again(transaction, page) for page in pages) if fits else 0
     if not fits:
         selection.promise(transaction, RERUN, id, pages, actor)
@@ -106,7 +106,7 @@ def _failed_in(graph: int) -> Search:
 
 def _would_fail_unheard(transaction: Transaction, task: TaskRecord) -> bool:
     """Tell whether a task fails by policy and somebody in its graph has still something to tell, maybe a mend."""
-    return task.on_impossible is Impossible.FAIL and transaction.repo.notes.first(task.graph, TELL) is not None
+    return task.on_impossible is Impossible.FAIL and transaction.repo.continuations.first(task.graph, TELL) is not None
 
 
 def _closed(graph: GraphRecord) -> Refusal | None:

@@ -105,7 +105,7 @@ class Looking:
         found: list[tuple[int, State]] = []
         after = -1
         while True:
-            page = self._spend(self._txn.tasks.window(graph, after, self._count()))
+            page = self._spend(self._txn.tasks.page_any_state(graph, after, self._count()))
             found += [one for one in page if one[1] in states]
             if len(page) < ROWS_MAX:
                 return found
@@ -115,10 +115,10 @@ class Looking:
         """Read the out-edges of tasks."""
         for start in range(0, len(prerequisites), PAGE_MAX):
             some = prerequisites[start : start + PAGE_MAX]
-            edges = self._spend(self._txn.edges.beyond(some, (-1, -1, ""), self._count()))
+            edges = self._spend(self._txn.edges.page_after(some, (-1, -1, ""), self._count()))
             yield from edges
             while len(edges) >= ROWS_MAX:
-                edges = self._spend(self._txn.edges.beyond(some, edges[-1], self._count()))
+                edges = self._spend(self._txn.edges.page_after(some, edges[-1], self._count()))
                 yield from edges
 
     def _count(self) -> int:
@@ -189,7 +189,7 @@ def nearby(transaction: Transaction, graph: int, search: Search, found: Found | 
 def promise(transaction: Transaction, kind: str, graph: int, pages: Sequence[Sequence[int]], actor: str) -> None:
     """Leave notes to move tasks later, in this order."""
     texts = [msgspec.json.encode(page).decode() for page in pages]
-    transaction.repo.notes.add([(kind, graph, None, None, None, text, actor) for text in texts])
+    transaction.repo.continuations.add([(kind, graph, None, None, None, text, actor) for text in texts])
     transaction.count(graph, active=len(texts))
 
 
@@ -200,7 +200,7 @@ def promised(note: Note) -> list[int]:
 
 def keep_promise(transaction: Transaction, note: Note) -> None:
     """A note is done."""
-    transaction.repo.notes.drop(note.id)
+    transaction.repo.continuations.delete(note.id)
     transaction.count(note.graph, active=-1)
 
 

@@ -28,7 +28,7 @@ def serve_own(transaction: Transaction, count: int = 500, choose: Choose = list)
 
     Says how many. Those that this releases are found by the next call.
     """
-    ids = choose(transaction.repo.tasks.waiting(SERVER_QUEUE, _SERVED, count))
+    ids = choose(transaction.repo.tasks.waiting_of_kinds(SERVER_QUEUE, _SERVED, count))
     tasks = [
         task
         for task in transaction.look(ids).values()

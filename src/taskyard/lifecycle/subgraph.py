@@ -75,11 +75,11 @@ def refuse(transaction: Transaction, inside: Inside, refusal: Refusal) -> None:
 
 def stop(transaction: Transaction, tasks: Sequence[TaskRecord], actor: str) -> None:
     """Promise to end the graphs inside tasks. Those that are canceled already, or about to be, need no promise."""
-    inside = transaction.repo.graphs.inside([task.id for task in tasks])
+    inside = transaction.repo.graphs.subgraphs([task.id for task in tasks])
     wanted = [inside[task.id, task.life.attempt] for task in tasks]
     for graph in transaction.repo.graphs.peek(wanted):
-        if graph.canceled_ms is None and transaction.repo.notes.first(graph.id, STOP) is None:
-            transaction.repo.notes.add([(STOP, graph.id, None, None, None, "", actor)])
+        if graph.canceled_ms is None and transaction.repo.continuations.first(graph.id, STOP) is None:
+            transaction.repo.continuations.add([(STOP, graph.id, None, None, None, "", actor)])
             transaction.count(graph.id, active=1)
             transaction.noted = True
 
@@ -87,7 +87,7 @@ def stop(transaction: Transaction, tasks: Sequence[TaskRecord], actor: str) -> N
 def hear(transaction: Transaction, note: Note) -> bool:
     """Let a task hear that the graph inside it has come to rest; say that this was all there is to do."""
     (graph,) = transaction.repo.graphs.peek([note.graph])
-    transaction.repo.notes.drop(note.id)
+    transaction.repo.continuations.delete(note.id)
     transaction.count(graph.id, active=-1)
     if graph.tally.active == 1:  # else it moves again: when it comes to rest, there is another note
         transaction.heard.add(graph.id)
@@ -124,12 +124,12 @@ def _why(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:
 
 def _left(transaction: Transaction, graph: GraphRecord) -> dict[str, Any]:
     """Give what the tasks of a graph have left, by label, if it is little; and who failed."""
-    names = {id: label for label, id in transaction.repo.reading.names(graph.id, FIRST, TOLD_TASKS_MAX + 1)}
+    names = {id: label for label, id in transaction.repo.read.labels_page(graph.id, FIRST, TOLD_TASKS_MAX + 1)}
     if len(names) > TOLD_TASKS_MAX:
         return {}
-    states = dict(transaction.repo.tasks.window(graph.id, FIRST, TOLD_TASKS_MAX))
+    states = dict(transaction.repo.tasks.page_any_state(graph.id, FIRST, TOLD_TASKS_MAX))
     failed = [label for id, label in names.items() if states.get(id) in UNSUCCESSFUL][:FAILED_MAX]
-    bodies = transaction.repo.reading.last_results(list(names))
+    bodies = transaction.repo.read.last_results(list(names))
     told: dict[str, Any] = {"failed": failed} if failed else {}
     if sum(map(len, bodies.values())) <= TOLD_BYTES_MAX:
         told["results"] = {names[id]: msgspec.Raw(body.encode()) for id, body in sorted(bodies.items())}

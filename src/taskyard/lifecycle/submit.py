@@ -149,16 +149,16 @@ def begin(transaction: Transaction, one: Submission) -> Loading | Submitted | Re
     inside = None if one.inside is None else (one.inside.task, one.inside.attempt)
     if not repo.graphs.add(brood.graph_id, GraphState.RUNNING.value, transaction.now, one.loader, inside):
         return _exists(transaction, one)
-    repo.graphs.define(brood.graph_id, one.definition)
+    repo.graphs.add_definition(brood.graph_id, one.definition)
     repo.graphs.add_pools(brood.graph_id, brood.pools or around)
     if one.origin is not None:
-        repo.reuses.begin(brood.graph_id, one.origin.row)
+        repo.reuse.add_rerun(brood.graph_id, one.origin.row)
     return Loading(brood.graph_id, queues.ensure(repo, brood.dimensions))
 
 
 def add_page(transaction: Transaction, graph: int, loader: str, rows: Rows) -> bool:
     """Insert a page of a graph that `loader` has begun; tell whether it still may."""
-    found = transaction.repo.graphs.look([graph])
+    found = transaction.repo.graphs.read([graph])
     if not found or found[0].loader != loader:
         return False
     _insert(transaction, rows)
@@ -168,7 +168,7 @@ def add_page(transaction: Transaction, graph: int, loader: str, rows: Rows) -> b
 def open_graph(transaction: Transaction, one: Submission) -> Submitted | Refusal:
     """Make a graph that was loaded in pages visible; its tasks are released by a note."""
     id = one.brood.graph_id
-    found = transaction.repo.graphs.look([id])
+    found = transaction.repo.graphs.read([id])
     if not found or found[0].loader != one.loader:
         return Refusal(Code.CONFLICT, f"graph {text_of(Key(id))} is being loaded by somebody else")
     refusal = _unborn(transaction, one)
@@ -177,7 +177,7 @@ def open_graph(transaction: Transaction, one: Submission) -> Submitted | Refusal
     _born(transaction, one)
     if one.origin is not None:
         promise(transaction, id, one.origin, one.actor)
-    transaction.repo.notes.add([(OPEN, id, None, None, None, "", "")])
+    transaction.repo.continuations.add([(OPEN, id, None, None, None, "", "")])
     transaction.count(id, active=1)
     return Submitted(id)
 
@@ -207,13 +207,13 @@ def begin_extension(transaction: Transaction, one: Extension) -> Loading | Chang
     graph = _extendable(transaction, one)
     if not isinstance(graph, GraphRecord):
         return graph
-    if any(transaction.repo.notes.first(graph.id, kind) for kind in (LOAD, SHOW, DROP)):
+    if any(transaction.repo.continuations.first(graph.id, kind) for kind in (LOAD, SHOW, DROP)):
         # Hidden tasks do not say which extension they belong to, so there is one at a time.
         return Refusal(Code.LOADING, f"graph {text_of(Key(graph.id))} is being extended")
-    transaction.repo.notes.add([(LOAD, graph.id, None, one.loader, None, "", one.actor)])
+    transaction.repo.continuations.add([(LOAD, graph.id, None, one.loader, None, "", one.actor)])
     begun = _load_note(transaction, one)
     assert begun is not None
-    transaction.repo.notes.advance(begun.id, transaction.now)  # since when it is being loaded
+    transaction.repo.continuations.advance(begun.id, transaction.now)  # since when it is being loaded
     transaction.repo.graphs.count_extension(graph.id, graph.extensions + 1)
     transaction.repo.graphs.add_pools(graph.id, one.brood.pools)
     transaction.count(graph.id, active=1)
@@ -236,8 +236,8 @@ def open_extension(transaction: Transaction, one: Extension) -> Submitted | Refu
         return Refusal(
             Code.CONFLICT, f"the extension of graph {text_of(Key(id))} took too long to load and was dropped"
         )
-    transaction.repo.notes.drop(note.id)
-    transaction.repo.notes.add([(SHOW, id, None, None, None, "", one.actor)])
+    transaction.repo.continuations.delete(note.id)
+    transaction.repo.continuations.add([(SHOW, id, None, None, None, "", one.actor)])
     transaction.audit(one.actor, "extend", id, counted(len(one.brood.tasks), "task"))
     return Submitted(id)
 
@@ -245,7 +245,7 @@ def open_extension(transaction: Transaction, one: Extension) -> Submitted | Refu
 def show_page(transaction: Transaction, note: Note) -> bool:
     """Show some tasks of an extension and ask their gates; say whether that was all."""
     ids, done = _hidden_page(transaction, note.graph, note.cursor)
-    transaction.repo.tasks.unhide(ids)
+    transaction.repo.tasks.mark_loaded(ids)
     tasks = transaction.look(ids)
     for task in tasks.values():
         task.hidden = False
@@ -259,7 +259,7 @@ def drop_page(transaction: Transaction, note: Note) -> bool:
     ids, done = _hidden_page(transaction, note.graph, -1)
     failure_handlers.forget_handlers(transaction, ids)
     transaction.send()
-    transaction.repo.tasks.drop(ids)
+    transaction.repo.tasks.delete(ids)
     return _turn_page(transaction, note, ids, done)
 
 
@@ -295,7 +295,7 @@ def _pools_around(transaction: Transaction, one: Submission) -> frozenset[str]:
         source = one.origin.row.source
     else:
         return frozenset({DEFAULT_POOL})
-    return transaction.repo.access.pools_of([source])[source]
+    return transaction.repo.graphs.pools_of([source])[source]
 
 
 def _born(transaction: Transaction, one: Submission) -> None:
@@ -341,7 +341,7 @@ def _extendable(transaction: Transaction, one: Extension) -> GraphRecord | Chang
     refusal = impossible(transaction.repo, _asking(one.brood))
     if refusal is not None:
         return refusal
-    found = transaction.repo.graphs.look([one.brood.graph_id])
+    found = transaction.repo.graphs.read([one.brood.graph_id])
     if not found or found[0].loader is not None:
         return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(Key(one.brood.graph_id))}")
     graph = found[0]
@@ -370,7 +370,7 @@ def _asking(brood: NewTasks) -> Iterable[Task]:
 def impossible(repo: Repo, tasks: Iterable[Task]) -> Refusal | None:
     """Refuse demands that no named limit can ever meet."""
     asking = [task for task in tasks if task.limits]
-    totals = repo.passes.named_limits() if asking else {}
+    totals = repo.admission.named_limits() if asking else {}
     faults = [
         Fault(f"tasks.{task.label}.task.limits.{name}", _limit_says(name, amount, totals.get(name)))
         for task in asking
@@ -392,8 +392,8 @@ def _insert(transaction: Transaction, rows: Rows) -> None:
     transaction.repo.edges.add(rows.edges)
     tasks.add_mutexes(rows.mutexes)
     tasks.add_limits(rows.limits)
-    transaction.repo.reuses.add(rows.reuses)
-    transaction.repo.reuses.copy_results(rows.copies)
+    transaction.repo.reuse.add(rows.reuses)
+    transaction.repo.reuse.copy_results(rows.copies)
 
 
 def _learn_edges(transaction: Transaction, ids: Sequence[int]) -> None:
@@ -407,13 +407,13 @@ def _learn_edges(transaction: Transaction, ids: Sequence[int]) -> None:
 
 
 def _load_note(transaction: Transaction, one: Extension) -> Note | None:
-    notes = transaction.repo.notes.in_graph(one.brood.graph_id, LOAD)
+    notes = transaction.repo.continuations.in_graph(one.brood.graph_id, LOAD)
     return next((note for note in notes if note.source == one.loader), None)
 
 
 def _hidden_page(transaction: Transaction, graph: int, after: int) -> tuple[list[int], bool]:
     """Name tasks that are still hidden, as many as are a page with their edges; tell whether these are all."""
-    found = transaction.repo.tasks.hidden(graph, after, PAGE_MAX)
+    found = transaction.repo.tasks.loading(graph, after, PAGE_MAX)
     tasks = transaction.look(found)
     ids = found[: fitting([tasks[id].edges.count for id in found], PAGE_MAX)]
     return ids, len(ids) == len(found) < PAGE_MAX
@@ -422,8 +422,8 @@ def _hidden_page(transaction: Transaction, graph: int, after: int) -> tuple[list
 def _turn_page(transaction: Transaction, note: Note, ids: Sequence[int], done: bool) -> bool:
     """Go on with the next page, or be done."""
     if done:
-        transaction.repo.notes.drop(note.id)
+        transaction.repo.continuations.delete(note.id)
         transaction.count(note.graph, active=-1)
     else:
-        transaction.repo.notes.advance(note.id, ids[-1])
+        transaction.repo.continuations.advance(note.id, ids[-1])
     return done

@@ -35,10 +35,10 @@ _ADMISSIBLE = sources(Signal.ADMIT)
 
 def beat(transaction: Transaction) -> None:
     """Keep that this server is up, and since when."""
-    server = _seen(transaction, transaction.repo.notes.servers())
-    transaction.repo.notes.set_server(server)
+    server = _seen(transaction, transaction.repo.servers.all())
+    transaction.repo.servers.save(server)
     if server.since_ms == transaction.now:
-        transaction.repo.notes.forget_servers(Millis(transaction.now - FORGOTTEN_MS))
+        transaction.repo.servers.delete_unseen(Millis(transaction.now - FORGOTTEN_MS))
 
 
 def outage_ms(lease_ms: int) -> int:
@@ -54,7 +54,7 @@ def lapse(transaction: Transaction, count: int = 500, choose: Choose = list) -> 
     servers = _servers(transaction)
     due = transaction.look(choose(transaction.repo.tasks.due(transaction.now, count)))
     visible = _visible(transaction, due)
-    spoke_to = transaction.repo.bots.servers({task.bot for task in due.values() if task.bot is not None})
+    spoke_to = transaction.repo.bots.last_servers({task.bot for task in due.values() if task.bot is not None})
     moves = []
     for task in due.values():
         move = _move(transaction, task, servers.get(spoke_to.get(task.bot or "", ""))) if visible[task.id] else None
@@ -73,11 +73,11 @@ def notice_silence(transaction: Transaction, count: int = 500) -> int:
     if now - _up_since(transaction) <= longest:
         return 0
     before = Millis(now - longest)
-    found = transaction.repo.bots.look(transaction.repo.bots.silent(before, count))
+    found = transaction.repo.bots.read(transaction.repo.bots.silent(before, count))
     # Whoever was heard of, or noticed by another server, before we had its row is left alone.
     silent = [id for id, bot in found.items() if bot.facts.last_seen_ms < before and not bot.facts.missing]
     if silent:
-        transaction.repo.bots.miss(silent)
+        transaction.repo.bots.mark_missing(silent)
         note(transaction, silent, MISSING)
         transaction.stirred.append(None)
     return len(silent)
@@ -91,10 +91,10 @@ def _up_since(transaction: Transaction) -> Millis:
 
 def _servers(transaction: Transaction) -> dict[str, ServerRow]:
     """Read the servers, by name; that this one was away is written at once."""
-    servers = transaction.repo.notes.servers()
+    servers = transaction.repo.servers.all()
     known, seen = servers.get(transaction.server.name), _seen(transaction, servers)
     if known is None or seen.since_ms != known.since_ms:
-        transaction.repo.notes.set_server(seen)
+        transaction.repo.servers.save(seen)
     return {**servers, seen.name: seen}
 
 

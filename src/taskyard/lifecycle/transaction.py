@@ -26,7 +26,7 @@ from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE, SETTLED
 from taskyard.lifecycle.transition import WAYS, Move, Taker, Way, move_by
 from taskyard.store.connection import Repo
-from taskyard.store.queries import Busy, Row
+from taskyard.store.queries import Row, TransactionConflict
 from taskyard.store.repo.events import spelled, written
 from taskyard.store.repo.tasks import Shape
 from taskyard.store.rows import GraphRecord, TaskRecord
@@ -88,10 +88,12 @@ class PendingWrites:
         written = [task for task, _, _ in moved.values()]
         if changed:
             kept = [task for id, task in changed.items() if id not in moved]
-            repo.tasks.keep(kept)
+            repo.tasks.write_unmoved(kept)
             written += kept
-        repo.tasks.recount([task for id, task in self._recounted.items() if id not in moved and id not in changed])
-        repo.attempts.begin(self.begun)
+        repo.tasks.write_edge_counts(
+            [task for id, task in self._recounted.items() if id not in moved and id not in changed]
+        )
+        repo.attempts.add(self.begun)
         repo.attempts.end(self.ended)
         self._clear()
         return written
@@ -103,7 +105,7 @@ class PendingWrites:
             whole = id in self._changed or (id in self._recounted and shape not in _WITH_EDGES)
             by_shape[_ANY if whole else shape].append((task, source))
         for shape, moved in by_shape.items():
-            repo.tasks.carry(moved, shape)
+            repo.tasks.write_moved(moved, shape)
 
 
 #: How many edges are told in one transaction; what is beyond is left as a note. It keeps a transaction under 100 ms.
@@ -199,16 +201,16 @@ class Transaction:
 
     def look(self, ids: Collection[int]) -> dict[int, TaskRecord]:
         """Give the tasks with these ids; nobody else moves them before this transaction ends."""
-        return self.repo.tasks.recall(ids)
+        return self.repo.tasks.get(ids)
 
     def known(self, id: int) -> TaskRecord | None:
         """Give a task if this transaction knows it: it may know better than the database by now."""
-        return self.repo.tasks.known(id)
+        return self.repo.tasks.cached(id)
 
     def graph(self, id: int) -> GraphRecord:
         """Give a graph as it was when this transaction first asked."""
         if id not in self._graphs:
-            self._graphs[id] = self.repo.graphs.recall(id)
+            self._graphs[id] = self.repo.graphs.get(id)
         return self._graphs[id]
 
     def canceled(self, graph: int) -> bool:
@@ -217,7 +219,7 @@ class Transaction:
 
     def cancel(self, graph: int) -> None:
         """Keep the fact that a graph is canceled: from here on nothing in it starts."""
-        self.repo.graphs.cancel(graph, self.now)
+        self.repo.graphs.mark_canceled(graph, self.now)
         self._graphs.pop(graph, None)
         self.hushed.add(graph)
         self.count(graph)
@@ -225,7 +227,7 @@ class Transaction:
     def fleet(self) -> tuple[BotFacts, ...]:
         """Give every bot."""
         if self._fleet is None:
-            self._fleet = tuple(bot.facts for bot in self.repo.bots.fleet())
+            self._fleet = tuple(bot.facts for bot in self.repo.bots.read_all())
         return self._fleet
 
     def has_capacity(self, dimensions: Dimensions) -> bool:
@@ -246,7 +248,7 @@ class Transaction:
     def limited(self, queue: int) -> bool:
         """Tell whether the pool of a queue has a capacity."""
         if self._limited is None:
-            pools = self.repo.passes.relied_on_pools()
+            pools = self.repo.admission.locked_pools()
             self._limited = frozenset(pool.name for pool in pools if pool.from_bots or pool.capacity is not None)
         return bool(self._limited) and self.registry.queue(self.repo, queue).pool in self._limited
 
@@ -304,10 +306,10 @@ class Transaction:
     def close(self) -> None:
         """Write what the moves made of their graphs, and the events."""
         self.written += self._sheet.write(self.repo, self.now)
-        self.repo.passes.stir(self.stirred)
-        graphs = self.repo.graphs.hold(sorted(self._sums))
+        self.repo.admission.mark_dirty(self.stirred)
+        graphs = self.repo.graphs.get_locked(sorted(self._sums))
         failure_handlers.check_rounds(self)
-        self.repo.graphs.turn([self._turn(graph, self._sums[graph.id]) for graph in graphs])
+        self.repo.graphs.write_states([self._turn(graph, self._sums[graph.id]) for graph in graphs])
         self.repo.events.add(self.now, [(graph.id, graph.events, self._sums[graph.id].facts) for graph in graphs])
 
     def left(self) -> Left:
@@ -423,7 +425,7 @@ class Transaction:
 
     def _turn(self, graph: GraphRecord, added: _Sum) -> Row:
         if graph.canceled_ms is not None and (added.started or self._thought_uncanceled(graph.id)):
-            raise Busy("the graph was canceled meanwhile")
+            raise TransactionConflict("the graph was canceled meanwhile")
         had = graph.tally
         tally = Tally(had.active + added.active, had.behind + added.behind, had.unhandled + added.unhandled)
         if not tally.active and graph.parent is not None and graph.id not in self.heard:
@@ -433,14 +435,14 @@ class Transaction:
             self.turned.append(graph.id)
         if state is not graph.state:
             if over(graph.state):
-                raise Busy("the graph ended meanwhile")
+                raise TransactionConflict("the graph ended meanwhile")
             added.facts[graph.id].append(_turned(graph.state, state))
         events = graph.events + sum(map(len, added.facts.values()))
         return (graph.id, str(state), tally.active, tally.behind, tally.unhandled, events, self.now)
 
     def _held_up(self, graph: GraphRecord, tally: Tally) -> Tally:
         """Keep a graph inside a task from its rest until that task has heard of it, by a note."""
-        self.repo.notes.add([(SETTLED, graph.id, None, None, None, "", "")])
+        self.repo.continuations.add([(SETTLED, graph.id, None, None, None, "", "")])
         self.noted = True
         return Tally(1, tally.behind, tally.unhandled)
 

@@ -174,8 +174,8 @@ class Auth:
         if spoken is None:
             return _BAD
         with outages(), self._engine.store.read() as repo:
-            row = repo.access.find([spoken.id]).get(spoken.id)
-            self._seal.learn(repo.access.seals())  # another server may have changed the key
+            row = repo.tokens.find([spoken.id]).get(spoken.id)
+            self._seal.learn(repo.tokens.signing_keys())  # another server may have changed the key
         if row is None or not tokens.is_right(spoken, row):
             return _BAD
         if not tokens.is_good(row, self._engine.clock.now()):
@@ -196,12 +196,12 @@ class Auth:
 
     def _run(self, token: RunToken) -> OwnRun | None:
         with outages(), self._engine.store.read() as repo:
-            found = repo.tasks.look([token.task])
+            found = repo.tasks.read([token.task])
             if not found or found[0].state not in LEASED:
                 return None
             record = found[0]
             submitter = repo.tasks.owned_definitions([record.id])[record.id][2]
-            pools = repo.access.pools_of([record.graph])[record.graph]
+            pools = repo.graphs.pools_of([record.graph])[record.graph]
         is_its_own = record.life.attempt == token.attempt and record.fence == token.fence
         return OwnRun(token, record.graph, pools, submitter) if is_its_own else None
 

@@ -74,7 +74,7 @@ class AppContext:
         key = key_of(graph_id, "graph")
 
         def look(repo: Repo) -> Answer | Denial | None:
-            if repo.reading.graph(key) is None:
+            if repo.read.graph(key) is None:
                 return None
             return lacking(repo, caller, right, key) or view(repo, key)
 
@@ -88,7 +88,7 @@ class AppContext:
     async def of_whole_graph(self, caller: Caller, right: str, graph_id: str) -> Key:
         """Give the key of a graph, for somebody who has a right in all of its pools: it is about every task in it."""
         key, pools = await self.of_graph(
-            caller, right, graph_id, lambda repo, key: (key, repo.access.pools_of([key])[key])
+            caller, right, graph_id, lambda repo, key: (key, repo.graphs.pools_of([key])[key])
         )
         self.need(caller, right, pools, f"{right} graph {graph_id}")
         return key
@@ -151,11 +151,11 @@ def is_good(repo: Repo, caller: Caller, now: int) -> bool:
     """Tell whether what a caller showed is still good: it may have been revoked since, or be over."""
     if caller.run is not None:
         token = caller.run.token
-        found = repo.tasks.look([token.task])
+        found = repo.tasks.read([token.task])
         return bool(found) and found[0].state in LEASED and found[0].fence == token.fence
     if not caller.id:
         return True
-    row = repo.access.find([caller.id]).get(caller.id)
+    row = repo.tokens.find([caller.id]).get(caller.id)
     return row is not None and tokens.is_good(row, Millis(now))
 
 
@@ -166,7 +166,7 @@ def missing(caller: Caller, scope: str) -> Denial:
 
 def lacking(repo: Repo, caller: Caller, right: str, graph: int) -> Denial | None:
     """Say what somebody lacks for a right in a graph."""
-    scope = caller.lacks(right, graph, repo.access.pools_of([graph])[graph])
+    scope = caller.lacks(right, graph, repo.graphs.pools_of([graph])[graph])
     return None if scope is None else missing(caller, scope)
 
 

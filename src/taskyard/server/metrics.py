@@ -85,7 +85,7 @@ class _OfEngine:
         if now >= self._until:
             try:
                 with outages(), self._engine.store.read() as repo:
-                    found = repo.reading.totals()
+                    found = repo.read.totals()
             except Unavailable:
                 return self._counts
             self._counts = {state.text: found.get(state.text, 0) for state in State}

@@ -117,8 +117,8 @@ def make_seal_and_pool(engine: Engine) -> None:
     key = secrets.token_bytes(KEY_BYTES)
 
     def act(transaction: Transaction) -> None:
-        transaction.repo.access.add_seal(key)
-        if DEFAULT_POOL not in {pool.name for pool in transaction.repo.passes.pools()}:
+        transaction.repo.tokens.add_signing_key(key)
+        if DEFAULT_POOL not in {pool.name for pool in transaction.repo.admission.pools()}:
             set_pool(transaction, DEFAULT_POOL, None, False, ACTOR)
 
     engine.transact(act)
@@ -131,15 +131,15 @@ def first_token(engine: Engine, show: Callable[[str], None]) -> str | None:
     Stored first, it could be lost for good. Servers that start at once each store the token that they have shown.
     """
     with outages(), engine.store.read() as repo:
-        if repo.access.page(END, 1):
+        if repo.tokens.page(END, 1):
             return None
     text, row = tokens.made(tokens.TokenSpec(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
     show(text)
 
     def act(transaction: Transaction) -> None:
         # It may be carried out again, should nobody know whether it was.
-        if not transaction.repo.access.find([row.id]):
-            transaction.repo.access.add(tokens.columns([row]))
+        if not transaction.repo.tokens.find([row.id]):
+            transaction.repo.tokens.add(tokens.columns([row]))
             transaction.audit(ACTOR, "make_token", NO_SUBJECT, f"{row.id}: {row.name}")
 
     engine.transact(act)
@@ -149,7 +149,7 @@ def first_token(engine: Engine, show: Callable[[str], None]) -> str | None:
 def seal_of(engine: Engine) -> Seal:
     """Read the seal; `prepare` has made it."""
     with engine.store.read() as repo:
-        keys = repo.access.seals()
+        keys = repo.tokens.signing_keys()
     assert keys, "prepare the database first"
     return Seal(*keys)
 
@@ -160,8 +160,8 @@ def another_admin_token(engine: Engine, actor: str) -> str:
 
     def act(transaction: Transaction) -> None:
         # It may be carried out again, should nobody know whether it was.
-        if not transaction.repo.access.find([row.id]):
-            transaction.repo.access.add(tokens.columns([row]))
+        if not transaction.repo.tokens.find([row.id]):
+            transaction.repo.tokens.add(tokens.columns([row]))
             transaction.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")
 
     engine.transact(act)

@@ -4,25 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from taskyard.store.queries import Session
-from taskyard.store.repo import (
-    Access,
-    Attempts,
-    Bots,
-    Care,
-    Edges,
-    Events,
-    Explaining,
-    Graphs,
-    Notes,
-    Passes,
-    Queues,
-    Reading,
-    Reuses,
-    Tasks,
-    Times,
-    Traces,
-)
-from taskyard.store.rows import RowCache
+from taskyard.store.repo.admission import AdmissionRepo
+from taskyard.store.repo.bots import BotRepo, QueueRepo
+from taskyard.store.repo.doctor import DoctorRepo
+from taskyard.store.repo.events import ContinuationRepo, EventRepo, ServerRepo
+from taskyard.store.repo.output import OutputRepo
+from taskyard.store.repo.read import ReadRepo
+from taskyard.store.repo.tasks import AttemptRepo, EdgeRepo, GraphRepo, ReuseRepo, TaskRepo
+from taskyard.store.repo.tokens import TokenRepo
+from taskyard.store.row_cache import RowCache
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -79,32 +69,28 @@ def open_store(url: str) -> Store:
     raise ValueError(f"{scheme}:// is no store: use sqlite:///FILE or postgresql://...")
 
 
-# A transaction as the rooms see it: verbs that take and return sets, grouped by what they are about.
-
-
 class Repo:
-    """One open transaction of either database."""
+    """The repositories of one open transaction. Their methods take and return sets of rows."""
 
     __slots__ = (
-        "access", "attempts", "bots", "care", "edges", "events", "explaining", "graphs", "memory", "notes", "passes",
-        "queues", "reading", "reuses", "tasks", "times", "traces",
+        "admission", "attempts", "bots", "cache", "continuations", "doctor", "edges", "events", "graphs", "output",
+        "queues", "read", "reuse", "servers", "tasks", "tokens",
     )  # fmt: skip
 
-    def __init__(self, session: Session, memory: RowCache | None = None) -> None:
-        self.memory = memory or RowCache()
-        self.tasks = Tasks(session, self.memory)
-        self.graphs = Graphs(session, self.memory, self.tasks)
-        self.edges = Edges(session)
-        self.attempts = Attempts(session)
-        self.events = Events(session)
-        self.notes = Notes(session)
-        self.queues = Queues(session, self.memory)
-        self.bots = Bots(session, self.memory)
-        self.passes = Passes(session, self.memory)
-        self.care = Care(session)
-        self.traces = Traces(session)
-        self.access = Access(session)
-        self.reading = Reading(session)
-        self.explaining = Explaining(session)
-        self.reuses = Reuses(session)
-        self.times = Times(session)
+    def __init__(self, session: Session, cache: RowCache | None = None) -> None:
+        self.cache = cache or RowCache()
+        self.tasks = TaskRepo(session, self.cache)
+        self.graphs = GraphRepo(session, self.cache, self.tasks)
+        self.edges = EdgeRepo(session)
+        self.attempts = AttemptRepo(session)
+        self.reuse = ReuseRepo(session)
+        self.output = OutputRepo(session)
+        self.events = EventRepo(session)
+        self.continuations = ContinuationRepo(session)
+        self.servers = ServerRepo(session)
+        self.queues = QueueRepo(session, self.cache)
+        self.bots = BotRepo(session, self.cache)
+        self.admission = AdmissionRepo(session, self.cache)
+        self.tokens = TokenRepo(session)
+        self.read = ReadRepo(session)
+        self.doctor = DoctorRepo(session)

@@ -22,7 +22,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
 from sqlalchemy.exc import DatabaseError
 
-from taskyard.store.queries import Gone
+from taskyard.store.queries import StoreUnavailable
 from taskyard.store.sqlite import make_private
 
 #: How the address of a file begins; any other address is one of PostgreSQL.
@@ -105,9 +105,9 @@ def _connected(url: str, begin: str = "BEGIN IMMEDIATE") -> Iterator[Connection]
         with engine.connect() as connection:
             yield connection
     except DatabaseError as fault:
-        raise Gone(f"{named(url)} cannot be used: {fault.orig}") from fault
+        raise StoreUnavailable(f"{named(url)} cannot be used: {fault.orig}") from fault
     except sqlite3.Error as fault:
-        raise Gone(f"{named(url)} cannot be used: {fault}") from fault
+        raise StoreUnavailable(f"{named(url)} cannot be used: {fault}") from fault
 
 
 def named(url: str) -> str:

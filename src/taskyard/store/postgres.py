@@ -22,7 +22,16 @@ from psycopg.adapt import Transformer
 from psycopg_pool import ConnectionPool
 
 from taskyard.store.connection import Repo
-from taskyard.store.queries import POSTGRES, Busy, Gone, Row, Taken, for_postgres, lockless, statements
+from taskyard.store.queries import (
+    POSTGRES,
+    DuplicateKey,
+    Row,
+    StoreUnavailable,
+    TransactionConflict,
+    for_postgres,
+    lockless,
+    statements,
+)
 
 # One connection to PostgreSQL on which questions are sent without waiting for the answers to those before.
 #
@@ -342,29 +351,29 @@ class PostgresSession:
         self._connection = connection
         self._texts = texts
 
-    def rows(self, name: str, *values: object) -> list[Row]:
+    def fetch(self, name: str, *values: object) -> list[Row]:
         statement = self._texts[name]
         return self._connection.execute(statement.text, statement.bound(values)).fetchall()
 
-    def foresee(self, name: str, *values: object) -> None:
+    def prefetch(self, name: str, *values: object) -> None:
         """Do nothing: whoever only looks is in no hurry."""
 
-    def run(self, name: str, *values: object) -> int:
+    def execute(self, name: str, *values: object) -> int:
         statement = self._texts[name]
         return self._connection.execute(statement.text, statement.bound(values)).rowcount
 
-    def each(self, name: str, rows: Sequence[Row]) -> None:
+    def execute_many(self, name: str, rows: Sequence[Row]) -> None:
         if rows:
             statement = self._texts[name]
             self._connection.execute(statement.text, statement.columns(rows))
 
-    def every(self, name: str, rows: Sequence[Row]) -> None:
+    def update_all(self, name: str, rows: Sequence[Row]) -> None:
         if not rows:
             return
         statement = self._texts[name]
         changed = self._connection.execute(statement.text, statement.columns(rows)).rowcount
         if changed != len(rows):
-            raise Busy(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
+            raise TransactionConflict(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
 
 
 class PipelineSession:
@@ -376,26 +385,26 @@ class PipelineSession:
         self._pipeline = pipeline
         self._foreseen: dict[tuple[str, *tuple[bytes | None, ...]], Answer] = {}
 
-    def rows(self, name: str, *values: object) -> list[Row]:
+    def fetch(self, name: str, *values: object) -> list[Row]:
         spelled = _TEXTS[name].spelled(values)
         answer = self._foreseen.pop((name, *spelled), None) if self._foreseen else None
         return self._pipeline.rows(answer or self._pipeline.send(name, _TEXTS[name].text, spelled))
 
-    def foresee(self, name: str, *values: object) -> None:
+    def prefetch(self, name: str, *values: object) -> None:
         spelled = _TEXTS[name].spelled(values)
         self._foreseen[name, *spelled] = self._pipeline.send(name, _TEXTS[name].text, spelled)
 
-    def run(self, name: str, *values: object) -> int:
+    def execute(self, name: str, *values: object) -> int:
         answer = self._pipeline.send(name, _TEXTS[name].text, _TEXTS[name].spelled(values))
         self._pipeline.collect()
         return answer.changed
 
-    def each(self, name: str, rows: Sequence[Row]) -> None:
+    def execute_many(self, name: str, rows: Sequence[Row]) -> None:
         if rows:
             statement = _TEXTS[name]
             self._pipeline.send(name, statement.text, [column.encode() for column in statement.columns(rows)])
 
-    def every(self, name: str, rows: Sequence[Row]) -> None:
+    def update_all(self, name: str, rows: Sequence[Row]) -> None:
         if rows:
             statement = _TEXTS[name]
             columns = [column.encode() for column in statement.columns(rows)]
@@ -408,13 +417,13 @@ def _faults() -> Iterator[None]:
     try:
         yield
     except _AGAIN as error:
-        raise Busy(str(error)) from error
+        raise TransactionConflict(str(error)) from error
     except errors.DivisionByZero as error:
-        raise Busy("something was changed meanwhile") from error
+        raise TransactionConflict("something was changed meanwhile") from error
     except errors.UniqueViolation as error:
-        raise Taken(str(error)) from error
+        raise DuplicateKey(str(error)) from error
     except _GONE as error:
-        raise Gone(str(error)) from error
+        raise StoreUnavailable(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,29 +153,29 @@ Row: TypeAlias = tuple[Any, ...]
 class Session(Protocol):
     """One open transaction of one database."""
 
-    def rows(self, name: str, *values: object) -> list[Row]:
+    def fetch(self, name: str, *values: object) -> list[Row]:
         """Ask: the rows that statement `name` finds."""
 
-    def foresee(self, name: str, *values: object) -> None:
+    def prefetch(self, name: str, *values: object) -> None:
         """Hint: just this will be asked, and nothing that is written until then changes the answer."""
 
-    def run(self, name: str, *values: object) -> int:
+    def execute(self, name: str, *values: object) -> int:
         """Carry out statement `name` once; say how many rows it changed."""
 
-    def each(self, name: str, rows: Sequence[Row]) -> None:
+    def execute_many(self, name: str, rows: Sequence[Row]) -> None:
         """Carry out statement `name` for each of `rows`."""
 
-    def every(self, name: str, rows: Sequence[Row]) -> None:
-        """Carry out statement `name` for each of `rows`; raise `Busy` if one of them changes none."""
+    def update_all(self, name: str, rows: Sequence[Row]) -> None:
+        """Carry out statement `name` for each of `rows`; raise `TransactionConflict` if one of them changes none."""
 
 
-class Busy(Exception):
+class TransactionConflict(Exception):
     """The database asks to try the whole transaction again: a deadlock, or a lost race."""
 
 
-class Taken(Exception):
+class DuplicateKey(Exception):
     """A key is in use already: make another one."""
 
 
-class Gone(Exception):
+class StoreUnavailable(Exception):
     """The database cannot be reached, or cannot write. What was sent may or may not have been done."""

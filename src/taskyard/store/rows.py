@@ -6,7 +6,6 @@ A `TaskRecord` is the one thing here that changes: the corridor moves it and the
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,10 +15,6 @@ from taskyard.core.graph.state import Handlers, Tally
 from taskyard.core.states import GraphState, Impossible, Join, Millis, Signal, State
 from taskyard.core.structs import value
 from taskyard.store.queries import Row
-
-if TYPE_CHECKING:
-    from taskyard.store.repo.admission import PoolRow
-
 
 _STATES = {state.value: state for state in State}
 _SIGNALS = {signal.value: signal for signal in Signal} | {None: None}
@@ -266,56 +261,3 @@ def rules_text(rules: Rules) -> str:
 def rules_of_text(text: str) -> Rules:
     """Read rules."""
     return _READER.decode(text) if text else _DEFAULT
-
-
-# What a writer knows by heart: graphs, tasks, bots, pools and queues as it last read or wrote them.
-#
-# Within one transaction nobody else can change what was looked at, so it is read once. A database with a single writer
-# keeps the memory from one transaction to the next, which saves most of the reading; it is forgotten whenever a
-# transaction is undone, somebody else has written, or something was written that is not in here. Nothing here reads.
-
-
-#: How many graphs, tasks and bots are known by heart: more than a large fleet has in its hands. About twenty megabytes.
-KEPT_MAX: Final = 32_000
-
-
-class RowCache:
-    """Graphs, tasks and bots by their ids; every pool; and the number of the newest queue."""
-
-    __slots__ = ("_lasts", "_stale", "bots", "graphs", "newest_queue", "pools", "tasks")
-
-    def __init__(self, lasts: bool = False) -> None:
-        self._lasts = lasts  # from one transaction to the next
-        self.forget()
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether all of it is so, and nobody has to be kept from changing it: nobody else writes."""
-        return self._lasts and not self._stale
-
-    def begin(self) -> None:
-        """Another transaction begins; what is known may be forgotten only now, for in one it is known once."""
-        if self._stale or len(self.graphs) + len(self.tasks) + len(self.bots) > KEPT_MAX:
-            self.forget()
-
-    def has_room(self, tasks: int) -> bool:
-        """Tell whether so many tasks can be known that nobody asked for yet: what was asked for is worth more."""
-        return len(self.tasks) + tasks <= KEPT_MAX // 2
-
-    def forget(self) -> None:
-        """Know nothing."""
-        self.graphs: dict[int, GraphRecord] = {}
-        self.tasks: dict[int, TaskRecord] = {}
-        self.bots: dict[str, Caller] = {}
-        self.pools: list[PoolRow] | None = None
-        self.newest_queue: int | None = None
-        self._stale = False
-
-    def distrust(self) -> None:
-        """Know nothing, and do not keep what this transaction learns: it mends what is stored."""
-        self.forget()
-        self._stale = True
-
-    def fade(self) -> None:
-        """Something is written past this memory: it is good for this transaction only."""
-        self._stale = True

@@ -19,8 +19,18 @@ import msgspec
 
 from taskyard.private_files import make_file, narrow_files
 from taskyard.store.connection import Repo
-from taskyard.store.queries import SQLITE, Busy, Gone, Row, Statement, Taken, for_sqlite, for_sqlite_many, statements
-from taskyard.store.rows import RowCache
+from taskyard.store.queries import (
+    SQLITE,
+    DuplicateKey,
+    Row,
+    Statement,
+    StoreUnavailable,
+    TransactionConflict,
+    for_sqlite,
+    for_sqlite_many,
+    statements,
+)
+from taskyard.store.row_cache import RowCache
 
 #: How long a transaction waits for somebody outside, such as a backup, that has locked the file.
 BUSY_MS: Final = 5_000
@@ -48,7 +58,7 @@ class SqliteStore:
         self._writer = _connect(path)
         self._writer.execute("PRAGMA synchronous = FULL")
         self._writer.execute("PRAGMA foreign_keys = ON")
-        self._memory = RowCache(lasts=True)
+        self._cache = RowCache(outlives_transaction=True)
         self._version = -1  # of the database, as others have written it
         self._idle: deque[sqlite3.Connection] = deque()  # readers that nobody uses just now
         self._check_files()
@@ -58,28 +68,28 @@ class SqliteStore:
         """One transaction; it is durable when the block ends, and undone if the block fails."""
         self._run("BEGIN IMMEDIATE")
         try:
-            yield Repo(SqliteSession(self._writer), self._recalled())
+            yield Repo(SqliteSession(self._writer), self._current_cache())
             self._run("COMMIT")
             self._check_files()
         except BaseException as error:
-            self._memory.forget()
+            self._cache.clear()
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            if isinstance(error, Gone):
-                raise Gone(f"{self._path}: {error}") from error
+            if isinstance(error, StoreUnavailable):
+                raise StoreUnavailable(f"{self._path}: {error}") from error
             raise
 
     @contextmanager
     def read(self) -> Iterator[Repo]:
         """One consistent look at everything; other threads go on writing."""
         if self._lost:
-            raise Gone(f"{self._path}: {self._lost}")
+            raise StoreUnavailable(f"{self._path}: {self._lost}")
         reader = self._reader()
         reader.execute("BEGIN")
         try:
             yield Repo(SqliteSession(reader))
-        except Gone as error:
-            raise Gone(f"{self._path}: {error}") from error
+        except StoreUnavailable as error:
+            raise StoreUnavailable(f"{self._path}: {error}") from error
         finally:
             reader.execute("ROLLBACK")
             self._idle.append(reader)
@@ -91,7 +101,7 @@ class SqliteStore:
         self._writer.close()
 
     def _check_files(self) -> None:
-        """Raise `Gone` if a file was deleted or replaced: what is written then is in a file that nobody finds again."""
+        """Raise `StoreUnavailable` if a file was deleted or replaced: nobody would find what is written to it now."""
         for path, known in self._files.items():
             try:
                 found = os.stat(path)
@@ -104,7 +114,7 @@ class SqliteStore:
             elif now != known:
                 how = "deleted" if now is None else "replaced"
                 self._lost = f"{path} was {how} while it was in use, so nothing is kept any more: {_MENDS}"
-                raise Gone(self._lost)
+                raise StoreUnavailable(self._lost)
         self._lost = ""
 
     def _run(self, text: str) -> None:
@@ -113,14 +123,14 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise _fault(error) from error
 
-    def _recalled(self) -> RowCache:
+    def _current_cache(self) -> RowCache:
         """Give what is known by heart; nothing, if somebody else has written since."""
         (version,) = self._writer.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version
-            self._memory.forget()
-        self._memory.begin()
-        return self._memory
+            self._cache.clear()
+        self._cache.begin()
+        return self._cache
 
     def _reader(self) -> sqlite3.Connection:
         try:
@@ -140,22 +150,22 @@ class SqliteSession:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def rows(self, name: str, *values: object) -> list[Row]:
+    def fetch(self, name: str, *values: object) -> list[Row]:
         try:
             return self._connection.execute(*_bound(name, values)).fetchall()
         except sqlite3.Error as error:
             raise _fault(error) from error
 
-    def foresee(self, name: str, *values: object) -> None:
+    def prefetch(self, name: str, *values: object) -> None:
         """Do nothing: an answer is never far away."""
 
-    def run(self, name: str, *values: object) -> int:
+    def execute(self, name: str, *values: object) -> int:
         try:
             return self._connection.execute(*_bound(name, values)).rowcount
         except sqlite3.Error as error:
             raise _fault(error) from error
 
-    def each(self, name: str, rows: Sequence[Row]) -> None:
+    def execute_many(self, name: str, rows: Sequence[Row]) -> None:
         if not rows:
             return
         try:
@@ -163,7 +173,7 @@ class SqliteSession:
         except sqlite3.Error as error:
             raise _fault(error) from error
 
-    def every(self, name: str, rows: Sequence[Row]) -> None:
+    def update_all(self, name: str, rows: Sequence[Row]) -> None:
         if not rows:
             return
         try:
@@ -171,7 +181,7 @@ class SqliteSession:
         except sqlite3.Error as error:
             raise _fault(error) from error
         if changed != len(rows):
-            raise Busy(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
+            raise TransactionConflict(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
 
     def _carry_out(self, statement: "_Text", rows: Sequence[Row]) -> int:
         """Carry out a statement for many rows with each call, since much of what it costs is the call."""
@@ -197,7 +207,7 @@ def make_private(path: Path) -> None:
     except OSError as fault:
         is_homeless = isinstance(fault, FileNotFoundError)
         why = f"there is no folder {path.parent}: make it, or choose another" if is_homeless else fault.strerror
-        raise Gone(f"the database {path} cannot be opened: {why}") from fault
+        raise StoreUnavailable(f"the database {path} cannot be opened: {why}") from fault
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -213,7 +223,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         )
         connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.Error as error:
-        raise Gone(f"the database {path} cannot be opened: {error}") from error
+        raise StoreUnavailable(f"the database {path} cannot be opened: {error}") from error
     return connection
 
 
@@ -246,9 +256,9 @@ def _fault(error: sqlite3.Error) -> Exception:
     """Turn the database's complaint into ours; a bug stays what it is."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code in _TAKEN:
-        return Taken(str(error))
+        return DuplicateKey(str(error))
     if isinstance(error, sqlite3.OperationalError):
-        return Busy(str(error)) if code & 0xFF in _BUSY else Gone(str(error))
+        return TransactionConflict(str(error)) if code & 0xFF in _BUSY else StoreUnavailable(str(error))
     return error
 
 

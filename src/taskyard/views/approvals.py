@@ -20,10 +20,10 @@ def approvals(
     repo: Repo, pools: frozenset[str] | None, after: int, count: int
 ) -> tuple[list[ApprovalView], int | None]:
     """Show what waits for a person beyond an id, in some pools or in all; say where to go on."""
-    ids = repo.reading.running(SERVER.bot, _KIND, pools, after, count + 1)
+    ids = repo.read.leased_of_kind(SERVER.bot, _KIND, pools, after, count + 1)
     page = ids[:count]
     texts = repo.tasks.definitions(page)
-    records = repo.tasks.look(page)
+    records = repo.tasks.read(page)
     if pools is not None:  # these are in graphs of the pools, but an approval may name another pool of its graph
         records = [one for one in records if not pools.isdisjoint(tasks.pools(repo, one))]
     views = [_view(record, *texts[record.id]) for record in records]

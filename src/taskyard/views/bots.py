@@ -48,7 +48,7 @@ def bots(repo: Repo, wanted: WantedBots, after: str, count: int) -> tuple[list[B
 
 def bot(repo: Repo, id: str) -> BotView | None:
     """Show one bot, with the tasks it has."""
-    row = repo.reading.bot(id)
+    row = repo.read.bot(id)
     if row is None:
         return None
     return _view(row, [text_of(Key(task)) for task, _ in repo.tasks.leased_by([id], TASKS_MAX)])
@@ -76,7 +76,7 @@ def pools(repo: Repo) -> list[PoolView]:
         for pool in () if facts.terminated else _pools(facts.dimensions):
             count[pool] += alive(facts)
             slots[pool] += row.slots if alive(facts) else 0
-    described = {one.name: one for one in repo.passes.pools()}
+    described = {one.name: one for one in repo.admission.pools()}
     every = {**{name: PoolRow(name, None, False) for name in count}, **described}
     return [
         PoolView(name, one.capacity, one.from_bots, count[name], slots[name]) for name, one in sorted(every.items())
@@ -91,7 +91,7 @@ def fleet(repo: Repo) -> tuple[tuple[BotFacts, ...], bool]:
 
 def _rows(repo: Repo, after: str) -> Iterator[BotRow]:
     """Read bots page by page, as far as somebody wants them."""
-    while rows := repo.reading.bots(after, PAGE_MAX):
+    while rows := repo.read.bots(after, PAGE_MAX):
         yield from rows
         if len(rows) < PAGE_MAX:
             return
@@ -167,8 +167,8 @@ def events(
     repo: Repo, id: str, after: tuple[int, str], count: int
 ) -> tuple[list[BotEventView], tuple[int, str] | None]:
     """Show what happened to a bot, the newest first, beyond an event of a moment; say where to go on."""
-    found = [_noted(row) for row in repo.reading.bot_events(id, *after, count + 1)]
-    for row in repo.reading.bot_attempts(id, EVENTS_LOOKED_MAX):
+    found = [_noted(row) for row in repo.read.bot_events(id, *after, count + 1)]
+    for row in repo.read.bot_attempts(id, EVENTS_LOOKED_MAX):
         found += [one for one in _ran(row) if _place(one) > _place_of(*after)]
     found.sort(key=_place)
     page = found[:count]

@@ -67,10 +67,10 @@ class _Look:
 
     def __init__(self, repo: Repo) -> None:
         self._txn = repo
-        ids = repo.explaining.holders_for_a_graph(SERVER.bot, Kind.GRAPH.text, HOLDERS_MAX)
-        self.holders = {one.id: one for one in repo.tasks.look(ids) if one.state in _RUNNING} if ids else {}
+        ids = repo.read.subgraph_holders(SERVER.bot, Kind.GRAPH.text, HOLDERS_MAX)
+        self.holders = {one.id: one for one in repo.tasks.read(ids) if one.state in _RUNNING} if ids else {}
         self._by_key: defaultdict[str, list[tuple[str | None, int]]] = defaultdict(list)
-        for id, mutexes in repo.passes.mutexes_of(self.holders).items():
+        for id, mutexes in repo.admission.mutexes_of(self.holders).items():
             for mutex in mutexes:
                 self._by_key[mutex.key].append((mutex.party, id))
         self._waits: dict[int, list[_Wait]] = {}
@@ -126,18 +126,18 @@ class _Look:
         return bool(inside) and all(self.is_stuck(graph, depth + 1) for graph in inside)
 
     def _tasks(self, graph: int, states: Iterable[State], count: int = LOOKED_MAX) -> list[TaskRecord]:
-        return self._txn.tasks.look(self._txn.tasks.page(graph, states, FIRST, count))
+        return self._txn.tasks.read(self._txn.tasks.page(graph, states, FIRST, count))
 
     def _inside(self, tasks: Iterable[TaskRecord]) -> list[int]:
         """Name the graphs that the attempts of some tasks are."""
         attempts = {(one.id, one.life.attempt) for one in tasks if one.kind == Kind.GRAPH.text}
-        found = self._txn.graphs.inside({id for id, _ in attempts})
+        found = self._txn.graphs.subgraphs({id for id, _ in attempts})
         return [graph for attempt, graph in found.items() if attempt in attempts]
 
     def _wanted(self, tasks: Sequence[TaskRecord]) -> list[_Wait]:
-        holds = self._txn.passes.holds_of([one.id for one in tasks])
+        holds = self._txn.admission.holds_of([one.id for one in tasks])
         held = [one for one in tasks if one.id in holds and holds[one.id].reason is Reason.MUTEX]
-        mutexes = self._txn.passes.mutexes_of([one.id for one in held])
+        mutexes = self._txn.admission.mutexes_of([one.id for one in held])
         return [
             _Wait(one, mutex.key, holder)
             for one in held
@@ -149,9 +149,9 @@ class _Look:
 
 def _told(repo: Repo, cycle: Sequence[_Wait], sight: Sight, stuck: bool) -> Deadlock:
     tasks = {wait.task.id: wait.task for wait in cycle}
-    tasks |= {one.id: one for one in repo.tasks.look([wait.holder for wait in cycle])}
+    tasks |= {one.id: one for one in repo.tasks.read([wait.holder for wait in cycle])}
     seen = {graph for graph in {one.graph for one in tasks.values()} if sight.graph(graph)}
-    labels = repo.explaining.labels([one.id for one in tasks.values() if one.graph in seen])
+    labels = repo.read.labels([one.id for one in tasks.values() if one.graph in seen])
     steps = [_step(wait, tasks[wait.holder], labels) for wait in cycle]
     return Deadlock(steps, stuck, _sentence(steps))
 

@@ -61,7 +61,7 @@ class Forecast:
 
 def forecast(look: explain.ExplainFacts, tasks: Sequence[Task], wanted: Mapping[str, Dimensions]) -> Forecast:
     """Say what would hold tasks that wait for nobody; `wanted` has what the first slice of each asks for."""
-    limits = {pool.name: capacity(look, pool.name) for pool in look.repo.passes.pools()}
+    limits = {pool.name: capacity(look, pool.name) for pool in look.repo.admission.pools()}
     new = {_id(number): task for number, task in enumerate(tasks) if _may_be_held(task, wanted[task.label], limits)}
     if not new:
         return Forecast()
@@ -84,22 +84,24 @@ def _may_be_held(task: Task, dimensions: Dimensions, limits: Mapping[str, int | 
 def _facts(look: explain.ExplainFacts, limits: Mapping[str, int | None]) -> tuple[Facts, bool]:
     """Read what a pass looks at; tell whether that is all of it."""
     holding = [row for state in sorted(HOLDING) for row in _all(look, state)]
-    pending = [row for state in sorted(_ADMISSIBLE) for row in look.repo.passes.contenders(state, 0, PENDING_MAX + 1)]
+    pending = [
+        row for state in sorted(_ADMISSIBLE) for row in look.repo.admission.contenders(state, 0, PENDING_MAX + 1)
+    ]
     contenders = _contenders(look, [*holding, *pending[:PENDING_MAX]])
     since = {text(row.id): row.moved_ms for row in holding}
     facts = Facts(
         pending=tuple(one for one in contenders if one.id not in since),
         holding=tuple(one.admitted(since[one.id]) for one in contenders if one.id in since),
         pools=tuple(Pool(name, total) for name, total in limits.items()),
-        limits=look.repo.passes.named_limits(),
-        stake_after=look.repo.passes.stake_after(),
+        limits=look.repo.admission.named_limits(),
+        stake_after=look.repo.admission.stake_after(),
     )
     return facts, len(pending) <= PENDING_MAX
 
 
 def _all(look: explain.ExplainFacts, state: State) -> Iterator[ContenderRow]:
     after = 0
-    while page := look.repo.passes.contenders(state, after, READ_MAX):
+    while page := look.repo.admission.contenders(state, after, READ_MAX):
         yield from page
         after = page[-1].id
 
@@ -107,8 +109,8 @@ def _all(look: explain.ExplainFacts, state: State) -> Iterator[ContenderRow]:
 def _contenders(look: explain.ExplainFacts, rows: Sequence[ContenderRow]) -> list[Contender]:
     ids = [row.id for row in rows]
     excluding = [row.id for row in rows if row.excludes]
-    mutexes, demands = look.repo.passes.mutexes_of(excluding), look.repo.passes.limits_of(excluding)
-    holds = look.repo.passes.holds_of(ids)
+    mutexes, demands = look.repo.admission.mutexes_of(excluding), look.repo.admission.limits_of(excluding)
+    holds = look.repo.admission.holds_of(ids)
     found = []
     for row in rows:
         pool, dimensions = look.queue(row.queue)

@@ -162,7 +162,7 @@ class ExplainFacts:
         near = {id: state for found in edges.values() for id, _, state in found}
         self._learn_labels([*edges, *near])
         self._learn_queues({one.queue for one in records})
-        over = self.repo.tasks.look([id for id, state in near.items() if state in ENDED])
+        over = self.repo.tasks.read([id for id, state in near.items() if state in ENDED])
         ended = {one.id: one for one in (*over, *records) if one.state in ENDED}
         endings = self._endings(list(ended.values()))
         return [self._situation(one, edges[one.id], endings) for one in records]
@@ -174,7 +174,7 @@ class ExplainFacts:
 
     def other(self, task: int) -> Other | None:
         """Name another task, if it is there; of one that the asker may not see, only where it is."""
-        found = self.repo.tasks.look([task])
+        found = self.repo.tasks.read([task])
         if not found or not self._sight.graph(found[0].graph):
             return Other(found[0].state) if found else None
         self._learn_labels([task])
@@ -228,7 +228,7 @@ class ExplainFacts:
 
     def _edges(self, task: TaskRecord) -> list[_Edge]:
         states = hangs_on(task.state, task.reason)
-        found = self.repo.explaining.prerequisites(task.id, states, EDGES_MAX) if states else []
+        found = self.repo.read.prerequisites(task.id, states, EDGES_MAX) if states else []
         return [one for one in found if says_no(task.state, known(one[1], one[2]))]
 
     def _prerequisite(self, edge: _Edge, endings: dict[int, Ending]) -> Prerequisite:
@@ -236,9 +236,9 @@ class ExplainFacts:
         return Prerequisite(self._labels[id], state, known(on, state), on, _text(id), endings.get(id))
 
     def _endings(self, ended: Sequence[TaskRecord]) -> dict[int, Ending]:
-        attempts = self.repo.explaining.endings([one.id for one in ended if Reason(one.reason) in _BY_ATTEMPT])
+        attempts = self.repo.read.ended_attempts([one.id for one in ended if Reason(one.reason) in _BY_ATTEMPT])
         actors = self._actors([one for one in ended if one.reason == Reason.ASKED])
-        notes = self.repo.explaining.remarks([one.id for one in ended if one.reason == Reason.NO_BOT], NO_BOT)
+        notes = self.repo.read.audit_notes([one.id for one in ended if one.reason == Reason.NO_BOT], NO_BOT)
         found: dict[int, Ending] = {}
         for one in ended:
             last, reason, actor = attempts.get(one.id), Reason(one.reason), actors.get(one.id)
@@ -252,7 +252,7 @@ class ExplainFacts:
         """Say who last asked for the end of each of some tasks, or of its graph."""
         subjects = {id for one in canceled for id in (one.id, one.graph)}
         said: dict[int, str] = {}
-        for subject, actor, _ in self.repo.explaining.wishes(subjects, CANCEL, WISHES_MAX):
+        for subject, actor, _ in self.repo.read.last_requests(subjects, CANCEL, WISHES_MAX):
             said.setdefault(subject, actor)
         asked = {one.id: said.get(one.id) or said.get(one.graph) for one in canceled}
         ends = [one for one in canceled if not asked[one.id]][:TRACED_MAX]
@@ -261,14 +261,14 @@ class ExplainFacts:
 
     def _traced(self, task: TaskRecord) -> str | None:
         """Find who ended a task together with one that it hangs on."""
-        wishes = self.repo.explaining.wishes(ancestors(self.repo, task.id), CANCEL, WISHES_MAX)
+        wishes = self.repo.read.last_requests(ancestors(self.repo, task.id), CANCEL, WISHES_MAX)
         return next((actor for _, actor, at_ms in wishes if at_ms <= task.moved_ms), None)
 
     def _ender(self, graph: int) -> str | None:
         if graph not in self._enders:
             found = self.repo.graphs.peek([graph])
             is_canceled = bool(found) and found[0].canceled_ms is not None
-            wishes = self.repo.explaining.wishes([graph], CANCEL, 1) if is_canceled else []
+            wishes = self.repo.read.last_requests([graph], CANCEL, 1) if is_canceled else []
             self._enders[graph] = next((actor for _, actor, _ in wishes), "") if is_canceled else None
         return self._enders[graph]
 
@@ -276,12 +276,12 @@ class ExplainFacts:
         """Name the graph that the attempt of a task is, if it is one."""
         if self.brief or task.kind != Kind.GRAPH.text or task.state not in LEASED:
             return None
-        found = self.repo.graphs.inside([task.id]).get((task.id, task.life.attempt))
+        found = self.repo.graphs.subgraphs([task.id]).get((task.id, task.life.attempt))
         return None if found is None else text_of(Key(found))
 
     def _ahead(self, task: TaskRecord) -> Ahead:
         turn = Turn(task.priority, task.created_ms, task.id)
-        count = self.repo.explaining.ahead(task.queue, turn, AHEAD_MAX)
+        count = self.repo.read.count_ahead(task.queue, turn, AHEAD_MAX)
         return Ahead(count, whole=count < AHEAD_MAX)
 
     def _leaves(self, dimensions: Dimensions, lost_by: str | None) -> BotId | None:
@@ -295,10 +295,10 @@ class ExplainFacts:
         return struct_replace(bot, id=UNSEEN_BOT) if matches(dimensions, bot.dimensions) else None
 
     def _learn_labels(self, tasks: Iterable[int]) -> None:
-        self._labels |= self.repo.explaining.labels([id for id in tasks if id not in self._labels])
+        self._labels |= self.repo.read.labels([id for id in tasks if id not in self._labels])
 
     def _learn_queues(self, queues: Iterable[int]) -> None:
-        self._queues |= self.repo.explaining.queues([id for id in queues if id not in self._queues])
+        self._queues |= self.repo.read.queues([id for id in queues if id not in self._queues])
 
 
 def _unmet(task: TaskRecord) -> int:
@@ -332,7 +332,7 @@ _ADMISSIBLE: Final = sources(Signal.ADMIT)
 def with_holds(facts: ExplainFacts, records: Sequence[TaskRecord], known: Sequence[Situation]) -> list[Situation]:
     """Add to what is known about tasks what the last pass said of them."""
     pending = {one.id for one in records if one.state in _ADMISSIBLE}
-    holds = facts.repo.passes.holds_of(pending)
+    holds = facts.repo.admission.holds_of(pending)
     common = _Common(facts, holds) if facts.brief else None
     return [
         _with_hold(facts, record, one, holds.get(record.id), common) if record.id in pending else one
@@ -346,9 +346,9 @@ class _Common:
     def __init__(self, facts: ExplainFacts, holds: Mapping[int, HoldRow]) -> None:
         self._facts = facts
         by = {one.by for one in holds.values() if one.by is not None}
-        self._open = {one.id for one in facts.repo.tasks.look(by) if one.state not in ENDED} if by else set()
+        self._open = {one.id for one in facts.repo.tasks.read(by) if one.state not in ENDED} if by else set()
         short = [id for id, one in holds.items() if one.reason is Reason.LIMIT]
-        self._needs = facts.repo.passes.limits_of(short) if short else {}
+        self._needs = facts.repo.admission.limits_of(short) if short else {}
         self._room: dict[str, tuple[int, int]] = {}
         self._pools: dict[str, tuple[int | None, int]] = {}
 
@@ -369,14 +369,14 @@ class _Common:
 
     def _has_room(self, name: str, needs: Mapping[str, int]) -> bool:
         if name not in self._room:
-            used = self._facts.repo.explaining.limit_use(name, HOLDING)
-            self._room[name] = used, self._facts.repo.passes.named_limits().get(name, 0)
+            used = self._facts.repo.read.limit_use(name, HOLDING)
+            self._room[name] = used, self._facts.repo.admission.named_limits().get(name, 0)
         used, total = self._room[name]
         return used + needs.get(name, 0) <= total
 
     def _pool(self, name: str) -> tuple[int | None, int]:
         if name not in self._pools:
-            self._pools[name] = capacity(self._facts, name), self._facts.repo.explaining.pool_use(name, HOLDING)
+            self._pools[name] = capacity(self._facts, name), self._facts.repo.read.pool_use(name, HOLDING)
         return self._pools[name]
 
 
@@ -418,15 +418,15 @@ def _behind_another(facts: ExplainFacts, task: TaskRecord, known: Situation, hol
     if hold.reason in FOR_CAPACITY:
         return _in_line(facts, task, replace(known, other=other), hold)
     since, key = hold.mutex_since_ms, hold.name or ""
-    at = None if since is None else stakes_at(facts.repo.passes.stake_after(), key, since)
+    at = None if since is None else stakes_at(facts.repo.admission.stake_after(), key, since)
     held = Held(text(task.id), hold.reason, key, other.id, hold.since_ms, mutex_since=since, stakes_at=at)
     return replace(known, held=held, other=other)
 
 
 def _short_of(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
     name = hold.name or ""
-    need = dict(facts.repo.passes.limits_of([task.id]).get(task.id, ())).get(name, 0)
-    used, total = facts.repo.explaining.limit_use(name, HOLDING), facts.repo.passes.named_limits().get(name, 0)
+    need = dict(facts.repo.admission.limits_of([task.id]).get(task.id, ())).get(name, 0)
+    used, total = facts.repo.read.limit_use(name, HOLDING), facts.repo.admission.named_limits().get(name, 0)
     if used + need <= total:
         return known
     return replace(known, held=Held(text(task.id), hold.reason, name, used=used, total=total, need=need))
@@ -442,14 +442,14 @@ def _crowded_out(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: 
 
 def _in_line(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
     pool = hold.name or ""
-    before, looked = facts.repo.explaining.line(pool, FOR_CAPACITY, _turn(task), AHEAD_MAX)
+    before, looked = facts.repo.read.place_in_line(pool, FOR_CAPACITY, _turn(task), AHEAD_MAX)
     held = Held(
         text(task.id),
         hold.reason,
         pool,
         since=hold.since_ms,
         place=before + 1,
-        used=facts.repo.explaining.pool_use(pool, HOLDING),
+        used=facts.repo.read.pool_use(pool, HOLDING),
         total=capacity(facts, pool),
         need=task.weight,
     )
@@ -466,7 +466,7 @@ def _unserved(facts: ExplainFacts, task: TaskRecord, known: Situation) -> Situat
 
 def capacity(facts: ExplainFacts, name: str) -> int | None:
     """Say how much a pool carries at once; None if nothing limits it."""
-    for pool in facts.repo.passes.pools():
+    for pool in facts.repo.admission.pools():
         if pool.name == name:
             return fleet.slots(name, facts.fleet[0]) if pool.from_bots else pool.capacity
     return None
@@ -640,7 +640,7 @@ def _walk(facts: ExplainFacts, record: TaskRecord) -> tuple[list[Found], int]:
                     fresh.append(id)
         room = LOOKED_MAX - len(found)
         more += max(0, len(fresh) - room)
-        level, depth = facts.repo.tasks.look(fresh[:room]), depth + 1
+        level, depth = facts.repo.tasks.read(fresh[:room]), depth + 1
     return found, more
 
 

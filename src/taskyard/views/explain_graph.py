@@ -31,7 +31,7 @@ _Member: TypeAlias = tuple[TaskRecord, Why]
 
 def held(repo: Repo, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None:
     """Say what holds a graph; None if there is none, or it is not whole."""
-    row = repo.reading.graph(graph)
+    row = repo.read.graph(graph)
     if row is None:
         return None
     active, all_active = _page(repo, graph, ACTIVE)
@@ -56,14 +56,14 @@ def held(repo: Repo, graph: int, now: Millis, sight: Sight) -> WhyGraphView | No
 
 def _page(repo: Repo, graph: int, states: Iterable[State]) -> tuple[list[TaskRecord], bool]:
     ids = repo.tasks.page(graph, states, FIRST, LOOKED_MAX + 1)
-    return [one for one in repo.tasks.look(ids[:LOOKED_MAX]) if not one.hidden], len(ids) <= LOOKED_MAX
+    return [one for one in repo.tasks.read(ids[:LOOKED_MAX]) if not one.hidden], len(ids) <= LOOKED_MAX
 
 
 def _culprits(repo: Repo, failed: Sequence[TaskRecord]) -> list[TaskRecord]:
     """Choose the failures that hold the graph: nobody deals with them, or something is blocked by them."""
     dealt_with = {one.id for one in failed if not unhandled(one.state, one.handlers)}
     edges = repo.edges.out_of(dealt_with, DEPENDENTS_MAX) if dealt_with else []
-    behind = {one.id for one in repo.tasks.look({edge.dependent for edge in edges}) if one.state in BEHIND}
+    behind = {one.id for one in repo.tasks.read({edge.dependent for edge in edges}) if one.state in BEHIND}
     blocking = {edge.prerequisite for edge in edges if edge.dependent in behind}
     return [one for one in failed if one.id not in dealt_with or one.id in blocking]
 

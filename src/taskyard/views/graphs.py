@@ -41,10 +41,10 @@ def graph(repo: Repo, id: int, counts: bool, sight: deadlock.Sight, names_url: s
 
     With `names_url` it has the names of its tasks, or that link if they are too many, and what it still requires.
     """
-    row = repo.reading.graph(id)
+    row = repo.read.graph(id)
     if row is None:
         return None
-    by_state, assigned = repo.reading.counted(id) if counts else ({}, 0)
+    by_state, assigned = repo.read.counts_with_assigned(id) if counts else ({}, 0)
     view = replace(
         _view(row),
         counts=by_state,
@@ -57,13 +57,13 @@ def graph(repo: Repo, id: int, counts: bool, sight: deadlock.Sight, names_url: s
 
 def is_settled(repo: Repo, id: int) -> bool | None:
     """Tell whether nothing in a graph can move without a person; it costs the same for a graph of any size."""
-    row = repo.reading.graph(id)
+    row = repo.read.graph(id)
     return None if row is None else _view(row).settled
 
 
 def counted(repo: Repo, views: Iterable[GraphView]) -> list[GraphView]:
     """Add to graphs how many of their tasks are in each state; all of their tasks are read for it."""
-    found = ((one, *repo.reading.counted(key_of(one.id))) for one in views)
+    found = ((one, *repo.read.counts_with_assigned(key_of(one.id))) for one in views)
     return [replace(one, counts=by_state, assigned=assigned) for one, by_state, assigned in found]
 
 
@@ -72,9 +72,9 @@ def graphs(
 ) -> tuple[list[GraphView], int | None]:
     """Show graphs beyond an id, and say where to go on; None at the end."""
     if not tags:
-        rows = repo.reading.graphs(wanted, after, count + 1)
+        rows = repo.read.graphs(wanted, after, count + 1)
         return [_view(row) for row in rows[:count]], rows[count - 1].id if len(rows) > count else None
-    rows = repo.reading.graphs(wanted, after, LOOKED_MAX)
+    rows = repo.read.graphs(wanted, after, LOOKED_MAX)
     found = [(row.id, view) for row, view in zip(rows, map(_view, rows), strict=True) if _has(view, tags)]
     views = [view for _, view in found[:count]]
     if len(found) > count:
@@ -84,13 +84,13 @@ def graphs(
 
 def names(repo: Repo, graph: int, after: int, count: int) -> tuple[dict[str, str], int | None]:
     """Give the ids of the tasks of a graph by label, beyond an id, and say where to go on."""
-    found = repo.reading.names(graph, after, count + 1)
+    found = repo.read.labels_page(graph, after, count + 1)
     return _named(found[:count]), found[count - 1][1] if len(found) > count else None
 
 
 def all_names(repo: Repo, graph: int) -> dict[str, str]:
     """Give the ids of all tasks of a graph by label; none of them, if they are too many for one answer."""
-    found = repo.reading.names(graph, FIRST, NAMES_MAX + 1)
+    found = repo.read.labels_page(graph, FIRST, NAMES_MAX + 1)
     return _named(found) if len(found) <= NAMES_MAX else {}
 
 
@@ -101,7 +101,7 @@ def told_names(ids: Mapping[str, int]) -> dict[str, str]:
 
 def _with_names(repo: Repo, id: int, view: GraphView, names_url: str) -> GraphView:
     """Add what the task-graph scheduler tells of a graph: its tasks by label, and the sinks that it still requires."""
-    found, sinks = repo.reading.names(id, FIRST, NAMED_MAX + 1), repo.reading.sinks(id, _DONE, NAMED_MAX + 1)
+    found, sinks = repo.read.labels_page(id, FIRST, NAMED_MAX + 1), repo.read.sinks(id, _DONE, NAMED_MAX + 1)
     return replace(
         view,
         nameMapping=_named(found) if len(found) <= NAMED_MAX else {},
@@ -115,7 +115,7 @@ def _parent(repo: Repo, id: int) -> Parent | None:
     (record,) = repo.graphs.peek([id])
     if record.parent is None or record.parent_attempt is None:
         return None
-    (task,) = repo.tasks.look([record.parent])
+    (task,) = repo.tasks.read([record.parent])
     return Parent(text_of(Key(task.id)), record.parent_attempt, text_of(Key(task.graph)))
 
 
@@ -200,12 +200,12 @@ def typical(repo: Repo, graph: int, name: str, labels: Sequence[str], pools: fro
     """Say how long tasks take, by label, as far as graphs in `pools` tell; None stands for all pools."""
     took: dict[str, list[int]] = defaultdict(list)
     left = GRAPHS_LOOKED_MAX
-    for older in _readable(repo, repo.times.called(name, graph, GRAPHS_MAX), pools):
+    for older in _readable(repo, repo.read.graphs_named(name, graph, GRAPHS_MAX), pools):
         wanted = [label for label in labels if len(took[label]) < LIVES_MAX][:left]
         left -= len(wanted)
         for start in range(0, len(wanted), PAGE_MAX):
             # Only who ended for good, which is well, tells how long it takes.
-            for label, ms in repo.times.taken(older, wanted[start : start + PAGE_MAX], FINAL):
+            for label, ms in repo.read.attempt_durations(older, wanted[start : start + PAGE_MAX], FINAL):
                 took[label].append(ms)
     found = {label: typical_ms(past) for label, past in took.items()}
     return {label: ms for label, ms in found.items() if ms is not None}
@@ -215,7 +215,7 @@ def _readable(repo: Repo, graphs: Collection[int], pools: frozenset[str] | None)
     """Leave out the graphs of pools that somebody may not look into."""
     if pools is None:
         return list(graphs)
-    known = repo.access.pools_of(list(graphs))
+    known = repo.graphs.pools_of(list(graphs))
     return [one for one in graphs if not pools.isdisjoint(known[one])]
 
 
@@ -237,7 +237,7 @@ _RAN: Final = UNSUCCESSFUL | FINAL
 
 def critical_path(repo: Repo, graph: int, now: Millis, pools: frozenset[str] | None) -> CriticalPath | None:
     """Tell what determines the end of a graph; how long things take is known from graphs in `pools`, None for all."""
-    row = repo.reading.graph(graph)
+    row = repo.read.graph(graph)
     if row is None:
         return None
     if settled(Tally(row.active, row.behind, row.unhandled)):
@@ -249,7 +249,7 @@ def critical_path(repo: Repo, graph: int, now: Millis, pools: frozenset[str] | N
 
 
 def _past(repo: Repo, row: GraphRow, now: Millis) -> CriticalPath:
-    last = repo.times.last(row.id, _RAN)
+    last = repo.read.last_ended(row.id, _RAN)
     path: list[PathTask] = []
     is_whole = True
     for told in _back(repo, row.created_ms, last):
@@ -277,7 +277,7 @@ def _past(repo: Repo, row: GraphRow, now: Millis) -> CriticalPath:
 def _back(repo: Repo, created_ms: int, last: int | None) -> Iterator[PathTask]:
     """Follow the path back from what ended last."""
     while last is not None:
-        (record,) = repo.tasks.look([last])
+        (record,) = repo.tasks.read([last])
         label = repo.tasks.definitions([last])[last][0]
         spells = [(row.round, Spell(row.claimed_ms, row.ended_ms or row.claimed_ms)) for row in repo.attempts.of(last)]
         began_ms = next((one.began_ms for round, one in spells if round == record.life.round), record.moved_ms)
@@ -289,7 +289,7 @@ def _back(repo: Repo, created_ms: int, last: int | None) -> Iterator[PathTask]:
 
 
 def _before(repo: Repo, task: int) -> list[Before]:
-    rows = repo.times.before(task, ENDED, BEFORE_MAX)
+    rows = repo.read.ended_prerequisites(task, ENDED, BEFORE_MAX)
     return [Before(row.id, row.ended_ms, meets(row.on, row.state)) for row in rows]
 
 
@@ -333,7 +333,7 @@ def _future(repo: Repo, row: GraphRow, now: Millis, pools: frozenset[str] | None
 
 def _coming(repo: Repo, graph: int) -> Iterator[ComingRow]:
     after = -1
-    while page := repo.times.coming(graph, after, ENDED, ROWS_MAX):
+    while page := repo.read.unfinished_tasks(graph, after, ENDED, ROWS_MAX):
         yield from page
         after = page[-1].id
 
@@ -348,7 +348,7 @@ def _edges(repo: Repo, tasks: list[int]) -> Iterator[tuple[int, int, On]]:
     """Read the out-edges of tasks."""
     for start in range(0, len(tasks), PAGE_MAX):
         some, after = tasks[start : start + PAGE_MAX], (-1, -1, "")
-        while page := repo.edges.beyond(some, after, ROWS_MAX):
+        while page := repo.edges.page_after(some, after, ROWS_MAX):
             for prerequisite, dependent, on in page:
                 yield prerequisite, dependent, On(on)
             after = page[-1]

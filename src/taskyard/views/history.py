@@ -119,7 +119,7 @@ class Contradiction(Exception):
 
 def story(repo: Repo, task: int) -> Story:
     """Tell everything that happened to a task."""
-    found = repo.tasks.look([task])
+    found = repo.tasks.read([task])
     if not found:
         raise LookupError(f"there is no task {text_of(Key(task))}")
     record = found[0]
@@ -130,7 +130,7 @@ def story(repo: Repo, task: int) -> Story:
     happened: list[Moved | Asked] = [*asked, *moves[:MOVES_MAX]]
     happened.sort(key=lambda one: one.at_ms)
     return Story(
-        Birth(task, record.graph, label, Millis(record.created_ms), repo.reuses.sources([task]).get(task)),
+        Birth(task, record.graph, label, Millis(record.created_ms), repo.reuse.sources([task]).get(task)),
         tuple(happened),
         tuple(_attempted(record, row) for row in repo.attempts.of(task)),
         record.state,
@@ -325,7 +325,7 @@ class _Search:
 
     @cached_property
     def _around(self) -> list[EventRow]:
-        return self._txn.explaining.happened(self._edges, HAPPENED_MAX)
+        return self._txn.read.recent_events(self._edges, HAPPENED_MAX)
 
     # Admission.
 
@@ -356,16 +356,16 @@ class _Search:
     @cached_property
     def _rivals(self) -> dict[str, list[EventRow]]:
         """When those gave each mutex back that came just before this task."""
-        mutexes = self._txn.passes.mutexes_of([self._task]).get(self._task, ())
-        rivals = {one.key: self._txn.explaining.rivals(one.key, self._task, RIVALS_MAX) for one in mutexes}
+        mutexes = self._txn.admission.mutexes_of([self._task]).get(self._task, ())
+        rivals = {one.key: self._txn.read.mutex_rivals(one.key, self._task, RIVALS_MAX) for one in mutexes}
         return {
-            key: [one for one in self._txn.explaining.happened(ids, HAPPENED_MAX) if _gave_way(one)]
+            key: [one for one in self._txn.read.recent_events(ids, HAPPENED_MAX) if _gave_way(one)]
             for key, ids in rivals.items()
         }
 
     @cached_property
     def _record(self) -> TaskRecord:
-        return self._txn.tasks.look([self._task])[0]
+        return self._txn.tasks.read([self._task])[0]
 
     # Attempts.
 
@@ -396,7 +396,7 @@ class _Search:
         return Cause(f"{self._loss(move, move.bot or self._bot(move))}{why}{again}")
 
     def _loss(self, move: Moved, bot: str) -> str:
-        kinds = self._txn.explaining.bot_words(bot, move.at_ms, BOT_EVENTS_MAX)
+        kinds = self._txn.read.bot_event_kinds(bot, move.at_ms, BOT_EVENTS_MAX)
         if CONNECTED in kinds:
             return f"bot {bot} began another session"
         if GOODBYE in kinds:
@@ -418,7 +418,7 @@ class _Search:
             what = "it" if last.about is About.TASK else "the graph"
             return Cause(f"{_actor(last.actor)} {_PAST[action]} {what}")
         # Whoever ends a task with all behind it has said so of that task.
-        wishes = self._txn.explaining.wishes(ancestors(self._txn, self._task), action, WISHES_MAX)
+        wishes = self._txn.read.last_requests(ancestors(self._txn, self._task), action, WISHES_MAX)
         found = next((one for one in wishes if one[2] <= move.at_ms), None)
         if found is None:
             return Cause("a person asked for it")
@@ -436,7 +436,7 @@ class _Search:
 
     def _label(self, task: int) -> str:
         if task not in self._labels:
-            self._labels |= self._txn.explaining.labels([task])
+            self._labels |= self._txn.read.labels([task])
         return self._labels[task]
 
 

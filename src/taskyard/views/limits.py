@@ -32,8 +32,8 @@ class Sight(Protocol):
 def limits(repo: Repo) -> list[api.LimitView]:
     """Tell how much there is of each named limit, and how much of it is in use."""
     return [
-        api.LimitView(name, total, repo.explaining.limit_use(name, HOLDING))
-        for name, total in sorted(repo.passes.named_limits().items())
+        api.LimitView(name, total, repo.read.limit_use(name, HOLDING))
+        for name, total in sorted(repo.admission.named_limits().items())
     ]
 
 
@@ -43,7 +43,7 @@ def mutexes(repo: Repo, sight: Sight, after: str, count: int, key: str | None = 
     A mutex is told of if a task holds it or waits for it, or if somebody has set its `stake_after`.
     """
     known, whole = _in_use(repo)
-    policies = repo.passes.stake_after()
+    policies = repo.admission.stake_after()
     keys = sorted(one for one in {*known, *policies} if one > after) if key is None else [key]
     told = [_view(repo, sight, one, known[one], policies.get(one, STAKE_AFTER_MS)) for one in keys[:count]]
     return api.Mutexes(told, whole=whole), keys[count - 1] if len(keys) > count else None
@@ -60,7 +60,7 @@ def _in_use(repo: Repo) -> tuple[defaultdict[str, _InUse], bool]:
     found: defaultdict[str, _InUse] = defaultdict(_InUse)
     whole = True
     for state in (*sorted(HOLDING), *sorted(_ADMISSIBLE)):
-        rows = repo.passes.mutex_rows(state, LOOKED_MAX + 1)
+        rows = repo.admission.mutexes_in_state(state, LOOKED_MAX + 1)
         whole = whole and len(rows) <= LOOKED_MAX
         for row in rows[:LOOKED_MAX]:
             if state in HOLDING:
@@ -87,7 +87,7 @@ def _named(repo: Repo, sight: Sight, rows: Sequence[MutexRow]) -> Iterable[tuple
     """Give the first rows with their labels; without one if the asker may not see the task."""
     shown = rows[:NAMED_MAX]
     may_see = {graph for graph in {row.graph for row in shown} if sight.graph(graph)}
-    labels = repo.explaining.labels([row.task for row in shown if row.graph in may_see])
+    labels = repo.read.labels([row.task for row in shown if row.graph in may_see])
     return [(row, labels.get(row.task)) for row in shown]
 
 

@@ -37,8 +37,8 @@ _INNER: Final = Kind.GRAPH.text
 
 def find(repo: Repo, id: int) -> TaskRecord | None:
     """Read a task, if it is there for people: not while it, or its graph, is being loaded."""
-    found = repo.tasks.look([id])
-    if not found or found[0].hidden or repo.reading.graph(found[0].graph) is None:
+    found = repo.tasks.read([id])
+    if not found or found[0].hidden or repo.read.graph(found[0].graph) is None:
         return None
     return found[0]
 
@@ -47,7 +47,7 @@ def pools(repo: Repo, record: TaskRecord) -> frozenset[str]:
     """Name the pools of a task: those of its slices, or those of its graph if it names none."""
     slices = decoded(repo.tasks.definitions([record.id])[record.id][1]).slices
     named = frozenset(pool_of(one.dimensions) for one in slices) - {""}
-    return named or repo.access.pools_of([record.graph])[record.graph]
+    return named or repo.graphs.pools_of([record.graph])[record.graph]
 
 
 def task(repo: Repo, id: int, url: str, now: Millis, sight: Sight) -> TaskView | None:
@@ -57,8 +57,8 @@ def task(repo: Repo, id: int, url: str, now: Millis, sight: Sight) -> TaskView |
         return None
     (view,) = _views(repo, [record], url, _reasons(repo, [record], now, sight))
     definition = repo.tasks.definitions([id])[id][1]
-    result = repo.reading.last_results([id]).get(id)
-    dependents = [text_of(Key(edge.dependent)) for edge in repo.edges.page(id, -1, EDGES_MAX)]
+    result = repo.read.last_results([id]).get(id)
+    dependents = [text_of(Key(edge.dependent)) for edge in repo.edges.page_out_of(id, -1, EDGES_MAX)]
     return replace(
         view,
         requires=_requires(repo, id),
@@ -73,23 +73,23 @@ def tasks(repo: Repo, graph: int, after: int, wanted: tuple[str, str], count: in
     """Name tasks of a graph beyond an id, in a state or with a label if these are given; say where to go on."""
     state, label = wanted
     if label:
-        found = repo.tasks.look(list(repo.tasks.with_labels(graph, [label]).values()))
+        found = repo.tasks.read(list(repo.tasks.with_labels(graph, [label]).values()))
         return [one.id for one in found if not one.hidden and one.id > after and state in ("", one.state.text)], None
-    ids = repo.reading.tasks(graph, after, state, count + 1)
+    ids = repo.read.tasks(graph, after, state, count + 1)
     return ids[:count], ids[count - 1] if len(ids) > count else None
 
 
 def shown(repo: Repo, ids: Sequence[int], url: str, now: Millis, sight: Sight) -> list[TaskView]:
     """Show tasks in outline."""
-    records = repo.tasks.look(ids)
+    records = repo.tasks.read(ids)
     return _views(repo, records, url, _reasons(repo, records, now, sight))
 
 
 def identified(repo: Repo, digits: str, sight: Sight) -> Ids:
     """Find the graphs and tasks whose ids end in some digits, as far as the asker may see them."""
-    graphs, tasks = repo.reading.ending(digits, ENDING_LOOKED_MAX)
+    graphs, tasks = repo.read.ids_ending_in(digits, ENDING_LOOKED_MAX)
     found = [
-        *((id, id, "graph", row.name) for id in graphs if (row := repo.reading.graph(id)) is not None),
+        *((id, id, "graph", row.name) for id in graphs if (row := repo.read.graph(id)) is not None),
         *((one.id, one.graph, "task", "") for id in tasks if (one := find(repo, id)) is not None),
     ]
     seen = sorted(one for one in found if sight.graph(one[1]))
@@ -117,12 +117,12 @@ def _reasons(repo: Repo, records: Sequence[TaskRecord], now: Millis, sight: Sigh
 def _views(repo: Repo, records: Sequence[TaskRecord], url: str, reasons: Mapping[int, str]) -> list[TaskView]:
     ids = [record.id for record in records]
     definitions = repo.tasks.definitions(ids)
-    runs, progress = repo.reading.runs(ids), repo.traces.progress(ids)
-    sources = repo.reuses.sources([record.id for record in records if _is_reused(record)])
+    runs, progress = repo.read.last_attempts(ids), repo.output.progress(ids)
+    sources = repo.reuse.sources([record.id for record in records if _is_reused(record)])
     graphs = {graph: repo.graphs.definition(graph) for graph in {record.graph for record in records}}
-    inner = repo.graphs.inside([record.id for record in records if record.kind == _INNER])
+    inner = repo.graphs.subgraphs([record.id for record in records if record.kind == _INNER])
     unserved = [one.id for one in records if one.state in ENDED and one.reason == Reason.NO_BOT]
-    notes = repo.explaining.remarks(unserved, NO_BOT)
+    notes = repo.read.audit_notes(unserved, NO_BOT)
     views = []
     for record in records:
         label, definition = definitions[record.id]
@@ -233,7 +233,7 @@ _QUEUED: Final = frozenset(map(str, sources(Signal.CLAIM)))
 
 def attempts(repo: Repo, task: int) -> list[AttemptView]:
     """Show every attempt of a task."""
-    stats, results, sizes = repo.traces.stats(task), repo.reading.results(task), repo.traces.sizes(task)
+    stats, results, sizes = repo.output.stats(task), repo.read.results(task), repo.output.sizes(task)
     queued = _queued(repo, task)
     return [
         _attempt(
@@ -249,24 +249,24 @@ def attempts(repo: Repo, task: int) -> list[AttemptView]:
 
 def inputs(repo: Repo, task: int) -> Mapping[str, msgspec.Raw]:
     """Give what the prerequisites of a task published, by label."""
-    return {label: msgspec.Raw(body.encode()) for _, label, body in repo.traces.inputs([task])}
+    return {label: msgspec.Raw(body.encode()) for _, label, body in repo.output.inputs([task])}
 
 
 def result(repo: Repo, task: int) -> bytes | None:
     """Give what the last attempt of a task published, as JSON."""
-    found = repo.reading.last_results([task]).get(task)
+    found = repo.read.last_results([task]).get(task)
     return None if found is None else found.encode()
 
 
 def size(repo: Repo, task: int, attempt: int) -> int:
     """Say how many bytes of output of an attempt there are."""
-    return repo.traces.sizes(task).get(attempt, 0)
+    return repo.output.sizes(task).get(attempt, 0)
 
 
 def piece(repo: Repo, task: int, attempt: int, start: int, until: int) -> bytes:
     """Give output of an attempt from `start` on: some of it, or nothing if there is none before `until`."""
     found = bytearray()
-    for at, body in repo.traces.chunks(task, attempt, start, PIECES_MAX):
+    for at, body in repo.output.chunks(task, attempt, start, PIECES_MAX):
         expected = start + len(found)
         if at > expected or at >= until:
             break  # it is not asked for, or what comes before it is not there
@@ -278,7 +278,7 @@ def times(
     repo: Repo, task: int, attempt: int, start: int, since_ms: int, count: int
 ) -> tuple[list[OutputTime], int | None]:
     """Say when output of an attempt came, from `start` on and not before a moment; and where to go on."""
-    found = repo.traces.chunk_times(task, attempt, start, since_ms, count + 1)
+    found = repo.output.chunk_times(task, attempt, start, since_ms, count + 1)
     return [OutputTime(*one) for one in found[:count]], found[count][0] if len(found) > count else None
 
 

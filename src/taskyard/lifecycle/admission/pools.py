@@ -22,8 +22,8 @@ def set_pool(transaction: Transaction, name: str, capacity: int | None, from_bot
     if capacity is not None and (from_bots or capacity < 0):
         wrong = "a capacity that comes from bots is not fixed as well" if from_bots else f"{capacity} is no capacity"
         return Refusal(Code.INVALID, f"pool {name}: {wrong}")
-    if PoolRow(name, capacity, from_bots) not in transaction.repo.passes.pools():
-        transaction.repo.passes.set_pool(name, capacity, from_bots)
+    if PoolRow(name, capacity, from_bots) not in transaction.repo.admission.pools():
+        transaction.repo.admission.set_pool(name, capacity, from_bots)
         said = "from its bots" if from_bots else "without limit" if capacity is None else str(capacity)
         transaction.audit(actor, "set_pool", NO_SUBJECT, f"{name}: {said}")
         transaction.stirred.append(None)
@@ -42,8 +42,8 @@ def set_limit(transaction: Transaction, name: str, total: int, actor: str) -> Re
     """Describe a named limit."""
     if total < 0:
         return Refusal(Code.INVALID, f"limit {name}: {total} is no total")
-    if transaction.repo.passes.named_limits().get(name) != total:
-        transaction.repo.passes.set_limit(name, total)
+    if transaction.repo.admission.named_limits().get(name) != total:
+        transaction.repo.admission.set_limit(name, total)
         transaction.audit(actor, "set_limit", NO_SUBJECT, f"{name}: {total}")
         transaction.stirred.append(None)
     return None
@@ -53,9 +53,9 @@ def set_stake_after(transaction: Transaction, key: str, stake_after_ms: int | No
     """Say how long mutexes hold a task before it stakes a key: 0 is strict order, None is greedy, it never does."""
     if stake_after_ms is not None and stake_after_ms < 0:
         return Refusal(Code.INVALID, f"mutex {key}: {stake_after_ms} ms is no span: give 0 or more, or never")
-    known = transaction.repo.passes.stake_after()
+    known = transaction.repo.admission.stake_after()
     if key not in known or known[key] != stake_after_ms:
-        transaction.repo.passes.set_stake_after(key, stake_after_ms)
+        transaction.repo.admission.set_stake_after(key, stake_after_ms)
         said = "never" if stake_after_ms is None else f"after {stake_after_ms} ms"
         transaction.audit(actor, "set_stake_after", NO_SUBJECT, f"{key}: {said}")
         transaction.stirred.append(None)

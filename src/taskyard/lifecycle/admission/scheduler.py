@@ -134,7 +134,7 @@ class Admission:
     def _take(self) -> int | None:
         """Take the lock, if nobody has it or whoever has it is dead; say under which number."""
         with self._read() as repo:
-            lock = repo.passes.lock()
+            lock = repo.admission.read_lock()
         dead = None
         if self._is_held(lock, self._now()):
             dead = self._dead_holder(lock)
@@ -153,12 +153,12 @@ class Admission:
         return lock.holder if self._server_lock.is_dead(server) else None
 
     def _take_in(self, transaction: Transaction, name: str, dead: str | None) -> int | None:
-        lock = transaction.repo.passes.lock()
+        lock = transaction.repo.admission.read_lock()
         if lock is not None and lock.holder == name:
             return lock.epoch  # it was taken before, and nobody heard of the commit
         if lock is None or (self._is_held(lock, transaction.now) and lock.holder != dead):
             return None
-        transaction.repo.passes.take(lock.epoch + 1, name, _lapses(transaction))
+        transaction.repo.admission.take_lock(lock.epoch + 1, name, _lapses(transaction))
         return lock.epoch + 1
 
     def _is_held(self, lock: PassLock | None, now: Millis) -> bool:
@@ -175,7 +175,7 @@ class Admission:
         if self._kept is not None and self._kept[1].unsettled:
             return True
         with self._read() as repo:
-            return bool(repo.passes.stirs(0, 1))
+            return bool(repo.admission.dirty(0, 1))
 
     # The pass.
 
@@ -195,7 +195,7 @@ class Admission:
             raise
         except BaseException:
             with suppress(Exception):  # what went wrong is told; the lock lapses by itself
-                self._transact(lambda transaction: transaction.repo.passes.leave(epoch))
+                self._transact(lambda transaction: transaction.repo.admission.release_lock(epoch))
             raise
         if not left:
             self._let_go(grip, contest)
@@ -207,7 +207,7 @@ class Admission:
         """Give the lock back, or leave it with us if the next call has to go on with what is in our memory."""
         epoch = grip.epoch
         if contest.prepared:
-            self._transact(lambda transaction: transaction.repo.passes.leave(epoch))
+            self._transact(lambda transaction: transaction.repo.admission.release_lock(epoch))
         else:
             self._transact(lambda transaction: _park(transaction, epoch, self._parked))
 
@@ -301,7 +301,7 @@ class _Grip:
 
     def hold(self, transaction: Transaction) -> None:
         """Keep the lock for longer; nobody replaces us before this transaction ends."""
-        if not transaction.repo.passes.hold(self.epoch, _lapses(transaction)):
+        if not transaction.repo.admission.extend_lock(self.epoch, _lapses(transaction)):
             raise Replaced(f"pass {self.epoch} was replaced")
         self._kept_ms = transaction.now
 
@@ -313,7 +313,7 @@ def _writing(grip: _Grip, page: Page, decided: Millis, leaves: bool) -> Callable
         grip.hold(transaction)
         carried = carry_out(transaction, page, decided)
         if leaves:
-            transaction.repo.passes.leave(grip.epoch)
+            transaction.repo.admission.release_lock(grip.epoch)
         return carried
 
     return write
@@ -325,8 +325,8 @@ def _enter(transaction: Transaction, grip: _Grip, pool: str) -> bool:
 
 
 def _park(transaction: Transaction, epoch: int, holder: str) -> None:
-    if transaction.repo.passes.hold(epoch, _lapses(transaction)):
-        transaction.repo.passes.take(epoch, holder, _lapses(transaction))
+    if transaction.repo.admission.extend_lock(epoch, _lapses(transaction)):
+        transaction.repo.admission.take_lock(epoch, holder, _lapses(transaction))
 
 
 def _rounded_up(moment: Millis | None) -> Millis | None:

@@ -114,7 +114,7 @@ class AdmissionSnapshot:
         contest._note_pools(contest._stirred)
         for state in sorted(HOLDING):
             after = 0
-            while page := repo.passes.contenders(state, after, READ_MAX):
+            while page := repo.admission.contenders(state, after, READ_MAX):
                 contest._see(repo, page)
                 after = page[-1].id
                 beat()
@@ -122,7 +122,7 @@ class AdmissionSnapshot:
 
     def read_on(self, repo: Repo) -> None:
         """Read some more of those who are pending."""
-        page = repo.passes.contenders(self._unread[0], self._read_up_to, READ_MAX)
+        page = repo.admission.contenders(self._unread[0], self._read_up_to, READ_MAX)
         self._see(repo, page)
         self._read_up_to = page[-1].id if page else 0
         if len(page) < READ_MAX:
@@ -145,7 +145,7 @@ class AdmissionSnapshot:
         self._doubtful.clear()
         for id in named:
             self._forget(_text(id))
-        self._see(repo, repo.passes.contenders_among(named))
+        self._see(repo, repo.admission.contenders_among(named))
         self._note_gone(named)
         if self.whole or not self.behind:
             if self.behind:
@@ -230,7 +230,7 @@ class AdmissionSnapshot:
 
     def _take_up(self, repo: Repo, count: int) -> set[int | None]:
         """Read stirs; they are dropped when what they lead to is done."""
-        stirs = repo.passes.stirs(self.agenda.stirs[-1] if self.agenda.stirs else 0, count)
+        stirs = repo.admission.dirty(self.agenda.stirs[-1] if self.agenda.stirs else 0, count)
         self.whole = len(stirs) < count
         self.agenda.stirs.extend(number for number, _ in stirs)
         return {task for _, task in stirs}
@@ -255,8 +255,8 @@ class AdmissionSnapshot:
         """Take tasks as they are."""
         rows = [row for row in rows if row.state in HOLDING or row.state in ADMISSIBLE]
         excluding = [row.id for row in rows if row.excludes]
-        mutexes, limits = repo.passes.mutexes_of(excluding), repo.passes.limits_of(excluding)
-        holds = repo.passes.holds_of([row.id for row in rows if row.state in ADMISSIBLE])
+        mutexes, limits = repo.admission.mutexes_of(excluding), repo.admission.limits_of(excluding)
+        holds = repo.admission.holds_of([row.id for row in rows if row.state in ADMISSIBLE])
         self._ask_served(repo, {row.queue for row in rows if row.id in mutexes})
         pools = {queue: self._registry.queue(repo, queue).pool for queue in {row.queue for row in rows}}
         for row in rows:
@@ -357,12 +357,12 @@ class AdmissionSnapshot:
 
 
 def _bots(repo: Repo) -> tuple[BotFacts, ...]:
-    return tuple(bot.facts for bot in repo.bots.fleet())
+    return tuple(bot.facts for bot in repo.bots.read_all())
 
 
 def _terms(repo: Repo, bots: Collection[BotFacts]) -> Terms:
-    capacities = {pool.name: _capacity(pool, bots) for pool in repo.passes.pools()}
-    return Terms(capacities, repo.passes.named_limits(), repo.passes.stake_after())
+    capacities = {pool.name: _capacity(pool, bots) for pool in repo.admission.pools()}
+    return Terms(capacities, repo.admission.named_limits(), repo.admission.stake_after())
 
 
 def _capacity(pool: PoolRow, bots: Iterable[BotFacts]) -> int | None:

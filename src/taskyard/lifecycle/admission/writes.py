@@ -105,15 +105,15 @@ def carry_out(transaction: Transaction, page: Page, decided: Millis) -> Carried:
     admitted = [task for task in coming if task.graph not in canceled]
     _let_in(transaction, admitted)
     noted = _note(transaction, page, tasks)
-    transaction.repo.passes.drop_holds([*(task.id for task in admitted), *page.gone])
-    transaction.repo.passes.drop_stirs(page.stirs)
+    transaction.repo.admission.delete_holds([*(task.id for task in admitted), *page.gone])
+    transaction.repo.admission.delete_dirty(page.stirs)
     left_out = frozenset(_text(task.id) for task in coming if task.graph in canceled)
     return Carried(frozenset(_text(task.id) for task in admitted), left_out, noted)
 
 
 def enter(transaction: Transaction, pool: str) -> bool:
     """Make some tasks of a pool contenders that no pass has looked at; tell whether more are left."""
-    ids = transaction.repo.passes.uncontending(pool, sorted(ACTIVE), ENTRIES_MAX + 1)
+    ids = transaction.repo.admission.tasks_without_admission(pool, sorted(ACTIVE), ENTRIES_MAX + 1)
     for task in transaction.look(ids[:ENTRIES_MAX]).values():
         if task.state in ACTIVE:
             task.contends = True
@@ -171,7 +171,7 @@ def _note(transaction: Transaction, page: Page, tasks: Mapping[int, TaskRecord])
     for one in page.felt:
         if _key(one.id) in noted:
             _wait(transaction, tasks[_key(one.id)], one.reason)
-    transaction.repo.passes.set_holds([_row(id, one) for id, one in sorted(noted.items())])
+    transaction.repo.admission.set_holds([_row(id, one) for id, one in sorted(noted.items())])
     return tuple(noted.values())
 
 

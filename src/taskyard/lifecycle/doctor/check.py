@@ -74,7 +74,7 @@ def _afresh(transact: Transact) -> Transact:
 
     def carry_out(act: Callable[[Transaction], None]) -> None:
         def distrusting(transaction: Transaction) -> None:
-            transaction.repo.memory.distrust()
+            transaction.repo.cache.bypass()
             act(transaction)
 
         transact(distrusting)
@@ -84,7 +84,7 @@ def _afresh(transact: Transact) -> Transact:
 
 def _found(repo: Repo, now: Millis) -> Iterator[Finding]:
     after = -1
-    while page := repo.care.graphs(after, GRAPHS_MAX):
+    while page := repo.doctor.graphs(after, GRAPHS_MAX):
         survey = Survey(repo, {graph.id: graph for graph in page}, now)
         yield from survey.tasks()
         yield from survey.graph_findings()
@@ -103,7 +103,7 @@ def _mend_belongings(transaction: Transaction, ids: Sequence[int], actor: str) -
     tasks, known, _ = _gathered(transaction, ids)
     handled = {id: task.graph_id for task in tasks for (id, _), _ in evidence.edges_to_mend(task, known)}
     if handled:
-        transaction.repo.care.hold_tasks(sorted(handled))
+        transaction.repo.doctor.hold_tasks(sorted(handled))
         tasks, known, _ = _gathered(transaction, ids)
     for task in tasks:
         found = evidence.mend(transaction.repo, task, known)
@@ -125,12 +125,12 @@ def _mend_tasks(transaction: Transaction, ids: Sequence[int], actor: str) -> Non
         _audit(transaction, [*found, *_mend_attempts(transaction, task, known)], actor)
         if task.contends != want.contends:
             transaction.stirred.append(task.id)  # a pass that knew it has to forget it, or to learn of it
-    transaction.repo.care.mend_tasks(rows)
+    transaction.repo.doctor.mend_tasks(rows)
 
 
 def _gathered(transaction: Transaction, ids: Sequence[int]) -> tuple[list[TaskRow], Evidence, dict[int, Whole]]:
     """Read tasks that nobody else can move from now on, and what their numbers follow from."""
-    held = transaction.repo.care.hold_tasks(ids)
+    held = transaction.repo.doctor.hold_tasks(ids)
     graphs = wholes(transaction.repo, transaction.repo.graphs.peek({task.graph_id for task in held}))
     tasks = [task for task in held if task.graph_id in graphs]
     return tasks, gather(transaction.repo, tasks, graphs), graphs
@@ -144,7 +144,7 @@ def _queue(transaction: Transaction, task: TaskRow, known: Evidence) -> int:
 
 def _mend_attempts(transaction: Transaction, task: TaskRow, known: Evidence) -> list[Finding]:
     tried, wanted = known.tried.get(task.id, ()), attempts_of(task, known)
-    transaction.repo.care.mend_attempts([want for have, want in zip(tried, wanted, strict=True) if have != want])
+    transaction.repo.doctor.mend_attempts([want for have, want in zip(tried, wanted, strict=True) if have != want])
     found = attempt_findings(task, known.pasts[task.id], tried, wanted)
     return [one for one in found if one.mendable]
 
@@ -164,7 +164,7 @@ def _ask(transaction: Transaction, ids: Sequence[int], actor: str) -> None:
 
 def _tell(transaction: Transaction, graphs: Sequence[int], actor: str) -> None:
     """Let tasks hear of the graphs inside them that came to rest unheard while their numbers were wrong."""
-    for graph in transaction.repo.graphs.peek(transaction.repo.care.unheard(graphs)):
+    for graph in transaction.repo.graphs.peek(transaction.repo.doctor.unheard(graphs)):
         subgraph.tell(transaction, graph)
         _audit(transaction, [unheard(graph.id)], actor)
 
@@ -174,7 +174,7 @@ def _tell(transaction: Transaction, graphs: Sequence[int], actor: str) -> None:
 
 def _mend_graph(transaction: Transaction, id: int, actor: str) -> None:
     """Count a whole graph while it is kept from others. For a large one that takes longer than a move ever does."""
-    found = transaction.repo.graphs.look([id])
+    found = transaction.repo.graphs.read([id])
     if not found:
         return
     survey = Survey(transaction.repo, {id: found[0]}, transaction.now)
@@ -194,8 +194,8 @@ def _write_graph(transaction: Transaction, graph: GraphRecord, totals: Totals) -
         events, moved_ms = events + 1, transaction.now
     counts = (totals.active, totals.behind, totals.unhandled, events, totals.told, totals.extensions)
     row = (graph.id, totals.state, *counts, totals.created_ms, moved_ms, totals.canceled_ms, totals.loader)
-    transaction.repo.care.mend_graphs([row])
-    transaction.repo.care.mend_events([(graph.id, graph.id)])
+    transaction.repo.doctor.mend_graphs([row])
+    transaction.repo.doctor.mend_events([(graph.id, graph.id)])
 
 
 # Everything else.
@@ -205,15 +205,15 @@ def _mend_strays(transaction: Transaction, findings: Sequence[Finding], actor: s
     """Look for strays again, and mend those that are still there."""
     kinds = {one.kind for one in findings}
     if kinds & {finding.SERVICE, finding.QUEUE}:
-        transaction.repo.queues.lock()
-    transaction.repo.bots.look(sorted({str(one.subject) for one in findings if one.kind == finding.BOT}))
+        transaction.repo.queues.lock_count()
+    transaction.repo.bots.read(sorted({str(one.subject) for one in findings if one.kind == finding.BOT}))
     transaction.look(sorted({int(one.subject) for one in findings if one.kind == finding.HOLD}))
     wanted = {(one.kind, one.subject) for one in findings}
     now = fleet.mendable_strays(transaction.repo, kinds)
     still = [one for one in now if one.mendable and (one.kind, one.subject) in wanted]
     of = {kind: [one for one in still if one.kind == kind] for kind in kinds}
-    transaction.repo.passes.drop_holds([int(one.subject) for one in of.get(finding.HOLD, ())])
-    transaction.repo.care.unserve([(one.subject, one.stored) for one in of.get(finding.BOT_QUEUE, ())])
+    transaction.repo.admission.delete_holds([int(one.subject) for one in of.get(finding.HOLD, ())])
+    transaction.repo.doctor.unserve([(one.subject, one.stored) for one in of.get(finding.BOT_QUEUE, ())])
     _mend_bots(transaction, {str(one.subject) for one in of.get(finding.BOT, ())})
     _mend_queues(transaction, {int(one.subject) for one in of.get(finding.QUEUE, ())})
     _mend_service(transaction, {(str(one.subject), one.column) for one in of.get(finding.SERVICE, ())})
@@ -224,7 +224,7 @@ def _mend_bots(transaction: Transaction, ids: set[str]) -> None:
     if not ids:
         return
     wanted = [fleet.counted_bot(bot) for bot in fleet.bots(transaction.repo) if bot.id in ids]
-    transaction.repo.care.mend_bots([bot[:5] for bot in wanted])
+    transaction.repo.doctor.mend_bots([bot[:5] for bot in wanted])
     transaction.stirred.append(None)
 
 
@@ -233,16 +233,16 @@ def _mend_queues(transaction: Transaction, ids: set[int]) -> None:
     if not ids:
         return
     mended = [fleet.queue_row(queue) for queue in transaction.repo.queues.after(0) if queue.id in ids]
-    transaction.repo.care.mend_queues(mended)
+    transaction.repo.doctor.mend_queues(mended)
     transaction.registry.forget()
 
 
 def _mend_service(transaction: Transaction, wrong: set[tuple[str, str]]) -> None:
     if ("here", "queues") in wrong:
-        transaction.repo.queues.add([], transaction.repo.care.queue_counts()[2])
-    for name, server in transaction.repo.notes.servers().items() if wrong else ():
+        transaction.repo.queues.add([], transaction.repo.doctor.queue_counts()[2])
+    for name, server in transaction.repo.servers.all().items() if wrong else ():
         if (name or "here", "since_ms") in wrong:
-            transaction.repo.notes.set_server(ServerRow(name, server.seen_ms, server.seen_ms))
+            transaction.repo.servers.save(ServerRow(name, server.seen_ms, server.seen_ms))
 
 
 def _audit(transaction: Transaction, findings: Iterable[Finding], actor: str) -> None:

@@ -100,14 +100,14 @@ def wholes(repo: Repo, records: Sequence[GraphRecord]) -> dict[int, Whole]:
     if not records:
         return {}
     ids = [one.id for one in records]
-    told, notes = pasts(repo, ids, None), repo.care.notes(min(ids), max(ids))
+    told, notes = pasts(repo, ids, None), repo.doctor.notes(min(ids), max(ids))
     return {one.id: Whole(one, told[one.id], notes.get(one.id, {})) for one in records}
 
 
 def gather(repo: Repo, tasks: Sequence[TaskRow], graphs: Mapping[int, Whole]) -> Evidence:
     """Read what the numbers of tasks follow from; `graphs` has the graph of each."""
     ids = [task.id for task in tasks]
-    asked, told = repo.care.definitions(ids), pasts(repo, ids, BORN)
+    asked, told = repo.doctor.definitions(ids), pasts(repo, ids, BORN)
     definitions = dict(_readable(asked.values()))
     edges, wanted, unnamed = _edges(repo, tasks, definitions, graphs, told)
     right = [task for task in tasks if task.id not in wanted or wanted[task.id].keys() == edges[task.id].keys()]
@@ -120,18 +120,18 @@ def gather(repo: Repo, tasks: Sequence[TaskRow], graphs: Mapping[int, Whole]) ->
         edges,
         wanted,
         unnamed,
-        repo.passes.mutexes_of(ids),
-        repo.passes.limits_of(ids),
+        repo.admission.mutexes_of(ids),
+        repo.admission.limits_of(ids),
         _heard(repo, [task.id for task in right if _follows(task, graphs[task.graph_id], len(edges[task.id]))]),
         _handlers(repo, {task.id: told[task.id].round for task in telling if task.state in UNSUCCESSFUL}),
-        {row.task: row for row in repo.care.tellings(ids, TELL)},
+        {row.task: row for row in repo.doctor.tellings(ids, TELL)},
         repo.queues.with_dimensions(
             {dimensions_text(one.dimensions) for each in definitions.values() for one in each.slices}
         ),
-        {pool.name: pool.from_bots or pool.capacity is not None for pool in repo.passes.pools()},
-        repo.care.is_stirred(UNENTERED),
-        repo.care.seen({task.bot_id for task in tasks if task.bot_id is not None}),
-        max((one.since_ms for one in repo.notes.servers().values()), default=0),
+        {pool.name: pool.from_bots or pool.capacity is not None for pool in repo.admission.pools()},
+        repo.doctor.is_stirred(UNENTERED),
+        repo.doctor.seen({task.bot_id for task in tasks if task.bot_id is not None}),
+        max((one.since_ms for one in repo.servers.all().values()), default=0),
     )
 
 
@@ -156,7 +156,7 @@ def _follows(task: TaskRow, graph: Whole, edges: int) -> bool:
 def _tried(repo: Repo, ids: Sequence[int]) -> dict[int, list[TriedRow]]:
     found: dict[int, list[TriedRow]] = defaultdict(list)
     task, number = -1, 0
-    while ids and (page := repo.care.attempts(ids, task, number, ATTEMPTS_MAX)):
+    while ids and (page := repo.doctor.attempts(ids, task, number, ATTEMPTS_MAX)):
         for row in page:
             found[row.task_id].append(row)
         task, number = page[-1].task_id, page[-1].number
@@ -177,7 +177,7 @@ def _edges(
 
     In a canceled graph nobody notes any more who dealt with what.
     """
-    found = repo.care.edges([task.id for task in tasks])
+    found = repo.doctor.edges([task.id for task in tasks])
     stored: dict[int, InEdges] = {task.id: found.get(task.id, {}) for task in tasks}
     defined = [task for task in tasks if task.id in definitions and not graphs[task.graph_id].loses(task)]
     named = _named(repo, defined, definitions)
@@ -224,7 +224,7 @@ def _rounds(
     }
     ran = [id for id, prerequisites in handled.items() if prerequisites and told[id].runs]
     failures = _failures(repo, sorted({prerequisite for id in ran for prerequisite in handled[id]}))
-    late = [note for note in repo.notes.about(ran) if note.kind == RAN]
+    late = [note for note in repo.continuations.of_tasks(ran) if note.kind == RAN]
     rounds: dict[int, dict[int, Rounds]] = {id: dict.fromkeys(handled[id], (None,)) for id in handled}
     for id in ran:
         runs, cursors = told[id].runs, [note.cursor for note in late if note.task == id]
@@ -265,14 +265,14 @@ def _ran_for(ends: Sequence[tuple[int, On]], stored: InEdges, rounds: Mapping[in
 
 def _heard(repo: Repo, ids: Sequence[int]) -> dict[int, Edges]:
     counts: dict[int, dict[EdgeState, int]] = {id: dict.fromkeys(EdgeState, 0) for id in ids}
-    for row in repo.care.heard(ids, TELL):
+    for row in repo.doctor.heard(ids, TELL):
         counts[row.task][known(row.on, row.state)] += row.edges
     return {id: Edges(*each.values()) for id, each in counts.items()}
 
 
 def _handlers(repo: Repo, rounds: Mapping[int, int]) -> dict[int, Handlers]:
     found = dict.fromkeys(rounds, Handlers())
-    for row in repo.care.handlers(list(rounds), TELL):
+    for row in repo.doctor.handlers(list(rounds), TELL):
         adds, had = counted(Handler(row.state, row.ran_for), rounds[row.task]), found[row.task]
         found[row.task] = Handlers(had.ran + adds.ran * row.handlers, had.hoped + adds.hoped * row.handlers)
     return found
@@ -321,21 +321,21 @@ def mend(repo: Repo, task: TaskRow, known: Evidence) -> list[Finding]:
     kinds = {one.kind for one in found}
     graph, definition = graph_of(task, known), known.definitions.get(task.id)
     if finding.EVENT in kinds and graph is not None:
-        repo.care.mend_events([(task.id, graph)])
+        repo.doctor.mend_events([(task.id, graph)])
     if finding.DEFINITION in kinds:
         asked = known.asked[task.id]
         label = asked.label if definition is None else definition.label
-        repo.care.mend_definitions([(task.id, asked.graph_id if graph is None else graph, label)])
+        repo.doctor.mend_definitions([(task.id, asked.graph_id if graph is None else graph, label)])
     if finding.EDGE in kinds:
         _mend_edges(repo, task, known)
     if definition is not None and finding.TASK_MUTEX in kinds:
         mutexes = {one.key: one.party for one in definition.mutexes}
         gone = [(task.id, key) for key in _mutexes(task, known) if key not in mutexes]
-        repo.care.mend_mutexes([(task.id, *one) for one in mutexes.items()], gone)
+        repo.doctor.mend_mutexes([(task.id, *one) for one in mutexes.items()], gone)
     if definition is not None and finding.TASK_LIMIT in kinds:
         limits = dict(definition.limits)
         unasked = [(task.id, name) for name, _ in known.limits.get(task.id, ()) if name not in limits]
-        repo.care.mend_limits([(task.id, *one) for one in limits.items()], unasked)
+        repo.doctor.mend_limits([(task.id, *one) for one in limits.items()], unasked)
     return found
 
 
@@ -377,7 +377,7 @@ def _mend_edges(repo: Repo, task: TaskRow, known: Evidence) -> None:
     want, wrong = known.wanted.get(task.id, {}), edges_to_mend(task, known)
     there = [(id, task.id, on, ran_for) for (id, on), ran_for in want.items() if ((id, on), ran_for) in wrong]
     gone = [(id, task.id, on) for (id, on), _ in wrong if (id, on) not in want]
-    repo.care.mend_edges(there, gone)
+    repo.doctor.mend_edges(there, gone)
 
 
 def _mutexes(task: TaskRow, known: Evidence) -> dict[str, Value]:

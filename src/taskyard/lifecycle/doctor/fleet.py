@@ -58,7 +58,7 @@ def is_of_its_dimensions(queue: QueueRow) -> bool:
 
 def _holds(repo: Repo) -> Iterator[Finding]:
     after, (held,) = -1, HELD
-    while page := repo.care.holds(held, after, PAGE_MAX):
+    while page := repo.doctor.holds(held, after, PAGE_MAX):
         for task, state in page:
             yield Finding(finding.HOLD, task, "task", f"held though it is {state}", "not held")
         after = page[-1][0]
@@ -66,20 +66,20 @@ def _holds(repo: Repo) -> Iterator[Finding]:
 
 def _service(repo: Repo) -> Iterator[Finding]:
     """Compare what the service counts and since when servers are up: were that later than now, leases would last."""
-    told, queues, highest = repo.care.queue_counts()
+    told, queues, highest = repo.doctor.queue_counts()
     if told != highest:
         yield Finding(finding.SERVICE, "here", "queues", told, highest)
     if queues != highest + 1:
         # Servers remember queues by their numbers: they cannot be given others.
         yield Finding(finding.SERVICE, "here", "number of queues", queues, highest + 1, mendable=False)
-    for name, server in sorted(repo.notes.servers().items()):
+    for name, server in sorted(repo.servers.all().items()):
         if server.since_ms > server.seen_ms + GUARD_MS:
             yield Finding(finding.SERVICE, name or "here", "since_ms", server.since_ms, server.seen_ms)
 
 
 def _queues(repo: Repo) -> Iterator[Finding]:
     after = -1
-    while page := repo.care.queues(after, PAGE_MAX):
+    while page := repo.doctor.queues(after, PAGE_MAX):
         for queue in page:
             if queue.id != SERVER_QUEUE:
                 yield from _queue(queue)
@@ -107,7 +107,7 @@ def _bots(repo: Repo) -> Iterator[Finding]:
 def bots(repo: Repo) -> Iterator[BotRow]:
     """Read every bot, with what its events say."""
     after = ""
-    while page := repo.care.bots(after, PRESENCE, PAGE_MAX):
+    while page := repo.doctor.bots(after, PRESENCE, PAGE_MAX):
         yield from page
         after = page[-1].id
 
@@ -124,7 +124,7 @@ def counted_bot(bot: BotRow) -> BotRow:
 
 def _served(repo: Repo) -> Iterator[Finding]:
     bot, queue = "", -1
-    while page := repo.care.bot_queues(bot, queue, PAGE_MAX):
+    while page := repo.doctor.bot_queues(bot, queue, PAGE_MAX):
         for bot, queue, had, asked in page:
             if queue == SERVER_QUEUE or not matches(asked, had):
                 yield Finding(finding.BOT_QUEUE, bot, "queue_id", queue, None)
@@ -134,7 +134,7 @@ def _clashes(repo: Repo) -> Iterator[Finding]:
     """Find holders of one key that exclude each other: some have run together that never should."""
     key, task = "", -1
     first: tuple[str, int, str | None] | None = None
-    while page := repo.care.mutexes(HOLDING, key, task, PAGE_MAX):
+    while page := repo.doctor.mutexes(HOLDING, key, task, PAGE_MAX):
         for key, task, party in page:
             if first is None or first[0] != key:
                 first = (key, task, party)
@@ -145,12 +145,12 @@ def _clashes(repo: Repo) -> Iterator[Finding]:
 
 def _overuse(repo: Repo) -> Iterator[Finding]:
     """Find limits and fixed capacities that are overused; if one was lowered a while ago, this passes."""
-    totals = repo.passes.named_limits()
-    for name, used in repo.care.limits(HOLDING).items():
+    totals = repo.admission.named_limits()
+    for name, used in repo.doctor.limits(HOLDING).items():
         if used > totals.get(name, 0):
             yield Finding(finding.LIMIT, name, "use", used, f"at most {totals.get(name, 0)}", mendable=False)
-    capacities = {pool.name: pool.capacity for pool in repo.passes.pools() if not pool.from_bots}
-    for name, (used, holders) in repo.care.pools(HOLDING).items():
+    capacities = {pool.name: pool.capacity for pool in repo.admission.pools() if not pool.from_bots}
+    for name, (used, holders) in repo.doctor.pools(HOLDING).items():
         capacity = capacities.get(name)
         if holders > 1 and not carries(capacity, used, 0):
             yield Finding(finding.POOL, name, "use", used, f"at most {capacity}", mendable=False)
@@ -158,9 +158,9 @@ def _overuse(repo: Repo) -> Iterator[Finding]:
 
 def _unattempted(repo: Repo) -> Iterator[Finding]:
     """Find what was kept for attempts that are not there. It may be all that is left of somebody's work."""
-    for table, task, attempt in repo.care.strays(PAGE_MAX):
+    for table, task, attempt in repo.doctor.strays(PAGE_MAX):
         yield Finding(table, task, "attempt", attempt, None, mendable=False)
-    for task in repo.care.hollow(SERVER.bot, Kind.GRAPH.text, PAGE_MAX):
+    for task in repo.doctor.hollow(SERVER.bot, Kind.GRAPH.text, PAGE_MAX):
         yield Finding(finding.TASK, task, "graph inside", None, "there", mendable=False)
 
 

@@ -70,13 +70,13 @@ class Survey:
 
     def __post_init__(self) -> None:
         self.wholes = wholes(self.repo, list(self.graphs.values()))
-        self._sides = self.repo.care.sides(list(self.graphs), GROWN)
+        self._sides = self.repo.doctor.sides(list(self.graphs), GROWN)
         self._sums = {id: _Sum() for id in self.graphs}
 
     def tasks(self) -> Iterator[Finding]:
         """Say what is wrong with the tasks."""
         graph, after, last = min(self.graphs), -1, max(self.graphs)
-        while page := self.repo.care.tasks(graph, after, last, TASKS_MAX):
+        while page := self.repo.doctor.tasks(graph, after, last, TASKS_MAX):
             tasks = [task for task in page if task.graph_id in self.graphs]
             known = gather(self.repo, tasks, self.wholes)
             for task in tasks:
@@ -92,7 +92,7 @@ class Survey:
         """Say what is wrong with the graphs."""
         for graph, totals in self.totals():
             yield from _graph_findings(self.wholes[graph.id], self._sides[graph.id], totals)
-        for id in self.repo.care.unheard([id for id, graph in self.graphs.items() if graph.parent is not None]):
+        for id in self.repo.doctor.unheard([id for id, graph in self.graphs.items() if graph.parent is not None]):
             yield unheard(id)
 
     def _task(self, task: TaskRow, known: Evidence) -> Iterator[Finding]:

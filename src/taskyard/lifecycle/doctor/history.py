@@ -175,7 +175,7 @@ def pasts(repo: Repo, ids: Sequence[int], first: str | None) -> dict[int, Past]:
     """Fold what happened to tasks or graphs."""
     found = {id: Past() for id in ids}
     subject, number = -1, 0
-    while ids and (page := repo.care.events(ids, subject, number, EVENTS_MAX)):
+    while ids and (page := repo.doctor.events(ids, subject, number, EVENTS_MAX)):
         for event in page:
             found[event.subject].add(event, first)
         subject, number = page[-1].subject, page[-1].number

@@ -17,7 +17,7 @@ routes = APIRouter(prefix="/api/v1", tags=["access"])
 @routes.get("/about", response_model=About)
 async def about(desk: TheDesk, caller: TheCaller) -> Response:
     """Tell the version and the time of the server, and what the caller's own token is good for."""
-    found = await desk.read(lambda repo: repo.access.find([caller.id])) if caller.id else {}
+    found = await desk.read(lambda repo: repo.tokens.find([caller.id])) if caller.id else {}
     row = found.get(caller.id)
     expires = None if row is None else row.expires_ms
     now = desk.engine.clock.now()

@@ -79,7 +79,7 @@ async def make_token(request: Request, desk: TheDesk, caller: TheCaller, key: Ke
     text, row = _minted(desk, wish, named)
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
-        again = lambda _: transaction.repo.access.find([row.id]).get(row.id)  # noqa: E731
+        again = lambda _: transaction.repo.tokens.find([row.id]).get(row.id)  # noqa: E731
         return once(
             transaction, named, ("make_token", asdict(wish)), lambda _: _make(transaction, row, caller.actor), again
         )
@@ -93,7 +93,7 @@ async def list_tokens(desk: TheDesk, caller: TheCaller, page: ThePage) -> Respon
     desk.need_admin(caller, "list tokens")
     before = requests.moment(page.cursor, END)
     limit = page.limit
-    found = await desk.read(lambda repo: repo.access.page(before, limit + 1))
+    found = await desk.read(lambda repo: repo.tokens.page(before, limit + 1))
     last = found[limit - 1] if len(found) > limit else None
     place = requests.written(None) if last is None else requests.written(last.created_ms, last.id)
     return reply(api.Tokens([tokens.view(row) for row in found[:limit]], place))
@@ -107,7 +107,7 @@ async def revoke_token(token_id: str, desk: TheDesk, caller: TheCaller, key: Key
     named = own_key(caller, key)
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
-        again = lambda _: transaction.repo.access.find([token_id]).get(token_id)  # noqa: E731
+        again = lambda _: transaction.repo.tokens.find([token_id]).get(token_id)  # noqa: E731
         wish = ("revoke_token", token_id)
         return once(transaction, named, wish, lambda _: _revoke(transaction, token_id, caller.actor), again)
 
@@ -128,7 +128,7 @@ async def rotate_token(token_id: str, request: Request, desk: TheDesk, caller: T
     text, fresh = _minted(desk, tokens.TokenSpec(tokens.USER, ""), named)
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
-        again = lambda _: transaction.repo.access.find([fresh.id]).get(fresh.id)  # noqa: E731
+        again = lambda _: transaction.repo.tokens.find([fresh.id]).get(fresh.id)  # noqa: E731
         wish = ("rotate_token", token_id, keep_ms)
         return once(
             transaction, named, wish, lambda _: _rotate(transaction, token_id, fresh, keep_ms, caller.actor), again
@@ -153,7 +153,7 @@ async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller, key
     named, fresh = own_key(caller, key), secrets.token_bytes(KEY_BYTES)
 
     def act(transaction: Transaction) -> list[bytes] | Refusal:
-        again = lambda _: transaction.repo.access.seals()  # noqa: E731
+        again = lambda _: transaction.repo.tokens.signing_keys()  # noqa: E731
         wish = ("rotate_run_key", keep)
         return once(transaction, named, wish, lambda _: _change_key(transaction, fresh, keep, caller.actor), again)
 
@@ -235,17 +235,17 @@ def _told_again(text: str, row: TokenRow, kept: TokenRow | Refusal | None) -> Re
 
 def _make(transaction: Transaction, row: TokenRow, actor: str) -> TokenRow:
     """Keep a token, unless there is one with its id; give the one that is kept."""
-    known = transaction.repo.access.find([row.id]).get(row.id)
+    known = transaction.repo.tokens.find([row.id]).get(row.id)
     if known is not None:
         return known
-    transaction.repo.access.add(tokens.columns([row]))
+    transaction.repo.tokens.add(tokens.columns([row]))
     transaction.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")
     return row
 
 
 def _revoke(transaction: Transaction, id: str, actor: str) -> TokenRow | Refusal | None:
-    access = transaction.repo.access
-    if access.good_with(ADMIN, transaction.now) == [id]:
+    access = transaction.repo.tokens
+    if access.valid_with_scope(ADMIN, transaction.now) == [id]:
         text = "this is the last token with the scope admin: make another one first, or rotate this one"
         return Refusal(Code.CONFLICT, text)
     if access.revoke(id, transaction.now):
@@ -255,7 +255,7 @@ def _revoke(transaction: Transaction, id: str, actor: str) -> TokenRow | Refusal
 
 def _rotate(transaction: Transaction, id: str, fresh: TokenRow, keep_ms: int, actor: str) -> TokenRow | Refusal | None:
     """Make a token that may do what another may, and end that one."""
-    access = transaction.repo.access
+    access = transaction.repo.tokens
     found = access.find([id, fresh.id])
     if fresh.id in found:  # it was made, and nobody heard of it
         return found[fresh.id]
@@ -274,10 +274,10 @@ def _rotate(transaction: Transaction, id: str, fresh: TokenRow, keep_ms: int, ac
 
 
 def _change_key(transaction: Transaction, key: bytes, keep: bool, actor: str) -> list[bytes]:
-    access = transaction.repo.access
-    known = access.seals()
+    access = transaction.repo.tokens
+    known = access.signing_keys()
     if known[0] != key:  # else it was changed, and nobody heard of it
-        access.set_seals([key, known[0]] if keep else [key])
+        access.set_signing_keys([key, known[0]] if keep else [key])
         kept = "tokens of the old key stay good" if keep else "tokens of the old key are good for nothing"
         transaction.audit(actor, "rotate_run_key", NO_SUBJECT, kept)
-    return access.seals()
+    return access.signing_keys()

@@ -133,7 +133,7 @@ async def list_dimensions(desk: TheDesk, caller: TheCaller) -> Response:
     if pools is not None:
         return reply(await desk.read(lambda repo: views.aggregation(repo, pools)))
     found, kept = await desk.read(
-        lambda repo: (views.aggregation(repo), repo.reading.aggregation(DIMENSION_AGGREGATION_KEY))
+        lambda repo: (views.aggregation(repo), repo.read.aggregation(DIMENSION_AGGREGATION_KEY))
     )
     text = msgspec.json.encode(found).decode()
     if text != kept:
@@ -154,7 +154,7 @@ async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller
     """Make a pool, or say how much it may run at once; what is left out stays as it is. Needs `admin` of it."""
     told = await requests.fields(request, optional=True)
     said = Fields(told)
-    known = {pool.name: pool for pool in await desk.read(lambda repo: repo.passes.pools())}
+    known = {pool.name: pool for pool in await desk.read(lambda repo: repo.admission.pools())}
     capacity, from_bots = _wanted(said, known.get(name))
     said.close()
     if fault := name_fault(name, NAME_MAX):
@@ -212,8 +212,8 @@ def _set(transaction: Transaction, bot: str, news: dict[str, Any], actor: str) -
 
 
 def _said(transaction: Transaction, bot: str) -> tuple[str | None, str | None, bool, bool]:
-    return transaction.repo.reading.bot_settings(bot)
+    return transaction.repo.read.bot_settings(bot)
 
 
 def _keep(transaction: Transaction, text: str) -> None:
-    transaction.repo.reading.set_aggregation(DIMENSION_AGGREGATION_KEY, text)
+    transaction.repo.bots.set_aggregation(DIMENSION_AGGREGATION_KEY, text)

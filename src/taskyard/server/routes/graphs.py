@@ -349,7 +349,7 @@ async def _renew(desk: AppContext, caller: Caller, graph_id: str, names: tuple[s
     async with allowed(desk, caller, f"run graph {graph_id} again") as may, desk.large:
         who = {"actor": caller.actor, "submitter": caller.submitter}
         made = done(await desk.face.renew(graph_id, names, key=key, **who, may=may))
-    row = await desk.read(lambda repo: repo.reuses.rerun(made.graph))
+    row = await desk.read(lambda repo: repo.reuse.rerun(made.graph))
     assert row is not None, "a graph that runs another again says so"
     source = text_of(TaskKey(row.source))
     new = text_of(TaskKey(made.graph))
@@ -359,7 +359,7 @@ async def _renew(desk: AppContext, caller: Caller, graph_id: str, names: tuple[s
 
 
 def _lacking_in_one(repo: Repo, caller: Caller, tasks: Collection[int]) -> Denial | None:
-    denials = (lacking_in_task(repo, caller, CANCEL, record) for record in repo.tasks.look(tasks))
+    denials = (lacking_in_task(repo, caller, CANCEL, record) for record in repo.tasks.read(tasks))
     return next((denial for denial in denials if denial is not None), None)
 
 

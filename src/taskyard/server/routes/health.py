@@ -29,7 +29,7 @@ async def readyz(desk: TheDesk) -> Response:
     """Tell whether the database answers."""
     try:
         async with asyncio.timeout(READY_MAX_S):
-            await desk.read(lambda repo: repo.notes.servers())
+            await desk.read(lambda repo: repo.servers.all())
     except (TimeoutError, Unavailable):
         retry = {"Retry-After": str(RETRY_OUTAGE_S)}
         raise refused(503, "unavailable", "the database does not answer", headers=retry) from None

@@ -136,7 +136,7 @@ async def _found(desk: AppContext, caller: Caller, task_id: str, attempt: int | 
 
 
 def _taken_over(repo: Repo, record: TaskRecord) -> _TakenOver:
-    return _TakenOver(None if record.life.attempt else repo.reuses.sources([record.id]).get(record.id))
+    return _TakenOver(None if record.life.attempt else repo.reuse.sources([record.id]).get(record.id))
 
 
 def _at_once(desk: AppContext, printed: _Printed, span: Span, header: str | None) -> Response:

@@ -6,7 +6,7 @@ from taskyard.core.graph.model import Mutex
 from taskyard.core.states import Millis, Reason, State
 from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
-from taskyard.store.rows import RowCache
+from taskyard.store.row_cache import RowCache
 
 _STATES = {state.value: state for state in State}
 
@@ -72,58 +72,58 @@ class HoldRow:
     mutex_since_ms: Millis | None = None  # since a mutex first held it
 
 
-class Passes:
+class AdmissionRepo:
     """What the tables of admission can be asked and told."""
 
-    __slots__ = ("_memory", "_session")
+    __slots__ = ("_cache", "_session")
 
-    def __init__(self, session: Session, memory: RowCache) -> None:
+    def __init__(self, session: Session, cache: RowCache) -> None:
         self._session = session
-        self._memory = memory
+        self._cache = cache
 
-    def stir(self, tasks: Iterable[int | None]) -> None:
+    def mark_dirty(self, tasks: Iterable[int | None]) -> None:
         """Note what the next pass has to look at; None means at all bots and pools."""
-        self._session.each("add_stirs", [(task,) for task in tasks])
+        self._session.execute_many("add_stirs", [(task,) for task in tasks])
 
-    def stirs(self, after: int, count: int) -> list[tuple[int, int | None]]:
+    def dirty(self, after: int, count: int) -> list[tuple[int, int | None]]:
         """Read what a pass has to look at, beyond a number: number, task."""
-        return [(row[0], row[1]) for row in self._session.rows("stirs", after, count)]
+        return [(row[0], row[1]) for row in self._session.fetch("stirs", after, count)]
 
-    def drop_stirs(self, numbers: Collection[int]) -> None:
+    def delete_dirty(self, numbers: Collection[int]) -> None:
         """A pass has taken these up."""
         if numbers:
-            self._session.run("drop_stirs", numbers)
+            self._session.execute("drop_stirs", numbers)
 
-    def lock(self) -> PassLock | None:
+    def read_lock(self) -> PassLock | None:
         """Read the lock of the pass; None while somebody else is just taking it."""
-        found = self._session.rows("lock_pass")
+        found = self._session.fetch("lock_pass")
         return PassLock(*found[0]) if found else None
 
-    def take(self, epoch: int, holder: str, until: Millis) -> None:
+    def take_lock(self, epoch: int, holder: str, until: Millis) -> None:
         """Give the lock to `holder`."""
-        self._session.run("take_pass", epoch, holder, until)
+        self._session.execute("take_pass", epoch, holder, until)
 
-    def hold(self, epoch: int, until: Millis) -> bool:
+    def extend_lock(self, epoch: int, until: Millis) -> bool:
         """Tell whether the lock is still that of `epoch`, and keep it so until this transaction ends."""
-        return self._session.run("hold_pass", epoch, until) == 1
+        return self._session.execute("hold_pass", epoch, until) == 1
 
-    def leave(self, epoch: int) -> None:
+    def release_lock(self, epoch: int) -> None:
         """Give the lock back, if it still is that of `epoch`."""
-        self._session.run("leave_pass", epoch)
+        self._session.execute("leave_pass", epoch)
 
     def contenders(self, state: State, after: int, count: int) -> list[ContenderRow]:
         """Read tasks of one state that take part in admission, in pages by id."""
-        return _contenders(self._session.rows("contenders", str(state), after, count))
+        return _contenders(self._session.fetch("contenders", str(state), after, count))
 
     def contenders_among(self, ids: Collection[int]) -> list[ContenderRow]:
         """Read those of some tasks that take part in admission."""
-        return _contenders(self._session.rows("contenders_among", ids)) if ids else []
+        return _contenders(self._session.fetch("contenders_among", ids)) if ids else []
 
     def mutexes_of(self, ids: Collection[int]) -> dict[int, tuple[Mutex, ...]]:
         """Read the mutexes that tasks name."""
         found: dict[int, tuple[Mutex, ...]] = {}
         known: dict[tuple[str, str | None], Mutex] = {}  # tasks contend, so the same ones come again and again
-        for task, key, party in self._session.rows("mutexes_of", ids) if ids else ():
+        for task, key, party in self._session.fetch("mutexes_of", ids) if ids else ():
             mutex = known.get((key, party)) or known.setdefault((key, party), Mutex(key, party))
             found[task] = (*found.get(task, ()), mutex)
         return found
@@ -131,70 +131,70 @@ class Passes:
     def limits_of(self, ids: Collection[int]) -> dict[int, tuple[tuple[str, int], ...]]:
         """Read the demands of tasks."""
         found: dict[int, tuple[tuple[str, int], ...]] = {}
-        for task, name, amount in self._session.rows("limits_of", ids) if ids else ():
+        for task, name, amount in self._session.fetch("limits_of", ids) if ids else ():
             found[task] = (*found.get(task, ()), (name, amount))
         return found
 
     def pools(self) -> list[PoolRow]:
         """Read every pool that is described."""
-        return [PoolRow(row[0], row[1], row[2] == 1) for row in self._session.rows("pools")]
+        return [PoolRow(row[0], row[1], row[2] == 1) for row in self._session.fetch("pools")]
 
-    def relied_on_pools(self) -> list[PoolRow]:
+    def locked_pools(self) -> list[PoolRow]:
         """Give every pool that is described; nobody describes one otherwise before this transaction ends."""
-        if self._memory.pools is None:
-            self._session.rows("rely_on_pools")
-            self._memory.pools = self.pools()
-        return self._memory.pools
+        if self._cache.pools is None:
+            self._session.fetch("rely_on_pools")
+            self._cache.pools = self.pools()
+        return self._cache.pools
 
-    def foresee(self) -> None:
+    def prefetch_pools(self) -> None:
         """Hint: pools will be relied on."""
-        if self._memory.pools is None:
-            self._session.foresee("rely_on_pools")
-            self._session.foresee("pools")
+        if self._cache.pools is None:
+            self._session.prefetch("rely_on_pools")
+            self._session.prefetch("pools")
 
     def set_pool(self, name: str, capacity: int | None, from_bots: bool) -> None:
         """Describe a pool, once nobody relies any more on what it was."""
-        self._session.rows("change_pools")
-        self._session.run("set_pool", name, capacity, int(from_bots))
-        self._memory.pools = None
+        self._session.fetch("change_pools")
+        self._session.execute("set_pool", name, capacity, int(from_bots))
+        self._cache.pools = None
 
-    def uncontending(self, pool: str, states: Iterable[State], count: int) -> list[int]:
+    def tasks_without_admission(self, pool: str, states: Iterable[State], count: int) -> list[int]:
         """Name tasks of a pool that no pass looks at yet."""
-        found = self._session.rows("uncontending", pool, [str(one) for one in states], count)
+        found = self._session.fetch("uncontending", pool, [str(one) for one in states], count)
         return [row[0] for row in found]
 
     def named_limits(self) -> dict[str, int]:
         """Read every named limit."""
-        return {row[0]: row[1] for row in self._session.rows("named_limits")}
+        return {row[0]: row[1] for row in self._session.fetch("named_limits")}
 
     def set_limit(self, name: str, total: int) -> None:
         """Describe a named limit."""
-        self._session.run("set_limit", name, total)
+        self._session.execute("set_limit", name, total)
 
     def stake_after(self) -> dict[str, int | None]:
         """Read per mutex key how long mutexes hold a task before it stakes the key; None: it never does."""
-        return {row[0]: row[1] for row in self._session.rows("stake_after")}
+        return {row[0]: row[1] for row in self._session.fetch("stake_after")}
 
     def set_stake_after(self, key: str, stake_after_ms: int | None) -> None:
         """Say how long mutexes hold a task before it stakes a key; None: it never does."""
-        self._session.run("set_stake_after", key, stake_after_ms)
+        self._session.execute("set_stake_after", key, stake_after_ms)
 
-    def mutex_rows(self, state: State, count: int) -> list[MutexRow]:
+    def mutexes_in_state(self, state: State, count: int) -> list[MutexRow]:
         """Read the mutexes of tasks in a state, the oldest tasks first."""
-        return [MutexRow(*row) for row in self._session.rows("mutex_rows", str(state), count)]
+        return [MutexRow(*row) for row in self._session.fetch("mutex_rows", str(state), count)]
 
     def holds_of(self, ids: Collection[int]) -> dict[int, HoldRow]:
         """Read what the last pass said of tasks that it held."""
-        found = self._session.rows("holds_of", ids) if ids else []
+        found = self._session.fetch("holds_of", ids) if ids else []
         return {row[0]: HoldRow(row[0], Reason(row[1]), *row[2:]) for row in found}
 
     def set_holds(self, rows: Sequence[Row]) -> None:
         """Note why tasks are held: task, reason, name, by, since, since when by a mutex."""
-        self._session.each("set_holds", rows)
+        self._session.execute_many("set_holds", rows)
 
-    def drop_holds(self, ids: Collection[int]) -> None:
+    def delete_holds(self, ids: Collection[int]) -> None:
         """Tasks are held no more."""
-        self._session.each("drop_holds", [(id,) for id in ids])
+        self._session.execute_many("drop_holds", [(id,) for id in ids])
 
 
 def _contenders(rows: Sequence[Row]) -> list[ContenderRow]:

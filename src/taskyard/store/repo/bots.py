@@ -10,7 +10,8 @@ from taskyard.core.matching import Dimensions
 from taskyard.core.states import BotId, Millis
 from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
-from taskyard.store.rows import Caller, RowCache
+from taskyard.store.row_cache import RowCache
+from taskyard.store.rows import Caller
 
 _DIMENSIONS = msgspec.json.Decoder(Dimensions)
 #: One for each bot and each queue of a large fleet.
@@ -53,155 +54,159 @@ class QueueRow:
     dimensions: Dimensions
 
 
-class Bots:
+class BotRepo:
     """What the table `bot` and those beside it can be asked and told."""
 
-    __slots__ = ("_memory", "_session")
+    __slots__ = ("_cache", "_session")
 
-    def __init__(self, session: Session, memory: RowCache) -> None:
+    def __init__(self, session: Session, cache: RowCache) -> None:
         self._session = session
-        self._memory = memory
+        self._cache = cache
 
-    def look(self, ids: Collection[str]) -> dict[str, BotRecord]:
+    def read(self, ids: Collection[str]) -> dict[str, BotRecord]:
         """Read bots; how many attempts each runs is not counted here."""
-        return {row[0]: _bot(row, 0, row[13], row[15]) for row in self._session.rows("look_bots", ids)} if ids else {}
+        return {row[0]: _bot(row, 0, row[13], row[15]) for row in self._session.fetch("look_bots", ids)} if ids else {}
 
-    def foresee(self, ids: Collection[str]) -> None:
+    def prefetch_callers(self, ids: Collection[str]) -> None:
         """Hint: these will be greeted."""
-        unknown = [id for id in ids if id not in self._memory.bots]
+        unknown = [id for id in ids if id not in self._cache.bots]
         if unknown:
-            self._session.foresee("greet_bots", unknown)
+            self._session.prefetch("greet_bots", unknown)
 
-    def greet(self, ids: Collection[str]) -> dict[str, Caller]:
+    def callers(self, ids: Collection[str]) -> dict[str, Caller]:
         """Give what is needed to hear bots."""
-        known = self._memory.bots
+        known = self._cache.bots
         unknown = [id for id in ids if id not in known]
-        for row in self._session.rows("greet_bots", unknown) if unknown else ():
+        for row in self._session.fetch("greet_bots", unknown) if unknown else ():
             known[row[0]] = Caller(row[1], row[2], row[3] == 1, row[4], row[5])
         return {id: known[id] for id in ids if id in known}
 
-    def fleet(self) -> list[BotRecord]:
+    def read_all(self) -> list[BotRecord]:
         """Read every bot, with how many attempts it runs."""
-        return [_bot(row, row[13]) for row in self._session.rows("fleet")]
+        return [_bot(row, row[13]) for row in self._session.fetch("fleet")]
 
-    def servers(self, ids: Collection[str]) -> dict[str, str]:
+    def last_servers(self, ids: Collection[str]) -> dict[str, str]:
         """Say which server each of these bots last spoke to."""
-        return {row[0]: row[1] for row in self._session.rows("servers_of", ids)} if ids else {}
+        return {row[0]: row[1] for row in self._session.fetch("servers_of", ids)} if ids else {}
 
-    def see(self, rows: Sequence[tuple[str, str, Millis, str]]) -> None:
+    def record_polls(self, rows: Sequence[tuple[str, str, Millis, str]]) -> None:
         """Note that bots were heard of: id, polls, moment, by which server."""
-        self._session.each("see_bots", rows)
-        known = self._memory.bots
+        self._session.execute_many("see_bots", rows)
+        known = self._cache.bots
         for id, polls, _, _ in rows:
             bot = known.get(id)
             if bot is not None:
                 known[id] = Caller(bot.session, polls, False, bot.version, bot.pool)
 
-    def begin(self, rows: Sequence[Row]) -> None:
+    def begin_sessions(self, rows: Sequence[Row]) -> None:
         """Begin sessions, but not of names that belong to another pool.
 
         A row: id, pool, session, replaced, slots, first seen, last seen, server, quarantined, maintenance, draining.
         """
-        self._session.each("add_bots", rows)
+        self._session.execute_many("add_bots", rows)
         self._forget(row[0] for row in rows)
 
     def set_dimensions(self, rows: Sequence[Row]) -> None:
         """Write what bots have: id, dimensions."""
-        self._session.each("set_bot_dimensions", rows)
+        self._session.execute_many("set_bot_dimensions", rows)
 
     def set_settings(self, rows: Sequence[Row]) -> None:
         """Write what an admin says about bots: id, quarantined, maintenance, draining, terminated."""
-        self._session.each("set_bot_settings", rows)
-        self._session.each("renew_bots", [(row[0],) for row in rows])
+        self._session.execute_many("set_bot_settings", rows)
+        self._session.execute_many("renew_bots", [(row[0],) for row in rows])
         self._forget(row[0] for row in rows)
 
-    def clear_endings(self, ids: Collection[str]) -> None:
+    def clear_terminations(self, ids: Collection[str]) -> None:
         """Note that new bots have begun in the place of those that were told to end."""
-        self._session.each("clear_endings", [(id,) for id in ids])
+        self._session.execute_many("clear_endings", [(id,) for id in ids])
 
-    def end(self, ids: Collection[str]) -> None:
+    def end_sessions(self, ids: Collection[str]) -> None:
         """Note that bots said goodbye."""
-        self._session.each("end_bots", [(id,) for id in ids])
+        self._session.execute_many("end_bots", [(id,) for id in ids])
         self._forget(ids)
 
-    def free(self, ids: Collection[str]) -> None:
+    def release_names(self, ids: Collection[str]) -> None:
         """Let the names of bots belong to no pool."""
-        self._session.each("free_bots", [(id,) for id in ids])
+        self._session.execute_many("free_bots", [(id,) for id in ids])
         self._forget(ids)
 
-    def miss(self, ids: Collection[str]) -> None:
+    def mark_missing(self, ids: Collection[str]) -> None:
         """Note that the silence of bots was noticed."""
-        self._session.each("miss_bots", [(id,) for id in ids])
+        self._session.execute_many("miss_bots", [(id,) for id in ids])
         self._forget(ids)
 
     def silent(self, before: Millis, count: int) -> list[str]:
         """Name bots that were last heard of before a moment and are not known to be missing."""
-        return [row[0] for row in self._session.rows("silent", before, count)]
+        return [row[0] for row in self._session.fetch("silent", before, count)]
 
     def count_events(self, rows: Sequence[Row]) -> None:
         """Write how many events bots have: id, number."""
-        self._session.each("count_bot_events", rows)
+        self._session.execute_many("count_bot_events", rows)
 
     def add_events(self, rows: Sequence[Row]) -> None:
         """Note what happened to bots: bot, id, at, kind, task, attempt, note."""
-        self._session.each("add_bot_events", rows)
+        self._session.execute_many("add_bot_events", rows)
 
     def events(self, id: str, count: int) -> list[Row]:
         """Read what happened to a bot, the newest first."""
-        return self._session.rows("bot_events", id, count)
+        return self._session.fetch("bot_events", id, count)
 
     def drop_queues(self, ids: Collection[str]) -> None:
         """Forget which queues bots serve."""
-        self._session.run("drop_bot_queues", ids)
+        self._session.execute("drop_bot_queues", ids)
 
     def add_queues(self, rows: Sequence[Row]) -> None:
         """Write which queues bots serve: bot, queue."""
-        self._session.each("add_bot_queues", rows)
+        self._session.execute_many("add_bot_queues", rows)
+
+    def set_aggregation(self, id: str, dimensions: str) -> None:
+        """Keep which dimensions the bots have."""
+        self._session.execute("set_aggregation", id, dimensions)
 
     def _forget(self, ids: Iterable[str]) -> None:
         for id in ids:
-            self._memory.bots.pop(id, None)
+            self._cache.bots.pop(id, None)
 
 
-class Queues:
+class QueueRepo:
     """What the table `queue` can be asked and told."""
 
-    __slots__ = ("_memory", "_session")
+    __slots__ = ("_cache", "_session")
 
-    def __init__(self, session: Session, memory: RowCache) -> None:
+    def __init__(self, session: Session, cache: RowCache) -> None:
         self._session = session
-        self._memory = memory
+        self._cache = cache
 
-    def foresee(self, number: int) -> None:
+    def prefetch(self, number: int) -> None:
         """Hint: the queues after a number will be read."""
-        if number != self._memory.newest_queue:
-            self._session.foresee("queues_after", number)
+        if number != self._cache.newest_queue:
+            self._session.prefetch("queues_after", number)
 
     def after(self, number: int) -> list[QueueRow]:
         """Read the queues that came after a number, if there can be any."""
-        if number == self._memory.newest_queue:
+        if number == self._cache.newest_queue:
             return []
-        found = [_queue(row) for row in self._session.rows("queues_after", number)]
-        self._memory.newest_queue = found[-1].number if found else number
+        found = [_queue(row) for row in self._session.fetch("queues_after", number)]
+        self._cache.newest_queue = found[-1].number if found else number
         return found
 
     def with_dimensions(self, texts: Collection[str]) -> dict[str, int]:
         """Find queues by their dimensions as text."""
-        return {row[1]: row[0] for row in self._session.rows("queues_with", texts)} if texts else {}
+        return {row[1]: row[0] for row in self._session.fetch("queues_with", texts)} if texts else {}
 
-    def near(self, hashes: Collection[int]) -> list[tuple[int, int]]:
+    def with_hashes(self, hashes: Collection[int]) -> list[tuple[int, int]]:
         """Name the queues that have one of `hashes`: id, hash."""
-        return [(row[0], row[1]) for row in self._session.rows("queues_near", hashes)] if hashes else []
+        return [(row[0], row[1]) for row in self._session.fetch("queues_near", hashes)] if hashes else []
 
-    def lock(self) -> int:
+    def lock_count(self) -> int:
         """Keep others from adding queues; say how many there are."""
-        return int(self._session.rows("lock_queues")[0][0])
+        return int(self._session.fetch("lock_queues")[0][0])
 
     def add(self, rows: Sequence[Row], total: int) -> None:
         """Insert queues, `total` of them from now on: id, number, hash, root, pool, dimensions."""
-        self._memory.newest_queue = None
-        self._session.each("add_queues", rows)
-        self._session.run("count_queues", total)
+        self._cache.newest_queue = None
+        self._session.execute_many("add_queues", rows)
+        self._session.execute("count_queues", total)
 
 
 def _bot(row: Row, busy: int, replaced: str = "", pool: str | None = None) -> BotRecord:

@@ -140,7 +140,7 @@ class TellingRow:
     target: State | None  # None: its dependents know everything
 
 
-class Care:
+class DoctorRepo:
     """What every table can be asked about its numbers."""
 
     __slots__ = ("_session",)
@@ -152,170 +152,170 @@ class Care:
 
     def graphs(self, after: int, count: int) -> list[GraphRecord]:
         """Read graphs, in pages by id."""
-        return [graph_record(row) for row in self._session.rows("survey_graphs", after, count)]
+        return [graph_record(row) for row in self._session.fetch("survey_graphs", after, count)]
 
     def sides(self, ids: Collection[int], grown: Collection[str]) -> dict[int, GraphSide]:
         """Read what stands beside graphs; `grown` names the actions of the audit that extended one."""
-        found = self._session.rows("survey_records", ids, grown) if ids else []
+        found = self._session.fetch("survey_records", ids, grown) if ids else []
         return {row[0]: GraphSide(row[1], row[2], row[3], row[4] == 1) for row in found}
 
     def tasks(self, graph: int, after: int, last: int, count: int) -> list[TaskRow]:
         """Read tasks up to the graph `last`, in pages by graph and id; nobody is kept from them."""
-        return [TaskRow(*row) for row in self._session.rows("survey_tasks", graph, after, last, count)]
+        return [TaskRow(*row) for row in self._session.fetch("survey_tasks", graph, after, last, count)]
 
     def hold_tasks(self, ids: Collection[int]) -> list[TaskRow]:
         """Read tasks, in the order of their ids; nobody else moves them before this transaction ends."""
-        return [TaskRow(*row) for row in self._session.rows("hold_tasks", ids)] if ids else []
+        return [TaskRow(*row) for row in self._session.fetch("hold_tasks", ids)] if ids else []
 
     def definitions(self, ids: Collection[int]) -> dict[int, AskedRow]:
         """Read what was asked for."""
-        found = self._session.rows("survey_definitions", ids) if ids else []
+        found = self._session.fetch("survey_definitions", ids) if ids else []
         return {row[0]: AskedRow(*row) for row in found}
 
     def edges(self, ids: Collection[int]) -> dict[int, dict[tuple[int, str], int | None]]:
         """Read the in-edges of tasks: by prerequisite and end, for which round the task ran."""
         found: dict[int, dict[tuple[int, str], int | None]] = defaultdict(dict)
-        for dependent, prerequisite, on, ran_for in self._session.rows("survey_in_edges", ids) if ids else ():
+        for dependent, prerequisite, on, ran_for in self._session.fetch("survey_in_edges", ids) if ids else ():
             found[dependent][prerequisite, on] = ran_for
         return found
 
     def is_stirred(self, task: int) -> bool:
         """Tell whether a pass has to look at a task, or at what stands in the place of one."""
-        return bool(self._session.rows("survey_stirs", task))
+        return bool(self._session.fetch("survey_stirs", task))
 
     def seen(self, bots: Collection[str]) -> dict[str, int]:
         """Read when bots were last heard of."""
-        return {row[0]: row[1] for row in self._session.rows("survey_seen", bots)} if bots else {}
+        return {row[0]: row[1] for row in self._session.fetch("survey_seen", bots)} if bots else {}
 
     def notes(self, first: int, last: int) -> dict[int, dict[str, int]]:
         """Count the open notes about a range of graphs, by kind."""
         found: dict[int, dict[str, int]] = defaultdict(dict)
-        for graph, kind, count in self._session.rows("survey_notes", first, last):
+        for graph, kind, count in self._session.fetch("survey_notes", first, last):
             found[graph][kind] = count
         return found
 
     def heard(self, ids: Collection[int], tell: str) -> list[HeardRow]:
         """Count what the in-edges of tasks have heard, with notes of the kind `tell` taken into account."""
-        found = self._session.rows("survey_edges", ids, tell) if ids else []
+        found = self._session.fetch("survey_edges", ids, tell) if ids else []
         return [HeardRow(row[0], _ONS[row[1]], _STATES[row[2]], row[3]) for row in found]
 
     def handlers(self, ids: Collection[int], tell: str) -> list[DealtRow]:
         """Count the handlers of tasks that have heard all about them."""
-        found = self._session.rows("survey_handlers", ids, str(On.SUCCESS), tell) if ids else []
+        found = self._session.fetch("survey_handlers", ids, str(On.SUCCESS), tell) if ids else []
         return [DealtRow(row[0], _STATES[row[1]], row[2], row[3]) for row in found]
 
     def tellings(self, ids: Collection[int], tell: str) -> list[TellingRow]:
         """Count the open notes about what tasks have to tell; those of the kind `tell` are for dependents."""
-        found = self._session.rows("survey_tellings", ids, tell) if ids else []
+        found = self._session.fetch("survey_tellings", ids, tell) if ids else []
         return [TellingRow(row[0], row[1], _STATES.get(row[2])) for row in found]
 
     def attempts(self, ids: Collection[int], task: int, number: int, count: int) -> list[TriedRow]:
         """Read the attempts of tasks, in pages by task and number."""
-        return [TriedRow(*row) for row in self._session.rows("survey_attempts", ids, task, number, count)]
+        return [TriedRow(*row) for row in self._session.fetch("survey_attempts", ids, task, number, count)]
 
     def events(self, ids: Collection[int], subject: int, number: int, count: int) -> list[EventRow]:
         """Read what happened to tasks and graphs, in pages by subject and number."""
-        found = self._session.rows("survey_events", ids, subject, number, count)
+        found = self._session.fetch("survey_events", ids, subject, number, count)
         return [event for row in found for event in _events(row)]
 
     # Everything else.
 
     def holds(self, held: State, after: int, count: int) -> list[tuple[int, State]]:
         """Read which tasks are said to be held though they are not in `held`, and where they are, in pages."""
-        return [(row[0], _STATES[row[1]]) for row in self._session.rows("survey_holds", str(held), after, count)]
+        return [(row[0], _STATES[row[1]]) for row in self._session.fetch("survey_holds", str(held), after, count)]
 
     def queues(self, after: int, count: int) -> list[QueueRow]:
         """Read queues, in pages by number."""
-        found = self._session.rows("survey_queues", after, count)
+        found = self._session.fetch("survey_queues", after, count)
         return [QueueRow(row[0], row[1], row[2], row[3], row[4], dimensions_of_text(row[5])) for row in found]
 
     def queue_counts(self) -> tuple[int, int, int]:
         """Say how many queues the service counts, how many there are, and the highest number of one."""
-        row = self._session.rows("count_numbers")[0]
+        row = self._session.fetch("count_numbers")[0]
         return row[0], row[1], row[2]
 
     def bots(self, after: str, kinds: tuple[str, str, str], count: int) -> list[BotRow]:
         """Read bots and what their events say of them, in pages; `kinds` says that one came, left, or was missed."""
-        return [BotRow(*row) for row in self._session.rows("survey_bots", after, *kinds, count)]
+        return [BotRow(*row) for row in self._session.fetch("survey_bots", after, *kinds, count)]
 
     def bot_queues(self, bot: str, queue: int, count: int) -> list[Row]:
         """Read which queues bots are said to serve, in pages: bot, queue, what the bot has, what the queue asks for."""
-        found = self._session.rows("survey_bot_queues", bot, queue, count)
+        found = self._session.fetch("survey_bot_queues", bot, queue, count)
         return [(row[0], row[1], dimensions_of_text(row[2] or ""), dimensions_of_text(row[3])) for row in found]
 
     def mutexes(self, states: Iterable[State], key: str, task: int, count: int) -> list[tuple[str, int, str | None]]:
         """Read the mutexes of tasks in some states, in pages: key, task, party."""
-        found = self._session.rows("survey_mutexes", [str(one) for one in states], key, task, count)
+        found = self._session.fetch("survey_mutexes", [str(one) for one in states], key, task, count)
         return [(row[0], row[1], row[2]) for row in found]
 
     def limits(self, states: Iterable[State]) -> dict[str, int]:
         """Sum up the demands of tasks in some states, by limit."""
-        return {row[0]: row[1] for row in self._session.rows("survey_limits", [str(one) for one in states])}
+        return {row[0]: row[1] for row in self._session.fetch("survey_limits", [str(one) for one in states])}
 
     def pools(self, states: Iterable[State]) -> dict[str, tuple[int, int]]:
         """Sum up the weight of tasks in some states, by pool, and count them."""
-        return {row[0]: (row[1], row[2]) for row in self._session.rows("survey_pools", [str(one) for one in states])}
+        return {row[0]: (row[1], row[2]) for row in self._session.fetch("survey_pools", [str(one) for one in states])}
 
     def strays(self, count: int) -> list[tuple[str, int, int]]:
         """Read what belongs to no attempt: table, task, attempt."""
-        return [(row[0], row[1], row[2]) for row in self._session.rows("survey_strays", count)]
+        return [(row[0], row[1], row[2]) for row in self._session.fetch("survey_strays", count)]
 
     def hollow(self, bot: str, kind: str, count: int) -> list[int]:
         """Name what a bot runs of one kind that has a graph inside, where that graph is missing."""
-        return [row[0] for row in self._session.rows("survey_hollow", bot, kind, count)]
+        return [row[0] for row in self._session.fetch("survey_hollow", bot, kind, count)]
 
     def unheard(self, ids: Collection[int]) -> list[int]:
         """Name those of some graphs that are at rest inside an attempt that goes on."""
-        return [row[0] for row in self._session.rows("survey_unheard", ids)] if ids else []
+        return [row[0] for row in self._session.fetch("survey_unheard", ids)] if ids else []
 
     # Mending.
 
     def mend_tasks(self, rows: Sequence[TaskRow]) -> None:
         """Write tasks as they were counted afresh; refuse if one has moved on."""
-        self._session.every("mend_tasks", rows)
+        self._session.update_all("mend_tasks", rows)
 
     def mend_attempts(self, rows: Sequence[TriedRow]) -> None:
         """Write attempts as they were counted afresh."""
-        self._session.each("mend_attempts", [row[:-1] for row in rows])
+        self._session.execute_many("mend_attempts", [row[:-1] for row in rows])
 
     def mend_graphs(self, rows: Sequence[Row]) -> None:
         """Write graphs: id, state, active, behind, unhandled, events, told, extensions, and then when and by whom."""
-        self._session.each("mend_graphs", rows)
+        self._session.execute_many("mend_graphs", rows)
 
     def mend_definitions(self, rows: Sequence[Row]) -> None:
         """Write to which graphs definitions belong, and what they are called: id, graph, label."""
-        self._session.each("mend_definitions", rows)
+        self._session.execute_many("mend_definitions", rows)
 
     def mend_events(self, rows: Sequence[Row]) -> None:
         """Write to which graphs events belong: subject, graph."""
-        self._session.each("mend_events", rows)
+        self._session.execute_many("mend_events", rows)
 
     def mend_edges(self, there: Sequence[Row], gone: Sequence[Row]) -> None:
         """Put edges where they should be, and take others away: prerequisite, dependent, on, and ran for."""
-        self._session.each("put_edges", there)
-        self._session.each("take_edges", gone)
+        self._session.execute_many("put_edges", there)
+        self._session.execute_many("take_edges", gone)
 
     def mend_mutexes(self, there: Sequence[Row], gone: Sequence[Row]) -> None:
         """Put mutexes where they should be, and take others away: task, key, and party."""
-        self._session.each("put_mutexes", there)
-        self._session.each("take_mutexes", gone)
+        self._session.execute_many("put_mutexes", there)
+        self._session.execute_many("take_mutexes", gone)
 
     def mend_limits(self, there: Sequence[Row], gone: Sequence[Row]) -> None:
         """Put demands where they should be, and take others away: task, name, and amount."""
-        self._session.each("put_limits", there)
-        self._session.each("take_limits", gone)
+        self._session.execute_many("put_limits", there)
+        self._session.execute_many("take_limits", gone)
 
     def mend_bots(self, rows: Sequence[Row]) -> None:
         """Write what the events of bots say: id, events, first seen, terminated, missing."""
-        self._session.each("mend_bots", rows)
+        self._session.execute_many("mend_bots", rows)
 
     def mend_queues(self, rows: Sequence[Row]) -> None:
         """Write what follows from the dimensions of queues: id, hash, root, pool."""
-        self._session.each("mend_queues", rows)
+        self._session.execute_many("mend_queues", rows)
 
     def unserve(self, rows: Sequence[Row]) -> None:
         """Say that bots do not serve queues: bot, queue."""
-        self._session.each("unserve", rows)
+        self._session.execute_many("unserve", rows)
 
 
 def _events(row: Row) -> list[EventRow]:

@@ -174,7 +174,7 @@ class ServerRow:
     seen_ms: int
 
 
-class Events:
+class EventRepo:
     """What the tables `event`, `audit` and `answer` can be asked and told."""
 
     __slots__ = ("_session",)
@@ -190,56 +190,56 @@ class Events:
             for subject, told in subjects.items():
                 number += len(told)
                 events.append((graph, number, subject, at, f"[{','.join(told)}]"))
-        self._session.each("add_events", events)
+        self._session.execute_many("add_events", events)
 
     def of(self, subject: int, after: int, count: int) -> list[EventRow]:
         """Read what happened to a task or a graph beyond a number, in order: at least `count` events, if there are."""
-        found = self._session.rows("events_of", subject, after, count)
+        found = self._session.fetch("events_of", subject, after, count)
         return [event for row in found for event in event_rows(row) if event.number > after]
 
-    def within(self, graph: int, after: int, count: int) -> list[EventRow]:
+    def in_graph(self, graph: int, after: int, count: int) -> list[EventRow]:
         """Read what happened in a graph beyond a number, in order: at least `count` events, if there are."""
-        found = self._session.rows("events_in", graph, after, count)
+        found = self._session.fetch("events_in", graph, after, count)
         return [event for row in found for event in event_rows(row) if event.number > after]
 
-    def outbox(self, count: int) -> list[EventRow]:
+    def unpublished(self, count: int) -> list[EventRow]:
         """Read what nobody outside was told yet, in order per graph: at least `count` events, if there are."""
-        return [event for row in self._session.rows("untold", count) for event in event_rows(row)]
+        return [event for row in self._session.fetch("untold", count) for event in event_rows(row)]
 
-    def tell(self, rows: Sequence[Row]) -> None:
+    def mark_published(self, rows: Sequence[Row]) -> None:
         """Note that others were told what happened: graph, and up to which number."""
-        self._session.each("tell", rows)
+        self._session.execute_many("tell", rows)
 
     def add_audits(self, rows: Sequence[Row]) -> None:
         """Note what people asked for: at, actor, action, subject, note."""
-        self._session.each("add_audits", rows)
+        self._session.execute_many("add_audits", rows)
 
     def audits_of(self, subject: int, count: int) -> list[AuditRow]:
         """Read what people asked for about a task or a graph."""
-        return [AuditRow(*row) for row in self._session.rows("audits_of", subject, count)]
+        return [AuditRow(*row) for row in self._session.fetch("audits_of", subject, count)]
 
     def page_audits(self, subject: int | None, before: int, count: int) -> list[tuple[int, AuditRow]]:
         """Read what people asked for, or only what is about a task or a graph, before a number, the newest first."""
         if subject is None:
-            found = self._session.rows("page_audits", before, count)
+            found = self._session.fetch("page_audits", before, count)
         else:
-            found = self._session.rows("page_audits_of", subject, before, count)
+            found = self._session.fetch("page_audits_of", subject, before, count)
         return [(row[0], AuditRow(*row[1:])) for row in found]
 
     def answers(self, keys: Collection[str]) -> dict[str, tuple[str, str]]:
         """Find what was answered to keys: the digest of the question, the answer."""
-        return {row[0]: (row[1], row[2]) for row in self._session.rows("answers", keys)} if keys else {}
+        return {row[0]: (row[1], row[2]) for row in self._session.fetch("answers", keys)} if keys else {}
 
     def add_answers(self, rows: Sequence[Row]) -> None:
         """Remember answers: key, digest, answer, at; those without a moment are never forgotten."""
-        self._session.each("add_answers", rows)
+        self._session.execute_many("add_answers", rows)
 
-    def forget_answers(self, before: Millis, count: int) -> int:
+    def delete_old_answers(self, before: Millis, count: int) -> int:
         """Forget some old answers, the oldest first; say how many."""
-        return self._session.run("forget_answers", before, count)
+        return self._session.execute("forget_answers", before, count)
 
 
-class Notes:
+class ContinuationRepo:
     """What the tables `note` and `server` can be asked and told."""
 
     __slots__ = ("_session",)
@@ -249,55 +249,64 @@ class Notes:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Promise: kind, graph, task, source, target, tasks, actor."""
-        self._session.each("add_notes", rows)
+        self._session.execute_many("add_notes", rows)
 
     def after(self, id: int, count: int) -> list[Note]:
         """Read what is promised, in order, beyond a note."""
-        return notes_of(self._session.rows("notes", id, count))
+        return notes_of(self._session.fetch("notes", id, count))
 
-    def look(self, id: int) -> Note | None:
+    def read(self, id: int) -> Note | None:
         """Read one note; nobody else takes it up before this transaction ends."""
-        found = notes_of(self._session.rows("look_note", id))
+        found = notes_of(self._session.fetch("look_note", id))
         return found[0] if found else None
 
-    def about(self, tasks: Collection[int]) -> list[Note]:
+    def of_tasks(self, tasks: Collection[int]) -> list[Note]:
         """Read the notes about what tasks have to tell, in order."""
-        return notes_of(self._session.rows("notes_about", tasks)) if tasks else []
+        return notes_of(self._session.fetch("notes_about", tasks)) if tasks else []
 
     def in_graph(self, graph: int, kind: str) -> list[Note]:
         """Read the notes of one kind about a graph; nobody else takes them up before this transaction ends."""
-        return notes_of(self._session.rows("notes_in", graph, kind))
+        return notes_of(self._session.fetch("notes_in", graph, kind))
 
     def first(self, graph: int, kind: str, but: Collection[int] = ()) -> Note | None:
         """Read the first note of one kind about a graph, but for those about some tasks."""
-        found = notes_of(self._session.rows("first_note", graph, kind, but))
+        found = notes_of(self._session.fetch("first_note", graph, kind, but))
         return found[0] if found else None
 
-    def old(self, kind: str, before: int, count: int) -> list[Note]:
+    def older_than(self, kind: str, before: int, count: int) -> list[Note]:
         """Read notes of one kind that stand before a point; nobody else takes them up before this transaction ends."""
-        return notes_of(self._session.rows("old_notes", kind, before, count))
+        return notes_of(self._session.fetch("old_notes", kind, before, count))
 
     def advance(self, id: int, cursor: int) -> None:
         """A note is done up to `cursor`."""
-        self._session.run("advance_note", id, cursor)
+        self._session.execute("advance_note", id, cursor)
 
-    def drop(self, id: int) -> None:
+    def delete(self, id: int) -> None:
         """A note is done."""
-        self._session.run("drop_note", id)
+        self._session.execute("drop_note", id)
 
-    def servers(self) -> dict[str, ServerRow]:
+
+class ServerRepo:
+    """The table `server`: which servers are up."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def all(self) -> dict[str, ServerRow]:
         """Read the servers, by name."""
-        return {row[0]: ServerRow(*row) for row in self._session.rows("servers")}
+        return {row[0]: ServerRow(*row) for row in self._session.fetch("servers")}
 
-    def set_server(self, server: ServerRow) -> None:
+    def save(self, server: ServerRow) -> None:
         """Write that a server is up."""
-        self._session.run("set_server", server.name, server.since_ms, server.seen_ms)
+        self._session.execute("set_server", server.name, server.since_ms, server.seen_ms)
 
-    def forget_servers(self, before: Millis) -> None:
+    def delete_unseen(self, before: Millis) -> None:
         """Delete the servers that have not been up since a moment."""
-        self._session.run("forget_servers", before)
+        self._session.execute("forget_servers", before)
 
-    def clock(self) -> Millis | None:
+    def database_time(self) -> Millis | None:
         """Say what time it is for all who share this database; None where nobody shares it."""
-        now: Millis | None = self._session.rows("clock")[0][0]
+        now: Millis | None = self._session.fetch("clock")[0][0]
         return now

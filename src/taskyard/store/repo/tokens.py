@@ -1,6 +1,5 @@
 """Verbs about who may do what: tokens, the pools of graphs, and the seal. Whether somebody may is decided elsewhere."""
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -27,7 +26,7 @@ class TokenRow:
     revoked_ms: int | None
 
 
-class Access:
+class TokenRepo:
     """What the tables `token`, `graph_pool` and `seal` can be asked and told."""
 
     __slots__ = ("_session",)
@@ -35,46 +34,39 @@ class Access:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def seals(self) -> list[bytes]:
+    def signing_keys(self) -> list[bytes]:
         """Read the key of the seal, and the one before it if that is still good; nothing before the first start."""
-        return [bytes(row[0]) for row in self._session.rows("seals")]
+        return [bytes(row[0]) for row in self._session.fetch("seals")]
 
-    def set_seals(self, keys: Sequence[bytes]) -> None:
+    def set_signing_keys(self, keys: Sequence[bytes]) -> None:
         """Keep these keys and no others, that of the seal first."""
-        self._session.run("drop_seals", 1)
-        self._session.each("put_seals", list(enumerate(keys, 1)))
+        self._session.execute("drop_seals", 1)
+        self._session.execute_many("put_seals", list(enumerate(keys, 1)))
 
-    def add_seal(self, body: bytes) -> None:
+    def add_signing_key(self, body: bytes) -> None:
         """Keep a key, if there is none."""
-        self._session.run("add_seal", body)
+        self._session.execute("add_seal", body)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Insert tokens: id, kind, name, digest, scopes, pool, created, expires."""
-        self._session.each("add_tokens", rows)
+        self._session.execute_many("add_tokens", rows)
 
     def find(self, ids: Collection[str]) -> dict[str, TokenRow]:
         """Read tokens by their ids."""
-        return {row[0]: TokenRow(*row) for row in self._session.rows("find_tokens", ids)} if ids else {}
+        return {row[0]: TokenRow(*row) for row in self._session.fetch("find_tokens", ids)} if ids else {}
 
     def page(self, before: tuple[int, str], count: int) -> list[TokenRow]:
         """Read tokens that come after one of them, the newest first."""
-        return [TokenRow(*row) for row in self._session.rows("page_tokens", *before, count)]
+        return [TokenRow(*row) for row in self._session.fetch("page_tokens", *before, count)]
 
     def revoke(self, id: str, now: Millis) -> bool:
         """Make a token good for nothing; tell whether that is news."""
-        return self._session.run("revoke_token", id, now) == 1
+        return self._session.execute("revoke_token", id, now) == 1
 
     def expire(self, id: str, at: int) -> None:
         """Make a token good for no longer than that."""
-        self._session.run("expire_token", id, at)
+        self._session.execute("expire_token", id, at)
 
-    def good_with(self, scope: str, now: Millis) -> list[str]:
+    def valid_with_scope(self, scope: str, now: Millis) -> list[str]:
         """Name the tokens that have a scope and are good; nobody else changes them meanwhile."""
-        return [row[0] for row in self._session.rows("tokens_with", f'%"{scope}"%', now)]
-
-    def pools_of(self, graphs: Collection[int]) -> dict[int, frozenset[str]]:
-        """Read in which pools the tasks of graphs may run; graphs of which nothing is known are left out."""
-        found: dict[int, set[str]] = defaultdict(set)
-        for graph, pool in self._session.rows("pools_of", graphs) if graphs else ():
-            found[graph].add(pool)
-        return {graph: frozenset(pools) for graph, pools in found.items()}
+        return [row[0] for row in self._session.fetch("tokens_with", f'%"{scope}"%', now)]
