@@ -27,10 +27,10 @@ from taskyard.lifecycle.admission.pools import set_pool, set_stake_after
 from taskyard.lifecycle.admission.scheduler import Admission
 from taskyard.lifecycle.bot_sessions import hello
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Report
-from taskyard.lifecycle.poll import Polled, poll
+from taskyard.lifecycle.poll import PollOutcome, poll
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import NewTasks
-from taskyard.lifecycle.submit import Submission, Submitted, submit
+from taskyard.lifecycle.submit import NewGraph, Submitted, submit
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Store
 
@@ -176,9 +176,9 @@ class _Yard:
             repo.admission.set_stake_after("none", None)
             repo.admission.set_stake_after("none", 0)
 
-    def _poll(self, one: Poll) -> Polled:
+    def _poll(self, one: Poll) -> PollOutcome:
         answer = self._do(lambda transaction: poll(transaction, [one]))[0]
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer
 
     def _next_poll(self) -> str:
@@ -197,7 +197,7 @@ class _Yard:
         keys = [int(key) for key in ids.mint(now, len(graph.tasks) + 1, 0)]
         labels = dict(zip(graph.tasks, keys[1:], strict=True))
         brood = NewTasks(keys[0], list(graph.tasks.values()), labels, now, substitutes=False)
-        submission = Submission(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(now)), "benchmark")
+        submission = NewGraph(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(now)), "benchmark")
         answer = self._do(lambda transaction: submit(transaction, [submission]))[0]
         assert isinstance(answer, Submitted), answer
 
@@ -205,7 +205,7 @@ class _Yard:
         with self.store.write() as repo:
             transaction = Transaction(repo, self._now(), self._registry)
             answer = act(transaction)
-            transaction.close()
+            transaction.finish()
             return answer
 
 

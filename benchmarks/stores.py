@@ -19,7 +19,7 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.writer import Command, Writer, carry_out
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Renewal, Report
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store import migrate
 from taskyard.store.connection import Store, open_store
@@ -107,7 +107,7 @@ class Yard:
 
 def leases_of(answer: object) -> tuple[Lease, ...]:
     """Take the leases out of an answer."""
-    assert isinstance(answer, Polled), answer
+    assert isinstance(answer, PollOutcome), answer
     return answer.leases
 
 
@@ -150,5 +150,5 @@ class Beside:
             began = time.perf_counter()
             answer = self._engine.poll(Poll("bot0", SESSION, str(number), (), renewals, want=1))
             self._spans.append((time.perf_counter() - began) * 1_000)
-            assert isinstance(answer, Polled), answer
+            assert isinstance(answer, PollOutcome), answer
             renewals = tuple(Renewal(one.task, one.attempt, one.fence) for one in leases_of(answer)) or renewals

@@ -19,7 +19,7 @@ from typing import Final
 
 from benchmarks.form import Case, main
 from benchmarks.stores import DATABASES, Beside, layered, running
-from taskyard.lifecycle.gc_pause import stillness
+from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.lifecycle.submit import Submitted
 from taskyard.wire import documents
 
@@ -75,7 +75,7 @@ def submit(name: str, how: str, size: int) -> None:
         if how == "beside":
             beside.start(engine)
         began = time.perf_counter()
-        with stillness():  # as whoever reads large documents for a living would
+        with gc_paused():  # as whoever reads large documents for a living would
             document = documents.read(text)
         answer = engine.submit(document)
         seconds = time.perf_counter() - began

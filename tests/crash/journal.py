@@ -15,12 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from taskyard.core.graph.errors import Fault
-from taskyard.lifecycle.commands import Asked, Done, Lease, Refusal, Renewed
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.commands import BulkOutcome, Done, Lease, Refusal, Renewed
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 
 _TYPES: Final[dict[str, type[Any]]] = {
-    one.__name__: one for one in (Asked, Done, Fault, Lease, Polled, Refusal, Renewed, Submitted)
+    one.__name__: one for one in (BulkOutcome, Done, Fault, Lease, PollOutcome, Refusal, Renewed, Submitted)
 }
 
 

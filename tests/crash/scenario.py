@@ -30,7 +30,7 @@ from taskyard.lifecycle.commands import (
     Report,
     Rerun,
 )
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Repo
 from tests.crash.journal import Journal
@@ -228,7 +228,7 @@ class Bot:
             self.name, self.session, f"{self.name}-{next(self._numbers)}", tuple(reports), tuple(renewals), want
         )
         answer = self._player.ask("poll", lambda: self._player.engine.poll(command), command=command)
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         self._leases = [*answer.leases, *(lease for lease, end in ends.items() if not end)]
         return len(reports) + len(answer.leases)
 

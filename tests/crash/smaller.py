@@ -13,8 +13,8 @@ from taskyard.lifecycle.doctor import check
 PLACES: Final[tuple[tuple[ModuleType, str], ...]] = (
     *((module, "PAGE_MAX") for module in (check, extend, engine_submit, bulk_load, selection, submit, propagate)),
     (writes, "ENTRIES_MAX"),
-    (transaction, "TOLD_MAX"),
-    (selection, "TOLD_MAX"),
+    (transaction, "PROPAGATED_MAX"),
+    (selection, "PROPAGATED_MAX"),
 )
 
 

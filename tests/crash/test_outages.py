@@ -15,7 +15,7 @@ from taskyard.core.states import GraphState, State
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Unavailable
 from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from tests.engine.rig import SOON_S, graph, noop, report, soon, task
 from tests.postgres import Postgres
@@ -121,7 +121,7 @@ class Worker:
         reports = tuple(map(report, self._leases))
         poll = Poll(self._name, "s1", f"{self._name}-{self._polls}", reports, want=2)
         answer = self._insist(lambda: self._engine.poll(poll))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         assert not [one for one in answer.reports if isinstance(one, Refusal)], answer
         self.done += len(reports)
         self._leases = answer.leases

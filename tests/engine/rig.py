@@ -21,7 +21,7 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Report
 from taskyard.lifecycle.doctor.check import doctor
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.rows import GraphRecord, TaskRecord
@@ -161,12 +161,12 @@ class Rig:
 
     def claim(self, want: int = 1, bot: str = "b1") -> tuple[Lease, ...]:
         answer = self.engine.poll(self.wish(want, bot))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer.leases
 
     def end(self, lease: Lease, signal: Signal = Signal.SUCCEED, bot: str = "b1") -> Done | Refusal:
         answer = self.engine.poll(self.wish(0, bot, (report(lease, signal),)))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer.reports[0]
 
     # Looking.

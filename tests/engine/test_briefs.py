@@ -8,12 +8,12 @@ import pytest
 from taskyard.core.states import Signal, State
 from taskyard.lifecycle import report as report_module
 from taskyard.lifecycle.commands import (
-    Brief,
+    AttemptDefinition,
     Code,
     Done,
-    Kept,
     Lease,
     Output,
+    OutputStored,
     Poll,
     Publish,
     Refusal,
@@ -21,25 +21,25 @@ from taskyard.lifecycle.commands import (
     Report,
     Stats,
 )
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.store.repo.output import StatsRow
 from tests.engine.rig import Rig, graph, report, task
 
 
 def briefed(rig: Rig, want: int = 1, bot: str = "b1") -> tuple[Lease, ...]:
     answer = rig.engine.poll(Poll(bot, "s1", rig.clock.word(), want=want, briefed=True))
-    assert isinstance(answer, Polled), answer
+    assert isinstance(answer, PollOutcome), answer
     return answer.leases
 
 
-def brief_of(lease: Lease) -> Brief:
+def brief_of(lease: Lease) -> AttemptDefinition:
     assert lease.brief is not None
     return lease.brief
 
 
-def said(rig: Rig, **words: Any) -> Polled:
+def said(rig: Rig, **words: Any) -> PollOutcome:
     answer = rig.engine.poll(Poll("b1", "s1", **words))
-    assert isinstance(answer, Polled), answer
+    assert isinstance(answer, PollOutcome), answer
     return answer
 
 
@@ -101,10 +101,10 @@ def test_output_is_kept_once_however_it_is_sent(rig: Rig) -> None:
     rig.submit(graph(a=task()))
     (lease,) = rig.claim()
     kept = said(rig, outputs=(piece(lease, 0, b"abc"), piece(lease, 3, b"de"))).outputs
-    assert kept == (Kept(lease.task, 1, 3), Kept(lease.task, 1, 5))
-    assert said(rig, outputs=(piece(lease, 0, b"abc"),)).outputs == (Kept(lease.task, 1, 5),)
-    assert said(rig, outputs=(piece(lease, 3, b"def"),)).outputs == (Kept(lease.task, 1, 6),)
-    assert said(rig, outputs=(piece(lease, 9, b"gap"),)).outputs == (Kept(lease.task, 1, 6),)
+    assert kept == (OutputStored(lease.task, 1, 3), OutputStored(lease.task, 1, 5))
+    assert said(rig, outputs=(piece(lease, 0, b"abc"),)).outputs == (OutputStored(lease.task, 1, 5),)
+    assert said(rig, outputs=(piece(lease, 3, b"def"),)).outputs == (OutputStored(lease.task, 1, 6),)
+    assert said(rig, outputs=(piece(lease, 9, b"gap"),)).outputs == (OutputStored(lease.task, 1, 6),)
     assert printed(rig, lease) == b"abcdef"
 
 
@@ -113,7 +113,7 @@ def test_the_last_output_and_the_end_are_one_request_that_can_be_repeated(rig: R
     rig.submit(graph(a=task()))
     (lease,) = rig.claim()
     words = {"outputs": (piece(lease, 0, b"bye"),), "reports": (report(lease),)}
-    assert said(rig, **words).outputs == said(rig, **words).outputs == (Kept(lease.task, 1, 3),)
+    assert said(rig, **words).outputs == said(rig, **words).outputs == (OutputStored(lease.task, 1, 3),)
     late = said(rig, outputs=(piece(lease, 3, b"later"),)).outputs[0]
     assert isinstance(late, Refusal)
     assert (late.code, printed(rig, lease)) == (Code.LEASE_LOST, b"bye")
@@ -167,7 +167,7 @@ def test_of_what_an_attempt_prints_the_beginning_is_kept_up_to_the_limit(
     rig.submit(graph(a=task()))
     (lease,) = briefed(rig)
     kept = said(rig, outputs=(piece(lease, 0, b"123456"), piece(lease, 6, b"789012"), piece(lease, 12, b"34"))).outputs
-    assert kept == (Kept(lease.task, 1, 6), Kept(lease.task, 1, 10), Kept(lease.task, 1, 10))
+    assert kept == (OutputStored(lease.task, 1, 6), OutputStored(lease.task, 1, 10), OutputStored(lease.task, 1, 10))
     assert printed(rig, lease) == b"1234567890"
     ended = Report(lease.task, 1, lease.fence, Signal.SUCCEED, exit_code=0, stats=Stats(truncated=True))
     assert said(rig, reports=(ended,)).reports == (Done(lease.task, State.SUCCESSFUL),)

@@ -16,8 +16,8 @@ from taskyard.engine.engine import AsyncEngine, Engine
 from taskyard.engine.errors import InUse, Unavailable
 from taskyard.engine.failpoints import VARIABLE
 from taskyard.lifecycle.admission.writes import ENTRIES_MAX
-from taskyard.lifecycle.commands import Asked, Cancel, Code, Goodbye, Hello, Poll, Refusal, Rerun
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Code, Goodbye, Hello, Poll, Refusal, Rerun
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
 from taskyard.store.repo.admission import PoolRow
 from tests.engine.rig import graph, noop, report, soon, task, wide
@@ -59,14 +59,14 @@ def test_an_engine_runs_by_itself(database_url: str) -> None:
         made = engine.submit(graph(a=noop(), b=noop("a"), c=task("b", mutexes=[{"key": "k"}]), d=noop("c")))
         assert isinstance(made, Submitted)
         engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"})))
-        answers: list[Polled | Refusal] = []
+        answers: list[PollOutcome | Refusal] = []
 
         def came() -> bool:
             answers.append(engine.poll(Poll("b1", "s1", f"p{len(answers)}", want=1)))
-            return bool(isinstance(answers[-1], Polled) and answers[-1].leases)
+            return bool(isinstance(answers[-1], PollOutcome) and answers[-1].leases)
 
         soon(came)
-        assert isinstance(answers[-1], Polled)
+        assert isinstance(answers[-1], PollOutcome)
         engine.poll(Poll("b1", "s1", reports=(report(answers[-1].leases[0]),)))
         soon(lambda: state_of(engine, made.graph) is GraphState.FINISHED)
         engine.goodbye(Goodbye("b1", "s1"))
@@ -97,14 +97,14 @@ def test_engines_share_a_server(postgres_url: str) -> None:
             made.graph, echo=True
         )
         other.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"})))
-        polls: list[Polled | Refusal] = []
+        polls: list[PollOutcome | Refusal] = []
 
         def came() -> bool:
             polls.append(other.poll(Poll("b1", "s1", f"p{len(polls)}", want=1)))
-            return bool(isinstance(polls[-1], Polled) and polls[-1].leases)
+            return bool(isinstance(polls[-1], PollOutcome) and polls[-1].leases)
 
         soon(came)
-        assert isinstance(polls[-1], Polled)
+        assert isinstance(polls[-1], PollOutcome)
         one.poll(Poll("b1", "s1", reports=(report(polls[-1].leases[0]),)))
         assert state_of(other, made.graph) is GraphState.FINISHED
 
@@ -118,11 +118,11 @@ def test_a_server_awaits_the_engine(database_url: str) -> None:
         assert await face.extend(text, graph(more=task())) == Submitted(made.graph)
         await face.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"}), 21))
         polled = await asyncio.gather(*(face.poll(Poll("b1", "s1", f"p{number}", want=1)) for number in range(21)))
-        leases = [lease for one in polled if isinstance(one, Polled) for lease in one.leases]
+        leases = [lease for one in polled if isinstance(one, PollOutcome) for lease in one.leases]
         assert len(leases) == 21
         await face.poll(Poll("b1", "s1", reports=tuple(report(lease, Signal.FAIL) for lease in leases)))
-        assert in_short(await face.rerun(Rerun(graph=made.graph))) == Asked(made.graph, 21)
-        assert await face.cancel(Cancel(graph=made.graph)) == Asked(made.graph, 21)
+        assert in_short(await face.rerun(Rerun(graph=made.graph))) == BulkOutcome(made.graph, 21)
+        assert await face.cancel(Cancel(graph=made.graph)) == BulkOutcome(made.graph, 21)
         await face.goodbye(Goodbye("b1", "s1"))
         refused = await face.poll(Poll("nobody", "s1", want=1))
         assert isinstance(refused, Refusal)

@@ -8,7 +8,7 @@ from taskyard.core.fleet import GUARD_MS, LEASE_MAX_MS, LEASE_MIN_MS
 from taskyard.core.states import State
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Poll, Renewal, Renewed
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.store.connection import open_store
 from tests.engine.rig import Rig, graph, task
 
@@ -27,7 +27,7 @@ def test_a_lease_lasts_as_the_engine_is_told(rig: Rig) -> None:
     rig.clock.later(1_000)
     renewal = Renewal(lease.task, lease.attempt, lease.fence)
     answer = rig.engine.poll(Poll("b1", "s1", renewals=(renewal,)))
-    assert isinstance(answer, Polled)
+    assert isinstance(answer, PollOutcome)
     (renewed,) = answer.renewals
     assert isinstance(renewed, Renewed)
     assert (renewed.until_ms or 0) - rig.clock.now() == rig.engine.lease_ms

@@ -11,7 +11,7 @@ from taskyard.engine.errors import Failed, Overloaded, Unavailable
 from taskyard.engine.failpoints import Boundary, arm
 from taskyard.engine.writer import GONE_MAX_MS, RETRIES_MAX
 from taskyard.lifecycle.commands import Cancel, Code, Done, Goodbye, Poll, Refusal
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionConflict
 from tests.engine.rig import SOON_S, Rig, graph, report, soon, task, wide
@@ -296,7 +296,7 @@ def test_a_stop_answers_what_was_accepted_and_takes_nothing_more(sqlite_url: str
             rig.engine.loop.put(rig.wish())
     stopping.join(SOON_S)
     answers = [each.result(SOON_S) for each in asked]
-    assert all(isinstance(one, Polled) for one in answers)
+    assert all(isinstance(one, PollOutcome) for one in answers)
     assert {lease.task for one in answers for lease in one.leases} == set(labels.values())
     rig.close()
     rig.engine.stop()

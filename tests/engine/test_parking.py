@@ -8,7 +8,7 @@ import pytest
 from taskyard.core.matching import canonical
 from taskyard.core.states import Signal, State
 from taskyard.lifecycle.commands import Cancel, Hello, Poll, Renewal, Renewed
-from taskyard.lifecycle.poll import NOTHING, Polled
+from taskyard.lifecycle.poll import EMPTY, PollOutcome
 from taskyard.store.queries import TransactionConflict
 from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
 
@@ -20,9 +20,9 @@ def wait(rig: Rig, bot: str = "b1", want: int = 1, poll: str = "w1") -> Future[A
     return asked
 
 
-def got(asked: Future[Any]) -> Polled:
+def got(asked: Future[Any]) -> PollOutcome:
     answer = asked.result(SOON_S)
-    assert isinstance(answer, Polled), answer
+    assert isinstance(answer, PollOutcome), answer
     return answer
 
 
@@ -44,7 +44,7 @@ def test_a_result_serves_whoever_waits_for_what_it_released(rig: Rig) -> None:
     (first,) = rig.claim()
     asked = wait(rig, "b2", want=4)
     answer = rig.engine.poll(Poll("b1", "s1", "p", (report(first),), want=1))
-    assert isinstance(answer, Polled)
+    assert isinstance(answer, PollOutcome)
     (own,), (other,) = answer.leases, got(asked).leases
     assert {own.task, other.task} == {labels["b"], labels["c"]}
 
@@ -74,7 +74,7 @@ def test_what_the_server_runs_itself_wakes_nobody(rig: Rig) -> None:
     rig.settle()
     assert not asked.done()
     rig.engine.leave(asked)
-    assert got(asked) == NOTHING
+    assert got(asked) == EMPTY
 
 
 def test_a_bot_gets_only_what_it_serves(rig: Rig) -> None:
@@ -89,7 +89,7 @@ def test_a_bot_gets_only_what_it_serves(rig: Rig) -> None:
 def test_another_poll_of_a_bot_takes_the_place_of_the_first(rig: Rig) -> None:
     rig.hello()
     first, second = wait(rig, poll="w1"), wait(rig, poll="w2")
-    assert got(first) == NOTHING
+    assert got(first) == EMPTY
     rig.submit(graph(a=task()))
     assert len(got(second).leases) == 1
 
@@ -98,7 +98,7 @@ def test_a_poll_sent_again_while_it_waits_goes_on_waiting(rig: Rig) -> None:
     rig.hello()
     first = wait(rig)
     again = rig.engine.ask(Poll, Poll("b1", "s1", "w1", want=1, waits=True))
-    assert got(first) == NOTHING
+    assert got(first) == EMPTY
     rig.submit(graph(a=task()))
     assert len(got(again).leases) == 1
 
@@ -136,7 +136,7 @@ def test_a_session_that_was_replaced_is_answered_at_once_and_gets_nothing(rig: R
     rig.hello()
     asked = wait(rig)
     rig.engine.hello(Hello("b1", "s2", canonical({"id": "b1", "pool": "default"})))
-    assert got(asked) == NOTHING
+    assert got(asked) == EMPTY
     labels = rig.submit(graph(a=task()))
     assert rig.states(labels) == {"a": State.WAITING}
 
@@ -147,7 +147,7 @@ def test_a_bot_that_says_what_it_is_now_asks_again_and_gets_what_fits_that(rig: 
     labels = rig.submit(graph(a=task(dimensions={"pool": "default", "gpu": "h100"})))
     assert not asked.done()
     rig.engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default", "gpu": "h100"})))
-    assert got(asked) == NOTHING
+    assert got(asked) == EMPTY
     assert [lease.task for lease in got(wait(rig, poll="w2")).leases] == [labels["a"]]
 
 
@@ -175,7 +175,7 @@ def test_whoever_waits_is_answered_when_the_engine_stops(rig: Rig, waiting: int)
         rig.hello(bot)
     asked = [wait(rig, bot) for bot in bots]
     rig.engine.loop.stop()
-    assert [got(one) for one in asked] == [NOTHING] * waiting
+    assert [got(one) for one in asked] == [EMPTY] * waiting
 
 
 def test_a_bot_that_waits_hears_at_once_what_a_person_wants_ended(rig: Rig) -> None:
@@ -196,7 +196,7 @@ def test_a_poll_that_only_listens_gets_no_work_and_makes_way_for_one_that_wants_
     labels = rig.submit(graph(a=task()))
     assert not listening.done()
     assert [one.task for one in rig.claim()] == [labels["a"]]
-    assert got(listening) == NOTHING
+    assert got(listening) == EMPTY
 
 
 def test_who_hears_of_an_end_is_given_nothing_by_the_same_transaction(rig: Rig) -> None:

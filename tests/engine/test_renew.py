@@ -13,7 +13,7 @@ from taskyard.engine.errors import Failed
 from taskyard.engine.failpoints import arm
 from taskyard.lifecycle import selection, submit
 from taskyard.lifecycle.commands import Cancel, Code, Refusal
-from taskyard.lifecycle.continuations import take_up
+from taskyard.lifecycle.continuations import run_page
 from taskyard.lifecycle.rows import OPEN
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.queries import StoreUnavailable
@@ -294,7 +294,7 @@ def test_nothing_is_released_before_all_is_taken_over_whichever_note_is_taken_up
     with rig.store.read() as repo:
         (opening,) = repo.continuations.in_graph(new.graph, OPEN)
     taken = 0
-    while rig.engine.transact(lambda transaction: take_up(transaction, opening.id)) is False:
+    while rig.engine.transact(lambda transaction: run_page(transaction, opening.id)) is False:
         states = rig.states(new)
         taken += 3
         assert (len(unfinished(states)), states["t8"]) == (9 - min(taken, 8), State.UNSCHEDULED)

@@ -34,8 +34,8 @@ from taskyard.engine.validate import (
 )
 from taskyard.lifecycle.commands import (
     Approve,
-    Asked,
     Begun,
+    BulkOutcome,
     Cancel,
     Code,
     Done,
@@ -51,7 +51,7 @@ from taskyard.lifecycle.commands import (
     Rerun,
     Stats,
 )
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.queries import StoreUnavailable
 from taskyard.views.history import Story
@@ -342,12 +342,12 @@ def test_what_is_only_unusual_is_taken(yard: Yard) -> None:
     dimensions = canonical({"id": unusual, "pool": ["a", "b"], "os": [f"v{number}" for number in range(100)]})
     why = "it said:\n\tno disk"
     assert engine.hello(Hello(unusual, unusual, dimensions, SLOTS_MAX, why, why, True)) is None
-    assert engine.poll(Poll(unusual, unusual, unusual, want=NUMBER_MAX)) == Polled((), (), ())
+    assert engine.poll(Poll(unusual, unusual, unusual, want=NUMBER_MAX)) == PollOutcome((), (), ())
     ended = said(lease, signal=Signal.FAIL, reason=Reason.TIMED_OUT, exit_code=EXIT_CODE_MIN, result="ü" * RESULT_MAX)
-    assert engine.poll(polled(reports=(ended,))) == Polled((Done(lease.task, State.FAILED),), (), ())
+    assert engine.poll(polled(reports=(ended,))) == PollOutcome((Done(lease.task, State.FAILED),), (), ())
     renewals = (Renewal(NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),) * POLL_WORDS_MAX
     answer = engine.poll(polled(renewals=renewals))
-    assert isinstance(answer, Polled)
+    assert isinstance(answer, PollOutcome)
     assert {one.code for one in answer.renewals if isinstance(one, Refusal)} == {Code.LEASE_LOST}
     assert isinstance(engine.cancel(Cancel(task=NUMBER_MAX, key=unusual, actor=unusual)), Refusal)
     assert engine.goodbye(Goodbye(unusual, unusual)) is None
@@ -358,7 +358,7 @@ def test_a_poll_without_a_name_is_carried_out_once_though_nobody_heard_of_its_co
     labels = rig.submit(wide(2))
     rig.store.after = [StoreUnavailable("the line was cut")]
     answer = rig.engine.poll(Poll("b1", "s1", want=1))
-    assert isinstance(answer, Polled)
+    assert isinstance(answer, PollOutcome)
     assert [lease.attempt for lease in answer.leases] == [1]
     assert sorted(rig.states(labels).values()) == [State.RUNNING, State.WAITING]
 
@@ -435,7 +435,7 @@ COMMANDS: dict[str, st.SearchStrategy[Any]] = {
     "rerun": some(st.builds(Rerun, **SUBJECTS, **PERSONS)),
     "approve": some(st.builds(Approve, task=some(NUMBERS), approved=some(st.booleans()), comment=NAMES, **PERSONS)),
 }
-ANSWERS = (Refusal, Polled, Done, Asked, Submitted, Story, type(None))
+ANSWERS = (Refusal, PollOutcome, Done, BulkOutcome, Submitted, Story, type(None))
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from taskyard.engine import background
 from taskyard.engine.background import ANSWERS_KEPT_MS, Chore
 from taskyard.lifecycle.admission.scheduler import AGING_MS
 from taskyard.lifecycle.commands import Cancel, Done, Lease, Poll, Renewal, Renewed
-from taskyard.lifecycle.failure_handlers import TELL
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.failure_handlers import PROPAGATE
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.store.queries import StoreUnavailable
 from tests.engine.rig import Labels, Rig, graph, noop, task
 
@@ -125,7 +125,7 @@ def test_a_promise_that_cannot_be_kept_is_parked_and_the_others_are_kept(
 ) -> None:
     rig.hello()
     labels = rig.submit(graph(root=task(), **{f"n{number}": noop("root") for number in range(STAR)}))
-    nobody = (TELL, labels.graph, 7, str(State.RUNNING), str(State.SUCCESSFUL), "", "")
+    nobody = (PROPAGATE, labels.graph, 7, str(State.RUNNING), str(State.SUCCESSFUL), "", "")
     rig.engine.transact(lambda transaction: transaction.repo.continuations.add([nobody]))
     rig.settle()
     rig.end(rig.claim()[0])
@@ -191,7 +191,7 @@ def test_the_service_keeps_that_it_is_alive(rig: Rig) -> None:
 
 def renew(rig: Rig, lease: Lease) -> object:
     answer = rig.engine.poll(Poll("b1", "s1", renewals=(Renewal(lease.task, lease.attempt, lease.fence),)))
-    assert isinstance(answer, Polled), answer
+    assert isinstance(answer, PollOutcome), answer
     return answer.renewals[0]
 
 

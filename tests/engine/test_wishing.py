@@ -10,8 +10,8 @@ from taskyard.engine.errors import Unavailable
 from taskyard.engine.wide_commands import TRIES_MAX
 from taskyard.engine.writer import weight
 from taskyard.lifecycle import selection
-from taskyard.lifecycle.commands import Asked, Cancel, Rerun
-from taskyard.lifecycle.selection import Found
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Rerun
+from taskyard.lifecycle.selection import SelectedPages
 from taskyard.lifecycle.submit import PAGE_MAX
 from tests.engine.rig import SOON_S, Labels, Rig, graph, task
 from tests.lifecycle.in_short import in_short
@@ -38,11 +38,11 @@ def among(states: dict[str, State]) -> set[str]:
 def test_a_far_wish_is_answered_and_carried_out(rig: Rig) -> None:
     labels = star(rig)
     first = rig.engine.cancel(Cancel(labels["hub"], subtree=True, key="k1"))
-    assert in_short(first) == Asked(labels["hub"], 0, promised=True)
+    assert in_short(first) == BulkOutcome(labels["hub"], 0, promised=True)
     rig.settle()
     assert among(rig.states(labels)) == {"canceled"}
     again = rig.engine.rerun(Rerun(graph=labels.graph, key="k2"))
-    assert in_short(again) == Asked(labels.graph, 0, promised=True)
+    assert in_short(again) == BulkOutcome(labels.graph, 0, promised=True)
     rig.settle()
     assert among(rig.states(labels)) == {"unscheduled", "waiting"}
     assert rig.engine.cancel(Cancel(labels["hub"], subtree=True, key="k1")) == first
@@ -53,9 +53,9 @@ def test_a_far_wish_is_answered_and_carried_out(rig: Rig) -> None:
 def test_a_far_wish_can_be_awaited(rig: Rig) -> None:
     labels, face = star(rig), AsyncEngine(rig.engine)
     asked = asyncio.run(face.cancel(Cancel(labels["hub"], subtree=True)))
-    assert in_short(asked) == Asked(labels["hub"], 0, promised=True)
+    assert in_short(asked) == BulkOutcome(labels["hub"], 0, promised=True)
     rig.settle()
-    assert in_short(asyncio.run(face.rerun(Rerun(graph=labels.graph)))) == Asked(labels.graph, 0, promised=True)
+    assert in_short(asyncio.run(face.rerun(Rerun(graph=labels.graph)))) == BulkOutcome(labels.graph, 0, promised=True)
     rig.settle()
     assert among(rig.states(labels)) == {"unscheduled", "waiting"}
 
@@ -64,7 +64,7 @@ def test_a_graph_that_is_extended_meanwhile_is_looked_at_again(rig: Rig, monkeyp
     labels, find = star(rig), rig.engine.wishing._find
     times = iter([1])
 
-    def find_before_an_extension(command: Cancel | Rerun) -> Found:
+    def find_before_an_extension(command: Cancel | Rerun) -> SelectedPages:
         found = find(command)
         for _ in times:
             rig.engine.extend(labels.text, graph(new=task("t0")))
@@ -80,7 +80,7 @@ def test_a_graph_that_is_extended_all_the_time_is_given_up(rig: Rig, monkeypatch
     labels, find = star(rig), rig.engine.wishing._find
     numbers = iter(range(TRIES_MAX))
 
-    def find_before_an_extension(command: Cancel | Rerun) -> Found:
+    def find_before_an_extension(command: Cancel | Rerun) -> SelectedPages:
         found = find(command)
         rig.engine.extend(labels.text, graph(**{f"new{next(numbers)}": task("t0")}))
         return found

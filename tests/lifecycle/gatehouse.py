@@ -14,11 +14,11 @@ from taskyard.core.graph.model import Mutex
 from taskyard.core.matching import canonical
 from taskyard.core.states import HOLDING, Millis, Reason, Signal, State, TaskId
 from taskyard.lifecycle import bot_sessions
-from taskyard.lifecycle.admission.pools import enter_contest, set_limit, set_pool, set_stake_after
-from taskyard.lifecycle.admission.scheduler import Admission, Bounds, Passed
+from taskyard.lifecycle.admission.pools import add_pool_contenders, set_limit, set_pool, set_stake_after
+from taskyard.lifecycle.admission.scheduler import Admission, Bounds, PassOutcome
 from taskyard.lifecycle.commands import Hello, Lease
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import move_by
+from taskyard.lifecycle.transition import transition_by
 from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import ContenderRow, HoldRow
 from tests.lifecycle.recount import recount
@@ -36,7 +36,7 @@ class Gatehouse(Yard):
         """One more server at the same store."""
         return Admission(self.do, self.store.read, lambda: self.now, holder, bounds)
 
-    def schedule(self) -> Passed:
+    def schedule(self) -> PassOutcome:
         return self.admission.schedule()
 
     # People.
@@ -57,7 +57,7 @@ class Gatehouse(Yard):
         left = self.do(lambda transaction: set_pool(transaction, name, capacity, from_bots, "ann"))
         assert isinstance(left, bool), left
         while left:
-            left = self.do(lambda transaction: enter_contest(transaction, name))
+            left = self.do(lambda transaction: add_pool_contenders(transaction, name))
 
     def limit(self, name: str, total: int) -> None:
         assert self.do(lambda transaction: set_limit(transaction, name, total, "ann")) is None
@@ -67,7 +67,7 @@ class Gatehouse(Yard):
 
     def cancel(self, id: int) -> None:
         def act(transaction: Transaction) -> None:
-            transaction.send([move_by(transaction.look([id])[id], Signal.CANCEL)])
+            transaction.apply([transition_by(transaction.lock_tasks([id])[id], Signal.CANCEL)])
 
         self.do(act)
 
@@ -75,9 +75,9 @@ class Gatehouse(Yard):
         """Keep only the fact: the tasks of the graph are ended later."""
 
         def act(transaction: Transaction) -> None:
-            graph = transaction.look([id])[id].graph
+            graph = transaction.lock_tasks([id])[id].graph
             transaction.repo.graphs.mark_canceled(graph, self.now)
-            transaction.count(graph)
+            transaction.adjust_counts(graph)
 
         self.do(act)
 
@@ -92,9 +92,9 @@ class Gatehouse(Yard):
         """Let a bot be silent for too long, and notice it."""
 
         def act(transaction: Transaction) -> None:
-            bot_sessions.lose(transaction, [(bot, "")])
+            bot_sessions.end_lost_attempts(transaction, [(bot, "")])
             transaction.repo.bots.mark_missing([bot])
-            transaction.stirred.append(None)
+            transaction.mark_dirty(None)
 
         self.later(fleet.MISSING_WITHIN_MS + 1)
         self.do(act)

@@ -8,13 +8,13 @@ from taskyard.core.states import Reason, Signal, State
 from taskyard.lifecycle import cancel as cancels
 from taskyard.lifecycle import rerun as reruns
 from taskyard.lifecycle.bot_sessions import goodbye
-from taskyard.lifecycle.commands import Asked, Cancel, Done, Far, Goodbye, Lease, Refusal, Rerun
-from taskyard.lifecycle.continuations import take_up
-from taskyard.lifecycle.idempotency import keyed
-from taskyard.lifecycle.selection import Found
-from taskyard.lifecycle.server_tasks import serve_own
-from taskyard.lifecycle.timeouts import beat, lapse, notice_silence
-from taskyard.store.rows import Note
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Done, Goodbye, Lease, NeedsSearch, Refusal, Rerun
+from taskyard.lifecycle.continuations import run_page
+from taskyard.lifecycle.idempotency import carry_out_keyed
+from taskyard.lifecycle.selection import SelectedPages
+from taskyard.lifecycle.server_tasks import run_server_tasks
+from taskyard.lifecycle.timeouts import apply_timeouts, heartbeat, mark_missing_bots
+from taskyard.store.rows import Continuation
 from tests.lifecycle.yard import Labels, Yard
 
 #: More dependents than fit into two pages.
@@ -30,25 +30,29 @@ class Grounds(Yard):
 
     def cancel(
         self, task: int | None = None, graph: int | None = None, subtree: bool = False
-    ) -> Done | Refusal | Asked:
+    ) -> Done | Refusal | BulkOutcome:
         return self.wish(Cancel(task, graph, subtree, "ann"))
 
-    def rerun(self, task: int | None = None, graph: int | None = None) -> Done | Refusal | Asked:
+    def rerun(self, task: int | None = None, graph: int | None = None) -> Done | Refusal | BulkOutcome:
         return self.wish(Rerun(task, graph, "ann"))
 
-    def wish(self, command: Cancel | Rerun) -> Done | Refusal | Asked:
+    def wish(self, command: Cancel | Rerun) -> Done | Refusal | BulkOutcome:
         """Ask for something; if it reaches too far, find out how far, and ask again."""
         answer = self.ask(command)
-        if isinstance(answer, Far):
+        if isinstance(answer, NeedsSearch):
             with self.store.read() as repo:
                 seen = cancels.find(repo, command) if isinstance(command, Cancel) else reruns.find(repo, command)
             answer = self.ask(command, seen.cut())
-        assert not isinstance(answer, Far), "nobody has changed anything meanwhile"
+        assert not isinstance(answer, NeedsSearch), "nobody has changed anything meanwhile"
         return answer
 
-    def ask(self, command: Cancel | Rerun, found: Found | None = None) -> Done | Refusal | Asked | Far:
+    def ask(
+        self, command: Cancel | Rerun, found: SelectedPages | None = None
+    ) -> Done | Refusal | BulkOutcome | NeedsSearch:
         room: Any = cancels.cancel if isinstance(command, Cancel) else reruns.rerun
-        answers = self.do(lambda transaction: keyed(transaction, [command], lambda *asked: room(*asked, found)))
+        answers = self.do(
+            lambda transaction: carry_out_keyed(transaction, [command], lambda *asked: room(*asked, found))
+        )
         return answers[0]
 
     def audits(self, subject: int) -> list[tuple[str, str, str]]:
@@ -57,12 +61,12 @@ class Grounds(Yard):
 
     # What the engine will do.
 
-    def notes(self) -> list[Note]:
+    def notes(self) -> list[Continuation]:
         with self.store.read() as repo:
             return repo.continuations.after(-1, ALL)
 
-    def take_up(self, note: Note) -> bool | None:
-        return self.do(lambda transaction: take_up(transaction, note.id))
+    def take_up(self, note: Continuation) -> bool | None:
+        return self.do(lambda transaction: run_page(transaction, note.id))
 
     def keep_promises(self) -> int:
         """Take up notes until there are none; say how many pages that took."""
@@ -75,9 +79,9 @@ class Grounds(Yard):
 
     def sweep(self) -> int:
         """Hear the clock once."""
-        self.do(beat)
-        dealt = self.do(lapse)
-        self.do(notice_silence)
+        self.do(heartbeat)
+        dealt = self.do(apply_timeouts)
+        self.do(mark_missing_bots)
         return dealt
 
     def wait(self, ms: int, awake: Iterable[str] = (), session: str = "s1") -> None:
@@ -90,7 +94,7 @@ class Grounds(Yard):
             self.sweep()
 
     def serve_own(self) -> int:
-        return self.do(serve_own)
+        return self.do(run_server_tasks)
 
     # Bots.
 

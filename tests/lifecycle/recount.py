@@ -13,7 +13,7 @@ from taskyard.core.graph.state import Handler, Handlers, Member, handlers_of, ta
 from taskyard.core.states import LEASED, UNSUCCESSFUL, On, State
 from taskyard.store.connection import Repo
 from taskyard.store.repo.tasks import InEdge
-from taskyard.store.rows import GraphRecord, Note, TaskRecord
+from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 
 MANY = 1_000_000
 
@@ -40,7 +40,7 @@ def recount_graph(repo: Repo, graph: GraphRecord) -> None:
     check_attempts(repo, tasks)
 
 
-def check_tasks(tasks: Iterable[TaskRecord], notes: list[Note]) -> None:
+def check_tasks(tasks: Iterable[TaskRecord], notes: list[Continuation]) -> None:
     """Whoever has a bot is leased, and each task knows how many notes are about it."""
     telling: dict[int, int] = defaultdict(int)
     for note in notes:
@@ -51,7 +51,9 @@ def check_tasks(tasks: Iterable[TaskRecord], notes: list[Note]) -> None:
         assert task.telling == telling[task.id], task
 
 
-def check_tally(graph: GraphRecord, tasks: dict[int, TaskRecord], edges: list[InEdge], notes: list[Note]) -> None:
+def check_tally(
+    graph: GraphRecord, tasks: dict[int, TaskRecord], edges: list[InEdge], notes: list[Continuation]
+) -> None:
     """The graph counts its visible tasks and its notes, and its state follows from that."""
     visible = {str(id): Member(task.state, task.life.round) for id, task in tasks.items() if not task.hidden}
     counted, kept = tally(visible, {str(id): who for id, who in handlers(tasks, edges).items()}), graph.tally

@@ -22,7 +22,7 @@ from taskyard.lifecycle.doctor import check
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.lifecycle.poll import poll
 from taskyard.lifecycle.rows import NewTasks
-from taskyard.lifecycle.timeouts import beat, lapse
+from taskyard.lifecycle.timeouts import apply_timeouts, heartbeat
 from taskyard.lifecycle.transaction import Transaction
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import Labels, Yard
@@ -71,7 +71,7 @@ class Scene:
 
 def set_scene(yard: Grounds, url: str) -> Scene:
     """Let it come to that."""
-    yard.do(beat)
+    yard.do(heartbeat)
     over = yard.submit(graph(ended=node(**DEFAULT)))
     yard.cancel(graph=over.graph)
     past = _past(yard)
@@ -90,7 +90,7 @@ def fail_untold(yard: Yard, bot: str, lease: Lease) -> None:
     """Let a task fail in a transaction that can tell nobody, so that a note is left."""
 
     def act(transaction: Transaction) -> None:
-        transaction.untold = 0
+        transaction.edge_budget = 0
         report = Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, exit_code=1)
         poll(transaction, [Poll(bot, "s1", reports=(report,))])
 
@@ -140,7 +140,7 @@ def _past(yard: Grounds) -> Labels:
         )
     )
     yard.later(PATIENCE_MS)
-    yard.do(lapse)
+    yard.do(apply_timeouts)
     yard.hello("b2", pool="lab")
     leases = yard.start("b2", labels)
     for label in ("ill", "flaky", "twice"):

@@ -5,15 +5,15 @@ import pytest
 from taskyard.core.graph.errors import Fault
 from taskyard.core.states import State
 from taskyard.lifecycle.cancel import cancel
-from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Far, Refusal, Rerun
-from taskyard.lifecycle.idempotency import Answer, decoded, encoded, keyed
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Code, Done, NeedsSearch, Refusal, Rerun
+from taskyard.lifecycle.idempotency import Answer, carry_out_keyed, decoded, encoded
 from taskyard.lifecycle.rerun import rerun
 from tests.lifecycle.grounds import Grounds
 from tests.lifecycle.yard import chain
 
 
-def canceled(yard: Grounds, *commands: Cancel) -> list[Answer | Far]:
-    return yard.do(lambda transaction: keyed(transaction, commands, cancel))
+def canceled(yard: Grounds, *commands: Cancel) -> list[Answer | NeedsSearch]:
+    return yard.do(lambda transaction: carry_out_keyed(transaction, commands, cancel))
 
 
 def test_a_repeat_gets_the_first_answer_and_does_nothing(yard: Grounds) -> None:
@@ -32,7 +32,9 @@ def test_another_command_under_the_same_key_is_refused(yard: Grounds) -> None:
         (refused,) = canceled(yard, other)
         assert isinstance(refused, Refusal)
         assert refused.code is Code.CONFLICT
-    (again,) = yard.do(lambda transaction: keyed(transaction, [Rerun(labels["a"], actor="ann", key="k1")], rerun))
+    (again,) = yard.do(
+        lambda transaction: carry_out_keyed(transaction, [Rerun(labels["a"], actor="ann", key="k1")], rerun)
+    )
     assert isinstance(again, Refusal)
     assert yard.words(labels) == {"a": "canceled", "b": "blocked"}
 
@@ -67,7 +69,7 @@ def test_a_refusal_is_an_answer_too(yard: Grounds) -> None:
     "outcome",
     [
         Done(7, State.STOPPING, echo=True),
-        Asked(7, 3, promised=True),
+        BulkOutcome(7, 3, promised=True),
         Refusal(Code.INVALID, "no", (Fault("tasks.a", "is wrong", ("a", "b")),)),
     ],
 )

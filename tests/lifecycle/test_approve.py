@@ -9,7 +9,7 @@ from taskyard.core.states import Reason, State
 from taskyard.lifecycle.approve import approve
 from taskyard.lifecycle.commands import Approve, Code, Done, Refusal
 from taskyard.lifecycle.doctor.check import doctor
-from taskyard.lifecycle.idempotency import keyed
+from taskyard.lifecycle.idempotency import carry_out_keyed
 from tests.lifecycle.grounds import Grounds, graph, node, noop
 from tests.lifecycle.yard import Labels
 
@@ -31,7 +31,7 @@ def asked(yard: Grounds, *, reruns: int = 0, **fields: Any) -> Labels:
 
 def decide(yard: Grounds, task: int, approved: bool = True, actor: str = "ann", **said: Any) -> Done | Refusal:
     command = Approve(task, approved, actor=actor, **said)
-    (answer,) = yard.do(lambda transaction: keyed(transaction, [command], approve))
+    (answer,) = yard.do(lambda transaction: carry_out_keyed(transaction, [command], approve))
     assert isinstance(answer, Done | Refusal)
     return answer
 

@@ -4,8 +4,8 @@ import pytest
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import Reason, Signal, State
-from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Refusal, Report, Rerun
-from taskyard.lifecycle.report import resolve
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Code, Done, Refusal, Report, Rerun
+from taskyard.lifecycle.report import end_attempts
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.queries import TransactionConflict
@@ -74,14 +74,14 @@ def test_a_canceled_graph_ends_every_task_and_starts_no_handler(yard: Grounds) -
     yard.hello("rack1")
     lease = yard.claim("rack1")[0]
     assert lease.task == labels["a"]
-    assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 4)
+    assert yard.cancel(graph=labels.graph) == BulkOutcome(labels.graph, 4)
     assert yard.words(labels) == {"a": "stopping", "b": "canceled", "run": "canceled", "page": "canceled"}
     assert yard.verdict(labels) == "canceling"
     yard.end("rack1", lease, Signal.FAIL, exit_code=1)
     assert yard.claim("rack1") == ()
     assert yard.census(labels) == {"canceled": 4}
     assert yard.story(labels.graph) == ["running", "canceling", "canceled"]
-    assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, echo=True)
+    assert yard.cancel(graph=labels.graph) == BulkOutcome(labels.graph, 0, echo=True)
     assert yard.audits(labels.graph) == [("ann", "submit", "4 tasks"), ("ann", "cancel", "")]
 
 
@@ -92,7 +92,7 @@ def test_a_handler_that_ends_after_its_graph_was_canceled_upsets_no_count(yard: 
     lease = yard.start("rack1", labels)["page"]
     yard.cancel(graph=labels.graph)
     assert yard.end("rack1", lease) == Done(labels["page"], State.CANCELED)
-    assert yard.cancel(labels["a"], subtree=True) == Asked(labels["a"], 0, echo=True)
+    assert yard.cancel(labels["a"], subtree=True) == BulkOutcome(labels["a"], 0, echo=True)
 
 
 def test_a_skipped_task_of_a_canceled_graph_stays_where_it_is(yard: Grounds) -> None:
@@ -108,7 +108,7 @@ def test_a_graph_where_nothing_moves_any_more_becomes_canceled_too(yard: Grounds
     yard.hello("rack1")
     yard.run("rack1", labels, "a")
     assert yard.verdict(labels) == "blocked"
-    assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0)
+    assert yard.cancel(graph=labels.graph) == BulkOutcome(labels.graph, 0)
     assert yard.story(labels.graph) == ["running", "blocked", "canceled"]
 
 
@@ -123,7 +123,7 @@ def test_a_finished_graph_cannot_be_canceled(yard: Grounds) -> None:
 
 def test_a_large_graph_is_canceled_at_once_and_its_tasks_page_by_page(yard: Grounds) -> None:
     labels = yard.submit(star())
-    assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
+    assert yard.cancel(graph=labels.graph) == BulkOutcome(labels.graph, 0, promised=True)
     assert yard.verdict(labels) == "canceling"
     yard.hello("rack1")
     assert yard.claim("rack1", 5) == ()
@@ -151,7 +151,7 @@ def test_a_subtree_is_canceled_without_starting_a_handler_in_it(yard: Grounds) -
     labels = yard.submit(
         graph(a=node(), b=node("a"), page=node(failure=["b"]), c=node(always=["page"]), other=node(), d=node("other"))
     )
-    assert in_short(yard.cancel(labels["b"], subtree=True)) == Asked(labels["b"], 3)
+    assert in_short(yard.cancel(labels["b"], subtree=True)) == BulkOutcome(labels["b"], 3)
     assert yard.words(labels) == {
         "a": "waiting",
         "b": "canceled",
@@ -160,14 +160,14 @@ def test_a_subtree_is_canceled_without_starting_a_handler_in_it(yard: Grounds) -
         "other": "waiting",
         "d": "unscheduled",
     }
-    assert yard.cancel(labels["b"], subtree=True) == Asked(labels["b"], 0, echo=True)
+    assert yard.cancel(labels["b"], subtree=True) == BulkOutcome(labels["b"], 0, echo=True)
     assert yard.audits(labels["b"]) == [("ann", "cancel", "and all behind it, 3 tasks")]
 
 
 def test_several_tasks_of_a_graph_are_canceled_with_all_behind_them(yard: Grounds) -> None:
     labels = yard.submit(graph(a=node(), b=node("a"), c=node("b", "x"), x=node(), y=node("x"), other=node()))
     wish = Cancel(graph=labels.graph, tasks=(labels["b"], labels["y"]), actor="ann")
-    assert yard.wish(wish) == Asked(labels.graph, 3, total=3)
+    assert yard.wish(wish) == BulkOutcome(labels.graph, 3, total=3)
     assert yard.words(labels) == {
         "a": "waiting",
         "b": "canceled",
@@ -176,7 +176,7 @@ def test_several_tasks_of_a_graph_are_canceled_with_all_behind_them(yard: Ground
         "y": "canceled",
         "other": "waiting",
     }
-    assert yard.wish(wish) == Asked(labels.graph, 0, echo=True)
+    assert yard.wish(wish) == BulkOutcome(labels.graph, 0, echo=True)
     told = f"only task {text_of(Key(labels['b']))} and 1 more and all behind, 3 tasks"
     assert yard.audits(labels.graph) == [("ann", "submit", "6 tasks"), ("ann", "cancel", told)]
 
@@ -192,7 +192,7 @@ def test_what_is_behind_a_task_that_has_ended_can_still_be_canceled(yard: Ground
     labels = yard.submit(chain("a", "b", "c"))
     yard.hello("rack1")
     yard.run("rack1", labels)
-    assert in_short(yard.cancel(labels["a"], subtree=True)) == Asked(labels["a"], 2)
+    assert in_short(yard.cancel(labels["a"], subtree=True)) == BulkOutcome(labels["a"], 2)
     assert yard.words(labels) == {"a": "successful", "b": "canceled", "c": "canceled"}
 
 
@@ -201,7 +201,7 @@ def test_a_large_subtree_is_canceled_from_its_leaves_up(yard: Grounds) -> None:
     document["tasks"]["page"] = node(failure=["hub"])  # type: ignore[index]
     document["tasks"]["end"] = node(always=[f"ray{place}" for place in range(3)], join="any")  # type: ignore[index]
     labels = yard.submit(document)
-    assert in_short(yard.cancel(labels["hub"], subtree=True)) == Asked(labels["hub"], 0, promised=True)
+    assert in_short(yard.cancel(labels["hub"], subtree=True)) == BulkOutcome(labels["hub"], 0, promised=True)
     notes = yard.notes()
     assert len(notes) == 7  # the hub has so much to tell that it goes alone
     assert yard.take_up(notes[-1]) is False  # which holds the hub; the first is taken up in its place
@@ -222,9 +222,9 @@ def test_who_did_not_know_that_the_graph_was_canceled_tries_again(postgres_url: 
     report = Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, exit_code=1)
 
     def fail_while_somebody_cancels(transaction: Transaction) -> None:
-        resolve(transaction, [("rack1", report)])
-        assert str(transaction.look([labels["page"]])[labels["page"]].state) == "waiting"
-        assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
+        end_attempts(transaction, [("rack1", report)])
+        assert str(transaction.lock_tasks([labels["page"]])[labels["page"]].state) == "waiting"
+        assert yard.cancel(graph=labels.graph) == BulkOutcome(labels.graph, 0, promised=True)
 
     with pytest.raises(TransactionConflict, match="canceled meanwhile"):
         yard.do(fail_while_somebody_cancels)

@@ -12,13 +12,13 @@ from taskyard.lifecycle.admission.pools import set_limit, set_pool
 from taskyard.lifecycle.admission.scheduler import Admission
 from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.commands import Cancel, Done, Lease, Poll, Report, Rerun
-from taskyard.lifecycle.continuations import drop_stale_loads, take_up
+from taskyard.lifecycle.continuations import drop_stale_loads, run_page
 from taskyard.lifecycle.doctor import check, evidence, history
 from taskyard.lifecycle.doctor import graphs as graphs_module
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.lifecycle.poll import poll
 from taskyard.lifecycle.rerun import rerun
-from taskyard.lifecycle.timeouts import lapse
+from taskyard.lifecycle.timeouts import apply_timeouts
 from taskyard.lifecycle.transaction import Transaction
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.scene import DEFAULT, Scene, extension, found, set_scene
@@ -49,7 +49,7 @@ def follow_notes(yard: Yard) -> None:
     with yard.store.read() as repo:
         notes = repo.continuations.after(0, 100)
     for note in notes:
-        yard.do(lambda transaction, id=note.id: take_up(transaction, id))  # type: ignore[misc]
+        yard.do(lambda transaction, id=note.id: run_page(transaction, id))  # type: ignore[misc]
 
 
 def test_the_scene_is_healthy_and_a_note_of_it_is_open(scene: Scene) -> None:
@@ -166,7 +166,7 @@ def test_an_extension_that_is_dropped_page_by_page_is_well_between_any_two(
     yard.fail("b1", yard.start("b1", labels)["boom"])
     one = extension(yard, labels.graph, graph(a=node("boom"), b=node("a", failure=["boom"]), c=node(always=["b"])))
     loading = yard.do(lambda transaction: submit.begin_extension(transaction, one))
-    assert isinstance(loading, submit.Loading)
+    assert isinstance(loading, submit.LoadStarted)
     rows = one.brood.rows(slice(None), loading.queues, yard.now, hidden=True)
     assert yard.do(lambda transaction: submit.add_hidden_page(transaction, one, rows))
     assert found(yard) == []
@@ -179,11 +179,11 @@ def test_an_extension_that_is_dropped_page_by_page_is_well_between_any_two(
     assert (found(yard), yard.graph(labels.graph).extensions) == ([], 1)
 
 
-def begun(yard: Yard, document: object) -> submit.Submission:
+def begun(yard: Yard, document: object) -> submit.NewGraph:
     """Load a graph, and do not open it."""
     one = yard.prepared(document)
     loading = yard.do(lambda transaction: submit.begin(transaction, one))
-    assert isinstance(loading, submit.Loading)
+    assert isinstance(loading, submit.LoadStarted)
     rows = one.brood.rows(slice(None), loading.queues, yard.now)
     assert yard.do(lambda transaction: submit.add_page(transaction, loading.graph, one.loader, rows))
     return one
@@ -238,7 +238,7 @@ def test_leases_that_the_clock_is_to_end_are_well(yard: Grounds, monkeypatch: py
     yard.later(1_000)
     yard.goodbye("b1")
     assert [str(one) for one in found(yard)] == []
-    yard.do(lapse)
+    yard.do(apply_timeouts)
     assert [str(one) for one in found(yard)] == []
 
 
@@ -284,7 +284,7 @@ def test_a_mutex_that_was_gone_excludes_again_after_the_repair(scene: Scene) -> 
 def test_a_task_that_no_pass_would_have_let_in_is_let_in_by_the_repair(scene: Scene) -> None:
     scene.sql("UPDATE task SET contends = 1 WHERE id = {flaky}")
     scene.yard.later(3_600_000)
-    scene.yard.do(lapse)
+    scene.yard.do(apply_timeouts)
     assert scene.yard.words({"flaky": scene.ids["flaky"]}) == {"flaky": "pending"}
     check.repair(scene.yard.do, found(scene.yard))
     assert scene.yard.words({"flaky": scene.ids["flaky"]}) == {"flaky": "waiting"}
@@ -384,7 +384,7 @@ def be_busy(yard: Yard, chance: Random) -> None:
         lambda: ask_for_one(yard, chance, graphs),
         lambda: yard.hello(chance.choice(bots)),
         lambda: yard.later(chance.randint(1, 50_000)),
-        lambda: yard.do(lapse),
+        lambda: yard.do(apply_timeouts),
         lambda: follow_notes(yard),
     ]
     for _ in range(80):
@@ -416,7 +416,7 @@ def end_one(yard: Yard, chance: Random, bots: list[str]) -> None:
     lease, signal = chance.choice(leases), chance.choice([Signal.SUCCEED, Signal.FAIL, Signal.FAIL, Signal.LOSE])
 
     def act(transaction: Transaction) -> None:
-        transaction.untold = chance.choice([0, 1, 1_000])
+        transaction.edge_budget = chance.choice([0, 1, 1_000])
         report = Report(lease.task, lease.attempt, lease.fence, signal, exit_code=int(signal is Signal.FAIL))
         poll(transaction, [Poll(bot, "s1", reports=(report,))])
 
@@ -429,7 +429,7 @@ def ask_for_one(yard: Yard, chance: Random, graphs: list[Labels]) -> None:
     task, untold = chance.choice(list(labels.values())), chance.choice([0, 1, 1_000])
 
     def act(transaction: Transaction) -> None:
-        transaction.untold = untold
+        transaction.edge_budget = untold
         match chance.choice(["rerun", "rerun", "rerun", "rerun all", "cancel", "cancel behind", "cancel all"]):
             case "rerun":
                 rerun(transaction, [Rerun(task=task)])

@@ -9,8 +9,8 @@ from taskyard.lifecycle import failure_handlers, transaction
 from taskyard.lifecycle.commands import Report
 from taskyard.lifecycle.doctor import check, evidence
 from taskyard.lifecycle.doctor.history import End, rounds_handled
-from taskyard.lifecycle.failure_handlers import RAN
-from taskyard.lifecycle.report import resolve
+from taskyard.lifecycle.failure_handlers import REPORT_RUN
+from taskyard.lifecycle.report import end_attempts
 from tests.lifecycle.grounds import Grounds, node
 from tests.lifecycle.scene import Scene, found
 from tests.lifecycle.yard import Labels
@@ -110,7 +110,7 @@ def test_who_ended_together_with_a_failure_has_not_dealt_with_it_and_that_is_wel
     deal = yard.start("rack1", labels, 1)["deal"]
     words = [(both["b"], Signal.FAIL), (deal, Signal.SUCCEED)]
     reports = [("rack1", Report(one.task, one.attempt, one.fence, signal)) for one, signal in words]
-    yard.do(lambda transaction: resolve(transaction, reports))
+    yard.do(lambda transaction: end_attempts(transaction, reports))
     assert yard.graph(labels.graph).state is GraphState.BLOCKED
     assert found(yard) == []
 
@@ -142,14 +142,14 @@ def cleanup(yard: Grounds) -> Labels:
     yard.run("rack1", labels, first, last)
     yard.keep_promises()
     yard.run("rack1", labels)
-    assert [note.kind for note in yard.notes()] == [RAN]
+    assert [note.kind for note in yard.notes()] == [REPORT_RUN]
     return Labels(labels.graph, {"clean": labels["clean"], "first": labels[first], "last": labels[last]})
 
 
 def test_whoever_has_not_heard_of_a_run_yet_does_not_count_it(
     yard: Grounds, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "TOLD_MAX", FITS)
+    monkeypatch.setattr(transaction, "PROPAGATED_MAX", FITS)
     monkeypatch.setattr(failure_handlers, "PAGE_MAX", FITS)
     monkeypatch.setattr(evidence, "PASTS_MAX", FITS)
     labels = cleanup(yard)

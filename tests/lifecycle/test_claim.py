@@ -4,7 +4,7 @@ from taskyard.core.fleet import LEASE_MS
 from taskyard.core.states import Signal
 from taskyard.core.structs import struct_replace
 from taskyard.lifecycle.commands import Code, Poll, Refusal
-from taskyard.lifecycle.poll import Polled, poll
+from taskyard.lifecycle.poll import PollOutcome, poll
 from tests.lifecycle.grounds import Grounds, graph, node
 
 
@@ -31,7 +31,7 @@ def test_a_repeated_poll_gives_the_same_lease_with_the_time_that_is_left_and_spe
     first = yard.poll("rack1", poll="p-1")
     yard.later(20_000)
     again = yard.poll("rack1", poll="p-1")
-    assert isinstance(first, Polled)
+    assert isinstance(first, PollOutcome)
     assert again == first
     assert first.leases[0].until_ms - yard.now == LEASE_MS - 20_000
     assert yard.task(labels["a"]).life.attempt == 1
@@ -42,10 +42,10 @@ def test_a_repeated_poll_gives_only_what_the_bot_still_has(yard: Grounds) -> Non
     labels = yard.submit(graph(a=node(), b=node()))
     yard.hello("rack1")
     first = yard.poll("rack1", 2, poll="p-1")
-    assert isinstance(first, Polled)
+    assert isinstance(first, PollOutcome)
     yard.end("rack1", first.leases[0])
     again = yard.poll("rack1", 2, poll="p-1")
-    assert isinstance(again, Polled)
+    assert isinstance(again, PollOutcome)
     assert again.leases == first.leases[1:]
     assert yard.words(labels) == {"a": "successful", "b": "running"}
 
@@ -89,7 +89,7 @@ def test_bots_that_poll_together_never_get_the_same_task(yard: Grounds) -> None:
         yard.hello(bot)
         polls.append(Poll(bot, "s1", "p", want=2))
     answers = yard.do(lambda transaction: poll(transaction, polls))
-    given = [lease.task for one in answers if isinstance(one, Polled) for lease in one.leases]
+    given = [lease.task for one in answers if isinstance(one, PollOutcome) for lease in one.leases]
     assert sorted(given) == sorted(labels.values())
 
 

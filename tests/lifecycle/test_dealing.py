@@ -8,13 +8,13 @@ from taskyard.core.graph.state import Handlers
 from taskyard.core.states import GraphState, Signal, State
 from taskyard.lifecycle import failure_handlers, propagate, transaction
 from taskyard.lifecycle.cancel import cancel
-from taskyard.lifecycle.commands import Asked, Cancel, Done, Lease, Report, Rerun
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Done, Lease, Report, Rerun
 from taskyard.lifecycle.doctor import check
-from taskyard.lifecycle.failure_handlers import DEAL, RAN
-from taskyard.lifecycle.report import resolve
+from taskyard.lifecycle.failure_handlers import REPORT_RUN, REPORT_TO_FAILURES
+from taskyard.lifecycle.report import end_attempts
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import Move
+from taskyard.lifecycle.transition import Transition
 from taskyard.store.queries import TransactionConflict
 from tests.lifecycle.grounds import Grounds, node
 from tests.lifecycle.in_short import in_short
@@ -27,7 +27,7 @@ FITS, MANY = 10, 25
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction, "TOLD_MAX", FITS)
+    monkeypatch.setattr(transaction, "PROPAGATED_MAX", FITS)
     monkeypatch.setattr(propagate, "PAGE_MAX", FITS)
     monkeypatch.setattr(failure_handlers, "PAGE_MAX", FITS)
 
@@ -79,7 +79,7 @@ def consult(yard: Grounds) -> None:
 
 
 def end(transaction: Transaction, lease: Lease) -> None:
-    resolve(transaction, [("rack1", Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED))])
+    end_attempts(transaction, [("rack1", Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED))])
 
 
 def kinds(yard: Grounds) -> list[str]:
@@ -95,7 +95,7 @@ def test_no_transaction_of_a_cleanup_of_many_reads_more_edges_than_fit(yard: Gro
     (lease,) = yard.start("rack1", labels).values()
     assert tallied.most(EDGES) == 0  # who comes closer to running adds what it added before
     yard.end("rack1", lease)
-    assert kinds(yard) == [RAN]
+    assert kinds(yard) == [REPORT_RUN]
     assert yard.verdict(labels) == "running"
     yard.keep_promises()
     assert 0 < tallied.most(EDGES) <= FITS + 1
@@ -123,7 +123,7 @@ def test_the_dependents_of_a_cleanup_do_not_wait_for_those_it_dealt_with(yard: G
     yard.run("rack1", labels)
     yard.keep_promises()
     yard.run("rack1", labels)
-    assert kinds(yard) == [RAN]
+    assert kinds(yard) == [REPORT_RUN]
     assert yard.words(labels)["next"] == "waiting"
 
 
@@ -133,7 +133,7 @@ def test_what_fails_while_it_has_not_heard_of_a_run_still_counts_it(yard: Ground
     leases = yard.start("rack1", labels)
     yard.fail("rack1", leases[first])
     yard.run("rack1", labels)
-    assert kinds(yard) == [RAN]
+    assert kinds(yard) == [REPORT_RUN]
     assert yard.take_up(yard.notes()[0]) is False
     yard.fail("rack1", leases[last])
     assert handlers(yard, labels, first, last) == [Handlers(ran=1), Handlers(hoped=1)]
@@ -155,7 +155,7 @@ def test_later_moves_of_a_handler_are_told_after_the_earlier_ones(yard: Grounds)
     assert yard.graph(labels.graph).tally.unhandled == 2  # the first one and the cleanup itself
     consult(yard)
     yard.rerun(labels["clean"])
-    assert kinds(yard) == [DEAL, DEAL]
+    assert kinds(yard) == [REPORT_TO_FAILURES, REPORT_TO_FAILURES]
     assert [yard.take_up(yard.notes()[-1]) for _ in range(5)] == [False] * 4 + [True]
     assert handlers(yard, labels, first, last) == [Handlers(hoped=1)] * 2
     consult(yard)
@@ -168,10 +168,10 @@ def test_who_shares_a_transaction_shares_what_fits_and_later_moves_wait_for_what
     yard.cancel(labels["t0"])
     assert handlers(yard, labels, "t0") == [Handlers(hoped=2)]
     yard.do(lambda transaction: cancel(transaction, [Cancel(labels[label]) for label in ("one", "two")]))
-    assert [(note.kind, note.task) for note in yard.notes()] == [(DEAL, labels["two"])]
+    assert [(note.kind, note.task) for note in yard.notes()] == [(REPORT_TO_FAILURES, labels["two"])]
     assert handlers(yard, labels, "t0") == [Handlers(hoped=1)]
     yard.rerun(labels["two"])
-    assert kinds(yard) == [DEAL, DEAL]
+    assert kinds(yard) == [REPORT_TO_FAILURES, REPORT_TO_FAILURES]
     consult(yard)
     yard.keep_promises()
     assert handlers(yard, labels, "t0") == [Handlers(hoped=1)]
@@ -183,9 +183,9 @@ def test_a_run_does_not_count_for_a_failure_that_came_after_it(yard: Grounds) ->
     yard.run("rack1", labels, last)
     yard.keep_promises()
     yard.run("rack1", labels)
-    assert kinds(yard) == [RAN]
-    assert in_short(yard.rerun(labels[last])) == Asked(labels[last], 0, promised=True)
-    assert in_short(yard.rerun(graph=labels.graph)) == Asked(labels.graph, 0, promised=True)
+    assert kinds(yard) == [REPORT_RUN]
+    assert in_short(yard.rerun(labels[last])) == BulkOutcome(labels[last], 0, promised=True)
+    assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
     consult(yard)
     yard.keep_promises()
     yard.run("rack1", labels, last)
@@ -202,19 +202,19 @@ def test_a_rerun_that_did_not_see_a_run_end_is_tried_again(postgres_url: str, mo
     lease = yard.start("rack1", labels)["clean"]
 
     def rerun_while_the_cleanup_ends(transaction: Transaction) -> None:
-        send = transaction.send
+        send = transaction.apply
 
-        def end_first(moves: Sequence[Move] = ()) -> None:
+        def end_first(moves: Sequence[Transition] = ()) -> None:
             yard.end("rack1", lease)
-            assert kinds(yard) == [RAN]
+            assert kinds(yard) == [REPORT_RUN]
             send(moves)
 
-        monkeypatch.setattr(transaction, "send", end_first)
+        monkeypatch.setattr(transaction, "apply", end_first)
         assert rerun(transaction, [Rerun(labels["t0"])]) == [Done(labels["t0"], State.WAITING)]
 
     with pytest.raises(TransactionConflict, match="ended meanwhile"):
         yard.do(rerun_while_the_cleanup_ends)
-    assert in_short(yard.rerun(labels["t0"])) == Asked(labels["t0"], 0, promised=True)
+    assert in_short(yard.rerun(labels["t0"])) == BulkOutcome(labels["t0"], 0, promised=True)
     yard.keep_promises()
     yard.run("rack1", labels, "t0")
     assert handlers(yard, labels, "t0") == [Handlers()]
@@ -241,7 +241,7 @@ def test_a_graph_that_is_canceled_needs_to_know_nothing_of_runs(yard: Grounds) -
     yard.keep_promises()
     extra = yard.graph(labels.graph)
     yard.run("rack1", labels)
-    assert kinds(yard) == [RAN]
+    assert kinds(yard) == [REPORT_RUN]
     yard.cancel(graph=extra.id)
     assert yard.take_up(yard.notes()[0]) is True
     assert yard.notes() == []

@@ -8,7 +8,7 @@ from taskyard.core.states import Reason, State
 from taskyard.lifecycle import bot_sessions
 from taskyard.lifecycle.bot_sessions import hello
 from taskyard.lifecycle.commands import Code, Hello, Refusal
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
 
@@ -120,7 +120,7 @@ def test_a_twin_that_was_replaced_and_has_ended_everything_gives_it_back_by_its_
     yard.goodbye("rack1", session="here/1")
     assert yard.words(labels) == {"a": "waiting", "b": "running"}
     assert yard.bot_events("rack1") == ["connected", "connected"]
-    assert isinstance(yard.poll("rack1", session="there/12"), Polled)
+    assert isinstance(yard.poll("rack1", session="there/12"), PollOutcome)
 
 
 def test_each_of_two_twins_that_comes_back_ends_only_what_its_own_folder_ran(yard: Grounds) -> None:
@@ -144,7 +144,7 @@ def test_a_twin_that_comes_with_a_word_of_the_first_takes_nothing_away_from_it(y
     assert yard.words(labels) == {"a": "running"}
     late = yard.poll("rack1", session="here/1")
     assert isinstance(late, Refusal)
-    assert isinstance(yard.poll("rack1", session="there/1"), Polled)
+    assert isinstance(yard.poll("rack1", session="there/1"), PollOutcome)
 
 
 def test_a_twin_of_a_bot_with_too_much_for_one_transaction_lets_go_of_none_of_it(

@@ -10,7 +10,7 @@ from taskyard.engine.errors import Failed
 from taskyard.lifecycle import bot_sessions
 from taskyard.lifecycle.commands import Code, Hello, Refusal
 from taskyard.lifecycle.continuations import drop_stale_loads
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import PAGE_MAX, Submitted
 from tests.engine import rig
 from tests.lifecycle.grounds import Grounds, graph, node
@@ -34,7 +34,7 @@ def test_a_hello_within_a_session_does_not_forget_what_the_last_poll_gave(yard: 
     yard.submit(chain("a", "b"))
     first = yard.poll("rack1", 1, poll="p")
     yard.hello("rack1")
-    assert isinstance(first, Polled)
+    assert isinstance(first, PollOutcome)
     assert yard.poll("rack1", 1, poll="p") == first
 
 
@@ -47,7 +47,7 @@ def test_what_is_left_to_another_bot_does_not_hide_the_older_of_two_queues(yard:
     older = yard.submit(graph(older=node(dimensions={"pool": "default"})))
     yard.submit(graph(younger=node(dimensions={"pool": "lab"})))
     answer = yard.poll("rack1", 1, "s2")
-    assert isinstance(answer, Polled)
+    assert isinstance(answer, PollOutcome)
     assert [lease.task for lease in answer.leases] == [older["older"]]
 
 

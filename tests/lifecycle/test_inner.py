@@ -7,8 +7,8 @@ from taskyard.core.states import GraphState, Reason, Signal, State
 from taskyard.lifecycle import submit
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.rows import SETTLED
-from taskyard.lifecycle.subgraph import Inside
-from taskyard.lifecycle.submit import Loading, Submission, Submitted
+from taskyard.lifecycle.subgraph import ParentAttempt
+from taskyard.lifecycle.submit import LoadStarted, NewGraph, Submitted
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.scene import extended
 from tests.lifecycle.yard import Labels
@@ -20,8 +20,8 @@ def around(yard: Grounds) -> Labels:
     return yard.submit(graph(outer=node(payload={"graph": INNER}), after=node("outer")))
 
 
-def inside(yard: Grounds, labels: Labels, attempt: int = 1) -> Submission:
-    return replace(yard.prepared(INNER), inside=Inside(labels["outer"], attempt))
+def inside(yard: Grounds, labels: Labels, attempt: int = 1) -> NewGraph:
+    return replace(yard.prepared(INNER), inside=ParentAttempt(labels["outer"], attempt))
 
 
 def begun(yard: Grounds) -> tuple[Labels, Labels]:
@@ -49,7 +49,7 @@ def test_a_task_that_was_canceled_while_its_graph_was_loaded_does_not_begin(yard
     labels = around(yard)
     one = inside(yard, labels)
     loading = yard.do(lambda transaction: submit.begin(transaction, one))
-    assert isinstance(loading, Loading)
+    assert isinstance(loading, LoadStarted)
     rows = one.brood.rows(slice(None), loading.queues, yard.now)
     assert yard.do(lambda transaction: submit.add_page(transaction, loading.graph, one.loader, rows))
     yard.cancel(labels["outer"])

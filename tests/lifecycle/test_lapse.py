@@ -8,8 +8,8 @@ from taskyard.core.fleet import GUARD_MS, LEASE_MS, MISSING_WITHIN_MS, SWEEP_MS
 from taskyard.core.states import Reason, Signal, State
 from taskyard.lifecycle.commands import Done, Refusal, Renewed
 from taskyard.lifecycle.submit import begin
-from taskyard.lifecycle.timeouts import AWAY_MAX_MS, OUTAGE_MS, beat, lapse, notice_silence
-from taskyard.lifecycle.transaction import Server
+from taskyard.lifecycle.timeouts import AWAY_MAX_MS, OUTAGE_MS, apply_timeouts, heartbeat, mark_missing_bots
+from taskyard.lifecycle.transaction import ServerIdentity
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.yard import chain
 
@@ -79,8 +79,8 @@ def test_whoever_hears_the_clock_first_after_an_outage_spares_everybody(yard: Gr
     yard.sweep()
     yard.start("rack1", labels)
     yard.later(600_000)  # and the beat of this turn has failed, or was ten minutes ago
-    assert [yard.do(lambda transaction: lapse(transaction, 1)) for _ in range(3)] == [1, 1, 0]
-    assert yard.do(notice_silence) == 0
+    assert [yard.do(lambda transaction: apply_timeouts(transaction, 1)) for _ in range(3)] == [1, 1, 0]
+    assert yard.do(mark_missing_bots) == 0
     assert yard.words(labels) == {"a": "running", "b": "running"}
     assert {yard.task(id).lease_until_ms for id in labels.values()} == {yard.now + LEASE_MS}
     yard.wait(LOST_MS)
@@ -92,7 +92,7 @@ def test_nobody_is_missing_to_whoever_looks_first_after_an_outage(yard: Grounds)
     yard.wait(MISSING_WITHIN_MS)
     yard.hello("rack1")
     yard.later(600_000)
-    assert yard.do(notice_silence) == 0
+    assert yard.do(mark_missing_bots) == 0
     yard.wait(MISSING_WITHIN_MS + SWEEP_MS)
     assert yard.bot_events("rack1") == ["connected", "missing"]
 
@@ -158,7 +158,7 @@ def test_a_server_that_is_started_again_gives_leases_their_full_time_however_sho
     yard.claim("rack1")
     yard.wait(LOST_MS - 2_000)
     yard.later(2_000)
-    yard.server = Server(began_ms=yard.now)
+    yard.server = ServerIdentity(began_ms=yard.now)
     yard.sweep()
     assert yard.task(labels["a"]).lease_until_ms == yard.now + LEASE_MS
     yard.wait(LOST_MS - 1)
@@ -184,7 +184,7 @@ def test_a_server_that_stood_still_for_as_long_as_its_leases_can_bear_loses_none
 
 
 def test_another_server_waits_for_the_one_that_a_bot_speaks_to(yard: Grounds) -> None:
-    ours, other = Server("ours"), Server("other")
+    ours, other = ServerIdentity("ours"), ServerIdentity("other")
     yard.server = other
     yard.hello("rack2")
     yard.sweep()
@@ -196,7 +196,7 @@ def test_another_server_waits_for_the_one_that_a_bot_speaks_to(yard: Grounds) ->
     yard.server = other
     yard.wait(LOST_MS + 60_000)
     assert yard.words(labels) == {"a": "running"}
-    yard.server = Server("ours", yard.now)
+    yard.server = ServerIdentity("ours", yard.now)
     yard.sweep()
     yard.server = other
     yard.wait(OUTAGE_MS)
@@ -204,12 +204,12 @@ def test_another_server_waits_for_the_one_that_a_bot_speaks_to(yard: Grounds) ->
 
 
 def test_another_server_does_not_wait_for_ever(yard: Grounds) -> None:
-    yard.server = Server("ours")
+    yard.server = ServerIdentity("ours")
     labels = yard.submit(graph(a=node(retries=0)))
     yard.hello("rack1")
     yard.sweep()
     yard.claim("rack1")
-    yard.server = Server("other")
+    yard.server = ServerIdentity("other")
     yard.sweep()
     yard.wait(AWAY_MAX_MS - SWEEP_MS)
     assert yard.words(labels) == {"a": "running"}
@@ -218,29 +218,29 @@ def test_another_server_does_not_wait_for_ever(yard: Grounds) -> None:
 
 
 def test_a_lease_that_was_over_before_its_server_went_away_is_lost(yard: Grounds) -> None:
-    yard.server = Server("other")
+    yard.server = ServerIdentity("other")
     yard.sweep()
-    yard.server = Server("ours")
+    yard.server = ServerIdentity("ours")
     labels = yard.submit(graph(a=node(retries=0)))
     yard.hello("rack1")
     yard.sweep()
     yard.claim("rack1")
     for _ in range(0, LOST_MS, SWEEP_MS):
         yard.later(SWEEP_MS)
-        yard.do(beat)
-    yard.server = Server("other")
+        yard.do(heartbeat)
+    yard.server = ServerIdentity("other")
     yard.later(OUTAGE_MS + 1)
     yard.sweep()
     assert yard.why(labels["a"]) == (State.ERROR, Reason.BOT_LOST)
 
 
 def test_a_bot_that_speaks_to_another_server_is_judged_by_that_one(yard: Grounds) -> None:
-    yard.server = Server("ours")
+    yard.server = ServerIdentity("ours")
     labels = yard.submit(graph(a=node(retries=0)))
     yard.hello("rack1")
     yard.sweep()
     lease = yard.claim("rack1")[0]
-    yard.server = Server("other")
+    yard.server = ServerIdentity("other")
     yard.sweep()
     yard.renew("rack1", lease)
     yard.wait(LOST_MS)
@@ -359,7 +359,7 @@ def test_a_start_that_is_put_off_and_contends_is_left_to_a_pass(yard: Grounds) -
 def test_every_page_of_what_is_due_is_another_one(yard: Grounds) -> None:
     labels = yard.submit(graph(**{f"t{place}": node(deadline="10s") for place in range(5)}))
     yard.later(10_000)
-    dealt = [yard.do(lambda transaction: lapse(transaction, 2)) for _ in range(4)]
+    dealt = [yard.do(lambda transaction: apply_timeouts(transaction, 2)) for _ in range(4)]
     assert dealt == [2, 2, 1, 0]
     assert yard.census(labels) == {"error": 5}
 

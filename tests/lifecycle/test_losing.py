@@ -8,7 +8,7 @@ from taskyard.core.matching import canonical
 from taskyard.core.states import Reason, Signal, State
 from taskyard.lifecycle.bot_sessions import hello
 from taskyard.lifecycle.commands import Begun, Done, Hello, Lease, Refusal
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from tests.lifecycle.grounds import Grounds, graph, node
 
 LOST_MS = LEASE_MS + GUARD_MS
@@ -17,7 +17,7 @@ LOST_MS = LEASE_MS + GUARD_MS
 def taken(yard: Grounds, want: int = 9, session: str = "here/1") -> tuple[Lease, ...]:
     """Take tasks as a bot does that says what it begins."""
     answer = yard.poll("rack1", want, session, begun=())
-    assert isinstance(answer, Polled)
+    assert isinstance(answer, PollOutcome)
     return answer.leases
 
 
@@ -66,7 +66,7 @@ def test_a_bot_can_only_begin_what_is_its_own(yard: Grounds) -> None:
     yard.hello("rack2", "s1")
     for wrong in (Begun(lease.task, 2, lease.fence), Begun(lease.task, 1, lease.fence + 1), Begun(12345, 1, 1)):
         begin_answer = yard.poll("rack1", 0, "here/1", begun=(wrong,))
-        assert isinstance(begin_answer, Polled)
+        assert isinstance(begin_answer, PollOutcome)
     yard.poll("rack2", 0, begun=(begun(lease),))
     assert yard.task(labels["a"]).reason == Reason.ASSIGNED
 

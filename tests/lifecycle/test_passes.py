@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from taskyard.core.admission.rules import RESERVE_AFTER_MS, unadmitted
 from taskyard.core.states import Millis, Reason, Signal, State
 from taskyard.lifecycle.admission import snapshot
-from taskyard.lifecycle.admission.scheduler import LOCK_MS, MEMORY_MS, Admission, Bounds, Passed
+from taskyard.lifecycle.admission.scheduler import LOCK_MS, MEMORY_MS, Admission, Bounds, PassOutcome
 from taskyard.lifecycle.transaction import Transaction
 from tests.lifecycle.gatehouse import Gatehouse, facts, gatehouse
 
@@ -66,7 +66,7 @@ def test_who_does_not_get_the_lock_returns_at_once_and_writes_nothing(yard: Gate
     yard.put_each("a", "b")
     holder = Hooked(yard, 1, lambda: answers.append(loser.schedule())).admission()
     assert holder.schedule().admitted == 2
-    assert (answers, transactions.count) == ([Passed(ran=False)], 0)
+    assert (answers, transactions.count) == ([PassOutcome(ran=False)], 0)
 
 
 def test_every_taking_of_the_lock_has_a_number_of_its_own(yard: Gatehouse) -> None:
@@ -167,8 +167,8 @@ def test_a_call_stops_after_so_many_starts_and_the_next_goes_on(database_url: st
 def test_a_call_that_lasts_too_long_commits_what_it_has_and_stops(yard: Gatehouse) -> None:
     tasks = yard.put_each("a", "b", "c")
     slow = Hooked(yard, 2, lambda: yard.later(2_000)).admission()
-    assert (slow.schedule(), yard.waiting(tasks)) == (Passed(True, 2, 0, 1, more=True), tasks[:2])
-    assert (slow.schedule(), yard.waiting(tasks)) == (Passed(True, 1, 0, 2), tasks)
+    assert (slow.schedule(), yard.waiting(tasks)) == (PassOutcome(True, 2, 0, 1, more=True), tasks[:2])
+    assert (slow.schedule(), yard.waiting(tasks)) == (PassOutcome(True, 1, 0, 2), tasks)
 
 
 def test_what_one_call_left_over_is_done_by_whoever_comes_next(database_url: str) -> None:
@@ -178,7 +178,7 @@ def test_what_one_call_left_over_is_done_by_whoever_comes_next(database_url: str
         assert yard.schedule().more
         assert yard.another("next").schedule().admitted == 2
         assert yard.waiting(tasks) == tasks[:3]
-        assert yard.schedule() == Passed(True, 0, 0, 3)
+        assert yard.schedule() == PassOutcome(True, 0, 0, 3)
 
 
 def test_what_ended_since_it_was_judged_is_left_alone(database_url: str) -> None:
@@ -210,7 +210,7 @@ def test_more_stirs_than_one_look_takes_up_are_all_taken_up(sqlite_url: str) -> 
 STEP = Bounds(pass_max_ms=0, page_max=2, judged_max=1)  # a call is over after one stride
 
 
-def calls(admission: Admission) -> list[Passed]:
+def calls(admission: Admission) -> list[PassOutcome]:
     """Call until nothing is left."""
     answers = [admission.schedule()]
     while answers[-1].more:
@@ -246,9 +246,9 @@ def test_who_is_amid_its_thoughts_between_two_calls_is_not_disturbed_until_its_l
     tasks = yard.put_each("a", "b", "c")
     steps, other = yard.another("steps", STEP), yard.another("other")
     assert steps.schedule().more
-    assert other.schedule() == Passed(ran=False)
+    assert other.schedule() == PassOutcome(ran=False)
     yard.later(LOCK_MS - 1)
-    assert other.schedule() == Passed(ran=False)
+    assert other.schedule() == PassOutcome(ran=False)
     yard.later(1)
     assert other.schedule().admitted == 3
     assert sum(one.admitted for one in calls(steps)) == 0
@@ -276,7 +276,7 @@ def test_the_lock_is_kept_through_long_thoughts(
 ) -> None:
     monkeypatch.setattr(snapshot, "READ_MAX", 2)
     tasks = yard.put_each(*(f"k{number}" for number in range(40)))
-    answers: list[Passed] = []
+    answers: list[PassOutcome] = []
 
     def slowly() -> Millis:
         yard.later(LOCK_MS // 10)  # every look at the clock comes late, and then somebody else comes by
@@ -285,7 +285,7 @@ def test_the_lock_is_kept_through_long_thoughts(
         return yard.now
 
     slow = Admission(yard.do, yard.store.read, slowly, "slow", bounds)
-    assert (slow.schedule(), yard.waiting(tasks)) == (Passed(True, 40, 0, 1), tasks)
+    assert (slow.schedule(), yard.waiting(tasks)) == (PassOutcome(True, 40, 0, 1), tasks)
     assert len(answers) > 20
     assert {one.ran for one in answers} == {False}
 

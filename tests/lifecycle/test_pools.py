@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.states import Reason, State
 from taskyard.lifecycle.admission import snapshot, writes
-from taskyard.lifecycle.admission.pools import PAGE_MAX, enter_contest, set_limit, set_pool, set_stake_after
+from taskyard.lifecycle.admission.pools import PAGE_MAX, add_pool_contenders, set_limit, set_pool, set_stake_after
 from taskyard.lifecycle.admission.scheduler import LOCK_MS, Admission
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.transaction import Transaction
@@ -150,7 +150,7 @@ def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_
     before = [yard.put(pool="p") for _ in range(8)]
     assert yard.do(lambda transaction: set_pool(transaction, "p", 9, False, "ann")) is True
     for _ in range(entered):
-        yard.do(lambda transaction: enter_contest(transaction, "p"))
+        yard.do(lambda transaction: add_pool_contenders(transaction, "p"))
     after = [yard.put(pool="p") for _ in range(3)]
     passed = yard.schedule()
     assert (passed.admitted, yard.waiting([*before, *after])) == (1, [*before, after[0]])
@@ -186,7 +186,7 @@ def test_many_tasks_become_contenders_page_by_page_and_a_repeat_goes_on(yard: Ga
     labels = yard.submit({"tasks": {f"t{number}": node for number in range(PAGE_MAX + 10)}})
     assert yard.do(lambda transaction: set_pool(transaction, "p", 5, False, "ann")) is True
     assert yard.do(lambda transaction: set_pool(transaction, "p", 5, False, "ann")) is False
-    assert yard.do(lambda transaction: enter_contest(transaction, "p")) is False
+    assert yard.do(lambda transaction: add_pool_contenders(transaction, "p")) is False
     with yard.store.read() as repo:
         assert [row.note for row in repo.events.audits_of(NO_SUBJECT, 9)] == ["p: 5"]
     with yard.store.read() as repo:

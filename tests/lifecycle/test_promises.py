@@ -7,8 +7,8 @@ from taskyard.lifecycle.continuations import drop_stale_loads
 from taskyard.lifecycle.rows import NewTasks, Rows
 from taskyard.lifecycle.submit import (
     Extension,
-    Loading,
-    Submission,
+    LoadStarted,
+    NewGraph,
     Submitted,
     add_hidden_page,
     add_page,
@@ -21,10 +21,10 @@ from tests.lifecycle.grounds import Grounds, graph, node, star
 from tests.lifecycle.yard import Labels, chain
 
 
-def begun(yard: Grounds, one: Submission, pages: int = 1) -> Rows:
+def begun(yard: Grounds, one: NewGraph, pages: int = 1) -> Rows:
     """Begin to load a graph; all rows are there, none is visible."""
     loading = yard.do(lambda transaction: begin(transaction, one))
-    assert isinstance(loading, Loading)
+    assert isinstance(loading, LoadStarted)
     size = len(one.brood.tasks) // pages + 1
     rows = Rows()
     for page in range(pages):
@@ -49,7 +49,7 @@ def yard_ids(yard: Grounds, whole: GraphDefinition) -> dict[str, int]:
 def load(yard: Grounds, one: Extension) -> None:
     """Begin to load an extension; all rows are there, none is visible."""
     loading = yard.do(lambda transaction: begin_extension(transaction, one))
-    assert isinstance(loading, Loading)
+    assert isinstance(loading, LoadStarted)
     rows = one.brood.rows(slice(None), loading.queues, yard.now, hidden=True)
     assert yard.do(lambda transaction: add_hidden_page(transaction, one, rows))
 

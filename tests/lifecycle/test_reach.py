@@ -6,7 +6,7 @@ from taskyard.core.states import State
 from taskyard.lifecycle import cancel as cancels
 from taskyard.lifecycle import rerun as reruns
 from taskyard.lifecycle import selection
-from taskyard.lifecycle.commands import Asked, Cancel, Done, Far, Rerun
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Done, NeedsSearch, Rerun
 from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import Extension, Submitted, extend
 from tests.lifecycle.grounds import Grounds, graph, node
@@ -41,21 +41,21 @@ def test_a_subtree_that_is_too_large_to_look_at_is_found_outside_and_canceled_pa
     labels = yard.submit(chain(*many()))
     wish = Cancel(labels["t0"], subtree=True, actor="ann", key="k")
     tallied.most(LOOKS)
-    assert yard.ask(wish) == Far()
+    assert yard.ask(wish) == NeedsSearch()
     assert yard.census(labels) == {"unscheduled": 44, "waiting": 1}
-    assert in_short(yard.wish(wish)) == Asked(labels["t0"], 0, promised=True)
+    assert in_short(yard.wish(wish)) == BulkOutcome(labels["t0"], 0, promised=True)
     yard.keep_promises()
     assert tallied.most(LOOKS) == LOOKED + 1
     assert yard.census(labels) == {"canceled": 45}
-    assert in_short(yard.wish(wish)) == Asked(labels["t0"], 0, promised=True)  # as it was answered first
+    assert in_short(yard.wish(wish)) == BulkOutcome(labels["t0"], 0, promised=True)  # as it was answered first
     assert yard.audits(labels["t0"]) == [("ann", "cancel", "and all behind it, 45 tasks")]
 
 
 def test_a_part_that_is_too_large_to_look_at_is_canceled_page_by_page(yard: Grounds) -> None:
     labels = yard.submit(chain(*many()))
     wish = Cancel(graph=labels.graph, tasks=(labels["t1"], labels["t40"]))
-    assert yard.ask(wish) == Far()
-    assert yard.wish(wish) == Asked(labels.graph, 0, promised=True, total=44)
+    assert yard.ask(wish) == NeedsSearch()
+    assert yard.wish(wish) == BulkOutcome(labels.graph, 0, promised=True, total=44)
     yard.keep_promises()
     assert yard.census(labels) == {"canceled": 44, "waiting": 1}
 
@@ -66,7 +66,7 @@ def test_what_is_found_is_moved_in_pages(yard: Grounds, tallied: Tallied) -> Non
     yard.cancel(labels["t0"], subtree=True)
     yard.keep_promises()
     assert tallied.most(MOVES) == PAGE
-    assert in_short(yard.rerun(graph=labels.graph)) == Asked(labels.graph, 0, promised=True)
+    assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
     yard.keep_promises()
     assert tallied.most({"carry_tasks"}) <= PAGE + 1  # the last one of a page blocks the first of the next
     assert yard.census(labels) == {"unscheduled": 44, "waiting": 1}
@@ -76,8 +76,8 @@ def test_few_tasks_with_too_many_edges_to_look_at_are_canceled_at_once(yard: Gro
     nodes = {f"t{place}": node(*(f"t{one}" for one in range(place))) for place in range(8)}
     labels = yard.submit({"tasks": nodes})
     wish = Cancel(labels["t0"], subtree=True)
-    assert yard.ask(wish) == Far()
-    assert in_short(yard.wish(wish)) == Asked(labels["t0"], 8)
+    assert yard.ask(wish) == NeedsSearch()
+    assert in_short(yard.wish(wish)) == BulkOutcome(labels["t0"], 8)
     assert yard.census(labels) == {"canceled": 8}
 
 
@@ -85,11 +85,11 @@ def test_what_failed_in_a_graph_that_is_too_large_to_look_at_is_found_outside(ya
     labels = yard.submit({"tasks": {name: node() for name in many()}})
     yard.cancel(labels["t7"])
     tallied.most(LOOKS)
-    assert yard.ask(Rerun(graph=labels.graph)) == Far()
-    assert in_short(yard.rerun(graph=labels.graph)) == Asked(labels.graph, 1)
+    assert yard.ask(Rerun(graph=labels.graph)) == NeedsSearch()
+    assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 1)
     assert tallied.most(LOOKS) == LOOKED + 1
     assert yard.census(labels) == {"waiting": 45}
-    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 0, echo=True)
+    assert yard.rerun(graph=labels.graph) == BulkOutcome(labels.graph, 0, echo=True)
 
 
 def test_a_graph_is_canceled_by_windows_however_few_of_its_tasks_are_left(yard: Grounds, tallied: Tallied) -> None:
@@ -98,7 +98,7 @@ def test_a_graph_is_canceled_by_windows_however_few_of_its_tasks_are_left(yard: 
     for id in ended:
         yard.cancel(id)
     tallied.most(LOOKS)
-    assert yard.cancel(graph=labels.graph) == Asked(labels.graph, 0, promised=True)
+    assert yard.cancel(graph=labels.graph) == BulkOutcome(labels.graph, 0, promised=True)
     assert yard.verdict(labels) == "canceling"
     assert yard.keep_promises() == 3
     assert yard.verdict(labels) == "canceled"
@@ -125,8 +125,8 @@ def test_what_was_found_is_not_believed_once_the_graph_was_extended(yard: Ground
     with yard.store.read() as repo:
         found = cancels.find(repo, wish).cut()
     new = extended(yard, labels, "new", "t44")
-    assert yard.ask(wish, found) == Far()
-    assert in_short(yard.cancel(labels["t0"], subtree=True)) == Asked(labels["t0"], 0, promised=True)
+    assert yard.ask(wish, found) == NeedsSearch()
+    assert in_short(yard.cancel(labels["t0"], subtree=True)) == BulkOutcome(labels["t0"], 0, promised=True)
     yard.keep_promises()
     assert yard.census({**labels, "new": new}) == {"canceled": 46}
 
@@ -138,5 +138,5 @@ def test_what_was_found_and_has_moved_since_is_left_where_it_is(yard: Grounds) -
     with yard.store.read() as repo:
         found = reruns.find(repo, Rerun(graph=labels.graph)).cut()
     assert yard.rerun(labels["t4"]) == Done(labels["t4"], State.WAITING)
-    assert in_short(yard.ask(Rerun(graph=labels.graph), found)) == Asked(labels.graph, 2)
+    assert in_short(yard.ask(Rerun(graph=labels.graph), found)) == BulkOutcome(labels.graph, 2)
     assert {yard.task(labels[label]).life.round for label in ("t3", "t4", "t5")} == {2}

@@ -1,7 +1,7 @@
 """How people have work tried again: a new round, with everything fresh."""
 
 from taskyard.core.states import Signal, State
-from taskyard.lifecycle.commands import Asked, Code, Done, Refusal
+from taskyard.lifecycle.commands import BulkOutcome, Code, Done, Refusal
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, rays, star
 from tests.lifecycle.in_short import in_short
 from tests.lifecycle.tallied import EDGES, Tallied
@@ -93,8 +93,8 @@ def test_a_rerun_of_a_graph_takes_all_that_failed_and_what_failed_with_it(yard: 
         "stop": "canceled",
     }
     answer = yard.rerun(graph=labels.graph)
-    assert in_short(answer) == Asked(labels.graph, 4)
-    assert isinstance(answer, Asked)
+    assert in_short(answer) == BulkOutcome(labels.graph, 4)
+    assert isinstance(answer, BulkOutcome)
     assert (answer.total, answer.unblocked) == (4, 1)
     assert set(answer.tasks) == {labels[one] for one in ("a", "b", "d", "stop")}
     assert yard.words(labels) == {
@@ -105,7 +105,7 @@ def test_a_rerun_of_a_graph_takes_all_that_failed_and_what_failed_with_it(yard: 
         "ok": "successful",
         "stop": "waiting",
     }
-    assert yard.rerun(graph=labels.graph) == Asked(labels.graph, 0, echo=True)
+    assert yard.rerun(graph=labels.graph) == BulkOutcome(labels.graph, 0, echo=True)
     assert yard.audits(labels.graph) == [("ann", "submit", "6 tasks"), ("ann", "rerun", "4 tasks")]
 
 
@@ -172,7 +172,7 @@ def test_a_large_rerun_goes_page_by_page_and_nobody_fails_again_for_being_early(
     assert isinstance(nodes, dict)
     # The hub is the youngest here: by its key alone it would come last.
     labels = failed_star(yard, {"tasks": {**{label: nodes[label] for label in reversed(nodes)}}})
-    assert in_short(yard.rerun(graph=labels.graph)) == Asked(labels.graph, 0, promised=True)
+    assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
     assert len(yard.notes()) == 6  # the hub has so much to tell that it goes alone
     yard.keep_promises()
     assert yard.census(labels) == {"unscheduled": MANY, "waiting": 1}
@@ -197,7 +197,7 @@ def test_who_fails_by_policy_is_rerun_when_it_has_heard_of_the_mend(yard: Ground
     labels = failed_star(yard, star(on_impossible="fail"))
     ray = max(rays(labels).values())
     yard.rerun(labels["hub"])
-    assert in_short(yard.rerun(ray)) == Asked(ray, 0, promised=True)
+    assert in_short(yard.rerun(ray)) == BulkOutcome(ray, 0, promised=True)
     assert str(yard.task(ray).state) == "failed"
     yard.keep_promises()
     assert yard.census(labels) == {"failed": MANY - 1, "unscheduled": 1, "waiting": 1}
@@ -214,6 +214,6 @@ def test_a_failure_that_has_much_to_tell_and_what_failed_with_it_are_rerun_in_tu
     yard.run("rack1", labels, "hub")
     yard.keep_promises()
     assert yard.census(labels) == {"blocked": 1_100, "failed": 2}
-    assert in_short(yard.rerun(graph=labels.graph)) == Asked(labels.graph, 0, promised=True)
+    assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
     yard.keep_promises()
     assert yard.census(labels) == {"unscheduled": 1_101, "waiting": 1}

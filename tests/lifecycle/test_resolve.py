@@ -2,7 +2,7 @@
 
 from taskyard.core.states import GraphState, Reason, Signal, State
 from taskyard.lifecycle.commands import Code, Done, Refusal, Report
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from tests.lifecycle.grounds import Grounds, graph, node
 from tests.lifecycle.tallied import Tallied
 from tests.lifecycle.yard import chain
@@ -47,8 +47,8 @@ def test_a_poll_that_fails_and_claims_again_may_be_repeated(yard: Grounds) -> No
     lease = yard.claim("rack1")[0]
     failed = (Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, exit_code=1),)
     first, again = (yard.poll("rack1", poll="p", reports=failed) for _ in range(2))
-    assert isinstance(first, Polled)
-    assert isinstance(again, Polled)
+    assert isinstance(first, PollOutcome)
+    assert isinstance(again, PollOutcome)
     assert (again.leases, again.reports) == (first.leases, (Done(lease.task, State.RUNNING, echo=True),))
     other = yard.end("rack1", lease)
     assert isinstance(other, Refusal)
@@ -80,8 +80,8 @@ def test_a_report_of_another_bot_or_another_fence_is_refused(yard: Grounds) -> N
     forged = yard.poll("rack1", 0, reports=(Report(lease.task, lease.attempt, lease.fence + 1, Signal.SUCCEED),))
     unknown = yard.poll("rack1", 0, reports=(Report(1, 1, 1, Signal.SUCCEED),))
     assert isinstance(stranger, Refusal)
-    assert isinstance(forged, Polled)
-    assert isinstance(unknown, Polled)
+    assert isinstance(forged, PollOutcome)
+    assert isinstance(unknown, PollOutcome)
     assert [one.code for one in (*forged.reports, *unknown.reports) if isinstance(one, Refusal)] == [
         Code.LEASE_LOST,
         Code.NOT_FOUND,
@@ -130,7 +130,7 @@ def test_one_batch_may_tell_the_same_task_twice(yard: Grounds) -> None:
     lease = yard.claim("rack1")[0]
     report = Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED, result='{"x":1}')
     answer = yard.poll("rack1", 0, reports=(report, report))
-    assert isinstance(answer, Polled)
+    assert isinstance(answer, PollOutcome)
     assert answer.reports == (
         Done(labels["a"], State.SUCCESSFUL),
         Done(labels["a"], State.SUCCESSFUL, echo=True),

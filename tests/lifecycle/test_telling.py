@@ -6,7 +6,7 @@ from taskyard.core.states import Reason, State
 from taskyard.lifecycle.commands import Done
 from taskyard.lifecycle.rows import NewTasks
 from taskyard.lifecycle.submit import Extension, Submitted, extend
-from taskyard.lifecycle.transaction import TOLD_MAX
+from taskyard.lifecycle.transaction import PROPAGATED_MAX
 from tests.lifecycle.grounds import MANY, Grounds, graph, node, rays, star
 from tests.lifecycle.yard import chain
 
@@ -236,7 +236,7 @@ def test_many_handlers_of_one_failure_are_all_counted(yard: Grounds) -> None:
 
 
 def test_a_long_skip_cascade_goes_on_in_one_transaction(yard: Grounds) -> None:
-    names = [f"t{place}" for place in range(TOLD_MAX + 500)]
+    names = [f"t{place}" for place in range(PROPAGATED_MAX + 500)]
     document = chain(*names)
     document["tasks"]["t0"] = node(failure=["first"])  # type: ignore[index]
     document["tasks"]["first"] = node()  # type: ignore[index]
@@ -244,5 +244,5 @@ def test_a_long_skip_cascade_goes_on_in_one_transaction(yard: Grounds) -> None:
     yard.hello("rack1")
     yard.run("rack1", labels)
     yard.keep_promises()
-    assert yard.census(labels) == {"skipped": TOLD_MAX + 500, "successful": 1}
+    assert yard.census(labels) == {"skipped": PROPAGATED_MAX + 500, "successful": 1}
     assert yard.verdict(labels) == "finished"

@@ -15,11 +15,11 @@ from taskyard.core.matching import canonical
 from taskyard.core.states import Millis, Reason, Signal, State
 from taskyard.lifecycle.bot_sessions import hello
 from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Renewal, Report
-from taskyard.lifecycle.poll import Polled, poll
+from taskyard.lifecycle.poll import PollOutcome, poll
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import NewTasks
-from taskyard.lifecycle.submit import Submission, Submitted, submit
-from taskyard.lifecycle.transaction import ALONE, Transaction
+from taskyard.lifecycle.submit import NewGraph, Submitted, submit
+from taskyard.lifecycle.transaction import SINGLE_SERVER, Transaction
 from taskyard.store.connection import Store, open_store
 from taskyard.store.rows import GraphRecord, TaskRecord
 
@@ -35,7 +35,7 @@ class Yard:
         self.store: Store = open_store(url)
         self.registry = Registry()
         self.now = START
-        self.server, self.lease_ms = ALONE, LEASE_MS
+        self.server, self.lease_ms = SINGLE_SERVER, LEASE_MS
         self._polls = count(1)
         self._chance = count(0)
 
@@ -49,7 +49,7 @@ class Yard:
             with self.store.write() as repo:
                 transaction = Transaction(repo, self.now, self.registry, self.lease_ms, self.server)
                 yield transaction
-                transaction.close()
+                transaction.finish()
         except BaseException:
             self.registry.forget()
             raise
@@ -63,7 +63,7 @@ class Yard:
 
     # People.
 
-    def prepared(self, document: object, actor: str = "ann") -> Submission:
+    def prepared(self, document: object, actor: str = "ann") -> NewGraph:
         validation = validate(document, now=self.now)
         assert validation.graph is not None, validation.faults
         graph = validation.graph
@@ -73,7 +73,7 @@ class Yard:
         brood = NewTasks(
             int(keys[0]), list(graph.tasks.values()), labels, self.now, substitutes="$subs" in str(document)
         )
-        return Submission(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(document)), "me", actor)
+        return NewGraph(graph, brood, ("taskyard", graph.name, graph.routing, "", "[]", str(document)), "me", actor)
 
     def submit(self, document: object) -> "Labels":
         """Submit a graph; get its labels."""
@@ -88,13 +88,13 @@ class Yard:
         asked = canonical({"id": bot, "pool": "default"} | dimensions)
         self.do(lambda transaction: hello(transaction, [Hello(bot, session, asked, slots)]))
 
-    def poll(self, bot: str, want: int = 1, session: str = "s1", **said: object) -> Polled | Refusal:
+    def poll(self, bot: str, want: int = 1, session: str = "s1", **said: object) -> PollOutcome | Refusal:
         said.setdefault("poll", f"p{next(self._polls)}")
         return self.do(lambda transaction: poll(transaction, [Poll(bot, session, want=want, **said)]))[0]  # type: ignore[arg-type]
 
     def claim(self, bot: str, want: int = 1, **said: object) -> tuple[Lease, ...]:
         answer = self.poll(bot, want, **said)  # type: ignore[arg-type]
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer.leases
 
     def end(
@@ -107,12 +107,12 @@ class Yard:
     ) -> Done | Refusal:
         report = Report(lease.task, lease.attempt, lease.fence, signal, reason, exit_code)
         answer = self.poll(bot, 0, reports=(report,))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer.reports[0]
 
     def renew(self, bot: str, lease: Lease) -> object:
         answer = self.poll(bot, 0, renewals=(Renewal(lease.task, lease.attempt, lease.fence),))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer.renewals[0]
 
     # Looking.

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from taskyard.core.states import GraphState, Signal
 from taskyard.lifecycle.admission.scheduler import Bounds
 from taskyard.lifecycle.commands import Done
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.store.rows import TaskRecord
 from tests.lifecycle.yard import START
 from tests.model.asked import CAPACITY, POOL, Wanted, graphs, wanted
@@ -226,12 +226,12 @@ class Lives(RuleBasedStateMachine):
     def succeed(self, bot: str) -> None:
         """Let a bot run what it gets."""
         answer = self.yard.poll(bot, 9, "last")
-        assert isinstance(answer, Polled)
+        assert isinstance(answer, PollOutcome)
         self.yard.keep_promises()
         for lease in answer.leases:
             report = report_of(lease, Signal.SUCCEED)
             done = self.yard.poll(bot, 0, "last", reports=(report,))
-            assert isinstance(done, Polled)
+            assert isinstance(done, PollOutcome)
             assert isinstance(done.reports[0], Done)
             self.yard.keep_promises()
 

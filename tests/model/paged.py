@@ -18,7 +18,7 @@ from taskyard.lifecycle import submit as births
 from taskyard.lifecycle.admission.scheduler import Bounds
 from taskyard.lifecycle.commands import Code
 from taskyard.lifecycle.rows import OPEN, SHOW, Rows
-from taskyard.lifecycle.submit import Extension, Loading, Submission, Submitted
+from taskyard.lifecycle.submit import Extension, LoadStarted, NewGraph, Submitted
 from tests.lifecycle.yard import START
 from tests.model.asked import Wanted, document, graphs, wanted
 from tests.model.machine import GRAPHS_MAX, Lives, picks
@@ -32,7 +32,7 @@ TOLD_MAX, PAGE_MAX, EDGES_MAX, LOOKED_MAX = 1, 2, 3, 4
 class Load(NamedTuple):
     """Something that is being loaded page by page."""
 
-    what: Submission | Extension
+    what: NewGraph | Extension
     tasks: dict[str, Wanted]
     text: object
     pages: Iterator[tuple[list[str], Rows]]
@@ -77,7 +77,7 @@ class PagedLives(Lives):
         begun = self.yard.do(lambda transaction: births.begin_extension(transaction, one))
         if self.steps.verdicts[graph.id] in OVER:
             assert code(begun) is Code.CONFLICT
-        elif isinstance(begun, Loading):
+        elif isinstance(begun, LoadStarted):
             self.load = Load(one, tasks, document(tasks), self.pages(one, begun, hidden=True))
 
     @precondition(lambda self: self.load is not None)
@@ -92,7 +92,7 @@ class PagedLives(Lives):
         if page is None:
             self.load = None
             self.open(load)
-        elif isinstance(load.what, Submission):
+        elif isinstance(load.what, NewGraph):
             one = load.what
             assert self.yard.do(
                 lambda transaction: births.add_page(transaction, one.brood.graph_id, one.loader, page[1])
@@ -107,7 +107,7 @@ class PagedLives(Lives):
 
     def open(self, load: Load) -> None:
         one, brood = load.what, load.what.brood
-        if isinstance(one, Submission):
+        if isinstance(one, NewGraph):
             assert self.yard.do(lambda transaction: births.open_graph(transaction, one)) == Submitted(brood.graph_id)
             self.steps.submissions.append(one)
             self.steps.now().add(brood.graph_id, load.tasks, brood.ids, brood.created_ms)
@@ -127,8 +127,8 @@ class PagedLives(Lives):
         self.load = None
         self.steps.count("a load was dropped")
 
-    def pages(self, one: Submission | Extension, begun: object, hidden: bool) -> Iterator[tuple[list[str], Rows]]:
-        assert isinstance(begun, Loading), begun
+    def pages(self, one: NewGraph | Extension, begun: object, hidden: bool) -> Iterator[tuple[list[str], Rows]]:
+        assert isinstance(begun, LoadStarted), begun
         labels = [task.label for task in one.brood.tasks]
         for first in range(0, len(labels), PAGE_MAX):
             page = slice(first, first + PAGE_MAX)

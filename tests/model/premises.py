@@ -19,10 +19,10 @@ from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.doctor import check
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import DROP, LOAD, NewTasks
-from taskyard.lifecycle.submit import Changed, Extension, Submitted
+from taskyard.lifecycle.submit import Extension, GraphChanged, Submitted
 from taskyard.store.connection import open_store
 from taskyard.store.repo.tasks import InEdge
-from taskyard.store.rows import GraphRecord, Note, TaskRecord
+from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 from tests.lifecycle.grounds import ALL, Grounds
 from tests.model.asked import CAPACITY, POOL
 from tests.store.by_heart import check_memory
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
     graphs: dict[int, GraphRecord]  # those that are whole
     tasks: dict[int, TaskRecord]
     edges: list[InEdge]
-    notes: list[Note]
+    notes: list[Continuation]
 
 
 class Premises(Grounds):
@@ -87,7 +87,7 @@ class Premises(Grounds):
         brood = NewTasks(graph, tasks, {label: id for id, label, _, _ in rows} | new, self.now, substitutes=False)
         return Extension(brood, record.extensions, f"loader {self.now}", "ann") if tasks else None
 
-    def extend(self, one: Extension) -> Submitted | Changed | Refusal:
+    def extend(self, one: Extension) -> Submitted | GraphChanged | Refusal:
         """Add tasks to a graph."""
         return self.do(lambda transaction: submit.extend(transaction, [one]))[0]
 

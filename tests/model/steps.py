@@ -14,8 +14,8 @@ from taskyard.core import structs
 from taskyard.core.states import GraphState, Millis, Reason, Signal
 from taskyard.lifecycle.admission.scheduler import Bounds
 from taskyard.lifecycle.commands import (
-    Asked,
     Begun,
+    BulkOutcome,
     Cancel,
     Code,
     Done,
@@ -26,8 +26,8 @@ from taskyard.lifecycle.commands import (
     Report,
     Rerun,
 )
-from taskyard.lifecycle.poll import Polled
-from taskyard.lifecycle.submit import Changed, Extension, Submission, Submitted, submit
+from taskyard.lifecycle.poll import PollOutcome
+from taskyard.lifecycle.submit import Extension, GraphChanged, NewGraph, Submitted, submit
 from tests.lifecycle.yard import START
 from tests.model.asked import POOL, Wanted, document
 from tests.model.model import Model
@@ -58,7 +58,7 @@ class Steps:
         self.model = Model(START)
         self.happened = happened
         self.verdicts: Mapping[int, GraphState] = {}  # as they were last seen
-        self.submissions: list[Submission] = []
+        self.submissions: list[NewGraph] = []
         self.extensions: list[tuple[int, object, Extension]] = []
         self.given: dict[tuple[int, int], Given] = {}
         self.sessions: Counter[str] = Counter()
@@ -99,7 +99,7 @@ class Steps:
     def extend_again(self, pick: int) -> None:
         graph, text, stale = some(self.extensions, pick)
         assert self.yard.extension(graph, text) is None, "it has all of these tasks"
-        assert isinstance(self.yard.extend(stale), Changed), "it was checked against what the graph was"
+        assert isinstance(self.yard.extend(stale), GraphChanged), "it was checked against what the graph was"
         self.count("an extension was repeated")
 
     def cancel_task(self, task: Task) -> None:
@@ -127,7 +127,7 @@ class Steps:
         if self.verdicts[graph.id] is GraphState.FINISHED:
             assert code(answer) is Code.CONFLICT
         elif self.verdicts[graph.id] in {GraphState.CANCELING, GraphState.CANCELED}:
-            assert answer == Asked(subject, 0, echo=True)
+            assert answer == BulkOutcome(subject, 0, echo=True)
         return self.verdicts[graph.id] not in OVER
 
     def rerun_task(self, task: Task) -> None:
@@ -137,7 +137,7 @@ class Steps:
         elif task.state in {"unscheduled", "pending", "waiting", "running"}:
             assert answer == Done(task.id, task.state, echo=True)
         elif self.now().rerun([task]):
-            assert isinstance(answer, Done | Asked)
+            assert isinstance(answer, Done | BulkOutcome)
         else:
             assert code(answer) is Code.CONFLICT
 
@@ -164,7 +164,7 @@ class Steps:
 
     def asked(self, answer: object, moved: int) -> None:
         """Compare the answer to a wish about many; what is promised is counted by nobody."""
-        assert isinstance(answer, Asked), answer
+        assert isinstance(answer, BulkOutcome), answer
         assert answer.promised or answer.moved == moved
 
     # Bots.
@@ -258,9 +258,9 @@ class Steps:
         assert (answer.attempt, answer.until_ms, answer.stop) == (task.attempt, task.until_ms, task.state == "stopping")
         self.count("a lease was not lengthened" if task.past(self.yard.now) else "a lease was renewed")
 
-    def poll(self, bot: str, want: int = 0, **said: Any) -> Polled:
+    def poll(self, bot: str, want: int = 0, **said: Any) -> PollOutcome:
         answer = self.yard.poll(bot, want, self.session(bot), **said)
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         self.now().heard(bot)
         return answer
 

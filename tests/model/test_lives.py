@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from taskyard.core.states import ARROWS, GraphState, Signal
 from taskyard.lifecycle import failure_handlers, propagate, selection, submit, transaction
 from taskyard.lifecycle.cancel import CANCEL
-from taskyard.lifecycle.failure_handlers import DEAL, RAN, TELL
+from taskyard.lifecycle.failure_handlers import PROPAGATE, REPORT_RUN, REPORT_TO_FAILURES
 from taskyard.lifecycle.rerun import RERUN
 from tests.model.machine import Lives
 from tests.model.paged import EDGES_MAX, LOOKED_MAX, PAGE_MAX, TOLD_MAX, PagedLives
@@ -52,7 +52,7 @@ HAPPENED = {
     "an extension was repeated",
     "an old session was refused",
     "another body was refused",
-    *(f"a note to {kind} was left open" for kind in (TELL, DEAL, RAN, CANCEL, RERUN)),
+    *(f"a note to {kind} was left open" for kind in (PROPAGATE, REPORT_TO_FAILURES, REPORT_RUN, CANCEL, RERUN)),
     *(f"a graph is {state}" for state in GraphState),
 }
 
@@ -95,8 +95,8 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_pages_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction, "TOLD_MAX", TOLD_MAX)
-    monkeypatch.setattr(selection, "TOLD_MAX", TOLD_MAX)
+    monkeypatch.setattr(transaction, "PROPAGATED_MAX", TOLD_MAX)
+    monkeypatch.setattr(selection, "PROPAGATED_MAX", TOLD_MAX)
     monkeypatch.setattr(selection, "PAGE_MAX", PAGE_MAX)
     monkeypatch.setattr(selection, "LOOKED_MAX", LOOKED_MAX)
     monkeypatch.setattr(selection, "ROWS_MAX", LOOKED_MAX)

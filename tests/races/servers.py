@@ -22,7 +22,7 @@ from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle import timeouts
 from taskyard.lifecycle.commands import Done, Hello, Lease, Poll, Refusal, Renewal, Renewed, Report
 from taskyard.lifecycle.doctor.check import doctor
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.queries import Session, TransactionConflict
@@ -201,12 +201,12 @@ class Server:
         said.setdefault("poll", f"{self.name}-{next(self._polls)}")
         return Poll(want=want, **said)
 
-    def poll(self, want: int = 0, **said: Any) -> Polled | Refusal:
+    def poll(self, want: int = 0, **said: Any) -> PollOutcome | Refusal:
         return self.engine.poll(self.wish(want, **said))
 
     def claim(self, want: int = 1, **said: Any) -> tuple[Lease, ...]:
         answer = self.poll(want, **said)
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer.leases
 
     def claim_all(self) -> dict[int, Lease]:
@@ -218,12 +218,12 @@ class Server:
 
     def end(self, lease: Lease, signal: Signal = Signal.SUCCEED, **said: Any) -> Done | Refusal:
         answer = self.poll(reports=(ended(lease, signal),), **said)
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer.reports[0]
 
     def renew(self, lease: Lease) -> Renewed | Refusal:
         answer = self.poll(renewals=(Renewal(lease.task, lease.attempt, lease.fence),))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer.renewals[0]
 
     # What happens by itself.
@@ -238,14 +238,14 @@ class Server:
     def age(self, ms: int) -> None:
         """Let time pass while the service is up, so that nobody takes it for an outage."""
         until = self.watch.now() + ms
-        self.engine.transact(timeouts.beat, Boundary.BEAT)
+        self.engine.transact(timeouts.heartbeat, Boundary.BEAT)
         while self.watch.now() < until:
             self.watch.later(min(timeouts.OUTAGE_MS, until - self.watch.now()))
-            self.engine.transact(timeouts.beat, Boundary.BEAT)
+            self.engine.transact(timeouts.heartbeat, Boundary.BEAT)
 
     def lapse(self) -> int:
         """Hear the clock once."""
-        return self.engine.transact(lambda transaction: timeouts.lapse(transaction, 500), Boundary.LAPSE)
+        return self.engine.transact(lambda transaction: timeouts.apply_timeouts(transaction, 500), Boundary.LAPSE)
 
     # Looking.
 

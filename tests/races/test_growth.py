@@ -8,7 +8,7 @@ import pytest
 from taskyard.core.ids import LAST_MS
 from taskyard.core.states import Millis, State
 from taskyard.engine.errors import Unavailable
-from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Refusal
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Code, Done, Refusal
 from taskyard.lifecycle.submit import Submitted
 from tests.crash.smaller import PLACES
 from tests.engine.rig import SOON_S, Labels, graph, task, wide
@@ -191,7 +191,7 @@ def test_one_wish_under_one_key_from_everywhere_at_once_has_one_answer(servers: 
         labels = four[0].submit(wide(3))
         wish = Cancel(graph=labels.graph, actor="ann", key=f"wish{number}")
         answers = at_once(*(lambda server=server: server.engine.cancel(wish) for server in four))  # noqa: B023
-        assert answers == [Asked(labels.graph, 3)] * 4
+        assert answers == [BulkOutcome(labels.graph, 3)] * 4
         with four[0].store.read() as repo:
             audits = [row.action for row in repo.events.audits_of(labels.graph, 9)]
         assert audits == ["submit", "cancel"]

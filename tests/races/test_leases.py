@@ -9,8 +9,8 @@ from taskyard.core.fleet import GUARD_MS, LEASE_MS, MISSING_WITHIN_MS
 from taskyard.core.states import Millis, State
 from taskyard.engine.failpoints import Boundary
 from taskyard.lifecycle.commands import Code, Done, Goodbye, Lease, Refusal, Renewed
-from taskyard.lifecycle.poll import Polled
-from taskyard.lifecycle.timeouts import notice_silence
+from taskyard.lifecycle.poll import PollOutcome
+from taskyard.lifecycle.timeouts import mark_missing_bots
 from tests.engine.rig import SOON_S, wide
 from tests.races.servers import COMMIT, Server, at_once, ended, wait_for_a_wait
 
@@ -191,7 +191,7 @@ def test_a_session_that_is_replaced_while_it_reports_has_one_outcome(pair: Pair)
             lambda lease=lease, number=number: one.poll(reports=(ended(lease),), session=f"s{number + 1}"),  # type: ignore[misc]
             lambda number=number: two.hello(f"s{number + 2}", bot="b1"),  # type: ignore[misc]
         )
-        came_in_time = isinstance(polled, Polled)
+        came_in_time = isinstance(polled, PollOutcome)
         assert came_in_time or (isinstance(polled, Refusal) and polled.code is Code.SESSION_REPLACED)
         assert bots(one, lease.task)[-1] == ("b1", "succeed" if came_in_time else "lose")
     assert "running" not in one.states(labels).values()
@@ -214,7 +214,7 @@ def test_a_report_and_a_new_session_follow_one_another(pair: Pair, early: str) -
         wait_for_a_wait(one.url)
     answers = [acting.result(SOON_S), following.result(SOON_S)]
     if early == "report":
-        assert answers == [Polled((Done(lease.task, State.SUCCESSFUL),), (), ()), None]
+        assert answers == [PollOutcome((Done(lease.task, State.SUCCESSFUL),), (), ()), None]
     else:
         assert isinstance(answers[1], Refusal)
         assert answers[1].code is Code.SESSION_REPLACED
@@ -240,13 +240,13 @@ def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: P
     two.poll()
     with two.halted("miss_bots") as halt:
         noticing = two.go(
-            lambda: two.engine.transact(lambda transaction: notice_silence(transaction, 9), Boundary.SILENCE)
+            lambda: two.engine.transact(lambda transaction: mark_missing_bots(transaction, 9), Boundary.SILENCE)
         )
         halt.reached()
         hearing = one.go(one.poll)
         wait_for_a_wait(one.url, hearing.done)
     noticing.result(SOON_S)
-    assert isinstance(hearing.result(SOON_S), Polled)
+    assert isinstance(hearing.result(SOON_S), PollOutcome)
     with one.store.read() as repo:
         (bot,) = repo.bots.read(["b1"]).values()
         noted = [row[3] for row in repo.bots.events("b1", 9)]
@@ -274,7 +274,7 @@ def test_what_a_bot_takes_while_its_twin_begins_is_never_given_to_that_twin(pair
         wait_for_a_wait(one.url)
     answers = {early: acting.result(SOON_S), "other": following.result(SOON_S)}
     if early == "claim":
-        assert isinstance(answers["claim"], Polled)
+        assert isinstance(answers["claim"], PollOutcome)
         assert two.claim(1, bot="b", session="there/1") == ()
         assert bots(one, labels["t0"]) == [("b", None)]
     else:

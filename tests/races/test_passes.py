@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from taskyard.lifecycle.admission.pools import enter_contest, set_pool
-from taskyard.lifecycle.admission.scheduler import LOCK_MS, Passed
+from taskyard.lifecycle.admission.pools import add_pool_contenders, set_pool
+from taskyard.lifecycle.admission.scheduler import LOCK_MS, PassOutcome
 from taskyard.lifecycle.commands import Done
 from tests.engine.rig import SOON_S, Labels, graph, task
 from tests.races.conftest import Open
@@ -94,7 +94,7 @@ def test_who_finds_a_pass_under_way_returns_at_once(pair: Pair) -> None:
     with one.halted(COMMIT, 2) as halt:  # the lock is taken, and the page is written
         passing = one.go(one.engine.schedule)
         halt.reached()
-        assert two.engine.schedule() == Passed(ran=False)
+        assert two.engine.schedule() == PassOutcome(ran=False)
     assert passing.result(SOON_S).admitted == 1
 
 
@@ -123,7 +123,7 @@ def test_a_pass_that_was_replaced_while_it_slept_writes_nothing(pair: Pair) -> N
         assert isinstance(two.end(lease), Done)
         assert two.engine.schedule().admitted == 1
     # It would have let in `a`, which has ended, beside `b`, which holds the key by now.
-    assert passing.result(SOON_S) == Passed(ran=False, epoch=1)
+    assert passing.result(SOON_S) == PassOutcome(ran=False, epoch=1)
     assert one.states(labels) == {"a": "successful", "b": "waiting"}
     assert one.engine.schedule().admitted == 0
 
@@ -160,5 +160,5 @@ def test_a_task_that_comes_while_its_pool_gets_a_capacity_is_counted_there(pair:
 
 def limit(server: Server) -> None:
     server.engine.transact(lambda transaction: set_pool(transaction, "default", CAPACITY, False, "ann"))
-    while server.engine.transact(lambda transaction: enter_contest(transaction, "default")):
+    while server.engine.transact(lambda transaction: add_pool_contenders(transaction, "default")):
         pass

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from taskyard.core.states import Signal, State
-from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Lease, Refusal, Rerun
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Code, Done, Lease, Refusal, Rerun
 from tests.crash.smaller import PLACES
 from tests.engine.rig import SOON_S, Labels, graph, task, wide
 from tests.lifecycle.in_short import in_short
@@ -77,7 +77,7 @@ def test_a_claim_that_comes_first_is_told_to_stop(pair: Pair) -> None:
         asking = two.go(canceling(two, labels))
         wait_for_a_wait(one.url)
     (lease,) = taking.result(SOON_S)
-    assert in_short(asking.result(SOON_S)) == Asked(labels.graph, 2)
+    assert in_short(asking.result(SOON_S)) == BulkOutcome(labels.graph, 2)
     assert one.states(labels) == {"t0": "stopping", "t1": "canceled"}
     assert one.end(lease) == Done(lease.task, State.CANCELED)
 
@@ -89,7 +89,7 @@ def test_a_claim_that_comes_too_late_gets_nothing(pair: Pair) -> None:
         asking = two.go(canceling(two, labels))
         halt.reached()
         assert one.claim(2) == ()
-    assert in_short(asking.result(SOON_S)) == Asked(labels.graph, 2)
+    assert in_short(asking.result(SOON_S)) == BulkOutcome(labels.graph, 2)
     assert set(one.states(labels).values()) == {"canceled"}
 
 
@@ -101,7 +101,7 @@ def test_a_claim_that_has_chosen_before_the_cancel_looks_again(pair: Pair) -> No
         taking = one.go(one.claim, 3)
         halt.reached()
         two.engine.transact(
-            lambda transaction: transaction.cancel(labels.graph)
+            lambda transaction: transaction.cancel_graph(labels.graph)
         )  # as of a large one: its tasks follow later
     assert [lease.task for lease in taking.result(SOON_S)] == [other["t0"]]
     assert one.store.lost == 1

@@ -11,7 +11,7 @@ from taskyard.core.matching import canonical
 from taskyard.core.states import Signal
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Report
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.server.serve import Server
 from taskyard.server.settings import Settings, prepare, seal_of
 from taskyard.store.connection import open_store
@@ -68,7 +68,7 @@ class Still(Yard):
     def report(self, lease: Lease, signal: Signal, bot: str = "b1", **said: Any) -> None:
         """Have a bot say how an attempt ended, and let happen what follows."""
         told = Report(lease.task, lease.attempt, lease.fence, signal, **said)
-        assert isinstance(self.engine.poll(Poll(bot, "s1", reports=(told,))), Polled)
+        assert isinstance(self.engine.poll(Poll(bot, "s1", reports=(told,))), PollOutcome)
         self.settle()
 
     def lease(self, made: Made, label: str) -> Lease:

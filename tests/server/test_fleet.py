@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.matching import canonical
 from taskyard.lifecycle.commands import Hello, Poll
-from taskyard.lifecycle.poll import NOTHING, Polled
+from taskyard.lifecycle.poll import EMPTY, PollOutcome
 from tests.server.test_graphs import walk
 from tests.server.yard import Yard, graph, task
 
@@ -101,18 +101,18 @@ def test_a_bot_is_told_to_end_until_another_one_begins_in_its_place(either: Yard
 def test_a_bot_whose_poll_waits_is_told_to_end_at_once_and_only_until_it_drains(either: Yard, want: int) -> None:
     either.hello()
 
-    def waiting(name: str) -> "Future[Polled]":
+    def waiting(name: str) -> "Future[PollOutcome]":
         return either.engine.ask(Poll, Poll("b1", "s1", name, want=want, waits=True))
 
     first = waiting("first")
     either.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})
-    assert first.result(60) == NOTHING  # so it asks again
+    assert first.result(60) == EMPTY  # so it asks again
     assert waiting("second").result(60).ending
     assert either.engine.hello(Hello("b1", "s1", canonical({"id": "b1", "pool": "default"}), 8, draining=True)) is None
     third = waiting("third")
     assert not either.is_told_to_end()
     either.engine.leave(third)
-    assert third.result(60) == NOTHING
+    assert third.result(60) == EMPTY
 
 
 def test_an_end_is_taken_back(either: Yard) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.states import Signal
 from taskyard.lifecycle.commands import Begun, Poll
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.views.graphs import NAMED_MAX
 from tests.server.yard import Yard, fresh, graph, task, wide
 
@@ -84,7 +84,7 @@ def test_what_bots_have_in_hand_is_told_from_what_they_run(either: Yard) -> None
     made = either.submit(graph(a=task(), b=task(), c=task()))
     either.hello()
     polled = either.engine.poll(Poll("b1", "s1", "p", want=2, begun=()))
-    assert isinstance(polled, Polled)
+    assert isinstance(polled, PollOutcome)
     first, _ = polled.leases
     either.engine.poll(Poll("b1", "s1", begun=(Begun(first.task, first.attempt, first.fence),)))
     (listed,) = either.get("/api/v1/graphs?counts=true")["items"]

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from taskyard.core.states import Signal
-from taskyard.lifecycle.commands import Kept, Lease, Output, Poll
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.commands import Lease, Output, OutputStored, Poll
+from taskyard.lifecycle.poll import PollOutcome
 from tests.engine.rig import soon
 from tests.server.yard import Yard, graph, task
 
@@ -20,8 +20,8 @@ def printed(yard: Yard, lease: Lease, *pieces: bytes) -> None:
             start = repo.output.sizes(lease.task).get(lease.attempt, 0)
         output = Output(lease.task, lease.attempt, lease.fence, start, piece)
         answer = yard.engine.poll(Poll("b1", "s1", outputs=(output,)))
-        assert isinstance(answer, Polled)
-        assert isinstance(answer.outputs[0], Kept)
+        assert isinstance(answer, PollOutcome)
+        assert isinstance(answer.outputs[0], OutputStored)
 
 
 def test_a_task_is_shown_with_the_names_of_the_task_graph_scheduler(either: Yard) -> None:

@@ -15,7 +15,7 @@ from taskyard.core.matching import canonical
 from taskyard.core.states import Signal
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Hello, Lease, Output, Poll, Report
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.server.serve import Server
 from taskyard.server.settings import Settings, prepare, seal_of
 
@@ -123,25 +123,25 @@ class Yard:
 
     def claim(self, bot: str = "b1", want: int = 8, session: str = "s1") -> list[Lease]:
         answer = self.engine.poll(Poll(bot, session, f"p{next(self._polls)}", want=want))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return list(answer.leases)
 
     def is_told_to_end(self, bot: str = "b1", session: str = "s1") -> bool:
         """Whether a bot hears, with what it says next, that it should end."""
         answer = self.engine.poll(Poll(bot, session))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
         return answer.ending
 
     def end(self, lease: Lease, signal: Signal = Signal.SUCCEED, result: str | None = None, bot: str = "b1") -> None:
         report = Report(lease.task, lease.attempt, lease.fence, signal, result=result, exit_code=0)
         answer = self.engine.poll(Poll(bot, "s1", reports=(report,)))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
 
     def print(self, lease: Lease, start: int, body: bytes, bot: str = "b1") -> None:
         """Send a piece of what an attempt printed."""
         piece = Output(lease.task, lease.attempt, lease.fence, start, body)
         answer = self.engine.poll(Poll(bot, "s1", outputs=(piece,)))
-        assert isinstance(answer, Polled), answer
+        assert isinstance(answer, PollOutcome), answer
 
     def run_token(self, lease: Lease) -> str:
         return self.seal.token(lease.task, lease.attempt, lease.fence)

@@ -7,7 +7,7 @@ import pytest
 
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import Signal
-from taskyard.lifecycle.bot_sessions import complain
+from taskyard.lifecycle.bot_sessions import record_error
 from taskyard.views import bots
 from taskyard.views.bots import NEWEST, events
 from taskyard.wire.api import BotEventView
@@ -41,7 +41,7 @@ def life(yard: Grounds) -> dict[str, str]:
     yard.later(10)
     yard.end("rack1", lease, Signal.FAIL, 3)
     yard.later(10)
-    yard.do(lambda transaction: complain(transaction, "rack1", "s1", "its disk is full", (labels["a"], 1)))
+    yard.do(lambda transaction: record_error(transaction, "rack1", "s1", "its disk is full", (labels["a"], 1)))
     yard.later(10)
     yard.claim("rack1")
     return {label: text_of(Key(id)) for label, id in labels.items()}
@@ -74,5 +74,5 @@ def test_what_is_in_hand_is_told_however_old_its_task_is(yard: Grounds, monkeypa
 def test_a_session_that_is_over_has_no_troubles(yard: Grounds) -> None:
     life(yard)
     yard.hello("rack1", session="s2")
-    refused = [yard.do(partial(complain, bot=id, session="s1", text="late")) for id in ("rack1", "nobody")]
+    refused = [yard.do(partial(record_error, bot=id, session="s1", text="late")) for id in ("rack1", "nobody")]
     assert [one and str(one.code) for one in refused] == ["session_replaced"] * 2

@@ -21,12 +21,12 @@ from taskyard.engine.parked_polls import Parking
 from taskyard.engine.subgraphs import Bearing
 from taskyard.lifecycle import continuations, server_tasks, timeouts
 from taskyard.lifecycle.admission.scheduler import Admission
-from taskyard.lifecycle.commands import Choose
+from taskyard.lifecycle.commands import ChooseTasks
 from taskyard.lifecycle.rows import LOAD
-from taskyard.lifecycle.transaction import Left, Transaction
+from taskyard.lifecycle.transaction import FollowUp, Transaction
 from taskyard.store.connection import Store
 from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionConflict
-from taskyard.store.rows import Note
+from taskyard.store.rows import Continuation
 
 # Rows that are dealt with together, page by page, though one of them may be spoiled.
 #
@@ -45,7 +45,7 @@ TRIED_AGAIN_MAX: Final = 20
 FAULTS: Final = (Failed, DuplicateKey)
 
 #: Looks for some rows, and deals with those that are chosen; says how many these were.
-Deal: TypeAlias = Callable[[Transaction, int, Choose], int]
+Deal: TypeAlias = Callable[[Transaction, int, ChooseTasks], int]
 
 _LOG = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Portions:
         self.aside[ids[0]] = None
         return 1
 
-    def _carry_out(self, choose: Choose) -> int:
+    def _carry_out(self, choose: ChooseTasks) -> int:
         count = ROWS_MAX + len(self.aside)
         return self._transact(lambda transaction: self._deal(transaction, count, choose), self._boundary)
 
@@ -140,8 +140,8 @@ class Chores:
         self._parked: set[int] = set()
         self._after = 0  # the last note that was taken up
         self._kept = 0  # how many were, since the first
-        self._due = Portions(transact, Boundary.LAPSE, timeouts.lapse)
-        self._own = Portions(transact, Boundary.OWN, server_tasks.serve_own)
+        self._due = Portions(transact, Boundary.LAPSE, timeouts.apply_timeouts)
+        self._own = Portions(transact, Boundary.OWN, server_tasks.run_server_tasks)
         self._doing: Mapping[Chore, Callable[[], bool]] = {
             Chore.LAPSE: self._due.next,
             Chore.PROMISES: self._keep_promises,
@@ -172,7 +172,7 @@ class Chores:
         for portions in (self._due, self._own):
             self._try_again(portions)
         now = self._clock.now()
-        self._pages(Boundary.SILENCE, lambda transaction: timeouts.notice_silence(transaction, ROWS_MAX))
+        self._pages(Boundary.SILENCE, lambda transaction: timeouts.mark_missing_bots(transaction, ROWS_MAX))
         stale = Millis(now - LOAD_MAX_MS)
         self._pages(Boundary.FORGET, lambda transaction: continuations.drop_stale_loads(transaction, stale, ROWS_MAX))
         old = Millis(now - ANSWERS_KEPT_MS)
@@ -195,7 +195,7 @@ class Chores:
 
     def _beat(self, transaction: Transaction) -> None:
         self._clock.follow(transaction.repo.servers.database_time)
-        timeouts.beat(transaction)
+        timeouts.heartbeat(transaction)
 
     def _keep_promises(self) -> bool:
         with self._store.read() as repo:
@@ -209,9 +209,9 @@ class Chores:
         more, self._after, self._kept = self._kept > 0, 0, 0
         return more
 
-    def _keep_promise(self, note: Note) -> bool:
+    def _keep_promise(self, note: Continuation) -> bool:
         try:
-            kept = self._transact(lambda transaction: continuations.take_up(transaction, note.id), Boundary.NOTE_PAGE)
+            kept = self._transact(lambda transaction: continuations.run_page(transaction, note.id), Boundary.NOTE_PAGE)
         except Trouble as trouble:
             _LOG.warning("note %d is left for the next sweep: %s", note.id, trouble)
             self._parked.add(note.id)
@@ -285,7 +285,7 @@ class Ticker:
         if self._thread.ident is not None:
             self._thread.join(STOP_MAX_S)
 
-    def hear(self, left: Left) -> None:
+    def hear(self, left: FollowUp) -> None:
         """Take the hints of a commit."""
         if not self._events:
             return

@@ -16,14 +16,19 @@ from taskyard.engine.writer import Act, Answer, Loop, answer_of
 from taskyard.lifecycle import queues
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.continuations import drop_stale_loads
-from taskyard.lifecycle.idempotency import Named, answered, remember, remember_extension
+from taskyard.lifecycle.idempotency import (
+    KeyedSubmission,
+    answer_to_submission,
+    remember_extension,
+    remember_submission,
+)
 from taskyard.lifecycle.rows import LOAD, SHOW, Rows
 from taskyard.lifecycle.submit import (
     PAGE_MAX,
-    Changed,
     Extension,
-    Loading,
-    Submission,
+    GraphChanged,
+    LoadStarted,
+    NewGraph,
     Submitted,
     add_hidden_page,
     add_page,
@@ -60,11 +65,11 @@ class Pages:
         self._transact = loop.transact
         self._clock = clock
 
-    def load(self, named: Named) -> Submitted | Refusal | None:
+    def load(self, named: KeyedSubmission) -> Submitted | Refusal | None:
         """Store a large graph; None if somebody took it out of our hands, so that one has to look again."""
         one = named.submission
         begun = self._transact(lambda transaction: _begin(transaction, named), Boundary.LOAD_BEGIN)
-        if not isinstance(begun, Loading):
+        if not isinstance(begun, LoadStarted):
             return begun
         try:
             if not self._insert(_inserting(one, rows) for rows in self._rows(one, begun)):
@@ -77,19 +82,19 @@ class Pages:
             self.drop(one.brood.graph_id, one.loader)  # if it is still ours, somebody used the same key meanwhile
         return opened
 
-    def load_extension(self, one: Extension) -> Submitted | Changed | Refusal:
+    def load_extension(self, one: Extension) -> Submitted | GraphChanged | Refusal:
         """Store a large extension."""
         begun = self._transact(lambda transaction: _begin_extension(transaction, one), Boundary.LOAD_BEGIN)
-        if not isinstance(begun, Loading):
+        if not isinstance(begun, LoadStarted):
             return begun
         try:
             if not self._insert(_hiding(one, rows) for rows in self._rows(one, begun)):
-                return Changed()
+                return GraphChanged()
         except DuplicateKey:
             self._drop_extension(one)
             raise
         opened = self._transact(lambda transaction: _open_extension(transaction, one), Boundary.LOAD_OPEN)
-        return opened if isinstance(opened, Submitted) else Changed()
+        return opened if isinstance(opened, Submitted) else GraphChanged()
 
     def drop(self, graph: int, loader: str) -> None:
         """Forget a graph that `loader` began and never opened."""
@@ -122,7 +127,7 @@ class Pages:
             written = self._loop.begin(act, Boundary.LOAD_PAGE)
         return written is None or bool(answer_of(written))
 
-    def _rows(self, one: Submission | Extension, begun: Loading) -> Iterator[Rows]:
+    def _rows(self, one: NewGraph | Extension, begun: LoadStarted) -> Iterator[Rows]:
         for page in one.brood.pages(PAGE_MAX):
             hidden = isinstance(one, Extension)
             rows = one.brood.rows(page, begun.queues, self._clock.now(), hidden=hidden)
@@ -130,15 +135,15 @@ class Pages:
             yield from [rows] if hidden else rows.parts(PAGE_MAX)
 
 
-def _begin(transaction: Transaction, named: Named) -> Loading | Submitted | Refusal:
+def _begin(transaction: Transaction, named: KeyedSubmission) -> LoadStarted | Submitted | Refusal:
     one = named.submission
-    begun = answered(transaction, named) or begin(transaction, one)
+    begun = answer_to_submission(transaction, named) or begin(transaction, one)
     if isinstance(begun, Refusal) and begun.code is Code.LOADING and _loader(transaction, one) == one.loader:
-        return Loading(one.brood.graph_id, queues.ensure(transaction.repo, one.brood.dimensions))
+        return LoadStarted(one.brood.graph_id, queues.ensure(transaction.repo, one.brood.dimensions))
     return begun
 
 
-def _inserting(one: Submission, rows: Rows) -> Callable[[Transaction], bool]:
+def _inserting(one: NewGraph, rows: Rows) -> Callable[[Transaction], bool]:
     def act(transaction: Transaction) -> bool:
         if not _is_inserted(transaction, one.brood.graph_id, rows) and not add_page(
             transaction, one.brood.graph_id, one.loader, rows
@@ -150,19 +155,19 @@ def _inserting(one: Submission, rows: Rows) -> Callable[[Transaction], bool]:
     return act
 
 
-def _open(transaction: Transaction, named: Named) -> Submitted | None:
-    if answered(transaction, named) is not None:
+def _open(transaction: Transaction, named: KeyedSubmission) -> Submitted | None:
+    if answer_to_submission(transaction, named) is not None:
         return None
     transaction.promised = True
     opened = open_graph(transaction, named.submission)
-    remember(transaction, named, opened)
+    remember_submission(transaction, named, opened)
     return opened if isinstance(opened, Submitted) else None
 
 
-def _begin_extension(transaction: Transaction, one: Extension) -> Loading | Changed | Refusal:
+def _begin_extension(transaction: Transaction, one: Extension) -> LoadStarted | GraphChanged | Refusal:
     graph = one.brood.graph_id
     if _show_life(transaction, one, transaction.now):  # it was begun already
-        return Loading(graph, queues.ensure(transaction.repo, one.brood.dimensions))
+        return LoadStarted(graph, queues.ensure(transaction.repo, one.brood.dimensions))
     if transaction.repo.continuations.in_graph(graph, SHOW):
         return Refusal(Code.LOADING, f"graph {text_of(Key(graph))} has just been extended, and not all of it is there")
     begun = begin_extension(transaction, one)
@@ -206,7 +211,7 @@ def _is_inserted(transaction: Transaction, graph: int, rows: Rows) -> bool:
     return any(edge.dependent == dependent and edge.on == on for edge in edges)
 
 
-def _loader(transaction: Transaction, one: Submission) -> str | None:
+def _loader(transaction: Transaction, one: NewGraph) -> str | None:
     found = transaction.repo.graphs.peek([one.brood.graph_id])
     return found[0].loader if found else None
 

@@ -31,15 +31,26 @@ from taskyard.engine.wide_commands import Wished, Wishing
 from taskyard.engine.writer import Act, Command, Loop, Writer, answer_of
 from taskyard.lifecycle import selection
 from taskyard.lifecycle.admission import pools
-from taskyard.lifecycle.admission.scheduler import Admission, Passed
-from taskyard.lifecycle.commands import Approve, Cancel, Done, Far, Goodbye, Hello, Poll, Publish, Refusal, Rerun
+from taskyard.lifecycle.admission.scheduler import Admission, PassOutcome
+from taskyard.lifecycle.commands import (
+    Approve,
+    Cancel,
+    Done,
+    Goodbye,
+    Hello,
+    NeedsSearch,
+    Poll,
+    Publish,
+    Refusal,
+    Rerun,
+)
 from taskyard.lifecycle.doctor import check
 from taskyard.lifecycle.doctor.finding import Finding
-from taskyard.lifecycle.idempotency import May, Sender, anywhere, once
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.idempotency import CheckPools, Submitter, allow_any_pool, run_once
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.report import publish
 from taskyard.lifecycle.submit import Submitted
-from taskyard.lifecycle.transaction import Left, Server, Transaction
+from taskyard.lifecycle.transaction import FollowUp, ServerIdentity, Transaction
 from taskyard.store.connection import Repo, Store, open_server_lock, open_store
 from taskyard.views import graphs as outlines
 from taskyard.views import history as stories
@@ -84,7 +95,7 @@ class Engine:
         #: may have done it, and then nobody is told.
         self.listeners: list[Callable[[Collection[int]], None]] = []
         self._custody: Custody | None = None
-        self._writer = Writer(store, self.clock, self._hear, lease_ms, Server(name, self.clock.now()))
+        self._writer = Writer(store, self.clock, self._hear, lease_ms, ServerIdentity(name, self.clock.now()))
         self.loop = Loop(self._writer)
         mint, pages = Mint(self.clock), Pages(self.loop, self.clock)
         self._submitting = Submitting(self.loop, store, self.clock, mint, pages, scheduler_id)
@@ -169,7 +180,7 @@ class Engine:
         key: str = "",
         actor: str = "",
         submitter: str = "",
-        may: May = anywhere,
+        may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
         """Store a graph. Repeated with the same id, or with the same key and no id, it is an echo.
 
@@ -180,7 +191,7 @@ class Engine:
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
-            return self._submitting.submit(document, graph_id, key, Sender(actor, submitter or actor, may))
+            return self._submitting.submit(document, graph_id, key, Submitter(actor, submitter or actor, may))
 
     def extend(
         self,
@@ -190,24 +201,24 @@ class Engine:
         key: str = "",
         actor: str = "",
         submitter: str = "",
-        may: May = anywhere,
+        may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
         """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
         refusal = validate.request(graph_id=graph_id, key=key, actor=actor, submitter=submitter)
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
-            return self._extending.extend(graph_id, document, Sender(actor, submitter or actor, may), key)
+            return self._extending.extend(graph_id, document, Submitter(actor, submitter or actor, may), key)
 
     def cancel(self, command: Cancel) -> Wished:
         """End a task, a task with everything behind it, or a graph."""
-        answer: Wished | Far = answer_of(self.ask(Cancel, command))
-        return self.wishing.go(command) if isinstance(answer, Far) else answer
+        answer: Wished | NeedsSearch = answer_of(self.ask(Cancel, command))
+        return self.wishing.go(command) if isinstance(answer, NeedsSearch) else answer
 
     def rerun(self, command: Rerun) -> Wished:
         """Try a task again, or all that failed in a graph."""
-        answer: Wished | Far = answer_of(self.ask(Rerun, command))
-        return self.wishing.go(command) if isinstance(answer, Far) else answer
+        answer: Wished | NeedsSearch = answer_of(self.ask(Rerun, command))
+        return self.wishing.go(command) if isinstance(answer, NeedsSearch) else answer
 
     def approve(self, command: Approve) -> Done | Refusal:
         """Decide about an approval that waits for a person."""
@@ -222,14 +233,14 @@ class Engine:
         key: str = "",
         actor: str = "",
         submitter: str = "",
-        may: May = anywhere,
+        may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
         """Store a graph that runs a settled one again from some tasks on, and takes over what is before them.
 
         `may` is told in which pools something is going to run, and raises if that may not be.
         """
         refusal = validate.request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
-        sender = Sender(actor, submitter or actor, may)
+        sender = Submitter(actor, submitter or actor, may)
         return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, sender)
 
     def set_pool(
@@ -265,7 +276,7 @@ class Engine:
             return refusal
         id = ids.key_of(graph_id)
         with outages(), self.store.read() as repo:
-            return outlines.outline(repo, id) or selection.unknown("graph", id)
+            return outlines.outline(repo, id) or selection.not_found("graph", id)
 
     def story(self, task_id: str) -> Story | Refusal:
         """Tell everything that happened to a task."""
@@ -274,7 +285,7 @@ class Engine:
             return refusal
         id = ids.key_of(task_id)
         with outages(), self.store.read() as repo:
-            return stories.story(repo, id) if _is_shown(repo, id) else selection.unknown("task", id)
+            return stories.story(repo, id) if _is_shown(repo, id) else selection.not_found("task", id)
 
     def doctor(self) -> list[Finding]:
         """Recount every stored number as it is at one moment; say what does not follow from the rest."""
@@ -291,7 +302,9 @@ class Engine:
         """Keep what a running task says of itself: its result, its progress, what its next attempt should get."""
         refusal = validate.publish(command) or validate.request(key=key)
         return refusal or self.transact(
-            lambda transaction: once(transaction, key, command, lambda _: publish(transaction, command), lambda _: None)
+            lambda transaction: run_once(
+                transaction, key, command, lambda _: publish(transaction, command), lambda _: None
+            )
         )
 
     # What bots say.
@@ -301,9 +314,9 @@ class Engine:
         answer: Refusal | None = answer_of(self.ask(Hello, command))
         return answer
 
-    def poll(self, command: Poll) -> Polled | Refusal:
+    def poll(self, command: Poll) -> PollOutcome | Refusal:
         """Take a bot's results and renewals, and give it tasks."""
-        answer: Polled | Refusal = answer_of(self.ask(Poll, command))
+        answer: PollOutcome | Refusal = answer_of(self.ask(Poll, command))
         return answer
 
     def goodbye(self, command: Goodbye) -> Refusal | None:
@@ -327,7 +340,7 @@ class Engine:
 
     # What happens by itself, and can be made to happen at any time.
 
-    def schedule(self) -> Passed:
+    def schedule(self) -> PassOutcome:
         """Let in every pending task that may go, within the bounds of one call."""
         return self._admission.schedule()
 
@@ -348,13 +361,13 @@ class Engine:
     def _once(self, key: str, said: object, act: Act[Answer | None]) -> Answer | Refusal | None:
         """Set something, once for each key."""
         return self.transact(
-            lambda transaction: once(transaction, key, said, lambda _: act(transaction), lambda _: None), _LIMIT
+            lambda transaction: run_once(transaction, key, said, lambda _: act(transaction), lambda _: None), _LIMIT
         )
 
     def _write_pass(self, act: Callable[[Transaction], Answer], /) -> Answer:
         return self.transact(act, Boundary.PASS_PAGE)
 
-    def _hear(self, left: Left) -> None:
+    def _hear(self, left: FollowUp) -> None:
         self.ticker.hear(left)
         if left.turned:
             for listener in self.listeners:
@@ -400,7 +413,7 @@ class AsyncEngine:
         key: str = "",
         actor: str = "",
         submitter: str = "",
-        may: May = anywhere,
+        may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
         """Store a graph. A thread checks it: a large one takes seconds."""
         return await asyncio.to_thread(
@@ -415,7 +428,7 @@ class AsyncEngine:
         key: str = "",
         actor: str = "",
         submitter: str = "",
-        may: May = anywhere,
+        may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
         """Add tasks to a graph."""
         return await asyncio.to_thread(
@@ -443,7 +456,7 @@ class AsyncEngine:
         key: str = "",
         actor: str = "",
         submitter: str = "",
-        may: May = anywhere,
+        may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
         """Store a graph that runs a settled one again. A thread reads all of that one."""
         return await asyncio.to_thread(
@@ -491,9 +504,9 @@ class AsyncEngine:
         answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Hello, command))
         return answer
 
-    async def poll(self, command: Poll) -> Polled | Refusal:
+    async def poll(self, command: Poll) -> PollOutcome | Refusal:
         """Take a bot's results and renewals, and give it tasks."""
-        answer: Polled | Refusal = await asyncio.wrap_future(self._engine.ask(Poll, command))
+        answer: PollOutcome | Refusal = await asyncio.wrap_future(self._engine.ask(Poll, command))
         return answer
 
     async def goodbye(self, command: Goodbye) -> Refusal | None:
@@ -501,7 +514,7 @@ class AsyncEngine:
         answer: Refusal | None = await asyncio.wrap_future(self._engine.ask(Goodbye, command))
         return answer
 
-    async def schedule(self) -> Passed:
+    async def schedule(self) -> PassOutcome:
         """Let in every pending task that may go, within the bounds of one call. A thread thinks about it."""
         return await asyncio.to_thread(self._engine.schedule)
 
@@ -511,5 +524,5 @@ class AsyncEngine:
 
     async def _wish(self, kind: type, command: Cancel | Rerun) -> Wished:
         """A thread finds out how far a wish reaches if that is too far for a transaction."""
-        answer: Wished | Far = await asyncio.wrap_future(self._engine.ask(kind, command))
-        return await asyncio.to_thread(self._engine.wishing.go, command) if isinstance(answer, Far) else answer
+        answer: Wished | NeedsSearch = await asyncio.wrap_future(self._engine.ask(kind, command))
+        return await asyncio.to_thread(self._engine.wishing.go, command) if isinstance(answer, NeedsSearch) else answer

@@ -16,9 +16,9 @@ from taskyard.engine.submit import Mint
 from taskyard.engine.writer import Loop, answer_of
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.idempotency import Sender, answer_to, digest_of_extension, remember_extension
+from taskyard.lifecycle.idempotency import Submitter, answer_to, digest_of_extension, remember_extension
 from taskyard.lifecycle.rows import DROP, LOAD
-from taskyard.lifecycle.submit import PAGE_MAX, Changed, Extension, Submitted
+from taskyard.lifecycle.submit import PAGE_MAX, Extension, GraphChanged, Submitted
 from taskyard.store.connection import Store
 from taskyard.store.queries import DuplicateKey
 
@@ -36,7 +36,7 @@ class Extending:
         self._mint = mint
         self._pages = pages
 
-    def extend(self, graph_id: str, document: object, sender: Sender, key: str = "") -> Submitted | Refusal:
+    def extend(self, graph_id: str, document: object, sender: Submitter, key: str = "") -> Submitted | Refusal:
         """Add the tasks of a document to a graph; repeated with the same key, it is an echo."""
         id = submit.key_of(graph_id)
         if id is None or isinstance(id, Refusal):
@@ -46,7 +46,7 @@ class Extending:
             if isinstance(known, Refusal):
                 return known
             answer = self._repeated(known, document, key) or self._extend(known, document, sender, key)
-            if not isinstance(answer, Changed):
+            if not isinstance(answer, GraphChanged):
                 return answer
         raise Unavailable(f"graph {graph_id} was changed by others {LOOKS_MAX} times in a row")
 
@@ -71,7 +71,9 @@ class Extending:
             answer = answer_to(repo, key, _digest(known.id, document))
         return replace(answer, names=known.digests.ids) if isinstance(answer, Submitted) else answer
 
-    def _extend(self, known: "_Known", document: object, sender: Sender, key: str) -> Submitted | Changed | Refusal:
+    def _extend(
+        self, known: "_Known", document: object, sender: Submitter, key: str
+    ) -> Submitted | GraphChanged | Refusal:
         validation = self._read(known, document)
         graph = validation.graph
         if graph is None:
@@ -91,14 +93,14 @@ class Extending:
         try:
             answer = self._store_it(extension)
         except DuplicateKey:
-            return Changed()
+            return GraphChanged()
         # A large extension is shown page by page: who looks for the names now may not find all of them.
         return replace(answer, names=brood.ids) if isinstance(answer, Submitted) else answer
 
-    def _store_it(self, one: Extension) -> Submitted | Changed | Refusal:
+    def _store_it(self, one: Extension) -> Submitted | GraphChanged | Refusal:
         if one.brood.weight > PAGE_MAX:
             return self._pages.load_extension(one)
-        answer: Submitted | Changed | Refusal = answer_of(self._loop.put(one))
+        answer: Submitted | GraphChanged | Refusal = answer_of(self._loop.put(one))
         return answer
 
     def _read(self, known: "_Known", document: object) -> Validation:

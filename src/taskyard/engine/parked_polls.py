@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.core.structs import value
-from taskyard.lifecycle.claim import ClaimRequest, brief, claim
+from taskyard.lifecycle.claim import ClaimRequest, claim, with_definitions
 from taskyard.lifecycle.commands import Lease, Poll, Renewed
-from taskyard.lifecycle.poll import NOTHING, Polled
+from taskyard.lifecycle.poll import EMPTY, PollOutcome
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.transaction import Transaction
 
@@ -113,7 +113,7 @@ class Parking:
             found = self._parked.get(one.bot)
             if found is not None and found[1] is one.future:
                 del self._parked[one.bot]
-            one.future.set_result(Polled((), (), one.leases, stops=one.stops))
+            one.future.set_result(PollOutcome((), (), one.leases, stops=one.stops))
 
     def _wishes(self, transaction: Transaction, fresh: set[int], everywhere: bool) -> list[tuple[Poll, Any, int]]:
         registry, repo = transaction.registry, transaction.repo
@@ -132,7 +132,7 @@ class Parking:
     ) -> list[Served]:
         found = [(poll, leases) for poll, leases in zip(polls, given, strict=True) if leases]
         wanted = [lease for poll, leases in found if poll.briefed for lease in leases]
-        told = {lease.task: lease for lease in brief(transaction, wanted)} if wanted else {}
+        told = {lease.task: lease for lease in with_definitions(transaction, wanted)} if wanted else {}
         return [
             Served(poll.bot, self._parked[poll.bot][1], tuple(told.get(lease.task, lease) for lease in leases))
             for poll, leases in found
@@ -141,4 +141,4 @@ class Parking:
     def _answer(self, bot: str) -> None:
         found = self._parked.pop(bot, None)
         if found is not None:
-            found[1].set_result(NOTHING)
+            found[1].set_result(EMPTY)

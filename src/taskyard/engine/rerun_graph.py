@@ -28,11 +28,11 @@ from taskyard.engine.errors import outages
 from taskyard.engine.submit import Mint, Submitting
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.gc_pause import stillness
-from taskyard.lifecycle.idempotency import Named, Sender, answer_to, digest_under_key
-from taskyard.lifecycle.rows import NewTasks, Reused
-from taskyard.lifecycle.selection import Pages, Reached, unknown
-from taskyard.lifecycle.submit import PAGE_MAX, Origin, Submission, Submitted
+from taskyard.lifecycle.gc_pause import gc_paused
+from taskyard.lifecycle.idempotency import KeyedSubmission, Submitter, answer_to, digest_under_key
+from taskyard.lifecycle.rows import NewTasks, ReusedTask
+from taskyard.lifecycle.selection import Pages, Selection, not_found
+from taskyard.lifecycle.submit import PAGE_MAX, NewGraph, RerunOrigin, Submitted
 from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import Row
 from taskyard.store.repo.tasks import DoneRow, RerunRow, Source
@@ -78,7 +78,7 @@ class Renewing:
         self._mint = mint
         self._submitting = submitting
 
-    def renew(self, graph: Key, labels: Sequence[str], key: str, sender: Sender) -> Submitted | Refusal:
+    def renew(self, graph: Key, labels: Sequence[str], key: str, sender: Submitter) -> Submitted | Refusal:
         """Store a graph that runs another again from `labels` on."""
         body = _digest(graph, labels)
         answer = self._repeat(key, body) if key else None
@@ -112,7 +112,7 @@ class Renewing:
         text = f"{passed}: submit the graph with later ones"
         return Refusal(Code.CONFLICT, f"cannot run graph {text_of(plan.graph)} again: {text}", faults)
 
-    def _named(self, plan: _Plan, body: str, key: str, sender: Sender) -> Named:
+    def _named(self, plan: _Plan, body: str, key: str, sender: Submitter) -> KeyedSubmission:
         minted = self._mint.fresh(len(plan.tasks))
         ids = {label: int(id) for label, id in zip(plan.tasks, minted.tasks, strict=True)}
         tasks = _tasks(plan, ids)
@@ -122,11 +122,11 @@ class Renewing:
         brood = NewTasks(minted.graph, ordered, ids, minted.created_ms, False, reused, digests, sender.submitter)
         scheduler, name, routing, description, tags, _ = plan.definition
         row = RerunRow(plan.graph, plan.labels, len(plan.renewal.again), len(reused))
-        origin = Origin(row, plan.told, _pages(tasks, ids, reused))
+        origin = RerunOrigin(row, plan.told, _pages(tasks, ids, reused))
         definition = (scheduler, name, routing, description, tags, body)
         graph = GraphDefinition(name, routing, tasks, description)
-        submission = Submission(graph, brood, definition, self._clock.word(), sender.actor, origin=origin)
-        return Named(submission, key)
+        submission = NewGraph(graph, brood, definition, self._clock.word(), sender.actor, origin=origin)
+        return KeyedSubmission(submission, key)
 
 
 # Looking.
@@ -135,7 +135,7 @@ class Renewing:
 def _look(repo: Repo, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
     found, definition = repo.graphs.peek([graph]), repo.graphs.definition(graph)
     if not found or found[0].loader is not None or definition is None:
-        return unknown("graph", graph)
+        return not_found("graph", graph)
     if not settled(found[0].tally):
         text = f"graph {text_of(graph)} is still moving: wait until it is settled, or cancel it"
         return Refusal(Code.CONFLICT, text)
@@ -189,11 +189,11 @@ def _renamed(task: Task, names: Mapping[str, str]) -> Task:
     return struct_replace(task, slices=tuple(slices))
 
 
-def _reused(plan: _Plan, label: str) -> Reused:
+def _reused(plan: _Plan, label: str) -> ReusedTask:
     """Say what a task takes over. One that did so itself tells where that came from in the first place."""
     row = plan.done[label]
     copied = None if row.size is None else (row.id, row.attempt)
-    return Reused(row.source or Source(row.id, plan.graph, row.attempt), copied, row.size or 0)
+    return ReusedTask(row.source or Source(row.id, plan.graph, row.attempt), copied, row.size or 0)
 
 
 def _in_order(tasks: Mapping[str, Task]) -> list[str]:
@@ -202,7 +202,7 @@ def _in_order(tasks: Mapping[str, Task]) -> list[str]:
     return list(TopologicalSorter(requires).static_order())
 
 
-def _pages(tasks: Mapping[str, Task], ids: Mapping[str, int], reused: Mapping[str, Reused]) -> Pages:
+def _pages(tasks: Mapping[str, Task], ids: Mapping[str, int], reused: Mapping[str, ReusedTask]) -> Pages:
     """Cut what is taken over into pages, dependents before what they require, as `reuse` wants them."""
     order: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(ids.values(), ()))
     to_tell = Counter[int]()
@@ -211,7 +211,7 @@ def _pages(tasks: Mapping[str, Task], ids: Mapping[str, int], reused: Mapping[st
             order.add(ids[edge.task], ids[label])
             to_tell[ids[edge.task]] += 1
     wanted = {ids[label] for label in reused}
-    pages = Reached(order, to_tell).cut() if wanted else []
+    pages = Selection(order, to_tell).cut() if wanted else []
     return [[id for id in page if id in wanted] for page in pages]
 
 
@@ -223,4 +223,4 @@ def _digest(graph: Key, labels: Sequence[str]) -> str:
 
 def _still_for(plan: _Plan) -> AbstractContextManager[None]:
     """Keep the garbage collector still while a large graph is stored."""
-    return stillness() if len(plan.tasks) > PAGE_MAX else nullcontext()
+    return gc_paused() if len(plan.tasks) > PAGE_MAX else nullcontext()

@@ -21,7 +21,7 @@ from taskyard.lifecycle import subgraph
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.rows import SERVER_QUEUE
-from taskyard.lifecycle.subgraph import Inside
+from taskyard.lifecycle.subgraph import ParentAttempt
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Store
 from taskyard.store.queries import DuplicateKey
@@ -85,10 +85,10 @@ class Bearing:
         """Begin one; whatever goes wrong with it keeps nobody else waiting."""
         try:
             payload = decoded(text).slices[0].payload
-            inside = Inside(task, attempt, patience_ms(payload), submitter)
+            inside = ParentAttempt(task, attempt, patience_ms(payload), submitter)
             answer = self._submitting.bear(payload[Kind.GRAPH], inside)
             if isinstance(answer, Refusal) and answer.code is Code.INVALID:
-                self._transact(lambda transaction: subgraph.refuse(transaction, inside, answer), Boundary.OWN)
+                self._transact(lambda transaction: subgraph.fail_attempt(transaction, inside, answer), Boundary.OWN)
             elif not isinstance(answer, Submitted):
                 self._aside.add(task)
         except (Trouble, DuplicateKey) as trouble:

@@ -23,11 +23,11 @@ from taskyard.engine.clock import Clock
 from taskyard.engine.errors import Unavailable
 from taskyard.engine.writer import Loop, answer_of
 from taskyard.lifecycle.commands import Code, Refusal
-from taskyard.lifecycle.gc_pause import stillness
-from taskyard.lifecycle.idempotency import Named, Sender, answer_to, digest_under_key
+from taskyard.lifecycle.gc_pause import gc_paused
+from taskyard.lifecycle.idempotency import KeyedSubmission, Submitter, answer_to, digest_under_key
 from taskyard.lifecycle.rows import NewTasks, weight_of
-from taskyard.lifecycle.subgraph import Inside
-from taskyard.lifecycle.submit import PAGE_MAX, Submission, Submitted, impossible
+from taskyard.lifecycle.subgraph import ParentAttempt
+from taskyard.lifecycle.submit import PAGE_MAX, NewGraph, Submitted, refuse_impossible_limits
 from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import DuplicateKey
 
@@ -189,7 +189,7 @@ def definition_of(graph: GraphDefinition, scheduler_id: str, digest: str) -> tup
 def still_for(document: object) -> AbstractContextManager[None]:
     """Keep the garbage collector still while a large document is stored."""
     tasks = document.get("tasks") if isinstance(document, dict) else None
-    return stillness() if isinstance(tasks, dict) and len(tasks) > PAGE_MAX else nullcontext()
+    return gc_paused() if isinstance(tasks, dict) and len(tasks) > PAGE_MAX else nullcontext()
 
 
 def _in_order(tasks: Sequence[Task]) -> list[Task]:
@@ -225,7 +225,7 @@ class Submitting:
         self._pages = pages
         self._scheduler_id = scheduler_id
 
-    def submit(self, document: object, graph_id: str | None, key: str, sender: Sender) -> Submitted | Refusal:
+    def submit(self, document: object, graph_id: str | None, key: str, sender: Submitter) -> Submitted | Refusal:
         """Store the graph of a document."""
         id = key_of(graph_id)
         if isinstance(id, Refusal):
@@ -235,14 +235,14 @@ class Submitting:
             return self._repeat(document, id, key, sender) or refusal(validation)
         graph, body = validation.graph, body_of(document)
 
-        def make() -> Named:
+        def make() -> KeyedSubmission:
             named = self._named(graph, body, id, key, sender)
             sender.may(named.submission.brood.pools or _UNNAMED)
             return named
 
         return self.store(make, is_chosen=id is not None)
 
-    def store(self, make: Callable[[], Named], *, is_chosen: bool = False) -> Submitted | Refusal:
+    def store(self, make: Callable[[], KeyedSubmission], *, is_chosen: bool = False) -> Submitted | Refusal:
         """Store what `make` makes; it makes it again with other keys, where somebody else has one of them.
 
         An id that somebody has chosen stays, so what is there under it is the answer.
@@ -260,16 +260,16 @@ class Submitting:
             raise Unavailable(f"the graph could not be stored in {TRIES_MAX} tries")
         return answer  # it was not the minted id that is in use, but the key
 
-    def bear(self, document: object, inside: Inside) -> Submitted | Refusal | None:
+    def bear(self, document: object, inside: ParentAttempt) -> Submitted | Refusal | None:
         """Store the graph inside a task, and begin that task with it; None if that has to be tried again."""
         validation = read(document, self._clock.now(), self._scheduler_id)
         if validation.graph is None:
             return refusal(validation)
-        sender = Sender(f"task {text_of(Key(inside.task))}-{inside.attempt}", inside.submitter)
+        sender = Submitter(f"task {text_of(Key(inside.task))}-{inside.attempt}", inside.submitter)
         with still_for(document):
             return self._try(self._named(validation.graph, body_of(document), None, "", sender, inside))
 
-    def _try(self, named: Named) -> Submitted | Refusal | None:
+    def _try(self, named: KeyedSubmission) -> Submitted | Refusal | None:
         """Store it, or say by None that it has to be tried again."""
         if named.submission.brood.weight > PAGE_MAX:
             answer = self._pages.load(named)
@@ -285,16 +285,16 @@ class Submitting:
         body: bytes,
         id: Key | None,
         key: str,
-        sender: Sender,
-        inside: Inside | None = None,
-    ) -> Named:
+        sender: Submitter,
+        inside: ParentAttempt | None = None,
+    ) -> KeyedSubmission:
         minted = self._mint.fresh(len(graph.tasks))
         brood = brood_of(graph, body, minted, minted.graph if id is None else id, {}, sender.submitter)
         definition = definition_of(graph, self._scheduler_id, digest_of(body))
-        submission = Submission(graph, brood, definition, self._clock.word(), sender.actor, inside)
-        return Named(submission, key, chosen=id is not None)
+        submission = NewGraph(graph, brood, definition, self._clock.word(), sender.actor, inside)
+        return KeyedSubmission(submission, key, chosen=id is not None)
 
-    def _repeat(self, document: object, id: Key | None, key: str, sender: Sender) -> Submitted | None:
+    def _repeat(self, document: object, id: Key | None, key: str, sender: Submitter) -> Submitted | None:
         """Find what was submitted in time and is repeated after its deadline."""
         if id is None and not key:
             return None
@@ -317,7 +317,7 @@ def pools_of(graph: GraphDefinition) -> frozenset[str]:
     return pools_named(graph.tasks.values()) or _UNNAMED
 
 
-def _with_names(answer: Submitted | Refusal, named: Named) -> Submitted | Refusal:
+def _with_names(answer: Submitted | Refusal, named: KeyedSubmission) -> Submitted | Refusal:
     """Tell what tasks are called, where it is known: what was stored before may have grown since."""
     if isinstance(answer, Submitted) and not answer.echo:
         return replace(answer, names=named.submission.brood.ids)
@@ -340,4 +340,4 @@ def rehearsal_read(document: object, now: Millis, scheduler_id: str) -> GraphDef
 
 def refused(repo: Repo, graph: GraphDefinition) -> Refusal | None:
     """Say what the store has against a graph: demands that can never be met."""
-    return impossible(repo, graph.tasks.values())
+    return refuse_impossible_limits(repo, graph.tasks.values())

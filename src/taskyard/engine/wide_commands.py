@@ -10,14 +10,14 @@ from taskyard.engine.errors import Unavailable, outages
 from taskyard.engine.failpoints import Boundary
 from taskyard.engine.writer import Loop
 from taskyard.lifecycle import cancel, rerun
-from taskyard.lifecycle.commands import Asked, Cancel, Done, Far, Refusal, Rerun
-from taskyard.lifecycle.gc_pause import stillness
-from taskyard.lifecycle.idempotency import keyed
-from taskyard.lifecycle.selection import Found
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Done, NeedsSearch, Refusal, Rerun
+from taskyard.lifecycle.gc_pause import gc_paused
+from taskyard.lifecycle.idempotency import carry_out_keyed
+from taskyard.lifecycle.selection import SelectedPages
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Store
 
-Wished: TypeAlias = Done | Asked | Refusal
+Wished: TypeAlias = Done | BulkOutcome | Refusal
 #: How often a graph is looked at again that was extended meanwhile.
 TRIES_MAX: Final = 5
 
@@ -33,23 +33,25 @@ class Wishing:
         """Carry out a wish that was answered with `Far`."""
         for _ in range(TRIES_MAX):
             answer = self._try(command, self._find(command))
-            if not isinstance(answer, Far):
+            if not isinstance(answer, NeedsSearch):
                 return answer
         raise Unavailable(f"the graph was extended {TRIES_MAX} times while it was looked at")
 
-    def _find(self, command: Cancel | Rerun) -> Found:
-        with stillness():
+    def _find(self, command: Cancel | Rerun) -> SelectedPages:
+        with gc_paused():
             with outages(), self._store.read() as repo:
                 seen = cancel.find(repo, command) if isinstance(command, Cancel) else rerun.find(repo, command)
             return seen.cut()
 
-    def _try(self, command: Cancel | Rerun, found: Found) -> Wished | Far:
-        def act(transaction: Transaction) -> Wished | Far:
+    def _try(self, command: Cancel | Rerun, found: SelectedPages) -> Wished | NeedsSearch:
+        def act(transaction: Transaction) -> Wished | NeedsSearch:
             transaction.promised = True
             if isinstance(command, Cancel):
-                return keyed(transaction, [command], lambda transaction, ones: cancel.cancel(transaction, ones, found))[
-                    0
-                ]
-            return keyed(transaction, [command], lambda transaction, ones: rerun.rerun(transaction, ones, found))[0]
+                return carry_out_keyed(
+                    transaction, [command], lambda transaction, ones: cancel.cancel(transaction, ones, found)
+                )[0]
+            return carry_out_keyed(
+                transaction, [command], lambda transaction, ones: rerun.rerun(transaction, ones, found)
+            )[0]
 
         return self._loop.transact(act, Boundary.BATCH)

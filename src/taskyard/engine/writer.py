@@ -28,13 +28,13 @@ from taskyard.lifecycle.bot_sessions import goodbye, hello
 from taskyard.lifecycle.cancel import cancel
 from taskyard.lifecycle.claim import WANT_MAX
 from taskyard.lifecycle.commands import Approve, Cancel, Goodbye, Hello, Poll, Rerun
-from taskyard.lifecycle.gc_pause import stillness
-from taskyard.lifecycle.idempotency import Named, extend_named, keyed, submit_named
-from taskyard.lifecycle.poll import Polled, poll
+from taskyard.lifecycle.gc_pause import gc_paused
+from taskyard.lifecycle.idempotency import KeyedSubmission, carry_out_keyed, extend_keyed, submit_keyed
+from taskyard.lifecycle.poll import PollOutcome, poll
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rerun import rerun
 from taskyard.lifecycle.submit import PAGE_MAX, Extension
-from taskyard.lifecycle.transaction import ALONE, Left, Server, Transaction
+from taskyard.lifecycle.transaction import SINGLE_SERVER, FollowUp, ServerIdentity, Transaction
 from taskyard.store.connection import Store
 from taskyard.store.queries import DuplicateKey, StoreUnavailable, TransactionConflict
 
@@ -67,9 +67,9 @@ class Writer:
         self,
         store: Store,
         clock: Clock,
-        after: Callable[[Left], None],
+        after: Callable[[FollowUp], None],
         lease_ms: int = LEASE_MS,
-        server: Server = ALONE,
+        server: ServerIdentity = SINGLE_SERVER,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -99,11 +99,11 @@ class Writer:
     def _try(self, act: Act[Answer], boundary: Boundary) -> Answer:
         began = self._clock.now()
         try:
-            with stillness(), self._store.write() as repo:
+            with gc_paused(), self._store.write() as repo:
                 transaction = Transaction(repo, self._clock.now(), self._registry, self._lease_ms, self.server)
                 answer = act(transaction)
                 served = self.parking.serve(transaction, transaction.serves_all)
-                transaction.close()
+                transaction.finish()
                 point(boundary, Side.BEFORE)
             self._registry.settle()
             self.commits += 1
@@ -116,7 +116,7 @@ class Writer:
         finally:
             self.last_ms = self._clock.now() - began
             self.longest_ms = max(self.longest_ms, self.last_ms)
-        self._after(transaction.left())
+        self._after(transaction.follow_up())
         return answer
 
 
@@ -160,7 +160,7 @@ class _Patience:
 #: How many bytes of output are written in the time that a task takes.
 BYTES_PER_TASK: Final = 4_096
 
-Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Approve | Named | Extension
+Command: TypeAlias = Poll | Hello | Goodbye | Cancel | Rerun | Approve | KeyedSubmission | Extension
 _Room: TypeAlias = Callable[[Transaction, Sequence[Any]], Sequence[object] | None]
 
 
@@ -185,7 +185,7 @@ def weight(command: Command) -> int:
         printed = sum(len(one.body) for one in command.outputs) // BYTES_PER_TASK if command.outputs else 0
         said = len(command.reports) + len(command.renewals) + len(command.begun or ())
         return 1 + said + max(0, min(command.want, WANT_MAX)) + printed
-    if isinstance(command, Named):
+    if isinstance(command, KeyedSubmission):
         return 1 + command.submission.brood.weight
     if isinstance(command, Extension):
         return 1 + command.brood.weight
@@ -197,11 +197,11 @@ def weight(command: Command) -> int:
 _ROOMS: Final[Mapping[type, _Room]] = {
     Hello: hello,
     Goodbye: goodbye,
-    Named: submit_named,
-    Extension: extend_named,
-    Cancel: lambda transaction, commands: keyed(transaction, commands, cancel),
-    Rerun: lambda transaction, commands: keyed(transaction, commands, rerun),
-    Approve: lambda transaction, commands: keyed(transaction, commands, approve),
+    KeyedSubmission: submit_keyed,
+    Extension: extend_keyed,
+    Cancel: lambda transaction, commands: carry_out_keyed(transaction, commands, cancel),
+    Rerun: lambda transaction, commands: carry_out_keyed(transaction, commands, rerun),
+    Approve: lambda transaction, commands: carry_out_keyed(transaction, commands, approve),
     Poll: poll,
 }
 
@@ -418,7 +418,7 @@ class Loop:
 def _is_hungry(poll: Poll, answer: object) -> bool:
     """Tell whether a poll has told nothing, and got nothing."""
     said = poll.reports or poll.renewals or poll.outputs
-    return not said and isinstance(answer, Polled) and not answer.leases and not answer.ending
+    return not said and isinstance(answer, PollOutcome) and not answer.leases and not answer.ending
 
 
 def answer_of(future: "Future[Any]") -> Any:

@@ -28,19 +28,19 @@ _DECISION: Final = msgspec.json.Decoder(Decision)
 
 def approve(transaction: Transaction, commands: Sequence[Approve]) -> list[Done | Refusal]:
     """Decide about approvals as people say."""
-    transaction.look({one.task for one in commands})
+    transaction.lock_tasks({one.task for one in commands})
     return [_approve(transaction, one) for one in commands]
 
 
 def _approve(transaction: Transaction, one: Approve) -> Done | Refusal:
-    task = selection.seen(transaction, one.task)
+    task = selection.visible_task(transaction, one.task)
     if task is None:
-        return selection.unknown("task", one.task)
+        return selection.not_found("task", one.task)
     if task.kind != Kind.APPROVAL.text or task.state not in _ASKING:
         verb, name = APPROVE if one.approved else DENY, text_of(Key(task.id))
         return Refusal(Code.CONFLICT, f"cannot {verb} task {name}: {_why_not(transaction, task)}")
     decision = Decision(one.approved, transaction.now, one.actor, one.comment)
-    transaction.send([server_attempts.decided(transaction, task, decision)])
+    transaction.apply([server_attempts.decide(transaction, task, decision)])
     transaction.audit(one.actor, APPROVE if one.approved else DENY, task.id, one.comment)
     return Done(task.id, task.state)
 

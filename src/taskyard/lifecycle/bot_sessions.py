@@ -28,7 +28,7 @@ ERROR: Final = "error"
 FREED: Final = "freed"
 
 
-def note(
+def record_event(
     transaction: Transaction,
     bots: Sequence[str],
     kind: str,
@@ -100,13 +100,13 @@ def _welcome(transaction: Transaction, known: Mapping[str, BotRecord], hellos: S
     transaction.repo.bots.clear_terminations([id for id in new if id in known and known[id].facts.ending])
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
     lives = [(one.bot, fleet.lives_of(one.session)) for one in begun]
-    lose(transaction, lives, {one.bot: one.begun for one in begun})
+    end_lost_attempts(transaction, lives, {one.bot: one.begun for one in begun})
     transaction.repo.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
     twins = {one.bot for one in begun if _is_twin(known.get(one.bot), one.session)}
-    note(transaction, sorted(new - twins), CONNECTED)
-    note(transaction, sorted(twins), CONNECTED, ELSEWHERE)
+    record_event(transaction, sorted(new - twins), CONNECTED)
+    record_event(transaction, sorted(twins), CONNECTED, ELSEWHERE)
     transaction.altered |= {one.bot for one in hellos}
-    transaction.stirred.append(None)
+    transaction.mark_dirty(None)
     return lost
 
 
@@ -117,7 +117,7 @@ def _enrolled_elsewhere(transaction: Transaction, known: Mapping[str, BotRecord]
     return {bot for bot, record in found.items() if record.pool != unknown[bot]}
 
 
-def greet(transaction: Transaction, polls: Sequence[Poll]) -> list[Caller | Refusal]:
+def check_in(transaction: Transaction, polls: Sequence[Poll]) -> list[Caller | Refusal]:
     """Take note that bots were heard of; refuse those that speak for a session that is over."""
     bots = transaction.repo.bots.callers({poll.bot for poll in polls})
     greeted: list[Caller | Refusal] = []
@@ -129,7 +129,7 @@ def greet(transaction: Transaction, polls: Sequence[Poll]) -> list[Caller | Refu
             known = heard.get(poll.bot, bot.polls)
             heard[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known
             if bot.missing:
-                transaction.stirred.append(None)  # what was thought to be gone is back
+                transaction.mark_dirty(None)  # what was thought to be gone is back
     now = transaction.now
     transaction.repo.bots.record_polls([(id, known, now, transaction.server.name) for id, known in heard.items()])
     return greeted
@@ -140,16 +140,16 @@ def goodbye(transaction: Transaction, goodbyes: Sequence[Goodbye]) -> list[Refus
     bots = transaction.repo.bots.read({one.bot for one in goodbyes})
     answers = [_foreign(one.bot) if _is_foreign(bots.get(one.bot), one.pool) else None for one in goodbyes]
     goodbyes = [one for one, answer in zip(goodbyes, answers, strict=True) if answer is None]
-    lose(transaction, [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots])
+    end_lost_attempts(transaction, [(one.bot, f"{one.session}/") for one in goodbyes if one.bot in bots])
     gone = sorted({one.bot for one in goodbyes if one.bot in bots and bots[one.bot].session == one.session})
     transaction.repo.bots.end_sessions(gone)
-    note(transaction, gone, ENDED)
+    record_event(transaction, gone, ENDED)
     transaction.altered |= set(gone)
-    transaction.stirred.append(None)
+    transaction.mark_dirty(None)
     return answers
 
 
-def free(transaction: Transaction, bot: str, actor: str) -> Refusal | None:
+def release_name(transaction: Transaction, bot: str, actor: str) -> Refusal | None:
     """Let a name belong to whichever pool enrols it next; not while its bot lives, or has something in hand."""
     found = transaction.repo.bots.read([bot]).get(bot)
     if found is None:
@@ -162,12 +162,12 @@ def free(transaction: Transaction, bot: str, actor: str) -> Refusal | None:
         )
     if found.pool is not None:
         transaction.repo.bots.release_names([bot])
-        note(transaction, [bot], FREED)
+        record_event(transaction, [bot], FREED)
         transaction.audit(actor, FREE, NO_SUBJECT, f"{bot}, of pool {found.pool}")
     return None
 
 
-def complain(
+def record_error(
     transaction: Transaction,
     bot: str,
     session: str,
@@ -181,11 +181,11 @@ def complain(
         return _foreign(bot)
     if found is None or found.session != session:
         return _over(bot)
-    note(transaction, [bot], ERROR, text, about)
+    record_event(transaction, [bot], ERROR, text, about)
     return None
 
 
-def lose(
+def end_lost_attempts(
     transaction: Transaction, sessions: Sequence[tuple[str, str]], told: Mapping[str, Collection[Begun] | None] = {}
 ) -> None:
     """End as lost what bots had in sessions whose names, each with a slash behind it, begin as is said beside each bot.
@@ -199,13 +199,13 @@ def lose(
     found = transaction.repo.tasks.leased_with_session(sorted(begins), LOST_MAX + 1)
     had = {id: bot for id, bot, session in found if f"{session}/".startswith(begins[bot])}
     moves = []
-    for task in transaction.look(list(had)).values():
+    for task in transaction.lock_tasks(list(had)).values():
         if task.bot != had[task.id]:
             continue  # it was lost, and may have been given to another, before we looked at it
-        move = lost_attempts.lost(transaction, task, told.get(had[task.id]))
+        move = lost_attempts.transition_of(transaction, task, told.get(had[task.id]))
         if move is not None:
             moves.append(move)
-    transaction.send(moves)
+    transaction.apply(moves)
     if len(found) > LOST_MAX:
         now = transaction.now
         transaction.repo.tasks.end_leases([(*one, Millis(now - fleet.GUARD_MS), now) for one in sessions])

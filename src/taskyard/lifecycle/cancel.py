@@ -15,13 +15,13 @@ from taskyard.core.ids import Key, text_of
 from taskyard.core.states import STOPPED, Outcome, Reason, Signal, sources, step
 from taskyard.core.structs import value
 from taskyard.lifecycle import selection, server_tasks
-from taskyard.lifecycle.commands import Asked, Cancel, Code, Done, Far, Refusal
-from taskyard.lifecycle.selection import Found, Search, Sight
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Code, Done, NeedsSearch, Refusal
+from taskyard.lifecycle.selection import Search, SelectedPages, VersionedSelection
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import Move, move_by
+from taskyard.lifecycle.transition import Transition, transition_by
 from taskyard.store.connection import Repo
 from taskyard.store.queries import TransactionConflict
-from taskyard.store.rows import GraphRecord, Note, TaskRecord
+from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 
 #: The note "cancel these tasks", or every task of the graph where it names none.
 CANCEL: Final = "cancel"
@@ -46,33 +46,33 @@ class _Part:
 
 
 def cancel(
-    transaction: Transaction, commands: Sequence[Cancel], found: Found | None = None
-) -> list[Done | Refusal | Asked | Far]:
+    transaction: Transaction, commands: Sequence[Cancel], found: SelectedPages | None = None
+) -> list[Done | Refusal | BulkOutcome | NeedsSearch]:
     """End tasks and graphs as people ask; `found` says how far they reach, where that is too far to look."""
-    transaction.look({one.task for one in commands if one.task is not None})
+    transaction.lock_tasks({one.task for one in commands if one.task is not None})
     return [_cancel(transaction, one, found) for one in commands]
 
 
-def find(repo: Repo, one: Cancel) -> Sight:
+def find(repo: Repo, one: Cancel) -> VersionedSelection:
     """Find out what is behind tasks that are to be canceled with all of it."""
     if one.task is None:
         assert one.graph is not None, "a cancel names a task or a graph"
-        return selection.everywhere(repo, one.graph, _behind(one.tasks))
-    return selection.everywhere(repo, repo.tasks.read([one.task])[0].graph, _behind([one.task]))
+        return selection.select_all(repo, one.graph, _behind(one.tasks))
+    return selection.select_all(repo, repo.tasks.read([one.task])[0].graph, _behind([one.task]))
 
 
-def stop_page(transaction: Transaction, note: Note) -> bool:
+def stop_page(transaction: Transaction, note: Continuation) -> bool:
     """Cancel the graph inside a task that is to end; say that this was all."""
     _cancel_graph(transaction, note.graph, note.actor)
-    selection.keep_promise(transaction, note)
+    selection.finish(transaction, note)
     return True
 
 
-def cancel_page(transaction: Transaction, note: Note) -> bool:
+def cancel_page(transaction: Transaction, note: Continuation) -> bool:
     """Cancel some of the tasks of a note; say whether that was all."""
     if note.tasks:
-        _end(transaction, selection.promised(note), note.actor)
-        selection.keep_promise(transaction, note)
+        _end(transaction, selection.task_ids_of(note), note.actor)
+        selection.finish(transaction, note)
         return True
     transaction.hushed.add(note.graph)
     seen = transaction.repo.tasks.page_any_state(note.graph, note.cursor, selection.LOOKED_MAX)
@@ -81,27 +81,29 @@ def cancel_page(transaction: Transaction, note: Note) -> bool:
     _end(transaction, page, note.actor)
     done = len(seen) < selection.LOOKED_MAX and not left
     if done:
-        selection.keep_promise(transaction, note)
+        selection.finish(transaction, note)
     else:
         transaction.repo.continuations.advance(note.id, page[-1] if left else seen[-1][0])
     return done
 
 
-def promise_all(transaction: Transaction, graph: int, actor: str) -> None:
+def defer_whole_graph(transaction: Transaction, graph: int, actor: str) -> None:
     """Leave a note to cancel every task of a graph that is canceled."""
     transaction.repo.continuations.add([(CANCEL, graph, None, None, None, "", actor)])
-    transaction.count(graph, active=1)
+    transaction.adjust_counts(graph, active=1)
 
 
-def _cancel(transaction: Transaction, one: Cancel, found: Found | None) -> Done | Refusal | Asked | Far:
+def _cancel(
+    transaction: Transaction, one: Cancel, found: SelectedPages | None
+) -> Done | Refusal | BulkOutcome | NeedsSearch:
     if one.task is None:
         assert one.graph is not None, "a cancel names a task or a graph"
         if not one.tasks:
             return _cancel_graph(transaction, one.graph, one.actor)
         return _cancel_part(transaction, one.graph, one, found)
-    task = selection.seen(transaction, one.task)
+    task = selection.visible_task(transaction, one.task)
     if task is None:
-        return selection.unknown("task", one.task)
+        return selection.not_found("task", one.task)
     if not one.subtree:
         return _cancel_task(transaction, task, one.actor)
     return _cancel_subtree(transaction, _Part(task.graph, task.id, (task.id,)), one.actor, found)
@@ -112,63 +114,67 @@ def _cancel_task(transaction: Transaction, task: TaskRecord, actor: str) -> Done
     if answer.outcome is Outcome.ILLEGAL:
         return Refusal(Code.CONFLICT, f"cannot cancel task {text_of(Key(task.id))}: it is {task.state}")
     if answer.outcome is Outcome.MOVE:
-        transaction.send([_move(task)])
-        server_tasks.end_own(transaction, [task], actor)
+        transaction.apply([_move(task)])
+        server_tasks.stop_server_tasks(transaction, [task], actor)
         transaction.audit(actor, CANCEL, task.id)
     return Done(task.id, task.state, echo=answer.outcome is Outcome.ECHO)
 
 
-def _cancel_part(transaction: Transaction, graph: int, one: Cancel, found: Found | None) -> Asked | Refusal | Far:
+def _cancel_part(
+    transaction: Transaction, graph: int, one: Cancel, found: SelectedPages | None
+) -> BulkOutcome | Refusal | NeedsSearch:
     """End some tasks of a graph with everything behind them."""
     graphs = transaction.repo.graphs.peek([graph])
     if not graphs or graphs[0].loader is not None:
-        return selection.unknown("graph", graph)
-    transaction.look(one.tasks)
+        return selection.not_found("graph", graph)
+    transaction.lock_tasks(one.tasks)
     for id in one.tasks:
-        task = selection.seen(transaction, id)
+        task = selection.visible_task(transaction, id)
         if task is None or task.graph != graph:
-            return selection.unknown(f"task in graph {text_of(Key(graph))} with the id", id)
+            return selection.not_found(f"task in graph {text_of(Key(graph))} with the id", id)
     return _cancel_subtree(transaction, _Part(graph, graph, one.tasks), one.actor, found)
 
 
-def _cancel_subtree(transaction: Transaction, part: _Part, actor: str, found: Found | None) -> Asked | Refusal | Far:
+def _cancel_subtree(
+    transaction: Transaction, part: _Part, actor: str, found: SelectedPages | None
+) -> BulkOutcome | Refusal | NeedsSearch:
     graph = part.graph
-    if transaction.canceled(graph):
-        return Asked(part.subject, 0, echo=True)
+    if transaction.is_canceled(graph):
+        return BulkOutcome(part.subject, 0, echo=True)
     if not changeable(transaction.graph(graph).state):
         return _over(transaction.graph(graph))
-    found = selection.nearby(transaction, graph, _behind(part.roots), found)
+    found = selection.select_within_limit(transaction, graph, _behind(part.roots), found)
     if found is None:
-        return Far()
+        return NeedsSearch()
     fits = found.total <= selection.PAGE_MAX
     moved = _end(transaction, [id for page in found.pages for id in page], actor) if fits else 0
     if not fits:
-        selection.promise(transaction, CANCEL, graph, found.pages, actor)
+        selection.defer(transaction, CANCEL, graph, found.pages, actor)
     if fits and not moved:
-        return Asked(part.subject, 0, echo=True)
+        return BulkOutcome(part.subject, 0, echo=True)
     transaction.audit(actor, CANCEL, part.subject, part.told(found.total))
-    return Asked(part.subject, moved, promised=not fits, total=found.total)
+    return BulkOutcome(part.subject, moved, promised=not fits, total=found.total)
 
 
-def _cancel_graph(transaction: Transaction, id: int, actor: str) -> Asked | Refusal:
+def _cancel_graph(transaction: Transaction, id: int, actor: str) -> BulkOutcome | Refusal:
     """Look at the tasks first and at the graph then: tasks are always locked before their graph."""
     ids, fits = _cancelable(transaction, id)
-    transaction.look(ids if fits else ())
+    transaction.lock_tasks(ids if fits else ())
     found = transaction.repo.graphs.read([id])
     if not found or found[0].loader is not None:
-        return selection.unknown("graph", id)
+        return selection.not_found("graph", id)
     if found[0].canceled_ms is not None:
-        return Asked(id, 0, echo=True)
+        return BulkOutcome(id, 0, echo=True)
     if not changeable(found[0].state):
         return _over(found[0])
     if fits and not set(_cancelable(transaction, id)[0]) <= set(ids):
         raise TransactionConflict("a task of the graph was rerun meanwhile")
-    transaction.cancel(id)
+    transaction.cancel_graph(id)
     moved = _end(transaction, ids, actor) if fits else 0
     if not fits:
-        promise_all(transaction, id, actor)
+        defer_whole_graph(transaction, id, actor)
     transaction.audit(actor, CANCEL, id)
-    return Asked(id, moved, promised=not fits)
+    return BulkOutcome(id, moved, promised=not fits)
 
 
 def _cancelable(transaction: Transaction, graph: int) -> tuple[list[int], bool]:
@@ -188,13 +194,13 @@ def _over(graph: GraphRecord) -> Refusal:
 
 def _end(transaction: Transaction, ids: Collection[int], actor: str) -> int:
     """Cancel those of some tasks that can be; say how many. What is still being loaded is canceled when it is shown."""
-    tasks = transaction.look(ids).values()
+    tasks = transaction.lock_tasks(ids).values()
     moves = [_move(task) for task in tasks if task.state in _CANCELABLE and not task.hidden]
-    transaction.send(moves)
-    server_tasks.end_own(transaction, [move.task for move in moves], actor)
+    transaction.apply(moves)
+    server_tasks.stop_server_tasks(transaction, [move.task for move in moves], actor)
     return len(moves)
 
 
-def _move(task: TaskRecord) -> Move:
+def _move(task: TaskRecord) -> Transition:
     stops = step(task.state, Signal.CANCEL).target in STOPPED
-    return move_by(task, Signal.CANCEL, Reason.STOP_ASKED if stops else None)
+    return transition_by(task, Signal.CANCEL, Reason.STOP_ASKED if stops else None)

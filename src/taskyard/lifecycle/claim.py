@@ -13,9 +13,9 @@ from taskyard.core import attempt_policy, fleet, matching
 from taskyard.core.matching import Turn
 from taskyard.core.states import LEASED, BotId, Millis, Reason, Signal
 from taskyard.core.structs import struct_replace, value
-from taskyard.lifecycle.commands import Brief, Lease, Poll
+from taskyard.lifecycle.commands import AttemptDefinition, Lease, Poll
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import Move, Taker
+from taskyard.lifecycle.transition import Claimant, Transition
 from taskyard.store.queries import Row
 from taskyard.store.repo.bots import QueueRow
 from taskyard.store.rows import Caller, TaskRecord
@@ -64,7 +64,7 @@ def _given_before(transaction: Transaction, wishes: Sequence[ClaimRequest]) -> d
     held: dict[tuple[str, str], list[int]] = defaultdict(list)
     for bot, poll, task in transaction.repo.attempts.leased_by_poll({wishes[place].poll.bot for place in repeats}):
         held[bot, poll].append(task)
-    tasks = transaction.look([task for ids in held.values() for task in ids])
+    tasks = transaction.lock_tasks([task for ids in held.values() for task in ids])
     leases = {key: tuple(_lease(tasks[id]) for id in ids if _has(key[0], tasks[id])) for key, ids in held.items()}
     return {place: leases.get((wishes[place].poll.bot, wishes[place].poll.poll), ()) for place in repeats}
 
@@ -110,7 +110,7 @@ def _choose(
     for _ in range(LOOKS_MAX):
         rows = transaction.repo.tasks.claim_candidates(queues, count)
         full = len(rows) >= count
-        rows += [_row(task) for task in transaction.fresh(queues)]
+        rows += [_row(task) for task in transaction.unwritten_in(queues)]
         turns = _turns(transaction, rows, taken)
         dealt = matching.deal(turns, asked)
         # Whoever is passed over, because another bot should have it, must not hide those behind it in its queue.
@@ -140,15 +140,15 @@ def _turns(transaction: Transaction, rows: Sequence[Row], taken: set[int]) -> li
 
 def _left_to(transaction: Transaction, queue: QueueRow, lost_by: BotId) -> BotId | None:
     """Name the bot that has lost a task, if another one could take it."""
-    served = fleet.served_elsewhere(queue.dimensions, lost_by, transaction.fleet())
+    served = fleet.served_elsewhere(queue.dimensions, lost_by, transaction.bots())
     return lost_by if served else None
 
 
 def _lease_out(
     transaction: Transaction, wishes: Sequence[ClaimRequest], chosen: dict[int, list[int]]
 ) -> dict[int, list[TaskRecord]]:
-    tasks = transaction.look([id for ids in chosen.values() for id in ids])
-    moves: list[Move] = []
+    tasks = transaction.lock_tasks([id for ids in chosen.values() for id in ids])
+    moves: list[Transition] = []
     leased: dict[int, list[TaskRecord]] = {place: [] for place in chosen}
     for place, ids in chosen.items():
         poll = wishes[place].poll
@@ -158,10 +158,10 @@ def _lease_out(
             until = attempt_policy.lease_until(transaction.now, transaction.lease_ms, task.rules.deadline_ms)
             if until is None:
                 continue  # its deadline has passed; the next sweep ends it
-            taker = Taker(poll.bot, poll.session, poll.poll, until)
-            moves.append(Move(task, _CLAIM, attempt_policy.claimed(task.life), taken, taker))
+            taker = Claimant(poll.bot, poll.session, poll.poll, until)
+            moves.append(Transition(task, _CLAIM, attempt_policy.claimed(task.life), taken, taker))
             leased[place].append(task)
-    transaction.send(moves)
+    transaction.apply(moves)
     return leased
 
 
@@ -192,9 +192,9 @@ class _Definition(msgspec.Struct):
 _READER: Final = msgspec.json.Decoder(_Definition)
 
 
-def brief(transaction: Transaction, leases: Sequence[Lease]) -> list[Lease]:
+def with_definitions(transaction: Transaction, leases: Sequence[Lease]) -> list[Lease]:
     """Say what is to be run by each lease."""
-    tasks = transaction.look([lease.task for lease in leases])
+    tasks = transaction.lock_tasks([lease.task for lease in leases])
     fed = [id for id, task in tasks.items() if task.edges.met]
     transaction.repo.output.prefetch_inputs(fed)
     definitions = transaction.repo.tasks.owned_definitions(list(tasks))
@@ -208,11 +208,11 @@ def brief(transaction: Transaction, leases: Sequence[Lease]) -> list[Lease]:
 
 def _brief(
     task: TaskRecord, defined: tuple[str, str, str], lease: Lease, inputs: dict[int, str], left: dict[int, bytes]
-) -> Brief:
+) -> AttemptDefinition:
     label, text, submitter = defined
     definition = _READER.decode(text)
     deadline = task.rules.deadline_ms
-    return Brief(
+    return AttemptDefinition(
         task.graph,
         label,
         bytes(definition.slices[lease.slice_index].payload),

@@ -12,7 +12,7 @@ from taskyard.core.structs import value
 #: What an audit row is about that is about no task and no graph.
 NO_SUBJECT: Final = 0
 #: How the engine asks for what nobody else asks for: it names those of the tasks found that are to be dealt with.
-Choose: TypeAlias = Callable[[Iterable[int]], Collection[int]]
+ChooseTasks: TypeAlias = Callable[[Iterable[int]], Collection[int]]
 
 
 @value
@@ -195,7 +195,7 @@ class Done:
 
 
 @value
-class Asked:
+class BulkOutcome:
     """A wish about many tasks: of a graph, or of a task with everything behind it."""
 
     subject: int  # the graph, or the task
@@ -208,12 +208,12 @@ class Asked:
 
 
 @value
-class Far:
+class NeedsSearch:
     """A wish reaches further than one transaction looks: nothing was done. Find out how far, and ask again."""
 
 
 @value
-class Brief:
+class AttemptDefinition:
     """What a bot has to know in order to run a task. Texts are JSON."""
 
     graph: int
@@ -235,11 +235,11 @@ class Lease:
     fence: int
     until_ms: Millis
     slice_index: int = 0
-    brief: Brief | None = None
+    brief: AttemptDefinition | None = None
 
 
 @value
-class Kept:
+class OutputStored:
     """How much of what an attempt printed is kept: the next piece begins there."""
 
     task: int

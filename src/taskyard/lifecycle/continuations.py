@@ -12,13 +12,13 @@ from taskyard.core.states import Millis
 from taskyard.lifecycle import cancel, failure_handlers, propagate, rerun, rows, subgraph, submit
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.queries import TransactionConflict
-from taskyard.store.rows import Note
+from taskyard.store.rows import Continuation
 
 #: A word that no loader uses: whoever still loads a graph that is being dropped is turned away.
 DROPPED: Final = ""
 
 
-def take_up(transaction: Transaction, note_id: int) -> bool | None:
+def run_page(transaction: Transaction, note_id: int) -> bool | None:
     """Carry out a page of a note; say whether the note is done, or None if it is gone."""
     wanted = transaction.repo.continuations.read(note_id)
     if wanted is None:
@@ -28,7 +28,7 @@ def take_up(transaction: Transaction, note_id: int) -> bool | None:
     if page is None:
         return False  # somebody is still loading
     done = page(transaction, note)
-    transaction.send()
+    transaction.apply()
     return done and note.id == note_id
 
 
@@ -50,7 +50,7 @@ def drop_stale_loads(transaction: Transaction, before_ms: Millis, count: int) ->
     return len(graphs) + len(notes)
 
 
-def _first(transaction: Transaction, note: Note) -> Note:
+def _first(transaction: Transaction, note: Continuation) -> Continuation:
     """Find the note that has to be done before this one, or this one."""
     before = _before(transaction, note)
     if before is None or before.id == note.id:
@@ -61,7 +61,7 @@ def _first(transaction: Transaction, note: Note) -> Note:
     return _first(transaction, found)
 
 
-def _before(transaction: Transaction, note: Note) -> Note | None:
+def _before(transaction: Transaction, note: Continuation) -> Continuation | None:
     """Find what comes first: the earliest of its kind, and before any rerun whatever is still to be told.
 
     Nobody who holds one of these waits for a later one, so nobody waits in a circle.
@@ -73,11 +73,11 @@ def _before(transaction: Transaction, note: Note) -> Note | None:
     return next((first for kind in kinds if (first := notes.first(note.graph, kind))), None)
 
 
-def _show(transaction: Transaction, note: Note) -> bool:
+def _show(transaction: Transaction, note: Continuation) -> bool:
     """Show a page of an extension. What was loaded while its graph was canceled is canceled with it."""
     done = submit.show_page(transaction, note)
-    if done and transaction.canceled(note.graph):
-        cancel.promise_all(transaction, note.graph, note.actor)
+    if done and transaction.is_canceled(note.graph):
+        cancel.defer_whole_graph(transaction, note.graph, note.actor)
     return done
 
 
@@ -90,18 +90,18 @@ def _drop_graph(transaction: Transaction, id: int, count: int) -> None:
 
 #: Which kinds of notes about a graph are done before those of another.
 _EARLIER: Mapping[str, tuple[str, ...]] = {
-    rerun.RERUN: (*failure_handlers.TELLING, *failure_handlers.DEALING),
+    rerun.RERUN: (*failure_handlers.TO_DEPENDENTS, *failure_handlers.TO_FAILURES),
     rows.OPEN: (submit.REUSE,),
 }
-_PAGES: Mapping[str, Callable[[Transaction, Note], bool]] = {
-    failure_handlers.TELL: propagate.page,
-    failure_handlers.DEAL: failure_handlers.page,
-    failure_handlers.RAN: failure_handlers.page,
+_PAGES: Mapping[str, Callable[[Transaction, Continuation], bool]] = {
+    failure_handlers.PROPAGATE: propagate.run_page,
+    failure_handlers.REPORT_TO_FAILURES: failure_handlers.run_page,
+    failure_handlers.REPORT_RUN: failure_handlers.run_page,
     submit.REUSE: submit.reuse_page,
     rows.OPEN: submit.open_page,
     rows.SHOW: _show,
     rows.DROP: submit.drop_page,
-    rows.SETTLED: subgraph.hear,
+    rows.SETTLED: subgraph.deliver_settlement,
     rows.STOP: cancel.stop_page,
     cancel.CANCEL: cancel.cancel_page,
     rerun.RERUN: rerun.rerun_page,

@@ -15,7 +15,7 @@ _was_on = False
 
 
 @contextmanager
-def stillness() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Collect no garbage meanwhile; any number of threads may want that."""
     _begin()
     try:

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from taskyard.core.ids import Key, text_of
-from taskyard.lifecycle.commands import Asked, Code, Done, Far, Refusal
-from taskyard.lifecycle.submit import Changed, Extension, Submission, Submitted, extend, submit
+from taskyard.lifecycle.commands import BulkOutcome, Code, Done, NeedsSearch, Refusal
+from taskyard.lifecycle.submit import Extension, GraphChanged, NewGraph, Submitted, extend, submit
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Repo
 
 #: What can be remembered.
-Answer: TypeAlias = Done | Refusal | Asked
+Answer: TypeAlias = Done | Refusal | BulkOutcome
 
 
 class Keyed(Protocol):
@@ -31,16 +31,16 @@ class Keyed(Protocol):
 Command = TypeVar("Command", bound=Keyed)
 Change = TypeVar("Change")
 #: Stands for an answer that is made anew for each repeat.
-_CHANGED: Final = Asked(0, 0)
+_CHANGED: Final = BulkOutcome(0, 0)
 
-_TYPES: Final[dict[str, type[Answer]]] = {one.__name__: one for one in (Done, Refusal, Asked)}
+_TYPES: Final[dict[str, type[Answer]]] = {one.__name__: one for one in (Done, Refusal, BulkOutcome)}
 
 
-def keyed(
+def carry_out_keyed(
     transaction: Transaction,
     commands: Sequence[Command],
-    carry_out: Callable[[Transaction, Sequence[Command]], Sequence[Answer | Far]],
-) -> list[Answer | Far]:
+    carry_out: Callable[[Transaction, Sequence[Command]], Sequence[Answer | NeedsSearch]],
+) -> list[Answer | NeedsSearch]:
     """Carry out commands, each key once; answer repeats as the first was answered."""
     known = transaction.repo.events.answers({one.key for one in commands if one.key})
     asked = {key: digest for key, (digest, _) in known.items()}
@@ -51,7 +51,7 @@ def keyed(
             asked[one.key] = _digest(one)
     outcomes = dict(zip(news, carry_out(transaction, [commands[place] for place in news]), strict=True))
     first = {commands[place].key: outcome for place, outcome in outcomes.items()}
-    said = {key: outcome for key, outcome in first.items() if key and not isinstance(outcome, Far)}
+    said = {key: outcome for key, outcome in first.items() if key and not isinstance(outcome, NeedsSearch)}
     _remember(transaction, {key: (asked[key], outcome) for key, outcome in said.items()})
     first |= {key: decoded(answer) for key, (_, answer) in known.items()}
     return [
@@ -60,7 +60,7 @@ def keyed(
     ]
 
 
-def once(
+def run_once(
     transaction: Transaction,
     key: str,
     said: object,
@@ -97,7 +97,7 @@ def decoded(text: str) -> Answer:
     return outcome
 
 
-def _repeated(one: Keyed, asked: str, first: Answer | Far) -> Answer | Far:
+def _repeated(one: Keyed, asked: str, first: Answer | NeedsSearch) -> Answer | NeedsSearch:
     if asked == _digest(one):
         return first
     return Refusal(Code.CONFLICT, f"the key {one.key} was used for something else: take a new one")
@@ -118,26 +118,26 @@ def _digest(one: Any) -> str:
 
 
 #: Is told in which pools something is going to run, and raises if that may not be.
-May = Callable[[frozenset[str]], None]
+CheckPools = Callable[[frozenset[str]], None]
 
 
-def anywhere(_: frozenset[str]) -> None:
+def allow_any_pool(_: frozenset[str]) -> None:
     """Let the sender submit into any pool: the engine itself asks nobody for rights."""
 
 
-class Sender(NamedTuple):
+class Submitter(NamedTuple):
     """Who submits something: as the audit names them, whose tasks these are, and where they may run."""
 
     actor: str
     submitter: str
-    may: May = anywhere
+    may: CheckPools = allow_any_pool
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class KeyedSubmission:
     """A submission, and what its sender calls it; empty if it is never repeated without an id."""
 
-    submission: Submission
+    submission: NewGraph
     key: str = ""
     chosen: bool = False  # the sender has chosen the graph's id
 
@@ -148,21 +148,21 @@ class Named:
         return f"{digest} as {text_of(Key(self.submission.brood.graph_id))}" if self.chosen else digest
 
 
-def submit_named(transaction: Transaction, commands: Sequence[Named]) -> list[Submitted | Refusal]:
+def submit_keyed(transaction: Transaction, commands: Sequence[KeyedSubmission]) -> list[Submitted | Refusal]:
     """Store small graphs, each key once."""
     answers = []
     for one in commands:
-        answer = answered(transaction, one)
+        answer = answer_to_submission(transaction, one)
         if answer is None:
             answer = submit(transaction, [one.submission])[0]
-            remember(transaction, one, answer)
+            remember_submission(transaction, one, answer)
         answers.append(answer)
     return answers
 
 
-def extend_named(transaction: Transaction, commands: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
+def extend_keyed(transaction: Transaction, commands: Sequence[Extension]) -> list[Submitted | GraphChanged | Refusal]:
     """Store small extensions, each key once."""
-    answers: list[Submitted | Changed | Refusal] = []
+    answers: list[Submitted | GraphChanged | Refusal] = []
     for one in commands:
         answer = answer_to(transaction.repo, one.key, one.digest) if one.key else None
         if answer is None:
@@ -182,7 +182,7 @@ def digest_of_extension(graph: int, body: str) -> str:
 def remember_extension(transaction: Transaction, graph: int, key: str, digest: str) -> None:
     """Keep that a key has extended a graph."""
     if key and not transaction.repo.events.answers([key]):
-        transaction.repo.events.add_answers([(key, digest, encoded(Asked(graph, 0)), transaction.now)])
+        transaction.repo.events.add_answers([(key, digest, encoded(BulkOutcome(graph, 0)), transaction.now)])
 
 
 def digest_under_key(digest: str) -> str:
@@ -190,7 +190,7 @@ def digest_under_key(digest: str) -> str:
     return f"submit {digest}"
 
 
-def answered(transaction: Transaction, one: Named) -> Submitted | Refusal | None:
+def answer_to_submission(transaction: Transaction, one: KeyedSubmission) -> Submitted | Refusal | None:
     """Give what was answered to the key of a submission before."""
     return answer_to(transaction.repo, one.key, one.digest) if one.key else None
 
@@ -201,14 +201,14 @@ def answer_to(repo: Repo, key: str, digest: str) -> Submitted | Refusal | None:
     if known is None:
         return None
     first = decoded(known[1])
-    if known[0] != digest or not isinstance(first, Asked):
+    if known[0] != digest or not isinstance(first, BulkOutcome):
         return Refusal(Code.CONFLICT, f"the key {key} was used for something else: take a new one")
     return Submitted(first.subject, echo=True)
 
 
-def remember(transaction: Transaction, one: Named, answer: Submitted | Refusal) -> None:
+def remember_submission(transaction: Transaction, one: KeyedSubmission, answer: Submitted | Refusal) -> None:
     """Keep which graph a key has made."""
     if one.key and isinstance(answer, Submitted):
-        made = encoded(Asked(answer.graph, len(one.submission.brood.tasks)))
+        made = encoded(BulkOutcome(answer.graph, len(one.submission.brood.tasks)))
         # For as long as the graph: whoever repeats a submission may come late.
         transaction.repo.events.add_answers([(one.key, one.digest, made, None)])

@@ -12,7 +12,7 @@ from taskyard.core.attempt_policy import SPARED, SPARED_MAX, Ruling
 from taskyard.core.states import REASONS, Outcome, Reason, Signal
 from taskyard.lifecycle.commands import Begun
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import Move
+from taskyard.lifecycle.transition import Transition
 from taskyard.store.rows import TaskRecord
 
 #: Where a task is that a bot has in hand and has not begun.
@@ -20,36 +20,36 @@ _ASSIGNED: Final = Reason.ASSIGNED.text
 _SPARED: Final = sorted(reason.text for reason in SPARED)
 
 
-def spared(transaction: Transaction, task: TaskRecord) -> Reason | None:
+def free_reason(transaction: Transaction, task: TaskRecord) -> Reason | None:
     """Say why an attempt that is lost with its bot costs no retry; None if it does."""
     if task.reason != _ASSIGNED:
         return None
-    return Reason.RETURNED if is_spared(transaction, task) else None
+    return Reason.RETURNED if has_free_losses_left(transaction, task) else None
 
 
-def is_free(transaction: Transaction, task: TaskRecord, why: Reason) -> bool:
+def costs_nothing(transaction: Transaction, task: TaskRecord, why: Reason) -> bool:
     """Tell whether an attempt costs no retry that its bot has lost for this reason, as it says itself."""
     may_be = why is Reason.UNRENEWED or (why is Reason.RETURNED and task.reason == _ASSIGNED)
-    return may_be and is_spared(transaction, task)
+    return may_be and has_free_losses_left(transaction, task)
 
 
-def is_spared(transaction: Transaction, task: TaskRecord) -> bool:
+def has_free_losses_left(transaction: Transaction, task: TaskRecord) -> bool:
     """Tell whether one more attempt of a task may cost nothing in this round."""
     return transaction.repo.attempts.count_lost(task.id, task.life.round, _SPARED) < SPARED_MAX
 
 
-def lost(transaction: Transaction, task: TaskRecord, begun: Collection[Begun] | None) -> Move | None:
+def transition_of(transaction: Transaction, task: TaskRecord, begun: Collection[Begun] | None) -> Transition | None:
     """End an attempt whose bot is gone; `begun` is what that bot had begun, if it is known."""
     life, rules, now = task.life, task.rules, transaction.now
     if begun is not None and task.reason == _ASSIGNED and Begun(task.id, life.attempt, task.fence) not in begun:
         return _moved(task, Signal.RETURN, attempt_policy.report(life, rules, life.attempt, Signal.RETURN, now))
-    why = spared(transaction, task) if begun is None else None
+    why = free_reason(transaction, task) if begun is None else None
     task.not_by = task.bot
     lose = attempt_policy.report(life, rules, life.attempt, Signal.LOSE, now)
     return _moved(task, Signal.LOSE, lose if why is None else attempt_policy.spare(life, rules, why, now))
 
 
-def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Move | None:
+def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Transition | None:
     if ruling.outcome is not Outcome.MOVE:
         return None
-    return Move(task, signal, ruling.life_after, ruling.reason or REASONS[signal])
+    return Transition(task, signal, ruling.life_after, ruling.reason or REASONS[signal])

@@ -11,7 +11,7 @@ from taskyard.core.attempt_policy import Life
 from taskyard.core.graph.model import Task
 from taskyard.core.states import ENDED, REASONS, Outcome, Reason, Signal
 from taskyard.lifecycle.definitions import decoded
-from taskyard.lifecycle.transition import Move
+from taskyard.lifecycle.transition import Transition
 from taskyard.store.repo.bots import dimensions_text
 from taskyard.store.rows import TaskRecord
 
@@ -27,9 +27,9 @@ NO_BOT: Final = "no_bot"
 SCHEDULER: Final = "scheduler"
 
 
-def judged(transaction: "Transaction") -> list[Move]:
+def transitions_of(transaction: "Transaction") -> list[Transition]:
     """Move on those that became pending and that nothing holds; leave the others to a pass."""
-    ready, transaction.ready = transaction.ready, []
+    ready, transaction.to_admit = transaction.to_admit, []
     moves = []
     for task, signal in ready:
         move = _on_its_slice(transaction, task) if signal is _RELEASE else None
@@ -39,51 +39,51 @@ def judged(transaction: "Transaction") -> list[Move]:
     return moves
 
 
-def capacity(transaction: "Transaction", task: TaskRecord) -> list[bool]:
+def capacity_by_slice(transaction: "Transaction", task: TaskRecord) -> list[bool]:
     """Tell for each slice of a task whether a bot was seen that could serve it."""
     slices = _definition(transaction, task).slices
     return [transaction.has_capacity(one.dimensions) for one in slices]
 
 
-def put_on_slice(transaction: "Transaction", task: TaskRecord, life: Life) -> None:
+def move_to_slice(transaction: "Transaction", task: TaskRecord, life: Life) -> None:
     """Let a task wait in the queue of the slice that it is on in `life`."""
     if life.slice_index != task.life.slice_index:
         text = dimensions_text(_definition(transaction, task).slices[life.slice_index].dimensions)
         task.queue = transaction.repo.queues.with_dimensions([text])[text]
 
 
-def _on_its_slice(transaction: "Transaction", task: TaskRecord) -> Move | None:
+def _on_its_slice(transaction: "Transaction", task: TaskRecord) -> Transition | None:
     """Begin with the first slice that some bot could serve, or that waits for one."""
     for one in task.rules.slices:
         if not one.wait_for_capacity:
             break
     else:
         return None
-    ruling = attempt_policy.choose_slice(task.life, task.rules, capacity(transaction, task))
+    ruling = attempt_policy.choose_slice(task.life, task.rules, capacity_by_slice(transaction, task))
     if ruling.outcome is not Outcome.MOVE:
         return None
-    put_on_slice(transaction, task, ruling.life_after)
+    move_to_slice(transaction, task, ruling.life_after)
     if ruling.target in ENDED:
         # The fleet is another one by the time somebody asks: what is missing now is kept.
         asked = tuple(one.dimensions for one in _definition(transaction, task).slices)
-        transaction.audit(SCHEDULER, NO_BOT, task.id, transaction.lacking(asked))
-    return Move(task, Signal.EXPIRE, ruling.life_after, ruling.reason or Reason.NO_BOT)
+        transaction.audit(SCHEDULER, NO_BOT, task.id, transaction.missing_dimensions(asked))
+    return Transition(task, Signal.EXPIRE, ruling.life_after, ruling.reason or Reason.NO_BOT)
 
 
-def _admitted(transaction: "Transaction", task: TaskRecord) -> Move | None:
-    contends = task.excludes or (task.weight > 0 and transaction.limited(task.queue))
+def _admitted(transaction: "Transaction", task: TaskRecord) -> Transition | None:
+    contends = task.excludes or (task.weight > 0 and transaction.has_pool_limit(task.queue))
     if contends is not task.contends:
         task.contends = contends
-        transaction.change(task)
-        transaction.stirred.append(task.id)  # a pass that knew it has to forget it
+        transaction.mark_changed(task)
+        transaction.mark_dirty(task.id)  # a pass that knew it has to forget it
     elif contends:
-        transaction.stirred.append(task.id)
+        transaction.mark_dirty(task.id)
     if contends:
         return None
     begins = task.life.not_before_ms
-    if transaction.canceled(task.graph) or (begins is not None and begins > transaction.now):
+    if transaction.is_canceled(task.graph) or (begins is not None and begins > transaction.now):
         return None
-    return Move(task, _ADMIT, attempt_policy.admitted(task.life, transaction.now), _LET_IN)
+    return Transition(task, _ADMIT, attempt_policy.admitted(task.life, transaction.now), _LET_IN)
 
 
 def _definition(transaction: "Transaction", task: TaskRecord) -> Task:

@@ -16,8 +16,8 @@ from taskyard.lifecycle.commands import (
     Begun,
     Code,
     Done,
-    Kept,
     Output,
+    OutputStored,
     Publish,
     Refusal,
     Renewal,
@@ -25,9 +25,9 @@ from taskyard.lifecycle.commands import (
     Report,
     Stats,
 )
-from taskyard.lifecycle.lost_attempts import is_free
+from taskyard.lifecycle.lost_attempts import costs_nothing
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import Move
+from taskyard.lifecycle.transition import Transition
 from taskyard.store.queries import Row
 from taskyard.store.repo.output import Printed
 from taskyard.store.rows import TaskRecord
@@ -38,24 +38,24 @@ _EXIT_CODE: Final = Reason.EXIT_CODE
 _MOVE: Final = Outcome.MOVE
 
 
-def resolve(transaction: Transaction, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
+def end_attempts(transaction: Transaction, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
     """End attempts as their bots say; each report comes with the bot that sent it."""
-    tasks = transaction.look({report.task for _, report in reports})
-    propagate.foresee(transaction, tasks)
+    tasks = transaction.lock_tasks({report.task for _, report in reports})
+    propagate.prefetch(transaction, tasks)
     outcomes: list[Done | Refusal] = []
-    moves: dict[int, Move] = {}
+    moves: dict[int, Transition] = {}
     for bot, report in reports:
         if report.task in moves:  # the same task again is judged by where the first word has led it
-            transaction.send(list(moves.values()))
+            transaction.apply(list(moves.values()))
             moves = {}
         outcomes.append(_judge(transaction, tasks.get(report.task), bot, report, moves))
-    transaction.send(list(moves.values()))
+    transaction.apply(list(moves.values()))
     _keep_results(transaction, reports, outcomes)
     return outcomes
 
 
 def _judge(
-    transaction: Transaction, task: TaskRecord | None, bot: str, report: Report, moves: dict[int, Move]
+    transaction: Transaction, task: TaskRecord | None, bot: str, report: Report, moves: dict[int, Transition]
 ) -> Done | Refusal:
     if task is None:
         return Refusal(Code.NOT_FOUND, f"there is no task {text_of(Key(report.task))}")
@@ -72,7 +72,7 @@ def _judge(
 def _ruling(transaction: Transaction, task: TaskRecord, report: Report) -> Ruling:
     life, rules, now = task.life, task.rules, transaction.now
     why = report.reason
-    if report.signal is _LOSE and why is not None and life.state in LEASED and is_free(transaction, task, why):
+    if report.signal is _LOSE and why is not None and life.state in LEASED and costs_nothing(transaction, task, why):
         return attempt_policy.spare(life, rules, why, now)
     return attempt_policy.report(life, rules, report.attempt, report.signal, now, report.exit_code)
 
@@ -99,11 +99,11 @@ def _lost(task: TaskRecord, report: Report) -> Refusal:
     )
 
 
-def _move(task: TaskRecord, report: Report, ruling: Ruling) -> Move:
+def _move(task: TaskRecord, report: Report, ruling: Ruling) -> Transition:
     signal = report.signal
     if signal is _LOSE:
         task.not_by = task.bot
-    return Move(task, signal, ruling.life_after, _why(report, ruling), None, report.exit_code)
+    return Transition(task, signal, ruling.life_after, _why(report, ruling), None, report.exit_code)
 
 
 def _why(report: Report, ruling: Ruling) -> Reason:
@@ -144,7 +144,7 @@ _RESULTS: Final = frozenset({Signal.SUCCEED, Signal.FAIL})
 
 def renew(transaction: Transaction, renewals: Sequence[tuple[str, Renewal]]) -> list[Renewed | Refusal]:
     """Lengthen leases; each renewal comes with the bot that sent it."""
-    tasks = transaction.look({renewal.task for _, renewal in renewals})
+    tasks = transaction.lock_tasks({renewal.task for _, renewal in renewals})
     return [_renew(transaction, tasks.get(renewal.task), bot, renewal) for bot, renewal in renewals]
 
 
@@ -161,21 +161,21 @@ def _renew(transaction: Transaction, task: TaskRecord | None, bot: str, renewal:
     if until is not None and until > task.lease_until_ms:
         task.lease_until_ms = until
         task.due_ms = attempt_policy.due_at(task.life, task.rules, until, transaction.now)
-        transaction.change(task)
+        transaction.mark_changed(task)
     # Past its deadline a lease is not lengthened, but it is the bot's: how the attempt ends is about to be told.
     return Renewed(task.id, renewal.attempt, Millis(task.lease_until_ms), stop=task.state in STOPPED)
 
 
-def begin(transaction: Transaction, begun: Sequence[tuple[str, Begun]]) -> None:
+def record_begun(transaction: Transaction, begun: Sequence[tuple[str, Begun]]) -> None:
     """Note which attempts have begun; each comes with the bot that says so. What is not the bot's changes nothing."""
-    tasks = transaction.look({one.task for _, one in begun})
+    tasks = transaction.lock_tasks({one.task for _, one in begun})
     for bot, one in begun:
         task = tasks.get(one.task)
         if task is None or task.reason != _ASSIGNED:
             continue
         if (task.bot, task.life.attempt, task.fence) == (bot, one.attempt, one.fence):
             task.reason = Reason.UNDER_WAY.text
-            transaction.change(task)
+            transaction.mark_changed(task)
 
 
 def _renew_lost(renewal: Renewal) -> Refusal:
@@ -195,31 +195,31 @@ OUTPUT_MAX: Final = 67_108_864
 _NOTHING: Final = Printed()
 
 
-def keep(transaction: Transaction, outputs: Sequence[tuple[str, Output]]) -> list[Kept | Refusal]:
+def store_output(transaction: Transaction, outputs: Sequence[tuple[str, Output]]) -> list[OutputStored | Refusal]:
     """Keep what attempts printed; each piece comes with the bot that sent it."""
     if not outputs:
         return []
     ids = {output.task for _, output in outputs}
-    tasks, printed = transaction.look(ids), transaction.repo.output.last_chunks(ids)
+    tasks, printed = transaction.lock_tasks(ids), transaction.repo.output.last_chunks(ids)
     rows: list[Row] = []
     kept = [_keep(tasks.get(output.task), bot, output, transaction.now, printed, rows) for bot, output in outputs]
     transaction.repo.output.add_chunks(rows)
     return kept
 
 
-def note(transaction: Transaction, renewals: Iterable[tuple[str, Renewal]]) -> None:
+def store_progress(transaction: Transaction, renewals: Iterable[tuple[str, Renewal]]) -> None:
     """Keep what attempts say of themselves."""
     said = [(bot, one) for bot, one in renewals if one.progress is not None or one.checkpoint is not None]
     if not said:
         return
-    tasks = transaction.look({one.task for _, one in said})
-    heard = [one for bot, one in said if is_leased(tasks.get(one.task), bot, one.attempt, one.fence)]
+    tasks = transaction.lock_tasks({one.task for _, one in said})
+    heard = [one for bot, one in said if holds_lease(tasks.get(one.task), bot, one.attempt, one.fence)]
     transaction.repo.output.set_progress(
         [(one.task, one.attempt, transaction.now, one.progress, one.checkpoint) for one in heard]
     )
 
 
-def is_leased(task: TaskRecord | None, bot: str | None, attempt: int, fence: int) -> bool:
+def holds_lease(task: TaskRecord | None, bot: str | None, attempt: int, fence: int) -> bool:
     """Tell whether an attempt is under way by this lease; by any bot, if none is named."""
     return (
         task is not None
@@ -231,22 +231,24 @@ def is_leased(task: TaskRecord | None, bot: str | None, attempt: int, fence: int
 
 def _keep(
     task: TaskRecord | None, bot: str, output: Output, now: Millis, printed: dict[int, Printed], rows: list[Row]
-) -> Kept | Refusal:
+) -> OutputStored | Refusal:
     if task is None or (output.attempt, output.fence) != (task.life.attempt, task.fence):
         return _printing_lost(output)
     had = printed.get(task.id, _NOTHING)
     end = output.start + len(output.body)
     if end <= had.size:
-        return Kept(task.id, output.attempt, had.size)  # it is there already, even if the attempt has ended since
-    if not is_leased(task, bot, output.attempt, output.fence):
+        return OutputStored(
+            task.id, output.attempt, had.size
+        )  # it is there already, even if the attempt has ended since
+    if not holds_lease(task, bot, output.attempt, output.fence):
         return _printing_lost(output)
     if output.start > had.size:
-        return Kept(task.id, output.attempt, had.size)
+        return OutputStored(task.id, output.attempt, had.size)
     body = output.body[had.size - output.start : OUTPUT_MAX - output.start]
     if body:
         rows.append((task.id, output.attempt, had.chunks + 1, had.size, now, body))
         printed[task.id] = Printed(had.chunks + 1, had.size + len(body))
-    return Kept(task.id, output.attempt, had.size + len(body))
+    return OutputStored(task.id, output.attempt, had.size + len(body))
 
 
 def _printing_lost(output: Output) -> Refusal:
@@ -264,8 +266,8 @@ def _printing_lost(output: Output) -> Refusal:
 
 def publish(transaction: Transaction, one: Publish) -> Refusal | None:
     """Keep what a running task says of itself."""
-    task = transaction.look([one.task]).get(one.task)
-    if not is_leased(task, None, one.attempt, one.fence):
+    task = transaction.lock_tasks([one.task]).get(one.task)
+    if not holds_lease(task, None, one.attempt, one.fence):
         return Refusal(
             Code.LEASE_LOST, f"attempt {one.attempt} of task {text_of(Key(one.task))} is over: nobody hears it any more"
         )

@@ -54,7 +54,7 @@ def weight_of(tasks: Iterable[Task]) -> int:
     return weight(len(beside), sum(beside))
 
 
-def fitting(beside: Sequence[int], most: int) -> int:
+def count_fitting(beside: Sequence[int], most: int) -> int:
     """Say how many of some tasks, the first of them at least, are a page; `beside` counts the rows beside each."""
     rows = 0
     for place, more in enumerate(beside):
@@ -86,7 +86,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Reused:
+class ReusedTask:
     """What a task takes over instead of running: the end of an attempt, and a result of so many characters."""
 
     source: Source
@@ -103,7 +103,7 @@ class NewTasks:
     ids: Mapping[str, int]  # of every label that they may name, old ones included
     created_ms: Millis
     substitutes: bool  # some payload has a $subs
-    reused: Mapping[str, Reused] = field(default_factory=dict)  # by label
+    reused: Mapping[str, ReusedTask] = field(default_factory=dict)  # by label
     digests: Mapping[str, str] = field(default_factory=dict)  # of definitions that are not as they were submitted
     submitter: str = ""  # whose tasks they are
 
@@ -141,7 +141,7 @@ class NewTasks:
         """Cut them into pages of at most that weight. A task that weighs more has one for itself."""
         beside, first = self._beside, 0
         while first < len(beside):
-            count = fitting(beside[first : first + most], most)
+            count = count_fitting(beside[first : first + most], most)
             yield slice(first, first + count)
             first += count
 
@@ -179,12 +179,12 @@ class NewTasks:
             _take_over(rows, id, self.reused[task.label])
 
 
-def roots(graph: GraphDefinition) -> Iterable[str]:
+def root_labels(graph: GraphDefinition) -> Iterable[str]:
     """Name the tasks that wait for nobody."""
     return (task.label for task in graph.tasks.values() if not task.requires)
 
 
-def _take_over(rows: Rows, id: int, reused: Reused) -> None:
+def _take_over(rows: Rows, id: int, reused: ReusedTask) -> None:
     source = reused.source
     rows.reuses.append((id, source.task, source.graph, source.attempt))
     if reused.copied is not None:

@@ -18,9 +18,9 @@ import msgspec
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import State
 from taskyard.lifecycle.commands import Code, Refusal
-from taskyard.lifecycle.transaction import TOLD_MAX, Transaction
+from taskyard.lifecycle.transaction import PROPAGATED_MAX, Transaction
 from taskyard.store.connection import Repo
-from taskyard.store.rows import Note, TaskRecord
+from taskyard.store.rows import Continuation, TaskRecord
 
 #: How many tasks one transaction moves because a person wants it.
 PAGE_MAX: Final = 500
@@ -33,7 +33,7 @@ LOOKED_MAX: Final = 5_000
 Row = TypeVar("Row")
 #: Tasks for one transaction each, in order.
 Pages: TypeAlias = list[list[int]]
-Search: TypeAlias = "Callable[[Looking], Reached]"
+Search: TypeAlias = "Callable[[GraphReader], Selection]"
 
 _IDS = msgspec.json.Decoder(list[int])
 
@@ -43,7 +43,7 @@ class _TooFarError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Selection:
     """Tasks, which of them come after which, and how many others each of them has to tell."""
 
     order: "TopologicalSorter[int]"
@@ -60,7 +60,7 @@ class Reached:
         told = 0
         for task in self.order.static_order():
             told += self.to_tell[task]
-            if not pages or len(pages[-1]) == PAGE_MAX or told > TOLD_MAX:
+            if not pages or len(pages[-1]) == PAGE_MAX or told > PROPAGATED_MAX:
                 pages.append([])
                 told = self.to_tell[task]
             pages[-1].append(task)
@@ -68,19 +68,19 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class VersionedSelection:
     """What a look at the store has seen; to cut it takes time, and nothing of the store."""
 
     extensions: int
-    reached: Reached
+    reached: Selection
 
-    def cut(self) -> "Found":
+    def cut(self) -> "SelectedPages":
         """Cut it into pages."""
-        return Found(self.extensions, self.reached.cut(), self.reached.beside)
+        return SelectedPages(self.extensions, self.reached.cut(), self.reached.beside)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SelectedPages:
     """How far a wish reaches, as it was found when its graph had been extended so often."""
 
     extensions: int
@@ -93,7 +93,7 @@ class Found:
         return sum(map(len, self.pages))
 
 
-class Looking:
+class GraphReader:
     """Looks at the tasks and edges of a graph, at no more of them than it may."""
 
     def __init__(self, repo: Repo, most: int | None) -> None:
@@ -133,15 +133,15 @@ class Looking:
         return rows
 
 
-def seen(transaction: Transaction, id: int) -> TaskRecord | None:
+def visible_task(transaction: Transaction, id: int) -> TaskRecord | None:
     """Give a task that people can see: not one that is still being loaded."""
-    task = transaction.look([id]).get(id)
+    task = transaction.lock_tasks([id]).get(id)
     if task is None or task.hidden or transaction.graph(task.graph).loader is not None:
         return None
     return task
 
 
-def subtree(looking: Looking, tasks: Collection[int]) -> Reached:
+def subtree(looking: GraphReader, tasks: Collection[int]) -> Selection:
     """Find tasks and everything behind them, dependents before their prerequisites."""
     order: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(tasks, ()))
     to_tell = Counter[int]()
@@ -154,10 +154,12 @@ def subtree(looking: Looking, tasks: Collection[int]) -> Reached:
             beyond.add(dependent)
         frontier = sorted(beyond - found)
         found |= beyond
-    return Reached(order, to_tell)
+    return Selection(order, to_tell)
 
 
-def in_order(looking: Looking, graph: int, states: frozenset[State], beside: frozenset[State]) -> Reached:
+def in_dependency_order(
+    looking: GraphReader, graph: int, states: frozenset[State], beside: frozenset[State]
+) -> Selection:
     """Find every task of a graph in one of `states`, prerequisites before their dependents; count those `beside`."""
     seen = looking.tasks(graph, states | beside)
     tasks = [id for id, state in seen if state in states]
@@ -167,43 +169,45 @@ def in_order(looking: Looking, graph: int, states: frozenset[State], beside: fro
         to_tell[prerequisite] += 1
         if dependent in among:
             order.add(dependent, prerequisite)
-    return Reached(order, to_tell, len(seen) - len(tasks))
+    return Selection(order, to_tell, len(seen) - len(tasks))
 
 
-def everywhere(repo: Repo, graph: int, search: Search) -> Sight:
+def select_all(repo: Repo, graph: int, search: Search) -> VersionedSelection:
     """Find out how far a wish reaches, wherever that is: for a look at the store, never for a transaction."""
-    return Sight(repo.graphs.peek([graph])[0].extensions, search(Looking(repo, None)))
+    return VersionedSelection(repo.graphs.peek([graph])[0].extensions, search(GraphReader(repo, None)))
 
 
-def nearby(transaction: Transaction, graph: int, search: Search, found: Found | None) -> Found | None:
+def select_within_limit(
+    transaction: Transaction, graph: int, search: Search, found: SelectedPages | None
+) -> SelectedPages | None:
     """Give what was found, if the graph is still what it was, or look as far as a transaction may; None if too far."""
     extensions = transaction.graph(graph).extensions
     if found is not None:
         return found if found.extensions == extensions else None
     try:
-        return Sight(extensions, search(Looking(transaction.repo, LOOKED_MAX))).cut()
+        return VersionedSelection(extensions, search(GraphReader(transaction.repo, LOOKED_MAX))).cut()
     except _TooFarError:
         return None
 
 
-def promise(transaction: Transaction, kind: str, graph: int, pages: Sequence[Sequence[int]], actor: str) -> None:
+def defer(transaction: Transaction, kind: str, graph: int, pages: Sequence[Sequence[int]], actor: str) -> None:
     """Leave notes to move tasks later, in this order."""
     texts = [msgspec.json.encode(page).decode() for page in pages]
     transaction.repo.continuations.add([(kind, graph, None, None, None, text, actor) for text in texts])
-    transaction.count(graph, active=len(texts))
+    transaction.adjust_counts(graph, active=len(texts))
 
 
-def promised(note: Note) -> list[int]:
+def task_ids_of(note: Continuation) -> list[int]:
     """Name the tasks that a note is about."""
     return _IDS.decode(note.tasks)
 
 
-def keep_promise(transaction: Transaction, note: Note) -> None:
+def finish(transaction: Transaction, note: Continuation) -> None:
     """A note is done."""
     transaction.repo.continuations.delete(note.id)
-    transaction.count(note.graph, active=-1)
+    transaction.adjust_counts(note.graph, active=-1)
 
 
-def unknown(what: str, id: int) -> Refusal:
+def not_found(what: str, id: int) -> Refusal:
     """Say that there is no such task or graph."""
     return Refusal(Code.NOT_FOUND, f"there is no {what} {text_of(Key(id))}")

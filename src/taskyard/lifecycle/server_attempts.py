@@ -15,11 +15,11 @@ from taskyard.core.graph.payload import Decision
 from taskyard.core.states import REASONS, Reason, Signal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import Move, Taker
+from taskyard.lifecycle.transition import Claimant, Transition
 from taskyard.store.rows import TaskRecord
 
 #: Who an attempt of the server's own belongs to. No bot may be called so.
-SERVER: Final = Taker("server", "", "", None)
+SERVER: Final = Claimant("server", "", "", None)
 _CLAIMED: Final = REASONS[Signal.CLAIM]
 
 
@@ -29,27 +29,27 @@ def payloads(transaction: Transaction, tasks: Sequence[TaskRecord]) -> Mapping[i
     return {id: decoded(text).slices[0].payload for id, (_, text) in texts.items()}
 
 
-def begun(transaction: Transaction, task: TaskRecord, timeout_ms: int | None, reason: Reason = _CLAIMED) -> Move:
+def begin(transaction: Transaction, task: TaskRecord, timeout_ms: int | None, reason: Reason = _CLAIMED) -> Transition:
     """Begin an attempt of the server's own that may take a while."""
     until = attempt_policy.own_lease(transaction.now, timeout_ms, task.rules.deadline_ms)
-    taker = Taker(SERVER.bot, SERVER.session, SERVER.poll, until)
-    return Move(task, Signal.CLAIM, attempt_policy.claimed(task.life), reason, taker)
+    taker = Claimant(SERVER.bot, SERVER.session, SERVER.poll, until)
+    return Transition(task, Signal.CLAIM, attempt_policy.claimed(task.life), reason, taker)
 
 
-def ended(
+def end(
     transaction: Transaction, task: TaskRecord, signal: Signal, reason: Reason, result: str | None = None
-) -> Move:
+) -> Transition:
     """End an attempt of the server's own, with what it leaves; why it ends is said unless the rules know better."""
     if result is not None:
         transaction.repo.attempts.add_results([(task.id, task.life.attempt, result)])
     ruling = attempt_policy.report(task.life, task.rules, task.life.attempt, signal, transaction.now)
     known = None if ruling.reason is Reason.DONE else ruling.reason
-    return Move(task, signal, ruling.life_after, known or reason)
+    return Transition(task, signal, ruling.life_after, known or reason)
 
 
-def decided(transaction: Transaction, task: TaskRecord, decision: Decision) -> Move:
+def decide(transaction: Transaction, task: TaskRecord, decision: Decision) -> Transition:
     """End an approval as it was decided."""
     signal = Signal.SUCCEED if decision.approved else Signal.FAIL
     said = Reason.DONE if decision.approved else Reason.DENIED
     reason = Reason.TIMED_OUT if decision.timed_out else said
-    return ended(transaction, task, signal, reason, msgspec.json.encode(decision).decode())
+    return end(transaction, task, signal, reason, msgspec.json.encode(decision).decode())

@@ -10,11 +10,11 @@ from taskyard.core import attempt_policy
 from taskyard.core.graph.payload import by_silence, patience_ms, question
 from taskyard.core.states import REASONS, STOPPED, Kind, Millis, Reason, Signal
 from taskyard.lifecycle import server_attempts, subgraph
-from taskyard.lifecycle.commands import Choose
+from taskyard.lifecycle.commands import ChooseTasks
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import Move
+from taskyard.lifecycle.transition import Transition
 from taskyard.store.rows import TaskRecord
 
 #: What is served here, and of that what asks a person.
@@ -23,7 +23,7 @@ _ASKING: Final = Kind.APPROVAL.text
 _CLAIMED: Final = REASONS[Signal.CLAIM]
 
 
-def serve_own(transaction: Transaction, count: int = 500, choose: Choose = list) -> int:
+def run_server_tasks(transaction: Transaction, count: int = 500, choose: ChooseTasks = list) -> int:
     """Begin those of the first `count` tasks of the server's own whom `choose` names, and end what does nothing.
 
     Says how many. Those that this releases are found by the next call.
@@ -31,26 +31,28 @@ def serve_own(transaction: Transaction, count: int = 500, choose: Choose = list)
     ids = choose(transaction.repo.tasks.waiting_of_kinds(SERVER_QUEUE, _SERVED, count))
     tasks = [
         task
-        for task in transaction.look(ids).values()
+        for task in transaction.lock_tasks(ids).values()
         if not attempt_policy.past(task.rules.deadline_ms, transaction.now)
     ]
     asking = [task for task in tasks if task.kind == _ASKING]
     idle = [task for task in tasks if task.kind != _ASKING] if asking else tasks
-    transaction.send([Move(one, Signal.CLAIM, attempt_policy.claimed(one.life), _CLAIMED, SERVER) for one in idle])
-    transaction.send([_done(transaction, task) for task in idle])
+    transaction.apply(
+        [Transition(one, Signal.CLAIM, attempt_policy.claimed(one.life), _CLAIMED, SERVER) for one in idle]
+    )
+    transaction.apply([_done(transaction, task) for task in idle])
     if asking:
         _ask(transaction, asking)
     return len(tasks)
 
 
-def _done(transaction: Transaction, task: TaskRecord) -> Move:
+def _done(transaction: Transaction, task: TaskRecord) -> Transition:
     ruling = attempt_policy.report(task.life, task.rules, task.life.attempt, Signal.SUCCEED, transaction.now)
-    return Move(task, Signal.SUCCEED, ruling.life_after, REASONS[Signal.SUCCEED])
+    return Transition(task, Signal.SUCCEED, ruling.life_after, REASONS[Signal.SUCCEED])
 
 
 def _ask(transaction: Transaction, tasks: Sequence[TaskRecord]) -> None:
     spans = {id: patience_ms(payload) for id, payload in server_attempts.payloads(transaction, tasks).items()}
-    transaction.send([server_attempts.begun(transaction, task, spans[task.id], Reason.APPROVAL) for task in tasks])
+    transaction.apply([server_attempts.begin(transaction, task, spans[task.id], Reason.APPROVAL) for task in tasks])
 
 
 # What the server runs itself and has to end before its time: a person cancels it, or its time is over.
@@ -59,7 +61,7 @@ def _ask(transaction: Transaction, tasks: Sequence[TaskRecord]) -> None:
 # graph inside when that graph has come to rest.
 
 
-def end_own(transaction: Transaction, tasks: Iterable[TaskRecord], actor: str) -> None:
+def stop_server_tasks(transaction: Transaction, tasks: Iterable[TaskRecord], actor: str) -> None:
     """End those of some canceled tasks that the server runs itself."""
     stopped = [task for task in tasks if task.queue == SERVER_QUEUE and task.state in STOPPED]
     around = [task for task in stopped if task.kind == Kind.GRAPH.text]
@@ -67,10 +69,10 @@ def end_own(transaction: Transaction, tasks: Iterable[TaskRecord], actor: str) -
     if around:
         subgraph.stop(transaction, around, actor)
     if ends:
-        transaction.send(ends)
+        transaction.apply(ends)
 
 
-def time_out(transaction: Transaction, task: TaskRecord) -> Move | None:
+def time_out(transaction: Transaction, task: TaskRecord) -> Transition | None:
     """End a task of the server's own whose time is over; None if it is not, or if its graph has to end first."""
     if task.lease_until_ms is None:
         return None
@@ -82,10 +84,10 @@ def time_out(transaction: Transaction, task: TaskRecord) -> Move | None:
         return None
     # What was first counts: the server may have been away, and notice it late.
     if attempt_policy.past(task.rules.deadline_ms, ends_ms):
-        return server_attempts.ended(transaction, task, Signal.DEADLINE, Reason.DEADLINE)
+        return server_attempts.end(transaction, task, Signal.DEADLINE, Reason.DEADLINE)
     asked = question(server_attempts.payloads(transaction, [task])[task.id])
-    return server_attempts.decided(transaction, task, by_silence(asked, transaction.now))
+    return server_attempts.decide(transaction, task, by_silence(asked, transaction.now))
 
 
-def _end(transaction: Transaction, task: TaskRecord) -> Move:
-    return server_attempts.ended(transaction, task, Signal.FAIL, Reason.ASKED)
+def _end(transaction: Transaction, task: TaskRecord) -> Transition:
+    return server_attempts.end(transaction, task, Signal.FAIL, Reason.ASKED)

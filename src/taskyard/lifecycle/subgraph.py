@@ -22,7 +22,7 @@ from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.rows import STOP
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.repo.read import FIRST
-from taskyard.store.rows import GraphRecord, Note, TaskRecord
+from taskyard.store.rows import Continuation, GraphRecord, TaskRecord
 
 #: Of a graph with more tasks nobody is told what each has left: its own graph tells.
 TOLD_TASKS_MAX: Final = 500
@@ -33,7 +33,7 @@ FAILED_MAX: Final = 20
 
 
 @value
-class Inside:
+class ParentAttempt:
     """Where a graph is: the task, and the attempt of it that the graph is; and how long that may take."""
 
     task: int
@@ -42,35 +42,35 @@ class Inside:
     submitter: str = ""  # of the task, and so of what is inside it
 
 
-def closed(transaction: Transaction, inside: Inside) -> Refusal | None:
+def refuse_attempt(transaction: Transaction, inside: ParentAttempt) -> Refusal | None:
     """Say why an attempt cannot begin; nobody else moves its task before this transaction ends."""
-    task = transaction.look([inside.task]).get(inside.task)
+    task = transaction.lock_tasks([inside.task]).get(inside.task)
     begins = (
         task is not None
         and task.kind == Kind.GRAPH.text
         and task.state in QUEUED
         and task.life.attempt + 1 == inside.attempt
         and not attempt_policy.past(task.rules.deadline_ms, transaction.now)
-        and not transaction.canceled(task.graph)
+        and not transaction.is_canceled(task.graph)
     )
     name = text_of(Key(inside.task))
     return None if begins else Refusal(Code.CONFLICT, f"attempt {inside.attempt} of task {name} cannot begin now")
 
 
-def begin(transaction: Transaction, inside: Inside) -> None:
+def begin(transaction: Transaction, inside: ParentAttempt) -> None:
     """Begin the attempt whose graph is born in this transaction."""
-    task = transaction.look([inside.task])[inside.task]
-    transaction.send([server_attempts.begun(transaction, task, inside.timeout_ms)])
+    task = transaction.lock_tasks([inside.task])[inside.task]
+    transaction.apply([server_attempts.begin(transaction, task, inside.timeout_ms)])
 
 
-def refuse(transaction: Transaction, inside: Inside, refusal: Refusal) -> None:
+def fail_attempt(transaction: Transaction, inside: ParentAttempt, refusal: Refusal) -> None:
     """Fail an attempt whose graph cannot be born: what was fine when it was submitted need not be so now."""
-    if closed(transaction, inside) is not None:
+    if refuse_attempt(transaction, inside) is not None:
         return
     begin(transaction, inside)
-    task = transaction.look([inside.task])[inside.task]
+    task = transaction.lock_tasks([inside.task])[inside.task]
     told = {"refused": refusal.text, "faults": [{"path": one.path, "message": one.message} for one in refusal.faults]}
-    transaction.send([server_attempts.ended(transaction, task, Signal.FAIL, Reason.GRAPH_FAILED, _json(told))])
+    transaction.apply([server_attempts.end(transaction, task, Signal.FAIL, Reason.GRAPH_FAILED, _json(told))])
 
 
 def stop(transaction: Transaction, tasks: Sequence[TaskRecord], actor: str) -> None:
@@ -80,25 +80,25 @@ def stop(transaction: Transaction, tasks: Sequence[TaskRecord], actor: str) -> N
     for graph in transaction.repo.graphs.peek(wanted):
         if graph.canceled_ms is None and transaction.repo.continuations.first(graph.id, STOP) is None:
             transaction.repo.continuations.add([(STOP, graph.id, None, None, None, "", actor)])
-            transaction.count(graph.id, active=1)
+            transaction.adjust_counts(graph.id, active=1)
             transaction.noted = True
 
 
-def hear(transaction: Transaction, note: Note) -> bool:
+def deliver_settlement(transaction: Transaction, note: Continuation) -> bool:
     """Let a task hear that the graph inside it has come to rest; say that this was all there is to do."""
     (graph,) = transaction.repo.graphs.peek([note.graph])
     transaction.repo.continuations.delete(note.id)
-    transaction.count(graph.id, active=-1)
+    transaction.adjust_counts(graph.id, active=-1)
     if graph.tally.active == 1:  # else it moves again: when it comes to rest, there is another note
         transaction.heard.add(graph.id)
-        tell(transaction, graph)
+        end_parent(transaction, graph)
     return True
 
 
-def tell(transaction: Transaction, graph: GraphRecord) -> None:
+def end_parent(transaction: Transaction, graph: GraphRecord) -> None:
     """Tell a task that the graph inside it is at rest, if it still goes on with that."""
     assert graph.parent is not None, "only a graph inside a task has somebody to tell"
-    task = transaction.look([graph.parent]).get(graph.parent)
+    task = transaction.lock_tasks([graph.parent]).get(graph.parent)
     if task is not None and task.state in LEASED and task.life.attempt == graph.parent_attempt:
         _end(transaction, task, graph)
 
@@ -109,7 +109,7 @@ def _end(transaction: Transaction, task: TaskRecord, graph: GraphRecord) -> None
     signal, reason = Signal.SUCCEED, Reason.DONE
     if not succeeded(state):
         signal, reason = _why(task, graph)
-    transaction.send([server_attempts.ended(transaction, task, signal, reason, _json(told))])
+    transaction.apply([server_attempts.end(transaction, task, signal, reason, _json(told))])
 
 
 def _why(task: TaskRecord, graph: GraphRecord) -> tuple[Signal, Reason]:

@@ -22,14 +22,14 @@ from taskyard.core.matching import DEFAULT_POOL, Dimensions
 from taskyard.core.states import GraphState, Outcome, Signal, State, step
 from taskyard.lifecycle import failure_handlers, propagate, queues, selection, subgraph
 from taskyard.lifecycle.commands import Code, Refusal
-from taskyard.lifecycle.rows import DROP, LOAD, OPEN, SHOW, NewTasks, Rows, fitting
+from taskyard.lifecycle.rows import DROP, LOAD, OPEN, SHOW, NewTasks, Rows, count_fitting
 from taskyard.lifecycle.selection import Pages
-from taskyard.lifecycle.subgraph import Inside
+from taskyard.lifecycle.subgraph import ParentAttempt
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import move_by
+from taskyard.lifecycle.transition import transition_by
 from taskyard.store.connection import Repo
 from taskyard.store.repo.tasks import RerunRow
-from taskyard.store.rows import GraphRecord, Note
+from taskyard.store.rows import Continuation, GraphRecord
 
 # The room where a new graph takes over what an older one has done: its tasks succeed without having run.
 #
@@ -45,7 +45,7 @@ RERUN: Final = "rerun"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RerunOrigin:
     """What a new graph runs again."""
 
     row: RerunRow
@@ -53,22 +53,24 @@ class Origin:
     pages: Pages  # the tasks that are, dependents before what they require
 
 
-def take_over(transaction: Transaction, ids: Collection[int]) -> None:
+def reuse_tasks(transaction: Transaction, ids: Collection[int]) -> None:
     """Let tasks succeed without having run, where they still can."""
-    tasks = [task for task in transaction.look(ids).values() if step(task.state, Signal.REUSE).outcome is Outcome.MOVE]
-    transaction.send([move_by(task, Signal.REUSE) for task in tasks])
+    tasks = [
+        task for task in transaction.lock_tasks(ids).values() if step(task.state, Signal.REUSE).outcome is Outcome.MOVE
+    ]
+    transaction.apply([transition_by(task, Signal.REUSE) for task in tasks])
 
 
-def promise(transaction: Transaction, graph: int, origin: Origin, actor: str) -> None:
+def defer_reuse(transaction: Transaction, graph: int, origin: RerunOrigin, actor: str) -> None:
     """Leave notes to take over what a large graph is born with."""
-    selection.promise(transaction, REUSE, graph, _filled(origin.pages), actor)
+    selection.defer(transaction, REUSE, graph, _filled(origin.pages), actor)
 
 
-def reuse_page(transaction: Transaction, note: Note) -> bool:
+def reuse_page(transaction: Transaction, note: Continuation) -> bool:
     """Take over the tasks of a note; say that this was all."""
-    if not transaction.canceled(note.graph):
-        take_over(transaction, selection.promised(note))
-    selection.keep_promise(transaction, note)
+    if not transaction.is_canceled(note.graph):
+        reuse_tasks(transaction, selection.task_ids_of(note))
+    selection.finish(transaction, note)
     return True
 
 
@@ -83,7 +85,7 @@ SEEN_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class NewGraph:
     """A graph that passed validation, with the keys of its tasks."""
 
     graph: GraphDefinition
@@ -91,8 +93,8 @@ class Submission:
     definition: tuple[str, str, str, str, str, str]  # scheduler, name, routing, description, tags, digest
     loader: str  # who loads it: a fresh word for each try
     actor: str = ""
-    inside: Inside | None = None  # the attempt that it is, if it is inside a task
-    origin: Origin | None = None  # what it runs again
+    inside: ParentAttempt | None = None  # the attempt that it is, if it is inside a task
+    origin: RerunOrigin | None = None  # what it runs again
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
+class LoadStarted:
     """A graph is begun: its pages can come, each slice with the queue it belongs to."""
 
     graph: int
@@ -125,26 +127,26 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class GraphChanged:
     """The graph was extended by somebody else meanwhile: check again."""
 
 
-def submit(transaction: Transaction, submissions: Sequence[Submission]) -> list[Submitted | Refusal]:
+def submit(transaction: Transaction, submissions: Sequence[NewGraph]) -> list[Submitted | Refusal]:
     """Store small graphs, each whole."""
     return [_submit(transaction, one) for one in submissions]
 
 
-def begin(transaction: Transaction, one: Submission) -> Loading | Submitted | Refusal:
+def begin(transaction: Transaction, one: NewGraph) -> LoadStarted | Submitted | Refusal:
     """Begin a graph: nobody sees it yet. One that was begun and never opened has to be dropped first."""
     repo, brood = transaction.repo, one.brood
-    refusal = _unborn(transaction, one) or impossible(repo, _asking(brood))
+    refusal = _unborn(transaction, one) or refuse_impossible_limits(repo, _asking(brood))
     if refusal is not None:
         return refusal
     around = _pools_around(transaction, one)
     if one.inside is not None and not brood.pools <= around:
         named = ", ".join(sorted(brood.pools - around))
         return Refusal(Code.INVALID, f"the graph inside names pools that the graph around it does not: {named}")
-    if transaction.look([brood.graph_id]):
+    if transaction.lock_tasks([brood.graph_id]):
         return Refusal(Code.CONFLICT, f"{text_of(Key(brood.graph_id))} is the id of a task: take another one")
     inside = None if one.inside is None else (one.inside.task, one.inside.attempt)
     if not repo.graphs.add(brood.graph_id, GraphState.RUNNING.value, transaction.now, one.loader, inside):
@@ -153,7 +155,7 @@ def begin(transaction: Transaction, one: Submission) -> Loading | Submitted | Re
     repo.graphs.add_pools(brood.graph_id, brood.pools or around)
     if one.origin is not None:
         repo.reuse.add_rerun(brood.graph_id, one.origin.row)
-    return Loading(brood.graph_id, queues.ensure(repo, brood.dimensions))
+    return LoadStarted(brood.graph_id, queues.ensure(repo, brood.dimensions))
 
 
 def add_page(transaction: Transaction, graph: int, loader: str, rows: Rows) -> bool:
@@ -165,7 +167,7 @@ def add_page(transaction: Transaction, graph: int, loader: str, rows: Rows) -> b
     return True
 
 
-def open_graph(transaction: Transaction, one: Submission) -> Submitted | Refusal:
+def open_graph(transaction: Transaction, one: NewGraph) -> Submitted | Refusal:
     """Make a graph that was loaded in pages visible; its tasks are released by a note."""
     id = one.brood.graph_id
     found = transaction.repo.graphs.read([id])
@@ -176,13 +178,13 @@ def open_graph(transaction: Transaction, one: Submission) -> Submitted | Refusal
         return refusal
     _born(transaction, one)
     if one.origin is not None:
-        promise(transaction, id, one.origin, one.actor)
+        defer_reuse(transaction, id, one.origin, one.actor)
     transaction.repo.continuations.add([(OPEN, id, None, None, None, "", "")])
-    transaction.count(id, active=1)
+    transaction.adjust_counts(id, active=1)
     return Submitted(id)
 
 
-def open_page(transaction: Transaction, note: Note) -> bool:
+def open_page(transaction: Transaction, note: Continuation) -> bool:
     """Release some of the tasks that wait for nobody; say whether that was all."""
     window = PAGE_MAX // 4 or 1
     most = 2 * window  # to release a task takes twice as long as to insert it
@@ -193,16 +195,16 @@ def open_page(transaction: Transaction, note: Note) -> bool:
         found = transaction.repo.tasks.roots(note.graph, State.UNSCHEDULED, last, window)
         page += [id for id, is_root in found if is_root]
         last, seen, done = found[-1][0] if found else last, seen + len(found), len(found) < window
-    transaction.ask(transaction.look(page).values())
+    transaction.recheck_gates(transaction.lock_tasks(page).values())
     return _turn_page(transaction, note, [last], done)
 
 
-def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Submitted | Changed | Refusal]:
+def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Submitted | GraphChanged | Refusal]:
     """Add small extensions, each whole."""
     return [_extend(transaction, one) for one in extensions]
 
 
-def begin_extension(transaction: Transaction, one: Extension) -> Loading | Changed | Refusal:
+def begin_extension(transaction: Transaction, one: Extension) -> LoadStarted | GraphChanged | Refusal:
     """Begin a large extension: until it is opened or dropped, its graph cannot finish."""
     graph = _extendable(transaction, one)
     if not isinstance(graph, GraphRecord):
@@ -216,8 +218,8 @@ def begin_extension(transaction: Transaction, one: Extension) -> Loading | Chang
     transaction.repo.continuations.advance(begun.id, transaction.now)  # since when it is being loaded
     transaction.repo.graphs.count_extension(graph.id, graph.extensions + 1)
     transaction.repo.graphs.add_pools(graph.id, one.brood.pools)
-    transaction.count(graph.id, active=1)
-    return Loading(graph.id, queues.ensure(transaction.repo, one.brood.dimensions))
+    transaction.adjust_counts(graph.id, active=1)
+    return LoadStarted(graph.id, queues.ensure(transaction.repo, one.brood.dimensions))
 
 
 def add_hidden_page(transaction: Transaction, one: Extension, rows: Rows) -> bool:
@@ -242,55 +244,55 @@ def open_extension(transaction: Transaction, one: Extension) -> Submitted | Refu
     return Submitted(id)
 
 
-def show_page(transaction: Transaction, note: Note) -> bool:
+def show_page(transaction: Transaction, note: Continuation) -> bool:
     """Show some tasks of an extension and ask their gates; say whether that was all."""
     ids, done = _hidden_page(transaction, note.graph, note.cursor)
     transaction.repo.tasks.mark_loaded(ids)
-    tasks = transaction.look(ids)
+    tasks = transaction.lock_tasks(ids)
     for task in tasks.values():
         task.hidden = False
-    transaction.count(note.graph, behind=len(ids))
-    transaction.ask(tasks.values())
+    transaction.adjust_counts(note.graph, behind=len(ids))
+    transaction.recheck_gates(tasks.values())
     return _turn_page(transaction, note, ids, done)
 
 
-def drop_page(transaction: Transaction, note: Note) -> bool:
+def drop_page(transaction: Transaction, note: Continuation) -> bool:
     """Drop some tasks of an extension that never became whole; say whether that was all."""
     ids, done = _hidden_page(transaction, note.graph, -1)
-    failure_handlers.forget_handlers(transaction, ids)
-    transaction.send()
+    failure_handlers.remove_new_handlers(transaction, ids)
+    transaction.apply()
     transaction.repo.tasks.delete(ids)
     return _turn_page(transaction, note, ids, done)
 
 
-def _submit(transaction: Transaction, one: Submission) -> Submitted | Refusal:
+def _submit(transaction: Transaction, one: NewGraph) -> Submitted | Refusal:
     begun = begin(transaction, one)
-    if not isinstance(begun, Loading):
+    if not isinstance(begun, LoadStarted):
         return begun
     rows = one.brood.rows(slice(None), begun.queues, transaction.now)
     _insert(transaction, rows)
     _born(transaction, one)
     ids, reused = one.brood.ids, one.brood.reused
     if reused:
-        take_over(transaction, [ids[label] for label in reused])
+        reuse_tasks(transaction, [ids[label] for label in reused])
     roots = [ids[task.label] for task in one.brood.tasks if not task.requires and task.label not in reused]
-    transaction.ask(transaction.look(roots).values())
-    transaction.send()
+    transaction.recheck_gates(transaction.lock_tasks(roots).values())
+    transaction.apply()
     return Submitted(begun.graph)
 
 
-def _unborn(transaction: Transaction, one: Submission) -> Refusal | None:
+def _unborn(transaction: Transaction, one: NewGraph) -> Refusal | None:
     """Refuse a graph whose task does not want it any more."""
-    return None if one.inside is None else subgraph.closed(transaction, one.inside)
+    return None if one.inside is None else subgraph.refuse_attempt(transaction, one.inside)
 
 
-def _pools_around(transaction: Transaction, one: Submission) -> frozenset[str]:
+def _pools_around(transaction: Transaction, one: NewGraph) -> frozenset[str]:
     """Name the pools that a graph belongs to in which nothing names one.
 
     They are those of the graph that it is inside of, or that it runs again; else the default one.
     """
     if one.inside is not None:
-        source = transaction.look([one.inside.task])[one.inside.task].graph
+        source = transaction.lock_tasks([one.inside.task])[one.inside.task].graph
     elif one.origin is not None:
         source = one.origin.row.source
     else:
@@ -298,14 +300,14 @@ def _pools_around(transaction: Transaction, one: Submission) -> frozenset[str]:
     return transaction.repo.graphs.pools_of([source])[source]
 
 
-def _born(transaction: Transaction, one: Submission) -> None:
+def _born(transaction: Transaction, one: NewGraph) -> None:
     id = one.brood.graph_id
     if one.inside is not None:
         subgraph.begin(transaction, one.inside)
     transaction.repo.graphs.set_loader(id, None)
     transaction.repo.graphs.set_created(id, one.brood.created_ms)
-    transaction.born(id)
-    transaction.count(id, behind=len(one.brood.tasks))
+    transaction.record_created(id)
+    transaction.adjust_counts(id, behind=len(one.brood.tasks))
     note = counted(len(one.brood.tasks), "task")
     if one.origin is not None:
         note += f", {one.origin.told}"
@@ -313,7 +315,7 @@ def _born(transaction: Transaction, one: Submission) -> None:
     transaction.audit(one.actor, "submit", id, note)
 
 
-def _extend(transaction: Transaction, one: Extension) -> Submitted | Changed | Refusal:
+def _extend(transaction: Transaction, one: Extension) -> Submitted | GraphChanged | Refusal:
     _look_at_prerequisites(transaction, one.brood)
     graph = _extendable(transaction, one)
     if not isinstance(graph, GraphRecord):
@@ -324,21 +326,23 @@ def _extend(transaction: Transaction, one: Extension) -> Submitted | Changed | R
     _learn_edges(transaction, ids)
     transaction.repo.graphs.count_extension(graph.id, graph.extensions + 1)
     transaction.repo.graphs.add_pools(graph.id, one.brood.pools)
-    transaction.count(graph.id, behind=len(ids))
+    transaction.adjust_counts(graph.id, behind=len(ids))
     transaction.audit(one.actor, "extend", graph.id, counted(len(ids), "task"))
-    transaction.ask(transaction.look(ids).values())
-    transaction.send()
+    transaction.recheck_gates(transaction.lock_tasks(ids).values())
+    transaction.apply()
     return Submitted(graph.id)
 
 
 def _look_at_prerequisites(transaction: Transaction, brood: NewTasks) -> None:
     """Look at what new tasks require before anybody looks at the graph: tasks are always locked before their graph."""
     new = {task.label for task in brood.tasks}
-    transaction.look({brood.ids[edge.task] for task in brood.tasks for edge in task.requires if edge.task not in new})
+    transaction.lock_tasks(
+        {brood.ids[edge.task] for task in brood.tasks for edge in task.requires if edge.task not in new}
+    )
 
 
-def _extendable(transaction: Transaction, one: Extension) -> GraphRecord | Changed | Refusal:
-    refusal = impossible(transaction.repo, _asking(one.brood))
+def _extendable(transaction: Transaction, one: Extension) -> GraphRecord | GraphChanged | Refusal:
+    refusal = refuse_impossible_limits(transaction.repo, _asking(one.brood))
     if refusal is not None:
         return refusal
     found = transaction.repo.graphs.read([one.brood.graph_id])
@@ -346,13 +350,13 @@ def _extendable(transaction: Transaction, one: Extension) -> GraphRecord | Chang
         return Refusal(Code.NOT_FOUND, f"there is no graph {text_of(Key(one.brood.graph_id))}")
     graph = found[0]
     if graph.extensions != one.extensions:
-        return Changed()
+        return GraphChanged()
     if not changeable(graph.state):
         return Refusal(Code.CONFLICT, f"graph {text_of(Key(graph.id))} is {graph.state}: it takes no more tasks")
     return graph
 
 
-def _exists(transaction: Transaction, one: Submission) -> Submitted | Refusal:
+def _exists(transaction: Transaction, one: NewGraph) -> Submitted | Refusal:
     id = one.brood.graph_id
     definition = transaction.repo.graphs.definition(id)
     if definition is None or definition[5] != one.definition[5]:
@@ -367,7 +371,7 @@ def _asking(brood: NewTasks) -> Iterable[Task]:
     return (task for task in brood.tasks if task.label not in brood.reused) if brood.reused else brood.tasks
 
 
-def impossible(repo: Repo, tasks: Iterable[Task]) -> Refusal | None:
+def refuse_impossible_limits(repo: Repo, tasks: Iterable[Task]) -> Refusal | None:
     """Refuse demands that no named limit can ever meet."""
     asking = [task for task in tasks if task.limits]
     totals = repo.admission.named_limits() if asking else {}
@@ -398,15 +402,15 @@ def _insert(transaction: Transaction, rows: Rows) -> None:
 
 def _learn_edges(transaction: Transaction, ids: Sequence[int]) -> None:
     """Count what the edges of new tasks know: some prerequisites may have ended already."""
-    tasks = transaction.look(ids)
-    for id, edges in propagate.edges_of(transaction, ids).items():
+    tasks = transaction.lock_tasks(ids)
+    for id, edges in propagate.edges_of_new_tasks(transaction, ids).items():
         if edges != tasks[id].edges:
             tasks[id].edges = edges
-            transaction.change(tasks[id])
-    failure_handlers.meet_handlers(transaction, [task.id for task in tasks.values() if task.handles])
+            transaction.mark_changed(tasks[id])
+    failure_handlers.add_new_handlers(transaction, [task.id for task in tasks.values() if task.handles])
 
 
-def _load_note(transaction: Transaction, one: Extension) -> Note | None:
+def _load_note(transaction: Transaction, one: Extension) -> Continuation | None:
     notes = transaction.repo.continuations.in_graph(one.brood.graph_id, LOAD)
     return next((note for note in notes if note.source == one.loader), None)
 
@@ -414,16 +418,16 @@ def _load_note(transaction: Transaction, one: Extension) -> Note | None:
 def _hidden_page(transaction: Transaction, graph: int, after: int) -> tuple[list[int], bool]:
     """Name tasks that are still hidden, as many as are a page with their edges; tell whether these are all."""
     found = transaction.repo.tasks.loading(graph, after, PAGE_MAX)
-    tasks = transaction.look(found)
-    ids = found[: fitting([tasks[id].edges.count for id in found], PAGE_MAX)]
+    tasks = transaction.lock_tasks(found)
+    ids = found[: count_fitting([tasks[id].edges.count for id in found], PAGE_MAX)]
     return ids, len(ids) == len(found) < PAGE_MAX
 
 
-def _turn_page(transaction: Transaction, note: Note, ids: Sequence[int], done: bool) -> bool:
+def _turn_page(transaction: Transaction, note: Continuation, ids: Sequence[int], done: bool) -> bool:
     """Go on with the next page, or be done."""
     if done:
         transaction.repo.continuations.delete(note.id)
-        transaction.count(note.graph, active=-1)
+        transaction.adjust_counts(note.graph, active=-1)
     else:
         transaction.repo.continuations.advance(note.id, ids[-1])
     return done

@@ -14,11 +14,11 @@ from taskyard.core import attempt_policy, fleet
 from taskyard.core.attempt_policy import Ruling
 from taskyard.core.states import LEASED, REASONS, Millis, Outcome, Signal, sources
 from taskyard.lifecycle import lost_attempts, release, server_tasks
-from taskyard.lifecycle.bot_sessions import MISSING, note
-from taskyard.lifecycle.commands import Choose
+from taskyard.lifecycle.bot_sessions import MISSING, record_event
+from taskyard.lifecycle.commands import ChooseTasks
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import Move
+from taskyard.lifecycle.transition import Transition
 from taskyard.store.repo.events import ServerRow
 from taskyard.store.rows import TaskRecord
 
@@ -33,7 +33,7 @@ FORGOTTEN_MS: Final = 24 * 60 * 60 * 1_000
 _ADMISSIBLE = sources(Signal.ADMIT)
 
 
-def beat(transaction: Transaction) -> None:
+def heartbeat(transaction: Transaction) -> None:
     """Keep that this server is up, and since when."""
     server = _seen(transaction, transaction.repo.servers.all())
     transaction.repo.servers.save(server)
@@ -49,10 +49,10 @@ def outage_ms(lease_ms: int) -> int:
     return min(OUTAGE_MS, lease_ms // 2 + fleet.GUARD_MS)
 
 
-def lapse(transaction: Transaction, count: int = 500, choose: Choose = list) -> int:
+def apply_timeouts(transaction: Transaction, count: int = 500, choose: ChooseTasks = list) -> int:
     """Deal with those of the first `count` tasks that are due whom `choose` names; say with how many."""
     servers = _servers(transaction)
-    due = transaction.look(choose(transaction.repo.tasks.due(transaction.now, count)))
+    due = transaction.lock_tasks(choose(transaction.repo.tasks.due(transaction.now, count)))
     visible = _visible(transaction, due)
     spoke_to = transaction.repo.bots.last_servers({task.bot for task in due.values() if task.bot is not None})
     moves = []
@@ -62,11 +62,11 @@ def lapse(transaction: Transaction, count: int = 500, choose: Choose = list) -> 
             _wait_on(transaction, task)
         else:
             moves.append(move)
-    transaction.send(moves)
+    transaction.apply(moves)
     return len(due)
 
 
-def notice_silence(transaction: Transaction, count: int = 500) -> int:
+def mark_missing_bots(transaction: Transaction, count: int = 500) -> int:
     """Note that bots were not heard of for too long, each once; say how many. Nobody was heard during an outage."""
     now = transaction.now
     longest = fleet.silence_max_ms(transaction.lease_ms)
@@ -78,8 +78,8 @@ def notice_silence(transaction: Transaction, count: int = 500) -> int:
     silent = [id for id, bot in found.items() if bot.facts.last_seen_ms < before and not bot.facts.missing]
     if silent:
         transaction.repo.bots.mark_missing(silent)
-        note(transaction, silent, MISSING)
-        transaction.stirred.append(None)
+        record_event(transaction, silent, MISSING)
+        transaction.mark_dirty(None)
     return len(silent)
 
 
@@ -122,7 +122,7 @@ def _visible(transaction: Transaction, due: dict[int, TaskRecord]) -> dict[int, 
     return {task.id: task.graph in whole and not task.hidden for task in due.values()}
 
 
-def _move(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Move | None:
+def _move(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Transition | None:
     """Rule on one task, by what is due first: its lease, its deadline, its slice, its start."""
     if task.state in LEASED:
         own = task.queue == SERVER_QUEUE
@@ -137,14 +137,14 @@ def _move(transaction: Transaction, task: TaskRecord, server: ServerRow | None) 
     return None
 
 
-def _end_lease(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Move | None:
+def _end_lease(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Transition | None:
     """End an attempt whose lease is over, unless its server was or is away and its bot may still come back."""
     assert task.lease_until_ms is not None, "only a lease is due"
     until = task.lease_until_ms = _with_grace(transaction, Millis(task.lease_until_ms), server)
     if attempt_policy.given_again_at(until) > transaction.now:
         return None
     signal, ruling = attempt_policy.lease_over(
-        task.life, task.rules, transaction.now, lost_attempts.spared(transaction, task)
+        task.life, task.rules, transaction.now, lost_attempts.free_reason(transaction, task)
     )
     if signal is Signal.LOSE:
         task.not_by = task.bot
@@ -162,12 +162,12 @@ def _with_grace(transaction: Transaction, until: Millis, server: ServerRow | Non
     return max(until, transaction.now) if waited_for and not was_over else until
 
 
-def _expire(transaction: Transaction, task: TaskRecord) -> Move:
+def _expire(transaction: Transaction, task: TaskRecord) -> Transition:
     slices = len(task.rules.slices)
     is_last = task.life.slice_index == slices - 1
-    capacity = [False] * slices if is_last else release.capacity(transaction, task)
+    capacity = [False] * slices if is_last else release.capacity_by_slice(transaction, task)
     ruling = attempt_policy.expire(task.life, task.rules, task.life.slice_index, transaction.now, capacity)
-    release.put_on_slice(transaction, task, ruling.life_after)
+    release.move_to_slice(transaction, task, ruling.life_after)
     return _moved(task, Signal.EXPIRE, ruling)
 
 
@@ -177,18 +177,18 @@ def _begin(transaction: Transaction, task: TaskRecord) -> None:
     if task.state not in _ADMISSIBLE or begins is None or begins > transaction.now:
         return
     if task.contends:
-        transaction.stirred.append(task.id)
+        transaction.mark_dirty(task.id)
     else:
-        transaction.ready.append((task, Signal.ADMIT))
+        transaction.to_admit.append((task, Signal.ADMIT))
 
 
 def _wait_on(transaction: Transaction, task: TaskRecord) -> None:
     """Say when the clock looks at a task again: never at once, so that the next page is another one."""
     due = attempt_policy.due_at(task.life, task.rules, task.lease_until_ms, transaction.now)
     task.due_ms = due if due is None or due > transaction.now else Millis(transaction.now + fleet.SWEEP_MS)
-    transaction.change(task)
+    transaction.mark_changed(task)
 
 
-def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Move:
+def _moved(task: TaskRecord, signal: Signal, ruling: Ruling) -> Transition:
     assert ruling.outcome is Outcome.MOVE, f"the clock cannot {signal} a task that is {task.state}"
-    return Move(task, signal, ruling.life_after, ruling.reason or REASONS[signal])
+    return Transition(task, signal, ruling.life_after, ruling.reason or REASONS[signal])

@@ -24,7 +24,7 @@ from taskyard.core.structs import value
 from taskyard.lifecycle import failure_handlers, propagate, release
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE, SETTLED
-from taskyard.lifecycle.transition import WAYS, Move, Taker, Way, move_by
+from taskyard.lifecycle.transition import COMPILED_ARROWS, Claimant, CompiledArrow, Transition, transition_by
 from taskyard.store.connection import Repo
 from taskyard.store.queries import Row, TransactionConflict
 from taskyard.store.repo.events import spelled, written
@@ -76,7 +76,7 @@ class PendingWrites:
         """The edges of tasks know something else."""
         self._recounted.update(tasks)
 
-    def fresh(self) -> list[TaskRecord]:
+    def unwritten(self) -> list[TaskRecord]:
         """Name the tasks that stand in a queue, and of which the database does not know it yet."""
         return [task for task, _, _ in self._moved.values() if task.life.state in QUEUED and task.stored not in QUEUED]
 
@@ -109,11 +109,11 @@ class PendingWrites:
 
 
 #: How many edges are told in one transaction; what is beyond is left as a note. It keeps a transaction under 100 ms.
-TOLD_MAX: Final = 1_000
+PROPAGATED_MAX: Final = 1_000
 
 
 @value
-class Server:
+class ServerIdentity:
     """One server: its name, which stays the same after a restart, and when it was started."""
 
     name: str = ""  # a database that has one server has one without a name
@@ -121,7 +121,7 @@ class Server:
 
 
 #: The only server there is.
-ALONE: Final = Server()
+SINGLE_SERVER: Final = ServerIdentity()
 
 
 #: In a queue.
@@ -132,7 +132,7 @@ _NEVER: Final = Millis(2**63)
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class FollowUp:
     """What a transaction left to do."""
 
     stirs: bool = False  # a pass of admission has something to look at
@@ -163,7 +163,7 @@ class Transaction:
         now: Millis,
         registry: Registry,
         lease_ms: int = fleet.LEASE_MS,
-        server: Server = ALONE,
+        server: ServerIdentity = SINGLE_SERVER,
     ) -> None:
         self.repo = repo
         self.now = now
@@ -171,13 +171,13 @@ class Transaction:
         self.lease_ms = lease_ms  # how long a lease lasts that is given or renewed now
         self.server = server  # which one this transaction is of
         self.deferring = False  # while true, moves are written only by `close`, and looks by state miss them
-        self.untold = TOLD_MAX  # how many more edges this transaction may tell
+        self.edge_budget = PROPAGATED_MAX  # how many more edges this transaction may tell
         self.to_tell: list[tuple[TaskRecord, State, State]] = []
         self.to_ask: dict[int, TaskRecord] = {}
         self.handlers_moved: list[tuple[TaskRecord, State]] = []
         self.ran_untold: set[int] = set()  # tasks that ran to their end, which their prerequisites hear later
         self.new_rounds: set[int] = set()  # graphs in which something is rerun
-        self.ready: list[tuple[TaskRecord, Signal]] = []
+        self.to_admit: list[tuple[TaskRecord, Signal]] = []
         self.stirred: list[int | None] = []
         self.hushed: set[int] = set()  # graphs that are being canceled: what moves in them is told to nobody
         self.queued: list[int] = []  # a queue for each task that came into one
@@ -199,11 +199,11 @@ class Transaction:
 
     # Looking. What was looked at once stays looked at, and is as this transaction has made it.
 
-    def look(self, ids: Collection[int]) -> dict[int, TaskRecord]:
+    def lock_tasks(self, ids: Collection[int]) -> dict[int, TaskRecord]:
         """Give the tasks with these ids; nobody else moves them before this transaction ends."""
         return self.repo.tasks.get(ids)
 
-    def known(self, id: int) -> TaskRecord | None:
+    def known_task(self, id: int) -> TaskRecord | None:
         """Give a task if this transaction knows it: it may know better than the database by now."""
         return self.repo.tasks.cached(id)
 
@@ -213,18 +213,18 @@ class Transaction:
             self._graphs[id] = self.repo.graphs.get(id)
         return self._graphs[id]
 
-    def canceled(self, graph: int) -> bool:
+    def is_canceled(self, graph: int) -> bool:
         """Tell whether a graph is canceled."""
         return (self._graphs.get(graph) or self.graph(graph)).canceled_ms is not None
 
-    def cancel(self, graph: int) -> None:
+    def cancel_graph(self, graph: int) -> None:
         """Keep the fact that a graph is canceled: from here on nothing in it starts."""
         self.repo.graphs.mark_canceled(graph, self.now)
         self._graphs.pop(graph, None)
         self.hushed.add(graph)
-        self.count(graph)
+        self.adjust_counts(graph)
 
-    def fleet(self) -> tuple[BotFacts, ...]:
+    def bots(self) -> tuple[BotFacts, ...]:
         """Give every bot."""
         if self._fleet is None:
             self._fleet = tuple(bot.facts for bot in self.repo.bots.read_all())
@@ -234,18 +234,18 @@ class Transaction:
         """Tell whether a bot was seen that could serve these dimensions."""
         known = self._capacity.get(dimensions)
         if known is None:
-            known = self._capacity[dimensions] = fleet.capacity_seen(dimensions, self.fleet())
+            known = self._capacity[dimensions] = fleet.capacity_seen(dimensions, self.bots())
         return known
 
-    def lacking(self, asked: tuple[Dimensions, ...]) -> str:
+    def missing_dimensions(self, asked: tuple[Dimensions, ...]) -> str:
         """Say what no live bot has for each of some ways to run a task."""
         known = self._lacking.get(asked)
         if known is None:
-            live = [bot for bot in self.fleet() if fleet.alive(bot)]
+            live = [bot for bot in self.bots() if fleet.alive(bot)]
             known = self._lacking[asked] = lacking_says(asked, live)
         return known
 
-    def limited(self, queue: int) -> bool:
+    def has_pool_limit(self, queue: int) -> bool:
         """Tell whether the pool of a queue has a capacity."""
         if self._limited is None:
             pools = self.repo.admission.locked_pools()
@@ -254,7 +254,7 @@ class Transaction:
 
     # Moving.
 
-    def send(self, moves: Sequence[Move] = ()) -> None:
+    def apply(self, moves: Sequence[Transition] = ()) -> None:
         """Take tasks along arrows, each of them once, and go on with whatever follows from it or was asked before."""
         wave = moves or self._next()
         while wave:
@@ -263,36 +263,44 @@ class Transaction:
         if not self.deferring:
             self.written += self._sheet.write(self.repo, self.now)
 
-    def fresh(self, queues: Collection[int]) -> list[TaskRecord]:
+    def unwritten_in(self, queues: Collection[int]) -> list[TaskRecord]:
         """Name the tasks that this transaction put into queues and has not written yet."""
-        return [task for task in self._sheet.fresh() if task.queue in queues]
+        return [task for task in self._sheet.unwritten() if task.queue in queues]
 
-    def ask(self, tasks: Iterable[TaskRecord]) -> None:
+    def recheck_gates(self, tasks: Iterable[TaskRecord]) -> None:
         """Have the gates of tasks asked by the next `send`."""
         for task in tasks:
             if not task.hidden:
                 self.to_ask[task.id] = task
 
-    def born(self, graph: int) -> None:
+    def record_created(self, graph: int) -> None:
         """Note that a graph was born."""
         self._sum(graph).facts[graph].append(_turned(None, GraphState.RUNNING))
 
-    def change(self, task: TaskRecord) -> None:
+    def mark_changed(self, task: TaskRecord) -> None:
         """Note that something about a task changed though it did not move; `send` or `close` writes it."""
         self._sheet.change(task)
 
-    def recount(self, tasks: Mapping[int, TaskRecord]) -> None:
+    def mark_edges_changed(self, tasks: Mapping[int, TaskRecord]) -> None:
         """Note that the edges of tasks know something else now."""
         self._sheet.recount(tasks)
 
-    def handle(self, task: TaskRecord, handlers: Handlers) -> None:
+    def mark_dirty(self, task: int | None) -> None:
+        """Have the next admission pass look at a task, or at all bots and pools if it is None."""
+        self.stirred.append(task)
+
+    def mark_bot_changed(self, bot: str) -> None:
+        """Have the parked poll of a bot answered anew: what it waits for may have changed."""
+        self.altered.add(bot)
+
+    def set_handlers(self, task: TaskRecord, handlers: Handlers) -> None:
         """Note how the failure of a task is dealt with now."""
         before = unhandled(task.state, task.handlers)
         task.handlers = handlers
-        self.count(task.graph, unhandled=unhandled(task.state, handlers) - before)
-        self.change(task)
+        self.adjust_counts(task.graph, unhandled=unhandled(task.state, handlers) - before)
+        self.mark_changed(task)
 
-    def count(self, graph: int, active: int = 0, behind: int = 0, unhandled: int = 0) -> None:
+    def adjust_counts(self, graph: int, active: int = 0, behind: int = 0, unhandled: int = 0) -> None:
         """Add to what a graph counts."""
         into = self._sum(graph)
         into.active += active
@@ -303,7 +311,7 @@ class Transaction:
         """Note what a person asked for."""
         self.repo.events.add_audits([(self.now, actor, action, subject, note)])
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Write what the moves made of their graphs, and the events."""
         self.written += self._sheet.write(self.repo, self.now)
         self.repo.admission.mark_dirty(self.stirred)
@@ -312,7 +320,7 @@ class Transaction:
         self.repo.graphs.write_states([self._turn(graph, self._sums[graph.id]) for graph in graphs])
         self.repo.events.add(self.now, [(graph.id, graph.events, self._sums[graph.id].facts) for graph in graphs])
 
-    def left(self) -> Left:
+    def follow_up(self) -> FollowUp:
         """Tell what there is to do now."""
         promised, own, inner, due = self.promised or self.noted, False, False, _NEVER
         for task in self.written:
@@ -326,17 +334,17 @@ class Transaction:
                 else:
                     own = True
         turned = tuple(self.turned)
-        return Left(bool(self.stirred), promised, own, inner, turned, None if due is _NEVER else due)
+        return FollowUp(bool(self.stirred), promised, own, inner, turned, None if due is _NEVER else due)
 
     # How it is done.
 
-    def _carry(self, moves: Sequence[Move]) -> None:
+    def _carry(self, moves: Sequence[Transition]) -> None:
         """Carry out the moves themselves, and note what follows from each."""
         sheet, sums, now = self._sheet, self._sums, self.now
         for move in moves:
             task, life, taker = move.task, move.life, move.taker
             source, bot, reason = task.life.state, task.bot, move.reason.text
-            way = WAYS[source, move.signal, life.state]
+            way = COMPILED_ARROWS[source, move.signal, life.state]
             added = sums.get(task.graph) or self._sum(task.graph)
             if way.counts:
                 added.active += way.active
@@ -360,14 +368,14 @@ class Transaction:
                 self._follow(move, source, way)
             sheet.move(task, source, way.shape)
 
-    def _tell_bots(self, task: TaskRecord, way: Way) -> None:
+    def _tell_bots(self, task: TaskRecord, way: CompiledArrow) -> None:
         """Note what bots that wait should hear of: work, or an end to it."""
         if way.stops:
             self.stopped.append(task)
         else:
             self.queued.append(task.queue)
 
-    def _count_failure(self, move: Move, added: _Sum) -> None:
+    def _count_failure(self, move: Transition, added: _Sum) -> None:
         """Count whether a failure is dealt with: one that is over no longer is, one that is new not yet."""
         task, source, target = move.task, move.task.life.state, move.life.state
         added.unhandled -= unhandled(source, task.handlers)
@@ -375,7 +383,7 @@ class Transaction:
             task.handlers = Handlers()  # they are counted as they are told
         added.unhandled += unhandled(target, task.handlers)
 
-    def _follow(self, move: Move, source: State, way: Way) -> None:
+    def _follow(self, move: Transition, source: State, way: CompiledArrow) -> None:
         """Note what this move asks to be done next."""
         task = move.task
         if (way.tells or task.handles) and not self._is_hushed(task.graph):
@@ -384,21 +392,21 @@ class Transaction:
             if task.handles:
                 self.handlers_moved.append((task, source))
         if way.listens:
-            self.ask([task])
+            self.recheck_gates([task])
         if way.judged:
-            self.ready.append((task, move.signal))
+            self.to_admit.append((task, move.signal))
         elif task.contends and way.stirs:
             self.stirred.append(task.id)
 
     def _is_hushed(self, graph: int) -> bool:
         """Tell whether nobody is told what moves in a graph: it is canceled, and starts nothing any more."""
-        return graph in self.hushed or self.canceled(graph)
+        return graph in self.hushed or self.is_canceled(graph)
 
-    def _next(self) -> list[Move]:
-        propagate.tell(self)
-        return [*self._asked(), *release.judged(self)]
+    def _next(self) -> list[Transition]:
+        propagate.to_dependents(self)
+        return [*self._asked(), *release.transitions_of(self)]
 
-    def _asked(self) -> list[Move]:
+    def _asked(self) -> list[Transition]:
         """Ask the gates of those whose edges changed, or that came to wait for them."""
         asked, self.to_ask = self.to_ask, {}
         moves = []
@@ -407,10 +415,10 @@ class Transaction:
             if state not in LISTENING:
                 continue
             wanted = gate(task.edges, task.join, task.on_impossible)
-            wished = signals(state, wanted, self.canceled(task.graph))
+            wished = signals(state, wanted, self.is_canceled(task.graph))
             if wished:
                 # A mend leads to unscheduled, where the gate is asked again: so only the first signal is sent.
-                moves.append(move_by(task, wished[0]))
+                moves.append(transition_by(task, wished[0]))
         return moves
 
     def _sum(self, graph: int) -> _Sum:
@@ -421,7 +429,7 @@ class Transaction:
 
     def _thought_uncanceled(self, graph: int) -> bool:
         """Tell whether gates of a graph were asked as if it were not canceled."""
-        return graph in self._graphs and not self.canceled(graph)
+        return graph in self._graphs and not self.is_canceled(graph)
 
     def _turn(self, graph: GraphRecord, added: _Sum) -> Row:
         if graph.canceled_ms is not None and (added.started or self._thought_uncanceled(graph.id)):
@@ -447,7 +455,7 @@ class Transaction:
         return Tally(1, tally.behind, tally.unhandled)
 
 
-def _attempt(task: TaskRecord, life: Life, taker: Taker, now: Millis) -> Row:
+def _attempt(task: TaskRecord, life: Life, taker: Claimant, now: Millis) -> Row:
     session, poll = taker.session, taker.poll
     return (task.id, life.attempt, taker.bot, session, poll, task.fence, life.round, life.slice_index, now)
 

@@ -29,7 +29,7 @@ _MOVE: Final = Outcome.MOVE
 
 
 @value
-class Taker:
+class Claimant:
     """Who takes a task: a bot in one of its sessions, by one of its polls."""
 
     bot: str
@@ -39,23 +39,23 @@ class Taker:
 
 
 @value
-class Move:
+class Transition:
     """One task along one arrow."""
 
     task: TaskRecord
     signal: Signal
     life: Life  # as it is afterwards
     reason: Reason
-    taker: Taker | None = None
+    taker: Claimant | None = None
     exit_code: int | None = None
 
 
-def move_by(task: TaskRecord, signal: Signal, reason: Reason | None = None) -> Move:
+def transition_by(task: TaskRecord, signal: Signal, reason: Reason | None = None) -> Transition:
     """Make the move of a signal that changes nothing but the state."""
     life = task.life
     answer = step(life.state, signal)
     assert answer.outcome is _MOVE, f"cannot {signal} a task that is {life.state}"
-    return Move(task, signal, life.at(answer.target), reason or REASONS[signal])
+    return Transition(task, signal, life.at(answer.target), reason or REASONS[signal])
 
 
 # Ways: everything about a move that follows from its arrow alone, compiled once.
@@ -78,7 +78,7 @@ _QUEUED: Final = HOLDING - LEASED
 
 
 @value
-class Way:
+class CompiledArrow:
     """One arrow, to its target or again."""
 
     shape: Shape  # which columns it can change
@@ -97,12 +97,12 @@ class Way:
     spelled: str  # source, target and signal, as an event tells them
 
 
-def _way(source: State, signal: Signal, target: State) -> Way:
+def _way(source: State, signal: Signal, target: State) -> CompiledArrow:
     follows = effects(source, target)
     stops = source in LEASED and target in LEASED
     fails = source in UNSUCCESSFUL or target in UNSUCCESSFUL
     tells, listens, stirs = follows.tell is not None, target in LISTENING, bool(follows.pending or follows.holding)
-    return Way(
+    return CompiledArrow(
         Shape.ANY if target in UNSUCCESSFUL else _SHAPES.get(signal, Shape.ANY),
         follows.active,
         follows.behind,
@@ -121,7 +121,7 @@ def _way(source: State, signal: Signal, target: State) -> Way:
 
 
 #: Every way there is, by source, signal and target.
-WAYS: Final[Mapping[tuple[State, Signal, State], Way]] = {
+COMPILED_ARROWS: Final[Mapping[tuple[State, Signal, State], CompiledArrow]] = {
     (arrow.source, arrow.signal, end): _way(arrow.source, arrow.signal, end)
     for arrow in ARROWS
     for end in (arrow.target, arrow.again)

@@ -24,9 +24,9 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Trouble
 from taskyard.engine.validate import NUMBER_MAX
 from taskyard.lifecycle import commands
-from taskyard.lifecycle.bot_sessions import complain
-from taskyard.lifecycle.commands import Code, Kept, Lease, Refusal, Renewed
-from taskyard.lifecycle.poll import Polled
+from taskyard.lifecycle.bot_sessions import record_error
+from taskyard.lifecycle.commands import Code, Lease, OutputStored, Refusal, Renewed
+from taskyard.lifecycle.poll import PollOutcome
 from taskyard.server import tokens
 from taskyard.server.auth import ANYONE, Denial
 from taskyard.server.context import AppContext, bearer
@@ -169,7 +169,7 @@ class BotRoutes:
         if isinstance(answer, Refusal):
             raise of_refusal(answer)
 
-    def _polled(self, said: wire.Poll, answer: Polled) -> wire.Polled:
+    def _polled(self, said: wire.Poll, answer: PollOutcome) -> wire.Polled:
         now = self._engine.clock.now()
         refusals = [
             *_refused(zip(said.reports, answer.reports, strict=True)),
@@ -179,7 +179,11 @@ class BotRoutes:
         return wire.Polled(
             [self._lease(lease, now) for lease in answer.leases],
             [_renewed(one, now) for one in (*answer.renewals, *answer.stops) if isinstance(one, Renewed)],
-            [wire.Kept(_text(one.task), one.attempt, one.size) for one in answer.outputs if isinstance(one, Kept)],
+            [
+                wire.Kept(_text(one.task), one.attempt, one.size)
+                for one in answer.outputs
+                if isinstance(one, OutputStored)
+            ],
             refusals,
             answer.ending,
         )
@@ -422,7 +426,8 @@ class Lobby(BotRoutes):
         about = None if said.task is None else key_of(said.task), said.attempt
         text = " ".join(said.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
         refusal = await asyncio.to_thread(
-            self._engine.transact, lambda transaction: complain(transaction, said.bot, said.session, text, about, pool)
+            self._engine.transact,
+            lambda transaction: record_error(transaction, said.bot, said.session, text, about, pool),
         )
         self._check(refusal, pool)
         return Reply(204)

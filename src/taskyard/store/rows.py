@@ -233,7 +233,7 @@ def graph_record(row: Row) -> GraphRecord:
 
 
 @value
-class Note:
+class Continuation:
     """A promise that did not fit into one transaction."""
 
     id: int
@@ -247,9 +247,9 @@ class Note:
     actor: str
 
 
-def notes_of(rows: Sequence[Row]) -> list[Note]:
+def notes_of(rows: Sequence[Row]) -> list[Continuation]:
     """Read rows of notes."""
-    return [Note(*row) for row in rows]
+    return [Continuation(*row) for row in rows]
 
 
 def rules_text(rules: Rules) -> str:

@@ -8,7 +8,7 @@ here lets a task in or sends one back: the next pass does, and every change stir
 
 from typing import Final
 
-from taskyard.lifecycle.admission.writes import ENTRIES_MAX, UNENTERED, enter
+from taskyard.lifecycle.admission.writes import ENTRIES_MAX, UNENTERED, add_contenders
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.repo.admission import PoolRow
@@ -26,16 +26,16 @@ def set_pool(transaction: Transaction, name: str, capacity: int | None, from_bot
         transaction.repo.admission.set_pool(name, capacity, from_bots)
         said = "from its bots" if from_bots else "without limit" if capacity is None else str(capacity)
         transaction.audit(actor, "set_pool", NO_SUBJECT, f"{name}: {said}")
-        transaction.stirred.append(None)
-    left = (from_bots or capacity is not None) and enter_contest(transaction, name)
+        transaction.mark_dirty(None)
+    left = (from_bots or capacity is not None) and add_pool_contenders(transaction, name)
     if left:
-        transaction.stirred.append(UNENTERED)
+        transaction.mark_dirty(UNENTERED)
     return left
 
 
-def enter_contest(transaction: Transaction, pool: str) -> bool:
+def add_pool_contenders(transaction: Transaction, pool: str) -> bool:
     """Make some tasks of a pool contenders that no pass has looked at; tell whether more are left."""
-    return enter(transaction, pool)
+    return add_contenders(transaction, pool)
 
 
 def set_limit(transaction: Transaction, name: str, total: int, actor: str) -> Refusal | None:
@@ -45,7 +45,7 @@ def set_limit(transaction: Transaction, name: str, total: int, actor: str) -> Re
     if transaction.repo.admission.named_limits().get(name) != total:
         transaction.repo.admission.set_limit(name, total)
         transaction.audit(actor, "set_limit", NO_SUBJECT, f"{name}: {total}")
-        transaction.stirred.append(None)
+        transaction.mark_dirty(None)
     return None
 
 
@@ -58,5 +58,5 @@ def set_stake_after(transaction: Transaction, key: str, stake_after_ms: int | No
         transaction.repo.admission.set_stake_after(key, stake_after_ms)
         said = "never" if stake_after_ms is None else f"after {stake_after_ms} ms"
         transaction.audit(actor, "set_stake_after", NO_SUBJECT, f"{key}: {said}")
-        transaction.stirred.append(None)
+        transaction.mark_dirty(None)
     return None

@@ -25,8 +25,8 @@ from typing import Final, Protocol, TypeVar
 
 from taskyard.core.states import Millis
 from taskyard.lifecycle.admission.snapshot import JUDGED_MAX, AdmissionSnapshot
-from taskyard.lifecycle.admission.writes import PAGE_MAX, Carried, Page, carry_out, enter
-from taskyard.lifecycle.gc_pause import stillness
+from taskyard.lifecycle.admission.writes import PAGE_MAX, Page, PageOutcome, add_contenders, write_page
+from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Repo, ServerLock
@@ -69,7 +69,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class PassOutcome:
     """What a call of `schedule()` did."""
 
     ran: bool  # False: somebody else is at it, or has replaced us
@@ -108,7 +108,7 @@ class Admission:
         #: When a pass next has something to do though nothing was stirred; None if that is not known here.
         self.next_moment: Millis | None = None
 
-    def schedule(self) -> Passed:
+    def schedule(self) -> PassOutcome:
         """Let in whoever may go now, within the bounds of one call."""
         call = _Call(self._bounds, self._now())
         while (epoch := self._take()) is not None:
@@ -243,7 +243,7 @@ class Admission:
 
     def _begin(self, grip: "_Grip") -> AdmissionSnapshot:
         now = self._now()
-        with stillness(), self._read() as repo:
+        with gc_paused(), self._read() as repo:
             return AdmissionSnapshot.begin(repo, Registry(), now, grip.keep)
 
     def _stride(self, grip: "_Grip", contest: AdmissionSnapshot, call: "_Call") -> bool:
@@ -251,7 +251,7 @@ class Admission:
         if contest.unentered:
             self._enter(grip, contest)
         elif contest.reading:
-            with stillness(), self._read() as repo:
+            with gc_paused(), self._read() as repo:
                 contest.read_on(repo)
         elif contest.thinking:
             if len(contest.agenda.admit) >= self._bounds.page_max:
@@ -279,7 +279,7 @@ class Admission:
 
     def _think(self, contest: AdmissionSnapshot, call: "_Call") -> None:
         fresh = contest.fresh
-        with stillness() if fresh else nullcontext():  # benchmarks/schedule.py, "first pass": a third of its time
+        with gc_paused() if fresh else nullcontext():  # benchmarks/schedule.py, "first pass": a third of its time
             call.judged += contest.think(self._now(), self._bounds.judged_max)
         if fresh and not contest.fresh and len(contest) >= MANY:
             gc.collect()  # it is due anyway, takes 100 ms, and must not come while a page is written
@@ -306,12 +306,12 @@ class _Grip:
         self._kept_ms = transaction.now
 
 
-def _writing(grip: _Grip, page: Page, decided: Millis, leaves: bool) -> Callable[[Transaction], Carried]:
+def _writing(grip: _Grip, page: Page, decided: Millis, leaves: bool) -> Callable[[Transaction], PageOutcome]:
     """Make the transaction that writes a page, and may give the lock back with it."""
 
-    def write(transaction: Transaction) -> Carried:
+    def write(transaction: Transaction) -> PageOutcome:
         grip.hold(transaction)
-        carried = carry_out(transaction, page, decided)
+        carried = write_page(transaction, page, decided)
         if leaves:
             transaction.repo.admission.release_lock(grip.epoch)
         return carried
@@ -321,7 +321,7 @@ def _writing(grip: _Grip, page: Page, decided: Millis, leaves: bool) -> Callable
 
 def _enter(transaction: Transaction, grip: _Grip, pool: str) -> bool:
     grip.hold(transaction)
-    return enter(transaction, pool)
+    return add_contenders(transaction, pool)
 
 
 def _park(transaction: Transaction, epoch: int, holder: str) -> None:
@@ -348,12 +348,12 @@ class _Call:
         self._admitted = 0
         self._held = 0
 
-    def count(self, carried: Carried) -> None:
+    def count(self, carried: PageOutcome) -> None:
         self._admitted += len(carried.admitted)
         self._held += len(carried.noted)
 
     def is_over(self, now: Millis) -> bool:
         return self._admitted >= self._bounds.starts_max or now - self._began >= self._bounds.pass_max_ms
 
-    def passed(self, ran: bool, more: bool = False) -> Passed:
-        return Passed(ran, self._admitted, self._held, self.epoch, more, self.judged)
+    def passed(self, ran: bool, more: bool = False) -> PassOutcome:
+        return PassOutcome(ran, self._admitted, self._held, self.epoch, more, self.judged)

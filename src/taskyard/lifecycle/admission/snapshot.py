@@ -18,7 +18,7 @@ from taskyard.core.admission.rules import FOR_CAPACITY, Contender, Demand, Facts
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import HOLDING, Millis, Reason, State, TaskId
-from taskyard.lifecycle.admission.writes import ADMISSIBLE, UNENTERED, Agenda, Carried, Page
+from taskyard.lifecycle.admission.writes import ADMISSIBLE, UNENTERED, Page, PageOutcome, PendingPages
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.store.connection import Repo
@@ -36,7 +36,7 @@ Word = tuple[Reason, str | None, TaskId | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class AdmissionLimits:
     """What limits admission, as it is told."""
 
     capacities: Mapping[str, int | None]
@@ -47,10 +47,10 @@ class Terms:
 class AdmissionSnapshot:
     """The pending and the holding tasks, who could serve them, and what was last noted of each."""
 
-    def __init__(self, terms: Terms, registry: Registry, since: Millis) -> None:
+    def __init__(self, terms: AdmissionLimits, registry: Registry, since: Millis) -> None:
         self.since = since  # when everything was last read
         self.now = since
-        self.agenda = Agenda()
+        self.agenda = PendingPages()
         self.whole = True  # whether the last look took up every stir there was
         self.fresh = True  # whether it has not yet been thought through as a whole
         self.reading = True  # whether there is more to read before it can look
@@ -205,7 +205,7 @@ class AdmissionSnapshot:
 
     # Learning what became of the agenda.
 
-    def learn(self, page: Page, carried: Carried) -> None:
+    def learn(self, page: Page, carried: PageOutcome) -> None:
         """A page was written."""
         self.stale = True
         for id in carried.admitted:
@@ -360,9 +360,9 @@ def _bots(repo: Repo) -> tuple[BotFacts, ...]:
     return tuple(bot.facts for bot in repo.bots.read_all())
 
 
-def _terms(repo: Repo, bots: Collection[BotFacts]) -> Terms:
+def _terms(repo: Repo, bots: Collection[BotFacts]) -> AdmissionLimits:
     capacities = {pool.name: _capacity(pool, bots) for pool in repo.admission.pools()}
-    return Terms(capacities, repo.admission.named_limits(), repo.admission.stake_after())
+    return AdmissionLimits(capacities, repo.admission.named_limits(), repo.admission.stake_after())
 
 
 def _capacity(pool: PoolRow, bots: Iterable[BotFacts]) -> int | None:

@@ -14,7 +14,7 @@ from taskyard.core import attempt_policy, fleet, ids, structs
 from taskyard.core.admission.rules import Held
 from taskyard.core.states import ACTIVE, REASONS, Millis, Outcome, Reason, Signal, TaskId, sources, step
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.lifecycle.transition import Move
+from taskyard.lifecycle.transition import Transition
 from taskyard.store.queries import Row
 from taskyard.store.rows import TaskRecord
 
@@ -54,7 +54,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class PageOutcome:
     """What became of a page."""
 
     admitted: frozenset[TaskId]
@@ -63,7 +63,7 @@ class Carried:
 
 
 @dataclass(slots=True)
-class Agenda:
+class PendingPages:
     """What is still to be written."""
 
     back: deque[TaskId] = field(default_factory=deque)
@@ -96,9 +96,9 @@ class Agenda:
         return Page(back, admit, felt, held, gone, stirs, last=not self)
 
 
-def carry_out(transaction: Transaction, page: Page, decided: Millis) -> Carried:
+def write_page(transaction: Transaction, page: Page, decided: Millis) -> PageOutcome:
     """Write a page that was thought out at the moment `decided`."""
-    tasks = transaction.look(page.looked_at)
+    tasks = transaction.lock_tasks(page.looked_at)
     _send_back(transaction, _present(tasks, page.back))
     coming = [task for task in _present(tasks, page.admit) if _may_come(task, max(decided, transaction.now))]
     canceled = _canceled(transaction, coming)
@@ -108,17 +108,17 @@ def carry_out(transaction: Transaction, page: Page, decided: Millis) -> Carried:
     transaction.repo.admission.delete_holds([*(task.id for task in admitted), *page.gone])
     transaction.repo.admission.delete_dirty(page.stirs)
     left_out = frozenset(_text(task.id) for task in coming if task.graph in canceled)
-    return Carried(frozenset(_text(task.id) for task in admitted), left_out, noted)
+    return PageOutcome(frozenset(_text(task.id) for task in admitted), left_out, noted)
 
 
-def enter(transaction: Transaction, pool: str) -> bool:
+def add_contenders(transaction: Transaction, pool: str) -> bool:
     """Make some tasks of a pool contenders that no pass has looked at; tell whether more are left."""
     ids = transaction.repo.admission.tasks_without_admission(pool, sorted(ACTIVE), ENTRIES_MAX + 1)
-    for task in transaction.look(ids[:ENTRIES_MAX]).values():
+    for task in transaction.lock_tasks(ids[:ENTRIES_MAX]).values():
         if task.state in ACTIVE:
             task.contends = True
-            transaction.change(task)
-            transaction.stirred.append(task.id)
+            transaction.mark_changed(task)
+            transaction.mark_dirty(task.id)
     return len(ids) > ENTRIES_MAX
 
 
@@ -131,14 +131,14 @@ def _send_back(transaction: Transaction, tasks: Iterable[TaskRecord]) -> None:
             life = attempt_policy.held(
                 structs.struct_replace(task.life, state=answer.target), Reason.NO_BOT, transaction.now
             )
-            moves.append(Move(task, Signal.UNADMIT, life, REASONS[Signal.UNADMIT]))
+            moves.append(Transition(task, Signal.UNADMIT, life, REASONS[Signal.UNADMIT]))
     if moves:
-        transaction.send(moves)
+        transaction.apply(moves)
 
 
 def _served(transaction: Transaction, task: TaskRecord) -> bool:
     queue = transaction.registry.queue(transaction.repo, task.queue)
-    return fleet.served(queue.dimensions, transaction.fleet())
+    return fleet.served(queue.dimensions, transaction.bots())
 
 
 def _may_come(task: TaskRecord, now: Millis) -> bool:
@@ -155,8 +155,8 @@ def _let_in(transaction: Transaction, tasks: Collection[TaskRecord]) -> None:
     if not tasks:
         return
     now, before = transaction.now, len(transaction.stirred)
-    transaction.send(
-        [Move(one, Signal.ADMIT, attempt_policy.admitted(one.life, now), REASONS[Signal.ADMIT]) for one in tasks]
+    transaction.apply(
+        [Transition(one, Signal.ADMIT, attempt_policy.admitted(one.life, now), REASONS[Signal.ADMIT]) for one in tasks]
     )
     # The pass knows whom it let in: to be stirred by it would have it look at its own work for ever.
     own = {task.id for task in tasks}
@@ -178,7 +178,7 @@ def _note(transaction: Transaction, page: Page, tasks: Mapping[int, TaskRecord])
 def _wait(transaction: Transaction, task: TaskRecord, reason: Reason) -> None:
     task.life = attempt_policy.held(task.life, reason, transaction.now)
     task.due_ms = attempt_policy.due_at(task.life, task.rules, None, transaction.now)
-    transaction.change(task)
+    transaction.mark_changed(task)
 
 
 def _is_pending(tasks: Mapping[int, TaskRecord], id: int) -> bool:

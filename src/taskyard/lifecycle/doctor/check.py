@@ -109,7 +109,7 @@ def _mend_belongings(transaction: Transaction, ids: Sequence[int], actor: str) -
         found = evidence.mend(transaction.repo, task, known)
         _audit(transaction, found, actor)
         if found:
-            transaction.stirred.append(task.id)
+            transaction.mark_dirty(task.id)
     return handled
 
 
@@ -124,7 +124,7 @@ def _mend_tasks(transaction: Transaction, ids: Sequence[int], actor: str) -> Non
             rows.append(want._replace(queue_id=_queue(transaction, want, known)) if want.queue_id == NO_QUEUE else want)
         _audit(transaction, [*found, *_mend_attempts(transaction, task, known)], actor)
         if task.contends != want.contends:
-            transaction.stirred.append(task.id)  # a pass that knew it has to forget it, or to learn of it
+            transaction.mark_dirty(task.id)  # a pass that knew it has to forget it, or to learn of it
     transaction.repo.doctor.mend_tasks(rows)
 
 
@@ -155,17 +155,19 @@ def _ask(transaction: Transaction, ids: Sequence[int], actor: str) -> None:
     tasks = [task for task in held if not (graphs[task.graph_id].is_loading or task.hidden)]
     for task in tasks:
         _audit(transaction, stuck(task, graphs[task.graph_id]), actor)
-    records = transaction.look([task.id for task in tasks]).values()
+    records = transaction.lock_tasks([task.id for task in tasks]).values()
     transaction.stirred += [task.id for task in records if task.contends]
-    transaction.ready += [(task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.contends]
-    transaction.ask(records)
-    transaction.send()
+    transaction.to_admit += [
+        (task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.contends
+    ]
+    transaction.recheck_gates(records)
+    transaction.apply()
 
 
 def _tell(transaction: Transaction, graphs: Sequence[int], actor: str) -> None:
     """Let tasks hear of the graphs inside them that came to rest unheard while their numbers were wrong."""
     for graph in transaction.repo.graphs.peek(transaction.repo.doctor.unheard(graphs)):
-        subgraph.tell(transaction, graph)
+        subgraph.end_parent(transaction, graph)
         _audit(transaction, [unheard(graph.id)], actor)
 
 
@@ -207,7 +209,7 @@ def _mend_strays(transaction: Transaction, findings: Sequence[Finding], actor: s
     if kinds & {finding.SERVICE, finding.QUEUE}:
         transaction.repo.queues.lock_count()
     transaction.repo.bots.read(sorted({str(one.subject) for one in findings if one.kind == finding.BOT}))
-    transaction.look(sorted({int(one.subject) for one in findings if one.kind == finding.HOLD}))
+    transaction.lock_tasks(sorted({int(one.subject) for one in findings if one.kind == finding.HOLD}))
     wanted = {(one.kind, one.subject) for one in findings}
     now = fleet.mendable_strays(transaction.repo, kinds)
     still = [one for one in now if one.mendable and (one.kind, one.subject) in wanted]
@@ -225,7 +227,7 @@ def _mend_bots(transaction: Transaction, ids: set[str]) -> None:
         return
     wanted = [fleet.counted_bot(bot) for bot in fleet.bots(transaction.repo) if bot.id in ids]
     transaction.repo.doctor.mend_bots([bot[:5] for bot in wanted])
-    transaction.stirred.append(None)
+    transaction.mark_dirty(None)
 
 
 def _mend_queues(transaction: Transaction, ids: set[int]) -> None:

@@ -20,7 +20,7 @@ from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.doctor import finding
 from taskyard.lifecycle.doctor.finding import Finding, Value
 from taskyard.lifecycle.doctor.history import BORN, End, Past, pasts, rounds_handled
-from taskyard.lifecycle.failure_handlers import RAN, TELL
+from taskyard.lifecycle.failure_handlers import PROPAGATE, REPORT_RUN
 from taskyard.lifecycle.rows import DROP, LOAD, SHOW
 from taskyard.store.connection import Repo
 from taskyard.store.repo.bots import dimensions_text
@@ -124,7 +124,7 @@ def gather(repo: Repo, tasks: Sequence[TaskRow], graphs: Mapping[int, Whole]) ->
         repo.admission.limits_of(ids),
         _heard(repo, [task.id for task in right if _follows(task, graphs[task.graph_id], len(edges[task.id]))]),
         _handlers(repo, {task.id: told[task.id].round for task in telling if task.state in UNSUCCESSFUL}),
-        {row.task: row for row in repo.doctor.tellings(ids, TELL)},
+        {row.task: row for row in repo.doctor.tellings(ids, PROPAGATE)},
         repo.queues.with_dimensions(
             {dimensions_text(one.dimensions) for each in definitions.values() for one in each.slices}
         ),
@@ -224,7 +224,7 @@ def _rounds(
     }
     ran = [id for id, prerequisites in handled.items() if prerequisites and told[id].runs]
     failures = _failures(repo, sorted({prerequisite for id in ran for prerequisite in handled[id]}))
-    late = [note for note in repo.continuations.of_tasks(ran) if note.kind == RAN]
+    late = [note for note in repo.continuations.of_tasks(ran) if note.kind == REPORT_RUN]
     rounds: dict[int, dict[int, Rounds]] = {id: dict.fromkeys(handled[id], (None,)) for id in handled}
     for id in ran:
         runs, cursors = told[id].runs, [note.cursor for note in late if note.task == id]
@@ -265,14 +265,14 @@ def _ran_for(ends: Sequence[tuple[int, On]], stored: InEdges, rounds: Mapping[in
 
 def _heard(repo: Repo, ids: Sequence[int]) -> dict[int, Edges]:
     counts: dict[int, dict[EdgeState, int]] = {id: dict.fromkeys(EdgeState, 0) for id in ids}
-    for row in repo.doctor.heard(ids, TELL):
+    for row in repo.doctor.heard(ids, PROPAGATE):
         counts[row.task][known(row.on, row.state)] += row.edges
     return {id: Edges(*each.values()) for id, each in counts.items()}
 
 
 def _handlers(repo: Repo, rounds: Mapping[int, int]) -> dict[int, Handlers]:
     found = dict.fromkeys(rounds, Handlers())
-    for row in repo.doctor.handlers(list(rounds), TELL):
+    for row in repo.doctor.handlers(list(rounds), PROPAGATE):
         adds, had = counted(Handler(row.state, row.ran_for), rounds[row.task]), found[row.task]
         found[row.task] = Handlers(had.ran + adds.ran * row.handlers, had.hoped + adds.hoped * row.handlers)
     return found

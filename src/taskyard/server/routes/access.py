@@ -14,7 +14,7 @@ from taskyard.core.durations import DAY_MS
 from taskyard.core.graph.model import DIMENSION_VALUE_MAX
 from taskyard.core.matching import DEFAULT_POOL
 from taskyard.lifecycle.commands import NO_SUBJECT, Code, Refusal
-from taskyard.lifecycle.idempotency import once
+from taskyard.lifecycle.idempotency import run_once
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import requests, tokens
 from taskyard.server.auth import Denial
@@ -80,7 +80,7 @@ async def make_token(request: Request, desk: TheDesk, caller: TheCaller, key: Ke
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
         again = lambda _: transaction.repo.tokens.find([row.id]).get(row.id)  # noqa: E731
-        return once(
+        return run_once(
             transaction, named, ("make_token", asdict(wish)), lambda _: _make(transaction, row, caller.actor), again
         )
 
@@ -109,7 +109,7 @@ async def revoke_token(token_id: str, desk: TheDesk, caller: TheCaller, key: Key
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
         again = lambda _: transaction.repo.tokens.find([token_id]).get(token_id)  # noqa: E731
         wish = ("revoke_token", token_id)
-        return once(transaction, named, wish, lambda _: _revoke(transaction, token_id, caller.actor), again)
+        return run_once(transaction, named, wish, lambda _: _revoke(transaction, token_id, caller.actor), again)
 
     row = await asyncio.to_thread(desk.engine.transact, act)
     desk.auth.forget(token_id)
@@ -130,7 +130,7 @@ async def rotate_token(token_id: str, request: Request, desk: TheDesk, caller: T
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
         again = lambda _: transaction.repo.tokens.find([fresh.id]).get(fresh.id)  # noqa: E731
         wish = ("rotate_token", token_id, keep_ms)
-        return once(
+        return run_once(
             transaction, named, wish, lambda _: _rotate(transaction, token_id, fresh, keep_ms, caller.actor), again
         )
 
@@ -155,7 +155,7 @@ async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller, key
     def act(transaction: Transaction) -> list[bytes] | Refusal:
         again = lambda _: transaction.repo.tokens.signing_keys()  # noqa: E731
         wish = ("rotate_run_key", keep)
-        return once(transaction, named, wish, lambda _: _change_key(transaction, fresh, keep, caller.actor), again)
+        return run_once(transaction, named, wish, lambda _: _change_key(transaction, fresh, keep, caller.actor), again)
 
     desk.seal.learn(done(await asyncio.to_thread(desk.engine.transact, act)))
     return reply(api.RunKey(keep))

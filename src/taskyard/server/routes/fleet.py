@@ -16,7 +16,7 @@ from taskyard.engine.validate import NUMBER_MAX
 from taskyard.lifecycle import bot_sessions
 from taskyard.lifecycle.admission import pools as describe
 from taskyard.lifecycle.commands import NO_SUBJECT, Refusal
-from taskyard.lifecycle.idempotency import once
+from taskyard.lifecycle.idempotency import run_once
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import requests
 from taskyard.server.auth import Caller
@@ -105,7 +105,9 @@ async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCalle
     named, wish = own_key(caller, key), ("set_bot", bot_id, news)
 
     def act(transaction: Transaction) -> Refusal | None:
-        return once(transaction, named, wish, lambda _: _set(transaction, bot_id, news, caller.actor), lambda _: None)
+        return run_once(
+            transaction, named, wish, lambda _: _set(transaction, bot_id, news, caller.actor), lambda _: None
+        )
 
     done(await asyncio.to_thread(desk.engine.transact, act))
     return reply(await _bot(desk, caller, ADMIN, bot_id))
@@ -118,8 +120,12 @@ async def free_bot(bot_id: str, desk: TheDesk, caller: TheCaller, key: Key = "")
     named, wish = own_key(caller, key), (bot_sessions.FREE, bot_id)
 
     def act(transaction: Transaction) -> Refusal | None:
-        return once(
-            transaction, named, wish, lambda _: bot_sessions.free(transaction, bot_id, caller.actor), lambda _: None
+        return run_once(
+            transaction,
+            named,
+            wish,
+            lambda _: bot_sessions.release_name(transaction, bot_id, caller.actor),
+            lambda _: None,
         )
 
     done(await asyncio.to_thread(desk.engine.transact, act))
@@ -164,7 +170,7 @@ async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller
 
     def act(transaction: Transaction) -> bool | Refusal:
         # What is left out depends on what the pool is by then: the same request is the one that says the same.
-        return once(
+        return run_once(
             transaction,
             named,
             ("set_pool", name, told),
@@ -205,10 +211,10 @@ def _set(transaction: Transaction, bot: str, news: dict[str, Any], actor: str) -
     row = (bot, after["quarantined"], after["maintenance"], int(after["draining"]), int(after["terminated"]))
     transaction.repo.bots.set_settings([row])
     note = ", ".join(f"{name}: {value}" for name, value in news.items())
-    bot_sessions.note(transaction, [bot], "settings", note)
+    bot_sessions.record_event(transaction, [bot], "settings", note)
     transaction.audit(actor, "set_bot", NO_SUBJECT, f"{bot}: {note}")
-    transaction.altered.add(bot)
-    transaction.stirred.append(None)
+    transaction.mark_bot_changed(bot)
+    transaction.mark_dirty(None)
 
 
 def _said(transaction: Transaction, bot: str) -> tuple[str | None, str | None, bool, bool]:

@@ -20,8 +20,8 @@ from taskyard.core.states import GraphState, State
 from taskyard.engine.errors import outages
 from taskyard.engine.validate import LABELS_MAX, WISHED_MAX
 from taskyard.engine.wide_commands import Wished
-from taskyard.lifecycle.commands import Asked, Cancel, Refusal, Rerun
-from taskyard.lifecycle.idempotency import May
+from taskyard.lifecycle.commands import BulkOutcome, Cancel, Refusal, Rerun
+from taskyard.lifecycle.idempotency import CheckPools
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server import requests
 from taskyard.server.asgi import seat_of
@@ -258,7 +258,7 @@ def wished(outcome: Wished) -> Response:
     """Answer what a wish did."""
     if isinstance(outcome, Refusal):
         raise of_refusal(outcome)
-    if isinstance(outcome, Asked):
+    if isinstance(outcome, BulkOutcome):
         tasks = [text_of(TaskKey(one)) for one in outcome.tasks]
         counts = (outcome.moved, outcome.promised, outcome.echo, outcome.total, outcome.unblocked)
         return reply(api.Wished(text_of(TaskKey(outcome.subject)), *counts, tasks))
@@ -304,7 +304,7 @@ class _Barred(Exception):
 
 
 @asynccontextmanager
-async def allowed(desk: AppContext, caller: Caller, what: str) -> AsyncIterator[May]:
+async def allowed(desk: AppContext, caller: Caller, what: str) -> AsyncIterator[CheckPools]:
     """Give the engine a way to ask whether the caller may submit into some pools; refuse the caller who may not."""
 
     def may(pools: frozenset[str]) -> None:

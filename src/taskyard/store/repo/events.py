@@ -9,7 +9,7 @@ import msgspec
 from taskyard.core.states import Millis
 from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
-from taskyard.store.rows import Note, notes_of
+from taskyard.store.rows import Continuation, notes_of
 
 # Facts: how what happened is written into a row of `event`, and read again.
 #
@@ -251,29 +251,29 @@ class ContinuationRepo:
         """Promise: kind, graph, task, source, target, tasks, actor."""
         self._session.execute_many("add_notes", rows)
 
-    def after(self, id: int, count: int) -> list[Note]:
+    def after(self, id: int, count: int) -> list[Continuation]:
         """Read what is promised, in order, beyond a note."""
         return notes_of(self._session.fetch("notes", id, count))
 
-    def read(self, id: int) -> Note | None:
+    def read(self, id: int) -> Continuation | None:
         """Read one note; nobody else takes it up before this transaction ends."""
         found = notes_of(self._session.fetch("look_note", id))
         return found[0] if found else None
 
-    def of_tasks(self, tasks: Collection[int]) -> list[Note]:
+    def of_tasks(self, tasks: Collection[int]) -> list[Continuation]:
         """Read the notes about what tasks have to tell, in order."""
         return notes_of(self._session.fetch("notes_about", tasks)) if tasks else []
 
-    def in_graph(self, graph: int, kind: str) -> list[Note]:
+    def in_graph(self, graph: int, kind: str) -> list[Continuation]:
         """Read the notes of one kind about a graph; nobody else takes them up before this transaction ends."""
         return notes_of(self._session.fetch("notes_in", graph, kind))
 
-    def first(self, graph: int, kind: str, but: Collection[int] = ()) -> Note | None:
+    def first(self, graph: int, kind: str, but: Collection[int] = ()) -> Continuation | None:
         """Read the first note of one kind about a graph, but for those about some tasks."""
         found = notes_of(self._session.fetch("first_note", graph, kind, but))
         return found[0] if found else None
 
-    def older_than(self, kind: str, before: int, count: int) -> list[Note]:
+    def older_than(self, kind: str, before: int, count: int) -> list[Continuation]:
         """Read notes of one kind that stand before a point; nobody else takes them up before this transaction ends."""
         return notes_of(self._session.fetch("old_notes", kind, before, count))
 
