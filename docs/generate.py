@@ -33,8 +33,8 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.submit import BESIDE as BESIDE_NOT_YET
 from taskyard.engine.submit import KINDS as KINDS_NOT_YET
 from taskyard.server import asgi, auth, bot_api, errors, requests, responses, serve, settings, tokens
-from taskyard.server.app import people_of
-from taskyard.server.metrics import Meters
+from taskyard.server.app import user_api
+from taskyard.server.metrics import ServerMetrics
 from taskyard.server.routes import access, health, output
 from taskyard.server.routes import audit as audit_routes
 from taskyard.views import audit, bots, deadlock, dry_run, explain, explain_graph, graphs, history, tasks
@@ -43,7 +43,7 @@ from taskyard.wire import api, bot_protocol, documents, yaml_reader
 
 DOCS = Path(__file__).parent
 #: How limits are called.
-_LIMIT = re.compile(r"^[A-Z][A-Z_]*_(MAX|MIN)(_MS|_S)?$|^(BURST_MAX|PER_SECOND|BELIEVED_S|KEEP_ALIVE_S|PAGE)$")
+_LIMIT = re.compile(r"^[A-Z][A-Z_]*_(MAX|MIN)(_MS|_S)?$|^(BURST_MAX|PER_SECOND|CACHE_S|KEEP_ALIVE_S|PAGE)$")
 _PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -104,9 +104,9 @@ def passed_on() -> str:
 def metrics() -> str:
     """List what `/metrics` tells, as a server tells it that has answered one request."""
     with tempfile.TemporaryDirectory() as folder, Engine.open(f"sqlite:///{folder}/yard.db") as engine:
-        meters = Meters(engine)
-        meters.count("GET", "/healthz", 200, 0.0)
-        found = list(text_string_to_metric_families(meters.text().decode()))
+        server_metrics = ServerMetrics(engine)
+        server_metrics.count("GET", "/healthz", 200, 0.0)
+        found = list(text_string_to_metric_families(server_metrics.text().decode()))
     rows = ([f"`{_metric_name(one)}`", one.type, " ".join(_labels_of(one)), one.documentation] for one in found)
     return _table(["metric", "type", "labels", "what it tells"], (row for row in rows if "_created`" not in row[0]))
 
@@ -128,7 +128,7 @@ def commands() -> str:
 def routes() -> str:
     """List every route, by what it is about."""
     found: dict[str, list[list[str]]] = {}
-    for path, operations in people_of(None).openapi()["paths"].items():
+    for path, operations in user_api(None).openapi()["paths"].items():
         for method, one in operations.items():
             statuses = " ".join(status for status in one["responses"] if status.startswith("2"))
             said = one.get("description", one["summary"]).partition("\n")[0]

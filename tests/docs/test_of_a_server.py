@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from taskyard.server.app import people_of
+from taskyard.server.app import user_api
 from taskyard.server.tokens import RIGHTS, scope
 from tests.docs.tables import coded, names, rows
 from tests.server.yard import Yard, graph, task
@@ -36,7 +36,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 
 
 def test_every_route_of_the_description_is_on_the_page_and_no_other() -> None:
-    paths = people_of(None).openapi()["paths"]
+    paths = user_api(None).openapi()["paths"]
     assert sorted(ROUTES) == sorted(f"{method.upper()} {path}" for path, found in paths.items() for method in found)
 
 

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from taskyard.server.asgi import BODY_MAX_S, HEAD_BYTES_MAX, HEAD_MAX_S, PIPELINE_MAX, READ_MAX_S, hurry
+from taskyard.server.asgi import (
+    BODY_MAX_S,
+    HEAD_BYTES_MAX,
+    HEAD_MAX_S,
+    PIPELINE_MAX,
+    READ_MAX_S,
+    close_late_connections,
+)
 from taskyard.server.settings import KEEP_ALIVE_S
 from tests.hardening.fingerprint import Look
 from tests.hardening.wire import connected, head, said, said_on, status
@@ -325,7 +332,7 @@ def later(yard: Yard) -> Callable[[float], None]:
 
     def act(seconds: float) -> None:
         async def look() -> None:
-            hurry(connections, asyncio.get_running_loop().time() + seconds)
+            close_late_connections(connections, asyncio.get_running_loop().time() + seconds)
 
         connections: Any = yard.server._uvicorn.server_state.connections
         loop = next(iter(connections)).loop

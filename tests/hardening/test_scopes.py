@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.server.tokens import RIGHTS, fault, rights_of, scope
+from taskyard.server.tokens import RIGHTS, rights_of, scope, scope_fault
 
 #: What is given, and a pool and right for which it must not be enough.
 NOT_ENOUGH = [
@@ -49,8 +49,8 @@ POOLS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 @pytest.mark.parametrize(("given_scope", "pool", "right"), NOT_ENOUGH)
 def test_what_only_resembles_a_scope_gives_nothing(given_scope: str, pool: str, right: str) -> None:
     rights = rights_of([given_scope])
-    assert rights.lacks(right, {pool})
-    assert not rights.in_one_of(right, {pool})
+    assert rights.missing_scopes(right, {pool})
+    assert not rights.has_in_any(right, {pool})
     assert not rights.admin
 
 
@@ -58,6 +58,6 @@ def test_what_only_resembles_a_scope_gives_nothing(given_scope: str, pool: str, 
 def test_a_scope_is_good_for_its_own_pool_and_right_alone(mine: str, other: str, given_right: str, wanted: str) -> None:
     text = scope(mine, given_right)
     rights = rights_of([text])
-    fits = fault(text) is None and mine in {other, "*"} and given_right in {wanted, "admin"}
-    assert rights.in_one_of(wanted, {other}) == fits
-    assert (rights.lacks(wanted, {other}) == []) == fits
+    fits = scope_fault(text) is None and mine in {other, "*"} and given_right in {wanted, "admin"}
+    assert rights.has_in_any(wanted, {other}) == fits
+    assert (rights.missing_scopes(wanted, {other}) == []) == fits

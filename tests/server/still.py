@@ -13,7 +13,7 @@ from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Hello, Lease, Poll, Report
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.server.serve import Server
-from taskyard.server.settings import Settings, prepare, seal_of
+from taskyard.server.settings import Settings, load_signer, prepare
 from taskyard.store.connection import open_store
 from tests.engine.rig import TURNS_MAX, FakeClock
 from tests.server.yard import Made, Yard
@@ -33,7 +33,7 @@ class Still(Yard):
         self.admin = made
         self.server = Server(self.engine, Settings(public_url="http://yard"))
         self.server.start()
-        self.seal = seal_of(self.engine)
+        self.signer = load_signer(self.engine)
         self._polls = count(1)
 
     def settle(self) -> None:

@@ -128,7 +128,7 @@ def test_after_the_key_of_run_tokens_is_changed_tasks_that_run_keep_theirs(eithe
     (lease,) = either.claim()
     path, old = f"/api/v1/graphs/{made.id}", either.run_token(lease)
     assert either.ask("POST", "/api/v1/run-key/rotate").json == {"kept": True}
-    new = either.server.app.desk.seal.token(lease.task, lease.attempt, lease.fence)
+    new = either.server.app.context.signer.sign(lease.task, lease.attempt, lease.fence)
     assert new != old
     for token in (old, new):
         assert either.ask("GET", path, token=token).status == 200
@@ -145,10 +145,10 @@ def test_another_server_of_the_same_database_follows_a_changed_key(postgres_url:
 
     with Yard(postgres_url) as one, Engine.open(postgres_url) as engine, Server(engine, Settings()) as other:
         assert one.ask("POST", "/api/v1/run-key/rotate", {"keep": False}).status == 200
-        assert other.app.desk.seal.token(1, 1, 1) != one.server.app.desk.seal.token(1, 1, 1)
+        assert other.app.context.signer.sign(1, 1, 1) != one.server.app.context.signer.sign(1, 1, 1)
         fresh = one.token("pool:lab:read")
-        assert not isinstance(other.app.desk.auth.caller(fresh), str)
-        assert other.app.desk.seal.token(1, 1, 1) == one.server.app.desk.seal.token(1, 1, 1)
+        assert not isinstance(other.app.context.auth.authenticate(fresh), str)
+        assert other.app.context.signer.sign(1, 1, 1) == one.server.app.context.signer.sign(1, 1, 1)
 
 
 def test_two_servers_that_revoke_an_admin_token_each_leave_one(postgres_url: str) -> None:

@@ -3,9 +3,9 @@
 from itertools import product
 
 from taskyard.core.states import Signal
-from taskyard.server.auth import BELIEVED_S, Auth, BotGrant, Caller, Denial
+from taskyard.server.auth import CACHE_S, Auth, BotGrant, Caller, Denial
 from taskyard.server.settings import Settings
-from taskyard.server.tokens import RunToken, Seal
+from taskyard.server.tokens import RunToken, RunTokenSigner
 from tests.server.yard import Yard, graph, task
 
 NONSENSE = "nonsense"
@@ -132,11 +132,11 @@ def test_a_newcomer_becomes_a_bot_in_the_pool_of_its_token(yard: Yard) -> None:
     newcomer = yard.token(kind="enrolment", pool="lab")
     answer = yard.ask("POST", "/api/v1/enrol", {"name": "rack 4"}, token=newcomer)
     assert (answer.status, answer.json["view"]["kind"], answer.json["view"]["pool"]) == (201, "bot", "lab")
-    grant = yard.server.app.desk.auth.bot(answer.json["token"])
+    grant = yard.server.app.context.auth.authenticate_bot(answer.json["token"])
     assert isinstance(grant, BotGrant)
     assert grant.pool == "lab"
-    assert isinstance(yard.server.app.desk.auth.bot(newcomer), Denial)
-    assert isinstance(yard.server.app.desk.auth.bot(yard.admin), Denial)
+    assert isinstance(yard.server.app.context.auth.authenticate_bot(newcomer), Denial)
+    assert isinstance(yard.server.app.context.auth.authenticate_bot(yard.admin), Denial)
 
 
 def test_an_enrolment_token_is_good_for_one_bot(either: Yard) -> None:
@@ -155,16 +155,16 @@ def test_an_enrolment_token_is_good_for_one_bot(either: Yard) -> None:
 
 
 def test_a_seal_knows_itself_and_nothing_else() -> None:
-    seal, other = Seal(bytes(32)), Seal(b"x" * 32)
-    text = seal.token(0x1234567890ABCDE8, 3, 7)
+    signer, other = RunTokenSigner(bytes(32)), RunTokenSigner(b"x" * 32)
+    text = signer.sign(0x1234567890ABCDE8, 3, 7)
     assert text.startswith("ty_run_1234567890abcde8_3_7_")
-    assert seal.read(text) == RunToken(0x1234567890ABCDE8, 3, 7)
-    assert other.read(text) is None
+    assert signer.verify(text) == RunToken(0x1234567890ABCDE8, 3, 7)
+    assert other.verify(text) is None
     for place, letter in product(range(0, len(text), 3), "0f"):
         changed = text[:place] + letter + text[place + 1 :]
-        assert changed == text or seal.read(changed) is None
-    assert seal.read(text + "\n") is None
-    assert seal.read("") is None
+        assert changed == text or signer.verify(changed) is None
+    assert signer.verify(text + "\n") is None
+    assert signer.verify("") is None
 
 
 def test_the_token_of_a_running_task_is_for_its_own_graph_and_ends_with_the_attempt(either: Yard) -> None:
@@ -235,7 +235,7 @@ def test_without_authentication_everybody_may_and_running_tasks_still_have_their
     with Yard(sqlite_url, Settings(authentication=False)) as yard:
         made = yard.submit(graph(a=task()), token=None)
         assert yard.ask("GET", "/api/v1/tokens", token=None).status == 200
-        assert yard.server.app.desk.auth.bot(None) == BotGrant("default", "anyone")
+        assert yard.server.app.context.auth.authenticate_bot(None) == BotGrant("default", "anyone")
         yard.hello()
         (lease,) = yard.claim()
         assert yard.ask("GET", f"/api/v1/graphs/{made.id}", token=yard.run_token(lease)).status == 200
@@ -244,9 +244,9 @@ def test_without_authentication_everybody_may_and_running_tasks_still_have_their
 
 def test_what_another_server_revoked_is_believed_for_some_seconds_only(yard: Yard) -> None:
     token = yard.token("pool:default:read")
-    moments = iter([0.0, BELIEVED_S, BELIEVED_S + 1])
-    auth = Auth(yard.engine, yard.seal, tick=lambda: next(moments))
-    assert isinstance(auth.caller(token), Caller)
+    moments = iter([0.0, CACHE_S, CACHE_S + 1])
+    auth = Auth(yard.engine, yard.signer, tick=lambda: next(moments))
+    assert isinstance(auth.authenticate(token), Caller)
     yard.engine.transact(lambda transaction: transaction.repo.tokens.revoke(token.split("_")[2], transaction.now))
-    assert isinstance(auth.caller(token), Caller)
-    assert isinstance(auth.caller(token), Denial)
+    assert isinstance(auth.authenticate(token), Caller)
+    assert isinstance(auth.authenticate(token), Denial)

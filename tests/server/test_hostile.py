@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.server.requests import Hands
+from taskyard.server.requests import BodyBudget
 from taskyard.wire.documents import DOCUMENT_BYTES_MAX
 from tests.server.yard import Yard, task, wide
 
@@ -80,7 +80,7 @@ def test_faults_of_the_text_and_of_the_graph_are_told_together(yard: Yard) -> No
 
 
 def test_no_more_is_held_than_there_is_room_for(yard: Yard) -> None:
-    yard.server.app.desk.hands = Hands(1_000)
+    yard.server.app.context.body_budget = BodyBudget(1_000)
     full = yard.ask("POST", "/api/v1/graphs", wide(20))
     assert (full.status, full.json["code"], full.headers["retry-after"]) == (429, "overloaded", "1")
     yard.submit(wide(1))

@@ -24,7 +24,7 @@ def test_every_limit_is_on_the_page_of_limits(path: Path) -> None:
 def test_a_limit_is_listed_with_its_reason() -> None:
     from taskyard.server import auth  # noqa: PLC0415
 
-    assert limits_in(auth)["BELIEVED_S"] == "How long a token is believed without another look."
+    assert limits_in(auth)["CACHE_S"] == "How long a token lookup is cached."
 
 
 def test_the_page_of_the_api_names_every_problem() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.server.requests import tasks_asked
+from taskyard.server.requests import count_tasks
 from taskyard.server.settings import REQUEST_TASKS_MAX, Settings
 from tests.server.yard import Yard, graph, task
 
@@ -30,10 +30,10 @@ def test_tasks_are_counted_with_their_matrices_and_with_what_is_inside() -> None
         (graph(a=in_slice), 8),
     )
     for document, count in cases:
-        assert tasks_asked(document) == count, document
+        assert count_tasks(document) == count, document
     odd_ones: tuple[object, ...] = (None, [], {}, {"tasks": []}, {"tasks": {"a": 1, "b": {"matrix": 1, "task": 2}}})
     for odd in odd_ones:
-        assert tasks_asked(odd) in (0, 2)
+        assert count_tasks(odd) in (0, 2)
     assert REQUEST_TASKS_MAX == 100_000
 
 

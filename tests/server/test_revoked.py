@@ -67,7 +67,7 @@ def test_a_revoked_token_waits_for_no_graph_any_more(yard: Yard) -> None:
     path = f"/api/v1/graphs/{made.id}?wait_ms=20000"
     waiting = threading.Thread(target=lambda: answers.append(yard.ask("GET", path, token=token)))
     waiting.start()
-    soon(lambda: bool(yard.server.app.desk.watchers._waiting))
+    soon(lambda: bool(yard.server.app.context.graph_waiters._waiting))
     revoke(yard, token)
     waiting.join(60)
     assert [one.status for one in answers] == [401]
@@ -96,7 +96,7 @@ def test_one_token_follows_at_most_half_of_the_outputs_that_can_be(yard: Yard) -
     greedy, other = yard.token("pool:default:read"), yard.token("pool:default:read")
     with ExitStack() as streams:
         mine = [streams.enter_context(followed(yard, path, greedy)) for _ in range(2)]
-        soon(lambda: yard.server.app.desk.followers.total() == 2)
+        soon(lambda: yard.server.app.context.followers.total() == 2)
         refusal = yard.ask("GET", path, token=greedy)
         assert (refusal.status, refusal.headers["retry-after"]) == (429, "1")
         assert "2 outputs are followed with this token already" in refusal.json["detail"]

@@ -17,10 +17,10 @@ from starlette.types import Receive, Scope, Send
 
 from taskyard.engine.engine import Engine
 from taskyard.server import metrics
-from taskyard.server.app import PARTS
+from taskyard.server.app import ROUTERS
 from taskyard.server.asgi import ConcurrencyLimit
 from taskyard.server.serve import Server
-from taskyard.server.settings import Exposed, Settings, check_binding, prepare, seal_of
+from taskyard.server.settings import Exposed, Settings, check_binding, load_signer, prepare
 from tests.server.yard import SOON_S, Yard, graph, task
 
 KINDS = {"string": str, "integer": int, "number": float, "boolean": bool}
@@ -49,7 +49,7 @@ def test_the_description_names_every_route_and_its_problems(yard: Yard) -> None:
     assert described["openapi"].startswith("3.1")
     routes = {
         (route.path.replace(":path}", "}"), method.lower())
-        for part in PARTS
+        for part in ROUTERS
         for route in part.routes.routes
         if isinstance(route, APIRoute)
         for method in route.methods or ()
@@ -213,9 +213,9 @@ def test_every_request_has_an_id_and_leaves_a_line_without_secrets(
 def test_only_the_first_start_makes_a_token(sqlite_url: str) -> None:
     with Engine.open(sqlite_url) as engine:
         assert (prepare(engine) or "").startswith("ty_user_")
-        seal = seal_of(engine).token(1, 1, 1)
+        token = load_signer(engine).sign(1, 1, 1)
         assert prepare(engine) is None
-        assert seal_of(engine).token(1, 1, 1) == seal
+        assert load_signer(engine).sign(1, 1, 1) == token
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "[::1]", "127.9.9.9"])

@@ -256,9 +256,9 @@ def test_who_hangs_up_follows_no_more(yard: Yard) -> None:
         "GET", f"/api/v1/tasks/{made.tasks['a']}/output?follow=true", headers={"Authorization": f"Bearer {yard.admin}"}
     )
     assert line.getresponse().read(1) == b"x"
-    assert yard.server.app.desk.followers.total() == 1
+    assert yard.server.app.context.followers.total() == 1
     line.close()
-    soon(lambda: yard.server.app.desk.followers.total() == 0)
+    soon(lambda: yard.server.app.context.followers.total() == 0)
 
 
 # What a running task says of itself.

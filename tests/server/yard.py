@@ -17,7 +17,7 @@ from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Hello, Lease, Output, Poll, Report
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.server.serve import Server
-from taskyard.server.settings import Settings, prepare, seal_of
+from taskyard.server.settings import Settings, load_signer, prepare
 
 SOON_S = 60
 #: Of which type a body is where it is not JSON, by the last step of the route.
@@ -54,7 +54,7 @@ class Yard:
         self.admin = made
         self.server = Server(self.engine, settings or Settings(public_url="http://yard"))
         self.server.start()
-        self.seal = seal_of(self.engine)
+        self.signer = load_signer(self.engine)
         self._polls = count(1)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Yard:
         assert isinstance(answer, PollOutcome), answer
 
     def run_token(self, lease: Lease) -> str:
-        return self.seal.token(lease.task, lease.attempt, lease.fence)
+        return self.signer.sign(lease.task, lease.attempt, lease.fence)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Companion:
             self.folder = Path(made.enter_context(room))
             self.listener = made.enter_context(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
             now = Millis(time.time_ns() // 1_000_000)
-            secret, self.token = tokens.made(tokens.TokenSpec(tokens.BOT, "run", pool=DEFAULT_POOL), now)
+            secret, self.token = tokens.new_token(tokens.TokenSpec(tokens.BOT, "run", pool=DEFAULT_POOL), now)
             self._bot = self._start(secret)
             if self._rest is not None:
                 made.callback(shutil.rmtree, self._rest, ignore_errors=True)

@@ -21,10 +21,10 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Trouble
 from taskyard.server import openapi
 from taskyard.server.asgi import AccessLog, ConcurrencyLimit, HeadAsGet
-from taskyard.server.auth import stranger
+from taskyard.server.auth import cross_site_fault
 from taskyard.server.bot_api import Lobby
 from taskyard.server.context import AppContext
-from taskyard.server.errors import Refused, invalid, of_trouble, refused, response
+from taskyard.server.errors import RequestRefused, from_engine_error, invalid, problem_response, refused
 from taskyard.server.metrics import log
 from taskyard.server.routes import (
     about,
@@ -40,23 +40,25 @@ from taskyard.server.routes import (
     tasks,
     why,
 )
-from taskyard.server.settings import Settings, seal_of
+from taskyard.server.settings import Settings, load_signer
 from taskyard.wire import api
 
 
 class App:
     """The whole server, as ASGI. Its desk is what all parts of it share."""
 
-    def __init__(self, desk: AppContext, people: ASGIApp) -> None:
-        self.desk = desk
+    def __init__(self, context: AppContext, people: ASGIApp) -> None:
+        self.context = context
         self._people = people
-        self._bots = Lobby(desk)
-        self._anybody = not desk.settings.authentication
+        self._bots = Lobby(context)
+        self._anybody = not context.settings.authentication
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send bots to their own door and everybody else to the other."""
-        if self._anybody and scope["type"] == "http" and (why := stranger(scope)):
-            await response(refused(403, "forbidden", f"without tokens this is refused: {why}"))(scope, receive, send)
+        if self._anybody and scope["type"] == "http" and (why := cross_site_fault(scope)):
+            await problem_response(refused(403, "forbidden", f"without tokens this is refused: {why}"))(
+                scope, receive, send
+            )
         elif scope["type"] == "http" and self._bots.serves(scope["path"]):
             await self._bots(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -67,18 +69,18 @@ class App:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         # Threads wait for the database most of the time, so there are more of them than processors.
-        threads = ThreadPoolExecutor(self.desk.settings.threads_max, "taskyard-people")
+        threads = ThreadPoolExecutor(self.context.settings.threads_max, "taskyard-people")
         asyncio.get_running_loop().set_default_executor(threads)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
 
-class Later:
+class LazyUserApi:
     """The routes of people, made by a thread when the first of them comes."""
 
-    def __init__(self, desk: AppContext) -> None:
-        self._desk = desk
+    def __init__(self, context: AppContext) -> None:
+        self._desk = context
         self._made: asyncio.Future[ASGIApp] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,13 +93,13 @@ class Later:
 
 def build(engine: Engine, settings: Settings) -> App:
     """Build the app around an engine that `bootstrap.prepare` has seen."""
-    desk = AppContext(engine, settings, seal_of(engine))
-    return App(desk, Later(desk) if settings.people_later else _people(desk))
+    context = AppContext(engine, settings, load_signer(engine))
+    return App(context, LazyUserApi(context) if settings.people_later else _people(context))
 
 
-def _people(desk: AppContext) -> ASGIApp:
+def _people(context: AppContext) -> ASGIApp:
 
-    return behind_doors(desk)
+    return limited_user_api(context)
 
 
 # The routes of people, put together, with one answer to whatever goes wrong. Bots have others.
@@ -105,10 +107,10 @@ def _people(desk: AppContext) -> ASGIApp:
 
 _LOG = log("taskyard.server")
 #: Everything that has routes.
-PARTS: Final = (graphs, requests, tasks, why, approvals, output, fleet, limits, access, audit, about, health)
+ROUTERS: Final = (graphs, requests, tasks, why, approvals, output, fleet, limits, access, audit, about, health)
 
 
-class People(FastAPI):
+class UserApi(FastAPI):
     """The routes of people, and their description."""
 
     def openapi(self) -> dict[str, Any]:
@@ -118,26 +120,28 @@ class People(FastAPI):
         return self.openapi_schema
 
 
-def behind_doors(desk: AppContext) -> ASGIApp:
+def limited_user_api(context: AppContext) -> ASGIApp:
     """Make the routes of people, with room for so many of them, and with every request noted."""
     return HeadAsGet(
-        AccessLog(ConcurrencyLimit(people_of(desk), desk.settings, lambda: desk.engine.loop.waiting), desk.meters)
+        AccessLog(
+            ConcurrencyLimit(user_api(context), context.settings, lambda: context.engine.loop.waiting), context.metrics
+        )
     )
 
 
-def people_of(desk: AppContext | None) -> People:
+def user_api(context: AppContext | None) -> UserApi:
     """Make the routes of people; without a desk they can only be described."""
-    app = People(
+    app = UserApi(
         version=version("taskyard"),
         openapi_url="/api/v1/openapi.json",
         docs_url=None,  # the pages that come with FastAPI ask strangers for their scripts
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        exception_handlers=ANSWERS,
+        exception_handlers=EXCEPTION_HANDLERS,
     )
-    app.state.desk = desk
-    for part in PARTS:
+    app.state.context = context
+    for part in ROUTERS:
         app.include_router(part.routes)
     return app
 
@@ -146,15 +150,15 @@ def people_of(desk: AppContext | None) -> People:
 
 
 async def _refused(_: Request, fault: Exception) -> Response:
-    assert isinstance(fault, Refused)
-    return response(fault)
+    assert isinstance(fault, RequestRefused)
+    return problem_response(fault)
 
 
 async def _invalid(_: Request, fault: Exception) -> Response:
     """Say everything that is wrong with parameters."""
     assert isinstance(fault, RequestValidationError)
     faults = [api.Fault(str(one["msg"]), ".".join(str(step) for step in one["loc"][1:])) for one in fault.errors()]
-    return response(invalid("the parameters are wrong", faults))
+    return problem_response(invalid("the parameters are wrong", faults))
 
 
 async def _by_http(request: Request, fault: Exception) -> Response:
@@ -162,13 +166,13 @@ async def _by_http(request: Request, fault: Exception) -> Response:
     codes = {404: ("not_found", "there is no such route"), 405: ("method_not_allowed", "this route has no such method")}
     code, detail = codes.get(fault.status_code, ("refused", str(fault.detail)))
     headers = {"Allow": _allowed(request)} if fault.status_code == 405 else fault.headers
-    return response(refused(fault.status_code, code, f"{detail}: {request.method}", headers=headers))
+    return problem_response(refused(fault.status_code, code, f"{detail}: {request.method}", headers=headers))
 
 
 def _allowed(request: Request) -> str:
     """Name every method of a path: one path may have several routes, of which each knows only its own."""
     described = (route for route in request.app.routes if isinstance(route, Route))
-    routes = (route for part in PARTS for route in part.routes.routes if isinstance(route, Route))
+    routes = (route for part in ROUTERS for route in part.routes.routes if isinstance(route, Route))
     found = [one for one in (*described, *routes) if one.matches(request.scope)[0] is not Match.NONE]
     # A path that is spelled out is no id of anything, though a route with an id in its path matches it as well.
     spelled = [one for one in found if one.path == request.url.path]
@@ -179,7 +183,7 @@ def _allowed(request: Request) -> str:
 async def _trouble(_: Request, fault: Exception) -> Response:
     assert isinstance(fault, Trouble)
     _LOG.warning("trouble", trouble=type(fault).__name__, text=str(fault))
-    return response(of_trouble(fault))
+    return problem_response(from_engine_error(fault))
 
 
 async def _gone(_: Request, __: Exception) -> Response:
@@ -188,11 +192,11 @@ async def _gone(_: Request, __: Exception) -> Response:
 
 
 async def _bug(_: Request, __: Exception) -> Response:
-    return response(refused(500, "failed", "this is a bug of the server"))
+    return problem_response(refused(500, "failed", "this is a bug of the server"))
 
 
-ANSWERS: dict[Any, Any] = {
-    Refused: _refused,
+EXCEPTION_HANDLERS: dict[Any, Any] = {
+    RequestRefused: _refused,
     RequestValidationError: _invalid,
     HTTPException: _by_http,
     Trouble: _trouble,

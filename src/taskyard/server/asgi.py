@@ -20,9 +20,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from taskyard.server.errors import MEDIA_TYPE, RETRY_CROWD_S, refused, response
-from taskyard.server.metrics import Meters, log
-from taskyard.server.requests import SENT_MAX_S
+from taskyard.server.errors import MEDIA_TYPE, RETRY_OVERLOADED_S, problem_response, refused
+from taskyard.server.metrics import ServerMetrics, log
+from taskyard.server.requests import BODY_READ_MAX_S
 from taskyard.server.settings import KEEP_ALIVE_S, Settings
 
 #: How large the first line and the headers of a request may be together: eight times what browsers send. So much may
@@ -31,12 +31,12 @@ HEAD_BYTES_MAX: Final = 65_536
 #: How long a request's head may take from its first byte on, and a new connection to bring one.
 HEAD_MAX_S: Final = 20
 #: How long a body may take on routes that do not say so themselves: those that do are to answer first.
-BODY_MAX_S: Final = SENT_MAX_S + 5
+BODY_MAX_S: Final = BODY_READ_MAX_S + 5
 #: How long a reader may take nothing of an answer that is waiting for it.
 READ_MAX_S: Final = 60
 #: How many connections may be open that have not asked for anything yet; more than the backlog, so that a fleet that
 #: comes back at once is let in. With one more, the oldest is closed.
-NEWCOMERS_MAX: Final = 4_096
+NEW_CONNECTIONS_MAX: Final = 4_096
 #: How many requests may wait on one connection for their turn: more than any client sends ahead.
 PIPELINE_MAX: Final = 64
 #: What a `Host` header may say (RFC 9110, 7.2): a name or an address, and a port. Empty is allowed.
@@ -48,7 +48,7 @@ _LOG: Final = logging.getLogger("uvicorn.error.connections")
 _LOG.setLevel(logging.ERROR)
 
 
-class Entrance:
+class OpenConnections:
     """The open connections: those that have not asked yet, those that are answered, and those that wait for more.
 
     One for each server. It keeps the server below the number of files that its process may open: a new connection
@@ -58,20 +58,20 @@ class Entrance:
 
     def __init__(self, files: int) -> None:
         self._most_open = files * 3 // 4  # the rest is for the database, and for connections that come at once
-        self._most = min(NEWCOMERS_MAX, self._most_open // 2)
+        self._most = min(NEW_CONNECTIONS_MAX, self._most_open // 2)
         self._open = 0
-        self._newcomers: dict[Connection, None] = {}
+        self._new: dict[Connection, None] = {}
         self._idle: dict[Connection, None] = {}  # between two requests, the longest first
         self._busy: dict[Connection, None] = {}  # with a request that is answered, the longest first
 
     def enter(self, one: "Connection") -> None:
         """Let a connection in; if that is one too many, another has to go."""
         self._open += 1
-        self._newcomers[one] = None
-        if len(self._newcomers) > self._most:
-            next(iter(self._newcomers)).drop()
+        self._new[one] = None
+        if len(self._new) > self._most:
+            next(iter(self._new)).drop()
         elif self._open > self._most_open:
-            self._quietest().drop()
+            self._longest_quiet().drop()
 
     def work(self, one: "Connection") -> None:
         """Note that a request has come on a connection."""
@@ -90,44 +90,44 @@ class Entrance:
 
     def forget(self, one: "Connection") -> None:
         """Forget what a connection is at; it is still open."""
-        for group in (self._newcomers, self._idle, self._busy):
+        for group in (self._new, self._idle, self._busy):
             group.pop(one, None)
 
-    def _quietest(self) -> "Connection":
+    def _longest_quiet(self) -> "Connection":
         """Choose who has to go: who wants nothing, else who does not read its answer, else who has not asked yet."""
         if self._idle:
             return next(iter(self._idle))
         unread = (one for one in self._busy if one.transport.get_write_buffer_size())
-        return next(unread, None) or next(iter(self._newcomers))
+        return next(unread, None) or next(iter(self._new))
 
 
 class Connection(HttpToolsProtocol):
-    """One connection. `due` is when its peer has to be done; infinite while it is our turn."""
+    """One connection. `deadline` is when its peer has to be done; infinite while it is our turn."""
 
-    def __init__(self, *, entrance: Entrance, **said: Any) -> None:
+    def __init__(self, *, connections: OpenConnections, **said: Any) -> None:
         super().__init__(**said)
         self.logger = _LOG
-        self._entrance = entrance
-        self.due = inf
+        self._connections = connections
+        self.deadline = inf
         self._in_head = True
         self._overhead = 0  # bytes that came since the last byte of a body, or the last end of a head
-        self._has_cycle = False  # whether `cycle` is that of the request that is being read, not of one before it
+        self._has_own_cycle = False  # whether `cycle` is that of the request that is being read, not of one before it
         self._fault = ""  # what is wrong with the head that was just read
-        self._last_word: bytes | None = None  # a refusal that waits for the answers to earlier requests
-        self._unread = 0  # how much of an answer its peer had still to read, when last looked at
+        self._final_response: bytes | None = None  # a refusal that waits for the answers to earlier requests
+        self._unread_bytes = 0  # how much of an answer its peer had still to read, when last looked at
         self._read_by = inf
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.due = self.loop.time() + HEAD_MAX_S
-        self._entrance.enter(self)
+        self.deadline = self.loop.time() + HEAD_MAX_S
+        self._connections.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._entrance.leave(self)
+        self._connections.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._last_word is not None:
+        if self._final_response is not None:
             return
         self._overhead += len(data)
         super().data_received(data)
@@ -137,8 +137,8 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self._has_cycle = False
-        self.due = self.loop.time() + HEAD_MAX_S
+        self._has_own_cycle = False
+        self.deadline = self.loop.time() + HEAD_MAX_S
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer: nobody reads those, and they must not pass for headers
@@ -146,20 +146,20 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._entrance.work(self)
+        self._connections.work(self)
         # A head that came in one piece was not counted on its way.
         if self._overhead > HEAD_BYTES_MAX and _size(self.url, self.headers) > HEAD_BYTES_MAX:
-            raise _Unreadable
+            raise _BadHead
         self._overhead = 0
         if fault := _fault_of(self.parser.get_http_version(), self.url, self.headers):
             self._fault = fault
-            raise _Unreadable
+            raise _BadHead
         if len(self.pipeline) >= PIPELINE_MAX:
             self._fault = f"at most {PIPELINE_MAX} requests may wait on one connection"
-            raise _Unreadable
-        self.due = self.loop.time() + BODY_MAX_S
+            raise _BadHead
+        self.deadline = self.loop.time() + BODY_MAX_S
         super().on_headers_complete()
-        self._has_cycle = True
+        self._has_own_cycle = True
         if self.parser.should_upgrade():
             # Nothing else is spoken here: the request is answered as if it had not asked, and nothing comes behind it.
             self.cycle.keep_alive = False
@@ -170,20 +170,20 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._overhead = 0
-        self.due = inf
+        self.deadline = inf
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        if self.due == inf:
+        if self.deadline == inf:
             # Blank lines do not count as a request, and yet end uvicorn's own patience.
-            self.due = self.loop.time() + KEEP_ALIVE_S + HEAD_MAX_S
+            self.deadline = self.loop.time() + KEEP_ALIVE_S + HEAD_MAX_S
         is_last = not self.pipeline
         super().on_response_complete()
-        if is_last and self._last_word is not None and not self.transport.is_closing():
-            self.transport.write(self._last_word)
+        if is_last and self._final_response is not None and not self.transport.is_closing():
+            self.transport.write(self._final_response)
             self.transport.close()
         elif is_last and not self.transport.is_closing():
-            self._entrance.rest(self)
+            self._connections.rest(self)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more
         """Answer what is no HTTP, or not such as we read, with a problem; then hang up."""
@@ -200,21 +200,21 @@ class Connection(HttpToolsProtocol):
     def look(self, now: float) -> None:
         """End this connection if its peer is late. Whoever cannot send because we do not read is not."""
         if self.flow.read_paused or self.pipeline:
-            self.due = max(self.due, now + BODY_MAX_S)
-        elif now > self.due:
-            self._late()
+            self.deadline = max(self.deadline, now + BODY_MAX_S)
+        elif now > self.deadline:
+            self._refuse_late()
         waiting = self.transport.get_write_buffer_size()
-        if waiting == 0 or waiting != self._unread:
-            self._unread, self._read_by = waiting, now + READ_MAX_S
+        if waiting == 0 or waiting != self._unread_bytes:
+            self._unread_bytes, self._read_by = waiting, now + READ_MAX_S
         elif now > self._read_by:
             self.drop()
 
     def drop(self) -> None:
         """Hang up at once."""
-        self._entrance.forget(self)
+        self._connections.forget(self)
         self.transport.abort()
 
-    def _late(self) -> None:
+    def _refuse_late(self) -> None:
         """Say that a request came too slowly, if it began at all and nothing was answered yet."""
         begun = self._overhead > 0 or not self._in_head
         if begun and (self._in_head or not self.cycle.response_started):
@@ -223,7 +223,7 @@ class Connection(HttpToolsProtocol):
             self.drop()
 
     def _refuse_head(self) -> None:
-        if self._in_head or not self._has_cycle:
+        if self._in_head or not self._has_own_cycle:
             self._refuse(431, "too_large", f"the head of a request may have at most {HEAD_BYTES_MAX} bytes")
         else:
             text = f"a body may have at most {HEAD_BYTES_MAX} bytes of trailers, or of anything else that is no content"
@@ -233,19 +233,19 @@ class Connection(HttpToolsProtocol):
         """Answer the request that is being read with a problem, after those that came before it; then hang up."""
         body = msgspec.json.encode(refused(status, code, detail).problem)
         head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode()
-        if self._is_behind_others():
-            self._last_word = STATUS_LINE[status] + head + body
+        if self._must_wait_its_turn():
+            self._final_response = STATUS_LINE[status] + head + body
             self.flow.pause_reading()
             return
-        if self._has_cycle:
+        if self._has_own_cycle:
             self.cycle.disconnected = True  # whatever a route still has to say would come behind the last word
-        if not (self._has_cycle and self.cycle.response_started):
+        if not (self._has_own_cycle and self.cycle.response_started):
             self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
 
-    def _is_behind_others(self) -> bool:
+    def _must_wait_its_turn(self) -> bool:
         """Tell whether earlier requests are still to be answered; the one that is being read waits no longer."""
-        if not self._has_cycle:
+        if not self._has_own_cycle:
             before: Any = self.cycle  # none before the first request
             return before is not None and not before.response_complete
         if self.pipeline:
@@ -254,11 +254,11 @@ class Connection(HttpToolsProtocol):
         return False
 
 
-class _Unreadable(Exception):
+class _BadHead(Exception):
     """The head of a request is not such as we read."""
 
 
-def hurry(connections: Iterable[Any], now: float) -> None:
+def close_late_connections(connections: Iterable[Any], now: float) -> None:
     """Look at every connection once."""
     for one in list(connections):
         one.look(now)
@@ -299,13 +299,13 @@ def _names(url: bytes, hosts: Collection[bytes]) -> bool:
 
 
 #: Whoever watches the server gets in, also when it is full.
-ALWAYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+UNLIMITED_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 #: What is no route, for whoever counts: a stranger must not fill the memory with names.
 NO_ROUTE: Final = "(none)"
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
-_LOOKS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_READ_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Where a request keeps its place.
-SEAT: Final = "taskyard.seat"
+SLOT: Final = "taskyard.seat"
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _ACCESS_LOG = log("taskyard.server")
 
@@ -321,43 +321,43 @@ class ConcurrencyLimit:
         self._bounds = bounds
         self._queued = queued
         self._inside = 0
-        self._shares: Counter[bytes] = Counter()  # of those inside, by the token that they show
+        self._per_token: Counter[bytes] = Counter()  # of those inside, by the token that they show
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in ALWAYS:
+        if scope["type"] != "http" or scope["path"] in UNLIMITED_PATHS:
             await self._app(scope, receive, send)
             return
-        token = _shown(scope)
+        token = _authorization(scope)
         if why := self._full(scope, token):
-            retry = {"Retry-After": str(RETRY_CROWD_S)}
-            await response(refused(429, "overloaded", why, headers=retry))(scope, receive, send)
+            retry = {"Retry-After": str(RETRY_OVERLOADED_S)}
+            await problem_response(refused(429, "overloaded", why, headers=retry))(scope, receive, send)
             return
-        seat = scope[SEAT] = Slot(self, token)
+        slot = scope[SLOT] = Slot(self, token)
         try:
             await self._app(scope, receive, send)
         finally:
-            seat.leave()
+            slot.leave()
 
     def take(self, token: bytes) -> None:
         """Count somebody who came in."""
         self._inside += 1
-        self._shares[token] += 1
+        self._per_token[token] += 1
 
     def give(self, token: bytes) -> None:
         """Count somebody who left."""
         self._inside -= 1
-        self._shares[token] -= 1
-        if not self._shares[token]:
-            del self._shares[token]
+        self._per_token[token] -= 1
+        if not self._per_token[token]:
+            del self._per_token[token]
 
     @contextmanager
-    def waiting(self, seat: "Slot") -> Iterator[None]:
+    def waiting(self, slot: "Slot") -> Iterator[None]:
         """Let somebody wait outside, as long as there is room for that."""
         if self._waiting >= self._bounds.waiting_max:
             yield
             return
-        seat.leave()
+        slot.leave()
         self._waiting += 1
         try:
             yield
@@ -369,9 +369,9 @@ class ConcurrencyLimit:
         most = self._bounds.in_flight_max
         if self._inside >= most:
             return f"{most} requests are under way already"
-        if token and self._shares[token] >= max(1, most // 2):
+        if token and self._per_token[token] >= max(1, most // 2):
             return f"{max(1, most // 2)} requests with this token are under way already"
-        if scope["method"] not in _LOOKS and self._queued() >= self._bounds.queue_max:
+        if scope["method"] not in _READ_METHODS and self._queued() >= self._bounds.queue_max:
             return f"{self._bounds.queue_max} commands wait to be carried out already"
         return None
 
@@ -379,27 +379,27 @@ class ConcurrencyLimit:
 class Slot:
     """Somebody's place inside."""
 
-    def __init__(self, crowd: ConcurrencyLimit, token: bytes) -> None:
-        self._crowd = crowd
+    def __init__(self, limit: ConcurrencyLimit, token: bytes) -> None:
+        self._limit = limit
         self._token = token
         self._taken = True
-        crowd.take(token)
+        limit.take(token)
 
-    def aside(self) -> AbstractContextManager[None]:
+    def released_while_waiting(self) -> AbstractContextManager[None]:
         """Do nothing but wait, and leave the place to others; who has waited may finish without one."""
-        return self._crowd.waiting(self)
+        return self._limit.waiting(self)
 
     def leave(self) -> None:
         """Give the place back, once."""
         if self._taken:
             self._taken = False
-            self._crowd.give(self._token)
+            self._limit.give(self._token)
 
 
-def seat_of(request: Request) -> Slot:
+def slot_of(request: Request) -> Slot:
     """Give the place of somebody who is inside."""
-    seat: Slot = request.scope[SEAT]
-    return seat
+    slot: Slot = request.scope[SLOT]
+    return slot
 
 
 class HeadAsGet:
@@ -424,9 +424,9 @@ class HeadAsGet:
 class AccessLog:
     """Gives each request an id, and notes how it went: never what it said, and never who said it."""
 
-    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
         self._app = app
-        self._meters = meters
+        self._meters = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -451,7 +451,7 @@ class AccessLog:
         route = getattr(scope.get("route"), "path", NO_ROUTE)
         method = scope["method"] if scope["method"] in _METHODS else NO_ROUTE
         self._meters.count(method, route, status, took)
-        if scope["path"] not in ALWAYS:
+        if scope["path"] not in UNLIMITED_PATHS:
             took_ms = round(took * 1000, 1)
             _ACCESS_LOG.info("request", request_id=id, method=method, route=route, status=status, duration_ms=took_ms)
 
@@ -464,6 +464,6 @@ def _id(scope: Scope) -> bytes:
     return secrets.token_hex(8).encode()
 
 
-def _shown(scope: Scope) -> bytes:
+def _authorization(scope: Scope) -> bytes:
     """Give what somebody shows as a token, good or not."""
     return next((bytes(value) for name, value in scope["headers"] if name == b"authorization"), b"")

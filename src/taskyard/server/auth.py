@@ -24,18 +24,28 @@ from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import tokens
 from taskyard.server.settings import is_loopback
-from taskyard.server.tokens import EVERYTHING, NOTHING, READ, RUN, SUBMIT, Rights, RunToken, Seal, scope
+from taskyard.server.tokens import (
+    ALL_RIGHTS,
+    NO_RIGHTS,
+    READ,
+    RUN_PREFIX,
+    SUBMIT,
+    Rights,
+    RunToken,
+    RunTokenSigner,
+    scope,
+)
 from taskyard.store.repo.tokens import TokenRow
 
 # Who asks, and what they may do with a graph.
 
 
 #: What a running task may do with its own graph: look at it, and add to it.
-RUN_RIGHTS: Final = frozenset({READ, SUBMIT})
+RUN_TOKEN_RIGHTS: Final = frozenset({READ, SUBMIT})
 
 
 @dataclass(frozen=True, slots=True)
-class OwnRun:
+class RunScope:
     """The attempt that a running task speaks for, and the graph that it is part of."""
 
     token: RunToken
@@ -53,29 +63,29 @@ class Caller:
     rights: Rights
     id: str = ""  # of the token
     pool: str | None = None
-    run: OwnRun | None = None
+    run: RunScope | None = None
 
     @property
     def submitter(self) -> str:
         """Whose tasks it is that this caller submits: those of a running task belong to the submitter of that task."""
         return self.run.submitter if self.run is not None else self.id or self.actor
 
-    def lacks(self, right: str, graph: int, pools: frozenset[str]) -> str | None:
+    def missing_scope(self, right: str, graph: int, pools: frozenset[str]) -> str | None:
         """Name what is missing for a right in a graph, or in a task of it: one of its pools is enough."""
         if self.run is not None:
-            mine = graph == self.run.graph and right in RUN_RIGHTS
+            mine = graph == self.run.graph and right in RUN_TOKEN_RIGHTS
             return None if mine else f"{right} in this graph: a task's own token is for its own graph"
-        enough = self.rights.in_one_of(right, pools)
+        enough = self.rights.has_in_any(right, pools)
         return None if enough else " or ".join(scope(pool, right) for pool in sorted(pools))
 
-    def lacks_pools(self, right: str, pools: frozenset[str]) -> list[str]:
+    def missing_scopes(self, right: str, pools: frozenset[str]) -> list[str]:
         """Name the scopes that are missing to have a right in all of some pools."""
         if self.run is None:
-            return self.rights.lacks(right, pools)
+            return self.rights.missing_scopes(right, pools)
         return [] if right == SUBMIT and pools <= self.run.pools else [scope(pool, right) for pool in sorted(pools)]
 
 
-ANYONE: Final = Caller("anyone", "user", EVERYTHING)
+ANONYMOUS: Final = Caller("anyone", "user", ALL_RIGHTS)
 
 
 def run_actor(run: RunToken) -> str:
@@ -83,10 +93,10 @@ def run_actor(run: RunToken) -> str:
     return f"task {text_of(Key(run.task))}-{run.attempt}"
 
 
-#: How long a token is believed without another look.
-BELIEVED_S: Final = 5.0
+#: How long a token lookup is cached.
+CACHE_S: Final = 5.0
 #: How many tokens are remembered; then all of them are forgotten, and looked up anew.
-REMEMBERED_MAX: Final = 10_000
+CACHED_TOKENS_MAX: Final = 10_000
 #: No token is longer: what is longer is not looked at.
 TOKEN_MAX: Final = 256
 #: What the audit tells of a name.
@@ -121,80 +131,84 @@ class _Known:
 class Auth:
     """Knows who shows which token."""
 
-    def __init__(self, engine: Engine, seal: Seal, on: bool = True, tick: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, engine: Engine, signer: RunTokenSigner, enabled: bool = True, tick: Callable[[], float] = time.monotonic
+    ) -> None:
         self._engine = engine
-        self._seal = seal
-        self.on = on
+        self._signer = signer
+        self.enabled = enabled
         self._tick = tick
         self._known: dict[bytes, _Known] = {}
         #: Are told the id of a token that ends here.
-        self.at_end: list[Callable[[str], None]] = []
+        self.on_revoke: list[Callable[[str], None]] = []
 
-    def caller(self, text: str | None) -> Caller | Denial:
+    def authenticate(self, text: str | None) -> Caller | Denial:
         """Say who asks."""
-        if text is not None and text.startswith(RUN):
-            return self._running(text)
-        if not self.on:
-            return ANYONE
+        if text is not None and text.startswith(RUN_PREFIX):
+            return self._authenticate_run(text)
+        if not self.enabled:
+            return ANONYMOUS
         if text is None:
             return Denial(401, "no_token", "this needs a token: send it as `Authorization: Bearer TOKEN`")
-        return self.remembered(text) or self._looked_up(text)
+        return self.cached(text) or self._look_up(text)
 
-    def bot(self, text: str | None) -> BotGrant | Denial:
+    def authenticate_bot(self, text: str | None) -> BotGrant | Denial:
         """Say whether a bot may come in, and into which pool."""
-        return self.as_bot(self.caller(text) if self.on else ANYONE)
+        return self.bot_grant(self.authenticate(text) if self.enabled else ANONYMOUS)
 
-    def as_bot(self, found: Caller | Denial) -> BotGrant | Denial:
+    def bot_grant(self, found: Caller | Denial) -> BotGrant | Denial:
         """Say whether somebody who is known may come in as a bot, and into which pool."""
-        if not self.on:
-            return BotGrant(DEFAULT_POOL, ANYONE.actor)
+        if not self.enabled:
+            return BotGrant(DEFAULT_POOL, ANONYMOUS.actor)
         if isinstance(found, Denial):
             return found
         if found.kind != tokens.BOT or found.pool is None:
             return Denial(403, "forbidden", "this is for bots: it needs the token of a bot", found.actor)
         return BotGrant(found.pool, found.actor)
 
-    def remembered(self, text: str) -> Caller | None:
+    def cached(self, text: str) -> Caller | None:
         """Say who asks, if that is known without a look at the store."""
-        if not self.on:
-            return None if text.startswith(RUN) else ANYONE
+        if not self.enabled:
+            return None if text.startswith(RUN_PREFIX) else ANONYMOUS
         known = self._known.get(_key(text))
-        if known is None or known.until < self._tick() or not tokens.is_good(known.row, self._engine.clock.now()):
+        if known is None or known.until < self._tick() or not tokens.is_valid(known.row, self._engine.clock.now()):
             return None
         return known.caller
 
     def forget(self, id: str) -> None:
         """Believe a token no more."""
         self._known = {key: known for key, known in self._known.items() if known.row.id != id}
-        for tell in self.at_end:
+        for tell in self.on_revoke:
             tell(id)
 
-    def _looked_up(self, text: str) -> Caller | Denial:
-        spoken = tokens.read(text) if len(text) <= TOKEN_MAX else None
+    def _look_up(self, text: str) -> Caller | Denial:
+        spoken = tokens.parse(text) if len(text) <= TOKEN_MAX else None
         if spoken is None:
             return _BAD
         with outages(), self._engine.store.read() as repo:
             row = repo.tokens.find([spoken.id]).get(spoken.id)
-            self._seal.learn(repo.tokens.signing_keys())  # another server may have changed the key
-        if row is None or not tokens.is_right(spoken, row):
+            self._signer.set_keys(repo.tokens.signing_keys())  # another server may have changed the key
+        if row is None or not tokens.has_secret(spoken, row):
             return _BAD
-        if not tokens.is_good(row, self._engine.clock.now()):
+        if not tokens.is_valid(row, self._engine.clock.now()):
             return Denial(401, "bad_token", "this token is revoked, or over", _actor(row))
         caller = Caller(_actor(row), row.kind, tokens.rights(row), row.id, row.pool)
-        if len(self._known) >= REMEMBERED_MAX:
+        if len(self._known) >= CACHED_TOKENS_MAX:
             self._known = {}
-        self._known[_key(text)] = _Known(row, caller, self._tick() + BELIEVED_S)
+        self._known[_key(text)] = _Known(row, caller, self._tick() + CACHE_S)
         return caller
 
-    def _running(self, text: str) -> Caller | Denial:
+    def _authenticate_run(self, text: str) -> Caller | Denial:
         """Say which attempt asks, if it is still under way."""
-        token = self._seal.read(text) if len(text) <= TOKEN_MAX else None
+        token = self._signer.verify(text) if len(text) <= TOKEN_MAX else None
         run = None if token is None else self._run(token)
         if token is None or run is None:
             return Denial(401, "bad_token", "this token is not, or no more, that of a running task")
-        return Caller(run_actor(token), "run", NOTHING if self.on else EVERYTHING, f"run {token.task:x}", run=run)
+        return Caller(
+            run_actor(token), "run", NO_RIGHTS if self.enabled else ALL_RIGHTS, f"run {token.task:x}", run=run
+        )
 
-    def _run(self, token: RunToken) -> OwnRun | None:
+    def _run(self, token: RunToken) -> RunScope | None:
         with outages(), self._engine.store.read() as repo:
             found = repo.tasks.read([token.task])
             if not found or found[0].state not in LEASED:
@@ -203,7 +217,7 @@ class Auth:
             submitter = repo.tasks.owned_definitions([record.id])[record.id][2]
             pools = repo.graphs.pools_of([record.graph])[record.graph]
         is_its_own = record.life.attempt == token.attempt and record.fence == token.fence
-        return OwnRun(token, record.graph, pools, submitter) if is_its_own else None
+        return RunScope(token, record.graph, pools, submitter) if is_its_own else None
 
 
 _BAD: Final = Denial(401, "bad_token", "this is no token of this server")
@@ -237,7 +251,7 @@ class Denials:
         self._at = time.monotonic()
         self._unwritten = 0
 
-    def note(self, actor: str, what: str) -> None:
+    def record(self, actor: str, what: str) -> None:
         """Write a denial down, or only count it; nobody waits for it."""
         now = time.monotonic()
         self._room = min(BURST_MAX, self._room + (now - self._at) * PER_SECOND)
@@ -268,24 +282,24 @@ def _clean(text: str) -> str:
 
 
 #: What browsers say of a request that no page of a stranger has made.
-_OUR_SITES: Final = frozenset({"", "same-origin", "none"})
+_SAME_SITE: Final = frozenset({"", "same-origin", "none"})
 
 
-def stranger(scope: Scope) -> str | None:
+def cross_site_fault(scope: Scope) -> str | None:
     """Say why a request may be that of a stranger's page; None when it is not."""
-    said = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _TELLING}
+    said = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _ORIGIN_HEADERS}
     host, origin = said.get(b"host", ""), said.get(b"origin")
     # A name that leads to this machine may be anybody's: only what is surely this machine counts.
     if host and not is_loopback(_name(host)):
         return "it asks for a host that is not surely this machine: use 127.0.0.1 or localhost"
     if origin is not None and origin.partition("://")[2] != host:
         return "it was made by a page of another origin"
-    if said.get(b"sec-fetch-site", "") not in _OUR_SITES:
+    if said.get(b"sec-fetch-site", "") not in _SAME_SITE:
         return "it was made by a page of another site"
     return None
 
 
-_TELLING: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
+_ORIGIN_HEADERS: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
 
 
 def _name(host: str) -> str:

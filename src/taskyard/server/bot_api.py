@@ -28,9 +28,17 @@ from taskyard.lifecycle.bot_sessions import record_error
 from taskyard.lifecycle.commands import Code, Lease, OutputStored, Refusal, Renewed
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.server import tokens
-from taskyard.server.auth import ANYONE, Denial
+from taskyard.server.auth import ANONYMOUS, Denial
 from taskyard.server.context import AppContext, bearer
-from taskyard.server.errors import MEDIA_TYPE, Refused, invalid, of_refusal, of_trouble, refused, wrong
+from taskyard.server.errors import (
+    MEDIA_TYPE,
+    RequestRefused,
+    from_engine_error,
+    from_refusal,
+    invalid,
+    invalid_field,
+    refused,
+)
 from taskyard.wire import bot_protocol as wire
 from taskyard.wire.documents import DEPTH_MAX, is_deep
 
@@ -104,10 +112,10 @@ class BotRoutes:
     async def _reply(self, scope: Scope, receive: Receive) -> Reply:
         try:
             return await self._routed(scope, receive)
-        except Refused as fault:
+        except RequestRefused as fault:
             return _problem(fault)
         except Trouble as trouble:
-            return _problem(of_trouble(trouble))
+            return _problem(from_engine_error(trouble))
         except (msgspec.MsgspecError, ValueError) as fault:
             return _problem(invalid(str(fault)))
         except RecursionError:
@@ -167,7 +175,7 @@ class BotRoutes:
     def _check(self, answer: object, pool: str) -> None:  # noqa: ARG002 - who lets bots in notes who they are
         """Raise a refusal; `pool` is that of the token."""
         if isinstance(answer, Refusal):
-            raise of_refusal(answer)
+            raise from_refusal(answer)
 
     def _polled(self, said: wire.Poll, answer: PollOutcome) -> wire.Polled:
         now = self._engine.clock.now()
@@ -292,7 +300,7 @@ def _said(shape: wire.Shape) -> Reply:
     return Reply(200, _ENCODER.encode(shape))
 
 
-def _problem(fault: Refused) -> Reply:
+def _problem(fault: RequestRefused) -> Reply:
     headers = tuple((name.lower().encode(), text.encode()) for name, text in fault.headers.items())
     return Reply(fault.problem.status, _ENCODER.encode(fault.problem), MEDIA_TYPE.encode(), headers)
 
@@ -355,21 +363,25 @@ _TROUBLE: Final = msgspec.json.Decoder(wire.Trouble)
 class Guard:
     """Lets bots in by their tokens, and gives running tasks theirs."""
 
-    def __init__(self, desk: AppContext) -> None:
-        self._desk = desk
-        self.run_token: Callable[[int, int, int], str] = desk.seal.token
+    def __init__(self, context: AppContext) -> None:
+        self._desk = context
+        self.run_token: Callable[[int, int, int], str] = context.signer.sign
         # Of their own: those of people may all wait for something, and what bots have to say must not.
         self._threads = ThreadPoolExecutor(THREADS_MAX, "taskyard-lobby")
 
     async def pool_of(self, authorization: bytes) -> str:
         """Name the pool of the bots that a token lets in, or refuse."""
         text, auth = bearer(authorization.decode("latin-1")), self._desk.auth
-        known = auth.remembered(text) if text is not None else None
+        known = auth.cached(text) if text is not None else None
         # A thread looks up a token that is not remembered: the database may be slow, or away.
-        grant = await self.apart(auth.bot, text) if auth.on and known is None else auth.as_bot(known or ANYONE)
+        grant = (
+            await self.apart(auth.authenticate_bot, text)
+            if auth.enabled and known is None
+            else auth.bot_grant(known or ANONYMOUS)
+        )
         if isinstance(grant, Denial):
             raise self._desk.deny(grant, "speak for a bot")
-        spoken = tokens.read(text) if text is not None else None
+        spoken = tokens.parse(text) if text is not None else None
         _SHOWN.set("" if spoken is None else spoken.id)
         return grant.pool
 
@@ -381,14 +393,14 @@ class Guard:
 class Lobby(BotRoutes):
     """The routes of bots, counted; polls that wait are known, so that none is left when the server stops."""
 
-    def __init__(self, desk: AppContext) -> None:
-        self._guard = Guard(desk)
-        super().__init__(desk.engine, self._guard)
-        self._desk = desk
+    def __init__(self, context: AppContext) -> None:
+        self._guard = Guard(context)
+        super().__init__(context.engine, self._guard)
+        self._desk = context
         self._waiting: dict[Future[Any], str] = {}  # with the id of the token that was shown
         self._routes = {**self._routes, "/api/v1/bot/trouble": self._trouble}
-        desk.at_close.append(self.close)
-        desk.auth.at_end.append(self._end)
+        context.on_close.append(self.close)
+        context.auth.on_revoke.append(self._end)
 
     def close(self) -> None:
         """Have every poll that waits answered."""
@@ -407,7 +419,7 @@ class Lobby(BotRoutes):
             _LOG.exception("a bug on %s", scope["path"])
             bug = refused(500, "failed", "this is a bug of the server").problem
             reply = Reply(500, msgspec.json.encode(bug), MEDIA_TYPE.encode())
-        self._desk.meters.count_bot(scope["path"], reply.status)
+        self._desk.metrics.count_bot(scope["path"], reply.status)
         return reply
 
     def _check(self, answer: object, pool: str) -> None:
@@ -422,7 +434,7 @@ class Lobby(BotRoutes):
         bad = validate.CHECKS[commands.Goodbye](commands.Goodbye(said.bot, said.session))
         self._check(bad, pool)
         if said.attempt is not None and not 1 <= said.attempt <= NUMBER_MAX:
-            raise wrong(f"must be an integer from 1 to {NUMBER_MAX}", "attempt")
+            raise invalid_field(f"must be an integer from 1 to {NUMBER_MAX}", "attempt")
         about = None if said.task is None else key_of(said.task), said.attempt
         text = " ".join(said.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
         refusal = await asyncio.to_thread(

@@ -16,12 +16,12 @@ from taskyard.engine.errors import outages
 from taskyard.lifecycle.commands import Refusal
 from taskyard.server import tokens
 from taskyard.server.auth import Auth, Caller, Denial, Denials
-from taskyard.server.errors import Refused, of_refusal, refused, unknown
-from taskyard.server.graph_waiters import Watchers
-from taskyard.server.metrics import Meters
-from taskyard.server.requests import LARGE_MAX, Hands
+from taskyard.server.errors import RequestRefused, from_refusal, not_found, refused
+from taskyard.server.graph_waiters import GraphWaiters
+from taskyard.server.metrics import ServerMetrics
+from taskyard.server.requests import LARGE_DOCUMENTS_MAX, BodyBudget
 from taskyard.server.settings import Settings
-from taskyard.server.tokens import READ, Seal
+from taskyard.server.tokens import READ, RunTokenSigner
 from taskyard.store.connection import Repo
 from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks as task_views
@@ -35,25 +35,25 @@ ENDED: Final = Denial(401, "bad_token", "this token was revoked, or is over")
 class AppContext:
     """What all routes share."""
 
-    def __init__(self, engine: Engine, settings: Settings, seal: Seal) -> None:
+    def __init__(self, engine: Engine, settings: Settings, signer: RunTokenSigner) -> None:
         self.engine = engine
-        self.face = AsyncEngine(engine)
+        self.async_engine = AsyncEngine(engine)
         self.settings = settings
-        self.seal = seal
-        self.auth = Auth(engine, seal, settings.authentication)
-        self.meters = Meters(engine)
+        self.signer = signer
+        self.auth = Auth(engine, signer, settings.authentication)
+        self.metrics = ServerMetrics(engine)
         self.denials = Denials(engine)
-        self.hands = Hands()
-        self.large = asyncio.Semaphore(LARGE_MAX)
-        self.watchers = Watchers(engine)
+        self.body_budget = BodyBudget()
+        self.large_documents = asyncio.Semaphore(LARGE_DOCUMENTS_MAX)
+        self.graph_waiters = GraphWaiters(engine)
         self.followers: Counter[str] = Counter()  # how many outputs each caller follows
         self.closing = asyncio.Event()  # set when the server stops: whoever waits is answered
-        self.at_close: list[Callable[[], None]] = [self.watchers.close]
+        self.on_close: list[Callable[[], None]] = [self.graph_waiters.close]
 
     def close(self) -> None:
         """Answer whoever waits; the server is about to stop."""
         self.closing.set()
-        for act in self.at_close:
+        for act in self.on_close:
             act()
 
     # Looks at the store, by a thread.
@@ -67,87 +67,87 @@ class AppContext:
 
         return await asyncio.to_thread(act)
 
-    async def of_graph(
+    async def read_graph(
         self, caller: Caller, right: str, graph_id: str, view: Callable[[Repo, Key], Answer | None]
     ) -> Answer:
         """Look at a graph, for somebody who has a right in it."""
-        key = key_of(graph_id, "graph")
+        key = parse_id(graph_id, "graph")
 
         def look(repo: Repo) -> Answer | Denial | None:
             if repo.read.graph(key) is None:
                 return None
-            return lacking(repo, caller, right, key) or view(repo, key)
+            return graph_denial(repo, caller, right, key) or view(repo, key)
 
         found = await self.read(look)
         if isinstance(found, Denial):
             raise self.deny(found, f"{right} graph {graph_id}")
         if found is None:
-            raise unknown("graph", graph_id)
+            raise not_found("graph", graph_id)
         return found
 
-    async def of_whole_graph(self, caller: Caller, right: str, graph_id: str) -> Key:
+    async def require_whole_graph(self, caller: Caller, right: str, graph_id: str) -> Key:
         """Give the key of a graph, for somebody who has a right in all of its pools: it is about every task in it."""
-        key, pools = await self.of_graph(
+        key, pools = await self.read_graph(
             caller, right, graph_id, lambda repo, key: (key, repo.graphs.pools_of([key])[key])
         )
-        self.need(caller, right, pools, f"{right} graph {graph_id}")
+        self.require(caller, right, pools, f"{right} graph {graph_id}")
         return key
 
-    async def settled(self, caller: Caller, graph_id: str, span_s: float) -> None:
+    async def wait_until_settled(self, caller: Caller, graph_id: str, span_s: float) -> None:
         """Wait until a graph is settled, for so long, or until the server stops."""
 
         async def look() -> bool:
-            if not await self.read(lambda repo: is_good(repo, caller, self.engine.clock.now())):
+            if not await self.read(lambda repo: is_token_valid(repo, caller, self.engine.clock.now())):
                 raise self.deny(ENDED, f"wait for graph {graph_id}")
-            return self.closing.is_set() or await self.of_graph(caller, READ, graph_id, is_settled)
+            return self.closing.is_set() or await self.read_graph(caller, READ, graph_id, is_settled)
 
-        await self.watchers.until(key_of(graph_id, "graph"), look, bool, span_s)
+        await self.graph_waiters.wait(parse_id(graph_id, "graph"), look, bool, span_s)
 
-    async def of_task(
+    async def read_task(
         self, caller: Caller, right: str, task_id: str, view: Callable[[Repo, TaskRecord], Answer | None]
     ) -> Answer:
         """Look at a task, for somebody who has a right in one of its own pools."""
-        key = key_of(task_id, "task")
+        key = parse_id(task_id, "task")
 
         def look(repo: Repo) -> Answer | Denial | None:
             record = task_views.find(repo, key)
             if record is None:
                 return None
-            return lacking_in_task(repo, caller, right, record) or view(repo, record)
+            return task_denial(repo, caller, right, record) or view(repo, record)
 
         found = await self.read(look)
         if isinstance(found, Denial):
             raise self.deny(found, f"{right} task {task_id}")
         if found is None:
-            raise unknown("task", task_id)
+            raise not_found("task", task_id)
         return found
 
     # Who may.
 
-    def deny(self, denial: Denial, what: str) -> Refused:
+    def deny(self, denial: Denial, what: str) -> RequestRefused:
         """Note a denial, and say why."""
-        self.denials.note(denial.actor, f"{denial.status} {denial.code}: {what}")
+        self.denials.record(denial.actor, f"{denial.status} {denial.code}: {what}")
         headers = {"WWW-Authenticate": "Bearer"} if denial.status == 401 else {}
         return refused(denial.status, denial.code, denial.text, headers=headers)
 
-    def need(self, caller: Caller, right: str, pools: frozenset[str], what: str) -> None:
+    def require(self, caller: Caller, right: str, pools: frozenset[str], what: str) -> None:
         """Refuse somebody who does not have a right in all of some pools."""
-        if lacks := caller.lacks_pools(right, pools):
-            raise self.deny(missing(caller, " and ".join(lacks)), what)
+        if lacks := caller.missing_scopes(right, pools):
+            raise self.deny(missing_scope(caller, " and ".join(lacks)), what)
 
-    def need_admin(self, caller: Caller, what: str) -> None:
+    def require_admin(self, caller: Caller, what: str) -> None:
         """Refuse somebody who is not an admin of everything."""
         if not caller.rights.admin or caller.run is not None:
-            raise self.deny(missing(caller, "admin"), what)
+            raise self.deny(missing_scope(caller, "admin"), what)
 
-    def readable(self, caller: Caller, right: str, what: str) -> frozenset[str] | None:
+    def readable_pools(self, caller: Caller, right: str, what: str) -> frozenset[str] | None:
         """Give the pools in which somebody has a right, None for all; refuse who has it in none."""
-        if caller.run is not None or not caller.rights.anywhere(right):
-            raise self.deny(missing(caller, f"pool:*:{right}"), what)
+        if caller.run is not None or not caller.rights.has_anywhere(right):
+            raise self.deny(missing_scope(caller, f"pool:*:{right}"), what)
         return caller.rights.pools_with(right)
 
 
-def is_good(repo: Repo, caller: Caller, now: int) -> bool:
+def is_token_valid(repo: Repo, caller: Caller, now: int) -> bool:
     """Tell whether what a caller showed is still good: it may have been revoked since, or be over."""
     if caller.run is not None:
         token = caller.run.token
@@ -156,55 +156,55 @@ def is_good(repo: Repo, caller: Caller, now: int) -> bool:
     if not caller.id:
         return True
     row = repo.tokens.find([caller.id]).get(caller.id)
-    return row is not None and tokens.is_good(row, Millis(now))
+    return row is not None and tokens.is_valid(row, Millis(now))
 
 
-def missing(caller: Caller, scope: str) -> Denial:
+def missing_scope(caller: Caller, scope: str) -> Denial:
     """Say which scope somebody lacks."""
     return Denial(403, "forbidden", f"this needs the scope {scope}", caller.actor)
 
 
-def lacking(repo: Repo, caller: Caller, right: str, graph: int) -> Denial | None:
+def graph_denial(repo: Repo, caller: Caller, right: str, graph: int) -> Denial | None:
     """Say what somebody lacks for a right in a graph."""
-    scope = caller.lacks(right, graph, repo.graphs.pools_of([graph])[graph])
-    return None if scope is None else missing(caller, scope)
+    scope = caller.missing_scope(right, graph, repo.graphs.pools_of([graph])[graph])
+    return None if scope is None else missing_scope(caller, scope)
 
 
-def lacking_in_task(repo: Repo, caller: Caller, right: str, record: TaskRecord) -> Denial | None:
+def task_denial(repo: Repo, caller: Caller, right: str, record: TaskRecord) -> Denial | None:
     """Say what somebody lacks for a right in a task."""
-    scope = caller.lacks(right, record.graph, task_views.pools(repo, record))
-    return None if scope is None else missing(caller, scope)
+    scope = caller.missing_scope(right, record.graph, task_views.pools(repo, record))
+    return None if scope is None else missing_scope(caller, scope)
 
 
-class Sight:
+class Visibility:
     """What a caller may see of what is in the way."""
 
     def __init__(self, repo: Repo, caller: Caller) -> None:
-        self._txn = repo
+        self._repo = repo
         self._caller = caller
         self._pools = caller.rights.pools_with(READ) if caller.run is None else caller.run.pools
 
     def graph(self, graph: int) -> bool:
         """Tell whether they may see a graph."""
-        return lacking(self._txn, self._caller, READ, graph) is None
+        return graph_denial(self._repo, self._caller, READ, graph) is None
 
     def bots_of(self, pools: Collection[str]) -> bool:
         """Tell whether they may see the bots of some pools."""
         return self._pools is None or not self._pools.isdisjoint(pools)
 
 
-def key_of(text: str, what: str) -> Key:
+def parse_id(text: str, what: str) -> Key:
     """Read the id of something that should be there; what is no id is the id of nothing."""
     try:
         return ids.key_of(text)
     except ValueError:
-        raise unknown(what, text) from None
+        raise not_found(what, text) from None
 
 
-def done(answer: Answer | Refusal) -> Answer:
+def unwrap(answer: Answer | Refusal) -> Answer:
     """Give an answer, or refuse as the engine did."""
     if isinstance(answer, Refusal):
-        raise of_refusal(answer)
+        raise from_refusal(answer)
     return answer
 
 
@@ -218,20 +218,20 @@ def bearer(authorization: str) -> str | None:
 # What routes of people ask for: the desk of their app, and who asks.
 
 
-async def desk_of(request: Request) -> AppContext:
+async def get_context(request: Request) -> AppContext:
     """Give the desk of the app."""
-    desk: AppContext = request.app.state.desk
-    return desk
+    context: AppContext = request.app.state.context
+    return context
 
 
-async def caller_of(request: Request, desk: Annotated[AppContext, Depends(desk_of)]) -> Caller:
+async def get_caller(request: Request, context: Annotated[AppContext, Depends(get_context)]) -> Caller:
     """Say who asks, or refuse."""
     text = token_of(request)
-    found: Caller | Denial | None = desk.auth.caller(None) if text is None else desk.auth.remembered(text)
+    found: Caller | Denial | None = context.auth.authenticate(None) if text is None else context.auth.cached(text)
     if found is None:
-        found = await asyncio.to_thread(desk.auth.caller, text)
+        found = await asyncio.to_thread(context.auth.authenticate, text)
     if isinstance(found, Denial):
-        raise desk.deny(found, f"{request.method} {request.url.path}")
+        raise context.deny(found, f"{request.method} {request.url.path}")
     return found
 
 
@@ -240,5 +240,5 @@ def token_of(request: Request) -> str | None:
     return bearer(request.headers.get("authorization", ""))
 
 
-TheDesk = Annotated[AppContext, Depends(desk_of)]
-TheCaller = Annotated[Caller, Depends(caller_of)]
+Context = Annotated[AppContext, Depends(get_context)]
+CurrentCaller = Annotated[Caller, Depends(get_caller)]

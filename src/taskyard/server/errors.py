@@ -13,8 +13,8 @@ from taskyard.wire.api import Fault, Problem
 
 MEDIA_TYPE: Final = "application/problem+json"
 #: When to come again, in seconds: after a crowd, and after an outage.
-RETRY_CROWD_S: Final = 1
-RETRY_OUTAGE_S: Final = 5
+RETRY_OVERLOADED_S: Final = 1
+RETRY_UNAVAILABLE_S: Final = 5
 #: However many faults there are, and however long: the answer stays small.
 FAULTS_MAX: Final = 101
 TEXT_MAX: Final = 1_000
@@ -30,7 +30,7 @@ _STATUS: Final[Mapping[Code, int]] = {
 }
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request is refused; the problem says why."""
 
     def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
@@ -41,47 +41,47 @@ class Refused(Exception):
 
 def refused(
     status: int, code: str, detail: str, faults: Iterable[Fault] = (), headers: Mapping[str, str] | None = None
-) -> Refused:
+) -> RequestRefused:
     """Make a refusal."""
     listed = [Fault(_short(one.message), _short(one.path)) for one in list(faults)[:FAULTS_MAX]]
     title = HTTPStatus(status).phrase
-    return Refused(Problem(f"urn:taskyard:problem:{code}", title, status, _short(detail), code, listed), headers)
+    return RequestRefused(Problem(f"urn:taskyard:problem:{code}", title, status, _short(detail), code, listed), headers)
 
 
-def invalid(detail: str, faults: Iterable[Fault] = ()) -> Refused:
+def invalid(detail: str, faults: Iterable[Fault] = ()) -> RequestRefused:
     """Say that the request itself is wrong."""
     return refused(400, Code.INVALID, detail, faults)
 
 
-def wrong(message: str, path: str) -> Refused:
+def invalid_field(message: str, path: str) -> RequestRefused:
     """Say that one thing about the request is wrong."""
     return invalid(f"{path}: {message}", [Fault(message, path)])
 
 
-def unknown(what: str, id: str) -> Refused:
+def not_found(what: str, id: str) -> RequestRefused:
     """Say that something is not there."""
     return refused(404, Code.NOT_FOUND, f"there is no {what} {id}")
 
 
-def of_refusal(refusal: Refusal) -> Refused:
+def from_refusal(refusal: Refusal) -> RequestRefused:
     """Say why the engine did not do it."""
-    headers = {"Retry-After": str(RETRY_CROWD_S)} if refusal.code is Code.LOADING else {}
+    headers = {"Retry-After": str(RETRY_OVERLOADED_S)} if refusal.code is Code.LOADING else {}
     faults = [Fault(one.message, one.path) for one in refusal.faults]
     return refused(_STATUS[refusal.code], refusal.code, refusal.text, faults, headers)
 
 
-def of_trouble(trouble: Trouble) -> Refused:
+def from_engine_error(trouble: Trouble) -> RequestRefused:
     """Say what is nobody's fault, or ours."""
     if isinstance(trouble, Overloaded):
-        return refused(429, "overloaded", str(trouble), headers={"Retry-After": str(RETRY_CROWD_S)})
+        return refused(429, "overloaded", str(trouble), headers={"Retry-After": str(RETRY_OVERLOADED_S)})
     if isinstance(trouble, Unavailable):
         # What exactly the database said is for the log.
         detail = "the database cannot be used just now; it may or may not have been done"
-        return refused(503, "unavailable", detail, headers={"Retry-After": str(RETRY_OUTAGE_S)})
+        return refused(503, "unavailable", detail, headers={"Retry-After": str(RETRY_UNAVAILABLE_S)})
     return refused(500, "failed", "this is a bug of the server; nothing was done")
 
 
-def response(fault: Refused) -> Response:
+def problem_response(fault: RequestRefused) -> Response:
     """Write a refusal down."""
     body = msgspec.json.encode(fault.problem)
     return Response(body, fault.problem.status, fault.headers, MEDIA_TYPE)

@@ -11,20 +11,20 @@ from typing import Final, TypeVar
 from taskyard.engine.engine import Engine
 
 #: How often one looks without being woken.
-LOOK_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 
 Seen = TypeVar("Seen")
 
 
-class Watchers:
+class GraphWaiters:
     """Those who wait, by graph. The engine wakes them from its own thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[int, set[asyncio.Event]] = {}
-        engine.listeners.append(self._hear)
+        engine.listeners.append(self._graphs_changed)
 
-    async def until(
+    async def wait(
         self, graph: int, look: Callable[[], Awaitable[Seen]], settled: Callable[[Seen], bool], span_s: float
     ) -> Seen:
         """Look at a graph until it is settled, or for that long; give what was seen last."""
@@ -36,7 +36,7 @@ class Watchers:
             seen = await look()
             while not settled(seen) and (left := ends - self._loop.time()) > 0:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(woken.wait(), min(left, LOOK_S))
+                    await asyncio.wait_for(woken.wait(), min(left, POLL_INTERVAL_S))
                 woken.clear()
                 seen = await look()
             return seen
@@ -51,7 +51,7 @@ class Watchers:
             for event in events:
                 event.set()
 
-    def _hear(self, graphs: Collection[int]) -> None:
+    def _graphs_changed(self, graphs: Collection[int]) -> None:
         if self._loop is not None and self._waiting:
             with suppress(RuntimeError):  # the loop has closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._wake, tuple(graphs))

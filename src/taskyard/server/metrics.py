@@ -22,7 +22,7 @@ COUNTED_SHARE: Final = 20
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Meters:
+class ServerMetrics:
     """Counts requests, and asks the engine for the rest."""
 
     def __init__(self, engine: Engine) -> None:

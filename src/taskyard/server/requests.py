@@ -21,40 +21,41 @@ from taskyard.core.graph.matrix import EXCLUDE
 from taskyard.core.graph.model import DESCRIPTION_MAX, NAME_MAX
 from taskyard.core.graph.payload import payloads
 from taskyard.core.graph.scalars import name_fault
-from taskyard.server.errors import RETRY_CROWD_S, Refused, invalid, refused, wrong
+from taskyard.server.errors import RETRY_OVERLOADED_S, RequestRefused, invalid, invalid_field, refused
 from taskyard.wire import api
 from taskyard.wire.api import Fault
-from taskyard.wire.documents import DOCUMENT_BYTES_MAX, UnreadableDocument, read_document
+from taskyard.wire.documents import DOCUMENT_BYTES_MAX, UnreadableDocument
+from taskyard.wire.documents import read_document as parse_document
 
 #: What is said beside a document: a wish, a setting, a token.
-SMALL_MAX: Final = 65_536
+SMALL_BODY_BYTES_MAX: Final = 65_536
 #: Texts up to this size are parsed at once: it takes less than handing them to a thread.
-AT_ONCE_MAX: Final = 16_384
+INLINE_PARSE_BYTES_MAX: Final = 16_384
 #: How long somebody may take to send a body.
-SENT_MAX_S: Final = 60
+BODY_READ_MAX_S: Final = 60
 #: How much of all bodies together is held while they come in.
-HELD_MAX: Final = 134_217_728
+BODIES_BYTES_MAX: Final = 134_217_728
 #: From which size on a document is large, and how many of these are worked on at once.
-LARGE_BYTES: Final = 1_048_576
-LARGE_MAX: Final = 4
+LARGE_DOCUMENT_BYTES: Final = 1_048_576
+LARGE_DOCUMENTS_MAX: Final = 4
 #: Says what is wrong with a value.
-Judge: TypeAlias = Callable[[object], list[api.Fault]]
+FindFaults: TypeAlias = Callable[[object], list[api.Fault]]
 _PLAIN: Final = "identity"
 _JSON: Final = "application/json"
 _YAML: Final = ("application/yaml", "application/x-yaml", "text/yaml")
 
 
-class Hands:
+class BodyBudget:
     """How much of what is being sent the server holds at once. Used by one thread, the one of the event loop."""
 
-    def __init__(self, most: int = HELD_MAX) -> None:
+    def __init__(self, most: int = BODIES_BYTES_MAX) -> None:
         self._most = most
         self._held = 0
 
     def take(self, size: int) -> None:
         """Hold more, or refuse it."""
         if self._held + size > self._most:
-            retry = {"Retry-After": str(RETRY_CROWD_S)}
+            retry = {"Retry-After": str(RETRY_OVERLOADED_S)}
             raise refused(429, "overloaded", "too much is being sent at once", headers=retry)
         self._held += size
 
@@ -64,92 +65,94 @@ class Hands:
 
 
 @asynccontextmanager
-async def worked_on(request: Request, judge: Judge | None = None) -> AsyncIterator[object]:
+async def open_document(request: Request, find_faults: FindFaults | None = None) -> AsyncIterator[object]:
     """Read a document and wait for room to work on it: of large ones, which take ten times their size, few have it.
 
     It is read first: whoever sends slowly keeps nobody else waiting.
     """
-    expect(request, (_JSON, *_YAML))
-    async with held(request, DOCUMENT_BYTES_MAX) as body:
-        large: asyncio.Semaphore = request.app.state.desk.large
-        async with large if len(body) > LARGE_BYTES else nullcontext():
-            yield await _read(request, body, judge)
+    check_content_type(request, (_JSON, *_YAML))
+    async with open_body(request, DOCUMENT_BYTES_MAX) as body:
+        large_documents: asyncio.Semaphore = request.app.state.context.large_documents
+        async with large_documents if len(body) > LARGE_DOCUMENT_BYTES else nullcontext():
+            yield await _read(request, body, find_faults)
 
 
 @asynccontextmanager
-async def held(request: Request, most: int) -> AsyncIterator[bytes]:
+async def open_body(request: Request, most: int) -> AsyncIterator[bytes]:
     """Read a body of at most so many bytes, and hold it until it is done with."""
     if request.headers.get("content-encoding", _PLAIN).strip().lower() != _PLAIN:
         raise refused(415, "unsupported", "bodies are taken as they are, not compressed: leave out Content-Encoding")
     said = request.headers.get("content-length", "")
     if said.isdecimal() and (len(said) > 12 or int(said) > most):
         raise _too_large(most)
-    hands: Hands = request.app.state.desk.hands
+    body_budget: BodyBudget = request.app.state.context.body_budget
     body = bytearray()
     try:
-        await _receive(request, hands, body, most)
+        await _receive(request, body_budget, body, most)
         yield bytes(body)
     finally:
-        hands.give(len(body))
+        body_budget.give(len(body))
 
 
-def expect(request: Request, kinds: Collection[str]) -> None:
+def check_content_type(request: Request, kinds: Collection[str]) -> None:
     """Refuse a body that says it is of another kind; one that says nothing is taken for what is read here."""
     if (kind := _kind(request)) and kind not in kinds:
         raise refused(415, "unsupported", f"a body of the type {kind} is not read here: send {' or '.join(kinds)}")
 
 
-async def raw(request: Request, most: int) -> bytes:
+async def read_body(request: Request, most: int) -> bytes:
     """Read a small body."""
-    async with held(request, most) as body:
+    async with open_body(request, most) as body:
         return body
 
 
-async def document(request: Request, judge: Judge | None = None, most: int = DOCUMENT_BYTES_MAX) -> object:
+async def read_document(
+    request: Request, find_faults: FindFaults | None = None, most: int = DOCUMENT_BYTES_MAX
+) -> object:
     """Read a body as JSON, or as YAML if its content type says so."""
-    expect(request, (_JSON, *_YAML))
-    return await _read(request, await raw(request, most), judge)
+    check_content_type(request, (_JSON, *_YAML))
+    return await _read(request, await read_body(request, most), find_faults)
 
 
-async def fields(request: Request, *, optional: bool = False) -> dict[str, Any]:
+async def read_object(request: Request, *, optional: bool = False) -> dict[str, Any]:
     """Read a small JSON object; where the body is optional, none is an empty one."""
-    expect(request, (_JSON,))
-    body = await raw(request, SMALL_MAX)
+    check_content_type(request, (_JSON,))
+    body = await read_body(request, SMALL_BODY_BYTES_MAX)
     if optional and not body.strip():
         return {}
-    found = parsed(body, "body.json")
+    found = parse(body, "body.json")
     if not isinstance(found, dict):
         raise invalid("the body must be an object")
     return found
 
 
-async def _receive(request: Request, hands: Hands, body: bytearray, most: int) -> None:
+async def _receive(request: Request, body_budget: BodyBudget, body: bytearray, most: int) -> None:
     try:
-        async with asyncio.timeout(SENT_MAX_S):
+        async with asyncio.timeout(BODY_READ_MAX_S):
             async for piece in request.stream():
-                hands.take(len(piece))
+                body_budget.take(len(piece))
                 body += piece
                 if len(body) > most:
                     raise _too_large(most)
     except TimeoutError:
-        raise refused(408, "too_slow", f"the body did not come within {SENT_MAX_S} seconds") from None
+        raise refused(408, "too_slow", f"the body did not come within {BODY_READ_MAX_S} seconds") from None
 
 
-async def _read(request: Request, body: bytes, judge: Judge | None) -> object:
+async def _read(request: Request, body: bytes, find_faults: FindFaults | None) -> object:
     name = "body.yaml" if _is_yaml(request) else "body.json"
-    if len(body) <= AT_ONCE_MAX:
-        return parsed(body, name, judge)
-    return await asyncio.to_thread(parsed, body, name, judge)
+    if len(body) <= INLINE_PARSE_BYTES_MAX:
+        return parse(body, name, find_faults)
+    return await asyncio.to_thread(parse, body, name, find_faults)
 
 
-def parsed(body: bytes, name: str, judge: Judge | None = None) -> object:
+def parse(body: bytes, name: str, find_faults: FindFaults | None = None) -> object:
     """Parse a body, or say everything that is wrong with its text and, as far as one sees, with what it says."""
     try:
-        return read_document(body, name)
+        return parse_document(body, name)
     except UnreadableDocument as fault:
         faults = [api.Fault(one.message, _place(one.line, one.column)) for one in fault.faults]
-        if judge is not None and fault.value is not None:
-            faults += judge(fault.value)
+        if find_faults is not None and fault.value is not None:
+            faults += find_faults(fault.value)
         raise invalid("the body cannot be read", faults) from None
     except RecursionError:
         raise invalid("the body is nested too deeply") from None
@@ -167,11 +170,11 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _too_large(most: int) -> Refused:
+def _too_large(most: int) -> RequestRefused:
     return refused(413, "too_large", f"the body is larger than {most} bytes")
 
 
-def plain_text(body: bytes) -> str:
+def decode_text(body: bytes) -> str:
     """Read text that every database can keep."""
     try:
         text = body.decode("utf-8")
@@ -201,7 +204,7 @@ class Fields:
         """Tell whether something was said."""
         return name in self._said
 
-    def told(self, name: str) -> bool:
+    def is_given(self, name: str) -> bool:
         """Tell whether something else than null was said; null is then as good as nothing."""
         if self._said.get(name, _UNSAID) is None:
             del self._said[name]
@@ -233,21 +236,21 @@ class Fields:
         """Read one of some words."""
         return self._read(name, default, f"one of {', '.join(allowed)}", lambda value: value in allowed)
 
-    def names(self, name: str, most: int, fault: Callable[[str], str | None]) -> tuple[str, ...]:
+    def names(self, name: str, most: int, find_fault: Callable[[str], str | None]) -> tuple[str, ...]:
         """Read a list of texts, each of which is looked at."""
         takes = f"a list of at most {most} strings"
         none: list[str] = []
         found = self._read(name, none, takes, lambda value: _are_texts(value, most))
         for place, one in enumerate(found):
-            if wrong := fault(one):
-                self._faults.add((name, place), wrong)
+            if message := find_fault(one):
+                self._faults.add((name, place), message)
         return tuple(found)
 
-    def add(self, name: str, message: str) -> None:
+    def add_fault(self, name: str, message: str) -> None:
         """Note a fault that only somebody else can find."""
         self._faults.add((name,), message)
 
-    def close(self) -> None:
+    def check(self) -> None:
         """Refuse the object, if anything is wrong with it."""
         for name in self._said:
             if name not in self._known:
@@ -290,24 +293,24 @@ _NAME: Final = msgspec.json.Decoder(tuple[str])
 _MOMENT: Final = msgspec.json.Decoder(tuple[int, str])
 
 
-def written(*place: int | str | None) -> str | None:
+def encode_cursor(*place: int | str | None) -> str | None:
     """Write a place down; nothing, where there is none."""
     if place[0] is None:
         return None
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def key(text: str | None, first: int) -> int:
+def cursor_key(text: str | None, first: int) -> int:
     """Read a cursor that is a key."""
     return first if text is None else _within(_read_cursor(_KEY, text)[0])
 
 
-def name(text: str | None, first: str) -> str:
+def cursor_name(text: str | None, first: str) -> str:
     """Read a cursor that is a name."""
     return first if text is None else _clean(_read_cursor(_NAME, text)[0])
 
 
-def moment(text: str | None, first: tuple[int, str]) -> tuple[int, str]:
+def cursor_moment(text: str | None, first: tuple[int, str]) -> tuple[int, str]:
     """Read a cursor that is a moment and a name."""
     if text is None:
         return first
@@ -334,8 +337,8 @@ def _clean(text: str) -> str:
     return text
 
 
-def _bad() -> Refused:
-    return wrong("is no cursor; take it from `next` of the page before", "cursor")
+def _bad() -> RequestRefused:
+    return invalid_field("is no cursor; take it from `next` of the page before", "cursor")
 
 
 # Ranges of bytes as HTTP asks for them (RFC 9110): one range; what is malformed counts as not asked for.
@@ -345,25 +348,25 @@ _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteRange:
     """From a byte, up to but not including another."""
 
     start: int
     until: int
 
 
-def asked(header: str | None, size: int) -> Span | None:
+def parse_range(header: str | None, size: int) -> ByteRange | None:
     """Give the range that is asked for, cut to what there is: None for all of it, an empty one if nothing is there."""
     found = _RANGE.fullmatch(header.strip()) if header else None
     if found is None or not (found[1] or found[2]):
         return None
     if not found[1]:
-        return Span(max(0, size - int(found[2])), size) if int(found[2]) else Span(size, size)
+        return ByteRange(max(0, size - int(found[2])), size) if int(found[2]) else ByteRange(size, size)
     start = int(found[1])
     until = int(found[2]) + 1 if found[2] else size
     if until <= start and found[2]:
         return None
-    return Span(start, max(start, min(until, size)))
+    return ByteRange(start, max(start, min(until, size)))
 
 
 # How many tasks a request asks for, counted before any matrix is expanded: large requests take seconds each.
@@ -377,27 +380,27 @@ def check_size(document: object, tasks_max: int) -> None:
 
 def size_fault(document: object, tasks_max: int) -> Fault | None:
     """Say that a document asks for too many tasks, if it does."""
-    asked = tasks_asked(document)
-    if asked <= tasks_max:
+    count = count_tasks(document)
+    if count <= tasks_max:
         return None
     return Fault(
-        f"asks for {asked} tasks; {tasks_max} is the most in one request: extend the graph, or split it", "tasks"
+        f"asks for {count} tasks; {tasks_max} is the most in one request: extend the graph, or split it", "tasks"
     )
 
 
-def tasks_asked(document: object) -> int:
+def count_tasks(document: object) -> int:
     """Count the tasks of a graph document with those of the graphs inside; what is no task counts as one."""
     tasks = document.get("tasks") if isinstance(document, dict) else None
-    return sum(map(_asked, tasks.values())) if isinstance(tasks, dict) else 0
+    return sum(map(_count_node, tasks.values())) if isinstance(tasks, dict) else 0
 
 
-def _asked(node: object) -> int:
+def _count_node(node: object) -> int:
     if not isinstance(node, dict):
         return 1
     matrix, task = node.get("matrix"), node.get("task")
     # A graph inside may stand in the payload of a slice as well; each that is written is read.
-    written = payloads(task, ()) if isinstance(task, dict) else ()
-    inner = sum(tasks_asked(payload.get("graph")) for _, payload in written)
+    payloads_found = payloads(task, ()) if isinstance(task, dict) else ()
+    inner = sum(count_tasks(payload.get("graph")) for _, payload in payloads_found)
     axes = matrix.items() if isinstance(matrix, dict) else ()
     times = prod(len(axis) for name, axis in axes if name != EXCLUDE and isinstance(axis, list))
     return max(1, times) * (1 + inner)

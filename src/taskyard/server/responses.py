@@ -11,7 +11,7 @@ from starlette.responses import Response
 from taskyard.core.graph.model import NAME_MAX
 from taskyard.core.graph.scalars import name_fault
 from taskyard.server.auth import Caller
-from taskyard.server.errors import wrong
+from taskyard.server.errors import invalid_field
 from taskyard.server.requests import CURSOR_MAX
 
 #: How many items a page has at most, and if nobody says.
@@ -26,20 +26,20 @@ Cursor = Annotated[str | None, Query(max_length=CURSOR_MAX, description="`next` 
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageRequest:
     """Which page of a list is asked for."""
 
     cursor: str | None
     limit: int
 
 
-async def page_of(cursor: Cursor = None, limit: Limit = PAGE) -> Page:
+async def get_page(cursor: Cursor = None, limit: Limit = PAGE) -> PageRequest:
     """Read which page is asked for."""
-    return Page(cursor, limit)
+    return PageRequest(cursor, limit)
 
 
-ThePage = Annotated[Page, Depends(page_of)]
-Key = Annotated[
+Page = Annotated[PageRequest, Depends(get_page)]
+IdempotencyKey = Annotated[
     str,
     Header(
         alias="Idempotency-Key",
@@ -54,12 +54,12 @@ def reply(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
-def own_key(caller: Caller, key: str) -> str:
+def caller_key(caller: Caller, key: str) -> str:
     """Make a key the caller's own: others may use the same word for something else."""
     if not key:
         return ""
     if fault := name_fault(key):
-        raise wrong(fault, "Idempotency-Key")
+        raise invalid_field(fault, "Idempotency-Key")
     return hashlib.sha256(f"{caller.id or caller.actor}\0{key}".encode()).hexdigest()
 
 

@@ -18,7 +18,7 @@ import uvicorn
 
 from taskyard.engine.engine import Engine
 from taskyard.server.app import App, build
-from taskyard.server.asgi import Connection, Entrance, hurry
+from taskyard.server.asgi import Connection, OpenConnections, close_late_connections
 from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding, check_certificate
 
 #: How many connections may wait to be taken up.
@@ -47,12 +47,12 @@ class _Uvicorn(uvicorn.Server):
     """Uvicorn that says when it is ready, answers whoever waits before it stops, and then simply returns."""
 
     def __init__(self, app: App, ready: Callable[[], None]) -> None:
-        self._desk = app.desk
+        self._desk = app.context
         self._ready = ready
-        settings = app.desk.settings
+        settings = app.context.settings
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         files = FILES_MAX if files == resource.RLIM_INFINITY else min(files, FILES_MAX)
-        connection: Any = partial(Connection, entrance=Entrance(files))
+        connection: Any = partial(Connection, connections=OpenConnections(files))
         super().__init__(
             uvicorn.Config(
                 app,
@@ -82,7 +82,7 @@ class _Uvicorn(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % TICKS == 0:
-            hurry(self.server_state.connections, asyncio.get_running_loop().time())
+            close_late_connections(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

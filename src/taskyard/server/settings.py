@@ -13,7 +13,7 @@ from taskyard.lifecycle.admission.pools import set_pool
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import tokens
-from taskyard.server.tokens import ADMIN, KEY_BYTES, Seal
+from taskyard.server.tokens import ADMIN, KEY_BYTES, RunTokenSigner
 from taskyard.store.repo.tokens import END
 
 #: How many requests of people may be under way at once; whoever comes then is asked to come again.
@@ -133,7 +133,7 @@ def first_token(engine: Engine, show: Callable[[str], None]) -> str | None:
     with outages(), engine.store.read() as repo:
         if repo.tokens.page(END, 1):
             return None
-    text, row = tokens.made(tokens.TokenSpec(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
+    text, row = tokens.new_token(tokens.TokenSpec(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
     show(text)
 
     def act(transaction: Transaction) -> None:
@@ -146,17 +146,17 @@ def first_token(engine: Engine, show: Callable[[str], None]) -> str | None:
     return text
 
 
-def seal_of(engine: Engine) -> Seal:
+def load_signer(engine: Engine) -> RunTokenSigner:
     """Read the seal; `prepare` has made it."""
     with engine.store.read() as repo:
         keys = repo.tokens.signing_keys()
     assert keys, "prepare the database first"
-    return Seal(*keys)
+    return RunTokenSigner(*keys)
 
 
 def another_admin_token(engine: Engine, actor: str) -> str:
     """Make one more token that may do everything."""
-    text, row = tokens.made(tokens.TokenSpec(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
+    text, row = tokens.new_token(tokens.TokenSpec(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
 
     def act(transaction: Transaction) -> None:
         # It may be carried out again, should nobody know whether it was.

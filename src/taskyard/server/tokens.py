@@ -32,7 +32,7 @@ APPROVE: Final = "approve"
 BOT: Final = "bot"
 RIGHTS: Final = (READ, SUBMIT, CANCEL, APPROVE, ADMIN, BOT)
 #: Stands for every pool.
-ALL: Final = "*"
+ANY_POOL: Final = "*"
 _POOL: Final = "pool:"
 
 
@@ -48,26 +48,26 @@ class Rights:
         if self.admin:
             return None
         found = self.pools.get(right, frozenset()) | self.pools.get(ADMIN, frozenset())
-        return None if ALL in found else found
+        return None if ANY_POOL in found else found
 
-    def anywhere(self, right: str) -> bool:
+    def has_anywhere(self, right: str) -> bool:
         """Tell whether there is a right in any pool."""
         pools = self.pools_with(right)
         return pools is None or bool(pools)
 
-    def in_one_of(self, right: str, pools: Collection[str]) -> bool:
+    def has_in_any(self, right: str, pools: Collection[str]) -> bool:
         """Tell whether there is a right in one of some pools."""
         mine = self.pools_with(right)
         return mine is None or not mine.isdisjoint(pools)
 
-    def lacks(self, right: str, pools: Iterable[str]) -> list[str]:
+    def missing_scopes(self, right: str, pools: Iterable[str]) -> list[str]:
         """Name the scopes that are missing to have a right in all of some pools."""
         mine = self.pools_with(right)
         return [] if mine is None else [scope(pool, right) for pool in sorted(set(pools) - mine)]
 
 
-EVERYTHING: Final = Rights(admin=True)
-NOTHING: Final = Rights()
+ALL_RIGHTS: Final = Rights(admin=True)
+NO_RIGHTS: Final = Rights()
 
 
 def scope(pool: str, right: str) -> str:
@@ -82,20 +82,20 @@ def rights_of(scopes: Iterable[str]) -> Rights:
     for one in scopes:
         if one == ADMIN:
             admin = True
-        elif fault(one) is None:
+        elif scope_fault(one) is None:
             pool, _, right = one.removeprefix(_POOL).rpartition(":")
             pools[right].add(pool)
     return Rights(admin, {right: frozenset(found) for right, found in pools.items()})
 
 
-def fault(text: str) -> str | None:
+def scope_fault(text: str) -> str | None:
     """Say what is wrong with a scope; None when it is fine."""
     if text == ADMIN:
         return None
     pool, _, right = text.removeprefix(_POOL).rpartition(":")
     if not text.startswith(_POOL) or right not in RIGHTS:
         return f"is no scope; write admin, or pool:NAME:RIGHT with one of {', '.join(RIGHTS)}"
-    found = None if pool == ALL else name_fault(pool, DIMENSION_VALUE_MAX)
+    found = None if pool == ANY_POOL else name_fault(pool, DIMENSION_VALUE_MAX)
     return None if found is None else f"the pool {found}"
 
 
@@ -115,7 +115,7 @@ _SCOPES: Final = msgspec.json.Decoder(list[str])
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class TokenParts:
     """A token as somebody shows it."""
 
     kind: str
@@ -134,12 +134,12 @@ class TokenSpec:
     life_ms: int | None = None  # None: it is good for ever
 
 
-def made(wish: TokenSpec, now: Millis) -> tuple[str, TokenRow]:
+def new_token(wish: TokenSpec, now: Millis) -> tuple[str, TokenRow]:
     """Make a token: its text, which is told once, and what is stored of it."""
-    return of_bytes(wish, now, secrets.token_bytes(16), secrets.token_bytes(32))
+    return token_from_bytes(wish, now, secrets.token_bytes(16), secrets.token_bytes(32))
 
 
-def of_bytes(wish: TokenSpec, now: Millis, named: bytes, secret_bytes: bytes) -> tuple[str, TokenRow]:
+def token_from_bytes(wish: TokenSpec, now: Millis, named: bytes, secret_bytes: bytes) -> tuple[str, TokenRow]:
     """Make a token whose id and secret are given bytes."""
     id, secret = _spelled(ID_DIGITS, named[:16]), _spelled(SECRET_DIGITS, secret_bytes)
     scopes = msgspec.json.encode(wish.scopes).decode()
@@ -155,16 +155,16 @@ def successor(old: TokenRow, fresh: TokenRow) -> TokenRow:
     )
 
 
-def spelled(text: str, kind: str) -> str:
+def with_kind(text: str, kind: str) -> str:
     """Write a token as one of another kind."""
     _, _, rest = text.removeprefix("ty_").partition("_")
     return f"ty_{_SPELLED[kind]}_{rest}"
 
 
-def read(text: str) -> Spoken | None:
+def parse(text: str) -> TokenParts | None:
     """Take a token apart."""
     found = _TEXT.fullmatch(text)
-    return None if found is None else Spoken(found[1], found[2], found[3])
+    return None if found is None else TokenParts(found[1], found[2], found[3])
 
 
 def digest(secret: str) -> str:
@@ -172,13 +172,13 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def is_right(spoken: Spoken, row: TokenRow) -> bool:
+def has_secret(spoken: TokenParts, row: TokenRow) -> bool:
     """Tell whether somebody knows the secret of a token."""
     same = compare_digest(digest(spoken.secret), row.digest)
     return same and _SPELLED[row.kind] == spoken.kind
 
 
-def is_good(row: TokenRow, now: Millis) -> bool:
+def is_valid(row: TokenRow, now: Millis) -> bool:
     """Tell whether a token is neither revoked nor over."""
     return row.revoked_ms is None and (row.expires_ms is None or now < row.expires_ms)
 
@@ -221,13 +221,13 @@ def _spelled(digits: int, body: bytes) -> str:
 # Nothing here asks whether an attempt is still under way.
 
 
-RUN: Final = "ty_run_"
+RUN_PREFIX: Final = "ty_run_"
 #: How many digits of the HMAC are kept.
-DIGITS: Final = 32
+MAC_DIGITS: Final = 32
 KEY_BYTES: Final = 32
 #: The sizes are those of what is sealed: a longer text is no token, and is not looked at.
 _RUN_TOKEN_TEXT: Final = re.compile(
-    rf"ty_run_([0-7][0-9a-f]{{15}})_([0-9]{{1,19}})_([0-9]{{1,19}})_([0-9a-f]{{{DIGITS}}})", re.ASCII
+    rf"ty_run_([0-7][0-9a-f]{{15}})_([0-9]{{1,19}})_([0-9]{{1,19}})_([0-9a-f]{{{MAC_DIGITS}}})", re.ASCII
 )
 
 
@@ -239,7 +239,7 @@ class RunToken(NamedTuple):
     fence: int
 
 
-class Seal:
+class RunTokenSigner:
     """Seals tokens, and knows its own seal again."""
 
     __slots__ = ("_keys",)
@@ -247,33 +247,33 @@ class Seal:
     def __init__(self, *keys: bytes) -> None:
         """Seal with the first key; what others sealed is good as well."""
         self._keys = keys
-        self.learn(keys)
+        self.set_keys(keys)
 
-    def learn(self, keys: Sequence[bytes]) -> None:
+    def set_keys(self, keys: Sequence[bytes]) -> None:
         """Go by these keys from now on."""
         assert keys, "a seal has a key"
         assert all(len(key) == KEY_BYTES for key in keys), "the key of a seal has 32 bytes"
         self._keys = tuple(keys)
 
-    def token(self, task: int, attempt: int, fence: int) -> str:
+    def sign(self, task: int, attempt: int, fence: int) -> str:
         """Seal a token for one attempt."""
         said = f"ty_run_{task:016x}_{attempt}_{fence}"
-        return f"{said}_{_sealed(self._keys[0], said)}"
+        return f"{said}_{_mac(self._keys[0], said)}"
 
-    def derived(self, text: str) -> bytes:
+    def derive(self, text: str) -> bytes:
         """Give a secret of 32 bytes that follows from a text and from the key alone."""
         return hmac(self._keys[0], b"derived " + text.encode(), "sha256")
 
-    def read(self, text: str) -> RunToken | None:
+    def verify(self, text: str) -> RunToken | None:
         """Read a token, if it has our seal."""
         found = _RUN_TOKEN_TEXT.fullmatch(text)
         if found is None:
             return None
-        said = text[: -DIGITS - 1]
-        if not any(compare_digest(_sealed(key, said), found[4]) for key in self._keys):
+        said = text[: -MAC_DIGITS - 1]
+        if not any(compare_digest(_mac(key, said), found[4]) for key in self._keys):
             return None
         return RunToken(int(found[1], 16), int(found[2]), int(found[3]))
 
 
-def _sealed(key: bytes, said: str) -> str:
-    return hmac(key, said.encode(), "sha256").hex()[:DIGITS]
+def _mac(key: bytes, said: str) -> str:
+    return hmac(key, said.encode(), "sha256").hex()[:MAC_DIGITS]

@@ -5,8 +5,8 @@ from importlib.metadata import version
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from taskyard.server.auth import RUN_RIGHTS, Caller
-from taskyard.server.context import TheCaller, TheDesk
+from taskyard.server.auth import RUN_TOKEN_RIGHTS, Caller
+from taskyard.server.context import Context, CurrentCaller
 from taskyard.server.responses import reply
 from taskyard.server.tokens import ADMIN, scope
 from taskyard.wire.api import About
@@ -15,18 +15,18 @@ routes = APIRouter(prefix="/api/v1", tags=["access"])
 
 
 @routes.get("/about", response_model=About)
-async def about(desk: TheDesk, caller: TheCaller) -> Response:
+async def about(context: Context, caller: CurrentCaller) -> Response:
     """Tell the version and the time of the server, and what the caller's own token is good for."""
-    found = await desk.read(lambda repo: repo.tokens.find([caller.id])) if caller.id else {}
+    found = await context.read(lambda repo: repo.tokens.find([caller.id])) if caller.id else {}
     row = found.get(caller.id)
     expires = None if row is None else row.expires_ms
-    now = desk.engine.clock.now()
+    now = context.engine.clock.now()
     return reply(About(version("taskyard"), now, caller.actor, caller.kind, _scopes(caller), caller.pool, expires))
 
 
 def _scopes(caller: Caller) -> list[str]:
     """Spell what a caller may do."""
     if caller.run is not None:
-        return [scope(pool, right) for pool in sorted(caller.run.pools) for right in sorted(RUN_RIGHTS)]
+        return [scope(pool, right) for pool in sorted(caller.run.pools) for right in sorted(RUN_TOKEN_RIGHTS)]
     admin = [ADMIN] if caller.rights.admin else []
     return admin + sorted(scope(pool, right) for right, pools in caller.rights.pools.items() for pool in pools)

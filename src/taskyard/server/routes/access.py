@@ -18,11 +18,11 @@ from taskyard.lifecycle.idempotency import run_once
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import requests, tokens
 from taskyard.server.auth import Denial
-from taskyard.server.context import AppContext, TheCaller, TheDesk, done, missing
-from taskyard.server.errors import of_refusal, unknown
+from taskyard.server.context import AppContext, Context, CurrentCaller, missing_scope, unwrap
+from taskyard.server.errors import from_refusal, not_found
 from taskyard.server.requests import Fields
-from taskyard.server.responses import Key, ThePage, body, own_key, reply
-from taskyard.server.tokens import ADMIN, KEY_BYTES, RIGHTS, fault
+from taskyard.server.responses import IdempotencyKey, Page, body, caller_key, reply
+from taskyard.server.tokens import ADMIN, KEY_BYTES, RIGHTS, scope_fault
 from taskyard.store.repo.tokens import END, TokenRow
 from taskyard.wire import api
 
@@ -71,12 +71,12 @@ _ENROL = body(
 
 
 @routes.post("/tokens", status_code=201, response_model=api.NewToken, openapi_extra=_NEW)
-async def make_token(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def make_token(request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
     """Make a token. Its text is told this once, and again to who repeats the request with its key. Needs `admin`."""
-    desk.need_admin(caller, "make a token")
-    wish = _wish(Fields(await requests.fields(request)))
-    named = own_key(caller, key)
-    text, row = _minted(desk, wish, named)
+    context.require_admin(caller, "make a token")
+    wish = _wish(Fields(await requests.read_object(request)))
+    named = caller_key(caller, key)
+    text, row = _new_token(context, wish, named)
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
         again = lambda _: transaction.repo.tokens.find([row.id]).get(row.id)  # noqa: E731
@@ -84,48 +84,50 @@ async def make_token(request: Request, desk: TheDesk, caller: TheCaller, key: Ke
             transaction, named, ("make_token", asdict(wish)), lambda _: _make(transaction, row, caller.actor), again
         )
 
-    return _told_again(text, row, await asyncio.to_thread(desk.engine.transact, act))
+    return _token_reply(text, row, await asyncio.to_thread(context.engine.transact, act))
 
 
 @routes.get("/tokens", response_model=api.Tokens)
-async def list_tokens(desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
+async def list_tokens(context: Context, caller: CurrentCaller, page: Page) -> Response:
     """List tokens, the newest first, revoked ones too. Needs `admin`."""
-    desk.need_admin(caller, "list tokens")
-    before = requests.moment(page.cursor, END)
+    context.require_admin(caller, "list tokens")
+    before = requests.cursor_moment(page.cursor, END)
     limit = page.limit
-    found = await desk.read(lambda repo: repo.tokens.page(before, limit + 1))
+    found = await context.read(lambda repo: repo.tokens.page(before, limit + 1))
     last = found[limit - 1] if len(found) > limit else None
-    place = requests.written(None) if last is None else requests.written(last.created_ms, last.id)
+    place = requests.encode_cursor(None) if last is None else requests.encode_cursor(last.created_ms, last.id)
     return reply(api.Tokens([tokens.view(row) for row in found[:limit]], place))
 
 
 @routes.delete("/tokens/{token_id}", response_model=api.TokenView)
-async def revoke_token(token_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def revoke_token(token_id: str, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
     """Make a token good for nothing, at once. Needs `admin`."""
-    desk.need_admin(caller, "revoke a token")
+    context.require_admin(caller, "revoke a token")
     _check_id(token_id)
-    named = own_key(caller, key)
+    named = caller_key(caller, key)
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
         again = lambda _: transaction.repo.tokens.find([token_id]).get(token_id)  # noqa: E731
         wish = ("revoke_token", token_id)
         return run_once(transaction, named, wish, lambda _: _revoke(transaction, token_id, caller.actor), again)
 
-    row = await asyncio.to_thread(desk.engine.transact, act)
-    desk.auth.forget(token_id)
-    return reply(tokens.view(_there(row, token_id)))
+    row = await asyncio.to_thread(context.engine.transact, act)
+    context.auth.forget(token_id)
+    return reply(tokens.view(_found_token(row, token_id)))
 
 
 @routes.post("/tokens/{token_id}/rotate", status_code=201, response_model=api.NewToken, openapi_extra=_ROTATE)
-async def rotate_token(token_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def rotate_token(
+    token_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Make a token that may do the same, and end the old one, at once or some time later. Needs `admin`."""
-    desk.need_admin(caller, "rotate a token")
-    said = Fields(await requests.fields(request, optional=True))
+    context.require_admin(caller, "rotate a token")
+    said = Fields(await requests.read_object(request, optional=True))
     keep_ms = said.number("keep_ms", 0, 0, KEEP_MAX_MS) or 0
-    said.close()
+    said.check()
     _check_id(token_id)
-    named = own_key(caller, key)
-    text, fresh = _minted(desk, tokens.TokenSpec(tokens.USER, ""), named)
+    named = caller_key(caller, key)
+    text, fresh = _new_token(context, tokens.TokenSpec(tokens.USER, ""), named)
 
     def act(transaction: Transaction) -> TokenRow | Refusal | None:
         again = lambda _: transaction.repo.tokens.find([fresh.id]).get(fresh.id)  # noqa: E731
@@ -134,102 +136,104 @@ async def rotate_token(token_id: str, request: Request, desk: TheDesk, caller: T
             transaction, named, wish, lambda _: _rotate(transaction, token_id, fresh, keep_ms, caller.actor), again
         )
 
-    row = _there(await asyncio.to_thread(desk.engine.transact, act), token_id)
-    desk.auth.forget(token_id)
-    return _told_again(tokens.spelled(text, row.kind), fresh, row)
+    row = _found_token(await asyncio.to_thread(context.engine.transact, act), token_id)
+    context.auth.forget(token_id)
+    return _token_reply(tokens.with_kind(text, row.kind), fresh, row)
 
 
 @routes.post("/run-key/rotate", response_model=api.RunKey, openapi_extra=_RUN_KEY)
-async def rotate_run_key(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def rotate_run_key(
+    request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Seal the tokens of running tasks with a new key from now on. Needs `admin`.
 
     Tokens that were given out stay good until their attempts end, or until the key is changed again; with `keep` false
     they are good for nothing from now on. Other servers of the same database follow within some seconds.
     """
-    desk.need_admin(caller, "rotate the key of run tokens")
-    said = Fields(await requests.fields(request, optional=True))
+    context.require_admin(caller, "rotate the key of run tokens")
+    said = Fields(await requests.read_object(request, optional=True))
     keep = said.flag("keep", True)
-    said.close()
-    named, fresh = own_key(caller, key), secrets.token_bytes(KEY_BYTES)
+    said.check()
+    named, fresh = caller_key(caller, key), secrets.token_bytes(KEY_BYTES)
 
     def act(transaction: Transaction) -> list[bytes] | Refusal:
         again = lambda _: transaction.repo.tokens.signing_keys()  # noqa: E731
         wish = ("rotate_run_key", keep)
         return run_once(transaction, named, wish, lambda _: _change_key(transaction, fresh, keep, caller.actor), again)
 
-    desk.seal.learn(done(await asyncio.to_thread(desk.engine.transact, act)))
+    context.signer.set_keys(unwrap(await asyncio.to_thread(context.engine.transact, act)))
     return reply(api.RunKey(keep))
 
 
 @routes.post("/enrol", status_code=201, response_model=api.NewToken, openapi_extra=_ENROL)
-async def enrol(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def enrol(request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
     """Give a newcomer the token of a bot in the pool of its enrolment token, which is good for one bot.
 
     Repeated with the same `Idempotency-Key`, it gives the same token; otherwise a token that was used is refused.
     """
     if caller.kind != tokens.ENROLMENT or caller.pool is None:
-        raise desk.deny(missing(caller, "of an enrolment token"), "enrol a bot")
-    said = Fields(await requests.fields(request, optional=True))
+        raise context.deny(missing_scope(caller, "of an enrolment token"), "enrol a bot")
+    said = Fields(await requests.read_object(request, optional=True))
     name = said.name("name", "bot", TOKEN_NAME_MAX)
-    said.close()
-    wish, now = tokens.TokenSpec(tokens.BOT, name, (), caller.pool), desk.engine.clock.now()
+    said.check()
+    wish, now = tokens.TokenSpec(tokens.BOT, name, (), caller.pool), context.engine.clock.now()
     # Which id the bot's token has follows from the enrolment token, so that there is one for each; and its secret from
     # the key that the newcomer has chosen, so that nobody else is told it again.
     named = hashlib.sha256(f"enrolled by {caller.id}".encode()).digest()
-    secret = desk.seal.derived(f"enrol {own_key(caller, key)}") if key else secrets.token_bytes(32)
-    text, row = tokens.of_bytes(wish, now, named, secret)
-    first = await asyncio.to_thread(desk.engine.transact, lambda transaction: _make(transaction, row, caller.actor))
+    secret = context.signer.derive(f"enrol {caller_key(caller, key)}") if key else secrets.token_bytes(32)
+    text, row = tokens.token_from_bytes(wish, now, named, secret)
+    first = await asyncio.to_thread(context.engine.transact, lambda transaction: _make(transaction, row, caller.actor))
     if first.digest != row.digest:
         text = "this enrolment token was used by another bot: ask for one of your own"
-        raise desk.deny(Denial(403, "forbidden", text, caller.actor), "enrol a bot")
+        raise context.deny(Denial(403, "forbidden", text, caller.actor), "enrol a bot")
     return reply(api.NewToken(text, tokens.view(first)), 201)
 
 
-def _there(found: TokenRow | Refusal | None, id: str) -> TokenRow:
+def _found_token(found: TokenRow | Refusal | None, id: str) -> TokenRow:
     """Give a token, or say why there is none."""
     if found is None:
-        raise unknown("token", id)
+        raise not_found("token", id)
     if isinstance(found, Refusal):
-        raise of_refusal(found)
+        raise from_refusal(found)
     return found
 
 
 def _check_id(text: str) -> None:
     if not (text.isascii() and text.isalnum()):
-        raise unknown("token", text)
+        raise not_found("token", text)
 
 
 def _wish(said: Fields) -> tokens.TokenSpec:
     kind = said.choice("kind", tokens.USER, tokens.KINDS)
     name = said.name("name", "", TOKEN_NAME_MAX)
-    scopes = said.names("scopes", SCOPES_MAX, fault)
-    pool = said.name("pool", DEFAULT_POOL, DIMENSION_VALUE_MAX) if said.told("pool") else None
+    scopes = said.names("scopes", SCOPES_MAX, scope_fault)
+    pool = said.name("pool", DEFAULT_POOL, DIMENSION_VALUE_MAX) if said.is_given("pool") else None
     span = said.number("expires_in_ms", None, 1, LIFE_MAX_MS)
     if kind == tokens.USER and pool is not None:
-        said.add("pool", "is for bots; give a user scopes")
+        said.add_fault("pool", "is for bots; give a user scopes")
     if kind != tokens.USER and scopes:
-        said.add("scopes", f"are for users; a token of kind {kind} has a pool")
-    said.close()
+        said.add_fault("scopes", f"are for users; a token of kind {kind} has a pool")
+    said.check()
     if kind != tokens.USER:
         pool = pool or DEFAULT_POOL
     return tokens.TokenSpec(kind, name, scopes, pool, span)
 
 
-def _minted(desk: AppContext, wish: tokens.TokenSpec, named: str) -> tuple[str, TokenRow]:
+def _new_token(context: AppContext, wish: tokens.TokenSpec, named: str) -> tuple[str, TokenRow]:
     """Make a token; whoever has sent a key gets the same one for it, as long as the key of run tokens stays."""
-    now = desk.engine.clock.now()
+    now = context.engine.clock.now()
     if not named:
-        return tokens.made(wish, now)
+        return tokens.new_token(wish, now)
     id = hashlib.sha256(f"token of {named}".encode()).digest()
-    return tokens.of_bytes(wish, now, id, desk.seal.derived(f"token {named}"))
+    return tokens.token_from_bytes(wish, now, id, context.signer.derive(f"token {named}"))
 
 
-def _told_again(text: str, row: TokenRow, kept: TokenRow | Refusal | None) -> Response:
+def _token_reply(text: str, row: TokenRow, kept: TokenRow | Refusal | None) -> Response:
     """Tell the text of a token; not if another one is kept, because the key of run tokens was changed since."""
-    kept = _there(kept, row.id)
+    kept = _found_token(kept, row.id)
     if kept.digest != row.digest:
         gone = "this was done before, and the text of that token cannot be told any more: make a new one"
-        raise of_refusal(Refusal(Code.CONFLICT, gone))
+        raise from_refusal(Refusal(Code.CONFLICT, gone))
     return reply(api.NewToken(text, tokens.view(kept)), 201)
 
 
@@ -262,7 +266,7 @@ def _rotate(transaction: Transaction, id: str, fresh: TokenRow, keep_ms: int, ac
     old = found.get(id)
     if old is None:
         return None
-    if not tokens.is_good(old, transaction.now):
+    if not tokens.is_valid(old, transaction.now):
         return Refusal(Code.CONFLICT, "this token is revoked or over: make a new one")
     access.add(tokens.columns([tokens.successor(old, fresh)]))
     if keep_ms:

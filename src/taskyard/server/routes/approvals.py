@@ -6,14 +6,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.core.ids import Key as TaskKey
-from taskyard.core.ids import text_of
+from taskyard.core.ids import Key, text_of
 from taskyard.engine.validate import COMMENT_MAX
 from taskyard.lifecycle.commands import Approve
 from taskyard.server import requests
-from taskyard.server.context import TheCaller, TheDesk, done
+from taskyard.server.context import Context, CurrentCaller, unwrap
 from taskyard.server.requests import Fields
-from taskyard.server.responses import Key, ThePage, body, own_key, reply
+from taskyard.server.responses import IdempotencyKey, Page, body, caller_key, reply
 from taskyard.server.tokens import APPROVE, READ
 from taskyard.store.repo.read import FIRST
 from taskyard.views import approvals as views
@@ -34,24 +33,26 @@ _DECISION: Final = body(
 
 
 @routes.get("/approvals", response_model=api.Approvals)
-async def list_approvals(desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
+async def list_approvals(context: Context, caller: CurrentCaller, page: Page) -> Response:
     """List what people are asked, the newest first. A page may be short and still have a `next`."""
-    pools = desk.readable(caller, READ, "list approvals")
-    after = requests.key(page.cursor, FIRST)
-    found, last = await desk.read(lambda repo: views.approvals(repo, pools, after, page.limit))
-    return reply(api.Approvals(found, requests.written(last)))
+    pools = context.readable_pools(caller, READ, "list approvals")
+    after = requests.cursor_key(page.cursor, FIRST)
+    found, last = await context.read(lambda repo: views.approvals(repo, pools, after, page.limit))
+    return reply(api.Approvals(found, requests.encode_cursor(last)))
 
 
 @routes.post("/tasks/{task_id}/approve", response_model=api.Decided, openapi_extra=_DECISION)
-async def approve_task(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def approve_task(
+    task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Decide about an approval that waits for a person. Needs `approve` in the pool it names, or in one of its graph.
 
     Who comes before it is asked, or after it was decided, gets 409 and hears why.
     """
-    said = Fields(await requests.fields(request, optional=True))
+    said = Fields(await requests.read_object(request, optional=True))
     approved, comment = said.flag("approved", True), said.text("comment", None, COMMENT_MAX) or ""
-    said.close()
-    task = await desk.of_task(caller, APPROVE, task_id, lambda _, one: one.id)
-    wish = Approve(task, approved, comment, caller.actor, own_key(caller, key))
-    answer = done(await desk.face.approve(wish))
-    return reply(api.Decided(text_of(TaskKey(answer.task)), approved, answer.state.text))
+    said.check()
+    task = await context.read_task(caller, APPROVE, task_id, lambda _, one: one.id)
+    wish = Approve(task, approved, comment, caller.actor, caller_key(caller, key))
+    answer = unwrap(await context.async_engine.approve(wish))
+    return reply(api.Decided(text_of(Key(answer.task)), approved, answer.state.text))

@@ -8,9 +8,9 @@ from starlette.responses import Response
 from taskyard.core import ids
 from taskyard.core.graph.model import NAME_MAX
 from taskyard.server import requests
-from taskyard.server.context import TheCaller, TheDesk
-from taskyard.server.errors import wrong
-from taskyard.server.responses import ThePage, reply
+from taskyard.server.context import Context, CurrentCaller
+from taskyard.server.errors import invalid_field
+from taskyard.server.responses import Page, reply
 from taskyard.server.routes.graphs import clean
 from taskyard.views import audit as views
 from taskyard.views.audit import WantedAudits
@@ -21,7 +21,7 @@ routes = APIRouter(prefix="/api/v1", tags=["access"])
 MOMENT_MAX: Final = 2**53
 
 
-async def wanted_of(
+async def get_wanted_audits(
     actor: Annotated[str, Query(max_length=NAME_MAX, description="As a row names them, or a token's name or id.")] = "",
     action: Annotated[str, Query(max_length=NAME_MAX, description="Such as submit, make_token or denied.")] = "",
     subject: Annotated[str | None, Query(max_length=ids.KEY_DIGITS, description="The id of a graph or a task.")] = None,
@@ -32,17 +32,17 @@ async def wanted_of(
     try:
         key = None if subject is None else ids.key_of(subject)
     except ValueError as fault:
-        raise wrong(str(fault), "subject") from None
+        raise invalid_field(str(fault), "subject") from None
     return WantedAudits(clean(actor, "actor"), clean(action, "action"), key, since_ms, until_ms)
 
 
-TheWanted = Annotated[WantedAudits, Depends(wanted_of)]
+WantedAuditsQuery = Annotated[WantedAudits, Depends(get_wanted_audits)]
 
 
 @routes.get("/audit", response_model=api.Audits)
-async def list_audit(desk: TheDesk, caller: TheCaller, page: ThePage, wanted: TheWanted) -> Response:
+async def list_audit(context: Context, caller: CurrentCaller, page: Page, wanted: WantedAuditsQuery) -> Response:
     """List who asked for what, the newest first. A page may be short and still have a `next`. Needs `admin`."""
-    desk.need_admin(caller, "list the audit")
-    before = requests.key(page.cursor, views.NEWEST)
-    found, last = await desk.read(lambda repo: views.audits(repo, wanted, before, page.limit))
-    return reply(api.Audits(found, requests.written(last)))
+    context.require_admin(caller, "list the audit")
+    before = requests.cursor_key(page.cursor, views.NEWEST)
+    found, last = await context.read(lambda repo: views.audits(repo, wanted, before, page.limit))
+    return reply(api.Audits(found, requests.encode_cursor(last)))

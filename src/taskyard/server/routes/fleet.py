@@ -20,11 +20,11 @@ from taskyard.lifecycle.idempotency import run_once
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import requests
 from taskyard.server.auth import Caller
-from taskyard.server.context import AppContext, TheCaller, TheDesk, done
-from taskyard.server.errors import unknown, wrong
+from taskyard.server.context import AppContext, Context, CurrentCaller, unwrap
+from taskyard.server.errors import invalid_field, not_found
 from taskyard.server.requests import Fields
-from taskyard.server.responses import Key, ThePage, body, own_key, reply
-from taskyard.server.routes.graphs import clean, pair
+from taskyard.server.responses import IdempotencyKey, Page, body, caller_key, reply
+from taskyard.server.routes.graphs import clean, parse_pair
 from taskyard.server.tokens import ADMIN, READ
 from taskyard.store.repo.admission import PoolRow
 from taskyard.store.repo.read import FIRST_NAME
@@ -61,63 +61,65 @@ _POOL = body(
 
 @routes.get("/bots", response_model=api.Bots)
 async def list_bots(
-    desk: TheDesk,
-    caller: TheCaller,
-    page: ThePage,
+    context: Context,
+    caller: CurrentCaller,
+    page: Page,
     pool: Annotated[str, Query(max_length=DIMENSION_VALUE_MAX)] = "",
     state: Condition | None = None,
     dimension: Annotated[list[str] | None, Query(max_length=16, description="key:value; all have to fit.")] = None,
 ) -> Response:
     """List bots. A page may be short and still have a `next`."""
-    pools = desk.readable(caller, READ, "list bots")
+    pools = context.readable_pools(caller, READ, "list bots")
     if clean(pool, "pool"):
         pools = frozenset({pool}) if pools is None else pools & {pool}
-    wanted = views.WantedBots(pools, state, tuple(pair(one, "dimension") for one in dimension or ()))
-    after = requests.name(page.cursor, FIRST_NAME)
-    found, last = await desk.read(lambda repo: views.bots(repo, wanted, after, page.limit))
-    return reply(api.Bots(found, requests.written(last)))
+    wanted = views.WantedBots(pools, state, tuple(parse_pair(one, "dimension") for one in dimension or ()))
+    after = requests.cursor_name(page.cursor, FIRST_NAME)
+    found, last = await context.read(lambda repo: views.bots(repo, wanted, after, page.limit))
+    return reply(api.Bots(found, requests.encode_cursor(last)))
 
 
 @routes.get("/bots/{bot_id}", response_model=api.BotView)
-async def show_bot(bot_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def show_bot(bot_id: str, context: Context, caller: CurrentCaller) -> Response:
     """Show a bot, with the tasks it has."""
-    return reply(await _bot(desk, caller, READ, bot_id))
+    return reply(await _bot(context, caller, READ, bot_id))
 
 
 @routes.get("/bots/{bot_id}/events", response_model=api.BotEvents)
-async def list_bot_events(bot_id: str, desk: TheDesk, caller: TheCaller, page: ThePage) -> Response:
+async def list_bot_events(bot_id: str, context: Context, caller: CurrentCaller, page: Page) -> Response:
     """List what happened to a bot and what it ran, the newest first; of what it ran, as much as is found quickly."""
-    await _bot(desk, caller, READ, bot_id)
-    after = requests.moment(page.cursor, bots.NEWEST)
-    found, last = await desk.read(lambda repo: bots.events(repo, bot_id, after, page.limit))
-    return reply(api.BotEvents(found, requests.written(*last) if last else None))
+    await _bot(context, caller, READ, bot_id)
+    after = requests.cursor_moment(page.cursor, bots.NEWEST)
+    found, last = await context.read(lambda repo: bots.events(repo, bot_id, after, page.limit))
+    return reply(api.BotEvents(found, requests.encode_cursor(*last) if last else None))
 
 
 @routes.patch("/bots/{bot_id}", response_model=api.BotView, openapi_extra=_SETTINGS)
-async def set_bot(bot_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def set_bot(
+    bot_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Say something about a bot: quarantine, maintenance, drain, terminate. Needs `admin` of its pool."""
-    said = Fields(await requests.fields(request))
+    said = Fields(await requests.read_object(request))
     settings: dict[str, Any] = {name: said.text(name, None) for name in ("quarantined", "maintenance")}
     settings |= {name: said.flag(name, False) for name in ("draining", "terminated")}
-    said.close()
-    await _bot(desk, caller, ADMIN, bot_id)
+    said.check()
+    await _bot(context, caller, ADMIN, bot_id)
     news = {name: value for name, value in settings.items() if said.has(name)}
-    named, wish = own_key(caller, key), ("set_bot", bot_id, news)
+    named, wish = caller_key(caller, key), ("set_bot", bot_id, news)
 
     def act(transaction: Transaction) -> Refusal | None:
         return run_once(
             transaction, named, wish, lambda _: _set(transaction, bot_id, news, caller.actor), lambda _: None
         )
 
-    done(await asyncio.to_thread(desk.engine.transact, act))
-    return reply(await _bot(desk, caller, ADMIN, bot_id))
+    unwrap(await asyncio.to_thread(context.engine.transact, act))
+    return reply(await _bot(context, caller, ADMIN, bot_id))
 
 
 @routes.post("/bots/{bot_id}/free", response_model=api.BotView)
-async def free_bot(bot_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def free_bot(bot_id: str, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
     """Let the name of a bot that has ended belong to whichever pool enrols it next. Needs `admin` of its pool."""
-    await _bot(desk, caller, ADMIN, bot_id)
-    named, wish = own_key(caller, key), (bot_sessions.FREE, bot_id)
+    await _bot(context, caller, ADMIN, bot_id)
+    named, wish = caller_key(caller, key), (bot_sessions.FREE, bot_id)
 
     def act(transaction: Transaction) -> Refusal | None:
         return run_once(
@@ -128,45 +130,47 @@ async def free_bot(bot_id: str, desk: TheDesk, caller: TheCaller, key: Key = "")
             lambda _: None,
         )
 
-    done(await asyncio.to_thread(desk.engine.transact, act))
-    return reply(await _bot(desk, caller, ADMIN, bot_id))
+    unwrap(await asyncio.to_thread(context.engine.transact, act))
+    return reply(await _bot(context, caller, ADMIN, bot_id))
 
 
 @routes.get("/dimensions", response_model=api.DimensionAggregation)
-async def list_dimensions(desk: TheDesk, caller: TheCaller) -> Response:
+async def list_dimensions(context: Context, caller: CurrentCaller) -> Response:
     """List which values of which dimensions there are among the bots that one may see."""
-    pools = desk.readable(caller, READ, "list dimensions")
+    pools = context.readable_pools(caller, READ, "list dimensions")
     if pools is not None:
-        return reply(await desk.read(lambda repo: views.aggregation(repo, pools)))
-    found, kept = await desk.read(
+        return reply(await context.read(lambda repo: views.aggregation(repo, pools)))
+    found, kept = await context.read(
         lambda repo: (views.aggregation(repo), repo.read.aggregation(DIMENSION_AGGREGATION_KEY))
     )
     text = msgspec.json.encode(found).decode()
     if text != kept:
-        await asyncio.to_thread(desk.engine.transact, lambda transaction: _keep(transaction, text))
+        await asyncio.to_thread(context.engine.transact, lambda transaction: _keep(transaction, text))
     return reply(found)
 
 
 @routes.get("/pools", response_model=api.Pools)
-async def list_pools(desk: TheDesk, caller: TheCaller) -> Response:
+async def list_pools(context: Context, caller: CurrentCaller) -> Response:
     """List pools."""
-    mine = desk.readable(caller, READ, "list pools")
-    found = await desk.read(views.pools)
+    mine = context.readable_pools(caller, READ, "list pools")
+    found = await context.read(views.pools)
     return reply(api.Pools([pool for pool in found if mine is None or pool.name in mine]))
 
 
 @routes.put("/pools/{name}", response_model=api.PoolView, openapi_extra=_POOL)
-async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def set_pool(
+    name: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Make a pool, or say how much it may run at once; what is left out stays as it is. Needs `admin` of it."""
-    told = await requests.fields(request, optional=True)
+    told = await requests.read_object(request, optional=True)
     said = Fields(told)
-    known = {pool.name: pool for pool in await desk.read(lambda repo: repo.admission.pools())}
+    known = {pool.name: pool for pool in await context.read(lambda repo: repo.admission.pools())}
     capacity, from_bots = _wanted(said, known.get(name))
-    said.close()
+    said.check()
     if fault := name_fault(name, NAME_MAX):
-        raise wrong(fault, "name")
-    desk.need(caller, ADMIN, frozenset({name}), f"set pool {name}")
-    named = own_key(caller, key)
+        raise invalid_field(fault, "name")
+    context.require(caller, ADMIN, frozenset({name}), f"set pool {name}")
+    named = caller_key(caller, key)
 
     def act(transaction: Transaction) -> bool | Refusal:
         # What is left out depends on what the pool is by then: the same request is the one that says the same.
@@ -178,8 +182,8 @@ async def set_pool(name: str, request: Request, desk: TheDesk, caller: TheCaller
             lambda _: False,
         )
 
-    done(await asyncio.to_thread(desk.engine.transact, act))
-    found = await desk.read(views.pools)
+    unwrap(await asyncio.to_thread(context.engine.transact, act))
+    found = await context.read(views.pools)
     return reply(next(pool for pool in found if pool.name == name))
 
 
@@ -190,15 +194,15 @@ def _wanted(said: Fields, before: PoolRow | None) -> tuple[int | None, bool]:
     return said.number("capacity", stays, 0, NUMBER_MAX), from_bots
 
 
-async def _bot(desk: AppContext, caller: Caller, right: str, bot_id: str) -> api.BotView:
+async def _bot(context: AppContext, caller: Caller, right: str, bot_id: str) -> api.BotView:
     """Look at a bot, for somebody who has a right in its pool."""
     if name_fault(bot_id):
-        raise unknown("bot", bot_id)
-    found = await desk.read(lambda repo: views.bot(repo, bot_id))
+        raise not_found("bot", bot_id)
+    found = await context.read(lambda repo: views.bot(repo, bot_id))
     if found is None:
-        desk.readable(caller, right, f"{right} bot {bot_id}")
-        raise unknown("bot", bot_id)
-    desk.need(caller, right, frozenset({found.pool}), f"{right} bot {bot_id}")
+        context.readable_pools(caller, right, f"{right} bot {bot_id}")
+        raise not_found("bot", bot_id)
+    context.require(caller, right, frozenset({found.pool}), f"{right} bot {bot_id}")
     return found
 
 

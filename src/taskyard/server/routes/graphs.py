@@ -14,8 +14,7 @@ from taskyard.core.graph.model import NAME_MAX
 from taskyard.core.graph.parse import validate
 from taskyard.core.graph.scalars import name_fault
 from taskyard.core.graph.schema import FIELDS
-from taskyard.core.ids import Key as TaskKey
-from taskyard.core.ids import text_of
+from taskyard.core.ids import Key, text_of
 from taskyard.core.states import GraphState, State
 from taskyard.engine.errors import outages
 from taskyard.engine.validate import LABELS_MAX, WISHED_MAX
@@ -24,12 +23,12 @@ from taskyard.lifecycle.commands import BulkOutcome, Cancel, Refusal, Rerun
 from taskyard.lifecycle.idempotency import CheckPools
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server import requests
-from taskyard.server.asgi import seat_of
+from taskyard.server.asgi import slot_of
 from taskyard.server.auth import Caller, Denial
-from taskyard.server.context import AppContext, Sight, TheCaller, TheDesk, done, lacking_in_task
-from taskyard.server.errors import invalid, of_refusal, wrong
+from taskyard.server.context import AppContext, Context, CurrentCaller, Visibility, task_denial, unwrap
+from taskyard.server.errors import from_refusal, invalid, invalid_field
 from taskyard.server.requests import Fields, check_size, size_fault
-from taskyard.server.responses import NAMES_MAX, Cursor, Key, ThePage, body, own_key, reply
+from taskyard.server.responses import NAMES_MAX, Cursor, IdempotencyKey, Page, body, caller_key, reply
 from taskyard.server.tokens import CANCEL, READ, SUBMIT
 from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST, Wanted
@@ -86,65 +85,72 @@ _RENEWED: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @routes.post("/graphs", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
-async def submit_graph(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def submit_graph(request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
     """Store a graph. Needs `submit` in every pool that its tasks name."""
-    async with requests.worked_on(request, judge_of(desk)) as document:
-        return await submit(desk, caller, document, key=own_key(caller, key))
+    async with requests.open_document(request, find_faults_of(context)) as document:
+        return await submit(context, caller, document, key=caller_key(caller, key))
 
 
 @routes.put("/graphs/{graph_id}", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)
-async def put_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def put_graph(
+    graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
-    if graph_id == "check":  # a path of its own, which takes POST only
+    if graph_id == "check":  # /graphs/check is a route of its own, which takes POST only
         raise HTTPException(405)
-    async with requests.worked_on(request, judge_of(desk)) as document:
-        return await submit(desk, caller, document, graph_id=graph_id, key=own_key(caller, key))
+    async with requests.open_document(request, find_faults_of(context)) as document:
+        return await submit(context, caller, document, graph_id=graph_id, key=caller_key(caller, key))
 
 
 @routes.post("/graphs/{graph_id}/tasks", response_model=api.Submitted, openapi_extra=_TAKEN)
-async def extend_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def extend_graph(
+    graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
-    await desk.of_graph(caller, SUBMIT, graph_id, lambda _, graph: graph)
-    named = own_key(caller, key)
-    async with requests.worked_on(request) as document, allowed(desk, caller, f"extend graph {graph_id}") as may:
+    await context.read_graph(caller, SUBMIT, graph_id, lambda _, graph: graph)
+    named = caller_key(caller, key)
+    async with (
+        requests.open_document(request) as document,
+        submit_permission(context, caller, f"extend graph {graph_id}") as may,
+    ):
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             who = {"actor": caller.actor, "submitter": caller.submitter}
-            check_size(document, desk.settings.tasks_max)
-            made = done(desk.engine.extend(graph_id, document, key=named, **who, may=may))
-            return made, _names(desk, made)
+            check_size(document, context.settings.tasks_max)
+            made = unwrap(context.engine.extend(graph_id, document, key=named, **who, may=may))
+            return made, _names_by_label(context, made)
 
         return _submitted(*await asyncio.to_thread(store), 200)
 
 
 @routes.get("/graphs", response_model=api.Graphs)
 async def list_graphs(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
-    desk: TheDesk,
-    caller: TheCaller,
-    page: ThePage,
+    context: Context,
+    caller: CurrentCaller,
+    page: Page,
     state: GraphState | None = None,
     name: Annotated[str, Query(max_length=255)] = "",
     tag: Annotated[list[str] | None, Query(max_length=16, description="key:value; all of them have to fit.")] = None,
     counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = False,
 ) -> Response:
     """List graphs, the newest first. A page may be short and still have a `next`."""
-    pools = desk.readable(caller, READ, "list graphs")
+    pools = context.readable_pools(caller, READ, "list graphs")
     wanted = Wanted("" if state is None else state.text, clean(name, "name"), pools)
-    tags, after = dict(pair(one, "tag") for one in tag or ()), requests.key(page.cursor, FIRST)
+    tags, after = dict(parse_pair(one, "tag") for one in tag or ()), requests.cursor_key(page.cursor, FIRST)
 
     def look(repo: Repo) -> api.Graphs:
         found, last = views.graphs(repo, wanted, tags, after, page.limit)
-        return api.Graphs(views.counted(repo, found) if counts else found, requests.written(last))
+        return api.Graphs(views.counted(repo, found) if counts else found, requests.encode_cursor(last))
 
-    return reply(await desk.read(look))
+    return reply(await context.read(look))
 
 
 @routes.get("/graphs/{graph_id}", response_model=api.GraphView)
 async def show_graph(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
     graph_id: str,
     request: Request,
-    desk: TheDesk,
-    caller: TheCaller,
+    context: Context,
+    caller: CurrentCaller,
     counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = True,
     names: Annotated[
         bool,
@@ -154,12 +160,12 @@ async def show_graph(  # noqa: PLR0913, PLR0917 - each is a parameter of the que
 ) -> Response:
     """Show a graph, with how many of its tasks are in each state; if asked to, once it is settled or time is over."""
     if wait_ms:
-        with seat_of(request).aside():
-            await desk.settled(caller, graph_id, wait_ms / 1000)
-    url = f"{desk.settings.public_url}/api/v1/graphs/{graph_id}/names" if names else None
+        with slot_of(request).released_while_waiting():
+            await context.wait_until_settled(caller, graph_id, wait_ms / 1000)
+    url = f"{context.settings.public_url}/api/v1/graphs/{graph_id}/names" if names else None
     return reply(
-        await desk.of_graph(
-            caller, READ, graph_id, lambda repo, key: views.graph(repo, key, counts, Sight(repo, caller), url)
+        await context.read_graph(
+            caller, READ, graph_id, lambda repo, key: views.graph(repo, key, counts, Visibility(repo, caller), url)
         )
     )
 
@@ -167,61 +173,74 @@ async def show_graph(  # noqa: PLR0913, PLR0917 - each is a parameter of the que
 @routes.get("/graphs/{graph_id}/tasks", response_model=api.Tasks)
 async def list_tasks(
     graph_id: str,
-    desk: TheDesk,
-    caller: TheCaller,
-    page: ThePage,
+    context: Context,
+    caller: CurrentCaller,
+    page: Page,
     state: State | None = None,
     label: Annotated[str, Query(max_length=255)] = "",
 ) -> Response:
     """List the tasks of a graph, in the order of its document."""
-    wanted, after = ("" if state is None else state.text, clean(label, "label")), requests.key(page.cursor, FIRST)
+    wanted, after = (
+        ("" if state is None else state.text, clean(label, "label")),
+        requests.cursor_key(page.cursor, FIRST),
+    )
 
-    now, url = desk.engine.clock.now(), desk.settings.public_url
+    now, url = context.engine.clock.now(), context.settings.public_url
 
     def look(repo: Repo, graph: int) -> api.Tasks:
         found, last = task_views.tasks(repo, graph, after, wanted, page.limit)
-        return api.Tasks(task_views.shown(repo, found, url, now, Sight(repo, caller)), requests.written(last))
+        return api.Tasks(
+            task_views.shown(repo, found, url, now, Visibility(repo, caller)), requests.encode_cursor(last)
+        )
 
-    return reply(await desk.of_graph(caller, READ, graph_id, look))
+    return reply(await context.read_graph(caller, READ, graph_id, look))
 
 
 @routes.get("/graphs/{graph_id}/names", response_model=api.Names)
 async def list_names(
     graph_id: str,
-    desk: TheDesk,
-    caller: TheCaller,
+    context: Context,
+    caller: CurrentCaller,
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=NAMES_MAX)] = NAMES_MAX,
 ) -> Response:
     """Give the ids of a graph's tasks by label."""
-    after = requests.key(cursor, FIRST)
-    found, last = await desk.of_graph(caller, READ, graph_id, lambda repo, key: views.names(repo, key, after, limit))
-    return reply(api.Names(found, requests.written(last)))
+    after = requests.cursor_key(cursor, FIRST)
+    found, last = await context.read_graph(
+        caller, READ, graph_id, lambda repo, key: views.names(repo, key, after, limit)
+    )
+    return reply(api.Names(found, requests.encode_cursor(last)))
 
 
 @routes.get("/graphs/{graph_id}/critical-path", response_model=api.CriticalPath)
-async def show_critical_path(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def show_critical_path(graph_id: str, context: Context, caller: CurrentCaller) -> Response:
     """Tell which chain of tasks determined when a graph ended, or is going to, and when that is expected to be."""
-    now = desk.engine.clock.now()
+    now = context.engine.clock.now()
     pools = frozenset[str]() if caller.run is not None else caller.rights.pools_with(READ)
-    return reply(await desk.of_graph(caller, READ, graph_id, lambda repo, key: critical_path(repo, key, now, pools)))
+    return reply(
+        await context.read_graph(caller, READ, graph_id, lambda repo, key: critical_path(repo, key, now, pools))
+    )
 
 
 @routes.post("/graphs/{graph_id}/cancel", response_model=api.Wished, openapi_extra=_PART)
-async def cancel_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def cancel_graph(
+    graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """End everything in a graph, which needs `cancel` in all of its pools; or only some tasks with all behind them."""
     names = await _labels(request)
     if names:
-        graph = await desk.of_graph(caller, CANCEL, graph_id, lambda _, key: key)
-        tasks = await _tasks_named(desk, caller, graph, names)
+        graph = await context.read_graph(caller, CANCEL, graph_id, lambda _, key: key)
+        tasks = await _tasks_named(context, caller, graph, names)
     else:
-        graph, tasks = await desk.of_whole_graph(caller, CANCEL, graph_id), ()
-    wish = Cancel(graph=graph, tasks=tasks, actor=caller.actor, key=own_key(caller, key))
-    return wished(await desk.face.cancel(wish))
+        graph, tasks = await context.require_whole_graph(caller, CANCEL, graph_id), ()
+    wish = Cancel(graph=graph, tasks=tasks, actor=caller.actor, key=caller_key(caller, key))
+    return command_reply(await context.async_engine.cancel(wish))
 
 
 @routes.post("/graphs/{graph_id}/rerun", response_model=api.Wished, responses=_RENEWED, openapi_extra=_AGAIN)
-async def rerun_graph(graph_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def rerun_graph(
+    graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Try everything again that failed, with what it blocked; or store a new graph that runs a settled one again.
 
     With `from`, the new graph runs these tasks again and all behind them, and takes over what is before them. Both need
@@ -229,63 +248,63 @@ async def rerun_graph(graph_id: str, request: Request, desk: TheDesk, caller: Th
     """
     names = await _labels(request, "failed")
     if names:
-        await desk.of_graph(caller, READ, graph_id, lambda _, key: key)
-        return await _renew(desk, caller, graph_id, names, own_key(caller, key))
-    graph = await desk.of_whole_graph(caller, SUBMIT, graph_id)
-    wish = Rerun(graph=graph, actor=caller.actor, key=own_key(caller, key))
-    return wished(await desk.face.rerun(wish))
+        await context.read_graph(caller, READ, graph_id, lambda _, key: key)
+        return await _rerun_as_new_graph(context, caller, graph_id, names, caller_key(caller, key))
+    graph = await context.require_whole_graph(caller, SUBMIT, graph_id)
+    wish = Rerun(graph=graph, actor=caller.actor, key=caller_key(caller, key))
+    return command_reply(await context.async_engine.rerun(wish))
 
 
 # What other routes use, too.
 
 
 async def submit(
-    desk: AppContext, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
+    context: AppContext, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
 ) -> Response:
     """Store a graph for somebody, and answer."""
-    async with allowed(desk, caller, "submit a graph") as may:
+    async with submit_permission(context, caller, "submit a graph") as may:
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
             who = {"actor": caller.actor, "submitter": caller.submitter}
-            check_size(document, desk.settings.tasks_max)
-            made = done(desk.engine.submit(document, graph_id=graph_id, key=key, **who, may=may))
-            return made, _names(desk, made)
+            check_size(document, context.settings.tasks_max)
+            made = unwrap(context.engine.submit(document, graph_id=graph_id, key=key, **who, may=may))
+            return made, _names_by_label(context, made)
 
         return _submitted(*await asyncio.to_thread(store), 201)
 
 
-def wished(outcome: Wished) -> Response:
+def command_reply(outcome: Wished) -> Response:
     """Answer what a wish did."""
     if isinstance(outcome, Refusal):
-        raise of_refusal(outcome)
+        raise from_refusal(outcome)
     if isinstance(outcome, BulkOutcome):
-        tasks = [text_of(TaskKey(one)) for one in outcome.tasks]
+        tasks = [text_of(Key(one)) for one in outcome.tasks]
         counts = (outcome.moved, outcome.promised, outcome.echo, outcome.total, outcome.unblocked)
-        return reply(api.Wished(text_of(TaskKey(outcome.subject)), *counts, tasks))
-    return reply(api.Wished(text_of(TaskKey(outcome.task)), int(not outcome.echo), False, outcome.echo))
+        return reply(api.Wished(text_of(Key(outcome.subject)), *counts, tasks))
+    return reply(api.Wished(text_of(Key(outcome.task)), int(not outcome.echo), False, outcome.echo))
 
 
-def pair(text: str, what: str) -> tuple[str, str]:
+def parse_pair(text: str, what: str) -> tuple[str, str]:
     """Read `key:value`."""
     key, colon, value = clean(text, what).partition(":")
     if not colon:
-        raise wrong("must be key:value", what)
+        raise invalid_field("must be key:value", what)
     return key, value
 
 
 def clean(text: str, what: str) -> str:
     """Refuse what no database could look for."""
     if "\0" in text:
-        raise wrong("has a NUL character", what)
+        raise invalid_field("has a NUL character", what)
     return text
 
 
-def judge_of(desk: AppContext) -> requests.Judge:
+def find_faults_of(context: AppContext) -> requests.FindFaults:
     """Give what says everything that is wrong with a document whose text is faulty already.
 
     A document that asks for too many tasks is refused for that alone: they are not expanded to look for more faults.
     """
-    return lambda document: faults_of_graph(document, desk.settings.tasks_max)
+    return lambda document: faults_of_graph(document, context.settings.tasks_max)
 
 
 def faults_of_graph(document: object, tasks_max: int) -> list[api.Fault]:
@@ -295,7 +314,7 @@ def faults_of_graph(document: object, tasks_max: int) -> list[api.Fault]:
     return [api.Fault(one.message, one.path) for one in validate(document).faults]
 
 
-class _Barred(Exception):
+class _PoolsDenied(Exception):
     """The caller may not submit into all of these pools."""
 
     def __init__(self, pools: frozenset[str]) -> None:
@@ -304,72 +323,74 @@ class _Barred(Exception):
 
 
 @asynccontextmanager
-async def allowed(desk: AppContext, caller: Caller, what: str) -> AsyncIterator[CheckPools]:
+async def submit_permission(context: AppContext, caller: Caller, what: str) -> AsyncIterator[CheckPools]:
     """Give the engine a way to ask whether the caller may submit into some pools; refuse the caller who may not."""
 
     def may(pools: frozenset[str]) -> None:
-        if caller.lacks_pools(SUBMIT, pools):
-            raise _Barred(pools)  # a thread asks, and denials are noted by that of the event loop
+        if caller.missing_scopes(SUBMIT, pools):
+            raise _PoolsDenied(pools)  # a thread asks, and denials are noted by that of the event loop
 
     try:
         yield may
-    except _Barred as barred:
-        desk.need(caller, SUBMIT, barred.pools, what)
+    except _PoolsDenied as barred:
+        context.require(caller, SUBMIT, barred.pools, what)
         raise
 
 
 async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]:
     """Read from which tasks on a wish is meant; none if it is about the whole graph, or about what `other` says."""
-    said = Fields(await requests.fields(request, optional=True))
+    said = Fields(await requests.read_object(request, optional=True))
     names = said.names("from", LABELS_MAX, name_fault)
     if said.has("from") and not names:
-        said.add("from", "names nothing: name a label, or leave it out")
+        said.add_fault("from", "names nothing: name a label, or leave it out")
     if other is not None and said.flag(other, not names) is bool(names):
-        said.add(other, "must be true, or from must name labels; not both")
-    said.close()
+        said.add_fault(other, "must be true, or from must name labels; not both")
+    said.check()
     return names
 
 
-async def _tasks_named(desk: AppContext, caller: Caller, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
+async def _tasks_named(context: AppContext, caller: Caller, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
     """Find the tasks that are to be canceled, each of which has to be in a pool where the caller may."""
-    found = await desk.read(lambda repo: meant(repo, graph, names))
+    found = await context.read(lambda repo: meant(repo, graph, names))
     if found.faults:
         faults = [api.Fault(one.message, one.path) for one in found.faults]
-        raise invalid(f"graph {text_of(TaskKey(graph))} has no such task", faults)
+        raise invalid(f"graph {text_of(Key(graph))} has no such task", faults)
     if len(found.tasks) > WISHED_MAX:
-        raise wrong(f"means {len(found.tasks)} tasks; {WISHED_MAX} is the most", "from")
-    denial = await desk.read(lambda repo: _lacking_in_one(repo, caller, found.tasks))
+        raise invalid_field(f"means {len(found.tasks)} tasks; {WISHED_MAX} is the most", "from")
+    denial = await context.read(lambda repo: _lacking_in_one(repo, caller, found.tasks))
     if denial is not None:
-        raise desk.deny(denial, f"cancel tasks of graph {text_of(TaskKey(graph))}")
+        raise context.deny(denial, f"cancel tasks of graph {text_of(Key(graph))}")
     return found.tasks
 
 
-async def _renew(desk: AppContext, caller: Caller, graph_id: str, names: tuple[str, ...], key: str) -> Response:
+async def _rerun_as_new_graph(
+    context: AppContext, caller: Caller, graph_id: str, names: tuple[str, ...], key: str
+) -> Response:
     """Store a graph that runs another again, and answer."""
-    async with allowed(desk, caller, f"run graph {graph_id} again") as may, desk.large:
+    async with submit_permission(context, caller, f"run graph {graph_id} again") as may, context.large_documents:
         who = {"actor": caller.actor, "submitter": caller.submitter}
-        made = done(await desk.face.renew(graph_id, names, key=key, **who, may=may))
-    row = await desk.read(lambda repo: repo.reuse.rerun(made.graph))
+        made = unwrap(await context.async_engine.renew(graph_id, names, key=key, **who, may=may))
+    row = await context.read(lambda repo: repo.reuse.rerun(made.graph))
     assert row is not None, "a graph that runs another again says so"
-    source = text_of(TaskKey(row.source))
-    new = text_of(TaskKey(made.graph))
+    source = text_of(Key(row.source))
+    new = text_of(Key(made.graph))
     total = row.again + row.reused
     answer = api.Wished(new, row.again, False, made.echo, total, rerun_of=source, reused=row.reused)
     return reply(answer, 200 if made.echo else 201)
 
 
 def _lacking_in_one(repo: Repo, caller: Caller, tasks: Collection[int]) -> Denial | None:
-    denials = (lacking_in_task(repo, caller, CANCEL, record) for record in repo.tasks.read(tasks))
+    denials = (task_denial(repo, caller, CANCEL, record) for record in repo.tasks.read(tasks))
     return next((denial for denial in denials if denial is not None), None)
 
 
-def _names(desk: AppContext, made: Submitted) -> Mapping[str, str]:
+def _names_by_label(context: AppContext, made: Submitted) -> Mapping[str, str]:
     if made.names:
         return views.told_names(made.names)
-    with outages(), desk.engine.store.read() as repo:
+    with outages(), context.engine.store.read() as repo:
         return views.all_names(repo, made.graph)
 
 
 def _submitted(made: Submitted, names: Mapping[str, str], status: int) -> Response:
-    answer = api.Submitted(text_of(TaskKey(made.graph)), made.echo, dict(names))
+    answer = api.Submitted(text_of(Key(made.graph)), made.echo, dict(names))
     return reply(answer, 200 if made.echo else status)

@@ -8,8 +8,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from taskyard.engine.errors import Unavailable
-from taskyard.server.context import TheDesk
-from taskyard.server.errors import RETRY_OUTAGE_S, refused
+from taskyard.server.context import Context
+from taskyard.server.errors import RETRY_UNAVAILABLE_S, refused
 
 routes = APIRouter(tags=["health"])
 #: How long the database may take to answer.
@@ -25,18 +25,18 @@ async def healthz() -> Response:
 
 
 @routes.get("/readyz", response_class=Response, responses=_OK)  # type: ignore[arg-type]
-async def readyz(desk: TheDesk) -> Response:
+async def readyz(context: Context) -> Response:
     """Tell whether the database answers."""
     try:
         async with asyncio.timeout(READY_MAX_S):
-            await desk.read(lambda repo: repo.servers.all())
+            await context.read(lambda repo: repo.servers.all())
     except (TimeoutError, Unavailable):
-        retry = {"Retry-After": str(RETRY_OUTAGE_S)}
+        retry = {"Retry-After": str(RETRY_UNAVAILABLE_S)}
         raise refused(503, "unavailable", "the database does not answer", headers=retry) from None
     return Response("ok\n", media_type="text/plain")
 
 
 @routes.get("/metrics", response_class=Response, responses=_OK)  # type: ignore[arg-type]
-async def metrics(desk: TheDesk) -> Response:
+async def metrics(context: Context) -> Response:
     """Tell what the server counts, as Prometheus reads it."""
-    return Response(await asyncio.to_thread(desk.meters.text), media_type=CONTENT_TYPE_LATEST)
+    return Response(await asyncio.to_thread(context.metrics.text), media_type=CONTENT_TYPE_LATEST)

@@ -15,12 +15,12 @@ from starlette.responses import Response, StreamingResponse
 
 from taskyard.core.ids import Key, text_of
 from taskyard.server import requests
-from taskyard.server.asgi import Slot, seat_of
+from taskyard.server.asgi import Slot, slot_of
 from taskyard.server.auth import Caller
-from taskyard.server.context import AppContext, TheCaller, TheDesk, is_good
-from taskyard.server.errors import RETRY_CROWD_S, Refused, refused, unknown, wrong
-from taskyard.server.requests import Span
-from taskyard.server.responses import ThePage, reply
+from taskyard.server.context import AppContext, Context, CurrentCaller, is_token_valid
+from taskyard.server.errors import RETRY_OVERLOADED_S, RequestRefused, invalid_field, not_found, refused
+from taskyard.server.requests import ByteRange
+from taskyard.server.responses import Page, reply
 from taskyard.server.tokens import READ
 from taskyard.store.connection import Repo
 from taskyard.store.repo.tasks import Source
@@ -44,31 +44,31 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WantedOutput:
     """Which output is asked for."""
 
     attempt: int | None
-    span: Span
+    span: ByteRange
     follow: bool
 
 
-async def asked_of(
+async def get_wanted_output(
     attempt: Annotated[int | None, Query(ge=1, le=2**53, description="The last one, if none is named.")] = None,
     follow: Annotated[bool, Query(description="Go on until the attempt ends.")] = False,
     start: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The first byte.")] = 0,
     end: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The byte behind the last.")] = OFFSET_MAX,
-) -> Asked:
+) -> WantedOutput:
     """Read which output is asked for."""
     if end < start:
-        raise wrong("must not be before start", "end")
-    return Asked(attempt, Span(start, end), follow)
+        raise invalid_field("must not be before start", "end")
+    return WantedOutput(attempt, ByteRange(start, end), follow)
 
 
-TheAsked = Annotated[Asked, Depends(asked_of)]
+WantedOutputQuery = Annotated[WantedOutput, Depends(get_wanted_output)]
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class WantedTimes:
     """The times of which output are asked for."""
 
     attempt: int | None
@@ -76,16 +76,16 @@ class Times:
     since_ms: int
 
 
-async def times_of(
+async def get_wanted_times(
     attempt: Annotated[int | None, Query(ge=1, le=2**53, description="The last one, if none is named.")] = None,
     start: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The first byte.")] = 0,
     since_ms: Annotated[int, Query(ge=0, le=2**53, description="Nothing before this moment.")] = 0,
-) -> Times:
+) -> WantedTimes:
     """Read the times of which output are asked for."""
-    return Times(attempt, start, since_ms)
+    return WantedTimes(attempt, start, since_ms)
 
 
-TheTimes = Annotated[Times, Depends(times_of)]
+WantedTimesQuery = Annotated[WantedTimes, Depends(get_wanted_times)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +106,36 @@ class _Printed:
 
 
 @routes.get("/tasks/{task_id}/output", responses=_ANSWERS, response_class=Response)
-async def show_output(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, asked: TheAsked) -> Response:
+async def show_output(
+    task_id: str, request: Request, context: Context, caller: CurrentCaller, asked: WantedOutputQuery
+) -> Response:
     """Give what an attempt printed."""
-    printed = await _found(desk, caller, task_id, asked.attempt)
+    printed = await _found(context, caller, task_id, asked.attempt)
     if asked.follow:
-        return _following(desk, caller, printed, asked.span, seat_of(request))
-    return _at_once(desk, printed, asked.span, request.headers.get("range"))
+        return _following(context, caller, printed, asked.span, slot_of(request))
+    return _at_once(context, printed, asked.span, request.headers.get("range"))
 
 
 @routes.get("/tasks/{task_id}/output/times", response_model=api.OutputTimes)
-async def show_output_times(task_id: str, desk: TheDesk, caller: TheCaller, page: ThePage, times: TheTimes) -> Response:
+async def show_output_times(
+    task_id: str, context: Context, caller: CurrentCaller, page: Page, times: WantedTimesQuery
+) -> Response:
     """Say when what an attempt printed came to the server, piece by piece."""
-    printed = await _found(desk, caller, task_id, times.attempt)
-    start = requests.key(page.cursor, times.start)
-    found, more = await desk.read(
+    printed = await _found(context, caller, task_id, times.attempt)
+    start = requests.cursor_key(page.cursor, times.start)
+    found, more = await context.read(
         lambda repo: views.times(repo, printed.task, printed.attempt, start, times.since_ms, page.limit)
     )
-    return reply(api.OutputTimes(found, requests.written(more)))
+    return reply(api.OutputTimes(found, requests.encode_cursor(more)))
 
 
-async def _found(desk: AppContext, caller: Caller, task_id: str, attempt: int | None) -> _Printed:
+async def _found(context: AppContext, caller: Caller, task_id: str, attempt: int | None) -> _Printed:
     """Find an attempt of a task, or the one whose end the task has taken over."""
-    if attempt is None and (taken := await desk.of_task(caller, READ, task_id, _taken_over)).source is not None:
+    if attempt is None and (taken := await context.read_task(caller, READ, task_id, _taken_over)).source is not None:
         task_id, attempt = text_of(Key(taken.source.task)), taken.source.attempt
-    printed = await desk.of_task(caller, READ, task_id, lambda repo, one: _printed(repo, one, attempt))
+    printed = await context.read_task(caller, READ, task_id, lambda repo, one: _printed(repo, one, attempt))
     if attempt is not None and printed.attempt != attempt:
-        raise unknown(f"attempt {attempt} of task", task_id)
+        raise not_found(f"attempt {attempt} of task", task_id)
     return printed
 
 
@@ -139,85 +143,85 @@ def _taken_over(repo: Repo, record: TaskRecord) -> _TakenOver:
     return _TakenOver(None if record.life.attempt else repo.reuse.sources([record.id]).get(record.id))
 
 
-def _at_once(desk: AppContext, printed: _Printed, span: Span, header: str | None) -> Response:
+def _at_once(context: AppContext, printed: _Printed, span: ByteRange, header: str | None) -> Response:
     size = printed.size
-    ranged = requests.asked(header, size)
+    ranged = requests.parse_range(header, size)
     if ranged is not None and ranged.start >= ranged.until:
         raise _out_of_range(size)
-    span = ranged or Span(min(span.start, size), max(min(span.start, size), min(span.until, size)))
+    span = ranged or ByteRange(min(span.start, size), max(min(span.start, size), min(span.until, size)))
     headers = {**_headers(printed), "Content-Length": str(span.until - span.start), "Accept-Ranges": "bytes"}
     if ranged is not None:
         headers["Content-Range"] = f"bytes {span.start}-{span.until - 1}/{size}"
-    return StreamingResponse(_pieces(desk, printed, span), 206 if ranged else 200, headers, _PLAIN)
+    return StreamingResponse(_pieces(context, printed, span), 206 if ranged else 200, headers, _PLAIN)
 
 
-def _following(desk: AppContext, caller: Caller, printed: _Printed, span: Span, seat: Slot) -> Response:
-    most, retry = desk.settings.followers_max, {"Retry-After": str(RETRY_CROWD_S)}
-    if desk.followers.total() >= most:
+def _following(context: AppContext, caller: Caller, printed: _Printed, span: ByteRange, slot: Slot) -> Response:
+    most, retry = context.settings.followers_max, {"Retry-After": str(RETRY_OVERLOADED_S)}
+    if context.followers.total() >= most:
         raise refused(429, "overloaded", f"{most} outputs are followed already", headers=retry)
     # Of one caller no more than half of them, so that others get in.
     if caller.id:
         share = max(1, most // 2)
-        if desk.followers[_name_of(caller)] >= share:
+        if context.followers[_name_of(caller)] >= share:
             text = f"{share} outputs are followed with this token already"
             raise refused(429, "overloaded", text, headers=retry)
-    return StreamingResponse(_followed(desk, caller, printed, span, seat), 200, _headers(printed), _PLAIN)
+    return StreamingResponse(_followed(context, caller, printed, span, slot), 200, _headers(printed), _PLAIN)
 
 
-async def _pieces(desk: AppContext, printed: _Printed, span: Span) -> AsyncIterator[bytes]:
+async def _pieces(context: AppContext, printed: _Printed, span: ByteRange) -> AsyncIterator[bytes]:
     at = span.start
-    while at < span.until and (piece := await _piece(desk, printed, at, span.until)):
+    while at < span.until and (piece := await _piece(context, printed, at, span.until)):
         yield piece
         at += len(piece)
 
 
 async def _followed(
-    desk: AppContext, caller: Caller, printed: _Printed, span: Span, seat: Slot
+    context: AppContext, caller: Caller, printed: _Printed, span: ByteRange, slot: Slot
 ) -> AsyncIterator[bytes]:
     """Give what is there, and what comes, until the attempt has ended and all of it was given, or the token ends."""
     at, loop = span.start, asyncio.get_running_loop()
     until = loop.time() + FOLLOW_MAX_S
-    with seat.aside(), _counted(desk, caller):
-        while at < span.until and loop.time() < until and not desk.closing.is_set():
+    with slot.released_while_waiting(), _counted(context, caller):
+        while at < span.until and loop.time() < until and not context.closing.is_set():
             # First whether it goes on, then what there is: what an attempt prints last comes before its end.
-            going = await desk.read(lambda repo: _is_going(repo, printed))
-            while piece := await _piece_for(desk, caller, printed, at, span.until):
+            going = await context.read(lambda repo: _is_going(repo, printed))
+            while piece := await _piece_for(context, caller, printed, at, span.until):
                 yield piece
                 at += len(piece)
             if piece is None or not going:
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(desk.closing.wait(), FOLLOW_PAUSE_S)
+                await asyncio.wait_for(context.closing.wait(), FOLLOW_PAUSE_S)
 
 
 @contextmanager
-def _counted(desk: AppContext, caller: Caller) -> Iterator[None]:
+def _counted(context: AppContext, caller: Caller) -> Iterator[None]:
     name = _name_of(caller)
-    desk.followers[name] += 1
+    context.followers[name] += 1
     try:
         yield
     finally:
-        desk.followers[name] -= 1
-        if not desk.followers[name]:
-            del desk.followers[name]
+        context.followers[name] -= 1
+        if not context.followers[name]:
+            del context.followers[name]
 
 
 def _name_of(caller: Caller) -> str:
     return caller.id or caller.actor
 
 
-async def _piece(desk: AppContext, printed: _Printed, start: int, until: int) -> bytes:
-    return await desk.read(lambda repo: views.piece(repo, printed.task, printed.attempt, start, until))
+async def _piece(context: AppContext, printed: _Printed, start: int, until: int) -> bytes:
+    return await context.read(lambda repo: views.piece(repo, printed.task, printed.attempt, start, until))
 
 
-async def _piece_for(desk: AppContext, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
+async def _piece_for(context: AppContext, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
     """Give the next piece while the token of whoever follows is good; None when it is not any more."""
 
     def look(repo: Repo) -> bytes | None:
-        good = is_good(repo, caller, desk.engine.clock.now())
+        good = is_token_valid(repo, caller, context.engine.clock.now())
         return views.piece(repo, printed.task, printed.attempt, start, until) if good else None
 
-    return await desk.read(look)
+    return await context.read(look)
 
 
 def _printed(repo: Repo, record: TaskRecord, attempt: int | None) -> _Printed:
@@ -241,5 +245,5 @@ def _headers(printed: _Printed) -> dict[str, str]:
     }
 
 
-def _out_of_range(size: int) -> Refused:
+def _out_of_range(size: int) -> RequestRefused:
     return refused(416, "out_of_range", f"there are {size} bytes", headers={"Content-Range": f"bytes */{size}"})

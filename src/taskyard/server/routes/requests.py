@@ -12,10 +12,10 @@ from taskyard.core.graph.errors import Fault, Faults
 from taskyard.core.graph.model import TAG_VALUE_MAX
 from taskyard.engine import submit
 from taskyard.server import requests
-from taskyard.server.context import TheCaller, TheDesk
-from taskyard.server.errors import Refused, invalid
+from taskyard.server.context import Context, CurrentCaller
+from taskyard.server.errors import RequestRefused, invalid
 from taskyard.server.requests import size_fault
-from taskyard.server.responses import Key, body, own_key
+from taskyard.server.responses import IdempotencyKey, body, caller_key
 from taskyard.server.routes import graphs
 from taskyard.wire import api
 
@@ -63,7 +63,7 @@ def faults_in(said: object, faults_of: FaultsOf) -> list[api.Fault]:
     """Say what is wrong with a request whose text is faulty already, so that everything is told at once."""
     try:
         document = as_document(said, faults_of)
-    except Refused as fault:
+    except RequestRefused as fault:
         return fault.problem.faults
     return [api.Fault(one.message, path_in_request(one.path)) for one in faults_of(document)]
 
@@ -220,18 +220,20 @@ _MADE = {200: {"model": api.Submitted, "description": "It had been stored before
 
 
 @routes.post("/requests", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)  # type: ignore[arg-type]
-async def submit_request(request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def submit_request(
+    request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Store a single task. Needs `submit` in every pool that it names."""
 
     def faults_of(document: object) -> tuple[Fault, ...]:
-        if too_many := size_fault(document, desk.settings.tasks_max):
+        if too_many := size_fault(document, context.settings.tasks_max):
             return (Fault(too_many.path, too_many.message),)
-        return submit.read(document, desk.engine.clock.now(), desk.engine.scheduler_id).faults
+        return submit.read(document, context.engine.clock.now(), context.engine.scheduler_id).faults
 
-    said = await requests.document(request, lambda found: faults_in(found, faults_of))
+    said = await requests.read_document(request, lambda found: faults_in(found, faults_of))
     document = as_document(said, faults_of)
     try:
-        return await graphs.submit(desk, caller, document, key=own_key(caller, key))
-    except Refused as fault:
+        return await graphs.submit(context, caller, document, key=caller_key(caller, key))
+    except RequestRefused as fault:
         faults = [api.Fault(one.message, path_in_request(one.path)) for one in fault.problem.faults]
-        raise Refused(replace(fault.problem, faults=faults), fault.headers) from None
+        raise RequestRefused(replace(fault.problem, faults=faults), fault.headers) from None

@@ -8,17 +8,16 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taskyard.core.ids import Key as TaskKey
-from taskyard.core.ids import text_of
+from taskyard.core.ids import Key, text_of
 from taskyard.engine.validate import RESULT_MAX
 from taskyard.lifecycle.commands import Cancel, Publish, Rerun
 from taskyard.server import requests
 from taskyard.server.auth import Caller, Denial
-from taskyard.server.context import AppContext, Sight, TheCaller, TheDesk, done, key_of
-from taskyard.server.errors import unknown
+from taskyard.server.context import AppContext, Context, CurrentCaller, Visibility, parse_id, unwrap
+from taskyard.server.errors import not_found
 from taskyard.server.requests import Fields
-from taskyard.server.responses import JSON, Key, body, own_key, reply
-from taskyard.server.routes.graphs import wished
+from taskyard.server.responses import JSON, IdempotencyKey, body, caller_key, reply
+from taskyard.server.routes.graphs import command_reply
 from taskyard.server.tokens import CANCEL, READ, SUBMIT, RunToken
 from taskyard.store.connection import Repo
 from taskyard.store.rows import TaskRecord
@@ -46,67 +45,73 @@ _BYTES: Final = {BYTES: {"schema": {"type": "string", "format": "binary"}}}
 
 
 @routes.get("/ids/{ending}", response_model=api.Ids)
-async def find_ids(desk: TheDesk, caller: TheCaller, ending: Ending) -> Response:
+async def find_ids(context: Context, caller: CurrentCaller, ending: Ending) -> Response:
     """Find graphs and tasks by the end of their ids, the newest first."""
-    desk.readable(caller, READ, "find ids")
-    return reply(await desk.read(lambda repo: views.identified(repo, ending, Sight(repo, caller))))
+    context.readable_pools(caller, READ, "find ids")
+    return reply(await context.read(lambda repo: views.identified(repo, ending, Visibility(repo, caller))))
 
 
 @routes.get("/tasks/{task_id}", response_model=api.TaskView)
-async def show_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def show_task(task_id: str, context: Context, caller: CurrentCaller) -> Response:
     """Show a task: its edges, its definition, its result."""
-    now, url = desk.engine.clock.now(), desk.settings.public_url
+    now, url = context.engine.clock.now(), context.settings.public_url
 
     def look(repo: Repo, one: TaskRecord) -> api.TaskView | None:
-        return views.task(repo, one.id, url, now, Sight(repo, caller))
+        return views.task(repo, one.id, url, now, Visibility(repo, caller))
 
-    return reply(await desk.of_task(caller, READ, task_id, look))
+    return reply(await context.read_task(caller, READ, task_id, look))
 
 
 @routes.get("/tasks/{task_id}/attempts", response_model=api.Attempts)
-async def list_attempts(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def list_attempts(task_id: str, context: Context, caller: CurrentCaller) -> Response:
     """List every attempt of a task."""
-    found = await desk.of_task(caller, READ, task_id, lambda repo, one: attempt_views.attempts(repo, one.id))
+    found = await context.read_task(caller, READ, task_id, lambda repo, one: attempt_views.attempts(repo, one.id))
     return reply(api.Attempts(found))
 
 
 @routes.get("/tasks/{task_id}/story", response_model=api.StoryView)
-async def tell_story(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def tell_story(task_id: str, context: Context, caller: CurrentCaller) -> Response:
     """Tell everything that happened to a task, each move with its cause."""
-    lease_ms = desk.engine.lease_ms
-    return reply(await desk.of_task(caller, READ, task_id, lambda repo, one: told(repo, story(repo, one.id), lease_ms)))
+    lease_ms = context.engine.lease_ms
+    return reply(
+        await context.read_task(caller, READ, task_id, lambda repo, one: told(repo, story(repo, one.id), lease_ms))
+    )
 
 
 @routes.post("/tasks/{task_id}/cancel", response_model=api.Wished, openapi_extra=_SUBTREE)
-async def cancel_task(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def cancel_task(
+    task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """End a task, or a task with everything behind it. Needs `cancel`."""
-    said = Fields(await requests.fields(request, optional=True))
+    said = Fields(await requests.read_object(request, optional=True))
     subtree = said.flag("subtree", False)
-    said.close()
-    task = await desk.of_task(caller, CANCEL, task_id, lambda _, one: one.id)
-    wish = Cancel(task=task, subtree=subtree, actor=caller.actor, key=own_key(caller, key))
-    return wished(await desk.face.cancel(wish))
+    said.check()
+    task = await context.read_task(caller, CANCEL, task_id, lambda _, one: one.id)
+    wish = Cancel(task=task, subtree=subtree, actor=caller.actor, key=caller_key(caller, key))
+    return command_reply(await context.async_engine.cancel(wish))
 
 
 @routes.post("/tasks/{task_id}/rerun", response_model=api.Wished)
-async def rerun_task(task_id: str, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def rerun_task(task_id: str, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
     """Try a task again that failed. Needs `submit`."""
-    task = await desk.of_task(caller, SUBMIT, task_id, lambda _, one: one.id)
-    return wished(await desk.face.rerun(Rerun(task=task, actor=caller.actor, key=own_key(caller, key))))
+    task = await context.read_task(caller, SUBMIT, task_id, lambda _, one: one.id)
+    return command_reply(
+        await context.async_engine.rerun(Rerun(task=task, actor=caller.actor, key=caller_key(caller, key)))
+    )
 
 
 @routes.get("/tasks/{task_id}/inputs", response_model=dict[str, Any])
-async def show_inputs(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def show_inputs(task_id: str, context: Context, caller: CurrentCaller) -> Response:
     """Give what the prerequisites of a task published, by label."""
-    return reply(await desk.of_task(caller, READ, task_id, lambda repo, one: attempt_views.inputs(repo, one.id)))
+    return reply(await context.read_task(caller, READ, task_id, lambda repo, one: attempt_views.inputs(repo, one.id)))
 
 
 @routes.get("/tasks/{task_id}/result", responses=_RESULT)
-async def show_result(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def show_result(task_id: str, context: Context, caller: CurrentCaller) -> Response:
     """Give what the last attempt of a task published."""
-    found = await desk.of_task(caller, READ, task_id, lambda repo, one: attempt_views.result(repo, one.id) or b"")
+    found = await context.read_task(caller, READ, task_id, lambda repo, one: attempt_views.result(repo, one.id) or b"")
     if not found:
-        raise unknown("result of task", task_id)
+        raise not_found("result of task", task_id)
     return Response(found, media_type=JSON)
 
 
@@ -114,13 +119,15 @@ async def show_result(task_id: str, desk: TheDesk, caller: TheCaller) -> Respons
 
 
 @routes.put("/tasks/{task_id}/result", status_code=204, openapi_extra=body("Any JSON.", _ANY))
-async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def put_result(
+    task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Publish the result of the attempt that is under way. Needs the task's own token."""
-    run = _own(desk, caller, task_id)
-    requests.expect(request, (JSON,))
-    text = await requests.raw(request, RESULT_MAX)
-    value = requests.parsed(text, "result.json")
-    return await _publish(desk, run, own_key(caller, key), result=msgspec.json.encode(value).decode())
+    run = _own(context, caller, task_id)
+    requests.check_content_type(request, (JSON,))
+    text = await requests.read_body(request, RESULT_MAX)
+    value = requests.parse(text, "result.json")
+    return await _publish(context, run, caller_key(caller, key), result=msgspec.json.encode(value).decode())
 
 
 @routes.put(
@@ -128,12 +135,14 @@ async def put_result(task_id: str, request: Request, desk: TheDesk, caller: TheC
     status_code=204,
     openapi_extra={"requestBody": {"required": True, "content": _TEXT, "description": "A few words."}},
 )
-async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def put_progress(
+    task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Say how far the attempt has come that is under way. Needs the task's own token."""
-    run = _own(desk, caller, task_id)
-    requests.expect(request, (TEXT,))
-    said = await requests.raw(request, PROGRESS_MAX)
-    return await _publish(desk, run, own_key(caller, key), progress=requests.plain_text(said))
+    run = _own(context, caller, task_id)
+    requests.check_content_type(request, (TEXT,))
+    said = await requests.read_body(request, PROGRESS_MAX)
+    return await _publish(context, run, caller_key(caller, key), progress=requests.decode_text(said))
 
 
 @routes.put(
@@ -141,23 +150,27 @@ async def put_progress(task_id: str, request: Request, desk: TheDesk, caller: Th
     status_code=204,
     openapi_extra={"requestBody": {"required": True, "content": _BYTES, "description": "Any bytes."}},
 )
-async def put_checkpoint(task_id: str, request: Request, desk: TheDesk, caller: TheCaller, key: Key = "") -> Response:
+async def put_checkpoint(
+    task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
+) -> Response:
     """Keep something for the next attempt. Needs the task's own token."""
-    run = _own(desk, caller, task_id)
-    requests.expect(request, (BYTES,))
-    return await _publish(desk, run, own_key(caller, key), checkpoint=await requests.raw(request, CHECKPOINT_MAX))
+    run = _own(context, caller, task_id)
+    requests.check_content_type(request, (BYTES,))
+    return await _publish(
+        context, run, caller_key(caller, key), checkpoint=await requests.read_body(request, CHECKPOINT_MAX)
+    )
 
 
-def _own(desk: AppContext, caller: Caller, task_id: str) -> RunToken:
+def _own(context: AppContext, caller: Caller, task_id: str) -> RunToken:
     """Give the attempt that asks, if it is one of this task."""
-    task = key_of(task_id, "task")
+    task = parse_id(task_id, "task")
     if caller.run is None or caller.run.token.task != task:
-        text = f"this needs the token of the running task {text_of(TaskKey(task))} itself"
-        raise desk.deny(Denial(403, "forbidden", text, caller.actor), f"publish for task {task_id}")
+        text = f"this needs the token of the running task {text_of(Key(task))} itself"
+        raise context.deny(Denial(403, "forbidden", text, caller.actor), f"publish for task {task_id}")
     return caller.run.token
 
 
-async def _publish(desk: AppContext, run: RunToken, key: str, **said: Any) -> Response:
+async def _publish(context: AppContext, run: RunToken, key: str, **said: Any) -> Response:
     publish = Publish(run.task, run.attempt, run.fence, **said)
-    done(await asyncio.to_thread(desk.engine.publish, publish, key))
+    unwrap(await asyncio.to_thread(context.engine.publish, publish, key))
     return Response(status_code=204)

@@ -9,10 +9,10 @@ from starlette.responses import Response
 from taskyard.engine import submit
 from taskyard.engine.submit import pools_of
 from taskyard.server import requests
-from taskyard.server.context import Sight, TheCaller, TheDesk, done
+from taskyard.server.context import Context, CurrentCaller, Visibility, unwrap
 from taskyard.server.requests import check_size
 from taskyard.server.responses import body, reply
-from taskyard.server.routes.graphs import DOCUMENT, judge_of
+from taskyard.server.routes.graphs import DOCUMENT, find_faults_of
 from taskyard.server.tokens import READ, SUBMIT
 from taskyard.views.dry_run import foreseen
 from taskyard.views.explain import explained
@@ -24,32 +24,36 @@ routes = APIRouter(prefix="/api/v1", tags=["why"])
 
 
 @routes.get("/tasks/{task_id}/why", response_model=api.WhyView)
-async def why_task(task_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def why_task(task_id: str, context: Context, caller: CurrentCaller) -> Response:
     """Say why a task does not run, down to the root causes; or on which bot it runs, or how it ended."""
-    now = desk.engine.clock.now()
+    now = context.engine.clock.now()
     return reply(
-        await desk.of_task(caller, READ, task_id, lambda repo, one: explained(repo, one, now, Sight(repo, caller)))
+        await context.read_task(
+            caller, READ, task_id, lambda repo, one: explained(repo, one, now, Visibility(repo, caller))
+        )
     )
 
 
 @routes.get("/graphs/{graph_id}/why", response_model=api.WhyGraphView)
-async def why_graph(graph_id: str, desk: TheDesk, caller: TheCaller) -> Response:
+async def why_graph(graph_id: str, context: Context, caller: CurrentCaller) -> Response:
     """Say what holds a graph: its root causes, grouped, the most pressing first."""
-    now = desk.engine.clock.now()
+    now = context.engine.clock.now()
     return reply(
-        await desk.of_graph(caller, READ, graph_id, lambda repo, key: held(repo, key, now, Sight(repo, caller)))
+        await context.read_graph(
+            caller, READ, graph_id, lambda repo, key: held(repo, key, now, Visibility(repo, caller))
+        )
     )
 
 
 @routes.post("/graphs/check", response_model=DryRun, openapi_extra=body("A graph document.", DOCUMENT, yaml=True))
-async def check_graph(request: Request, desk: TheDesk, caller: TheCaller) -> Response:
+async def check_graph(request: Request, context: Context, caller: CurrentCaller) -> Response:
     """Say what would become of a graph if it were submitted now; nothing is stored. Needs `submit`, as that does."""
-    async with requests.worked_on(request, judge_of(desk)) as document:
-        now = desk.engine.clock.now()
-        await asyncio.to_thread(check_size, document, desk.settings.tasks_max)
-        graph = done(await asyncio.to_thread(submit.rehearsal_read, document, now, desk.engine.scheduler_id))
-        desk.need(caller, SUBMIT, await asyncio.to_thread(pools_of, graph), "check a graph")
-        found = await desk.read(
-            lambda repo: submit.refused(repo, graph) or foreseen(repo, graph, now, Sight(repo, caller))
+    async with requests.open_document(request, find_faults_of(context)) as document:
+        now = context.engine.clock.now()
+        await asyncio.to_thread(check_size, document, context.settings.tasks_max)
+        graph = unwrap(await asyncio.to_thread(submit.rehearsal_read, document, now, context.engine.scheduler_id))
+        context.require(caller, SUBMIT, await asyncio.to_thread(pools_of, graph), "check a graph")
+        found = await context.read(
+            lambda repo: submit.refused(repo, graph) or foreseen(repo, graph, now, Visibility(repo, caller))
         )
-        return reply(done(found))
+        return reply(unwrap(found))
