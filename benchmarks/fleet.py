@@ -18,7 +18,7 @@ import psutil  # type: ignore[import-untyped]
 
 from benchmarks.form import Case, main
 from benchmarks.yards import Yard, yard
-from taskyard.sdk.bot_http import Connection
+from taskyard.sdk.bot_http import ServerConnection
 from taskyard.wire import bot_protocol as wire
 
 IDLE, BUSY = 2_000, 500
@@ -32,7 +32,7 @@ class Bot:
 
     def __init__(self, one: Yard, number: int) -> None:
         self.name = f"bot{number}"
-        self._line = Connection(one.url, {"authorization": f"Bearer {one.bot_token}"})
+        self._line = ServerConnection(one.url, {"authorization": f"Bearer {one.bot_token}"})
         self._polls = 0
 
     async def hello(self) -> None:

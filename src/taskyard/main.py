@@ -116,9 +116,9 @@ class Embedded:
         from taskyard.bot.agent import run  # noqa: PLC0415
         from taskyard.bot.config import BotConfig  # noqa: PLC0415
         from taskyard.cli import reports  # noqa: PLC0415
-        from taskyard.sdk.http import exposure, trusting  # noqa: PLC0415
+        from taskyard.sdk.http import plaintext_token_warning, tls_context  # noqa: PLC0415
 
-        if why := exposure(wish.url, wish.token):
+        if why := plaintext_token_warning(wish.url, wish.token):
             reports.talk(f"warning: {why}")
 
         with _told():
@@ -138,7 +138,7 @@ class Embedded:
                     keep_output=wish.keep_output,
                     user=user,
                     ca_file=wish.ca_file,
-                    tls=trusting(wish.ca_file) if wish.ca_file else None,
+                    tls=tls_context(wish.ca_file) if wish.ca_file else None,
                     connected=None if said is None else lambda welcome: said(welcome.pool),
                 )
             )

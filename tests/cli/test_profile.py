@@ -186,11 +186,11 @@ def test_a_file_that_is_no_toml_is_not_touched(home: Path) -> None:
 
 
 def test_folders_are_where_the_specification_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert profile.yard_folder() == home / ".local/share/taskyard"
+    assert profile.data_folder() == home / ".local/share/taskyard"
     monkeypatch.setenv("XDG_DATA_HOME", "not/absolute")
-    assert profile.yard_folder() == home / ".local/share/taskyard"
+    assert profile.data_folder() == home / ".local/share/taskyard"
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "elsewhere"))
-    assert profile.yard_folder() == home / "elsewhere" / "taskyard"
+    assert profile.data_folder() == home / "elsewhere" / "taskyard"
 
 
 def test_a_client_goes_where_the_command_line_goes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

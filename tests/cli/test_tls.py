@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from taskyard.sdk import Client, Unreachable, Unset, http
-from taskyard.sdk.http import InsecureWarning, exposure
+from taskyard.sdk.http import InsecureWarning, plaintext_token_warning
 from tests.cli.program import graph, taskyard
 from tests.cli.waiting import read_until
 from tests.cli.yard import at_home, started
@@ -124,8 +124,8 @@ def test_a_ca_file_that_is_none_is_said(tmp_path: Path) -> None:
 
 def test_a_token_that_goes_to_another_machine_in_the_open_is_warned_of(tmp_path: Path) -> None:
     for url in ("http://127.0.0.1:1", "http://localhost", "http://[::1]:1", "https://yard.example"):
-        assert exposure(url, "x") is None
-    assert exposure("http://yard.example", None) is None
+        assert plaintext_token_warning(url, "x") is None
+    assert plaintext_token_warning("http://yard.example", None) is None
     with pytest.warns(InsecureWarning, match=r"yard\.example over plain HTTP"):
         Client("http://yard.example", "x")
     env = at_home(tmp_path) | {"TASKYARD_URL": "http://0.0.0.0:1", "TASKYARD_TOKEN": "x"}

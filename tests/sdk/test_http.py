@@ -7,22 +7,22 @@ from contextlib import suppress
 import pytest
 
 from taskyard.sdk import bot_http
-from taskyard.sdk.bot_http import Address, Answer, Connection, Unreachable
+from taskyard.sdk.bot_http import Address, ConnectionFailed, HttpResponse, ServerConnection
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def asked(serve: Serve, times: int = 1, timeout_s: float = 20.0) -> list[Answer]:
+def asked(serve: Serve, times: int = 1, timeout_s: float = 20.0) -> list[HttpResponse]:
     """Ask a server that does what `serve` does for each connection."""
 
-    async def talk() -> list[Answer]:
+    async def talk() -> list[HttpResponse]:
         serving: list[asyncio.Task[None]] = []
 
         async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             serving.append(asyncio.ensure_future(to_the_end(serve, reader, writer)))
 
         server = await asyncio.start_server(begin, "127.0.0.1", 0)
-        connection = Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base", {"x-own": "1"})
+        connection = ServerConnection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base", {"x-own": "1"})
         async with server:
             try:
                 return [await connection.ask("POST", "/it", b"{}", timeout_s) for _ in range(times)]
@@ -84,13 +84,13 @@ def test_chunks_are_put_together_and_provisional_answers_are_passed_over() -> No
     ],
 )
 def test_what_is_no_whole_answer_is_none(answer: bytes) -> None:
-    with pytest.raises(Unreachable):
+    with pytest.raises(ConnectionFailed):
         asked(saying(answer))
 
 
 def test_an_answer_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bot_http, "BODY_MAX", 1)
-    with pytest.raises(Unreachable, match="larger than 1 bytes"):
+    with pytest.raises(ConnectionFailed, match="larger than 1 bytes"):
         asked(saying(OK))
 
 
@@ -98,13 +98,13 @@ def test_a_silent_server_is_not_waited_for_without_end() -> None:
     async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    with pytest.raises(Unreachable, match="no answer in time"):
+    with pytest.raises(ConnectionFailed, match="no answer in time"):
         asked(be_silent, timeout_s=0.05)
 
 
 def test_nobody_there_is_said_so() -> None:
-    with pytest.raises(Unreachable, match="does not answer"):
-        asyncio.run(Connection("http://127.0.0.1:9").ask("GET", "/"))
+    with pytest.raises(ConnectionFailed, match="does not answer"):
+        asyncio.run(ServerConnection("http://127.0.0.1:9").ask("GET", "/"))
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "x:80", "", "http://"])
@@ -115,4 +115,4 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 def test_a_header_cannot_bring_another() -> None:
     with pytest.raises(ValueError, match="one line"):
-        Connection("http://127.0.0.1:9", {"authorization": "a\r\nhost: b"})
+        ServerConnection("http://127.0.0.1:9", {"authorization": "a\r\nhost: b"})

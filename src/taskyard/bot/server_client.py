@@ -19,7 +19,7 @@ import msgspec
 from taskyard.bot.attempts import LeasedAttempt
 from taskyard.bot.config import BotConfig
 from taskyard.sdk.backoff import backoff_s, retry_after_s
-from taskyard.sdk.bot_http import Answer, Connection, Unreachable
+from taskyard.sdk.bot_http import ConnectionFailed, HttpResponse, ServerConnection
 from taskyard.wire.bot_protocol import TROUBLE_MAX, Goodbye, Hello, Polled, Trouble, Welcome
 
 #: How long an answer may take beyond the time that the server was allowed to wait for work.
@@ -63,7 +63,7 @@ class Link:
     """A connection to the server, in the name of one bot."""
 
     def __init__(self, config: BotConfig) -> None:
-        self._connection = Connection(config.url, {"authorization": f"Bearer {config.token}"}, config.tls)
+        self._connection = ServerConnection(config.url, {"authorization": f"Bearer {config.token}"}, config.tls)
         self._encoder = msgspec.json.Encoder()
         self._polled = msgspec.json.Decoder(Polled)
 
@@ -95,13 +95,15 @@ class Link:
         """Hang up."""
         self._connection.close()
 
-    async def _post(self, route: str, body: bytes, timeout_s: float = ANSWER_SECONDS_MAX) -> Answer:
+    async def _post(self, route: str, body: bytes, timeout_s: float = ANSWER_SECONDS_MAX) -> HttpResponse:
         return await self._ask(f"/api/v1/bot/{route}", body, timeout_s)
 
-    async def _ask(self, path: str, body: bytes, timeout_s: float, headers: Mapping[str, str] | None = None) -> Answer:
+    async def _ask(
+        self, path: str, body: bytes, timeout_s: float, headers: Mapping[str, str] | None = None
+    ) -> HttpResponse:
         try:
             answer = await self._connection.ask("POST", path, body, timeout_s, headers)
-        except Unreachable as error:
+        except ConnectionFailed as error:
             raise Away(str(error)) from error
         if answer.status >= 300:
             raise _refusal(answer)
@@ -122,7 +124,7 @@ class _Problem(msgspec.Struct):
     title: str = ""
 
 
-def _refusal(answer: Answer) -> Exception:
+def _refusal(answer: HttpResponse) -> Exception:
     problem = _problem(answer.body)
     why = f"{answer.status} {problem.detail or problem.title or problem.code}".rstrip()
     if answer.status in (408, 425, 429) or answer.status >= 500:
@@ -143,7 +145,7 @@ def _problem(body: bytes) -> _Problem:
         return _Problem()
 
 
-def _read(answer: Answer, decoder: msgspec.json.Decoder[_T]) -> _T:
+def _read(answer: HttpResponse, decoder: msgspec.json.Decoder[_T]) -> _T:
     try:
         return decoder.decode(answer.body)
     except msgspec.MsgspecError as error:
@@ -252,11 +254,11 @@ class InputsMissing(Exception):
 
 async def fetch_inputs(url: str, task: str, token: str, tls: ssl.SSLContext | None = None) -> bytes:
     """Fetch a JSON object: label -> result. Whoever awaits this ends it with the lease."""
-    connection = Connection(url, {"authorization": f"Bearer {token}"}, tls)
+    connection = ServerConnection(url, {"authorization": f"Bearer {token}"}, tls)
     tries = answers = 0
     try:
         while True:
-            with suppress(Unreachable):
+            with suppress(ConnectionFailed):
                 answer = await connection.ask("GET", f"/api/v1/tasks/{task}/inputs")
                 if answer.status == 200:
                     return answer.body

@@ -24,7 +24,7 @@ Checker = Callable[[], Iterable[Check]]
 
 def examine(data: Path | None, server: Server, output: str) -> Exit:
     """Examine everything, tell it, and say by the exit code whether there is a fault."""
-    found = list(_checks(data or profile.yard_folder(), server))
+    found = list(_checks(data or profile.data_folder(), server))
     has_arrived = reports.delivered(lambda: _give(found, output))
     reports.talk(_summary(found))
     return Exit.ERROR if any(one.verdict == FAULT for one in found) or not has_arrived else Exit.OK

@@ -13,15 +13,15 @@ from typing import Final
 from taskyard.cli import reports
 from taskyard.private_files import FILE_MODE, make_folder
 from taskyard.sdk import profiles
-from taskyard.sdk.profiles import KEYS, PROFILE_KEYS, Kept, Profile, folder, path
+from taskyard.sdk.profiles import KEYS, PROFILE_KEYS, Profile, ProfileFile, folder, path
 
 #: What comes from there is used from here.
 __all__ = [
     "KEYS",
     "NAME",
     "PROFILE_KEYS",
-    "Kept",
     "Profile",
+    "ProfileFile",
     "Uneditable",
     "folder",
     "forget",
@@ -40,9 +40,9 @@ class Uneditable(Exception):
     """A file that cannot be changed; the text says why, and what helps."""
 
 
-def read() -> Kept:
+def read() -> ProfileFile:
     """Read the file; one that is not there, or cannot be read, says nothing."""
-    return profiles.read(reports.say_error)
+    return profiles.read_profiles(reports.say_error)
 
 
 def keep(profile: Profile, *, use: bool) -> None:

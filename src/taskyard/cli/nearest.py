@@ -3,12 +3,9 @@
 from collections.abc import Iterable
 
 from taskyard.cli import text
-from taskyard.sdk import nearest as words
-from taskyard.sdk.nearest import nearest
-
-__all__ = ["nearest", "unknown"]
+from taskyard.wire.close_match import unknown_name
 
 
 def unknown(what: str, word: str, known: Iterable[str]) -> str:
     """Say that there is no such word, and which one comes nearest, or else which ones there are."""
-    return words.unknown(what, text.harmless(word), known)
+    return unknown_name(what, text.harmless(word), known)

@@ -6,37 +6,45 @@ from taskyard.cli import reports
 from taskyard.cli.parsing import Unusable
 from taskyard.sdk import profiles
 from taskyard.sdk.errors import Unset
-from taskyard.sdk.profiles import DEFAULT_URL, PROJECT_FILE, PROJECT_KEYS, Found, Target, same_server, yard_folder
+from taskyard.sdk.profiles import (
+    DEFAULT_URL,
+    PROJECT_FILE,
+    PROJECT_KEYS,
+    ResolvedServer,
+    Target,
+    data_folder,
+    same_server,
+)
 
 #: What comes from there is used from here.
 __all__ = [
     "DEFAULT_URL",
     "PROJECT_FILE",
     "PROJECT_KEYS",
-    "Found",
+    "ResolvedServer",
     "Target",
+    "data_folder",
     "find",
     "look",
     "project_file",
     "same_server",
-    "yard_folder",
 ]
 
 
 def find(url: str | None, token: str | None, profile: str | None = None, ca_file: str | None = None) -> Target:
     """Say which server is meant, with what was given as flags; raise `Unusable` when that cannot be said."""
     try:
-        return profiles.find(url, token, profile, ca_file, reports.say_error)
+        return profiles.resolve(url, token, profile, ca_file, reports.say_error)
     except Unset as fault:
         raise Unusable(str(fault)) from fault
 
 
 def look(
     url: str | None = None, token: str | None = None, profile: str | None = None, ca_file: str | None = None
-) -> Found:
+) -> ResolvedServer:
     """Find out which server is meant, and who said what."""
     try:
-        return profiles.look(url, token, profile, ca_file, reports.say_error)
+        return profiles.resolve_with_sources(url, token, profile, ca_file, reports.say_error)
     except Unset as fault:
         raise Unusable(str(fault)) from fault
 

@@ -219,7 +219,7 @@ def bot(
         token=target.token or "",
         name=named,
         slots=slots or os.cpu_count() or 1,
-        state=manner.state or profile.yard_folder() / "bots" / named.replace("/", "_"),
+        state=manner.state or profile.data_folder() / "bots" / named.replace("/", "_"),
         dimensions=dimensions_of(given.dimension or []),
         dimensions_file=given.dimensions_file,
         once=manner.once,

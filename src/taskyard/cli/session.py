@@ -68,9 +68,9 @@ def client_of(target: Target, timeout_s: float | None = None) -> "Client":
     import warnings  # noqa: PLC0415 - it costs time to load, as the next one does
 
     from taskyard.sdk.client import TIMEOUT_SECONDS, Client  # noqa: PLC0415
-    from taskyard.sdk.http import exposure  # noqa: PLC0415
+    from taskyard.sdk.http import plaintext_token_warning  # noqa: PLC0415
 
-    if why := exposure(target.url, target.token):
+    if why := plaintext_token_warning(target.url, target.token):
         reports.talk(f"warning: {why}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it was just told, in a line

@@ -82,7 +82,7 @@ def up(
     if user is not None and (fault := _user_fault(user)):
         reports.say_error(f"cannot run tasks as another user: {fault}")
         return Exit.ERROR
-    folder = (data or profile.yard_folder()).absolute()
+    folder = (data or profile.data_folder()).absolute()
     try:
         make_folder(folder)
     except (OSError, NotPrivate) as error:

@@ -25,16 +25,16 @@ READ_BYTES: Final = 65_536
 CONNECT_SECONDS_MAX: Final = 10.0
 
 
-class Unreachable(OSError):
+class ConnectionFailed(OSError):
     """There was no answer: no connection, none in time, or nothing that can be read."""
 
 
-class _Stale(Unreachable):
+class _ClosedWhileIdle(ConnectionFailed):
     """A connection that was kept had been closed by the other side before it was used again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What came back; the names of headers are in small letters."""
 
     status: int
@@ -63,15 +63,15 @@ class Address:
         return Address(parts.hostname, port, secure, parts.path.rstrip("/"), parts.netloc.rpartition("@")[2])
 
 
-class Connection:
+class ServerConnection:
     """Asks one thing after another, over one connection."""
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._address = Address.of(url)
         self._tls = (tls or ssl.create_default_context()) if self._address.secure else None
         given = {"host": self._address.authority, **(headers or {})}
-        self._head = "".join(f"{name}: {_one_line(value)}\r\n" for name, value in given.items())
-        self._line: _Line | None = None
+        self._head = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in given.items())
+        self._protocol: _HttpProtocol | None = None
 
     async def ask(
         self,
@@ -80,43 +80,43 @@ class Connection:
         body: bytes = b"",
         timeout_s: float = 30.0,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """Ask, and give the answer, whatever its status; Unreachable when there is none."""
-        own = "".join(f"{name}: {_one_line(value)}\r\n" for name, value in (headers or {}).items())
+    ) -> HttpResponse:
+        """Ask, and give the answer, whatever its status; ConnectionFailed when there is none."""
+        own = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in (headers or {}).items())
         request = (
-            f"{method} {self._address.prefix}{_one_line(path)} HTTP/1.1\r\n{self._head}{own}"
+            f"{method} {self._address.prefix}{_header_value(path)} HTTP/1.1\r\n{self._head}{own}"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         ).encode() + body
         try:
             return await (await self._open()).exchange(request, timeout_s)
-        except _Stale:
+        except _ClosedWhileIdle:
             return await (await self._open()).exchange(request, timeout_s)
 
     def close(self) -> None:
         """Hang up; the next question opens a new connection."""
-        if self._line is not None:
-            self._line.hang_up()
-            self._line = None
+        if self._protocol is not None:
+            self._protocol.hang_up()
+            self._protocol = None
 
-    async def _open(self) -> "_Line":
-        if self._line is not None and self._line.usable:
-            return self._line
+    async def _open(self) -> "_HttpProtocol":
+        if self._protocol is not None and self._protocol.usable:
+            return self._protocol
         self.close()
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 _, protocol = await loop.create_connection(
-                    lambda: _Line(loop), self._address.host, self._address.port, ssl=self._tls
+                    lambda: _HttpProtocol(loop), self._address.host, self._address.port, ssl=self._tls
                 )
         except (OSError, TimeoutError) as error:
-            raise Unreachable(
+            raise ConnectionFailed(
                 f"{self._address.authority} does not answer: {str(error) or 'no connection in time'}"
             ) from error
-        self._line = protocol
+        self._protocol = protocol
         return protocol
 
 
-class _Line(asyncio.BufferedProtocol):
+class _HttpProtocol(asyncio.BufferedProtocol):
     """One connection and the answer that it waits for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -124,9 +124,9 @@ class _Line(asyncio.BufferedProtocol):
         self._parser = httptools.HttpResponseParser(self)
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport | None = None
-        self._waiting: asyncio.Future[Answer] | None = None
+        self._waiting: asyncio.Future[HttpResponse] | None = None
         self._used = False  # an exchange has been completed on it
-        self._heard = False  # something of the answer has come
+        self._answer_begun = False  # something of the answer has come
         self._headers: dict[str, str] = {}
         self._headers_size = 0
         self._body: list[bytes] = []
@@ -137,13 +137,13 @@ class _Line(asyncio.BufferedProtocol):
         """Whether another question may go over it."""
         return self._transport is not None and not self._transport.is_closing() and self._waiting is None
 
-    async def exchange(self, request: bytes, timeout_s: float) -> Answer:
+    async def exchange(self, request: bytes, timeout_s: float) -> HttpResponse:
         """Send a request and wait for its answer; a time-out ends the connection, for the answer may come later."""
         if self._transport is None:
-            raise _Stale("the connection was closed")
-        waiting: asyncio.Future[Answer] = self._loop.create_future()
+            raise _ClosedWhileIdle("the connection was closed")
+        waiting: asyncio.Future[HttpResponse] = self._loop.create_future()
         self._waiting = waiting
-        self._heard = False
+        self._answer_begun = False
         self._transport.write(request)
         timer = self._loop.call_later(timeout_s, self._fail, "no answer in time")
         try:
@@ -176,8 +176,8 @@ class _Line(asyncio.BufferedProtocol):
         if self._waiting is None:
             self.hang_up()  # nobody asked
             return
-        self._heard = True
-        with contextlib.suppress(_Full):
+        self._answer_begun = True
+        with contextlib.suppress(_TooLarge):
             try:
                 self._parser.feed_data(self._buffer[:nbytes])
             except httptools.HttpParserError as error:
@@ -197,13 +197,13 @@ class _Line(asyncio.BufferedProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note a header."""
         self._headers_size += len(name) + len(value)
-        self._bounded(self._headers_size, HEADERS_MAX)
+        self._check_size(self._headers_size, HEADERS_MAX)
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
         """Note a part of the body."""
         self._size += len(body)
-        self._bounded(self._size, BODY_MAX)
+        self._check_size(self._size, BODY_MAX)
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -212,28 +212,28 @@ class _Line(asyncio.BufferedProtocol):
         if status < 200 or self._waiting is None:
             return
         if not self._waiting.done():
-            self._waiting.set_result(Answer(status, self._headers, b"".join(self._body)))
+            self._waiting.set_result(HttpResponse(status, self._headers, b"".join(self._body)))
         self._used = True
         if not self._parser.should_keep_alive():
             self.hang_up()
 
-    def _bounded(self, size: int, size_max: int) -> None:
+    def _check_size(self, size: int, size_max: int) -> None:
         if size > size_max:
             self._fail(f"the answer is larger than {size_max} bytes")
-            raise _Full
+            raise _TooLarge
 
     def _fail(self, why: str) -> None:
         self.hang_up()
         if self._waiting is not None and not self._waiting.done():
-            stale = self._used and not self._heard and "closed" in why
-            self._waiting.set_exception(_Stale(why) if stale else Unreachable(why))
+            stale = self._used and not self._answer_begun and "closed" in why
+            self._waiting.set_exception(_ClosedWhileIdle(why) if stale else ConnectionFailed(why))
 
 
-class _Full(Exception):
+class _TooLarge(Exception):
     """Leaves the parser, once an answer has grown too large."""
 
 
-def _one_line(text: str) -> str:
+def _header_value(text: str) -> str:
     """Refuse what would end a header and begin another."""
     if "\r" in text or "\n" in text:
         raise ValueError("a header is one line")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from taskyard.sdk import profiles
 from taskyard.sdk.errors import NotFound, Overloaded, Unreachable, Unset
-from taskyard.sdk.http import InsecureWarning, exposure
-from taskyard.sdk.routes import Asking, Query, segment
+from taskyard.sdk.http import InsecureWarning, plaintext_token_warning
+from taskyard.sdk.routes import ApiSession, Query, segment
 from taskyard.wire import api
 from taskyard.wire.api import WAIT_MAX_MS, GraphView
 
@@ -29,46 +29,46 @@ if TYPE_CHECKING:
 
 
 #: The second look follows soon, the others at growing distances.
-LOOK_SECONDS: Final = 0.05
-LOOK_SECONDS_MAX: Final = 2.0
+POLL_SECONDS: Final = 0.05
+POLL_SECONDS_MAX: Final = 2.0
 #: For how long nobody may answer: a server that is started again, or moves, is back within that.
-AWAY_SECONDS_MAX: Final = 300.0
+UNREACHABLE_SECONDS_MAX: Final = 300.0
 
 
-def looks(asking: Asking, path: str, timeout_s: float, patient: bool = False) -> Iterator[GraphView]:
+def poll_graph(session: ApiSession, path: str, timeout_s: float, long_poll: bool = False) -> Iterator[GraphView]:
     """Give a graph as it is seen, the last time when it is settled; raise `TimeoutError` if that takes too long.
 
-    Whoever is `patient` sees it only then, and hears of it at once.
+    Whoever is `long_poll` sees it only then, and hears of it at once.
     """
     until = time.monotonic() + timeout_s
-    heard = time.monotonic()
-    pause = LOOK_SECONDS
+    answered_at = time.monotonic()
+    pause = POLL_SECONDS
     while True:
         try:
             left_ms = int(max(0.0, until - time.monotonic()) * 1000)
-            query: Query = {"names": False, "wait_ms": min(WAIT_MAX_MS, left_ms) if patient else None}
-            seen = asking.get(path, GraphView, query)
+            query: Query = {"names": False, "wait_ms": min(WAIT_MAX_MS, left_ms) if long_poll else None}
+            view = session.get(path, GraphView, query)
         except (Unreachable, Overloaded):
-            if time.monotonic() > min(until, heard + AWAY_SECONDS_MAX):
+            if time.monotonic() > min(until, answered_at + UNREACHABLE_SECONDS_MAX):
                 raise
         else:
-            heard = time.monotonic()
-            yield seen
-            if seen.settled or (seen.deadlock is not None and seen.deadlock.stuck):
+            answered_at = time.monotonic()
+            yield view
+            if view.settled or (view.deadlock is not None and view.deadlock.stuck):
                 return
-            if heard >= until:
-                raise TimeoutError(f"graph {seen.id} is {seen.state} and was not settled within {timeout_s:g} s")
-            if patient:
+            if answered_at >= until:
+                raise TimeoutError(f"graph {view.id} is {view.state} and was not settled within {timeout_s:g} s")
+            if long_poll:
                 continue  # the server has waited already
         time.sleep(max(0.0, min(pause, until - time.monotonic())))
-        pause = min(pause * 1.5, LOOK_SECONDS_MAX)
+        pause = min(pause * 1.5, POLL_SECONDS_MAX)
 
 
 # Output as it comes: a stream that goes on where it was cut, so that no byte is missed or told twice.
 
 
 #: How often in a row nobody may answer before that is told; a server that restarts is back within that.
-SILENCES_MAX: Final = 10
+STREAM_FAILURES_MAX: Final = 10
 #: How long to wait before the next try: at first, and at most.
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 5.0
@@ -76,52 +76,52 @@ PAUSE_SECONDS_MAX: Final = 5.0
 BEGIN_SECONDS_MAX: Final = 86_400.0
 
 
-def follow(asking: Asking, task: str, attempt: int | None, start: int) -> Iterator[bytes]:
+def follow(session: ApiSession, task: str, attempt: int | None, start: int) -> Iterator[bytes]:
     """Give what an attempt prints, from `start` on, until it ends; `task` is the path of its task."""
-    seen = None if attempt else _begun(asking, task)
-    if seen is not None and seen.reused is not None:
+    view = None if attempt else _wait_for_attempt(session, task)
+    if view is not None and view.reused is not None:
         # It has the end of another task, and its output, to which nothing comes.
-        yield from asking.stream(f"{task}/output", {"start": start or None})
-    elif number := attempt or (seen.attempt if seen is not None else 0):
-        yield from _followed(asking, task, number, start)
+        yield from session.stream(f"{task}/output", {"start": start or None})
+    elif number := attempt or (view.attempt if view is not None else 0):
+        yield from _follow_attempt(session, task, number, start)
 
 
-def _followed(asking: Asking, task: str, number: int, start: int) -> Iterator[bytes]:
-    silences = 0
+def _follow_attempt(session: ApiSession, task: str, number: int, start: int) -> Iterator[bytes]:
+    failures = 0
     while True:
         # First whether it has ended, then what it printed: what it printed last comes before its end.
         try:
-            has_ended = _has_ended(asking, task, number)
-            for piece in asking.stream(f"{task}/output", {"attempt": number, "start": start or None, "follow": True}):
-                silences = 0
+            has_ended = _has_ended(session, task, number)
+            for piece in session.stream(f"{task}/output", {"attempt": number, "start": start or None, "follow": True}):
+                failures = 0
                 start += len(piece)
                 if piece:
                     yield piece
         except (Unreachable, Overloaded):
-            silences += 1
-            if silences > SILENCES_MAX:
+            failures += 1
+            if failures > STREAM_FAILURES_MAX:
                 raise
         else:
             # A server that stops ends its streams as well as an attempt that ends does.
             if has_ended:
                 return
-        time.sleep(min(PAUSE_SECONDS * 2**silences, PAUSE_SECONDS_MAX))
+        time.sleep(min(PAUSE_SECONDS * 2**failures, PAUSE_SECONDS_MAX))
 
 
-def _begun(asking: Asking, task: str) -> api.TaskView:
+def _wait_for_attempt(session: ApiSession, task: str) -> api.TaskView:
     """Wait for the first attempt of a task, unless there will be none."""
     until = time.monotonic() + BEGIN_SECONDS_MAX
     pause = PAUSE_SECONDS
-    while not (seen := asking.get(task, api.TaskView)).attempt and seen.resolution is None:
+    while not (view := session.get(task, api.TaskView)).attempt and view.resolution is None:
         if time.monotonic() > until:
             break
         time.sleep(pause)
         pause = min(pause * 1.5, PAUSE_SECONDS_MAX)
-    return seen
+    return view
 
 
-def _has_ended(asking: Asking, task: str, number: int) -> bool:
-    attempts = asking.get(f"{task}/attempts", api.Attempts).items
+def _has_ended(session: ApiSession, task: str, number: int) -> bool:
+    attempts = session.get(f"{task}/attempts", api.Attempts).items
     return any(one.number == number and one.ended_ms is not None for one in attempts)
 
 
@@ -132,7 +132,7 @@ WAIT_SECONDS: Final = 86_400.0
 #: More pages of names than the largest graph has.
 NAMES_PAGES_MAX: Final = 100_000
 
-_OF_A_TASK: Final = ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_TASK_ID", "TASKYARD_GRAPH_ID")
+_TASK_VARIABLES: Final = ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_TASK_ID", "TASKYARD_GRAPH_ID")
 
 
 class Client:
@@ -155,18 +155,18 @@ class Client:
         `ca_file`, or TASKYARD_CA_FILE, has the certificate of the authority that signed the server's; without one, the
         authorities count that the machine trusts. A token that goes to another machine over plain HTTP is warned of.
         """
-        target = profiles.find(url, token, profile, ca_file)
+        target = profiles.resolve(url, token, profile, ca_file)
         shown = target.token or ""
         self.own_task: str | None = None  # of the client of a running task
         self.own_graph: str | None = None
-        self._asking = Asking(target.url, shown, timeout_s, target.ca_file)
-        if why := exposure(target.url, shown):
+        self._session = ApiSession(target.url, shown, timeout_s, target.ca_file)
+        if why := plaintext_token_warning(target.url, shown):
             warnings.warn(why, InsecureWarning, stacklevel=2)
 
     @classmethod
     def from_environment(cls) -> Self:
         """Give the client of a running task: its bot put the address, the token and the task's id around it."""
-        missing = [name for name in _OF_A_TASK if not os.environ.get(name)]
+        missing = [name for name in _TASK_VARIABLES if not os.environ.get(name)]
         if missing:
             raise Unset(f"{', '.join(missing)} not set: this is no task that a bot runs")
         client = cls()
@@ -177,11 +177,11 @@ class Client:
     @property
     def url(self) -> str:
         """Where the server is."""
-        return self._asking.url
+        return self._session.url
 
     def close(self) -> None:
         """Hang up."""
-        self._asking.close()
+        self._session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -196,25 +196,25 @@ class Client:
     def submit(self, document: Mapping[str, Any], *, graph_id: str | None = None, key: str = "") -> api.Submitted:
         """Have a graph stored and run. Repeated with the same id or key, it is an echo."""
         if graph_id is not None:
-            return self._asking.put(f"/graphs/{segment(graph_id)}", document, api.Submitted)
-        return self._asking.post("/graphs", document, api.Submitted, key=key)
+            return self._session.put(f"/graphs/{segment(graph_id)}", document, api.Submitted)
+        return self._session.post("/graphs", document, api.Submitted, key=key)
 
     def check(self, document: Mapping[str, Any]) -> "DryRun":
         """Say what would become of a graph if it were submitted now; nothing is stored."""
         from taskyard.wire.explain import DryRun  # noqa: PLC0415
 
-        return self._asking.post("/graphs/check", document, DryRun)
+        return self._session.post("/graphs/check", document, DryRun)
 
     def request(self, request: Mapping[str, Any], *, key: str = "") -> api.Submitted:
         """Have a single task stored and run: a graph of one."""
-        return self._asking.post("/requests", request, api.Submitted, key=key)
+        return self._session.post("/requests", request, api.Submitted, key=key)
 
     def extend(self, graph: str | None, tasks: Mapping[str, Any]) -> api.Submitted:
         """Add tasks, by label, to a graph; with None, a running task adds them to its own."""
         named = graph or self.own_graph
         if named is None:
             raise Unset("name a graph: only the client of a running task has one of its own")
-        return self._asking.post(f"/graphs/{segment(named)}/tasks", {"tasks": tasks}, api.Submitted)
+        return self._session.post(f"/graphs/{segment(named)}/tasks", {"tasks": tasks}, api.Submitted)
 
     def graphs(
         self,
@@ -230,22 +230,22 @@ class Client:
         With `counts`, the tasks of each are counted by state; that reads all of them.
         """
         query: Query = {"state": state, "name": name, "tag": list(tags) or None, "counts": counts or None}
-        return self._asking.pages("/graphs", query, api.Graphs, limit)
+        return self._session.pages("/graphs", query, api.Graphs, limit)
 
     def graph(self, graph: str) -> api.GraphView:
         """Tell where a graph stands."""
-        return self._asking.get(f"/graphs/{segment(graph)}", api.GraphView)
+        return self._session.get(f"/graphs/{segment(graph)}", api.GraphView)
 
     def critical_path(self, graph: str) -> api.CriticalPath:
         """Tell which tasks determined when a graph ended, or are going to, and when that is expected to be."""
-        return self._asking.get(f"/graphs/{segment(graph)}/critical-path", api.CriticalPath)
+        return self._session.get(f"/graphs/{segment(graph)}/critical-path", api.CriticalPath)
 
     def names(self, graph: str) -> dict[str, str]:
         """Give the id of each task of a graph, by label."""
         names: dict[str, str] = {}
         cursor: str | None = None
         for _ in range(NAMES_PAGES_MAX):
-            page = self._asking.get(f"/graphs/{segment(graph)}/names", api.Names, {"cursor": cursor})
+            page = self._session.get(f"/graphs/{segment(graph)}/names", api.Names, {"cursor": cursor})
             names |= page.nameMapping
             cursor = page.next
             if cursor is None:
@@ -257,16 +257,16 @@ class Client:
     ) -> Iterator[api.TaskView]:
         """Give the tasks of a graph, page by page as they are taken."""
         query: Query = {"state": state, "label": label}
-        return self._asking.pages(f"/graphs/{segment(graph)}/tasks", query, api.Tasks, limit)
+        return self._session.pages(f"/graphs/{segment(graph)}/tasks", query, api.Tasks, limit)
 
     def cancel_graph(self, graph: str, *, start: Sequence[str] = ()) -> api.Wished:
         """End everything in a graph, or only the tasks with the labels of `start` and everything behind them."""
         wish = {"from": list(start)} if start else None
-        return self._asking.post(f"/graphs/{segment(graph)}/cancel", wish, api.Wished)
+        return self._session.post(f"/graphs/{segment(graph)}/cancel", wish, api.Wished)
 
     def rerun_graph(self, graph: str) -> api.Wished:
         """Try again all that failed in a graph; what it blocked goes on."""
-        return self._asking.post(f"/graphs/{segment(graph)}/rerun", {"failed": True}, api.Wished)
+        return self._session.post(f"/graphs/{segment(graph)}/rerun", {"failed": True}, api.Wished)
 
     def rerun_from(self, graph: str, start: Sequence[str], *, key: str = "") -> api.Wished:
         """Run a settled graph again from some labels on, as a new graph that takes over what is before them.
@@ -274,103 +274,103 @@ class Client:
         The new graph is the `subject` of the answer. Asked for again with the same key, it is the same one.
         """
         wish = {"from": list(start)}
-        return self._asking.post(f"/graphs/{segment(graph)}/rerun", wish, api.Wished, key=key)
+        return self._session.post(f"/graphs/{segment(graph)}/rerun", wish, api.Wished, key=key)
 
     def why_graph(self, graph: str) -> "WhyGraphView":
         """Say what holds a graph."""
         from taskyard.wire.explain import WhyGraphView  # noqa: PLC0415 - its shapes take time to make
 
-        return self._asking.get(f"/graphs/{segment(graph)}/why", WhyGraphView)
+        return self._session.get(f"/graphs/{segment(graph)}/why", WhyGraphView)
 
     def watch(self, graph: str, timeout_s: float = WAIT_SECONDS) -> Iterator[api.GraphView]:
         """Give a graph as it is seen from time to time, the last time when it is settled.
 
         A server that is away for some minutes is waited for. `TimeoutError` says that it took too long.
         """
-        return looks(self._asking, f"/graphs/{segment(graph)}", timeout_s)
+        return poll_graph(self._session, f"/graphs/{segment(graph)}", timeout_s)
 
     def wait(self, graph: str, timeout_s: float = WAIT_SECONDS) -> api.GraphView:
         """Wait until nothing in a graph can move without a person; raise `TimeoutError` if that takes too long."""
-        return deque(looks(self._asking, f"/graphs/{segment(graph)}", timeout_s, patient=True), maxlen=1)[0]
+        return deque(poll_graph(self._session, f"/graphs/{segment(graph)}", timeout_s, long_poll=True), maxlen=1)[0]
 
     def ids(self, ending: str) -> api.Ids:
         """Find the graphs and tasks whose ids end in 5 to 15 digits: the beginning of an id is time, and shared."""
-        return self._asking.get(f"/ids/{segment(ending)}", api.Ids)
+        return self._session.get(f"/ids/{segment(ending)}", api.Ids)
 
     # Tasks.
 
     def task(self, task: str) -> api.TaskView:
         """Tell everything about a task: its definition, its edges, what it published."""
-        return self._asking.get(self._task(task), api.TaskView)
+        return self._session.get(self._task(task), api.TaskView)
 
     def attempts(self, task: str) -> list[api.AttemptView]:
         """Tell of every execution of a task."""
-        return self._asking.get(f"{self._task(task)}/attempts", api.Attempts).items
+        return self._session.get(f"{self._task(task)}/attempts", api.Attempts).items
 
     def story(self, task: str) -> api.StoryView:
         """Tell everything that happened to a task."""
-        return self._asking.get(f"{self._task(task)}/story", api.StoryView)
+        return self._session.get(f"{self._task(task)}/story", api.StoryView)
 
     def why(self, task: str) -> "WhyView":
         """Say why a task does not run, down to the root causes."""
         from taskyard.wire.explain import WhyView  # noqa: PLC0415
 
-        return self._asking.get(f"{self._task(task)}/why", WhyView)
+        return self._session.get(f"{self._task(task)}/why", WhyView)
 
     def output(self, task: str, *, attempt: int | None = None, start: int = 0, end: int | None = None) -> bytes:
         """Give what an attempt printed, the last one's unless told; of it, from `start` up to `end`."""
         query: Query = {"attempt": attempt, "start": start or None, "end": end}
-        return self._asking.raw(f"{self._task(task)}/output", query)
+        return self._session.raw(f"{self._task(task)}/output", query)
 
     def output_times(
         self, task: str, *, attempt: int | None = None, start: int = 0, since_ms: int = 0, limit: int | None = None
     ) -> Iterator[api.OutputTime]:
         """Give when what an attempt printed came to the server, for each piece from `start` on."""
         query: Query = {"attempt": attempt, "start": start or None, "since_ms": since_ms or None}
-        return self._asking.pages(f"{self._task(task)}/output/times", query, api.OutputTimes, limit)
+        return self._session.pages(f"{self._task(task)}/output/times", query, api.OutputTimes, limit)
 
     def follow(self, task: str, *, attempt: int | None = None, start: int = 0) -> Iterator[bytes]:
         """Give what an attempt prints as it comes, until it ends; a lost connection loses nothing."""
-        return follow(self._asking, self._task(task), attempt, start)
+        return follow(self._session, self._task(task), attempt, start)
 
     def cancel_task(self, task: str, *, subtree: bool = False) -> api.Wished:
         """End a task, or a task and everything behind it."""
-        return self._asking.post(f"{self._task(task)}/cancel", {"subtree": subtree}, api.Wished)
+        return self._session.post(f"{self._task(task)}/cancel", {"subtree": subtree}, api.Wished)
 
     def rerun_task(self, task: str) -> api.Wished:
         """Try a task again."""
-        return self._asking.post(f"{self._task(task)}/rerun", None, api.Wished)
+        return self._session.post(f"{self._task(task)}/rerun", None, api.Wished)
 
     def approvals(self, *, limit: int | None = None) -> Iterator[api.ApprovalView]:
         """Give what people are asked, page by page as it is taken."""
-        return self._asking.pages("/approvals", {}, api.Approvals, limit)
+        return self._session.pages("/approvals", {}, api.Approvals, limit)
 
     def approve(self, task: str, *, approved: bool = True, comment: str = "") -> api.Decided:
         """Decide about an approval that waits for a person; `Refused` says what was decided before."""
         wish = {"approved": approved, "comment": comment or None}
-        return self._asking.post(f"{self._task(task)}/approve", wish, api.Decided)
+        return self._session.post(f"{self._task(task)}/approve", wish, api.Decided)
 
     # What a running task says and asks; who has no task of its own names one.
 
     def inputs(self, task: str | None = None) -> dict[str, Any]:
         """Give what the prerequisites of a task published, by label."""
-        return self._asking.get(f"{self._own(task)}/inputs", dict[str, Any])
+        return self._session.get(f"{self._own(task)}/inputs", dict[str, Any])
 
     def result(self, task: str | None = None) -> Any:
         """Give what a task published."""
-        return self._asking.get(f"{self._own(task)}/result", object)
+        return self._session.get(f"{self._own(task)}/result", object)
 
     def publish_result(self, value: object, task: str | None = None) -> None:
         """Publish a result, JSON, for whoever depends on the task."""
-        self._asking.put(f"{self._own(task)}/result", value, object)
+        self._session.put(f"{self._own(task)}/result", value, object)
 
     def publish_progress(self, text: str, task: str | None = None) -> None:
         """Say how far the task is."""
-        self._asking.put_raw(f"{self._own(task)}/progress", text.encode(), "text/plain; charset=utf-8")
+        self._session.put_raw(f"{self._own(task)}/progress", text.encode(), "text/plain; charset=utf-8")
 
     def publish_checkpoint(self, body: bytes, task: str | None = None) -> None:
         """Leave something for the next attempt, should there be one."""
-        self._asking.put_raw(f"{self._own(task)}/checkpoint", body)
+        self._session.put_raw(f"{self._own(task)}/checkpoint", body)
 
     def _own(self, task: str | None) -> str:
         named = task or self.own_task
@@ -401,56 +401,56 @@ class Client:
     ) -> Iterator[api.BotView]:
         """Give bots, page by page as they are taken; a dimension is written `key:value`."""
         query: Query = {"pool": pool, "state": state, "dimension": list(dimensions) or None}
-        return self._asking.pages("/bots", query, api.Bots, limit)
+        return self._session.pages("/bots", query, api.Bots, limit)
 
     def bot(self, name: str) -> api.BotView:
         """Tell what is known of a bot."""
-        return self._asking.get(f"/bots/{segment(name)}", api.BotView)
+        return self._session.get(f"/bots/{segment(name)}", api.BotView)
 
     def bot_events(self, name: str, *, limit: int | None = None) -> Iterator[api.BotEventView]:
         """Give what happened to a bot, the newest first."""
-        return self._asking.pages(f"/bots/{segment(name)}/events", {}, api.BotEvents, limit)
+        return self._session.pages(f"/bots/{segment(name)}/events", {}, api.BotEvents, limit)
 
     def set_bot(self, name: str, **settings: str | bool | None) -> api.BotView:
         """Change what a bot may do: `quarantined` and `maintenance` (a message, or None), `draining`, `terminated`."""
-        return self._asking.patch(f"/bots/{segment(name)}", settings, api.BotView)
+        return self._session.patch(f"/bots/{segment(name)}", settings, api.BotView)
 
     def free_bot(self, name: str) -> api.BotView:
         """Let the name of a bot that has ended belong to whichever pool enrols it next."""
-        return self._asking.post(f"/bots/{segment(name)}/free", None, api.BotView)
+        return self._session.post(f"/bots/{segment(name)}/free", None, api.BotView)
 
     def dimensions(self) -> api.DimensionAggregation:
         """Give every dimension that bots have, with its values."""
-        return self._asking.get("/dimensions", api.DimensionAggregation)
+        return self._session.get("/dimensions", api.DimensionAggregation)
 
     def pools(self) -> list[api.PoolView]:
         """Give every pool."""
-        return self._asking.get("/pools", api.Pools).items
+        return self._session.get("/pools", api.Pools).items
 
     def set_pool(self, name: str, **settings: int | bool | None) -> api.PoolView:
         """Make a pool, or change how much it may run at once: `capacity` (None: no limit), or `from_bots`.
 
         What is left out stays as it is.
         """
-        return self._asking.put(f"/pools/{segment(name)}", settings, api.PoolView)
+        return self._session.put(f"/pools/{segment(name)}", settings, api.PoolView)
 
     # What tasks share.
 
     def limits(self) -> list[api.LimitView]:
         """Give every named limit, with what is in use of it."""
-        return self._asking.get("/limits", api.Limits).items
+        return self._session.get("/limits", api.Limits).items
 
     def set_limit(self, name: str, total: int) -> api.LimitView:
         """Make a named limit, or say how much there is of it."""
-        return self._asking.put(f"/limits/{segment(name)}", {"total": total}, api.LimitView)
+        return self._session.put(f"/limits/{segment(name)}", {"total": total}, api.LimitView)
 
     def mutexes(self, *, key: str | None = None, limit: int | None = None) -> Iterator[api.MutexView]:
         """Give mutexes that somebody uses, page by page as they are taken: who holds each, and who waits for it."""
-        return self._asking.pages("/mutexes", {"key": key}, api.Mutexes, limit)
+        return self._session.pages("/mutexes", {"key": key}, api.Mutexes, limit)
 
     def set_mutex(self, key: str, *, stake_after: str) -> api.MutexView:
         """Say how long mutexes hold a task before no younger one passes it at a key: `0s`, `5m`, or `never`."""
-        return self._asking.put(f"/mutexes/{segment(key)}", {"stake_after": stake_after}, api.MutexView)
+        return self._session.put(f"/mutexes/{segment(key)}", {"stake_after": stake_after}, api.MutexView)
 
     # Tokens.
 
@@ -467,24 +467,24 @@ class Client:
         wish = {"kind": kind, "name": name, "pool": pool, "scopes": list(scopes), "expires_in_ms": expires_in_ms}
         told = {field: value for field, value in wish.items() if value not in (None, [])}
         # Its answer cannot be told twice, so it is not asked for twice.
-        return self._asking.post("/tokens", told, api.NewToken, repeatable=False)
+        return self._session.post("/tokens", told, api.NewToken, repeatable=False)
 
     def tokens(self, *, limit: int | None = None) -> Iterator[api.TokenView]:
         """Give tokens without their secrets, page by page as they are taken."""
-        return self._asking.pages("/tokens", {}, api.Tokens, limit)
+        return self._session.pages("/tokens", {}, api.Tokens, limit)
 
     def revoke_token(self, token: str) -> api.TokenView:
         """End a token, by its id, at once."""
-        return self._asking.delete(f"/tokens/{segment(token)}", api.TokenView)
+        return self._session.delete(f"/tokens/{segment(token)}", api.TokenView)
 
     def rotate_token(self, token: str, *, keep_ms: int = 0) -> api.NewToken:
         """Make a token that may do what another may; that one ends at once, or after `keep_ms`."""
         path = f"/tokens/{segment(token)}/rotate"
-        return self._asking.post(path, {"keep_ms": keep_ms}, api.NewToken, repeatable=False)
+        return self._session.post(path, {"keep_ms": keep_ms}, api.NewToken, repeatable=False)
 
     def rotate_run_key(self, *, keep: bool = True) -> api.RunKey:
         """Seal run tokens with a new key; unless `keep`, those of tasks that run now are good for nothing."""
-        return self._asking.post("/run-key/rotate", {"keep": keep}, api.RunKey, repeatable=False)
+        return self._session.post("/run-key/rotate", {"keep": keep}, api.RunKey, repeatable=False)
 
     def audit(
         self,
@@ -497,14 +497,14 @@ class Client:
     ) -> Iterator[api.AuditView]:
         """Give who asked for what, the newest first, page by page as they are taken."""
         wanted = {"actor": actor, "action": action, "subject": subject, "since_ms": since_ms}
-        return self._asking.pages("/audit", wanted, api.Audits, limit)
+        return self._session.pages("/audit", wanted, api.Audits, limit)
 
     def about(self) -> "About":
         """Tell the version and the time of the server, and what this client's own token is good for."""
         from taskyard.wire.api import About  # noqa: PLC0415
 
-        return self._asking.get("/about", About)
+        return self._session.get("/about", About)
 
     def enrol(self, name: str) -> api.NewToken:
         """Get a token for a bot of this name; the client's own token is one for enrolment."""
-        return self._asking.post("/enrol", {"name": name}, api.NewToken, repeatable=False)
+        return self._session.post("/enrol", {"name": name}, api.NewToken, repeatable=False)

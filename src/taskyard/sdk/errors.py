@@ -84,7 +84,7 @@ _KINDS: Final[dict[int, type[Refused]]] = {
 }
 
 
-def refusal(problem: "Problem") -> Refused:
+def error_for(problem: "Problem") -> Refused:
     """Give the error for a problem that the server told."""
     kind = _KINDS.get(problem.status, ServerFault if problem.status >= 500 else Refused)
     return kind(problem)

@@ -44,7 +44,7 @@ class InsecureWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What is asked. `repeatable`: doing it twice is the same as doing it once."""
 
     method: str
@@ -55,7 +55,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What came back."""
 
     status: int
@@ -70,30 +70,30 @@ class Transport:
         self._idle: list[HTTPConnection] = []
         self._lock = Lock()
         self.url = url.rstrip("/")
-        self._scheme, self._host, self._port, self._prefix = _parts(self.url)
+        self._scheme, self._host, self._port, self._prefix = _split_url(self.url)
         self._headers = dict(headers)
         self._timeout_s = timeout_s
-        self._tls = trusting(ca_file) if ca_file and self._scheme == "https" else None
+        self._tls = tls_context(ca_file) if ca_file and self._scheme == "https" else None
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: HttpRequest) -> HttpResponse:
         """Ask until there is an answer; raise `Unreachable` when nobody gives one."""
         for number in range(1, TRIES_MAX):
             try:
-                answer = self._once(request)
-            except _Cut as cut:
-                if not (request.repeatable or cut.unsent):
-                    raise Unreachable(self.url, cut.why) from cut
+                answer = self._try_once(request)
+            except _ConnectionLost as lost:
+                if not (request.repeatable or lost.unsent):
+                    raise Unreachable(self.url, lost.why) from lost
                 time.sleep(backoff_s(number - 1, WAIT_SECONDS, WAIT_SECONDS_MAX))
                 continue
-            if not _is_put_off(answer, request):
+            if not _should_retry(answer, request):
                 return answer
-            time.sleep(_asked_pause(answer) or backoff_s(number - 1, WAIT_SECONDS, WAIT_SECONDS_MAX))
+            time.sleep(_requested_pause(answer) or backoff_s(number - 1, WAIT_SECONDS, WAIT_SECONDS_MAX))
         try:
-            return self._once(request)
-        except _Cut as cut:
-            raise Unreachable(self.url, cut.why) from cut
+            return self._try_once(request)
+        except _ConnectionLost as lost:
+            raise Unreachable(self.url, lost.why) from lost
 
-    def stream(self, request: Request) -> Iterator[Answer | bytes]:
+    def stream(self, request: HttpRequest) -> Iterator[HttpResponse | bytes]:
         """Ask once; give the answer without its body, then the body piece by piece as it comes.
 
         An answer that is no success comes with its body, and ends the stream. `Unreachable` says that it was cut.
@@ -103,13 +103,13 @@ class Transport:
             try:
                 response = self._send(connection, request)
                 if response.status >= 300:
-                    yield _answer(response, self.url)
+                    yield _read_response(response, self.url)
                     return
-                yield Answer(response.status, _named(response), b"")
+                yield HttpResponse(response.status, _headers_of(response), b"")
                 while piece := response.read1(CHUNK_BYTES):
                     yield piece
-            except _troubles() as trouble:
-                raise Unreachable(self.url, _reason(trouble)) from trouble
+            except _network_errors() as error:
+                raise Unreachable(self.url, _reason(error)) from error
 
     def close(self) -> None:
         """Hang up. Whatever is asked later makes a new connection."""
@@ -122,43 +122,43 @@ class Transport:
         # Many a short program makes a client and never closes it: nobody has to hear of that.
         self.close()
 
-    def _once(self, request: Request) -> Answer:
+    def _try_once(self, request: HttpRequest) -> HttpResponse:
         # A server closes what was idle for long: only a new connection tells whether it is there. What may not be asked
         # twice gets a new one at once.
-        connection = self._idle_one() if request.repeatable else None
+        connection = self._take_idle() if request.repeatable else None
         if connection is not None:
-            with suppress(_Cut):
-                return self._talk(connection, request)
-        return self._talk(self._connected(), request)
+            with suppress(_ConnectionLost):
+                return self._exchange(connection, request)
+        return self._exchange(self._new_connection(), request)
 
-    def _idle_one(self) -> "HTTPConnection | None":
+    def _take_idle(self) -> "HTTPConnection | None":
         with self._lock:
             return self._idle.pop() if self._idle else None
 
-    def _connected(self) -> "HTTPConnection":
+    def _new_connection(self) -> "HTTPConnection":
         connection = self._connection()
         try:
             connection.connect()
-        except OSError as trouble:
+        except OSError as error:
             connection.close()
-            raise _Cut(_reason(trouble), unsent=True) from trouble
+            raise _ConnectionLost(_reason(error), unsent=True) from error
         return connection
 
-    def _talk(self, connection: "HTTPConnection", request: Request) -> Answer:
+    def _exchange(self, connection: "HTTPConnection", request: HttpRequest) -> HttpResponse:
         """Make one request on one connection, and keep the connection if the answer is whole."""
         try:
             response = self._send(connection, request)
-            answer = _answer(response, self.url)
-        except _troubles() as trouble:
+            answer = _read_response(response, self.url)
+        except _network_errors() as error:
             connection.close()
-            raise _Cut(_reason(trouble)) from trouble
+            raise _ConnectionLost(_reason(error)) from error
         except BaseException:
             connection.close()
             raise
         self._keep(connection, response)
         return answer
 
-    def _send(self, connection: "HTTPConnection", request: Request) -> "HTTPResponse":
+    def _send(self, connection: "HTTPConnection", request: HttpRequest) -> "HTTPResponse":
         headers = {**self._headers, **(request.headers or {})}
         connection.request(request.method, self._prefix + request.path, request.body, headers)
         return connection.getresponse()
@@ -178,7 +178,7 @@ class Transport:
         return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
 
 
-def trusting(ca_file: str) -> "SSLContext":
+def tls_context(ca_file: str) -> "SSLContext":
     """Make what believes the certificates that an authority in a file has signed, and no others."""
     from ssl import SSLError, create_default_context  # noqa: PLC0415 - it costs time to load
 
@@ -190,7 +190,7 @@ def trusting(ca_file: str) -> "SSLContext":
         raise Unset(f"cannot read the CA file {ca_file}: {error.strerror}") from error
 
 
-def exposure(url: str, token: str | None) -> str | None:
+def plaintext_token_warning(url: str, token: str | None) -> str | None:
     """Say what is wrong with sending a token there; None if nothing is."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -199,7 +199,7 @@ def exposure(url: str, token: str | None) -> str | None:
     return f"the token goes to {host} over plain HTTP, where others on the way can read it: use https://"
 
 
-class _Cut(Exception):
+class _ConnectionLost(Exception):
     """A request was cut off; `unsent` says that nothing of it can have arrived."""
 
     def __init__(self, why: str, *, unsent: bool = False) -> None:
@@ -208,7 +208,7 @@ class _Cut(Exception):
         self.unsent = unsent
 
 
-def _parts(url: str) -> tuple[str, str, int, str]:
+def _split_url(url: str) -> tuple[str, str, int, str]:
     """Take an address apart: scheme, host, port, and what comes before every path."""
     parts = urlsplit(url)
     try:
@@ -220,39 +220,39 @@ def _parts(url: str) -> tuple[str, str, int, str]:
     return parts.scheme, parts.hostname, port, parts.path
 
 
-def _troubles() -> tuple[type[Exception], ...]:
+def _network_errors() -> tuple[type[Exception], ...]:
     from http.client import HTTPException  # noqa: PLC0415
 
     return (OSError, HTTPException)
 
 
-def _reason(trouble: Exception) -> str:
-    if isinstance(trouble, TimeoutError):
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
         return "no answer in time"
-    return getattr(trouble, "strerror", None) or str(trouble) or type(trouble).__name__
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def _answer(response: "HTTPResponse", url: str) -> Answer:
+def _read_response(response: "HTTPResponse", url: str) -> HttpResponse:
     body = response.read(ANSWER_BYTES_MAX + 1)
     if len(body) > ANSWER_BYTES_MAX:
         raise Unreadable(url, f"it has more than {ANSWER_BYTES_MAX} bytes")
     if response.length:
         raise ConnectionResetError(f"{response.length} bytes of the answer are missing")
-    return Answer(response.status, _named(response), body)
+    return HttpResponse(response.status, _headers_of(response), body)
 
 
-def _named(response: "HTTPResponse") -> dict[str, str]:
+def _headers_of(response: "HTTPResponse") -> dict[str, str]:
     return {name.lower(): value for name, value in response.getheaders()}
 
 
-def _is_put_off(answer: Answer, request: Request) -> bool:
+def _should_retry(answer: HttpResponse, request: HttpRequest) -> bool:
     """Tell whether to ask again later: 429 says that nothing was done; others that it may be, or cannot be done yet."""
     return answer.status == 429 or (
         request.repeatable and (answer.status == 503 or (answer.status == 409 and "retry-after" in answer.headers))
     )
 
 
-def _asked_pause(answer: Answer) -> float | None:
+def _requested_pause(answer: HttpResponse) -> float | None:
     """How long the server asked to be left alone, and a chosen bit longer: those who were asked together part."""
     asked = retry_after_s(answer.headers.get("retry-after"), RETRY_AFTER_SECONDS_MAX)
     return None if asked is None else asked * random.uniform(1, 1.5)  # noqa: S311

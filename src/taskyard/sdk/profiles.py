@@ -18,10 +18,9 @@ from urllib.parse import urlsplit
 
 from taskyard.private_files import OTHERS
 from taskyard.sdk.errors import Unset
-from taskyard.sdk.nearest import unknown
 
 #: Tells somebody what is odd in a file.
-Tell: TypeAlias = Callable[[str], None]
+Report: TypeAlias = Callable[[str], None]
 
 
 class ProfileWarning(UserWarning):
@@ -63,7 +62,7 @@ class Profile(NamedTuple):
         return f"Profile({self.name!r}, {self.url!r})"
 
 
-class Kept(NamedTuple):
+class ProfileFile(NamedTuple):
     """What the file says."""
 
     default: str | None = None
@@ -95,32 +94,32 @@ class Target(NamedTuple):
         return f"Target({self.url!r})"
 
 
-class Origin(NamedTuple):
+class Sourced(NamedTuple):
     """A value, and who said it."""
 
     value: str | None
     source: str
 
 
-class Found(NamedTuple):
+class ResolvedServer(NamedTuple):
     """Everything that was found out about which server is meant."""
 
-    url: Origin
-    token: Origin
-    profile: Origin
-    ca_file: Origin = Origin(None, "none")
+    url: Sourced
+    token: Sourced
+    profile: Sourced
+    ca_file: Sourced = Sourced(None, "none")
 
 
-class _Voice(NamedTuple):
+class _Candidate(NamedTuple):
     """One place that may name a server, or a profile with one."""
 
-    url: Origin
-    profile: Origin
-    foreign: bool = False  # it came with other people's files
+    url: Sourced
+    profile: Sourced
+    untrusted: bool = False  # it came with other people's files
 
 
-def find(
-    url: str | None, token: str | None, profile: str | None = None, ca_file: str | None = None, tell: Tell = warn
+def resolve(
+    url: str | None, token: str | None, profile: str | None = None, ca_file: str | None = None, report: Report = warn
 ) -> Target:
     """Say which server is meant, with what was given as flags; raise `Unset` when that cannot be said."""
     given = token or os.environ.get(TOKEN_VARIABLE)
@@ -129,45 +128,52 @@ def find(
         return Target(
             named, given, ca_file or os.environ.get(CA_VARIABLE) or None
         )  # files have nothing to add, and reading them takes time
-    found = look(url, token, profile, ca_file, tell)
+    found = resolve_with_sources(url, token, profile, ca_file, report)
     return Target(found.url.value or DEFAULT_URL, found.token.value, found.ca_file.value)
 
 
-def look(
+def resolve_with_sources(
     url: str | None = None,
     token: str | None = None,
     profile: str | None = None,
     ca_file: str | None = None,
-    tell: Tell = warn,
-) -> Found:
+    report: Report = warn,
+) -> ResolvedServer:
     """Find out which server is meant, and who said what."""
-    own = read(tell)
-    voice = next((one for one in _voices(url, profile, own, tell) if one.url.value or one.profile.value), None)
-    if voice is None:
-        address, chosen = Origin(DEFAULT_URL, "default"), None
-    elif voice.url.value:
-        address, chosen = voice.url, None
+    stored = read_profiles(report)
+    candidate = next(
+        (one for one in _candidates(url, profile, stored, report) if one.url.value or one.profile.value), None
+    )
+    if candidate is None:
+        address, chosen = Sourced(DEFAULT_URL, "default"), None
+    elif candidate.url.value:
+        address, chosen = candidate.url, None
     else:
-        chosen = _named(own, voice.profile)
-        address = Origin(chosen.url, f"profile {chosen.name}")
-    known = chosen or _knowing(own, address.value or "")
-    if voice is not None and voice.foreign and known is None:
-        _refuse_stranger(address, token)
-    by_profile = Origin(known.name, voice.profile.source if chosen and voice else "its url") if known else None
-    return Found(address, _token(token, known, profile), by_profile or Origin(None, "none"), _ca_file(ca_file, known))
+        chosen = _profile_named(stored, candidate.profile)
+        address = Sourced(chosen.url, f"profile {chosen.name}")
+    known = chosen or _profile_for_url(stored, address.value or "")
+    if candidate is not None and candidate.untrusted and known is None:
+        _refuse_unknown_server(address, token)
+    by_profile = Sourced(known.name, candidate.profile.source if chosen and candidate else "its url") if known else None
+    return ResolvedServer(
+        address,
+        _choose_token(token, known, profile),
+        by_profile or Sourced(None, "none"),
+        _choose_ca_file(ca_file, known),
+    )
 
 
 def same_server(one: str, other: str) -> bool:
     """Tell whether two addresses are those of one server."""
-    return _parts(one) == _parts(other)
+    return _address_parts(one) == _address_parts(other)
 
 
-def yard_folder() -> Path:
+def data_folder() -> Path:
     """Say where `taskyard up` keeps its database unless told."""
     return folder("XDG_DATA_HOME", ".local/share")
 
 
-def project_file(tell: Tell = warn) -> Path | None:
+def project_file(report: Report = warn) -> Path | None:
     """Find the project file, here or above; one that another user wrote is left aside, and that is told."""
     here = Path.cwd()
     for place in (here, *here.parents):
@@ -178,73 +184,75 @@ def project_file(tell: Tell = warn) -> Path | None:
             continue
         if not hasattr(os, "getuid") or owner in (os.getuid(), 0):
             return file
-        tell(f"{file} belongs to another user and is left aside")
+        report(f"{file} belongs to another user and is left aside")
         return None
     return None
 
 
-def _voices(url: str | None, profile: str | None, own: Kept, tell: Tell) -> "list[_Voice]":
+def _candidates(url: str | None, profile: str | None, stored: ProfileFile, report: Report) -> list[_Candidate]:
     """Name the places that may say something, the strongest first."""
-    flag = _Voice(Origin(url, "--url"), Origin(profile, "--profile"))
-    environment = _Voice(
-        Origin(os.environ.get(URL_VARIABLE) or None, URL_VARIABLE),
-        Origin(os.environ.get(PROFILE_VARIABLE) or None, PROFILE_VARIABLE),
+    flag = _Candidate(Sourced(url, "--url"), Sourced(profile, "--profile"))
+    environment = _Candidate(
+        Sourced(os.environ.get(URL_VARIABLE) or None, URL_VARIABLE),
+        Sourced(os.environ.get(PROFILE_VARIABLE) or None, PROFILE_VARIABLE),
     )
-    user = _Voice(Origin(None, ""), Origin(own.default, str(path())))
-    if any(origin.value for voice in (flag, environment) for origin in (voice.url, voice.profile)):
+    user = _Candidate(Sourced(None, ""), Sourced(stored.default, str(path())))
+    if any(origin.value for candidate in (flag, environment) for origin in (candidate.url, candidate.profile)):
         return [flag, environment]
-    return [_project(tell), user]
+    return [_project_candidate(report), user]
 
 
-def _project(tell: Tell) -> _Voice:
-    file = project_file(tell)
+def _project_candidate(report: Report) -> _Candidate:
+    file = project_file(report)
     if file is None:
-        return _Voice(Origin(None, ""), Origin(None, ""))
-    said = read_toml(file, tell)
+        return _Candidate(Sourced(None, ""), Sourced(None, ""))
+    said = read_toml(file, report)
     if "token" in said:
-        tell(f"{file}: a token in a project file is left aside; `taskyard login` keeps it for you alone")
-    tell_unknown(file, {key: value for key, value in said.items() if key != "token"}, PROJECT_KEYS, tell)
-    url, profile = (Origin(text_of(said.get(key)), str(file)) for key in ("url", "profile"))
-    return _Voice(url, profile, foreign=True)
+        report(f"{file}: a token in a project file is left aside; `taskyard login` keeps it for you alone")
+    report_unknown_keys(file, {key: value for key, value in said.items() if key != "token"}, PROJECT_KEYS, report)
+    url, profile = (Sourced(text_or_none(said.get(key)), str(file)) for key in ("url", "profile"))
+    return _Candidate(url, profile, untrusted=True)
 
 
-def _named(own: Kept, name: Origin) -> Profile:
+def _profile_named(stored: ProfileFile, name: Sourced) -> Profile:
     assert name.value is not None, "somebody named it"
-    if name.value not in own.profiles:
-        listed = unknown("profile", name.value, own.profiles)
-        raise Unset(f"{name.source}: {listed}" + ("" if own.profiles else " `taskyard login URL` makes one."))
-    return own.profiles[name.value]
+    if name.value not in stored.profiles:
+        from taskyard.wire.close_match import unknown_name  # noqa: PLC0415 - loaded only after a mistake
+
+        listed = unknown_name("profile", name.value, stored.profiles)
+        raise Unset(f"{name.source}: {listed}" + ("" if stored.profiles else " `taskyard login URL` makes one."))
+    return stored.profiles[name.value]
 
 
-def _knowing(own: Kept, url: str) -> Profile | None:
+def _profile_for_url(stored: ProfileFile, url: str) -> Profile | None:
     """Find the profile of a server, first of all the one in use."""
-    first = sorted(own.profiles.values(), key=lambda one: one.name != own.default)
+    first = sorted(stored.profiles.values(), key=lambda one: one.name != stored.default)
     return next((one for one in first if same_server(one.url, url)), None)
 
 
-def _token(flag: str | None, known: Profile | None, by_flag: str | None) -> Origin:
+def _choose_token(flag: str | None, known: Profile | None, by_flag: str | None) -> Sourced:
     """Choose the token: a flag's, then that of a profile named by a flag, the environment's, the server's own."""
-    of_profile = Origin(known.token, f"profile {known.name}") if known and known.token else None
+    of_profile = Sourced(known.token, f"profile {known.name}") if known and known.token else None
     environment = os.environ.get(TOKEN_VARIABLE)
     if flag:
-        return Origin(flag, "--token")
+        return Sourced(flag, "--token")
     if by_flag and of_profile:
         return of_profile
     if environment:
-        return Origin(environment, TOKEN_VARIABLE)
-    return of_profile or Origin(None, "none")
+        return Sourced(environment, TOKEN_VARIABLE)
+    return of_profile or Sourced(None, "none")
 
 
-def _ca_file(flag: str | None, known: Profile | None) -> Origin:
+def _choose_ca_file(flag: str | None, known: Profile | None) -> Sourced:
     """Choose the file of the authority that signs servers: a flag's, the environment's, that of the profile."""
     if flag:
-        return Origin(flag, "--ca-file")
+        return Sourced(flag, "--ca-file")
     if environment := os.environ.get(CA_VARIABLE):
-        return Origin(environment, CA_VARIABLE)
-    return Origin(known.ca_file, f"profile {known.name}") if known and known.ca_file else Origin(None, "none")
+        return Sourced(environment, CA_VARIABLE)
+    return Sourced(known.ca_file, f"profile {known.name}") if known and known.ca_file else Sourced(None, "none")
 
 
-def _refuse_stranger(address: Origin, token: str | None) -> None:
+def _refuse_unknown_server(address: Sourced, token: str | None) -> None:
     """Refuse a server that only a project file knows, unless it is on this machine and gets no token."""
     url = address.value or ""
     if urlsplit(url).hostname in _LOOPBACK and not (token or os.environ.get(TOKEN_VARIABLE)):
@@ -255,7 +263,7 @@ def _refuse_stranger(address: Origin, token: str | None) -> None:
     )
 
 
-def _parts(url: str) -> tuple[str, str, int | None, str]:
+def _address_parts(url: str) -> tuple[str, str, int | None, str]:
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -279,21 +287,21 @@ def folder(variable: str, below_home: str) -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / below_home) / "taskyard"
 
 
-def read(tell: Tell = warn) -> Kept:
+def read_profiles(report: Report = warn) -> ProfileFile:
     """Read the file; one that is not there, or cannot be read, says nothing."""
-    said = read_toml(path(), tell)
-    tell_unknown(path(), said, KEYS, tell)
+    said = read_toml(path(), report)
+    report_unknown_keys(path(), said, KEYS, report)
     tables = said.get("profiles")
     profiles = {
-        name: _profile(name, table, tell) for name, table in (tables if isinstance(tables, dict) else {}).items()
-        if isinstance(table, dict) and text_of(table.get("url"))
+        name: _profile(name, table, report) for name, table in (tables if isinstance(tables, dict) else {}).items()
+        if isinstance(table, dict) and text_or_none(table.get("url"))
     }  # fmt: skip
     if any(one.token for one in profiles.values()):
-        _warn_if_exposed(path(), tell)
-    return Kept(text_of(said.get("profile")), profiles)
+        _report_if_readable_by_others(path(), report)
+    return ProfileFile(text_or_none(said.get("profile")), profiles)
 
 
-def read_toml(file: Path, tell: Tell) -> dict[str, Any]:
+def read_toml(file: Path, report: Report) -> dict[str, Any]:
     """Read a small file; one that is not there says nothing, and neither does one that cannot be read, once told."""
     try:
         with file.open("rb") as opened:
@@ -301,42 +309,45 @@ def read_toml(file: Path, tell: Tell) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as fault:
-        tell(f"{file} cannot be read and is left aside: {fault.strerror}")
+        report(f"{file} cannot be read and is left aside: {fault.strerror}")
         return {}
     import tomllib  # noqa: PLC0415 - who has no file does not pay for it
 
     try:
         return tomllib.loads(written.decode())
     except ValueError as fault:
-        tell(f"{file} cannot be read and is left aside: {fault}")
+        report(f"{file} cannot be read and is left aside: {fault}")
         return {}
 
 
-def tell_unknown(file: Path, said: Mapping[str, Any], known: Mapping[str, str], tell: Tell) -> None:
+def report_unknown_keys(file: Path, said: Mapping[str, Any], known: Mapping[str, str], report: Report) -> None:
     """Say which keys mean nothing, and what was probably meant."""
-    for key in said:
-        if key not in known:
-            tell(f"{file}: {unknown('key', key, known)}")
+    unknown = [key for key in said if key not in known]
+    if unknown:
+        from taskyard.wire.close_match import unknown_name  # noqa: PLC0415 - loaded only after a mistake
+
+        for key in unknown:
+            report(f"{file}: {unknown_name('key', key, known)}")
 
 
-def text_of(value: object) -> str | None:
+def text_or_none(value: object) -> str | None:
     """Take a value for text, or for nothing."""
     return value if isinstance(value, str) and value else None
 
 
-def _profile(name: str, table: Mapping[str, Any], tell: Tell) -> Profile:
-    tell_unknown(path(), table, PROFILE_KEYS, tell)
+def _profile(name: str, table: Mapping[str, Any], report: Report) -> Profile:
+    report_unknown_keys(path(), table, PROFILE_KEYS, report)
     return Profile(
         name,
-        text_of(table["url"]) or "",
-        text_of(table.get("token")),
+        text_or_none(table["url"]) or "",
+        text_or_none(table.get("token")),
         table.get("by") == "up",
-        text_of(table.get("ca_file")),
+        text_or_none(table.get("ca_file")),
     )
 
 
-def _warn_if_exposed(file: Path, tell: Tell) -> None:
+def _report_if_readable_by_others(file: Path, report: Report) -> None:
     """Say that others can read a secret."""
     with suppress(OSError):
         if file.stat().st_mode & OTHERS:
-            tell(f"others on this machine can read the tokens in {file}: chmod 600 {file}")
+            report(f"others on this machine can read the tokens in {file}: chmod 600 {file}")

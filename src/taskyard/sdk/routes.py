@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
-from taskyard.sdk.errors import Unreadable, Unset, refusal
-from taskyard.sdk.http import Answer, Request, Transport
+from taskyard.sdk.errors import Unreadable, Unset, error_for
+from taskyard.sdk.http import HttpRequest, HttpResponse, Transport
 from taskyard.wire.api import Problem
 
 #: Where every route begins.
@@ -14,7 +14,7 @@ ROOT: Final = "/api/v1"
 #: How many things one page brings unless fewer are wanted: as many as a server gives.
 PAGE_MAX: Final = 200
 
-Shape = TypeVar("Shape")
+T = TypeVar("T")
 Item_co = TypeVar("Item_co", covariant=True)
 Query = Mapping[str, str | int | bool | list[str] | None]
 
@@ -29,7 +29,7 @@ class Page(Protocol[Item_co]):
     def next(self) -> str | None: ...
 
 
-class Asking:
+class ApiSession:
     """Asks the routes of one server, with one token."""
 
     def __init__(self, url: str, token: str, timeout_s: float, ca_file: str | None = None) -> None:
@@ -45,19 +45,19 @@ class Asking:
         """Hang up."""
         self._transport.close()
 
-    def get(self, path: str, shape: type[Shape], query: Query | None = None) -> Shape:
+    def get(self, path: str, shape: type[T], query: Query | None = None) -> T:
         """Read something."""
-        return self._read(self._ask(Request("GET", ROOT + path + _written(query))), shape)
+        return self._read(self._send(HttpRequest("GET", ROOT + path + _query_string(query))), shape)
 
     def raw(self, path: str, query: Query) -> bytes:
         """Read bytes."""
-        return self._ask(Request("GET", ROOT + path + _written(query))).body
+        return self._send(HttpRequest("GET", ROOT + path + _query_string(query))).body
 
     def stream(self, path: str, query: Query) -> Iterator[bytes]:
         """Read bytes as they come; the first are none, and say that the server has answered."""
-        for part in self._transport.stream(Request("GET", ROOT + path + _written(query))):
-            if isinstance(part, Answer):
-                self._accept(part)
+        for part in self._transport.stream(HttpRequest("GET", ROOT + path + _query_string(query))):
+            if isinstance(part, HttpResponse):
+                self._check_status(part)
                 yield b""
             else:
                 yield part
@@ -75,52 +75,52 @@ class Asking:
             if cursor is None:
                 return
 
-    def post(self, path: str, body: object, shape: type[Shape], *, key: str = "", repeatable: bool = True) -> Shape:
+    def post(self, path: str, body: object, shape: type[T], *, key: str = "", repeatable: bool = True) -> T:
         """Ask for a change. Its key makes it the same change each time it is asked for."""
         headers = {"idempotency-key": key or os.urandom(16).hex()}
-        return self._read(self._change("POST", path, body, headers, repeatable), shape)
+        return self._read(self._send_change("POST", path, body, headers, repeatable), shape)
 
-    def put(self, path: str, body: object, shape: type[Shape]) -> Shape:
+    def put(self, path: str, body: object, shape: type[T]) -> T:
         """Say how something should be: that may be said twice."""
-        return self._read(self._change("PUT", path, body), shape)
+        return self._read(self._send_change("PUT", path, body), shape)
 
     def put_raw(self, path: str, body: bytes, kind: str = "application/octet-stream") -> None:
         """Leave bytes somewhere."""
         headers = {"content-type": kind}
-        self._ask(Request("PUT", ROOT + path, body, headers))
+        self._send(HttpRequest("PUT", ROOT + path, body, headers))
 
-    def patch(self, path: str, body: object, shape: type[Shape]) -> Shape:
+    def patch(self, path: str, body: object, shape: type[T]) -> T:
         """Say how parts of something should be: that may be said twice."""
-        return self._read(self._change("PATCH", path, body), shape)
+        return self._read(self._send_change("PATCH", path, body), shape)
 
-    def delete(self, path: str, shape: type[Shape]) -> Shape:
+    def delete(self, path: str, shape: type[T]) -> T:
         """End something: that may be said twice."""
-        return self._read(self._ask(Request("DELETE", ROOT + path)), shape)
+        return self._read(self._send(HttpRequest("DELETE", ROOT + path)), shape)
 
-    def _change(
+    def _send_change(
         self,
         method: str,
         path: str,
         body: object,
         headers: Mapping[str, str] | None = None,
         repeatable: bool = True,
-    ) -> Answer:
+    ) -> HttpResponse:
         import msgspec  # noqa: PLC0415 - it costs time to load
 
         written = b"{}" if body is None and method == "POST" else msgspec.json.encode(body)
         told = {"content-type": "application/json", **(headers or {})}
-        return self._ask(Request(method, ROOT + path, written, told, repeatable))
+        return self._send(HttpRequest(method, ROOT + path, written, told, repeatable))
 
-    def _ask(self, request: Request) -> Answer:
-        return self._accept(self._transport.ask(request))
+    def _send(self, request: HttpRequest) -> HttpResponse:
+        return self._check_status(self._transport.ask(request))
 
-    def _accept(self, answer: Answer) -> Answer:
+    def _check_status(self, answer: HttpResponse) -> HttpResponse:
         """Give an answer on, or raise what it says."""
         if 200 <= answer.status < 300:
             return answer
-        raise refusal(self._problem(answer))
+        raise error_for(self._problem(answer))
 
-    def _problem(self, answer: Answer) -> Problem:
+    def _problem(self, answer: HttpResponse) -> Problem:
         import msgspec  # noqa: PLC0415
 
         try:
@@ -128,7 +128,7 @@ class Asking:
         except msgspec.MsgspecError as error:
             raise Unreadable(self.url, f"status {answer.status} without a problem document") from error
 
-    def _read(self, answer: Answer, shape: type[Shape]) -> Shape:
+    def _read(self, answer: HttpResponse, shape: type[T]) -> T:
         import msgspec  # noqa: PLC0415
 
         if not answer.body and shape is object:
@@ -144,10 +144,10 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _written(query: Query | None) -> str:
-    told: dict[str, Any] = {name: _spelled(value) for name, value in (query or {}).items() if value is not None}
+def _query_string(query: Query | None) -> str:
+    told: dict[str, Any] = {name: _query_value(value) for name, value in (query or {}).items() if value is not None}
     return f"?{urlencode(told, doseq=True)}" if told else ""
 
 
-def _spelled(value: str | int | bool | list[str] | None) -> object:
+def _query_value(value: str | int | bool | list[str] | None) -> object:
     return str(value).lower() if isinstance(value, bool) else value

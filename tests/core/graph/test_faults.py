@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.core.graph import nearest
+from taskyard.core.close_match import closest
 from taskyard.core.graph.errors import Fault, Faults, Path, path_text, quoted, shown
 
 
@@ -89,22 +89,22 @@ def test_a_fault_that_is_only_counted_is_counted_once() -> None:
 @pytest.mark.parametrize("crowd", [0, 1_000])
 def test_the_nearest_name_is_found_among_few_and_among_many(name: str, meant: str | None, crowd: int) -> None:
     names = {"build": 1, "test": 2, **{f"other-task-{index:04}": 3 for index in range(crowd)}}
-    assert nearest(name, names) == meant
+    assert closest(name, names) == meant
 
 
 @pytest.mark.parametrize(("name", "meant"), [("retry", "retries"), ("cmd", "command"), ("tag", "tags")])
 def test_among_few_names_a_likeness_is_enough(name: str, meant: str) -> None:
-    assert nearest(name, {"retries", "command", "tags", "priority"}) == meant
+    assert closest(name, {"retries", "command", "tags", "priority"}) == meant
 
 
 def test_among_many_names_a_dash_may_be_an_underscore() -> None:
     names = {f"unit_test_{index}" for index in range(1_000)}
-    assert nearest("unit-test-7", names) == "unit_test_7"
+    assert closest("unit-test-7", names) == "unit_test_7"
 
 
 def test_the_length_of_a_name_bounds_the_search() -> None:
-    assert nearest("x" * 63 + "y", {"x" * 64}) == "x" * 64
-    assert nearest("x" * 64 + "y", {"x" * 65}) is None
+    assert closest("x" * 63 + "y", {"x" * 64}) == "x" * 64
+    assert closest("x" * 64 + "y", {"x" * 65}) is None
 
 
 def test_nobody_searches_for_a_fault_that_is_only_counted() -> None:

@@ -6,7 +6,7 @@ and for the whole graph. Nothing here parses text, knows a store, or moves a tas
 """
 
 from taskyard.core.durations import moment_ms, span_ms, span_text
-from taskyard.core.graph.errors import Fault, nearest
+from taskyard.core.graph.errors import Fault
 from taskyard.core.graph.gate import Edges, EdgeState, gate, hear, known, signals
 from taskyard.core.graph.model import (
     EXPIRES_MS,
@@ -91,7 +91,6 @@ __all__ = [
     "hear",
     "known",
     "moment_ms",
-    "nearest",
     "routing_key",
     "settled",
     "signals",

@@ -5,54 +5,11 @@ document are never listed. Nothing here reads a document.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from itertools import chain
-from string import ascii_letters, digits
 
+from taskyard.core.close_match import closest
 from taskyard.core.graph.model import FAULTS_MAX, INTEGER_MAX, NAME_MAX
-
-# The name that was probably meant.
-#
-# The cost does not grow with the number of names: a few are compared one by one; among many, only the spellings that
-# are one slip of the finger away are looked up.
-
-
-#: Names that are compared one by one; about a millisecond.
-COMPARED_MAX = 256
-#: Longer names are not typed by hand, and their slips are too many.
-LENGTH_MAX = 64
-#: What a finger slips to.
-_ALPHABET = ascii_letters + digits + "-_.:/ ,[]"
-
-
-def nearest(name: str, names: Collection[str]) -> str | None:
-    """Find the one of `names` that is closest to `name`, if any is close; `names` is quick to look up in."""
-    if len(name) > LENGTH_MAX:
-        return None
-    if len(names) <= COMPARED_MAX:
-        return _closest(name, names)
-    return next((slip for slip in _slips(name) if slip in names), None)
-
-
-def _closest(name: str, names: Collection[str]) -> str | None:
-    folded = {other.casefold(): other for other in names}
-    found = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
-    return folded[found[0]] if found else None
-
-
-def _slips(name: str) -> Iterator[str]:
-    """Yield the spellings one slip away from `name`, the likeliest first."""
-    cuts = [(name[:at], name[at:]) for at in range(len(name) + 1)]
-    return chain(
-        (name.lower(), name.upper(), name.replace("_", "-"), name.replace("-", "_")),
-        (head + tail[1] + tail[0] + tail[2:] for head, tail in cuts if len(tail) > 1),
-        (head + tail[1:] for head, tail in cuts if tail),
-        (head + letter + tail for head, tail in cuts for letter in _ALPHABET),
-        (head + letter + tail[1:] for head, tail in cuts if tail for letter in _ALPHABET),
-    )
-
 
 #: A place in a document: keys and indices from its top.
 Path = tuple[str | int, ...]
@@ -104,7 +61,7 @@ class Faults:
     def meant(self, name: str, *among: Collection[str]) -> str:
         """Ask whether a known name was meant; say nothing when none is near, or when nobody will read it."""
         searched = () if self.full else among
-        found = next((near for near in (nearest(name, names) for names in searched) if near is not None), None)
+        found = next((near for near in (closest(name, names) for names in searched) if near is not None), None)
         return "" if found is None else f"; did you mean {quoted(found)}?"
 
     def listed(self) -> tuple[Fault, ...]:
