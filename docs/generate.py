@@ -32,11 +32,11 @@ from taskyard.engine import validate, writer
 from taskyard.engine.engine import Engine
 from taskyard.engine.submit import BESIDE as BESIDE_NOT_YET
 from taskyard.engine.submit import KINDS as KINDS_NOT_YET
-from taskyard.server import asgi, auth, bot_api, errors, requests, responses, serve, settings, tokens
-from taskyard.server.app import user_api
+from taskyard.server import auth, bot_api, connections, errors, requests, responses, serve, settings, tokens
 from taskyard.server.metrics import ServerMetrics
 from taskyard.server.routes import access, health, output
 from taskyard.server.routes import audit as audit_routes
+from taskyard.server.user_api import user_api
 from taskyard.views import audit, bots, deadlock, dry_run, explain, explain_graph, graphs, history, tasks
 from taskyard.views import limits as limit_views
 from taskyard.wire import api, bot_protocol, documents, yaml_reader
@@ -210,7 +210,7 @@ def limits() -> str:
 #: Where limits stand, by what they bound.
 LIMITED: Mapping[str, tuple[ModuleType, ...]] = {
     "Documents": (documents, yaml_reader, graph_errors, graph_limits),
-    "Requests of people": (settings, serve, asgi, requests, responses, errors, output, health),
+    "Requests of people": (settings, serve, connections, requests, responses, errors, output, health),
     "What people are shown": (
         api, graphs, tasks, bots, history, explain, explain_graph, dry_run, limit_views, deadlock,
     ),

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from taskyard.server.app import user_api
 from taskyard.server.tokens import RIGHTS, scope
+from taskyard.server.user_api import user_api
 from tests.docs.tables import coded, names, rows
 from tests.server.yard import Yard, graph, task
 

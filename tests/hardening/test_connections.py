@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.server.asgi import (
+from taskyard.server.connections import (
     BODY_MAX_S,
     HEAD_BYTES_MAX,
     HEAD_MAX_S,

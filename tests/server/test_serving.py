@@ -16,11 +16,11 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from taskyard.engine.engine import Engine
-from taskyard.server import metrics
-from taskyard.server.app import ROUTERS
+from taskyard.server import logs
 from taskyard.server.asgi import ConcurrencyLimit
 from taskyard.server.serve import Server
 from taskyard.server.settings import Exposed, Settings, check_binding, load_signer, prepare
+from taskyard.server.user_api import ROUTERS
 from tests.server.yard import SOON_S, Yard, graph, task
 
 KINDS = {"string": str, "integer": int, "number": float, "boolean": bool}
@@ -189,7 +189,7 @@ def test_every_request_has_an_id_and_leaves_a_line_without_secrets(
 ) -> None:
     handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
     try:
-        metrics.configure()
+        logs.configure()
         given = yard.ask("GET", "/api/v1/graphs", headers={"X-Request-Id": "mine-1"})
         made = yard.ask("POST", "/api/v1/graphs", graph("topsecret", a=task()), headers={"X-Request-Id": "a b"})
         yard.server.stop()

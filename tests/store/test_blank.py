@@ -3,20 +3,20 @@
 import tempfile
 from pathlib import Path
 
-from taskyard.store import migrate
+from taskyard.store import blank
 from taskyard.store.migrate import current, newest, upgrade
 
-TEXT = Path(migrate.__file__).with_name("blank.sql")
+TEXT = Path(blank.__file__).with_name("blank.sql")
 
 
 def migrated(folder: Path) -> str:
     upgrade(f"sqlite:///{folder / 'migrated.db'}")
-    return migrate.written(folder / "migrated.db")
+    return blank.written(folder / "migrated.db")
 
 
 def test_a_blank_file_is_what_the_migrations_make(tmp_path: Path) -> None:
-    migrate.make(tmp_path / "blank.db")
-    assert migrate.written(tmp_path / "blank.db") == migrated(tmp_path)
+    blank.make(tmp_path / "blank.db")
+    assert blank.written(tmp_path / "blank.db") == migrated(tmp_path)
     assert TEXT.read_text(encoding="utf-8") == migrated(tmp_path), "run `python -m tests.store.test_blank`"
     assert current(f"sqlite:///{tmp_path / 'blank.db'}") == newest()
 

@@ -13,7 +13,7 @@ from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import settings, tokens
 from taskyard.server.serve import Server
 from taskyard.server.settings import Settings
-from taskyard.store import migrate
+from taskyard.store import blank
 from taskyard.store.connection import open_store
 from taskyard.store.repo.tokens import TokenRow
 
@@ -51,7 +51,7 @@ def wait_for_bot(engine: Engine, bot: Companion, unless: Callable[[], bool]) -> 
 
 def _engine(file: Path) -> Engine:
     """Make the engine of a new database. Nobody else knows the file, so nobody has to be kept from it."""
-    migrate.make(file)
+    blank.make(file)
     return Engine(open_store(f"sqlite:///{file}"))
 
 

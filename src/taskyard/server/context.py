@@ -3,10 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Annotated, Final, TypeVar
-
-from fastapi import Depends
-from starlette.requests import Request
+from typing import Final, TypeVar
 
 from taskyard.core import ids
 from taskyard.core.ids import Key
@@ -213,32 +210,3 @@ def bearer(authorization: str) -> str | None:
     kind, _, text = authorization.partition(" ")
     text = text.strip()
     return text if text and kind.lower() == "bearer" else None
-
-
-# What routes of people ask for: the desk of their app, and who asks.
-
-
-async def get_context(request: Request) -> AppContext:
-    """Give the desk of the app."""
-    context: AppContext = request.app.state.context
-    return context
-
-
-async def get_caller(request: Request, context: Annotated[AppContext, Depends(get_context)]) -> Caller:
-    """Say who asks, or refuse."""
-    text = token_of(request)
-    found: Caller | Denial | None = context.auth.authenticate(None) if text is None else context.auth.cached(text)
-    if found is None:
-        found = await asyncio.to_thread(context.auth.authenticate, text)
-    if isinstance(found, Denial):
-        raise context.deny(found, f"{request.method} {request.url.path}")
-    return found
-
-
-def token_of(request: Request) -> str | None:
-    """Read the token that a request shows."""
-    return bearer(request.headers.get("authorization", ""))
-
-
-Context = Annotated[AppContext, Depends(get_context)]
-CurrentCaller = Annotated[Caller, Depends(get_caller)]

@@ -1,12 +1,9 @@
 """What the server counts about itself, for Prometheus: a registry of its own for each app."""
 
-import logging
-import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
@@ -92,42 +89,3 @@ class _OfEngine:
             took = time.monotonic() - now
             self._until = now + max(COUNTED_S, took * COUNTED_SHARE)
         return self._counts
-
-
-# Logs: one JSON object a line, to standard error. Bodies and tokens never come here.
-#
-# They go through the standard library's logging, so that a program that has a server in it decides what becomes of
-# them: without `configure`, only warnings are shown.
-
-
-_FACTS: Final[list[Any]] = [
-    structlog.stdlib.add_logger_name,
-    structlog.stdlib.add_log_level,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.processors.format_exc_info,
-]
-
-
-def log(name: str) -> Any:
-    """Give the log of a part of the server."""
-    return structlog.wrap_logger(
-        logging.getLogger(name),
-        processors=[structlog.stdlib.filter_by_level, *_FACTS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-
-
-def configure(level: int = logging.INFO) -> None:
-    """Send what this process logs, by whichever library, to standard error: for whoever owns the process."""
-    lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_FACTS,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.JSONRenderer(),
-            ],
-        )
-    )
-    logging.basicConfig(level=level, handlers=[lines], force=True)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -18,7 +18,7 @@ import uvicorn
 
 from taskyard.engine.engine import Engine
 from taskyard.server.app import App, build
-from taskyard.server.asgi import Connection, OpenConnections, close_late_connections
+from taskyard.server.connections import Connection, OpenConnections, close_late_connections
 from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding, check_certificate
 
 #: How many connections may wait to be taken up.
@@ -102,11 +102,11 @@ def run(engine: Engine, settings: Settings, listener: socket.socket, ready: Call
 
     Returns when everybody was answered.
     """
-    from taskyard.server import metrics  # noqa: PLC0415 - a server in a thread is no owner of logs, and does not pay
+    from taskyard.server import logs  # noqa: PLC0415 - a server in a thread is no owner of logs, and does not pay
 
     check_binding(listener.getsockname()[0], settings.authentication)
     check_certificate(settings)
-    metrics.configure()
+    logs.configure()
     allow_more_files()
     url = url_of(listener, secure=bool(settings.tls_cert))
     _Uvicorn(build(engine, settings), lambda: ready(url)).run([listener])

@@ -8,8 +8,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from importlib import resources
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -181,23 +180,3 @@ def _settings() -> Config:
     settings.set_main_option("script_location", "taskyard.store:migrations")
     settings.set_main_option("path_separator", "os")
     return settings
-
-
-# A new SQLite file, made from the text of one that the migrations made: they take half a second to load, this nothing.
-#
-# It is for files that live as long as one program. `blank.sql` is written by a test, which also sees that it is what
-# the migrations make; nothing here brings a file to another version.
-
-
-def make(path: Path) -> None:
-    """Make a database file of the newest version; there must be none."""
-    make_private(path)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript(resources.files("taskyard.store").joinpath("blank.sql").read_text(encoding="utf-8"))
-
-
-def written(path: Path) -> str:
-    """Write down a database file as `blank.sql` does."""
-    with closing(sqlite3.connect(path)) as connection:
-        lines = "\n".join(connection.iterdump()).splitlines()
-    return "".join(f"{line.rstrip()}\n" for line in lines if line.strip())

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from taskyard.server.auth import RUN_TOKEN_RIGHTS, Caller
-from taskyard.server.context import Context, CurrentCaller
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.responses import reply
 from taskyard.server.tokens import ADMIN, scope
 from taskyard.wire.api import About

@@ -18,7 +18,8 @@ from taskyard.lifecycle.idempotency import run_once
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import requests, tokens
 from taskyard.server.auth import Denial
-from taskyard.server.context import AppContext, Context, CurrentCaller, missing_scope, unwrap
+from taskyard.server.context import AppContext, missing_scope, unwrap
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import from_refusal, not_found
 from taskyard.server.requests import Fields
 from taskyard.server.responses import IdempotencyKey, Page, body, caller_key, reply

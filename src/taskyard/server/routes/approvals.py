@@ -10,7 +10,8 @@ from taskyard.core.ids import Key, text_of
 from taskyard.engine.validate import COMMENT_MAX
 from taskyard.lifecycle.commands import Approve
 from taskyard.server import requests
-from taskyard.server.context import Context, CurrentCaller, unwrap
+from taskyard.server.context import unwrap
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.requests import Fields
 from taskyard.server.responses import IdempotencyKey, Page, body, caller_key, reply
 from taskyard.server.tokens import APPROVE, READ

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from taskyard.core import ids
 from taskyard.core.graph.model import NAME_MAX
 from taskyard.server import requests
-from taskyard.server.context import Context, CurrentCaller
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import invalid_field
 from taskyard.server.responses import Page, reply
 from taskyard.server.routes.graphs import clean

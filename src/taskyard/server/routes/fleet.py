@@ -20,7 +20,8 @@ from taskyard.lifecycle.idempotency import run_once
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.server import requests
 from taskyard.server.auth import Caller
-from taskyard.server.context import AppContext, Context, CurrentCaller, unwrap
+from taskyard.server.context import AppContext, unwrap
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import invalid_field, not_found
 from taskyard.server.requests import Fields
 from taskyard.server.responses import IdempotencyKey, Page, body, caller_key, reply

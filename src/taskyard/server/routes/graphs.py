@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,7 +24,8 @@ from taskyard.lifecycle.submit import Submitted
 from taskyard.server import requests
 from taskyard.server.asgi import slot_of
 from taskyard.server.auth import Caller, Denial
-from taskyard.server.context import AppContext, Context, CurrentCaller, Visibility, task_denial, unwrap
+from taskyard.server.context import AppContext, Visibility, task_denial, unwrap
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import from_refusal, invalid, invalid_field
 from taskyard.server.requests import Fields, check_size, size_fault
 from taskyard.server.responses import NAMES_MAX, Cursor, IdempotencyKey, Page, body, caller_key, reply
@@ -96,8 +96,6 @@ async def put_graph(
     graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
     """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
-    if graph_id == "check":  # /graphs/check is a route of its own, which takes POST only
-        raise HTTPException(405)
     async with requests.open_document(request, find_faults_of(context)) as document:
         return await submit(context, caller, document, graph_id=graph_id, key=caller_key(caller, key))
 

@@ -8,7 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from taskyard.engine.errors import Unavailable
-from taskyard.server.context import Context
+from taskyard.server.dependencies import Context
 from taskyard.server.errors import RETRY_UNAVAILABLE_S, refused
 
 routes = APIRouter(tags=["health"])

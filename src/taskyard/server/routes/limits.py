@@ -12,7 +12,8 @@ from taskyard.core.graph.model import NAME_MAX
 from taskyard.core.graph.scalars import name_fault
 from taskyard.engine.validate import NUMBER_MAX
 from taskyard.server import requests
-from taskyard.server.context import Context, CurrentCaller, Visibility, unwrap
+from taskyard.server.context import Visibility, unwrap
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import invalid_field
 from taskyard.server.requests import Fields
 from taskyard.server.responses import IdempotencyKey, Page, body, caller_key, reply

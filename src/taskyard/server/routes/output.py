@@ -17,7 +17,8 @@ from taskyard.core.ids import Key, text_of
 from taskyard.server import requests
 from taskyard.server.asgi import Slot, slot_of
 from taskyard.server.auth import Caller
-from taskyard.server.context import AppContext, Context, CurrentCaller, is_token_valid
+from taskyard.server.context import AppContext, is_token_valid
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import RETRY_OVERLOADED_S, RequestRefused, invalid_field, not_found, refused
 from taskyard.server.requests import ByteRange
 from taskyard.server.responses import Page, reply

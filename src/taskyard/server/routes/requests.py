@@ -12,7 +12,7 @@ from taskyard.core.graph.errors import Fault, Faults
 from taskyard.core.graph.model import TAG_VALUE_MAX
 from taskyard.engine import submit
 from taskyard.server import requests
-from taskyard.server.context import Context, CurrentCaller
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import RequestRefused, invalid
 from taskyard.server.requests import size_fault
 from taskyard.server.responses import IdempotencyKey, body, caller_key

@@ -13,7 +13,8 @@ from taskyard.engine.validate import RESULT_MAX
 from taskyard.lifecycle.commands import Cancel, Publish, Rerun
 from taskyard.server import requests
 from taskyard.server.auth import Caller, Denial
-from taskyard.server.context import AppContext, Context, CurrentCaller, Visibility, parse_id, unwrap
+from taskyard.server.context import AppContext, Visibility, parse_id, unwrap
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.errors import not_found
 from taskyard.server.requests import Fields
 from taskyard.server.responses import JSON, IdempotencyKey, body, caller_key, reply

@@ -9,7 +9,8 @@ from starlette.responses import Response
 from taskyard.engine import submit
 from taskyard.engine.submit import pools_of
 from taskyard.server import requests
-from taskyard.server.context import Context, CurrentCaller, Visibility, unwrap
+from taskyard.server.context import Visibility, unwrap
+from taskyard.server.dependencies import Context, CurrentCaller
 from taskyard.server.requests import check_size
 from taskyard.server.responses import body, reply
 from taskyard.server.routes.graphs import DOCUMENT, find_faults_of

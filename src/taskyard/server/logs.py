@@ -1,0 +1,43 @@
+"""Logs: one JSON object a line, to standard error. They never contain bodies or tokens.
+
+They go through the standard library's logging, so a program that embeds a server decides what becomes of them:
+without `configure`, only warnings are shown.
+"""
+
+import logging
+import sys
+from typing import Any, Final
+
+import structlog
+
+_FACTS: Final[list[Any]] = [
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+]
+
+
+def log(name: str) -> Any:
+    """Give the log of a part of the server."""
+    return structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[structlog.stdlib.filter_by_level, *_FACTS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+
+
+def configure(level: int = logging.INFO) -> None:
+    """Send what this process logs, by whichever library, to standard error: for whoever owns the process."""
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_FACTS,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    logging.basicConfig(level=level, handlers=[lines], force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
