@@ -56,11 +56,11 @@ $(UV):
 
 .venv/ready: $(UV) pyproject.toml requirements/dev.txt
 	$(UV) venv -q --clear --python $(PYTHON) .venv
-	$(UV) pip sync -q --python $(BIN)/python --require-hashes requirements/dev.txt
+	$(UV) pip sync -q --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt
 	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(FUZZ)/ready: $(UV) requirements/fuzz.txt
 	$(UV) venv -q --clear --python $(PYTHON) $(FUZZ)
-	$(UV) pip sync -q --python $(FUZZ)/bin/python --require-hashes requirements/fuzz.txt
+	$(UV) pip sync -q --compile-bytecode --python $(FUZZ)/bin/python --require-hashes requirements/fuzz.txt
 	@touch $@

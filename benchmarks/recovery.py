@@ -152,7 +152,7 @@ def servers_of(database: str) -> Iterator[Servers]:
 @contextmanager
 def two_servers() -> Iterator[tuple[Servers, "subprocess.Popen[bytes]"]]:
     """Two servers on one PostgreSQL; the second has halted with the lock of the pass."""
-    with Postgres() as postgres, servers_of(postgres.fresh()) as servers:
+    with Postgres(durable=True) as postgres, servers_of(postgres.fresh()) as servers:
         victim = servers.start(**HALTS_IN_A_PASS)
         _wait_for_a_holder(servers.database)
         yield servers, victim

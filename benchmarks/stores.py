@@ -44,7 +44,7 @@ def sqlite() -> Iterator[Store]:
 @contextmanager
 def postgres() -> Iterator[Store]:
     """A store in a server of its own."""
-    with Postgres() as server, closing(open_store(server.fresh())) as store:
+    with Postgres(durable=True) as server, closing(open_store(server.fresh())) as store:
         yield store
 
 

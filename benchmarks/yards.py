@@ -74,7 +74,11 @@ def yard(database: str) -> Iterator[Yard]:
     """A yard on a database of its own: `sqlite` or `postgres`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, ExitStack() as stack:
         path = Path(folder)
-        url = f"sqlite:///{path / 'yard.db'}" if database == "sqlite" else stack.enter_context(Postgres()).fresh()
+        url = (
+            f"sqlite:///{path / 'yard.db'}"
+            if database == "sqlite"
+            else stack.enter_context(Postgres(durable=True)).fresh()
+        )
         made = Yard(url, path)
         stack.callback(made.close)
         yield made

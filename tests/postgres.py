@@ -32,7 +32,6 @@ TEMPORARY_MAX: Final = 60
 #: Given to the server and to clients, so that a `PGPORT` in the environment means nothing here.
 PORT: Final = 5432
 
-#: Durable, as PostgreSQL is unless told otherwise: a test must not pass because nothing was ever written.
 SETTINGS: Final = """
 listen_addresses = ''
 unix_socket_directories = '{home}'
@@ -41,6 +40,13 @@ max_connections = 100
 fsync = on
 synchronous_commit = on
 full_page_writes = on
+"""
+#: For a server that need not be durable. Without `fsync` a machine that crashes can lose commits; tests kill processes,
+#: never the machine, and the system keeps what a killed process wrote. Little WAL is kept, because it is in memory.
+NOT_DURABLE: Final = """
+fsync = off
+full_page_writes = off
+max_wal_size = 128MB
 """
 
 # The shell waits for the end of its input, which comes when the starter closes it or dies.
@@ -58,9 +64,10 @@ class NoServer(Exception):
 
 
 class Postgres:
-    """One server. `with Postgres() as server:` starts and stops it."""
+    """One server. `with Postgres() as server:` starts and stops it; a durable one survives a crash of the machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, durable: bool = False) -> None:
+        self._settings = SETTINGS if durable else SETTINGS + NOT_DURABLE
         self._life: subprocess.Popen[bytes] | None = None
         self._home = Path()
         self._template: str | None = None
@@ -71,7 +78,7 @@ class Postgres:
         assert self._life is None, "it is running"
         self._home = _home()
         try:
-            programs = _make_cluster(self._home)
+            programs = _make_cluster(self._home, self._settings)
             self._life = _bring_up(programs, self._home)
         except BaseException:
             shutil.rmtree(self._home, ignore_errors=True)
@@ -139,30 +146,30 @@ def _open_to_all(folder: Path) -> bool:
     return all(path.stat().st_mode & 0o001 for path in (folder, *folder.resolve().parents))
 
 
-def _make_cluster(home: Path) -> Path:
+def _make_cluster(home: Path, settings: str) -> Path:
     """Make the server's files; say where the programs are that can run them."""
     if installed := os.environ.get(INSTALLED):
-        fault = _initdb(Path(installed), home)
+        fault = _initdb(Path(installed), home, settings)
         if fault:
             raise NoServer(f"{installed}, which {INSTALLED} names, has no working initdb: {fault}")
         return Path(installed)
     programs = _wheel()
-    fault = _initdb(programs, home)
+    fault = _initdb(programs, home, settings)
     if fault and not os.geteuid():
         # Most likely `nobody` cannot reach the wheel: it lies below a folder that only root can enter.
         programs = _copy(programs, home)
-        fault = _initdb(programs, home)
+        fault = _initdb(programs, home, settings)
     if fault:
         raise NoServer(f"initdb failed: {fault}")
     return programs
 
 
-def _initdb(programs: Path, home: Path) -> str | None:
+def _initdb(programs: Path, home: Path, settings: str) -> str | None:
     """Make the files of a cluster; say what went wrong."""
     cluster = home / "cluster"
     shutil.rmtree(cluster, ignore_errors=True)
     # The order of texts is that of their bytes, as in SQLite.
-    wishes = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]
+    wishes = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     try:
         done = subprocess.run(
             [programs / "initdb", "-D", cluster, *wishes],
@@ -175,8 +182,8 @@ def _initdb(programs: Path, home: Path) -> str | None:
         return str(fault)
     if done.returncode:
         return f"{done.stdout}{done.stderr}"
-    with (cluster / "postgresql.conf").open("a", encoding="utf-8") as settings:
-        settings.write(SETTINGS.format(home=home, port=PORT))
+    with (cluster / "postgresql.conf").open("a", encoding="utf-8") as file:
+        file.write(settings.format(home=home, port=PORT))
     return None
 
 
