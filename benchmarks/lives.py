@@ -113,8 +113,8 @@ BEGIN;
 CREATE TEMP TABLE n AS
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) SELECT i FROM n;
 INSERT INTO graph (id, state, created_ms, moved_ms) VALUES ({base}, 'finished', 0, 0);
-INSERT INTO task (id, graph_id, was, state, reason, moved_ms, rules, kind, priority, created_ms, weight, join_rule,
-                  on_impossible, queue_id, attempt, met)
+INSERT INTO task (id, graph_id, previous_state, state, reason, moved_ms, rules, kind, priority, created_ms, weight,
+                  join_rule, on_impossible, queue_id, attempt, met)
     SELECT i * 16 + {base}, {base}, 'running', 'successful', 'done', 0, '', 'command', 100, 0, 1, 'all', 'hold', 0, 1, 2
       FROM n;
 INSERT INTO task_definition (id, graph_id, label, definition, submitter)

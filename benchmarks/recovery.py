@@ -185,7 +185,7 @@ def _wait_for_a_holder(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
 
         def stays() -> bool:
-            row = connection.execute("SELECT holder FROM pass_lock").fetchone()
+            row = connection.execute("SELECT holder FROM admission_lock").fetchone()
             seen.append(row[0] if row else None)
             return len(seen) > SEEN and seen[-1] is not None and len(set(seen[-SEEN:])) == 1
 

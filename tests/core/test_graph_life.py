@@ -52,7 +52,7 @@ class Node:
     state: State = S.UNSCHEDULED
     round: int = 1
     ran: bool = False
-    ran_for: dict[int, int] = field(default_factory=dict)  # by prerequisite: its round in which this one ran
+    handled_round: dict[int, int] = field(default_factory=dict)  # by prerequisite: its round in which this one ran
     edges: list[EdgeState] = field(default_factory=list)
     handlers: Handlers = field(default_factory=Handlers)
     history: list[tuple[State, Signal, State]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class World:
         node.ran = (node.ran and not follows.new_round) or follows.leased > 0 or signal is G.REUSE
         if node.ran and target in ENDED:
             failed = (one for one, _ in node.requires if self.nodes[one].state in UNSUCCESSFUL)
-            node.ran_for |= {one: self.nodes[one].round for one in failed}
+            node.handled_round |= {one: self.nodes[one].round for one in failed}
         if target in UNSUCCESSFUL:
             node.handlers = handlers_of(Member(target, node.round), self.handlers(number))
         self.active += follows.active
@@ -112,7 +112,9 @@ class World:
         """What this node adds to each failure it handles, as things are."""
         node = self.nodes[number]
         failed = {one for one, on in node.requires if on is not On.SUCCESS and self.nodes[one].state in UNSUCCESSFUL}
-        return [(one, counted(Handler(node.state, node.ran_for.get(one)), self.nodes[one].round)) for one in failed]
+        return [
+            (one, counted(Handler(node.state, node.handled_round.get(one)), self.nodes[one].round)) for one in failed
+        ]
 
     def tell_prerequisites(self, number: int, before: dict[int, Handlers]) -> None:
         """Move the counters of the failures that this node handles."""
@@ -124,7 +126,7 @@ class World:
 
     def handlers(self, number: int) -> list[Handler]:
         named = {one for one, place in self.dependents[number] if self.nodes[one].requires[place][1] is not On.SUCCESS}
-        return [Handler(self.nodes[one].state, self.nodes[one].ran_for.get(number)) for one in named]
+        return [Handler(self.nodes[one].state, self.nodes[one].handled_round.get(number)) for one in named]
 
     def asked(self, number: int) -> Signal | None:
         node = self.nodes[number]

@@ -325,8 +325,8 @@ def test_what_names_a_pool_stays_as_it_is() -> None:
 
 def test_a_task_that_this_bot_lost_is_left_to_another() -> None:
     lost, other = candidate("lost"), candidate("other", priority=200)
-    assert chosen([struct_replace(lost, not_by=BotId("rack4-11")), other]) == ["other"]
-    assert chosen([struct_replace(lost, not_by=BotId("rack4-12")), other]) == ["lost", "other"]
+    assert chosen([struct_replace(lost, avoid_bot=BotId("rack4-11")), other]) == ["other"]
+    assert chosen([struct_replace(lost, avoid_bot=BotId("rack4-12")), other]) == ["lost", "other"]
 
 
 def test_a_task_that_stands_in_two_queues_of_a_bot_is_given_once() -> None:

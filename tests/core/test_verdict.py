@@ -94,8 +94,8 @@ def test_a_move_of_a_handler_that_does_not_matter_changes_nothing_whatever_it_ra
 ) -> None:
     if not matters(source, target):
         assert target not in ENDED  # so it did not run to its end either
-        for ran_for in (None, 1, 2):
-            assert counted(Handler(source, ran_for), ROUND) == counted(Handler(target, ran_for), ROUND)
+        for handled_round in (None, 1, 2):
+            assert counted(Handler(source, handled_round), ROUND) == counted(Handler(target, handled_round), ROUND)
 
 
 def test_nothing_on_the_way_from_its_release_to_its_end_matters() -> None:

@@ -20,7 +20,7 @@ TRIES_MAX = 1_000
 Look: TypeAlias = Callable[[], dict[str, str]]
 #: A denial leaves a line in the audit. The others are of the server itself: who may make a pass and until when, how
 #: long it has been there, and what the next pass should look at, which is taken away when it does.
-BESIDE = frozenset({"audit", "pass_lock", "server", "service", "stir"})
+BESIDE = frozenset({"audit", "admission_dirty", "admission_lock", "server", "service"})
 TABLES = sorted(set(metadata.tables) - BESIDE)
 
 

@@ -48,14 +48,14 @@ def check_tasks(tasks: Iterable[TaskRecord], notes: list[Continuation]) -> None:
             telling[note.task] += 1
     for task in tasks:
         assert (task.bot is not None) == (task.state in LEASED), task
-        assert task.telling == telling[task.id], task
+        assert task.open_continuations == telling[task.id], task
 
 
 def check_tally(
     graph: GraphRecord, tasks: dict[int, TaskRecord], edges: list[InEdge], notes: list[Continuation]
 ) -> None:
     """The graph counts its visible tasks and its notes, and its state follows from that."""
-    visible = {str(id): Member(task.state, task.life.round) for id, task in tasks.items() if not task.hidden}
+    visible = {str(id): Member(task.state, task.life.round) for id, task in tasks.items() if not task.loading}
     counted, kept = tally(visible, {str(id): who for id, who in handlers(tasks, edges).items()}), graph.tally
     assert (kept.active, kept.behind) == (counted.active + len(notes), counted.behind)
     assert kept.unhandled == counted.unhandled or notes or graph.canceled_ms is not None
@@ -69,7 +69,7 @@ def check_edges(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:
         counts[edge.dependent][known(edge.on, tasks[edge.prerequisite].state)] += 1
     for task in tasks.values():
         assert task.edges == Edges(*counts[task.id].values()), task
-        if task.state in LISTENING and not task.hidden:
+        if task.state in LISTENING and not task.loading:
             wanted = gate(task.edges, task.join, task.on_impossible)
             assert signals(task.state, wanted) == (), task
 
@@ -88,7 +88,7 @@ def check_handlers(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> None:
 def handlers(tasks: dict[int, TaskRecord], edges: list[InEdge]) -> dict[int, list[Handler]]:
     """Find who would deal with the failure of each task, each once."""
     found = {
-        (edge.prerequisite, edge.dependent): Handler(tasks[edge.dependent].state, edge.ran_for)
+        (edge.prerequisite, edge.dependent): Handler(tasks[edge.dependent].state, edge.handled_round)
         for edge in edges
         if edge.on is not On.SUCCESS
     }

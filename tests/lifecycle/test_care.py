@@ -68,7 +68,8 @@ def test_a_finding_reads_as_a_sentence() -> None:
 
 def test_many_things_at_once_are_mended_at_once(scene: Scene) -> None:
     scene.sql(
-        """UPDATE task SET priority = 7, attempt = 9, awaited = 3, contends = 1, rules = 'x', due_ms = 5, moved_ms = 5;
+        """UPDATE task SET priority = 7, attempt = 9, awaited = 3, needs_admission = 1, rules = 'x', due_ms = 5,
+                  moved_ms = 5;
            UPDATE graph SET active = 9, state = 'finished', created_ms = 5, extensions = 4;
            UPDATE attempt SET fence = 5, round = 4, claimed_ms = 5; DELETE FROM edge; DELETE FROM task_mutex"""
     )
@@ -79,7 +80,7 @@ def test_many_things_at_once_are_mended_at_once(scene: Scene) -> None:
 def test_a_wake_up_that_was_lost_is_found_and_made_up_for(scene: Scene) -> None:
     yard, after, number = scene.yard, scene.ids["after"], scene.yard.graph(scene.ids["now"]).events + 1
     scene.sql(
-        """UPDATE task SET was = 'blocked', state = 'unscheduled', reason = 'prerequisite', moved_ms = 0
+        """UPDATE task SET previous_state = 'blocked', state = 'unscheduled', reason = 'prerequisite', moved_ms = 0
             WHERE id = {after};
            INSERT INTO event (subject_id, number, graph_id, at_ms, facts)
            VALUES ({after}, {next}, {now}, 0, '[["bMu", null, null, "prerequisite"]]');
@@ -282,7 +283,7 @@ def test_a_mutex_that_was_gone_excludes_again_after_the_repair(scene: Scene) -> 
 
 
 def test_a_task_that_no_pass_would_have_let_in_is_let_in_by_the_repair(scene: Scene) -> None:
-    scene.sql("UPDATE task SET contends = 1 WHERE id = {flaky}")
+    scene.sql("UPDATE task SET needs_admission = 1 WHERE id = {flaky}")
     scene.yard.later(3_600_000)
     scene.yard.do(apply_timeouts)
     assert scene.yard.words({"flaky": scene.ids["flaky"]}) == {"flaky": "pending"}
@@ -307,7 +308,7 @@ def test_tasks_that_a_pool_has_not_told_its_capacity_yet_are_found(scene: Scene)
     scene.sql("INSERT INTO pool (name, capacity) VALUES ('default', 9)")
     findings = found(scene.yard)
     assert {(one.subject, one.column) for one in findings} == {
-        (scene.ids[label], "contends") for label in ("mop", "long")
+        (scene.ids[label], "needs_admission") for label in ("mop", "long")
     }
     check.repair(scene.yard.do, findings)
     assert found(scene.yard) == []
@@ -346,12 +347,12 @@ def test_a_busy_history_leaves_a_healthy_store(yard: Yard, seed: int) -> None:
 #: Numbers that follow from the rest to the last digit, and others that they surely are not. Only where everything was
 #: canceled nobody notes any more who dealt with what.
 EXACT = """
-    UPDATE edge SET ran_for = 90 WHERE dependent_id IN
+    UPDATE edge SET handled_round = 90 WHERE dependent_id IN
            (SELECT t.id FROM task t JOIN graph g ON g.id = t.graph_id WHERE g.canceled_ms IS NULL);
     UPDATE task SET reason = 'silent', attempt = 90, began_after = 91, ended = 'expire', round = 92, reruns_used = 93,
            retries_used = 94, slice_index = 7, rules = '', kind = 'graph', priority = 95, weight = 96, created_ms = 97,
-           join_rule = 'x', on_impossible = 'x', handles = 3, excludes = 3, telling = 98, not_by = 'x', hidden = 1,
-           lease_until_ms = 99, fence = 7;
+           join_rule = 'x', on_impossible = 'x', is_handler = 3, is_constrained = 3, open_continuations = 98,
+           avoid_bot = 'x', loading = 1, lease_until_ms = 99, fence = 7;
     UPDATE attempt SET bot_id = 'x', round = 92, slice_index = 7, claimed_ms = 97, signal = 'x', reason = 'x';
     UPDATE graph SET active = 90, behind = 91, unhandled = 92, events = 93, extensions = 94, created_ms = 95,
            moved_ms = 96, canceled_ms = 97, loader = 'x';

@@ -18,7 +18,7 @@ EVERYWHERE = """
     DELETE FROM task_mutex; UPDATE task SET priority = 7; UPDATE attempt SET round = 9; UPDATE graph SET behind = 40;
     UPDATE bot SET events = 50; UPDATE service SET queues = 60; UPDATE queue SET hash = 70 WHERE number > 0;
     INSERT INTO bot_queue (bot_id, queue_id) VALUES ('b1', 0);
-    DELETE FROM stir; INSERT INTO hold (task_id, reason) VALUES ({long}, 'mutex')"""
+    DELETE FROM admission_dirty; INSERT INTO hold (task_id, reason) VALUES ({long}, 'mutex')"""
 
 
 @pytest.fixture

@@ -54,10 +54,10 @@ MENDED: dict[str, list[Spoil]] = {
     "task.weight": [task("weight", "lone", 0), task("weight", "mop", 9)],
     "task.join_rule": [task("join_rule", "later", "'any'"), task("join_rule", "later", "'nonsense'")],
     "task.on_impossible": [task("on_impossible", "after", "'skip'"), task("on_impossible", "after", "'nonsense'")],
-    "task.handles": [task("handles", "mop", 0), task("handles", "mop", 2), task("handles", "long", 1)],
-    "task.excludes": [task("excludes", "lone", 0), task("excludes", "frugal", 0), task("excludes", "long", 1)],
+    "task.is_handler": [task("is_handler", "mop", 0), task("is_handler", "mop", 2), task("is_handler", "long", 1)],
+    "task.is_constrained": [task("is_constrained", "lone", 0), task("is_constrained", "frugal", 0)],
     # what happened,
-    "task.was": [task("was", "ended", "'stopping'")],
+    "task.previous_state": [task("previous_state", "ended", "'stopping'")],
     "task.reason": [task("reason", "boom", "'timed_out'"), task("reason", "later", "'mutex'")],
     "task.moved_ms": [task("moved_ms", "long", 5), task("moved_ms", "mop", "moved_ms + 1")],
     "task.attempt": [task("attempt", "long", 7), task("attempt", "long", 0)],
@@ -66,7 +66,7 @@ MENDED: dict[str, list[Spoil]] = {
     "task.round": [task("round", "twice", 1), task("round", "long", 3)],
     "task.reruns_used": [task("reruns_used", "flaky", 0), task("reruns_used", "long", 3)],
     "task.retries_used": [task("retries_used", "lost", 0), task("retries_used", "long", 3)],
-    "task.not_by": [task("not_by", "lost", "NULL"), task("not_by", "mop", "'b1'")],
+    "task.avoid_bot": [task("avoid_bot", "lost", "NULL"), task("avoid_bot", "mop", "'b1'")],
     "task.bot_id": [task("bot_id", "long", "'b9'")],
     "task.fence": [task("fence", "long", 5), task("fence", "long", "fence + 1"), task("fence", "later", 3)],
     # what others told it,
@@ -80,9 +80,9 @@ MENDED: dict[str, list[Spoil]] = {
     "task.broken": [task("broken", "after", 2)],
     "task.impossible": [task("impossible", "after", 1)],
     "task.handlers_ran": [task("handlers_ran", "boom", 1)],
-    "task.handlers_hoped": [task("handlers_hoped", "boom", 0), task("handlers_hoped", "told", 0)],
-    "task.telling": [task("telling", "told", 0), task("telling", "long", 1)],
-    "task.hidden": [task("hidden", "later", 1), task("hidden", "long", 2)],
+    "task.handlers_open": [task("handlers_open", "boom", 0), task("handlers_open", "told", 0)],
+    "task.open_continuations": [task("open_continuations", "told", 0), task("open_continuations", "long", 1)],
+    "task.loading": [task("loading", "later", 1), task("loading", "long", 2)],
     # and where and until when it waits.
     "task.slice_index": [
         task("slice_index", "long", 1),
@@ -90,12 +90,12 @@ MENDED: dict[str, list[Spoil]] = {
         task("slice_index", "mop", 9),
     ],
     "task.queue_id": [task("queue_id", "mop", 0)],
-    "task.contends": [
-        task("contends", "lone", 0),
-        task("contends", "frugal", 0),
-        task("contends", "mop", 1),
-        task("contends", "flaky", 1),
-        task("contends", "later", 1),
+    "task.needs_admission": [
+        task("needs_admission", "lone", 0),
+        task("needs_admission", "frugal", 0),
+        task("needs_admission", "mop", 1),
+        task("needs_admission", "flaky", 1),
+        task("needs_admission", "later", 1),
     ],
     "task.waits_since_ms": [
         task("waits_since_ms", "mop", 5),
@@ -128,7 +128,7 @@ MENDED: dict[str, list[Spoil]] = {
         ),
         (
             "DELETE FROM edge WHERE dependent_id = {mop}",
-            {("edge", "failure of {boom}"), ("task", "handlers_hoped"), ("graph", "unhandled"), ("graph", "state")},
+            {("edge", "failure of {boom}"), ("task", "handlers_open"), ("graph", "unhandled"), ("graph", "state")},
         ),
     ],
     "edge.dependent_id": [
@@ -147,13 +147,16 @@ MENDED: dict[str, list[Spoil]] = {
             {("edge", "success of {long}"), ("edge", "nonsense of {long}")},
         ),
     ],
-    "edge.ran_for": [
-        ("UPDATE edge SET ran_for = 1 WHERE dependent_id = {later}", {("edge", "ran_for success of {long}")}),
-        ("UPDATE edge SET ran_for = 1 WHERE dependent_id = {mop}", {("edge", "ran_for failure of {boom}")}),
+    "edge.handled_round": [
         (
-            "UPDATE edge SET ran_for = NULL WHERE dependent_id = {cure}",
+            "UPDATE edge SET handled_round = 1 WHERE dependent_id = {later}",
+            {("edge", "handled_round success of {long}")},
+        ),
+        ("UPDATE edge SET handled_round = 1 WHERE dependent_id = {mop}", {("edge", "handled_round failure of {boom}")}),
+        (
+            "UPDATE edge SET handled_round = NULL WHERE dependent_id = {cure}",
             {
-                ("edge", "ran_for failure of {ill}"),
+                ("edge", "handled_round failure of {ill}"),
                 ("task", "handlers_ran"),
                 ("graph", "unhandled"),
                 ("graph", "state"),
@@ -191,7 +194,7 @@ MENDED: dict[str, list[Spoil]] = {
     "graph.behind": [graph("behind", "now", 0)],
     "graph.unhandled": [graph("unhandled", "now", 7)],
     "graph.events": [graph("events", "now", 1)],
-    "graph.told": [graph("told", "now", 999), graph("told", "past", -1)],
+    "graph.events_published": [graph("events_published", "now", 999), graph("events_published", "past", -1)],
     "graph.extensions": [graph("extensions", "past", 0), graph("extensions", "now", 9)],
     "graph.created_ms": [graph("created_ms", "past", 5)],
     "graph.moved_ms": [graph("moved_ms", "now", 5), graph("moved_ms", "over", 5)],
@@ -215,7 +218,7 @@ MENDED: dict[str, list[Spoil]] = {
         ("INSERT INTO bot_queue (bot_id, queue_id) VALUES ('b1', 0)", {("bot_queue", "queue_id")}),
     ],
     "hold.task_id": [(
-            "DELETE FROM stir; INSERT INTO hold (task_id, reason) VALUES ({long}, 'mutex')",
+            "DELETE FROM admission_dirty; INSERT INTO hold (task_id, reason) VALUES ({long}, 'mutex')",
             {("hold", "task")},
         )
     ],
@@ -225,7 +228,7 @@ MENDED: dict[str, list[Spoil]] = {
 LEFT: dict[str, list[Spoil]] = {
     "task.state": [
         (
-            """UPDATE task SET was = 'pending', state = 'successful' WHERE id = {lone};
+            """UPDATE task SET previous_state = 'pending', state = 'successful' WHERE id = {lone};
                UPDATE graph SET active = active - 1 WHERE id = {now}""",
             {("task", "state")},
         )
@@ -333,10 +336,10 @@ EXEMPT: dict[str, str] = {
     "progress.*": "What an attempt said of itself is the truth.",
     "token.*": "What a person gave out is the truth.",
     "graph_pool.*": "It says who may see a graph, and nothing moves by it.",
-    "seal.*": "A key follows from nothing.",
+    "signing_key.*": "A key follows from nothing.",
     "audit.*": "What people asked for is the truth.",
-    "answer.*": "What was answered is the truth, and is forgotten after a day.",
-    "note.*": "A promise is the truth, and the counts of its graph and its task follow from it.",
+    "idempotency_key.*": "What was answered is the truth, and is forgotten after a day.",
+    "continuation.*": "A promise is the truth, and the counts of its graph and its task follow from it.",
     "bot.*": "What a bot said of itself is the truth until it speaks again.",
     "bot.pool": "To which pool a name belongs only this row says: it was the first to come with it.",
     "bot.version": "It only has to grow with everything that is said about a bot.",
@@ -349,8 +352,8 @@ EXEMPT: dict[str, str] = {
     "mutex_policy.*": "What a person said is the truth.",
     "hold.mutex_since_ms": "When it happened follows from nothing.",
     "hold.*": "It is what the last pass said, decides nothing, and the next pass says it anew.",
-    "pass_lock.*": "A lock follows from nothing: it lapses by itself, and its number only has to grow.",
-    "stir.*": "It asks a pass to look at something, which a pass does now and then in any case.",
+    "admission_lock.*": "A lock follows from nothing: it lapses by itself, and its number only has to grow.",
+    "admission_dirty.*": "It asks a pass to look at something, which a pass does now and then in any case.",
     "service.id": "There is one row, and it is known by this.",
     "server.name": "Nothing else tells who it is.",
     "server.seen_ms": "It is told anew with the next beat.",
@@ -421,7 +424,7 @@ def spoil(scene: Scene, text: str, columns: set[tuple[str, str]]) -> set[tuple[s
 
 def dump(scene: Scene) -> dict[str, list[tuple[object, ...]]]:
     """Read everything but what a repair leaves behind on purpose."""
-    tables = [one for one in metadata.sorted_tables if one.name not in {"audit", "stir"}]
+    tables = [one for one in metadata.sorted_tables if one.name not in {"audit", "admission_dirty"}]
     texts = {
         one.name: f"SELECT {_listed(one.columns)} FROM {one.name} ORDER BY {_listed(one.primary_key)}"  # noqa: S608 - ours
         for one in tables

@@ -73,20 +73,20 @@ def test_events_tell_for_which_round_a_handler_ran(
     assert rounds_handled(runs, failures) == rounds
 
 
-def ran_for(scene: Scene) -> list[int | None]:
-    return [row[0] for row in scene.rows("SELECT ran_for FROM edge ORDER BY prerequisite_id, on_end")]
+def handled_round(scene: Scene) -> list[int | None]:
+    return [row[0] for row in scene.rows("SELECT handled_round FROM edge ORDER BY prerequisite_id, on_end")]
 
 
 def spoil_and_mend(scene: Scene, text: str, *columns: str) -> None:
     """See that what is spoiled is found, and that one repair makes all of it as it was."""
-    before = ran_for(scene)
+    before = handled_round(scene)
     scene.sql(text)
     wrong = scene.named({("edge", column) for column in columns})
     findings = found(scene.yard)
     assert {(one.kind, one.column) for one in findings if one.kind == "edge"} == wrong
     check.repair(scene.yard.do, findings)
     assert [str(one) for one in found(scene.yard)] == []
-    assert ran_for(scene) == before
+    assert handled_round(scene) == before
 
 
 def test_a_run_while_its_failure_was_tried_again_counts_for_nothing(yard: Grounds, database_url: str) -> None:
@@ -97,9 +97,9 @@ def test_a_run_while_its_failure_was_tried_again_counts_for_nothing(yard: Ground
     deal = yard.start("rack1", labels, 1)["deal"]
     yard.rerun(labels["a"])
     yard.end("rack1", deal)
-    assert ran_for(scene) == [None]
-    spoil_and_mend(scene, "UPDATE edge SET ran_for = 1", "ran_for failure of {a}")
-    spoil_and_mend(scene, "UPDATE edge SET ran_for = 2", "ran_for failure of {a}")
+    assert handled_round(scene) == [None]
+    spoil_and_mend(scene, "UPDATE edge SET handled_round = 1", "handled_round failure of {a}")
+    spoil_and_mend(scene, "UPDATE edge SET handled_round = 2", "handled_round failure of {a}")
 
 
 def test_who_ended_together_with_a_failure_has_not_dealt_with_it_and_that_is_well(yard: Grounds) -> None:
@@ -121,13 +121,13 @@ def test_wrongs_that_agree_with_each_other_are_mended_at_once(yard: Grounds, dat
     yard.hello("rack1")
     yard.end("rack1", yard.claim("rack1")[0], Signal.FAIL)
     yard.end("rack1", yard.claim("rack1")[0])
-    assert (ran_for(scene), yard.graph(labels.graph).state) == ([1, 1], GraphState.FINISHED)
+    assert (handled_round(scene), yard.graph(labels.graph).state) == ([1, 1], GraphState.FINISHED)
     spoil_and_mend(
         scene,
-        """UPDATE edge SET ran_for = NULL; UPDATE task SET handlers_ran = 0 WHERE id = {a};
+        """UPDATE edge SET handled_round = NULL; UPDATE task SET handlers_ran = 0 WHERE id = {a};
            UPDATE graph SET unhandled = 1, state = 'blocked' WHERE id = {graph}""",
-        "ran_for failure of {a}",
-        "ran_for always of {a}",
+        "handled_round failure of {a}",
+        "handled_round always of {a}",
     )
     counted = yard.graph(labels.graph)
     assert (counted.tally.unhandled, counted.state) == (0, GraphState.FINISHED)
@@ -156,9 +156,15 @@ def test_whoever_has_not_heard_of_a_run_yet_does_not_count_it(
     scene = Scene(yard, database_url, labels, dict(labels))
     assert found(yard) == []
     assert yard.take_up(yard.notes()[0]) is False
-    assert ran_for(scene) == [1, *[None] * (MANY - 1)]
-    spoil_and_mend(scene, "UPDATE edge SET ran_for = NULL WHERE prerequisite_id = {first}", "ran_for always of {first}")
-    spoil_and_mend(scene, "UPDATE edge SET ran_for = 1 WHERE prerequisite_id = {last}", "ran_for always of {last}")
+    assert handled_round(scene) == [1, *[None] * (MANY - 1)]
+    spoil_and_mend(
+        scene, "UPDATE edge SET handled_round = NULL WHERE prerequisite_id = {first}", "handled_round always of {first}"
+    )
+    spoil_and_mend(
+        scene, "UPDATE edge SET handled_round = 1 WHERE prerequisite_id = {last}", "handled_round always of {last}"
+    )
     yard.keep_promises()
-    assert ran_for(scene) == [1, *[None] * (MANY - 2), 1]
-    spoil_and_mend(scene, "UPDATE edge SET ran_for = NULL WHERE prerequisite_id = {last}", "ran_for always of {last}")
+    assert handled_round(scene) == [1, *[None] * (MANY - 2), 1]
+    spoil_and_mend(
+        scene, "UPDATE edge SET handled_round = NULL WHERE prerequisite_id = {last}", "handled_round always of {last}"
+    )

@@ -26,7 +26,12 @@ def test_a_lost_lease_is_retried_elsewhere_and_then_an_error(yard: Grounds) -> N
     assert yard.words(labels) == {"a": "running"}
     yard.wait(1, awake=["rack1", "rack2"])
     task = yard.task(labels["a"])
-    assert (str(task.state), task.not_by, task.life.retries_used, task.life.reruns_used) == ("waiting", "rack1", 1, 0)
+    assert (str(task.state), task.avoid_bot, task.life.retries_used, task.life.reruns_used) == (
+        "waiting",
+        "rack1",
+        1,
+        0,
+    )
     assert yard.claim("rack1") == ()
     assert isinstance(yard.end("rack1", first), Refusal)
     yard.claim("rack2")

@@ -79,7 +79,7 @@ def test_what_had_not_begun_comes_back_free_when_its_bot_says_so_however_often(y
         had = [begun(by_task[labels["ran"]])] if labels["ran"] in by_task and life == 2 else []
         come(yard, f"here/{life}", tuple(had))
         task = yard.task(labels["waited"])
-        assert (task.state, task.life.retries_used, task.life.ran, task.not_by) == (State.WAITING, 0, False, None)
+        assert (task.state, task.life.retries_used, task.life.ran, task.avoid_bot) == (State.WAITING, 0, False, None)
         by_task = {lease.task: lease for lease in taken(yard, session=f"here/{life}")}
         assert by_task[labels["waited"]].attempt == life
     assert ends(yard, labels["waited"]) == [("return", "returned")] * 5 + [(None, None)]

@@ -155,7 +155,7 @@ def test_the_next_pass_does_the_rest_of_a_call_that_died_before_it_lets_anybody_
     passed = yard.schedule()
     assert (passed.admitted, yard.waiting([*before, *after])) == (1, [*before, after[0]])
     with yard.store.read() as repo:
-        assert {task.contends for task in repo.tasks.read([*before, *after])} == {True}
+        assert {task.needs_admission for task in repo.tasks.read([*before, *after])} == {True}
     assert yard.stirs() == []
 
 

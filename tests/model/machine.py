@@ -246,13 +246,13 @@ class Lives(RuleBasedStateMachine):
 def _there(record: TaskRecord) -> tuple[object, ...]:
     life = record.life
     spent = (life.attempt, life.round, life.reruns_used, life.retries_used, life.slice_index)
-    held = (record.bot, record.not_by, record.lease_until_ms, life.not_before_ms, life.waits_since_ms)
+    held = (record.bot, record.avoid_bot, record.lease_until_ms, life.not_before_ms, life.waits_since_ms)
     return str(life.state), record.reason, *spent, *held
 
 
 def _said(task: Task) -> tuple[object, ...]:
     spent = (task.attempt, task.round, task.reruns, task.retries, task.way)
-    held = (task.bot, task.not_by, task.until_ms, task.not_before, task.waits_since)
+    held = (task.bot, task.avoid_bot, task.until_ms, task.not_before, task.waits_since)
     return str(task.state), str(task.reason), *spent, *held
 
 

@@ -132,10 +132,10 @@ class Model:
         if task.state is not S.WAITING or task.graph.canceled or task.asked.noop or task.slice.pool not in bot.pools:
             return False
         others = (one for one in self.bots.values() if one is not bot and one.takes_work)
-        return task.not_by != bot.name or not any(task.slice.pool in one.pools for one in others)
+        return task.avoid_bot != bot.name or not any(task.slice.pool in one.pools for one in others)
 
     def begin(self, task: Task, bot: str) -> None:
-        task.attempt, task.said, task.waits_since, task.not_by, task.bot = task.attempt + 1, None, None, None, bot
+        task.attempt, task.said, task.waits_since, task.avoid_bot, task.bot = task.attempt + 1, None, None, None, bot
         task.until_ms = self.now + LEASE
 
     def renew(self, task: Task) -> None:
@@ -164,7 +164,7 @@ class Model:
             target, reason = S.CANCELED, R.ASKED
 
         def change(task: Task) -> None:
-            task.not_by = task.bot if signal is Signal.LOSE else task.not_by
+            task.avoid_bot = task.bot if signal is Signal.LOSE else task.avoid_bot
             task.said, task.bot, task.until_ms = signal, None, None
             task.ends[task.attempt] = signal
             task.spared += spared
@@ -195,7 +195,7 @@ class Model:
             step = self.due_leased(task) if task.state in LEASED else self.due(task)
             if step is not None:
                 steps.append(step)
-            elif task.state is S.PENDING and not task.contends:
+            elif task.state is S.PENDING and not task.needs_admission:
                 ready.append(task)
         self.follow(steps, ready)
         for bot in self.bots.values():
@@ -253,7 +253,7 @@ class Model:
         staked: list[tuple[str, str | None]] = []
         used = sum(task.weight for task in holding if task.slice.pool == POOL)
         admitted = []
-        pending = (task for task in self.tasks.values() if task.state is S.PENDING and task.contends)
+        pending = (task for task in self.tasks.values() if task.state is S.PENDING and task.needs_admission)
         for task in sorted(pending, key=lambda task: task.turn):
             reason = self.holds(task, taken + staked, used)
             if reason is R.MUTEX:
@@ -304,7 +304,7 @@ class Model:
             moved = {task.id for task, *_ in steps}  # whoever fails at the same moment has nobody who ran for it
             for task, *_ in steps:
                 if task.state in ENDED and task.attempt > task.began_after:
-                    task.ran_for |= {
+                    task.handled_round |= {
                         one.id: one.round
                         for one, on in task.before
                         if on is not On.SUCCESS and one.state in BAD and one.id not in moved
@@ -324,7 +324,9 @@ class Model:
         if way != task.way:
             return task, S.ERROR if way is None else S.PENDING, R.NO_BOT, None if way is None else _on_way(way)
         early = task.not_before is not None and task.not_before > self.now
-        return None if task.contends or early or task.graph.canceled else (task, S.WAITING, R.IN_LINE, self.let_in)
+        return (
+            None if task.needs_admission or early or task.graph.canceled else (task, S.WAITING, R.IN_LINE, self.let_in)
+        )
 
     def wish(self, task: Task) -> Step | None:
         """Say where the prerequisites of a task that waits for them want it to be."""

@@ -170,17 +170,17 @@ class PagedLives(Lives):
             del task.graph.tasks[self.label(task.id)], self.model.tasks[task.id]
         for id, record in seen.tasks.items():
             task, life = self.model.tasks[id], record.life
-            task.state, task.reason, task.hidden = life.state, Reason(record.reason), record.hidden
+            task.state, task.reason, task.hidden = life.state, Reason(record.reason), record.loading
             task.attempt, task.began_after, task.round = life.attempt, life.began_after, life.round
             task.reruns, task.retries, task.way = life.reruns_used, life.retries_used, life.slice_index
             task.waits_since, task.not_before, task.said = life.waits_since_ms, life.not_before_ms, life.ended
             if life.ended is not None:
                 task.ends[life.attempt] = life.ended
-            task.bot, task.not_by, task.until_ms = record.bot, record.not_by, record.lease_until_ms
+            task.bot, task.avoid_bot, task.until_ms = record.bot, record.avoid_bot, record.lease_until_ms
         self._adopt_spared()
         for edge in seen.edges:
-            if edge.on is not On.SUCCESS and edge.ran_for is not None:
-                self.model.tasks[edge.dependent].ran_for[edge.prerequisite] = edge.ran_for
+            if edge.on is not On.SUCCESS and edge.handled_round is not None:
+                self.model.tasks[edge.dependent].handled_round[edge.prerequisite] = edge.handled_round
         for id, graph in seen.graphs.items():
             self.model.graphs[id].canceled = graph.canceled_ms is not None
             assert (graph.state in {GraphState.CANCELING, GraphState.CANCELED}) is self.model.graphs[id].canceled

@@ -60,11 +60,11 @@ class Task:
     mutex_since: int | None = None  # since when mutexes have held it, until it is let in
     not_before: int | None = None
     bot: str | None = None
-    not_by: str | None = None
+    avoid_bot: str | None = None
     until_ms: int | None = None
     said: Signal | None = None  # how its latest attempt ended
     ends: dict[int, Signal] = field(default_factory=dict)  # how each attempt ended
-    ran_for: dict[int, int] = field(default_factory=dict)  # the rounds of those it handles in which it ran
+    handled_round: dict[int, int] = field(default_factory=dict)  # the rounds of those it handles in which it ran
     hidden: bool = False
 
     @property
@@ -84,7 +84,7 @@ class Task:
         return 0 if self.asked.noop else self.asked.weight
 
     @property
-    def contends(self) -> bool:
+    def needs_admission(self) -> bool:
         return bool(self.asked.mutexes) or (self.weight > 0 and self.slice.pool == POOL)
 
     def past(self, now: int) -> bool:
@@ -122,7 +122,7 @@ class Graph:
         handlers = [
             one for one in self.tasks.values() if any(t is failed and on is not On.SUCCESS for t, on in one.before)
         ]
-        ran = any(one.state in ENDED and one.ran_for.get(failed.id) == failed.round for one in handlers)
+        ran = any(one.state in ENDED and one.handled_round.get(failed.id) == failed.round for one in handlers)
         return ran or any(one.state in ACTIVE | {S.UNSCHEDULED} for one in handlers)
 
 

@@ -107,7 +107,7 @@ def read(url: str) -> Ledger:
             row["id"]: row
             for row in tables.rows(
                 "SELECT t.*, q.pool FROM task t JOIN queue q ON q.id = t.queue_id JOIN graph g ON g.id = t.graph_id"
-                " WHERE t.hidden = 0 AND g.loader IS NULL"
+                " WHERE t.loading = 0 AND g.loader IS NULL"
             )
         }
         ledger.graphs = {row["id"]: row for row in tables.rows("SELECT * FROM graph WHERE loader IS NULL")}
@@ -247,8 +247,8 @@ def _strays(ledger: Ledger) -> Iterator[str]:
 def _outbox(ledger: Ledger) -> Iterator[str]:
     """Whatever happened is still to be told."""
     for id, graph in ledger.graphs.items():
-        if graph["told"] or graph["events"] != len(ledger.facts.get(id, [])):
-            yield f"of graph {id} is told what happened from {graph['told']} to {graph['events']}"
+        if graph["events_published"] or graph["events"] != len(ledger.facts.get(id, [])):
+            yield f"of graph {id} is told what happened from {graph['events_published']} to {graph['events']}"
 
 
 def _go_together(holders: list[tuple[int, str | None]]) -> bool:

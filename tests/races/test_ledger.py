@@ -22,12 +22,12 @@ DOCTORED = {
         "the events of graph",
     ),
     "a task that jumped": (
-        "UPDATE task SET was = state, state = 'canceled' WHERE state = 'waiting'",
+        "UPDATE task SET previous_state = state, state = 'canceled' WHERE state = 'waiting'",
         "its events end at",
     ),
     "a verdict of nobody": ("UPDATE graph SET state = 'finished'", "its events say"),
     "an end too early": ("UPDATE graph SET state = 'finished'", "is finished with"),
-    "an event that nobody is told": ("UPDATE graph SET told = 1", "is told"),
+    "an event that nobody is told": ("UPDATE graph SET events_published = 1", "is told"),
     "a child that came first": (
         "UPDATE edge SET on_end = 'failure' WHERE dependent_id IN (SELECT id FROM task WHERE state = 'waiting')",
         "was released while",

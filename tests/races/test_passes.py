@@ -155,7 +155,7 @@ def test_a_task_that_comes_while_its_pool_gets_a_capacity_is_counted_there(pair:
     limiting.result(SOON_S)
     assert set(one.states(labels).values()) == {"waiting"}
     with one.store.read() as repo:
-        assert {task.contends for task in repo.tasks.read(list(labels.values()))} == {True}
+        assert {task.needs_admission for task in repo.tasks.read(list(labels.values()))} == {True}
 
 
 def limit(server: Server) -> None:

@@ -21,8 +21,8 @@ READY = (State.PENDING, State.WAITING)
 TASK: dict[str, object] = {
     "graph_id": 1, "state": "unscheduled", "reason": "prerequisite", "moved_ms": NOW, "not_before_ms": None,
     "rules": "", "kind": "command", "priority": 100, "created_ms": NOW, "weight": 1, "join_rule": "all",
-    "on_impossible": "hold", "handles": 0, "excludes": 0, "awaited": 0, "met": 0, "broken": 0, "impossible": 0,
-    "queue_id": 0, "due_ms": None, "hidden": 0,
+    "on_impossible": "hold", "is_handler": 0, "is_constrained": 0, "awaited": 0, "met": 0, "broken": 0, "impossible": 0,
+    "queue_id": 0, "due_ms": None, "loading": 0,
 }  # fmt: skip
 
 

@@ -29,9 +29,9 @@ PROPERTIES = {
 }  # fmt: skip
 #: Tables of what the texts on these two systems do not have: AWX's admission, and how the house is kept.
 OTHERS = {
-    "token", "graph_pool", "seal", "progress",
-    "task_mutex", "task_limit", "pool", "named_limit", "mutex_policy", "hold", "pass_lock", "stir", "note",
-    "server", "service", "event", "audit", "answer", "graph_rerun", "task_reuse",
+    "token", "graph_pool", "signing_key", "progress",
+    "task_mutex", "task_limit", "pool", "named_limit", "mutex_policy", "hold", "admission_lock", "admission_dirty",
+    "continuation", "server", "service", "event", "audit", "idempotency_key", "graph_rerun", "task_reuse",
 }  # fmt: skip
 
 

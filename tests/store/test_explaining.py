@@ -24,7 +24,7 @@ def store(database_url: str) -> Iterator[Store]:
 def contend(repo: Repo, *ids: int) -> None:
     tasks = list(repo.tasks.get(ids).values())
     for task in tasks:
-        task.contends = True
+        task.needs_admission = True
     repo.tasks.write_unmoved(tasks)
 
 
@@ -73,7 +73,7 @@ def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
 def test_who_holds_mutexes_while_somebody_runs_it_is_found_by_its_kind(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
-        add_tasks(repo, 1, 2, 3, 4, excludes=1)
+        add_tasks(repo, 1, 2, 3, 4, is_constrained=1)
         for id in (1, 2, 3):
             move(repo, id, *READY, S.RUNNING, bot="b1" if id < 3 else "b2")
     with store.read() as repo:

@@ -72,7 +72,7 @@ def test_in_one_transaction_a_task_is_one_thing(store: Store) -> None:
 
 def test_whoever_was_just_born_and_awaits_nobody_is_known_as_it_would_be_read(store: Store) -> None:
     with store.write() as repo:
-        add_tasks(repo, 4, rules='{"reruns":2}', due_ms=NOW + 1, priority=7, excludes=1)
+        add_tasks(repo, 4, rules='{"reruns":2}', due_ms=NOW + 1, priority=7, is_constrained=1)
         add_tasks(repo, 5, awaited=1)
         known = repo.tasks.cached(4)
         assert repo.tasks.read([4]) == [known]
@@ -126,7 +126,7 @@ def test_what_somebody_else_wrote_is_read(sqlite: Store) -> None:
         assert repo.bots.callers(["b"])["b"].version == 7
 
 
-@pytest.mark.parametrize("verb", ["let_go", "unhide", "drop"])
+@pytest.mark.parametrize("verb", ["end_leases", "mark_loaded", "delete"])
 def test_what_is_written_past_the_memory_is_read_in_the_next_transaction(sqlite: Store, verb: str) -> None:
     with sqlite.write() as repo:
         task = take(repo, 1, S.PENDING, S.WAITING, S.RUNNING, bot="b")
@@ -134,7 +134,7 @@ def test_what_is_written_past_the_memory_is_read_in_the_next_transaction(sqlite:
         repo.tasks.write_unmoved([task])
         repo.tasks.get([2])
     with sqlite.write() as repo:
-        if verb == "let_go":
+        if verb == "end_leases":
             repo.tasks.end_leases([("b", "", NOW - 5, NOW - 4)])
         else:
             getattr(repo.tasks, verb)([2])
@@ -147,7 +147,7 @@ def test_a_bot_is_greeted_by_heart_until_something_else_is_said_about_it(sqlite:
     with sqlite.write() as repo:
         assert repo.bots.callers(["b", "nobody"]).keys() == {"b"}
         repo.bots.record_polls([("b", "p1", NOW, "")])
-        assert repo.bots.callers(["b"])["b"].polls == "p1"
+        assert repo.bots.callers(["b"])["b"].recent_polls == "p1"
         repo.bots.mark_missing(["b"])
         assert repo.bots.callers(["b"])["b"].missing
         repo.bots.record_polls([("b", "p2\np1", NOW, "")])
@@ -158,7 +158,7 @@ def test_a_bot_is_greeted_by_heart_until_something_else_is_said_about_it(sqlite:
         repo.bots.end_sessions(["b"])
         assert repo.bots.callers(["b"])["b"].version == before + 2
         repo.bots.begin_sessions([("b", "p", "t", "s", 1, NOW, NOW, "", None, None, 0)])
-        assert (repo.bots.callers(["b"])["b"].session, repo.bots.callers(["b"])["b"].polls) == ("t", "")
+        assert (repo.bots.callers(["b"])["b"].session, repo.bots.callers(["b"])["b"].recent_polls) == ("t", "")
         check = repo.cache.bots["b"]
     with sqlite.write() as repo:
         assert repo.bots.callers(["b"])["b"] is check
@@ -182,7 +182,7 @@ def test_a_graph_is_known_as_it_was_turned(store: Store) -> None:
         assert repo.graphs.get_locked([1]) == [known] == repo.graphs.peek([1])
 
 
-@pytest.mark.parametrize("verb", ["cancel", "set_loader", "set_created", "count_extension"])
+@pytest.mark.parametrize("verb", ["mark_canceled", "set_loader", "set_created", "count_extension"])
 def test_whatever_is_said_about_a_graph_is_read_anew(store: Store, verb: str) -> None:
     with store.write() as repo:
         before = repo.graphs.get(1)

@@ -97,7 +97,7 @@ def test_the_first_rows_are_there(database_url: str) -> None:
     with engine(database_url).connect() as connection:
         filled = {table.name: connection.execute(select(table)).all() for table in schema.metadata.sorted_tables}
     assert {name: sorted(map(tuple, rows)) for name, rows in filled.items() if rows} == {
-        "pass_lock": [(1, 0, None, None)],
+        "admission_lock": [(1, 0, None, None)],
         "service": [(1, 0)],
         "queue": [(0, 0, 0, "server", "", "")],
     }
@@ -130,12 +130,12 @@ def test_a_database_of_a_newer_program_is_refused_and_left_alone(database_url: s
 def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str) -> None:
     with engine(empty_url).begin() as connection:
         connection.execute(
-            text("CREATE TABLE answer (mine INTEGER)")
+            text("CREATE TABLE idempotency_key (mine INTEGER)")
         )  # the last table that version 1 makes of its kind
     with pytest.raises(Exception, match="already exists"):
         migrate.upgrade(empty_url)
     with engine(empty_url).connect() as connection:
-        assert inspect(connection).get_table_names() == ["answer"]
+        assert inspect(connection).get_table_names() == ["idempotency_key"]
 
 
 def test_a_database_that_is_not_there_is_said_to_be_gone(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def played(store: Store) -> Store:
         name_graph(repo, 1, "nightly")
         add_tasks(repo, 1, 2)
         add_tasks(repo, 3, join_rule="any", not_before_ms=NOW)
-        add_tasks(repo, 4, hidden=1)
+        add_tasks(repo, 4, loading=1)
         repo.tasks.add_definitions([(id, 1, label, "{}", None, "") for id, label in enumerate("abcd", 1)])
         repo.edges.add([(1, 3, "success"), (2, 3, "always")])
         ended(repo, 1, NOW + 5, NOW + 25)

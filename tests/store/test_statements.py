@@ -124,7 +124,7 @@ def fill(url: str) -> None:
             move(repo, id, *READY, State.RUNNING, bot=f"b{id}")
         tasks = repo.tasks.read(many[::2])
         for task in tasks:
-            task.contends = True
+            task.needs_admission = True
         repo.tasks.write_unmoved(tasks)
         repo.tasks.add_definitions([(id, id, f"t{id}", "{}", None, "") for id in many])
         repo.tasks.add_mutexes([(id, f"k{id % 9}", None) for id in many])

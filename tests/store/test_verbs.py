@@ -31,14 +31,14 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def test_a_task_is_read_as_it_was_born(store: Store) -> None:
-    columns = {"handles": 1, "excludes": 1, "awaited": 2, "met": 1, "broken": 3, "impossible": 4, "hidden": 1}
+    columns = {"is_handler": 1, "is_constrained": 1, "awaited": 2, "met": 1, "broken": 3, "impossible": 4, "loading": 1}
     with store.write() as repo:
         add_graph(repo)
         add_tasks(repo, 7, due_ms=NOW, not_before_ms=5, **columns)
     with store.read() as repo:
         (task,) = repo.tasks.read([7])
     assert (task.id, task.graph, task.state, task.stored) == (7, 1, S.UNSCHEDULED, S.UNSCHEDULED)
-    assert (task.handles, task.excludes, task.hidden, task.contends) == (True, True, True, False)
+    assert (task.is_handler, task.is_constrained, task.loading, task.needs_admission) == (True, True, True, False)
     assert (task.edges.awaited, task.edges.met, task.edges.broken, task.edges.impossible) == (2, 1, 3, 4)
     assert (task.due_ms, task.life.not_before_ms, task.life.round, task.bot) == (NOW, 5, 1, None)
 
@@ -56,8 +56,8 @@ def test_carry_writes_the_whole_task(store: Store) -> None:
         add_tasks(repo, 1)
         task = move(repo, 1, S.PENDING, S.WAITING, S.RUNNING, bot="b1")
         task.life = struct_replace(task.life, state=S.FAILED, attempt=1, ended=Signal.FAIL, round=2, reruns_used=3)
-        task.bot, task.reason, task.not_by, task.fence, task.due_ms = None, "exit_code", "b1", LARGEST, NOW
-        task.handlers, task.telling, task.contends = Handlers(1, 2), 3, True
+        task.bot, task.reason, task.avoid_bot, task.fence, task.due_ms = None, "exit_code", "b1", LARGEST, NOW
+        task.handlers, task.open_continuations, task.needs_admission = Handlers(1, 2), 3, True
         repo.tasks.write_moved([(task, S.RUNNING)])
         (read,) = repo.tasks.read([1])
     assert read == task
@@ -131,7 +131,7 @@ def test_keep_writes_what_changed_without_a_move_and_refuses_who_moved(store: St
         add_tasks(repo, 1)
         (task,) = repo.tasks.read([1])
         task.edges, task.handlers = struct_replace(task.edges, awaited=5, met=6), Handlers(7, 8)
-        task.telling, task.contends, task.due_ms = 9, True, LATER
+        task.open_continuations, task.needs_admission, task.due_ms = 9, True, LATER
         repo.tasks.write_unmoved([task])
         assert repo.tasks.read([1]) == [task]
         task.edges = struct_replace(task.edges, broken=4, impossible=3)
@@ -204,7 +204,7 @@ def test_tasks_are_found_by_graph_state_label_and_hour(store: Store) -> None:
         add_graph(repo, 2)
         add_tasks(repo, 1, 2, 3, due_ms=NOW)
         add_tasks(repo, 4, awaited=1, due_ms=NOW - 1)
-        add_tasks(repo, 5, hidden=1)
+        add_tasks(repo, 5, loading=1)
         add_tasks(repo, 6, graph_id=2, due_ms=NOW + 5)
         repo.tasks.add_definitions(
             [(id, 1, f"t{id}", f"d{id}", None, "") for id in (1, 2)] + [(6, 2, "t1", "", "dd", "ada")]
@@ -514,13 +514,19 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
         assert repo.bots.callers(["b1", "b3"]) == {"b1": Caller("s1", "p9", False, 0, "p")}
         repo.bots.set_settings([("b1", "unfit", "repairs", 1, 0)])
         bot = repo.bots.read(["b1"])["b1"]
-        assert (bot.session, bot.polls, bot.facts.slots, bot.facts.last_seen_ms) == ("s1", "p9", 4, LATER)
+        assert (bot.session, bot.recent_polls, bot.facts.slots, bot.facts.last_seen_ms) == ("s1", "p9", 4, LATER)
         assert bot.facts.dimensions == (("os", ("linux",)),)
         assert (bot.facts.quarantined, bot.facts.maintenance, bot.facts.draining) == ("unfit", "repairs", True)
         repo.bots.begin_sessions([("b1", "p", "s2", "s1", 2, 0, NOW, "", None, None, 0)])
         repo.bots.set_dimensions([("b1", dimensions_text(()))])
         bot = repo.bots.read(["b1"])["b1"]
-        assert (bot.session, bot.replaced, bot.polls, bot.facts.slots, bot.facts.dimensions) == ("s2", "s1", "", 2, ())
+        assert (bot.session, bot.previous_sessions, bot.recent_polls, bot.facts.slots, bot.facts.dimensions) == (
+            "s2",
+            "s1",
+            "",
+            2,
+            (),
+        )
         assert repo.bots.silent(LATER, 9) == ["b1"]
         repo.bots.mark_missing(["b1"])
         assert repo.bots.silent(Millis(LATER + 1), 9) == ["b2"]
@@ -614,18 +620,18 @@ def test_contenders_are_those_that_a_pass_has_to_admit(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
         repo.queues.add([(8, 1, 8, "any", "p", "a")], 1)
-        add_tasks(repo, 1, 2, 3, 4, queue_id=8, excludes=1, weight=2)
+        add_tasks(repo, 1, 2, 3, 4, queue_id=8, is_constrained=1, weight=2)
         for id in (1, 2, 3, 4):
             move(repo, id, S.PENDING)
         tasks = repo.tasks.get([1, 2, 3]).values()
         for task in tasks:
-            task.contends = True
+            task.needs_admission = True
         repo.tasks.write_unmoved(list(tasks))
         move(repo, 3, S.WAITING)
         assert [row.id for row in repo.admission.contenders(S.PENDING, 1, 9)] == [2]
         assert [row.id for row in repo.admission.contenders(S.PENDING, 0, 1)] == [1]
         (row,) = repo.admission.contenders(S.WAITING, 0, 9)
-        assert (row.id, row.state, row.weight, row.queue, row.excludes) == (3, S.WAITING, 2, 8, True)
+        assert (row.id, row.state, row.weight, row.queue, row.is_constrained) == (3, S.WAITING, 2, 8, True)
         assert sorted(row.id for row in repo.admission.contenders_among([1, 4, 3])) == [1, 3]
         assert repo.admission.tasks_without_admission("p", [S.PENDING, S.WAITING], 9) == [4]
         assert repo.admission.tasks_without_admission("q", [S.PENDING, S.WAITING], 9) == []
@@ -670,10 +676,10 @@ def test_the_last_word_on_a_held_task_is_kept(store: Store) -> None:
 def test_tasks_are_listed_by_the_mutexes_that_they_name(store: Store) -> None:
     with store.write() as repo:
         add_graph(repo)
-        add_tasks(repo, 1, 2, 3, excludes=1)
+        add_tasks(repo, 1, 2, 3, is_constrained=1)
         repo.tasks.add_mutexes([(1, "door", None), (2, "door", "p"), (3, "door", None)])
         for task in (move(repo, 1, *READY), move(repo, 2, S.PENDING)):
-            task.contends = True
+            task.needs_admission = True
             repo.tasks.write_unmoved([task])
         repo.admission.set_holds([(2, "mutex", "door", 1, NOW, NOW)])
         (waits,), (held,) = (repo.admission.mutexes_in_state(state, 9) for state in (S.WAITING, S.PENDING))

@@ -48,7 +48,7 @@ class Candidate:
     hash: int  # of the queue in which it was found
     priority: int  # 0..255, lower first
     created_ms: Millis
-    not_by: BotId | None = None  # the bot that lost it, when another one could try it
+    avoid_bot: BotId | None = None  # the bot that lost it, when another one could try it
 
 
 @value
@@ -146,7 +146,7 @@ def choose(candidates: Iterable[Candidate], bot_dimensions: Dimensions, count: i
     matching = {
         one.task: one  # a task with alternatives stands in several queues of one bot
         for one in candidates
-        if one.not_by not in left_to_others and _is_met(one.dimensions, had)
+        if one.avoid_bot not in left_to_others and _is_met(one.dimensions, had)
     }
     return heapq.nsmallest(count, matching.values(), key=_turn)
 

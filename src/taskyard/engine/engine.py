@@ -391,7 +391,7 @@ def _answered(answer: object) -> "Future[Any]":
 def _is_shown(repo: Repo, task: Key) -> bool:
     """Tell whether a task is there for people: not while it, or its graph, is being loaded."""
     found = repo.tasks.read([task])
-    return bool(found) and not found[0].hidden and repo.graphs.peek([found[0].graph])[0].loader is None
+    return bool(found) and not found[0].loading and repo.graphs.peek([found[0].graph])[0].loader is None
 
 
 # The engine as a server calls it: nothing here keeps the event loop waiting.

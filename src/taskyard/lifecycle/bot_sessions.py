@@ -126,7 +126,7 @@ def check_in(transaction: Transaction, polls: Sequence[Poll]) -> list[Caller | R
         bot = _greeted(bots.get(poll.bot), poll)
         greeted.append(bot)
         if isinstance(bot, Caller):
-            known = heard.get(poll.bot, bot.polls)
+            known = heard.get(poll.bot, bot.recent_polls)
             heard[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known
             if bot.missing:
                 transaction.mark_dirty(None)  # what was thought to be gone is back
@@ -226,7 +226,7 @@ def _replaced(bot: BotRecord | None, session: str) -> str:
     """Name the sessions that a session replaces."""
     if bot is None:
         return ""
-    return bot.replaced if bot.session == session else _with_line(bot.replaced, bot.session)
+    return bot.previous_sessions if bot.session == session else _with_line(bot.previous_sessions, bot.session)
 
 
 def _is_twin(bot: BotRecord | None, session: str) -> bool:
@@ -240,7 +240,7 @@ def _unwelcome(bot: BotRecord | None, one: Hello) -> Refusal | None:
         return None
     if _is_foreign(bot, pool_of(one.dimensions)):
         return _foreign(one.bot)
-    is_late = bot.session != one.session and one.session in bot.replaced.split("\n")
+    is_late = bot.session != one.session and one.session in bot.previous_sessions.split("\n")
     return _over(one.bot) if is_late else None
 
 

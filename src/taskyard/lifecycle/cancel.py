@@ -195,7 +195,7 @@ def _over(graph: GraphRecord) -> Refusal:
 def _end(transaction: Transaction, ids: Collection[int], actor: str) -> int:
     """Cancel those of some tasks that can be; say how many. What is still being loaded is canceled when it is shown."""
     tasks = transaction.lock_tasks(ids).values()
-    moves = [_move(task) for task in tasks if task.state in _CANCELABLE and not task.hidden]
+    moves = [_move(task) for task in tasks if task.state in _CANCELABLE and not task.loading]
     transaction.apply(moves)
     server_tasks.stop_server_tasks(transaction, [move.task for move in moves], actor)
     return len(moves)

@@ -71,7 +71,7 @@ def _given_before(transaction: Transaction, wishes: Sequence[ClaimRequest]) -> d
 
 def is_repeated(wish: ClaimRequest) -> bool:
     """Tell whether a poll was heard before."""
-    poll, known = wish.poll.poll, wish.bot.polls
+    poll, known = wish.poll.poll, wish.bot.recent_polls
     return bool(poll) and not wish.parked and poll in known and poll in known.split("\n")
 
 
@@ -122,7 +122,7 @@ def _choose(
 
 
 def _row(task: TaskRecord) -> Row:
-    return (task.id, task.queue, task.priority, task.created_ms, task.not_by)
+    return (task.id, task.queue, task.priority, task.created_ms, task.avoid_bot)
 
 
 def _turns(transaction: Transaction, rows: Sequence[Row], taken: set[int]) -> list[Turn]:
@@ -132,8 +132,8 @@ def _turns(transaction: Transaction, rows: Sequence[Row], taken: set[int]) -> li
         for queue, bot in losers
     }
     return [
-        (priority, created_ms, id, left_to[queue, not_by] if not_by else None)
-        for id, queue, priority, created_ms, not_by in rows
+        (priority, created_ms, id, left_to[queue, avoid_bot] if avoid_bot else None)
+        for id, queue, priority, created_ms, avoid_bot in rows
         if id not in taken
     ]
 

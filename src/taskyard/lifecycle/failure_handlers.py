@@ -61,7 +61,7 @@ def continuations_of(
     transaction: "Transaction", tasks: Iterable[TaskRecord], kinds: frozenset[str]
 ) -> dict[int, list[Continuation]]:
     """Read what tasks have still to tell, in order; whoever is missing has told everything."""
-    return continuations_about(transaction, {task.id for task in tasks if task.telling}, kinds)
+    return continuations_about(transaction, {task.id for task in tasks if task.open_continuations}, kinds)
 
 
 def continuations_about(
@@ -87,7 +87,7 @@ def defer(transaction: "Transaction", left: Sequence[tuple[str, TaskRecord, Stat
     rows = [(kind, task.graph, task.id, str(source), str(target), "", "") for kind, task, source, target in left]
     transaction.repo.continuations.add(rows)
     for _, task, _, _ in left:
-        task.telling += 1
+        task.open_continuations += 1
         transaction.mark_changed(task)
         transaction.adjust_counts(task.graph, active=1)
 
@@ -95,7 +95,7 @@ def defer(transaction: "Transaction", left: Sequence[tuple[str, TaskRecord, Stat
 def finish(transaction: "Transaction", task: TaskRecord, note: Continuation) -> None:
     """A note of a task is done."""
     transaction.repo.continuations.delete(note.id)
-    task.telling -= 1
+    task.open_continuations -= 1
     transaction.mark_changed(task)
     transaction.adjust_counts(task.graph, active=-1)
 
@@ -188,7 +188,7 @@ def count_handlers(
         task, dependent = failing[edge.prerequisite], dependents[edge.dependent]
         if task.state in UNSUCCESSFUL:
             state = state_known_to(task.id, dependent.state, notes.get(dependent.id, ()))
-            adds = counted(Handler(state, edge.ran_for), task.life.round)
+            adds = counted(Handler(state, edge.handled_round), task.life.round)
             transaction.set_handlers(task, _plus(task.handlers, adds))
 
 
@@ -216,16 +216,16 @@ def _tell(transaction: "Transaction", edges: Sequence[InEdge], news: Mapping[int
         pairs[edge.prerequisite, edge.dependent].append(edge)
     ran: list[tuple[int, int, str, int]] = []
     for (prerequisite, handler), same in pairs.items():
-        task, heard, ran_for = tasks[prerequisite], news[handler], same[0].ran_for
+        task, heard, handled_round = tasks[prerequisite], news[handler], same[0].handled_round
         # Whoever ends while there is no failure has dealt with none: not with one that is tried again, or yet to come.
         has_failed = task.state in UNSUCCESSFUL and prerequisite not in uncounted
-        now_for = task.life.round if heard.ran and has_failed else ran_for
+        now_for = task.life.round if heard.ran and has_failed else handled_round
         is_counted = prerequisite not in uncounted and is_up_to_date(handler, notes.get(prerequisite, ()))
         if is_counted and task.state in UNSUCCESSFUL:
-            before = counted(Handler(heard.source, ran_for), task.life.round)
+            before = counted(Handler(heard.source, handled_round), task.life.round)
             after = counted(Handler(heard.target, now_for), task.life.round)
             transaction.set_handlers(task, _plus(_minus(task.handlers, before), after))
-        if now_for is not None and now_for != ran_for:
+        if now_for is not None and now_for != handled_round:
             ran += [(prerequisite, handler, str(edge.on), now_for) for edge in same]
     transaction.repo.edges.set_handled_rounds(ran)
 
@@ -239,7 +239,7 @@ def _new(transaction: "Transaction", handlers: Sequence[int]) -> Iterable[tuple[
         failed, handler = tasks[edge.prerequisite], tasks[edge.dependent]
         told = is_up_to_date(handler.id, notes.get(failed.id, ())) and not transaction.is_canceled(failed.graph)
         if failed.state in UNSUCCESSFUL and told:
-            yield failed, counted(Handler(handler.state, edge.ran_for), failed.life.round)
+            yield failed, counted(Handler(handler.state, edge.handled_round), failed.life.round)
 
 
 def _in_edges(task: TaskRecord) -> int:

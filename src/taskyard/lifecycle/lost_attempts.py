@@ -44,7 +44,7 @@ def transition_of(transaction: Transaction, task: TaskRecord, begun: Collection[
     if begun is not None and task.reason == _ASSIGNED and Begun(task.id, life.attempt, task.fence) not in begun:
         return _moved(task, Signal.RETURN, attempt_policy.report(life, rules, life.attempt, Signal.RETURN, now))
     why = free_reason(transaction, task) if begun is None else None
-    task.not_by = task.bot
+    task.avoid_bot = task.bot
     lose = attempt_policy.report(life, rules, life.attempt, Signal.LOSE, now)
     return _moved(task, Signal.LOSE, lose if why is None else attempt_policy.spare(life, rules, why, now))
 

@@ -37,7 +37,7 @@ def to_dependents(transaction: "Transaction") -> None:
 def prefetch(transaction: "Transaction", tasks: Mapping[int, TaskRecord]) -> None:
     """Ask at once for what will be asked for when these tasks end, if nothing can change it until then."""
     transaction.repo.graphs.prefetch({task.graph for task in tasks.values()})
-    if tasks and not any(task.handles or task.telling for task in tasks.values()):
+    if tasks and not any(task.is_handler or task.open_continuations for task in tasks.values()):
         transaction.repo.edges.prefetch(tasks, transaction.edge_budget + 1)
 
 
@@ -135,4 +135,4 @@ def _close_note(transaction: "Transaction", task: TaskRecord, note: Continuation
 
 def _is_telling(transaction: "Transaction", edge: InEdge) -> bool:
     prerequisite = transaction.known_task(edge.prerequisite)
-    return bool(edge.telling if prerequisite is None else prerequisite.telling)
+    return bool(edge.open_continuations if prerequisite is None else prerequisite.open_continuations)

@@ -71,14 +71,14 @@ def _on_its_slice(transaction: "Transaction", task: TaskRecord) -> Transition | 
 
 
 def _admitted(transaction: "Transaction", task: TaskRecord) -> Transition | None:
-    contends = task.excludes or (task.weight > 0 and transaction.has_pool_limit(task.queue))
-    if contends is not task.contends:
-        task.contends = contends
+    needs_admission = task.is_constrained or (task.weight > 0 and transaction.has_pool_limit(task.queue))
+    if needs_admission is not task.needs_admission:
+        task.needs_admission = needs_admission
         transaction.mark_changed(task)
         transaction.mark_dirty(task.id)  # a pass that knew it has to forget it
-    elif contends:
+    elif needs_admission:
         transaction.mark_dirty(task.id)
-    if contends:
+    if needs_admission:
         return None
     begins = task.life.not_before_ms
     if transaction.is_canceled(task.graph) or (begins is not None and begins > transaction.now):

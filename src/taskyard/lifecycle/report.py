@@ -102,7 +102,7 @@ def _lost(task: TaskRecord, report: Report) -> Refusal:
 def _move(task: TaskRecord, report: Report, ruling: Ruling) -> Transition:
     signal = report.signal
     if signal is _LOSE:
-        task.not_by = task.bot
+        task.avoid_bot = task.bot
     return Transition(task, signal, ruling.life_after, _why(report, ruling), None, report.exit_code)
 
 

@@ -135,7 +135,7 @@ def _again(transaction: Transaction, ids: Collection[int]) -> int:
     moves = []
     for task in transaction.lock_tasks(ids).values():
         ruling = attempt_policy.rerun(task.life, task.rules, transaction.now)
-        if ruling.outcome is Outcome.MOVE and not task.hidden:
+        if ruling.outcome is Outcome.MOVE and not task.loading:
             release.move_to_slice(transaction, task, ruling.life_after)
             moves.append(Transition(task, Signal.RERUN, ruling.life_after, REASONS[Signal.RERUN]))
     transaction.new_rounds |= {move.task.graph for move in moves}

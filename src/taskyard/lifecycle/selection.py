@@ -136,7 +136,7 @@ class GraphReader:
 def visible_task(transaction: Transaction, id: int) -> TaskRecord | None:
     """Give a task that people can see: not one that is still being loaded."""
     task = transaction.lock_tasks([id]).get(id)
-    if task is None or task.hidden or transaction.graph(task.graph).loader is not None:
+    if task is None or task.loading or transaction.graph(task.graph).loader is not None:
         return None
     return task
 

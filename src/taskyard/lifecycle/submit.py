@@ -250,7 +250,7 @@ def show_page(transaction: Transaction, note: Continuation) -> bool:
     transaction.repo.tasks.mark_loaded(ids)
     tasks = transaction.lock_tasks(ids)
     for task in tasks.values():
-        task.hidden = False
+        task.loading = False
     transaction.adjust_counts(note.graph, behind=len(ids))
     transaction.recheck_gates(tasks.values())
     return _turn_page(transaction, note, ids, done)
@@ -407,7 +407,7 @@ def _learn_edges(transaction: Transaction, ids: Sequence[int]) -> None:
         if edges != tasks[id].edges:
             tasks[id].edges = edges
             transaction.mark_changed(tasks[id])
-    failure_handlers.add_new_handlers(transaction, [task.id for task in tasks.values() if task.handles])
+    failure_handlers.add_new_handlers(transaction, [task.id for task in tasks.values() if task.is_handler])
 
 
 def _load_note(transaction: Transaction, one: Extension) -> Continuation | None:

@@ -119,7 +119,7 @@ def _visible(transaction: Transaction, due: dict[int, TaskRecord]) -> dict[int, 
     """Leave alone what is still being loaded: nobody counts it yet."""
     graphs = transaction.repo.graphs.peek({task.graph for task in due.values()})
     whole = {graph.id for graph in graphs if graph.loader is None}
-    return {task.id: task.graph in whole and not task.hidden for task in due.values()}
+    return {task.id: task.graph in whole and not task.loading for task in due.values()}
 
 
 def _move(transaction: Transaction, task: TaskRecord, server: ServerRow | None) -> Transition | None:
@@ -147,7 +147,7 @@ def _end_lease(transaction: Transaction, task: TaskRecord, server: ServerRow | N
         task.life, task.rules, transaction.now, lost_attempts.free_reason(transaction, task)
     )
     if signal is Signal.LOSE:
-        task.not_by = task.bot
+        task.avoid_bot = task.bot
     return _moved(task, signal, ruling)
 
 
@@ -176,7 +176,7 @@ def _begin(transaction: Transaction, task: TaskRecord) -> None:
     begins = task.life.not_before_ms
     if task.state not in _ADMISSIBLE or begins is None or begins > transaction.now:
         return
-    if task.contends:
+    if task.needs_admission:
         transaction.mark_dirty(task.id)
     else:
         transaction.to_admit.append((task, Signal.ADMIT))

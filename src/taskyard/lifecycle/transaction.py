@@ -270,7 +270,7 @@ class Transaction:
     def recheck_gates(self, tasks: Iterable[TaskRecord]) -> None:
         """Have the gates of tasks asked by the next `send`."""
         for task in tasks:
-            if not task.hidden:
+            if not task.loading:
                 self.to_ask[task.id] = task
 
     def record_created(self, graph: int) -> None:
@@ -326,7 +326,7 @@ class Transaction:
         for task in self.written:
             if task.due_ms is not None and task.due_ms < due:
                 due = task.due_ms
-            if task.telling:
+            if task.open_continuations:
                 promised = True
             if task.queue == SERVER_QUEUE and task.life.state in _QUEUED:
                 if task.kind == _GRAPH:
@@ -357,14 +357,14 @@ class Transaction:
             elif taker is not None:
                 added.started = True
                 bot = task.bot = taker.bot
-                task.fence, task.not_by = attempt_policy.fence_after(task.fence, now), None
+                task.fence, task.avoid_bot = attempt_policy.fence_after(task.fence, now), None
                 task.lease_until_ms = taker.until_ms
                 sheet.begun.append(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now
             added.facts[task.id].append(written(way.spelled, life.attempt, bot, reason))
             if way.concerns_bots:
                 self._tell_bots(task, way)
-            if not way.is_over or task.handles or task.contends:
+            if not way.is_over or task.is_handler or task.needs_admission:
                 self._follow(move, source, way)
             sheet.move(task, source, way.shape)
 
@@ -386,16 +386,16 @@ class Transaction:
     def _follow(self, move: Transition, source: State, way: CompiledArrow) -> None:
         """Note what this move asks to be done next."""
         task = move.task
-        if (way.tells or task.handles) and not self._is_hushed(task.graph):
+        if (way.tells or task.is_handler) and not self._is_hushed(task.graph):
             if way.tells:
                 self.to_tell.append((task, source, move.life.state))
-            if task.handles:
+            if task.is_handler:
                 self.handlers_moved.append((task, source))
         if way.listens:
             self.recheck_gates([task])
         if way.judged:
             self.to_admit.append((task, move.signal))
-        elif task.contends and way.stirs:
+        elif task.needs_admission and way.stirs:
             self.stirred.append(task.id)
 
     def _is_hushed(self, graph: int) -> bool:

@@ -1,16 +1,22 @@
 BEGIN TRANSACTION;
+CREATE TABLE admission_dirty (
+	id INTEGER NOT NULL,
+	task_id INTEGER,
+	CONSTRAINT admission_dirty_pk PRIMARY KEY (id)
+);
+CREATE TABLE admission_lock (
+	id INTEGER NOT NULL,
+	epoch INTEGER DEFAULT 0 NOT NULL,
+	holder TEXT,
+	until_ms INTEGER,
+	CONSTRAINT admission_lock_pk PRIMARY KEY (id)
+);
+INSERT INTO "admission_lock" VALUES(1,0,NULL,NULL);
 CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 INSERT INTO "alembic_version" VALUES('0001');
-CREATE TABLE answer (
-	"key" TEXT NOT NULL,
-	digest TEXT NOT NULL,
-	answer TEXT NOT NULL,
-	at_ms INTEGER,
-	CONSTRAINT answer_pk PRIMARY KEY ("key")
-);
 CREATE TABLE attempt (
 	task_id INTEGER NOT NULL,
 	number INTEGER NOT NULL,
@@ -57,8 +63,8 @@ CREATE TABLE bot (
 	id TEXT NOT NULL,
 	pool TEXT,
 	session TEXT NOT NULL,
-	replaced TEXT NOT NULL,
-	polls TEXT NOT NULL,
+	previous_sessions TEXT NOT NULL,
+	recent_polls TEXT NOT NULL,
 	slots INTEGER DEFAULT 1 NOT NULL,
 	first_seen_ms INTEGER NOT NULL,
 	last_seen_ms INTEGER NOT NULL,
@@ -109,6 +115,19 @@ CREATE TABLE bot_settings (
 	CONSTRAINT bot_settings_pk PRIMARY KEY (bot_id),
 	CONSTRAINT bot_settings_bot_id_fk FOREIGN KEY(bot_id) REFERENCES bot (id)
 );
+CREATE TABLE continuation (
+	id INTEGER NOT NULL,
+	kind TEXT NOT NULL,
+	graph_id INTEGER NOT NULL,
+	task_id INTEGER,
+	source TEXT,
+	target TEXT,
+	cursor INTEGER DEFAULT 0 NOT NULL,
+	tasks TEXT NOT NULL,
+	actor TEXT NOT NULL,
+	CONSTRAINT continuation_pk PRIMARY KEY (id),
+	CONSTRAINT continuation_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
+);
 CREATE TABLE dimension_aggregation (
 	id TEXT NOT NULL,
 	dimensions TEXT NOT NULL,
@@ -118,7 +137,7 @@ CREATE TABLE edge (
 	prerequisite_id INTEGER NOT NULL,
 	dependent_id INTEGER NOT NULL,
 	on_end TEXT NOT NULL,
-	ran_for INTEGER,
+	handled_round INTEGER,
 	CONSTRAINT edge_pk PRIMARY KEY (prerequisite_id, dependent_id, on_end),
 	CONSTRAINT edge_prerequisite_id_fk FOREIGN KEY(prerequisite_id) REFERENCES task (id),
 	CONSTRAINT edge_dependent_id_fk FOREIGN KEY(dependent_id) REFERENCES task (id)
@@ -142,7 +161,7 @@ CREATE TABLE graph (
 	behind INTEGER DEFAULT 0 NOT NULL,
 	unhandled INTEGER DEFAULT 0 NOT NULL,
 	events INTEGER DEFAULT 0 NOT NULL,
-	told INTEGER DEFAULT 0 NOT NULL,
+	events_published INTEGER DEFAULT 0 NOT NULL,
 	extensions INTEGER DEFAULT 0 NOT NULL,
 	created_ms INTEGER NOT NULL,
 	moved_ms INTEGER NOT NULL,
@@ -179,7 +198,7 @@ CREATE TABLE graph_rerun (
 	graph_id INTEGER NOT NULL,
 	source_id INTEGER NOT NULL,
 	labels TEXT NOT NULL,
-	again INTEGER DEFAULT 0 NOT NULL,
+	to_run INTEGER DEFAULT 0 NOT NULL,
 	reused INTEGER DEFAULT 0 NOT NULL,
 	CONSTRAINT graph_rerun_pk PRIMARY KEY (graph_id),
 	CONSTRAINT graph_rerun_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
@@ -188,11 +207,18 @@ CREATE TABLE hold (
 	task_id INTEGER NOT NULL,
 	reason TEXT NOT NULL,
 	name TEXT,
-	by_id INTEGER,
+	blocker_id INTEGER,
 	since_ms INTEGER,
 	mutex_since_ms INTEGER,
 	CONSTRAINT hold_pk PRIMARY KEY (task_id),
 	CONSTRAINT hold_task_id_fk FOREIGN KEY(task_id) REFERENCES task (id)
+);
+CREATE TABLE idempotency_key (
+	"key" TEXT NOT NULL,
+	digest TEXT NOT NULL,
+	response TEXT NOT NULL,
+	at_ms INTEGER,
+	CONSTRAINT idempotency_key_pk PRIMARY KEY ("key")
 );
 CREATE TABLE mutex_policy (
 	"key" TEXT NOT NULL,
@@ -204,19 +230,6 @@ CREATE TABLE named_limit (
 	total INTEGER DEFAULT 0 NOT NULL,
 	CONSTRAINT named_limit_pk PRIMARY KEY (name)
 );
-CREATE TABLE note (
-	id INTEGER NOT NULL,
-	kind TEXT NOT NULL,
-	graph_id INTEGER NOT NULL,
-	task_id INTEGER,
-	source TEXT,
-	target TEXT,
-	cursor INTEGER DEFAULT 0 NOT NULL,
-	tasks TEXT NOT NULL,
-	actor TEXT NOT NULL,
-	CONSTRAINT note_pk PRIMARY KEY (id),
-	CONSTRAINT note_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id)
-);
 CREATE TABLE output_chunk (
 	task_id INTEGER NOT NULL,
 	attempt INTEGER NOT NULL,
@@ -226,14 +239,6 @@ CREATE TABLE output_chunk (
 	body BLOB NOT NULL,
 	CONSTRAINT output_chunk_pk PRIMARY KEY (task_id, attempt, number)
 );
-CREATE TABLE pass_lock (
-	id INTEGER NOT NULL,
-	epoch INTEGER DEFAULT 0 NOT NULL,
-	holder TEXT,
-	until_ms INTEGER,
-	CONSTRAINT pass_lock_pk PRIMARY KEY (id)
-);
-INSERT INTO "pass_lock" VALUES(1,0,NULL,NULL);
 CREATE TABLE pool (
 	name TEXT NOT NULL,
 	capacity INTEGER,
@@ -270,11 +275,6 @@ CREATE TABLE result (
 )
  WITHOUT ROWID
 ;
-CREATE TABLE seal (
-	id INTEGER NOT NULL,
-	body BLOB NOT NULL,
-	CONSTRAINT seal_pk PRIMARY KEY (id)
-);
 CREATE TABLE server (
 	name TEXT NOT NULL,
 	since_ms INTEGER NOT NULL,
@@ -287,15 +287,15 @@ CREATE TABLE service (
 	CONSTRAINT service_pk PRIMARY KEY (id)
 );
 INSERT INTO "service" VALUES(1,0);
-CREATE TABLE stir (
+CREATE TABLE signing_key (
 	id INTEGER NOT NULL,
-	task_id INTEGER,
-	CONSTRAINT stir_pk PRIMARY KEY (id)
+	body BLOB NOT NULL,
+	CONSTRAINT signing_key_pk PRIMARY KEY (id)
 );
 CREATE TABLE task (
 	id INTEGER NOT NULL,
 	graph_id INTEGER NOT NULL,
-	was TEXT,
+	previous_state TEXT,
 	state TEXT NOT NULL,
 	reason TEXT NOT NULL,
 	moved_ms INTEGER NOT NULL,
@@ -315,33 +315,33 @@ CREATE TABLE task (
 	weight INTEGER DEFAULT 0 NOT NULL,
 	join_rule TEXT NOT NULL,
 	on_impossible TEXT NOT NULL,
-	handles INTEGER DEFAULT 0 NOT NULL,
-	excludes INTEGER DEFAULT 0 NOT NULL,
+	is_handler INTEGER DEFAULT 0 NOT NULL,
+	is_constrained INTEGER DEFAULT 0 NOT NULL,
 	awaited INTEGER DEFAULT 0 NOT NULL,
 	met INTEGER DEFAULT 0 NOT NULL,
 	broken INTEGER DEFAULT 0 NOT NULL,
 	impossible INTEGER DEFAULT 0 NOT NULL,
 	handlers_ran INTEGER DEFAULT 0 NOT NULL,
-	handlers_hoped INTEGER DEFAULT 0 NOT NULL,
-	hidden INTEGER DEFAULT 0 NOT NULL,
-	telling INTEGER DEFAULT 0 NOT NULL,
-	contends INTEGER DEFAULT 0 NOT NULL,
+	handlers_open INTEGER DEFAULT 0 NOT NULL,
+	loading INTEGER DEFAULT 0 NOT NULL,
+	open_continuations INTEGER DEFAULT 0 NOT NULL,
+	needs_admission INTEGER DEFAULT 0 NOT NULL,
 	queue_id INTEGER NOT NULL,
 	bot_id TEXT,
-	not_by TEXT,
+	avoid_bot TEXT,
 	fence INTEGER DEFAULT 0 NOT NULL,
 	lease_until_ms INTEGER,
 	due_ms INTEGER,
 	CONSTRAINT task_pk PRIMARY KEY (id),
-	CONSTRAINT task_moves_along_an_arrow CHECK (was IS NULL AND state = 'unscheduled' OR was IS NOT NULL AND CASE state WHEN 'waiting' THEN was = 'pending' WHEN 'running' THEN was = 'waiting' WHEN 'successful' THEN was = 'unscheduled' OR was = 'pending' OR was = 'running' WHEN 'pending' THEN was = 'unscheduled' OR was = 'pending' OR was = 'waiting' OR was = 'running' WHEN 'unscheduled' THEN was = 'blocked' OR was = 'failed' OR was = 'error' OR was = 'canceled' OR was = 'skipped' WHEN 'blocked' THEN was = 'unscheduled' WHEN 'stopping' THEN was = 'running' WHEN 'failed' THEN was = 'unscheduled' OR was = 'running' WHEN 'error' THEN was = 'unscheduled' OR was = 'blocked' OR was = 'pending' OR was = 'waiting' OR was = 'running' WHEN 'canceled' THEN was = 'unscheduled' OR was = 'blocked' OR was = 'pending' OR was = 'waiting' OR was = 'stopping' WHEN 'skipped' THEN was = 'unscheduled' OR was = 'blocked' ELSE FALSE END),
+	CONSTRAINT task_moves_along_an_arrow CHECK (previous_state IS NULL AND state = 'unscheduled' OR previous_state IS NOT NULL AND CASE state WHEN 'waiting' THEN previous_state = 'pending' WHEN 'running' THEN previous_state = 'waiting' WHEN 'successful' THEN previous_state = 'unscheduled' OR previous_state = 'pending' OR previous_state = 'running' WHEN 'pending' THEN previous_state = 'unscheduled' OR previous_state = 'pending' OR previous_state = 'waiting' OR previous_state = 'running' WHEN 'unscheduled' THEN previous_state = 'blocked' OR previous_state = 'failed' OR previous_state = 'error' OR previous_state = 'canceled' OR previous_state = 'skipped' WHEN 'blocked' THEN previous_state = 'unscheduled' WHEN 'stopping' THEN previous_state = 'running' WHEN 'failed' THEN previous_state = 'unscheduled' OR previous_state = 'running' WHEN 'error' THEN previous_state = 'unscheduled' OR previous_state = 'blocked' OR previous_state = 'pending' OR previous_state = 'waiting' OR previous_state = 'running' WHEN 'canceled' THEN previous_state = 'unscheduled' OR previous_state = 'blocked' OR previous_state = 'pending' OR previous_state = 'waiting' OR previous_state = 'stopping' WHEN 'skipped' THEN previous_state = 'unscheduled' OR previous_state = 'blocked' ELSE FALSE END),
 	CONSTRAINT task_a_bot_has_what_is_leased CHECK ((bot_id IS NOT NULL) = (state IN ('running', 'stopping'))),
 	CONSTRAINT task_awaited_is_not_negative CHECK (awaited >= 0),
 	CONSTRAINT task_met_is_not_negative CHECK (met >= 0),
 	CONSTRAINT task_broken_is_not_negative CHECK (broken >= 0),
 	CONSTRAINT task_impossible_is_not_negative CHECK (impossible >= 0),
 	CONSTRAINT task_handlers_ran_is_not_negative CHECK (handlers_ran >= 0),
-	CONSTRAINT task_handlers_hoped_is_not_negative CHECK (handlers_hoped >= 0),
-	CONSTRAINT task_telling_is_not_negative CHECK (telling >= 0),
+	CONSTRAINT task_handlers_open_is_not_negative CHECK (handlers_open >= 0),
+	CONSTRAINT task_open_continuations_is_not_negative CHECK (open_continuations >= 0),
 	CONSTRAINT task_graph_id_fk FOREIGN KEY(graph_id) REFERENCES graph (id),
 	CONSTRAINT task_queue_id_fk FOREIGN KEY(queue_id) REFERENCES queue (id)
 );
@@ -398,9 +398,9 @@ CREATE INDEX queue_of_root ON queue (root, hash);
 CREATE INDEX bot_queue_queue ON bot_queue (queue_id);
 CREATE INDEX graph_loading ON graph (id) WHERE loader IS NOT NULL;
 CREATE UNIQUE INDEX graph_of_attempt ON graph (parent_id, parent_attempt) WHERE parent_id IS NOT NULL;
-CREATE INDEX graph_untold ON graph (id) WHERE events > told;
+CREATE INDEX graph_unpublished ON graph (id) WHERE events > events_published;
 CREATE INDEX graph_name ON graph_definition (name, id) WHERE name <> '';
-CREATE INDEX task_contending ON task (state, id) WHERE contends = 1;
+CREATE INDEX task_in_admission ON task (state, id) WHERE needs_admission = 1;
 CREATE INDEX task_due ON task (due_ms) WHERE due_ms IS NOT NULL;
 CREATE INDEX task_in_queue ON task (queue_id, priority, created_ms, id) WHERE state = 'waiting';
 CREATE INDEX task_of_bot ON task (bot_id) WHERE bot_id IS NOT NULL;
@@ -408,11 +408,11 @@ CREATE INDEX task_of_graph ON task (graph_id, id);
 CREATE INDEX edge_of_dependent ON edge (dependent_id, prerequisite_id);
 CREATE UNIQUE INDEX task_label ON task_definition (graph_id, label);
 CREATE INDEX task_mutex_key ON task_mutex ("key");
-CREATE INDEX answer_at ON answer (at_ms);
+CREATE INDEX idempotency_key_at ON idempotency_key (at_ms);
 CREATE INDEX audit_of_subject ON audit (subject_id);
 CREATE INDEX event_of_subject ON event (subject_id, number);
-CREATE INDEX note_of_graph ON note (graph_id);
-CREATE INDEX note_of_task ON note (task_id);
+CREATE INDEX continuation_of_graph ON continuation (graph_id);
+CREATE INDEX continuation_of_task ON continuation (task_id);
 CREATE INDEX token_created ON token (created_ms, id);
 CREATE INDEX graph_pool_pool ON graph_pool (pool, graph_id);
 COMMIT;

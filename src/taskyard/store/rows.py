@@ -21,7 +21,7 @@ _SIGNALS = {signal.value: signal for signal in Signal} | {None: None}
 _JOINS = {join.value: join for join in Join}
 _IMPOSSIBLES = {policy.value: policy for policy in Impossible}
 _DEFAULT = Rules()
-_NOBODY = Handlers()
+_NO_HANDLERS = Handlers()
 _READER = msgspec.json.Decoder(Rules)
 #: Rules repeat within a graph, and most graphs are alike.
 _RULES_KEPT = 10_000
@@ -42,19 +42,19 @@ class TaskRecord(msgspec.Struct, gc=False):
     weight: int
     join: Join
     on_impossible: Impossible
-    handles: bool
-    excludes: bool
+    is_handler: bool
+    is_constrained: bool
     edges: Edges
     handlers: Handlers
-    telling: int
-    contends: bool
+    open_continuations: int
+    needs_admission: bool
     queue: int
     bot: str | None
-    not_by: str | None
+    avoid_bot: str | None
     fence: int
     lease_until_ms: Millis | None
     due_ms: Millis | None
-    hidden: bool
+    loading: bool
     stored: State  # where the database has it
 
     @property
@@ -128,11 +128,11 @@ class TaskRecord(msgspec.Struct, gc=False):
             edges.impossible,
             handlers.ran,
             handlers.hoped,
-            self.telling,
-            int(self.contends),
+            self.open_continuations,
+            int(self.needs_admission),
             self.queue,
             self.bot,
-            self.not_by,
+            self.avoid_bot,
             self.fence,
             self.lease_until_ms,
             self.due_ms,
@@ -154,8 +154,8 @@ class TaskRecord(msgspec.Struct, gc=False):
             edges.impossible,
             handlers.ran,
             handlers.hoped,
-            self.telling,
-            int(self.contends),
+            self.open_continuations,
+            int(self.needs_admission),
             self.life.waits_since_ms,
             self.lease_until_ms,
             self.due_ms,
@@ -166,9 +166,9 @@ def task_record(row: Row) -> TaskRecord:
     """Read a row of `look_tasks`."""
     (
         id, graph, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used, slice_index,
-        waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join, on_impossible, handles,
-        excludes, awaited, met, broken, impossible, ran, hoped, telling, contends, queue, bot,
-        not_by, fence, lease_until_ms, due_ms, hidden,
+        waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join, on_impossible, is_handler,
+        is_constrained, awaited, met, broken, impossible, ran, hoped, open_continuations, needs_admission, queue, bot,
+        avoid_bot, fence, lease_until_ms, due_ms, loading,
     ) = row  # fmt: skip
     stored = _STATES[state]
     # One argument after the other: a call that spreads a tuple takes twice as long.
@@ -178,10 +178,10 @@ def task_record(row: Row) -> TaskRecord:
     )  # fmt: skip
     return TaskRecord(
         id, graph, life, reason, moved_ms, rules_of_text(rules) if rules else _DEFAULT, kind, priority, created_ms,
-        weight, _JOINS[join], _IMPOSSIBLES[on_impossible], handles == 1, excludes == 1,
+        weight, _JOINS[join], _IMPOSSIBLES[on_impossible], is_handler == 1, is_constrained == 1,
         Edges(awaited, met, broken, impossible),
-        Handlers(ran, hoped) if ran or hoped else _NOBODY, telling, contends == 1, queue, bot, not_by, fence,
-        lease_until_ms, due_ms, hidden == 1, stored,
+        Handlers(ran, hoped) if ran or hoped else _NO_HANDLERS, open_continuations, needs_admission == 1, queue, bot,
+        avoid_bot, fence, lease_until_ms, due_ms, loading == 1, stored,
     )  # fmt: skip
 
 
@@ -189,14 +189,14 @@ def born_record(row: Row) -> TaskRecord:
     """Read a row of `add_tasks`: just what `look_tasks` would find."""
     (
         id, graph, state, reason, moved_ms, not_before_ms, rules, kind, priority, created_ms, weight, join,
-        on_impossible, handles, excludes, awaited, met, broken, impossible, queue, due_ms, hidden,
+        on_impossible, is_handler, is_constrained, awaited, met, broken, impossible, queue, due_ms, loading,
     ) = row  # fmt: skip
     stored = _STATES[state]
     return TaskRecord(
         id, graph, Life(stored, not_before_ms=not_before_ms), reason, moved_ms,
         rules_of_text(rules) if rules else _DEFAULT, kind, priority, created_ms, weight, _JOINS[join],
-        _IMPOSSIBLES[on_impossible], handles == 1, excludes == 1, Edges(awaited, met, broken, impossible), _NOBODY, 0,
-        False, queue, None, None, 0, None, due_ms, hidden == 1, stored,
+        _IMPOSSIBLES[on_impossible], is_handler == 1, is_constrained == 1, Edges(awaited, met, broken, impossible),
+        _NO_HANDLERS, 0, False, queue, None, None, 0, None, due_ms, loading == 1, stored,
     )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ class Caller:
     """A bot that speaks: its session, its latest polls, and the version of what is known about it."""
 
     session: str
-    polls: str  # a line each, the newest first
+    recent_polls: str  # a line each, the newest first
     missing: bool
     version: int
     pool: str | None = None  # to which its name belongs; None once an admin has freed it

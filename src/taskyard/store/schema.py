@@ -119,7 +119,7 @@ graph_pool = Table(
 Index("graph_pool_pool", graph_pool.c.pool, graph_pool.c.graph_id)
 
 #: By which key the tokens of running tasks are sealed (1), and by which they were before it was changed (2).
-seal = Table("seal", metadata, key("id"), Column("body", LargeBinary(), nullable=False))
+signing_key = Table("signing_key", metadata, key("id"), Column("body", LargeBinary(), nullable=False))
 
 
 # The tables of the fleet: queues, and the bots that serve them.
@@ -145,8 +145,8 @@ bot = Table(
     words("id", primary_key=True),
     words("pool", nullable=True),  # to which its name belongs; null once an admin has freed it
     words("session"),
-    words("replaced"),  # the sessions before it, a line each, the newest first
-    words("polls"),  # the ids of its latest polls, a line each, the newest first
+    words("previous_sessions"),  # the sessions before it, a line each, the newest first
+    words("recent_polls"),  # the ids of its latest polls, a line each, the newest first
     count("slots", 1),
     moment("first_seen_ms", nullable=False),
     moment("last_seen_ms", nullable=False),
@@ -220,20 +220,22 @@ hold = Table(
     key("task_id", ForeignKey("task.id")),
     words("reason"),
     words("name", nullable=True),
-    Column("by_id", whole(), nullable=True),
+    Column("blocker_id", whole(), nullable=True),
     moment("since_ms"),
     moment("mutex_since_ms"),  # since a mutex first held the task; kept until it is admitted
 )
 
-pass_lock = Table("pass_lock", metadata, key("id"), count("epoch"), words("holder", nullable=True), moment("until_ms"))
+admission_lock = Table(
+    "admission_lock", metadata, key("id"), count("epoch"), words("holder", nullable=True), moment("until_ms")
+)
 
 #: What a pass has to look at again: a task that came, went or gave something back, or everything about bots and pools.
-stir = Table("stir", metadata, numbered("id"), Column("task_id", whole(), nullable=True))
+admission_dirty = Table("admission_dirty", metadata, numbered("id"), Column("task_id", whole(), nullable=True))
 
 # What is promised and not yet done.
 
-note = Table(
-    "note",
+continuation = Table(
+    "continuation",
     metadata,
     numbered("id"),
     words("kind"),
@@ -245,8 +247,8 @@ note = Table(
     words("tasks"),
     words("actor"),
 )
-Index("note_of_task", note.c.task_id)
-Index("note_of_graph", note.c.graph_id)
+Index("continuation_of_task", continuation.c.task_id)
+Index("continuation_of_graph", continuation.c.graph_id)
 
 #: One row: how many queues there are. Whoever adds one locks it.
 service = Table("service", metadata, key("id"), count("queues"))
@@ -287,15 +289,15 @@ audit = Table(
 )
 Index("audit_of_subject", audit.c.subject_id)
 
-answer = Table(
-    "answer",
+idempotency_key = Table(
+    "idempotency_key",
     metadata,
     words("key", primary_key=True),
     words("digest"),
-    words("answer"),
+    words("response"),
     moment("at_ms"),  # since when it is kept, for a while; null: for as long as what it tells of
 )
-Index("answer_at", answer.c.at_ms)
+Index("idempotency_key_at", idempotency_key.c.at_ms)
 
 
 # The tables of the work: graphs, tasks, edges, attempts.
@@ -308,19 +310,18 @@ Index("answer_at", answer.c.at_ms)
 _OFTEN = (State.WAITING, State.RUNNING, State.SUCCESSFUL, State.PENDING)
 
 
-def along_an_arrow() -> str:
-    """The machine as a condition on a row: what `was` and what is are joined by an arrow."""
+def follows_an_arrow() -> str:
+    """The state machine as a condition on a row: an arrow leads from `previous_state` to `state`."""
     states = sorted(State, key=lambda state: _OFTEN.index(state) if state in _OFTEN else len(_OFTEN))
     cases = " ".join(f"WHEN '{state.value}' THEN {_from(state)}" for state in states)
-    # A condition that comes to null would be met: whoever is new or in no state at all is told apart first.
-    return (
-        f"was IS NULL AND state = '{State.UNSCHEDULED.value}' OR was IS NOT NULL AND CASE state {cases} ELSE FALSE END"
-    )
+    # SQL accepts a check that evaluates to null, so a new row (no previous state) has a case of its own.
+    is_new = f"previous_state IS NULL AND state = '{State.UNSCHEDULED.value}'"
+    return f"{is_new} OR previous_state IS NOT NULL AND CASE state {cases} ELSE FALSE END"
 
 
 def _from(target: State) -> str:
     ends = {arrow.source for arrow in ARROWS if target in (arrow.target, arrow.again)}
-    return " OR ".join(f"was = '{source.value}'" for source in State if source in ends)
+    return " OR ".join(f"previous_state = '{source.value}'" for source in State if source in ends)
 
 
 # Graphs, tasks and edges.
@@ -334,7 +335,7 @@ graph = Table(
     count("behind"),
     count("unhandled"),
     count("events"),
-    count("told"),  # up to which of its events others were told
+    count("events_published"),  # up to which of its events others were told
     count("extensions"),
     moment("created_ms", nullable=False),
     moment("moved_ms", nullable=False),
@@ -348,7 +349,7 @@ graph = Table(
 )
 Index("graph_loading", graph.c.id, **where("loader IS NOT NULL"))
 Index("graph_of_attempt", graph.c.parent_id, graph.c.parent_attempt, unique=True, **where("parent_id IS NOT NULL"))
-Index("graph_untold", graph.c.id, **where("events > told"))
+Index("graph_unpublished", graph.c.id, **where("events > events_published"))
 
 graph_definition = Table(
     "graph_definition",
@@ -371,7 +372,7 @@ graph_rerun = Table(
     key("graph_id", ForeignKey("graph.id")),
     Column("source_id", whole(), nullable=False),  # the other graph; it may be gone by now
     words("labels"),  # as JSON
-    count("again"),
+    count("to_run"),
     count("reused"),
 )
 
@@ -381,7 +382,7 @@ task = Table(
     key("id"),
     Column("graph_id", whole(), ForeignKey("graph.id"), nullable=False),
     # Where it is, and since when.
-    words("was", nullable=True),
+    words("previous_state", nullable=True),
     words("state"),
     words("reason"),
     moment("moved_ms", nullable=False),
@@ -403,31 +404,31 @@ task = Table(
     count("weight"),
     words("join_rule"),
     words("on_impossible"),
-    count("handles"),  # 1: it has a failure or an always edge
-    count("excludes"),  # 1: it names mutexes or limits
+    count("is_handler"),  # 1: it has a failure or an always edge
+    count("is_constrained"),  # 1: it names mutexes or limits
     # What its edges know while it waits for them, and how its own failure is dealt with.
     count("awaited"),
     count("met"),
     count("broken"),
     count("impossible"),
     count("handlers_ran"),
-    count("handlers_hoped"),
-    count("hidden"),  # 1: the extension that brings it is still being loaded
-    count("telling"),  # how many notes to tell its dependents are open
+    count("handlers_open"),
+    count("loading"),  # 1: the extension that brings it is still being loaded
+    count("open_continuations"),  # how many notes to tell its dependents are open
     # Where it waits, and who has it.
-    count("contends"),  # 1: a pass has to admit it, 0: nothing could hold it
+    count("needs_admission"),  # 1: a pass has to admit it, 0: nothing could hold it
     Column("queue_id", whole(), ForeignKey("queue.id"), nullable=False),
     words("bot_id", nullable=True),
-    words("not_by", nullable=True),
+    words("avoid_bot", nullable=True),
     count("fence"),
     moment("lease_until_ms"),
     moment("due_ms"),  # when the clock next has something to say about it
-    CheckConstraint(along_an_arrow(), name="moves_along_an_arrow"),
+    CheckConstraint(follows_an_arrow(), name="moves_along_an_arrow"),
     CheckConstraint(
         f"(bot_id IS NOT NULL) = (state IN ({', '.join(repr(one.value) for one in sorted(LEASED))}))",
         name="a_bot_has_what_is_leased",
     ),
-    *not_negative("awaited", "met", "broken", "impossible", "handlers_ran", "handlers_hoped", "telling"),
+    *not_negative("awaited", "met", "broken", "impossible", "handlers_ran", "handlers_open", "open_continuations"),
 )
 Index(
     "task_in_queue",
@@ -440,7 +441,7 @@ Index(
 Index("task_due", task.c.due_ms, **where("due_ms IS NOT NULL"))
 Index("task_of_bot", task.c.bot_id, **where("bot_id IS NOT NULL"))
 Index("task_of_graph", task.c.graph_id, task.c.id)
-Index("task_contending", task.c.state, task.c.id, **where("contends = 1"))
+Index("task_in_admission", task.c.state, task.c.id, **where("needs_admission = 1"))
 
 task_definition = Table(
     "task_definition",
@@ -461,7 +462,7 @@ edge = Table(
     key("prerequisite_id", ForeignKey("task.id")),
     key("dependent_id", ForeignKey("task.id")),
     words("on_end", primary_key=True),
-    Column("ran_for", whole(), nullable=True),  # the round of the prerequisite for which the dependent last ran
+    Column("handled_round", whole(), nullable=True),  # the round of the prerequisite for which the dependent last ran
     sqlite_with_rowid=False,
 )
 Index("edge_of_dependent", edge.c.dependent_id, edge.c.prerequisite_id)

@@ -108,7 +108,7 @@ def _all(look: explain.ExplainFacts, state: State) -> Iterator[ContenderRow]:
 
 def _contenders(look: explain.ExplainFacts, rows: Sequence[ContenderRow]) -> list[Contender]:
     ids = [row.id for row in rows]
-    excluding = [row.id for row in rows if row.excludes]
+    excluding = [row.id for row in rows if row.is_constrained]
     mutexes, demands = look.repo.admission.mutexes_of(excluding), look.repo.admission.limits_of(excluding)
     holds = look.repo.admission.holds_of(ids)
     found = []

@@ -211,7 +211,7 @@ class ExplainFacts:
             unmet=_unmet(task) if len(edges) == EDGES_MAX else len(edges),
             join=task.join,
             dimensions=dimensions,
-            bots=self.bots(dimensions, task.not_by) if queued and not own else None,
+            bots=self.bots(dimensions, task.avoid_bot) if queued and not own else None,
             own=own,
             assigned=task.reason == Reason.ASSIGNED,
             ahead=self._ahead(task) if queued and not self.brief else Ahead(),
@@ -386,7 +386,7 @@ def _with_hold(
     begins = task.life.not_before_ms
     if begins is not None and begins > facts.now:
         return replace(known, held=Held(text(task.id), Reason.NOT_BEFORE, until=begins))
-    if hold is None or not task.contends:
+    if hold is None or not task.needs_admission:
         return known
     return _in_full(facts, task, known, hold) if common is None else _in_brief(common, task, known, hold)
 

@@ -56,7 +56,7 @@ def held(repo: Repo, graph: int, now: Millis, sight: Sight) -> WhyGraphView | No
 
 def _page(repo: Repo, graph: int, states: Iterable[State]) -> tuple[list[TaskRecord], bool]:
     ids = repo.tasks.page(graph, states, FIRST, LOOKED_MAX + 1)
-    return [one for one in repo.tasks.read(ids[:LOOKED_MAX]) if not one.hidden], len(ids) <= LOOKED_MAX
+    return [one for one in repo.tasks.read(ids[:LOOKED_MAX]) if not one.loading], len(ids) <= LOOKED_MAX
 
 
 def _culprits(repo: Repo, failed: Sequence[TaskRecord]) -> list[TaskRecord]:

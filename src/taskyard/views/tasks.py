@@ -38,7 +38,7 @@ _INNER: Final = Kind.GRAPH.text
 def find(repo: Repo, id: int) -> TaskRecord | None:
     """Read a task, if it is there for people: not while it, or its graph, is being loaded."""
     found = repo.tasks.read([id])
-    if not found or found[0].hidden or repo.read.graph(found[0].graph) is None:
+    if not found or found[0].loading or repo.read.graph(found[0].graph) is None:
         return None
     return found[0]
 
@@ -74,7 +74,7 @@ def tasks(repo: Repo, graph: int, after: int, wanted: tuple[str, str], count: in
     state, label = wanted
     if label:
         found = repo.tasks.read(list(repo.tasks.with_labels(graph, [label]).values()))
-        return [one.id for one in found if not one.hidden and one.id > after and state in ("", one.state.text)], None
+        return [one.id for one in found if not one.loading and one.id > after and state in ("", one.state.text)], None
     ids = repo.read.tasks(graph, after, state, count + 1)
     return ids[:count], ids[count - 1] if len(ids) > count else None
 

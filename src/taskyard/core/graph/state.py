@@ -25,7 +25,7 @@ class Handler:
     """A `failure` or `always` dependent, as the task it may handle sees it."""
 
     state: State
-    ran_for: int | None = None  # the round of that task whose failure was there when this one last ran to its end
+    handled_round: int | None = None  # the round of that task whose failure was there when this one last ran to its end
 
 
 @value
@@ -102,7 +102,7 @@ def handling(handlers: Handlers) -> Handling:
 
 def counted(handler: Handler, round: int) -> Handlers:
     """Say what one handler adds for a failure in this round; what it did for an earlier failure does not count."""
-    ran = handler.ran_for == round and handler.state in ENDED
+    ran = handler.handled_round == round and handler.state in ENDED
     return Handlers(ran=int(ran), hoped=int(handler.state in _HOPED))
 
 

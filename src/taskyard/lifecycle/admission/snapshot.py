@@ -1,4 +1,4 @@
-"""Everybody who contends, as the store was at the last look: the memory of admission between two passes.
+"""Everybody who needs_admission, as the store was at the last look: the memory of admission between two passes.
 
 It is built from the facts once and then told what changed: stirs name the tasks that came, went or gave something
 back, and a stir without a task says that bots or pools changed. The rule is that of the core, and nothing here is a
@@ -254,7 +254,7 @@ class AdmissionSnapshot:
     def _see(self, repo: Repo, rows: Sequence[ContenderRow]) -> None:
         """Take tasks as they are."""
         rows = [row for row in rows if row.state in HOLDING or row.state in ADMISSIBLE]
-        excluding = [row.id for row in rows if row.excludes]
+        excluding = [row.id for row in rows if row.is_constrained]
         mutexes, limits = repo.admission.mutexes_of(excluding), repo.admission.limits_of(excluding)
         holds = repo.admission.holds_of([row.id for row in rows if row.state in ADMISSIBLE])
         self._ask_served(repo, {row.queue for row in rows if row.id in mutexes})

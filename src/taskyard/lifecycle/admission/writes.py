@@ -116,7 +116,7 @@ def add_contenders(transaction: Transaction, pool: str) -> bool:
     ids = transaction.repo.admission.tasks_without_admission(pool, sorted(ACTIVE), ENTRIES_MAX + 1)
     for task in transaction.lock_tasks(ids[:ENTRIES_MAX]).values():
         if task.state in ACTIVE:
-            task.contends = True
+            task.needs_admission = True
             transaction.mark_changed(task)
             transaction.mark_dirty(task.id)
     return len(ids) > ENTRIES_MAX

@@ -123,7 +123,7 @@ def _mend_tasks(transaction: Transaction, ids: Sequence[int], actor: str) -> Non
         if found:
             rows.append(want._replace(queue_id=_queue(transaction, want, known)) if want.queue_id == NO_QUEUE else want)
         _audit(transaction, [*found, *_mend_attempts(transaction, task, known)], actor)
-        if task.contends != want.contends:
+        if task.needs_admission != want.needs_admission:
             transaction.mark_dirty(task.id)  # a pass that knew it has to forget it, or to learn of it
     transaction.repo.doctor.mend_tasks(rows)
 
@@ -152,13 +152,13 @@ def _mend_attempts(transaction: Transaction, task: TaskRow, known: Evidence) -> 
 def _ask(transaction: Transaction, ids: Sequence[int], actor: str) -> None:
     """Let those go who missed their turn while their numbers were wrong."""
     held, _, graphs = _gathered(transaction, ids)
-    tasks = [task for task in held if not (graphs[task.graph_id].is_loading or task.hidden)]
+    tasks = [task for task in held if not (graphs[task.graph_id].is_loading or task.loading)]
     for task in tasks:
         _audit(transaction, stuck(task, graphs[task.graph_id]), actor)
     records = transaction.lock_tasks([task.id for task in tasks]).values()
-    transaction.stirred += [task.id for task in records if task.contends]
+    transaction.stirred += [task.id for task in records if task.needs_admission]
     transaction.to_admit += [
-        (task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.contends
+        (task, Signal.ADMIT) for task in records if task.state in _ADMISSIBLE and not task.needs_admission
     ]
     transaction.recheck_gates(records)
     transaction.apply()
@@ -194,7 +194,7 @@ def _write_graph(transaction: Transaction, graph: GraphRecord, totals: Totals) -
         turned = written(spelled(totals.turned, totals.state, None), None, None, None)
         transaction.repo.events.add(transaction.now, [(graph.id, events, {graph.id: [turned]})])
         events, moved_ms = events + 1, transaction.now
-    counts = (totals.active, totals.behind, totals.unhandled, events, totals.told, totals.extensions)
+    counts = (totals.active, totals.behind, totals.unhandled, events, totals.events_published, totals.extensions)
     row = (graph.id, totals.state, *counts, totals.created_ms, moved_ms, totals.canceled_ms, totals.loader)
     transaction.repo.doctor.mend_graphs([row])
     transaction.repo.doctor.mend_events([(graph.id, graph.id)])

@@ -65,11 +65,11 @@ class Whole:
 
     def hides(self, task: TaskRow, past: Past) -> bool:
         """Tell whether a task is still being loaded: nothing happens to it before it is shown."""
-        return task.hidden == 1 and not past.events and not _HIDING.isdisjoint(self.notes)
+        return task.loading == 1 and not past.events and not _HIDING.isdisjoint(self.notes)
 
     def loses(self, task: TaskRow) -> bool:
         """Tell whether a task may be about to be dropped, page by page, and its prerequisites are gone before it."""
-        return self.is_loading or (task.hidden == 1 and DROP in self.notes)
+        return self.is_loading or (task.loading == 1 and DROP in self.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ def _heard(repo: Repo, ids: Sequence[int]) -> dict[int, Edges]:
 def _handlers(repo: Repo, rounds: Mapping[int, int]) -> dict[int, Handlers]:
     found = dict.fromkeys(rounds, Handlers())
     for row in repo.doctor.handlers(list(rounds), PROPAGATE):
-        adds, had = counted(Handler(row.state, row.ran_for), rounds[row.task]), found[row.task]
+        adds, had = counted(Handler(row.state, row.handled_round), rounds[row.task]), found[row.task]
         found[row.task] = Handlers(had.ran + adds.ran * row.handlers, had.hoped + adds.hoped * row.handlers)
     return found
 
@@ -370,12 +370,16 @@ def _belongings_edges(task: TaskRow, known: Evidence) -> Iterator[Finding]:
             words = ("there", None) if end in have else (None, "there")
             yield Finding(finding.EDGE, task.id, f"{on} of {name}", *words)
         elif have[end] != want[end]:
-            yield Finding(finding.EDGE, task.id, f"ran_for {on} of {name}", have[end], want[end])
+            yield Finding(finding.EDGE, task.id, f"handled_round {on} of {name}", have[end], want[end])
 
 
 def _mend_edges(repo: Repo, task: TaskRow, known: Evidence) -> None:
     want, wrong = known.wanted.get(task.id, {}), edges_to_mend(task, known)
-    there = [(id, task.id, on, ran_for) for (id, on), ran_for in want.items() if ((id, on), ran_for) in wrong]
+    there = [
+        (id, task.id, on, handled_round)
+        for (id, on), handled_round in want.items()
+        if ((id, on), handled_round) in wrong
+    ]
     gone = [(id, task.id, on) for (id, on), _ in wrong if (id, on) not in want]
     repo.doctor.mend_edges(there, gone)
 

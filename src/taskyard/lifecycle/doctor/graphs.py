@@ -47,7 +47,7 @@ class Totals:
     behind: int
     unhandled: int
     events: int  # the number of its newest event
-    told: int  # the number of the newest that others were told
+    events_published: int  # the number of the newest that others were told
     extensions: int
     created_ms: int
     moved_ms: int
@@ -112,10 +112,10 @@ class Survey:
         into.events += past.events
         into.newest = max(into.newest, past.newest)
         into.births.add(task.created_ms)
-        if not (self.wholes[task.graph_id].is_loading or task.hidden):
+        if not (self.wholes[task.graph_id].is_loading or task.loading):
             into.active += task.state in ACTIVE
             into.behind += task.state in BEHIND
-            into.unhandled += unhandled(State(task.state), Handlers(task.handlers_ran, task.handlers_hoped))
+            into.unhandled += unhandled(State(task.state), Handlers(task.handlers_ran, task.handlers_open))
 
     def _totals(self, graph: Whole) -> Totals:
         into, record, own, side = self._sums[graph.record.id], graph.record, graph.past, self._sides[graph.record.id]
@@ -131,7 +131,9 @@ class Survey:
             tally.behind,
             tally.unhandled,
             newest,
-            side.told if 0 <= side.told <= newest else 0,  # what may have been told is rather told again
+            side.events_published
+            if 0 <= side.events_published <= newest
+            else 0,  # what may have been published is published again
             record.extensions if is_loading else side.extensions + graph.notes.get(LOAD, 0),
             created,
             side.moved_ms if is_loading else _moved(own, created, side),
@@ -183,7 +185,7 @@ def _graph_findings(graph: Whole, side: GraphSide, totals: Totals) -> Iterator[F
         ("behind", record.tally.behind, totals.behind),
         ("unhandled", record.tally.unhandled, totals.unhandled),
         ("events", record.events, totals.events),
-        ("told", side.told, totals.told),
+        ("events_published", side.events_published, totals.events_published),
         ("extensions", record.extensions, totals.extensions),
         ("created_ms", record.created_ms, totals.created_ms),
         ("moved_ms", side.moved_ms, totals.moved_ms),

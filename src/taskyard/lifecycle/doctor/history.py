@@ -78,7 +78,7 @@ class Past:
     round: int = 1
     reruns_used: int = 0
     retries_used: int = 0
-    not_by: str | None = None
+    avoid_bot: str | None = None
     hops: int = 0  # how often it went on to another slice in this round
     released: bool = False  # it has stood before admission,
     admitted: bool = False  # and was let in
@@ -140,14 +140,14 @@ class Past:
     def _try(self, event: EventRow) -> None:
         """Follow its attempts."""
         if event.signal == Signal.CLAIM:
-            self.attempt, self.ended, self.not_by = event.attempt or 0, None, None
+            self.attempt, self.ended, self.avoid_bot = event.attempt or 0, None, None
             self.deeds[self.attempt] = Deed(self.attempt, event.bot, event.at_ms, self.round, self.hops)
         elif event.source in LEASED and event.signal in WORDS_ON_AN_ATTEMPT:
             self.ended = event.signal
             unbegun = event.signal == Signal.RETURN or event.reason == Reason.RETURNED
             if unbegun and self.attempt == self.began_after + 1:
                 self.began_after = self.attempt
-            self.not_by = event.bot if event.signal == Signal.LOSE else self.not_by
+            self.avoid_bot = event.bot if event.signal == Signal.LOSE else self.avoid_bot
             deed = self.deeds.get(self.attempt)
             if deed is not None:
                 deed.ended_ms, deed.signal, deed.reason = event.at_ms, event.signal, event.reason

@@ -83,7 +83,7 @@ def unmendable(task: TaskRow, known: Evidence) -> Iterator[Finding]:
 
 def stuck(task: TaskRow, graph: Whole) -> Iterator[Finding]:
     """Find who should have moved when its last edge did: a wake-up was lost. Its numbers have to be right."""
-    if task.hidden or graph.is_loading or OPEN in graph.notes:
+    if task.loading or graph.is_loading or OPEN in graph.notes:
         return
     wished = wishes(task, graph)
     if wished:
@@ -113,8 +113,8 @@ def _as_asked(task: TaskRow, definition: Task) -> TaskRow:
         weight=0 if first.kind in SERVER_KINDS else definition.weight,
         join_rule=definition.join.text,
         on_impossible=definition.on_impossible.text,
-        handles=int(any(edge.on is not On.SUCCESS for edge in definition.requires)),
-        excludes=int(bool(definition.mutexes or definition.limits)),
+        is_handler=int(any(edge.on is not On.SUCCESS for edge in definition.requires)),
+        is_constrained=int(bool(definition.mutexes or definition.limits)),
     )
 
 
@@ -128,7 +128,7 @@ def _as_happened(task: TaskRow, past: Past, known: Evidence) -> TaskRow:
     deed = past.deeds.get(past.attempt)
     leased = task.state in LEASED and deed is not None
     return task._replace(
-        was=past.was,
+        previous_state=past.was,
         reason=_reason(task, past),
         moved_ms=task.moved_ms if past.moved_ms is None else past.moved_ms,
         attempt=past.attempt,
@@ -138,7 +138,7 @@ def _as_happened(task: TaskRow, past: Past, known: Evidence) -> TaskRow:
         reruns_used=past.reruns_used,
         retries_used=past.retries_used,
         bot_id=deed.bot if leased and deed is not None else task.bot_id,
-        not_by=past.not_by,
+        avoid_bot=past.avoid_bot,
         fence=history.fence_of(task, past, known.tried.get(task.id, ())),
     )
 
@@ -158,9 +158,9 @@ def _as_heard(task: TaskRow, known: Evidence, graph: Whole) -> TaskRow:
         broken=edges.broken,
         impossible=edges.impossible,
         handlers_ran=handlers.ran,
-        handlers_hoped=handlers.hoped,
-        telling=0 if telling is None else telling.notes,
-        hidden=int(graph.hides(task, known.pasts[task.id])),
+        handlers_open=handlers.hoped,
+        open_continuations=0 if telling is None else telling.notes,
+        loading=int(graph.hides(task, known.pasts[task.id])),
     )
 
 
@@ -168,7 +168,7 @@ def _hoped(task: TaskRow, known: Evidence) -> Handlers:
     """Give the handlers of a task; a failure that is still being told is a hope of its own."""
     handlers, telling = known.handlers.get(task.id), known.tellings.get(task.id)
     if handlers is None:
-        return Handlers(task.handlers_ran, task.handlers_hoped)
+        return Handlers(task.handlers_ran, task.handlers_open)
     if telling is not None and telling.target in UNSUCCESSFUL:
         return Handlers(handlers.ran, handlers.hoped + 1)
     return handlers
@@ -186,7 +186,7 @@ def _in_its_place(task: TaskRow, known: Evidence, definition: Task, whole: bool)
     if not 0 <= task.slice_index < len(slices):
         return task
     queue = _queue(slices[task.slice_index], known)
-    return task._replace(queue_id=queue, contends=_contends(task, known, definition, whole))
+    return task._replace(queue_id=queue, needs_admission=_contends(task, known, definition, whole))
 
 
 def _slice(task: TaskRow, left: Sequence[int], slices: Sequence[Slice], known: Evidence) -> int:
@@ -209,15 +209,15 @@ def _contends(task: TaskRow, known: Evidence, definition: Task, whole: bool) -> 
     past, is_active = known.pasts[task.id], task.state in ACTIVE
     if whole and not past.released:
         return 0
-    if task.excludes:
-        return 1 if is_active or past.admitted else int(task.contends == 1)
+    if task.is_constrained:
+        return 1 if is_active or past.admitted else int(task.needs_admission == 1)
     slices = definition.slices[task.slice_index : task.slice_index + 1] if is_active else definition.slices
     pools = [pool_of(one.dimensions) for one in slices] if task.weight else []
     described = [known.pools[pool] for pool in pools if pool in known.pools]
     if not described:
         return 0
     # What a pool has not told all of its tasks yet is told by the next pass.
-    return 1 if is_active and any(described) and not known.unentered else int(task.contends == 1)
+    return 1 if is_active and any(described) and not known.unentered else int(task.needs_admission == 1)
 
 
 # When it is due.

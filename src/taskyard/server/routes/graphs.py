@@ -372,8 +372,8 @@ async def _rerun_as_new_graph(
     assert row is not None, "a graph that runs another again says so"
     source = text_of(Key(row.source))
     new = text_of(Key(made.graph))
-    total = row.again + row.reused
-    answer = api.Wished(new, row.again, False, made.echo, total, rerun_of=source, reused=row.reused)
+    total = row.to_run + row.reused
+    answer = api.Wished(new, row.to_run, False, made.echo, total, rerun_of=source, reused=row.reused)
     return reply(answer, 200 if made.echo else 201)
 
 

@@ -32,7 +32,7 @@ class ContenderRow:
     queue: int
     not_before_ms: Millis | None
     moved_ms: Millis
-    excludes: bool
+    is_constrained: bool
     waits_since_ms: Millis | None
 
 

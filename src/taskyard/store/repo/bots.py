@@ -35,9 +35,9 @@ class BotRecord:
 
     facts: BotFacts
     session: str
-    polls: str  # a line each, the newest first
+    recent_polls: str  # a line each, the newest first
     events: int
-    replaced: str = ""  # the sessions before, a line each; only where it is looked at to be changed
+    previous_sessions: str = ""  # the sessions before, a line each; only where it is looked at to be changed
     drains: bool = False  # it said itself that it takes nothing new
     pool: str | None = None  # to which its name belongs; only where it is looked at to be changed
 

@@ -24,7 +24,7 @@ class TaskRow(NamedTuple):
 
     id: int
     graph_id: int
-    was: str | None
+    previous_state: str | None
     state: str
     reason: str
     moved_ms: int
@@ -44,20 +44,20 @@ class TaskRow(NamedTuple):
     weight: int
     join_rule: str
     on_impossible: str
-    handles: int
-    excludes: int
+    is_handler: int
+    is_constrained: int
     awaited: int
     met: int
     broken: int
     impossible: int
     handlers_ran: int
-    handlers_hoped: int
-    hidden: int
-    telling: int
-    contends: int
+    handlers_open: int
+    loading: int
+    open_continuations: int
+    needs_admission: int
     queue_id: int
     bot_id: str | None
-    not_by: str | None
+    avoid_bot: str | None
     fence: int
     lease_until_ms: int | None
     due_ms: int | None
@@ -92,7 +92,7 @@ class GraphSide(NamedTuple):
     """What else there is of a graph: since when it is where it is, what others were told, its audit and definition."""
 
     moved_ms: int
-    told: int
+    events_published: int
     extensions: int
     is_defined: bool
 
@@ -127,7 +127,7 @@ class DealtRow:
 
     task: int
     state: State
-    ran_for: int | None
+    handled_round: int | None
     handlers: int
 
 
@@ -175,8 +175,8 @@ class DoctorRepo:
     def edges(self, ids: Collection[int]) -> dict[int, dict[tuple[int, str], int | None]]:
         """Read the in-edges of tasks: by prerequisite and end, for which round the task ran."""
         found: dict[int, dict[tuple[int, str], int | None]] = defaultdict(dict)
-        for dependent, prerequisite, on, ran_for in self._session.fetch("survey_in_edges", ids) if ids else ():
-            found[dependent][prerequisite, on] = ran_for
+        for dependent, prerequisite, on, handled_round in self._session.fetch("survey_in_edges", ids) if ids else ():
+            found[dependent][prerequisite, on] = handled_round
         return found
 
     def is_stirred(self, task: int) -> bool:

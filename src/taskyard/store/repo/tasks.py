@@ -178,7 +178,7 @@ class TaskRepo:
         self._cache.mark_stale()
 
     def claim_candidates(self, queues: Collection[int], count: int) -> list[Row]:
-        """Name the first `count` of each queue: id, queue, priority, created, not_by."""
+        """Name the first `count` of each queue: id, queue, priority, created, avoid_bot."""
         return self._session.fetch("candidates", queues, count) if queues else []
 
     def waiting_of_kinds(self, queue: int, kinds: Collection[str], count: int) -> list[int]:
@@ -315,7 +315,7 @@ class EdgeRow:
     prerequisite: int
     dependent: int
     on: On
-    ran_for: int | None
+    handled_round: int | None
 
 
 @value
@@ -325,9 +325,9 @@ class InEdge:
     prerequisite: int
     dependent: int
     on: On
-    ran_for: int | None
+    handled_round: int | None
     state: State  # where the prerequisite is
-    telling: int  # how many notes of the prerequisite are open
+    open_continuations: int  # how many notes of the prerequisite are open
 
 
 class EdgeRepo:
@@ -464,7 +464,7 @@ class RerunRow:
 
     source: int
     labels: tuple[str, ...]  # from where on
-    again: int  # how many tasks were born to run,
+    to_run: int  # how many tasks were born to run,
     reused: int  # and how many done
 
 
@@ -490,7 +490,7 @@ class ReuseRepo:
     def add_rerun(self, graph: int, row: RerunRow) -> None:
         """Say that a graph runs another again."""
         labels = msgspec.json.encode(row.labels).decode()
-        self._session.execute("add_rerun", graph, row.source, labels, row.again, row.reused)
+        self._session.execute("add_rerun", graph, row.source, labels, row.to_run, row.reused)
 
     def rerun(self, graph: int) -> RerunRow | None:
         """Read which graph a graph runs again."""

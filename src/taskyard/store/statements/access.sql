@@ -1,14 +1,14 @@
 -- seals(): the key by which what the server gives out is sealed, and the one before it while that is still good.
-SELECT body FROM seal ORDER BY id;
+SELECT body FROM signing_key ORDER BY id;
 
 -- drop_seals(id: int): forget all keys from one on.
-DELETE FROM seal WHERE id >= :id;
+DELETE FROM signing_key WHERE id >= :id;
 
 -- each put_seals(id: int, body: bytes): keep keys.
-INSERT INTO seal (id, body) VALUES (:id, :body);
+INSERT INTO signing_key (id, body) VALUES (:id, :body);
 
 -- add_seal(body: bytes): keep a key, if there is none.
-INSERT INTO seal (id, body) VALUES (1, :body) ON CONFLICT DO NOTHING;
+INSERT INTO signing_key (id, body) VALUES (1, :body) ON CONFLICT DO NOTHING;
 
 -- each add_tokens(id: text, kind: text, name: text, digest: text, scopes: text, pool: text, created_ms: int, expires_ms: int): tokens were made.
 INSERT INTO token (id, kind, name, digest, scopes, pool, created_ms, expires_ms)

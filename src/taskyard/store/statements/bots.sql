@@ -1,32 +1,32 @@
 -- look_bots(ids: texts): these bots as they stand, kept from others until the transaction ends.
-SELECT b.id, b.session, b.polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
+SELECT b.id, b.session, b.recent_polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, b.terminated,
-       b.missing, b.events, d.dimensions, COALESCE(s.terminated, 0), b.replaced, b.draining, b.pool
+       b.missing, b.events, d.dimensions, COALESCE(s.terminated, 0), b.previous_sessions, b.draining, b.pool
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  WHERE b.id IN (:ids) ORDER BY b.id FOR UPDATE OF b;
 
 -- greet_bots(ids: texts): what is needed to hear these bots, kept from others until the transaction ends.
-SELECT id, session, polls, missing, version, pool FROM bot WHERE id IN (:ids) ORDER BY id FOR UPDATE;
+SELECT id, session, recent_polls, missing, version, pool FROM bot WHERE id IN (:ids) ORDER BY id FOR UPDATE;
 
 -- fleet(): every bot as it stands, with how many attempts it runs.
-SELECT b.id, b.session, b.polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
+SELECT b.id, b.session, b.recent_polls, b.slots, b.last_seen_ms, COALESCE(b.quarantined, s.quarantined),
        COALESCE(b.maintenance, s.maintenance), CASE WHEN s.draining = 1 THEN 1 ELSE b.draining END, b.terminated,
        b.missing, b.events, d.dimensions, COALESCE(s.terminated, 0),
        (SELECT COUNT(*) FROM task t WHERE t.bot_id = b.id), b.draining
   FROM bot b JOIN bot_dimensions d ON d.bot_id = b.id LEFT JOIN bot_settings s ON s.bot_id = b.id
  ORDER BY b.id;
 
--- each see_bots(id: text, polls: text, last_seen_ms: int, server: text): these bots were heard of, by this server.
-UPDATE bot SET polls = :polls, last_seen_ms = :last_seen_ms, server = :server, missing = 0 WHERE id = :id;
+-- each see_bots(id: text, recent_polls: text, last_seen_ms: int, server: text): these bots were heard of, by this server.
+UPDATE bot SET recent_polls = :recent_polls, last_seen_ms = :last_seen_ms, server = :server, missing = 0 WHERE id = :id;
 
 -- servers_of(ids: texts): which server each of these bots last spoke to.
 SELECT id, server FROM bot WHERE id IN (:ids);
 
--- each add_bots(id: text, pool: text, session: text, replaced: text, slots: int, first_seen_ms: int, last_seen_ms: int, server: text, quarantined: text, maintenance: text, draining: int): bots began a session, unless their names belong to another pool.
-INSERT INTO bot (id, pool, session, replaced, polls, slots, first_seen_ms, last_seen_ms, server, quarantined, maintenance, draining)
-VALUES (:id, :pool, :session, :replaced, '', :slots, :first_seen_ms, :last_seen_ms, :server, :quarantined, :maintenance, :draining)
-ON CONFLICT (id) DO UPDATE SET pool = excluded.pool, session = excluded.session, replaced = excluded.replaced, slots = excluded.slots,
-       polls = CASE WHEN bot.session = excluded.session THEN bot.polls ELSE '' END,
+-- each add_bots(id: text, pool: text, session: text, previous_sessions: text, slots: int, first_seen_ms: int, last_seen_ms: int, server: text, quarantined: text, maintenance: text, draining: int): bots began a session, unless their names belong to another pool.
+INSERT INTO bot (id, pool, session, previous_sessions, recent_polls, slots, first_seen_ms, last_seen_ms, server, quarantined, maintenance, draining)
+VALUES (:id, :pool, :session, :previous_sessions, '', :slots, :first_seen_ms, :last_seen_ms, :server, :quarantined, :maintenance, :draining)
+ON CONFLICT (id) DO UPDATE SET pool = excluded.pool, session = excluded.session, previous_sessions = excluded.previous_sessions, slots = excluded.slots,
+       recent_polls = CASE WHEN bot.session = excluded.session THEN bot.recent_polls ELSE '' END,
        last_seen_ms = excluded.last_seen_ms, server = excluded.server, quarantined = excluded.quarantined, maintenance = excluded.maintenance,
        draining = excluded.draining, terminated = 0, missing = 0, version = bot.version + 1
  WHERE bot.pool IS NULL OR bot.pool = excluded.pool;

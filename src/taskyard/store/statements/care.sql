@@ -3,60 +3,60 @@ SELECT id, state, active, behind, unhandled, events, extensions, created_ms, can
        parent_attempt FROM graph WHERE id > :after ORDER BY id LIMIT :count;
 
 -- survey_records(ids: ints, grown: texts): since when graphs are where they are, what others were told of them, how often the audit says that they grew, and whether there is a definition of them.
-SELECT g.id, g.moved_ms, g.told, (SELECT COUNT(*) FROM audit a WHERE a.subject_id = g.id AND a.action IN (:grown)),
+SELECT g.id, g.moved_ms, g.events_published, (SELECT COUNT(*) FROM audit a WHERE a.subject_id = g.id AND a.action IN (:grown)),
        (SELECT COUNT(*) FROM graph_definition d WHERE d.id = g.id)
   FROM graph g WHERE g.id IN (:ids);
 
 -- survey_tasks(graph_id: int, after: int, last: int, count: int): tasks as they are stored, by graph, in pages; nobody is kept from them.
-SELECT id, graph_id, was, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used,
+SELECT id, graph_id, previous_state, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used,
        slice_index, waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join_rule, on_impossible,
-       handles, excludes, awaited, met, broken, impossible, handlers_ran, handlers_hoped, hidden, telling, contends,
-       queue_id, bot_id, not_by, fence, lease_until_ms, due_ms
+       is_handler, is_constrained, awaited, met, broken, impossible, handlers_ran, handlers_open, loading, open_continuations, needs_admission,
+       queue_id, bot_id, avoid_bot, fence, lease_until_ms, due_ms
   FROM task WHERE (graph_id, id) > (:graph_id, :after) AND graph_id <= :last ORDER BY graph_id, id LIMIT :count;
 
 -- hold_tasks(ids: ints): these tasks as they are stored, kept from others until the transaction ends.
-SELECT id, graph_id, was, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used,
+SELECT id, graph_id, previous_state, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used,
        slice_index, waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join_rule, on_impossible,
-       handles, excludes, awaited, met, broken, impossible, handlers_ran, handlers_hoped, hidden, telling, contends,
-       queue_id, bot_id, not_by, fence, lease_until_ms, due_ms
+       is_handler, is_constrained, awaited, met, broken, impossible, handlers_ran, handlers_open, loading, open_continuations, needs_admission,
+       queue_id, bot_id, avoid_bot, fence, lease_until_ms, due_ms
   FROM task WHERE id IN (:ids) ORDER BY id FOR UPDATE;
 
 -- survey_definitions(ids: ints): what was asked for, as it is stored.
 SELECT id, graph_id, label, definition FROM task_definition WHERE id IN (:ids);
 
 -- survey_in_edges(ids: ints): the in-edges of tasks, as they are stored.
-SELECT dependent_id, prerequisite_id, on_end, ran_for FROM edge WHERE dependent_id IN (:ids);
+SELECT dependent_id, prerequisite_id, on_end, handled_round FROM edge WHERE dependent_id IN (:ids);
 
 -- survey_stirs(task_id: int): whether a pass has to look at this.
-SELECT id FROM stir WHERE task_id = :task_id LIMIT 1;
+SELECT id FROM admission_dirty WHERE task_id = :task_id LIMIT 1;
 
 -- survey_seen(ids: texts): when bots were last heard of.
 SELECT id, last_seen_ms FROM bot WHERE id IN (:ids);
 
 -- survey_notes(first: int, last: int): how many notes of each kind are open about graphs.
-SELECT graph_id, kind, COUNT(*) FROM note WHERE graph_id >= :first AND graph_id <= :last GROUP BY graph_id, kind;
+SELECT graph_id, kind, COUNT(*) FROM continuation WHERE graph_id >= :first AND graph_id <= :last GROUP BY graph_id, kind;
 
 -- survey_edges(ids: ints, tell: text): how many in-edges of tasks have heard which state of their prerequisites.
 SELECT e.dependent_id, e.on_end,
-       COALESCE((SELECT n.source FROM note n WHERE n.task_id = e.prerequisite_id AND n.kind = :tell
+       COALESCE((SELECT n.source FROM continuation n WHERE n.task_id = e.prerequisite_id AND n.kind = :tell
                     AND n.cursor <= e.dependent_id ORDER BY n.id LIMIT 1), p.state), COUNT(*)
   FROM edge e JOIN task p ON p.id = e.prerequisite_id WHERE e.dependent_id IN (:ids) GROUP BY 1, 2, 3;
 
 -- survey_handlers(ids: ints, success: text, tell: text): how many handlers of tasks have heard of them, by the state that these have heard, and round.
 SELECT h.prerequisite_id,
-       COALESCE((SELECT n.source FROM note n WHERE n.task_id = h.dependent_id AND n.kind <> :tell
-                    AND n.cursor <= h.prerequisite_id ORDER BY n.id LIMIT 1), d.state), h.ran_for, COUNT(*)
-  FROM (SELECT prerequisite_id, dependent_id, MAX(ran_for) AS ran_for FROM edge
+       COALESCE((SELECT n.source FROM continuation n WHERE n.task_id = h.dependent_id AND n.kind <> :tell
+                    AND n.cursor <= h.prerequisite_id ORDER BY n.id LIMIT 1), d.state), h.handled_round, COUNT(*)
+  FROM (SELECT prerequisite_id, dependent_id, MAX(handled_round) AS handled_round FROM edge
          WHERE prerequisite_id IN (:ids) AND on_end <> :success GROUP BY prerequisite_id, dependent_id) h
        JOIN task d ON d.id = h.dependent_id
- WHERE NOT EXISTS (SELECT 1 FROM note n WHERE n.task_id = h.prerequisite_id AND n.kind = :tell
+ WHERE NOT EXISTS (SELECT 1 FROM continuation n WHERE n.task_id = h.prerequisite_id AND n.kind = :tell
                       AND n.cursor <= h.dependent_id)
  GROUP BY 1, 2, 3;
 
 -- survey_tellings(ids: ints, tell: text): how many notes about what tasks have to tell are open, and what the latest tells dependents.
 SELECT c.task_id, c.notes, n.target
-  FROM (SELECT task_id, COUNT(*) AS notes, MAX(CASE WHEN kind = :tell THEN id END) AS latest FROM note
-         WHERE task_id IN (:ids) GROUP BY task_id) c LEFT JOIN note n ON n.id = c.latest;
+  FROM (SELECT task_id, COUNT(*) AS notes, MAX(CASE WHEN kind = :tell THEN id END) AS latest FROM continuation
+         WHERE task_id IN (:ids) GROUP BY task_id) c LEFT JOIN continuation n ON n.id = c.latest;
 
 -- survey_attempts(ids: ints, task_id: int, number: int, count: int): the attempts of tasks, in pages.
 SELECT task_id, number, bot_id, fence, round, slice_index, claimed_ms, ended_ms, signal, reason, exit_code FROM attempt
@@ -69,7 +69,7 @@ SELECT subject_id, number, graph_id, at_ms, facts FROM event
 
 -- survey_holds(held: text, after: int, count: int): tasks that a pass is said to hold though they are elsewhere, and no pass will look at them, in pages.
 SELECT h.task_id, t.state FROM hold h JOIN task t ON t.id = h.task_id
- WHERE h.task_id > :after AND t.state <> :held AND NOT EXISTS (SELECT 1 FROM stir s WHERE s.task_id = h.task_id)
+ WHERE h.task_id > :after AND t.state <> :held AND NOT EXISTS (SELECT 1 FROM admission_dirty s WHERE s.task_id = h.task_id)
  ORDER BY h.task_id LIMIT :count;
 
 -- survey_queues(after: int, count: int): queues, in pages.
@@ -127,15 +127,15 @@ SELECT t.id FROM task t WHERE t.bot_id = :bot AND t.kind = :kind
 SELECT g.id FROM graph g JOIN task t ON t.id = g.parent_id AND t.attempt = g.parent_attempt
  WHERE g.id IN (:ids) AND g.active = 0 AND g.loader IS NULL AND t.bot_id IS NOT NULL;
 
--- each mend_tasks(id: int, graph_id: int, was: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, handles: int, excludes: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, hidden: int, telling: int, contends: int, queue_id: int, bot_id: text, not_by: text, fence: int, lease_until_ms: int, due_ms: int): write what was counted afresh about tasks, where they still are.
-UPDATE task SET graph_id = :graph_id, was = :was, reason = :reason, moved_ms = :moved_ms, attempt = :attempt,
+-- each mend_tasks(id: int, graph_id: int, previous_state: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, is_handler: int, is_constrained: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_open: int, loading: int, open_continuations: int, needs_admission: int, queue_id: int, bot_id: text, avoid_bot: text, fence: int, lease_until_ms: int, due_ms: int): write what was counted afresh about tasks, where they still are.
+UPDATE task SET graph_id = :graph_id, previous_state = :previous_state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt,
        began_after = :began_after, ended = :ended, round = :round, reruns_used = :reruns_used,
        retries_used = :retries_used, slice_index = :slice_index, waits_since_ms = :waits_since_ms,
        not_before_ms = :not_before_ms, rules = :rules, kind = :kind, priority = :priority, created_ms = :created_ms,
-       weight = :weight, join_rule = :join_rule, on_impossible = :on_impossible, handles = :handles,
-       excludes = :excludes, awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
-       handlers_ran = :handlers_ran, handlers_hoped = :handlers_hoped, hidden = :hidden, telling = :telling,
-       contends = :contends, queue_id = :queue_id, bot_id = :bot_id, not_by = :not_by, fence = :fence,
+       weight = :weight, join_rule = :join_rule, on_impossible = :on_impossible, is_handler = :is_handler,
+       is_constrained = :is_constrained, awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
+       handlers_ran = :handlers_ran, handlers_open = :handlers_open, loading = :loading, open_continuations = :open_continuations,
+       needs_admission = :needs_admission, queue_id = :queue_id, bot_id = :bot_id, avoid_bot = :avoid_bot, fence = :fence,
        lease_until_ms = :lease_until_ms, due_ms = :due_ms
  WHERE id = :id AND state = :state;
 
@@ -145,9 +145,9 @@ UPDATE attempt SET bot_id = :bot_id, fence = :fence, round = :round, slice_index
        exit_code = CASE WHEN :ended_ms IS NULL THEN NULL ELSE exit_code END
  WHERE task_id = :task_id AND number = :number;
 
--- each mend_graphs(id: int, state: text, active: int, behind: int, unhandled: int, events: int, told: int, extensions: int, created_ms: int, moved_ms: int, canceled_ms: int, loader: text): write what was counted afresh about graphs.
+-- each mend_graphs(id: int, state: text, active: int, behind: int, unhandled: int, events: int, events_published: int, extensions: int, created_ms: int, moved_ms: int, canceled_ms: int, loader: text): write what was counted afresh about graphs.
 UPDATE graph SET state = :state, active = :active, behind = :behind, unhandled = :unhandled, events = :events,
-       told = :told, extensions = :extensions, created_ms = :created_ms, moved_ms = :moved_ms, canceled_ms = :canceled_ms,
+       events_published = :events_published, extensions = :extensions, created_ms = :created_ms, moved_ms = :moved_ms, canceled_ms = :canceled_ms,
        loader = :loader
  WHERE id = :id;
 
@@ -157,10 +157,10 @@ UPDATE task_definition SET graph_id = :graph_id, label = :label WHERE id = :id;
 -- each mend_events(subject_id: int, graph_id: int): write to which graph events belong.
 UPDATE event SET graph_id = :graph_id WHERE subject_id = :subject_id;
 
--- each put_edges(prerequisite_id: int, dependent_id: int, on_end: text, ran_for: int): there are these edges.
-INSERT INTO edge (prerequisite_id, dependent_id, on_end, ran_for)
-VALUES (:prerequisite_id, :dependent_id, :on_end, :ran_for)
-ON CONFLICT (prerequisite_id, dependent_id, on_end) DO UPDATE SET ran_for = excluded.ran_for;
+-- each put_edges(prerequisite_id: int, dependent_id: int, on_end: text, handled_round: int): there are these edges.
+INSERT INTO edge (prerequisite_id, dependent_id, on_end, handled_round)
+VALUES (:prerequisite_id, :dependent_id, :on_end, :handled_round)
+ON CONFLICT (prerequisite_id, dependent_id, on_end) DO UPDATE SET handled_round = excluded.handled_round;
 
 -- each take_edges(prerequisite_id: int, dependent_id: int, on_end: text): there are no such edges.
 DELETE FROM edge WHERE prerequisite_id = :prerequisite_id AND dependent_id = :dependent_id AND on_end = :on_end;

@@ -3,7 +3,7 @@ SELECT e.prerequisite_id, e.on_end, t.state FROM edge e JOIN task t ON t.id = e.
  WHERE e.dependent_id = :dependent_id AND t.state IN (:states) ORDER BY e.prerequisite_id LIMIT :count;
 
 -- read_holders_for_a_graph(bot_id: text, kind: text, count: int): tasks of one kind that somebody runs and that name mutexes or limits.
-SELECT id FROM task WHERE bot_id = :bot_id AND kind = :kind AND excludes = 1 ORDER BY id LIMIT :count;
+SELECT id FROM task WHERE bot_id = :bot_id AND kind = :kind AND is_constrained = 1 ORDER BY id LIMIT :count;
 
 -- read_labels(ids: ints): the labels of tasks.
 SELECT id, label FROM task_definition WHERE id IN (:ids);
@@ -29,11 +29,11 @@ SELECT id FROM task WHERE queue_id = :queue_id AND state = 'waiting'
 -- A pool that is limited has its holders among those who contend, and only they are looked at.
 -- read_pool_use(pool: text, states: texts): how much of a pool is in use.
 SELECT COALESCE(SUM(t.weight), 0) FROM task t JOIN queue q ON q.id = t.queue_id
- WHERE t.contends = 1 AND t.state IN (:states) AND q.pool = :pool;
+ WHERE t.needs_admission = 1 AND t.state IN (:states) AND q.pool = :pool;
 
 -- read_limit_use(name: text, states: texts): how much of a named limit is in use.
 SELECT COALESCE(SUM(l.amount), 0) FROM task t JOIN task_limit l ON l.task_id = t.id AND l.name = :name
- WHERE t.contends = 1 AND t.state IN (:states);
+ WHERE t.needs_admission = 1 AND t.state IN (:states);
 
 -- The newest sorts first, so the oldest, who stand before the others, are the last.
 -- read_line(pool: text, reasons: texts, priority: int, created_ms: int, id: int, count: int): of the oldest that are held, how many stand before a task in the line for a pool, and how many were looked at.

@@ -1,25 +1,25 @@
 -- each add_notes(kind: text, graph_id: int, task_id: int, source: text, target: text, tasks: text, actor: text): promise what does not fit into one transaction.
-INSERT INTO note (kind, graph_id, task_id, source, target, tasks, actor)
+INSERT INTO continuation (kind, graph_id, task_id, source, target, tasks, actor)
 VALUES (:kind, :graph_id, :task_id, :source, :target, :tasks, :actor);
 
 -- notes(after: int, count: int): what is promised and not yet done, in order.
-SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM note WHERE id > :after ORDER BY id LIMIT :count;
+SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM continuation WHERE id > :after ORDER BY id LIMIT :count;
 
 -- look_note(id: int): one note, kept from others until the transaction ends.
-SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM note WHERE id = :id FOR UPDATE;
+SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM continuation WHERE id = :id FOR UPDATE;
 
 -- notes_about(tasks: ints): the notes about what these tasks have to tell, in order.
-SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM note WHERE task_id IN (:tasks) ORDER BY id;
+SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM continuation WHERE task_id IN (:tasks) ORDER BY id;
 
 -- notes_in(graph_id: int, kind: text): the notes of one kind about a graph, in order, kept from others.
-SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM note
+SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM continuation
  WHERE graph_id = :graph_id AND kind = :kind ORDER BY id FOR UPDATE;
 
 -- advance_note(id: int, cursor: int): a note is done up to here.
-UPDATE note SET cursor = :cursor WHERE id = :id;
+UPDATE continuation SET cursor = :cursor WHERE id = :id;
 
 -- drop_note(id: int): a note is done.
-DELETE FROM note WHERE id = :id;
+DELETE FROM continuation WHERE id = :id;
 
 -- servers(): since when each server has been up, and when it last said so.
 SELECT name, since_ms, seen_ms FROM server;

@@ -1,31 +1,31 @@
 -- each add_stirs(task_id: int): a pass has to look at these tasks again; null means at all bots and pools.
-INSERT INTO stir (task_id) VALUES (:task_id);
+INSERT INTO admission_dirty (task_id) VALUES (:task_id);
 
 -- stirs(after: int, count: int): what a pass has to look at, in pages.
-SELECT id, task_id FROM stir WHERE id > :after ORDER BY id LIMIT :count;
+SELECT id, task_id FROM admission_dirty WHERE id > :after ORDER BY id LIMIT :count;
 
 -- drop_stirs(ids: ints): a pass has taken these up.
-DELETE FROM stir WHERE id IN (:ids);
+DELETE FROM admission_dirty WHERE id IN (:ids);
 
 -- lock_pass(): the lock of the pass, if nobody is just taking it.
-SELECT epoch, holder, until_ms FROM pass_lock WHERE id = 1 FOR UPDATE SKIP LOCKED;
+SELECT epoch, holder, until_ms FROM admission_lock WHERE id = 1 FOR UPDATE SKIP LOCKED;
 
 -- take_pass(epoch: int, holder: text, until_ms: int): somebody has the lock from now on.
-UPDATE pass_lock SET epoch = :epoch, holder = :holder, until_ms = :until_ms WHERE id = 1;
+UPDATE admission_lock SET epoch = :epoch, holder = :holder, until_ms = :until_ms WHERE id = 1;
 
 -- hold_pass(epoch: int, until_ms: int): the holder goes on, if it still is the holder.
-UPDATE pass_lock SET until_ms = :until_ms WHERE id = 1 AND epoch = :epoch AND holder IS NOT NULL;
+UPDATE admission_lock SET until_ms = :until_ms WHERE id = 1 AND epoch = :epoch AND holder IS NOT NULL;
 
 -- leave_pass(epoch: int): the holder is done, if it still is the holder.
-UPDATE pass_lock SET holder = NULL, until_ms = NULL WHERE id = 1 AND epoch = :epoch;
+UPDATE admission_lock SET holder = NULL, until_ms = NULL WHERE id = 1 AND epoch = :epoch;
 
 -- contenders(state: text, after: int, count: int): tasks of one state that take part in admission, in pages.
-SELECT id, state, priority, created_ms, weight, queue_id, not_before_ms, moved_ms, excludes, waits_since_ms FROM task
- WHERE contends = 1 AND state = :state AND id > :after ORDER BY id LIMIT :count;
+SELECT id, state, priority, created_ms, weight, queue_id, not_before_ms, moved_ms, is_constrained, waits_since_ms FROM task
+ WHERE needs_admission = 1 AND state = :state AND id > :after ORDER BY id LIMIT :count;
 
 -- contenders_among(ids: ints): those of some tasks that take part in admission.
-SELECT id, state, priority, created_ms, weight, queue_id, not_before_ms, moved_ms, excludes, waits_since_ms FROM task
- WHERE contends = 1 AND id IN (:ids);
+SELECT id, state, priority, created_ms, weight, queue_id, not_before_ms, moved_ms, is_constrained, waits_since_ms FROM task
+ WHERE needs_admission = 1 AND id IN (:ids);
 
 -- mutexes_of(ids: ints): the mutexes that tasks name.
 SELECT task_id, key, party FROM task_mutex WHERE task_id IN (:ids) ORDER BY task_id, key;
@@ -55,7 +55,7 @@ ON CONFLICT (name) DO UPDATE SET capacity = excluded.capacity, from_bots = exclu
 
 -- uncontending(pool: text, states: texts, count: int): tasks of a pool that no pass looks at yet.
 SELECT t.id FROM task t JOIN queue q ON q.id = t.queue_id
- WHERE q.pool = :pool AND t.contends = 0 AND t.weight > 0 AND t.state IN (:states) ORDER BY t.id LIMIT :count;
+ WHERE q.pool = :pool AND t.needs_admission = 0 AND t.weight > 0 AND t.state IN (:states) ORDER BY t.id LIMIT :count;
 
 -- named_limits(): every named limit.
 SELECT name, total FROM named_limit ORDER BY name;
@@ -74,15 +74,15 @@ ON CONFLICT (key) DO UPDATE SET stake_after_ms = excluded.stake_after_ms;
 -- mutex_rows(state: text, count: int): the mutexes of tasks in a state, with what holds each task, the oldest tasks first.
 SELECT m.key, m.party, t.id, t.graph_id, t.state, t.moved_ms, h.reason, h.name, h.mutex_since_ms
   FROM task t JOIN task_mutex m ON m.task_id = t.id LEFT JOIN hold h ON h.task_id = t.id
- WHERE t.contends = 1 AND t.state = :state AND t.excludes = 1 ORDER BY t.id DESC LIMIT :count;
+ WHERE t.needs_admission = 1 AND t.state = :state AND t.is_constrained = 1 ORDER BY t.id DESC LIMIT :count;
 
 -- holds_of(ids: ints): what the last pass said of tasks that it held.
-SELECT task_id, reason, name, by_id, since_ms, mutex_since_ms FROM hold WHERE task_id IN (:ids);
+SELECT task_id, reason, name, blocker_id, since_ms, mutex_since_ms FROM hold WHERE task_id IN (:ids);
 
--- each set_holds(task_id: int, reason: text, name: text, by_id: int, since_ms: int, mutex_since_ms: int): note why tasks are held; since when by a mutex stays once it is known.
-INSERT INTO hold (task_id, reason, name, by_id, since_ms, mutex_since_ms)
-VALUES (:task_id, :reason, :name, :by_id, :since_ms, :mutex_since_ms)
-ON CONFLICT (task_id) DO UPDATE SET reason = excluded.reason, name = excluded.name, by_id = excluded.by_id,
+-- each set_holds(task_id: int, reason: text, name: text, blocker_id: int, since_ms: int, mutex_since_ms: int): note why tasks are held; since when by a mutex stays once it is known.
+INSERT INTO hold (task_id, reason, name, blocker_id, since_ms, mutex_since_ms)
+VALUES (:task_id, :reason, :name, :blocker_id, :since_ms, :mutex_since_ms)
+ON CONFLICT (task_id) DO UPDATE SET reason = excluded.reason, name = excluded.name, blocker_id = excluded.blocker_id,
        since_ms = excluded.since_ms, mutex_since_ms = COALESCE(hold.mutex_since_ms, excluded.mutex_since_ms);
 
 -- each drop_holds(task_id: int): tasks are held no more.

@@ -5,11 +5,11 @@ SELECT prerequisite_id, dependent_id, on_end FROM edge
  ORDER BY prerequisite_id, dependent_id, on_end LIMIT :count;
 
 -- first_note(graph_id: int, kind: text, but: ints): the first note of one kind about a graph, but for those about some tasks.
-SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM note
+SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM continuation
  WHERE graph_id = :graph_id AND kind = :kind AND (task_id IS NULL OR NOT task_id IN (:but)) ORDER BY id LIMIT 1;
 
 -- old_notes(kind: text, before: int, count: int): notes of one kind that stand at a point before this one, kept from others.
-SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM note
+SELECT id, kind, graph_id, task_id, source, target, cursor, tasks, actor FROM continuation
  WHERE kind = :kind AND cursor < :before ORDER BY id LIMIT :count FOR UPDATE;
 
 -- drop_edges_out(ids: ints): forget the edges out of these tasks.

@@ -18,13 +18,13 @@ SELECT t.id FROM task t
  ORDER BY t.id LIMIT :count;
 
 -- read_counts(graph_id: int, reason: text): how many tasks of a graph are in each state, and how many of them for a reason.
-SELECT state, COUNT(*), SUM(CASE WHEN reason = :reason THEN 1 ELSE 0 END) FROM task WHERE graph_id = :graph_id AND hidden = 0 GROUP BY state;
+SELECT state, COUNT(*), SUM(CASE WHEN reason = :reason THEN 1 ELSE 0 END) FROM task WHERE graph_id = :graph_id AND loading = 0 GROUP BY state;
 
 -- read_totals(): how many tasks there are in each state.
 SELECT state, COUNT(*) FROM task GROUP BY state;
 
 -- read_tasks(graph_id: int, after: int, state: text, count: int): tasks of a graph beyond an id, in pages.
-SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND hidden = 0 AND (:state = '' OR state = :state)
+SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND loading = 0 AND (:state = '' OR state = :state)
  ORDER BY id LIMIT :count;
 
 -- read_graphs_ending(mask: int, ending: int, count: int): graphs whose ids end in some digits, in no order.
@@ -36,11 +36,11 @@ SELECT id FROM task WHERE (id & :mask) = :ending LIMIT :count;
 
 -- read_names(graph_id: int, after: int, count: int): the labels of the tasks of a graph beyond an id, in pages.
 SELECT d.label, t.id FROM task t JOIN task_definition d ON d.id = t.id
- WHERE t.graph_id = :graph_id AND t.id > :after AND t.hidden = 0 ORDER BY t.id LIMIT :count;
+ WHERE t.graph_id = :graph_id AND t.id > :after AND t.loading = 0 ORDER BY t.id LIMIT :count;
 
 -- read_sinks(graph_id: int, done: texts, count: int): tasks of a graph that nothing requires, but for those in some states.
 SELECT t.id FROM task t
- WHERE t.graph_id = :graph_id AND t.hidden = 0 AND NOT t.state IN (:done)
+ WHERE t.graph_id = :graph_id AND t.loading = 0 AND NOT t.state IN (:done)
    AND NOT EXISTS (SELECT 1 FROM edge e WHERE e.prerequisite_id = t.id)
  ORDER BY t.id LIMIT :count;
 

@@ -1,9 +1,9 @@
--- add_rerun(graph_id: int, source_id: int, labels: text, again: int, reused: int): a graph runs another again.
-INSERT INTO graph_rerun (graph_id, source_id, labels, again, reused)
-VALUES (:graph_id, :source_id, :labels, :again, :reused) ON CONFLICT DO NOTHING;
+-- add_rerun(graph_id: int, source_id: int, labels: text, to_run: int, reused: int): a graph runs another again.
+INSERT INTO graph_rerun (graph_id, source_id, labels, to_run, reused)
+VALUES (:graph_id, :source_id, :labels, :to_run, :reused) ON CONFLICT DO NOTHING;
 
 -- rerun_of(graph_id: int): which graph a graph runs again, from where, and how many tasks it was born with of each sort.
-SELECT source_id, labels, again, reused FROM graph_rerun WHERE graph_id = :graph_id;
+SELECT source_id, labels, to_run, reused FROM graph_rerun WHERE graph_id = :graph_id;
 
 -- drop_rerun(graph_id: int): forget that a graph runs another again.
 DELETE FROM graph_rerun WHERE graph_id = :graph_id;

@@ -1,59 +1,59 @@
 -- look_tasks(ids: ints): the tasks with these ids, kept from others until the transaction ends.
 SELECT id, graph_id, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used, slice_index,
-       waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join_rule, on_impossible, handles,
-       excludes, awaited, met, broken, impossible, handlers_ran, handlers_hoped, telling, contends, queue_id, bot_id,
-       not_by, fence, lease_until_ms, due_ms, hidden
+       waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join_rule, on_impossible, is_handler,
+       is_constrained, awaited, met, broken, impossible, handlers_ran, handlers_open, open_continuations, needs_admission, queue_id, bot_id,
+       avoid_bot, fence, lease_until_ms, due_ms, loading
   FROM task WHERE id IN (:ids) ORDER BY id FOR UPDATE;
 
--- each carry_tasks(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, telling: int, contends: int, queue_id: int, bot_id: text, not_by: text, fence: int, lease_until_ms: int, due_ms: int): take tasks along an arrow, if they are still at its source.
-UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt,
+-- each carry_tasks(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, attempt: int, began_after: int, ended: text, round: int, reruns_used: int, retries_used: int, slice_index: int, waits_since_ms: int, not_before_ms: int, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_open: int, open_continuations: int, needs_admission: int, queue_id: int, bot_id: text, avoid_bot: text, fence: int, lease_until_ms: int, due_ms: int): take tasks along an arrow, if they are still at its source.
+UPDATE task SET previous_state = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt,
        began_after = :began_after, ended = :ended, round = :round, reruns_used = :reruns_used,
        retries_used = :retries_used, slice_index = :slice_index, waits_since_ms = :waits_since_ms,
        not_before_ms = :not_before_ms, awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
-       handlers_ran = :handlers_ran, handlers_hoped = :handlers_hoped, telling = :telling, contends = :contends,
-       queue_id = :queue_id, bot_id = :bot_id, not_by = :not_by, fence = :fence, lease_until_ms = :lease_until_ms,
+       handlers_ran = :handlers_ran, handlers_open = :handlers_open, open_continuations = :open_continuations, needs_admission = :needs_admission,
+       queue_id = :queue_id, bot_id = :bot_id, avoid_bot = :avoid_bot, fence = :fence, lease_until_ms = :lease_until_ms,
        due_ms = :due_ms
  WHERE id = :id AND state = :stored;
 
 -- A move that touches fewer columns has a statement of its own: every index with a column in SET is written.
 -- each carry_ready(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, waits_since_ms: int, not_before_ms: int, awaited: int, met: int, broken: int, impossible: int, due_ms: int): take tasks on that are released or admitted.
-UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms,
+UPDATE task SET previous_state = :source, state = :state, reason = :reason, moved_ms = :moved_ms,
        waits_since_ms = :waits_since_ms, not_before_ms = :not_before_ms, awaited = :awaited, met = :met,
        broken = :broken, impossible = :impossible, due_ms = :due_ms
  WHERE id = :id AND state = :stored;
 
 -- each carry_started(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, attempt: int, bot_id: text, fence: int, lease_until_ms: int, due_ms: int): take tasks on whose attempt begins.
-UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt, ended = NULL,
-       waits_since_ms = NULL, bot_id = :bot_id, not_by = NULL, fence = :fence, lease_until_ms = :lease_until_ms,
+UPDATE task SET previous_state = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt, ended = NULL,
+       waits_since_ms = NULL, bot_id = :bot_id, avoid_bot = NULL, fence = :fence, lease_until_ms = :lease_until_ms,
        due_ms = :due_ms
  WHERE id = :id AND state = :stored;
 
 -- each carry_sent(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, attempt: int, bot_id: text, fence: int, lease_until_ms: int, due_ms: int, awaited: int, met: int, broken: int, impossible: int): take tasks on that are released, admitted and begun at once.
-UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt, ended = NULL,
-       waits_since_ms = NULL, not_before_ms = NULL, bot_id = :bot_id, not_by = NULL, fence = :fence,
+UPDATE task SET previous_state = :source, state = :state, reason = :reason, moved_ms = :moved_ms, attempt = :attempt, ended = NULL,
+       waits_since_ms = NULL, not_before_ms = NULL, bot_id = :bot_id, avoid_bot = NULL, fence = :fence,
        lease_until_ms = :lease_until_ms, due_ms = :due_ms, awaited = :awaited, met = :met, broken = :broken,
        impossible = :impossible
  WHERE id = :id AND state = :stored;
 
 -- each carry_ended(id: int, stored: text, source: text, state: text, reason: text, moved_ms: int, ended: text): take tasks on whose attempt ended well.
-UPDATE task SET was = :source, state = :state, reason = :reason, moved_ms = :moved_ms, ended = :ended, bot_id = NULL,
+UPDATE task SET previous_state = :source, state = :state, reason = :reason, moved_ms = :moved_ms, ended = :ended, bot_id = NULL,
        lease_until_ms = NULL, due_ms = NULL
  WHERE id = :id AND state = :stored;
 
 -- each recount_edges(id: int, awaited: int, met: int, broken: int, impossible: int): write what the edges of tasks know.
 UPDATE task SET awaited = :awaited, met = :met, broken = :broken, impossible = :impossible WHERE id = :id;
 
--- each keep_tasks(id: int, state: text, reason: text, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_hoped: int, telling: int, contends: int, waits_since_ms: int, lease_until_ms: int, due_ms: int): write what changed about tasks that did not move.
+-- each keep_tasks(id: int, state: text, reason: text, awaited: int, met: int, broken: int, impossible: int, handlers_ran: int, handlers_open: int, open_continuations: int, needs_admission: int, waits_since_ms: int, lease_until_ms: int, due_ms: int): write what changed about tasks that did not move.
 UPDATE task SET reason = :reason, awaited = :awaited, met = :met, broken = :broken, impossible = :impossible,
-       handlers_ran = :handlers_ran, handlers_hoped = :handlers_hoped, telling = :telling, contends = :contends,
+       handlers_ran = :handlers_ran, handlers_open = :handlers_open, open_continuations = :open_continuations, needs_admission = :needs_admission,
        waits_since_ms = :waits_since_ms, lease_until_ms = :lease_until_ms, due_ms = :due_ms
  WHERE id = :id AND state = :state;
 
--- each add_tasks(id: int, graph_id: int, state: text, reason: text, moved_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, handles: int, excludes: int, awaited: int, met: int, broken: int, impossible: int, queue_id: int, due_ms: int, hidden: int): insert tasks as they are born.
+-- each add_tasks(id: int, graph_id: int, state: text, reason: text, moved_ms: int, not_before_ms: int, rules: text, kind: text, priority: int, created_ms: int, weight: int, join_rule: text, on_impossible: text, is_handler: int, is_constrained: int, awaited: int, met: int, broken: int, impossible: int, queue_id: int, due_ms: int, loading: int): insert tasks as they are born.
 INSERT INTO task (id, graph_id, state, reason, moved_ms, not_before_ms, rules, kind, priority, created_ms, weight,
-       join_rule, on_impossible, handles, excludes, awaited, met, broken, impossible, queue_id, due_ms, hidden)
+       join_rule, on_impossible, is_handler, is_constrained, awaited, met, broken, impossible, queue_id, due_ms, loading)
 VALUES (:id, :graph_id, :state, :reason, :moved_ms, :not_before_ms, :rules, :kind, :priority, :created_ms, :weight,
-       :join_rule, :on_impossible, :handles, :excludes, :awaited, :met, :broken, :impossible, :queue_id, :due_ms, :hidden);
+       :join_rule, :on_impossible, :is_handler, :is_constrained, :awaited, :met, :broken, :impossible, :queue_id, :due_ms, :loading);
 
 -- each add_definitions(id: int, graph_id: int, label: text, definition: text, digest: text, submitter: text): insert what was asked for.
 INSERT INTO task_definition (id, graph_id, label, definition, digest, submitter)
@@ -81,14 +81,14 @@ SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND state IN (:st
 SELECT id, state FROM task WHERE graph_id = :graph_id AND id > :after ORDER BY id LIMIT :count;
 
 -- roots_in(graph_id: int, state: text, after: int, count: int): tasks of a graph and whether they wait for nobody, in pages.
-SELECT id, CASE WHEN state = :state AND hidden = 0 AND awaited + broken + impossible = 0 THEN 1 ELSE 0 END
+SELECT id, CASE WHEN state = :state AND loading = 0 AND awaited + broken + impossible = 0 THEN 1 ELSE 0 END
   FROM task WHERE graph_id = :graph_id AND id > :after ORDER BY id LIMIT :count;
 
 -- hidden_in(graph_id: int, after: int, count: int): tasks of a graph that are still being loaded, in pages.
-SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND hidden = 1 ORDER BY id LIMIT :count;
+SELECT id FROM task WHERE graph_id = :graph_id AND id > :after AND loading = 1 ORDER BY id LIMIT :count;
 
 -- each unhide(id: int): tasks are loaded.
-UPDATE task SET hidden = 0 WHERE id = :id;
+UPDATE task SET loading = 0 WHERE id = :id;
 
 -- due(now: int, count: int): the tasks about which the clock has something to say, and since when.
 SELECT id, due_ms FROM task WHERE due_ms IS NOT NULL AND due_ms <= :now ORDER BY due_ms LIMIT :count;
@@ -107,14 +107,14 @@ UPDATE task SET lease_until_ms = :until_ms, due_ms = :due_ms WHERE bot_id = :bot
 
 -- The condition of the index stands in the text: with a parameter no database would use it.
 -- candidates@sqlite(queues: ints, count: int): for each queue, who is first in it.
-SELECT t.id, t.queue_id, t.priority, t.created_ms, t.not_by
+SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot
   FROM json_each(:queues) q CROSS JOIN task t
  WHERE t.id IN (SELECT w.id FROM task w JOIN graph g ON g.id = w.graph_id
                  WHERE w.queue_id = q.value AND w.state = 'waiting' AND g.canceled_ms IS NULL
                  ORDER BY w.priority, w.created_ms, w.id LIMIT :count);
 
 -- candidates@postgres(queues: ints, count: int): for each queue, who is first in it and in nobody else's hands.
-SELECT t.id, t.queue_id, t.priority, t.created_ms, t.not_by
+SELECT t.id, t.queue_id, t.priority, t.created_ms, t.avoid_bot
   FROM unnest(:queues) q CROSS JOIN LATERAL
        (SELECT w.* FROM task w JOIN graph g ON g.id = w.graph_id
          WHERE w.queue_id = q AND w.state = 'waiting' AND g.canceled_ms IS NULL

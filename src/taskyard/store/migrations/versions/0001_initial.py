@@ -32,8 +32,8 @@ def _bot() -> None:
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("pool", sa.Text(), nullable=True),
         sa.Column("session", sa.Text(), nullable=False),
-        sa.Column("replaced", sa.Text(), nullable=False),
-        sa.Column("polls", sa.Text(), nullable=False),
+        sa.Column("previous_sessions", sa.Text(), nullable=False),
+        sa.Column("recent_polls", sa.Text(), nullable=False),
         sa.Column("slots", WHOLE, nullable=False, server_default=sa.text("1")),
         sa.Column("first_seen_ms", WHOLE, nullable=False),
         sa.Column("last_seen_ms", WHOLE, nullable=False),
@@ -195,7 +195,7 @@ def _graph() -> None:
         sa.Column("behind", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("unhandled", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("events", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("told", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("events_published", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("extensions", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("created_ms", WHOLE, nullable=False),
         sa.Column("moved_ms", WHOLE, nullable=False),
@@ -227,11 +227,11 @@ def _graph() -> None:
         postgresql_where=sa.text("parent_id IS NOT NULL"),
     )
     op.create_index(
-        "graph_untold",
+        "graph_unpublished",
         "graph",
         ["id"],
-        sqlite_where=sa.text("events > told"),
-        postgresql_where=sa.text("events > told"),
+        sqlite_where=sa.text("events > events_published"),
+        postgresql_where=sa.text("events > events_published"),
     )
 
 
@@ -300,7 +300,7 @@ def _graph_rerun() -> None:
         sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("source_id", WHOLE, nullable=False),
         sa.Column("labels", sa.Text(), nullable=False),
-        sa.Column("again", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("to_run", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("reused", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("graph_id", name="graph_rerun_pk"),
         sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="graph_rerun_graph_id_fk"),
@@ -314,11 +314,11 @@ def _task() -> None:
         *_task_rules(),
     )
     op.create_index(
-        "task_contending",
+        "task_in_admission",
         "task",
         ["state", "id"],
-        sqlite_where=sa.text("contends = 1"),
-        postgresql_where=sa.text("contends = 1"),
+        sqlite_where=sa.text("needs_admission = 1"),
+        postgresql_where=sa.text("needs_admission = 1"),
     )
     op.create_index(
         "task_due",
@@ -348,7 +348,7 @@ def _task_columns() -> list[sa.Column[Any]]:
     return [
         sa.Column("id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("graph_id", WHOLE, nullable=False),
-        sa.Column("was", sa.Text(), nullable=True),
+        sa.Column("previous_state", sa.Text(), nullable=True),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("moved_ms", WHOLE, nullable=False),
@@ -368,20 +368,20 @@ def _task_columns() -> list[sa.Column[Any]]:
         sa.Column("weight", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("join_rule", sa.Text(), nullable=False),
         sa.Column("on_impossible", sa.Text(), nullable=False),
-        sa.Column("handles", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("excludes", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("is_handler", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("is_constrained", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("awaited", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("met", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("broken", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("impossible", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("handlers_ran", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("handlers_hoped", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("hidden", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("telling", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("contends", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("handlers_open", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("loading", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("open_continuations", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("needs_admission", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("queue_id", WHOLE, nullable=False),
         sa.Column("bot_id", sa.Text(), nullable=True),
-        sa.Column("not_by", sa.Text(), nullable=True),
+        sa.Column("avoid_bot", sa.Text(), nullable=True),
         sa.Column("fence", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("lease_until_ms", WHOLE, nullable=True),
         sa.Column("due_ms", WHOLE, nullable=True),
@@ -393,22 +393,23 @@ def _task_rules() -> list[sa.Constraint]:
         sa.PrimaryKeyConstraint("id", name="task_pk"),
         sa.CheckConstraint(
             (
-                "was IS NULL AND state = 'unscheduled' OR was IS NOT NULL AND CASE state "
-                "WHEN 'waiting' THEN was = 'pending' "
-                "WHEN 'running' THEN was = 'waiting' "
-                "WHEN 'successful' THEN was = 'unscheduled' OR was = 'pending' OR was = 'running' "
-                "WHEN 'pending' THEN was = 'unscheduled' OR was = 'pending' OR was = 'waiting' OR "
-                "was = 'running' "
-                "WHEN 'unscheduled' THEN was = 'blocked' OR was = 'failed' OR was = 'error' OR "
-                "was = 'canceled' OR was = 'skipped' "
-                "WHEN 'blocked' THEN was = 'unscheduled' "
-                "WHEN 'stopping' THEN was = 'running' "
-                "WHEN 'failed' THEN was = 'unscheduled' OR was = 'running' "
-                "WHEN 'error' THEN was = 'unscheduled' OR was = 'blocked' OR was = 'pending' OR "
-                "was = 'waiting' OR was = 'running' "
-                "WHEN 'canceled' THEN was = 'unscheduled' OR was = 'blocked' OR was = 'pending' OR "
-                "was = 'waiting' OR was = 'stopping' "
-                "WHEN 'skipped' THEN was = 'unscheduled' OR was = 'blocked' ELSE FALSE END"
+                "previous_state IS NULL AND state = 'unscheduled' OR previous_state IS NOT NULL AND CASE state "
+                "WHEN 'waiting' THEN previous_state = 'pending' "
+                "WHEN 'running' THEN previous_state = 'waiting' "
+                "WHEN 'successful' THEN previous_state = 'unscheduled' OR previous_state = 'pending' OR "
+                "previous_state = 'running' "
+                "WHEN 'pending' THEN previous_state = 'unscheduled' OR previous_state = 'pending' OR "
+                "previous_state = 'waiting' OR previous_state = 'running' "
+                "WHEN 'unscheduled' THEN previous_state = 'blocked' OR previous_state = 'failed' OR "
+                "previous_state = 'error' OR previous_state = 'canceled' OR previous_state = 'skipped' "
+                "WHEN 'blocked' THEN previous_state = 'unscheduled' "
+                "WHEN 'stopping' THEN previous_state = 'running' "
+                "WHEN 'failed' THEN previous_state = 'unscheduled' OR previous_state = 'running' "
+                "WHEN 'error' THEN previous_state = 'unscheduled' OR previous_state = 'blocked' OR "
+                "previous_state = 'pending' OR previous_state = 'waiting' OR previous_state = 'running' "
+                "WHEN 'canceled' THEN previous_state = 'unscheduled' OR previous_state = 'blocked' OR "
+                "previous_state = 'pending' OR previous_state = 'waiting' OR previous_state = 'stopping' "
+                "WHEN 'skipped' THEN previous_state = 'unscheduled' OR previous_state = 'blocked' ELSE FALSE END"
             ),
             name="task_moves_along_an_arrow",
         ),
@@ -420,8 +421,8 @@ def _task_rules() -> list[sa.Constraint]:
         sa.CheckConstraint("broken >= 0", name="task_broken_is_not_negative"),
         sa.CheckConstraint("impossible >= 0", name="task_impossible_is_not_negative"),
         sa.CheckConstraint("handlers_ran >= 0", name="task_handlers_ran_is_not_negative"),
-        sa.CheckConstraint("handlers_hoped >= 0", name="task_handlers_hoped_is_not_negative"),
-        sa.CheckConstraint("telling >= 0", name="task_telling_is_not_negative"),
+        sa.CheckConstraint("handlers_open >= 0", name="task_handlers_open_is_not_negative"),
+        sa.CheckConstraint("open_continuations >= 0", name="task_open_continuations_is_not_negative"),
         sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="task_graph_id_fk"),
         sa.ForeignKeyConstraint(["queue_id"], ["queue.id"], name="task_queue_id_fk"),
     ]
@@ -433,7 +434,7 @@ def _edge() -> None:
         sa.Column("prerequisite_id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("dependent_id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("on_end", sa.Text(), nullable=False),
-        sa.Column("ran_for", WHOLE, nullable=True),
+        sa.Column("handled_round", WHOLE, nullable=True),
         sa.PrimaryKeyConstraint("prerequisite_id", "dependent_id", "on_end", name="edge_pk"),
         sa.ForeignKeyConstraint(["prerequisite_id"], ["task.id"], name="edge_prerequisite_id_fk"),
         sa.ForeignKeyConstraint(["dependent_id"], ["task.id"], name="edge_dependent_id_fk"),
@@ -499,30 +500,30 @@ def _task_reuse() -> None:
 
 def create_keeping_tables() -> None:
     """Make them, each after those it refers to."""
-    _answer()
+    _idempotency_key()
     _audit()
     _event()
     _mutex_policy()
     _named_limit()
-    _pass_lock()
+    _admission_lock()
     _pool()
     _service()
     _server()
-    _stir()
-    _note()
+    _admission_dirty()
+    _continuation()
     _hold()
 
 
-def _answer() -> None:
+def _idempotency_key() -> None:
     op.create_table(
-        "answer",
+        "idempotency_key",
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
-        sa.Column("answer", sa.Text(), nullable=False),
+        sa.Column("response", sa.Text(), nullable=False),
         sa.Column("at_ms", WHOLE, nullable=True),
-        sa.PrimaryKeyConstraint("key", name="answer_pk"),
+        sa.PrimaryKeyConstraint("key", name="idempotency_key_pk"),
     )
-    op.create_index("answer_at", "answer", ["at_ms"])
+    op.create_index("idempotency_key_at", "idempotency_key", ["at_ms"])
 
 
 def _audit() -> None:
@@ -571,14 +572,14 @@ def _named_limit() -> None:
     )
 
 
-def _pass_lock() -> None:
+def _admission_lock() -> None:
     op.create_table(
-        "pass_lock",
+        "admission_lock",
         sa.Column("id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("epoch", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("holder", sa.Text(), nullable=True),
         sa.Column("until_ms", WHOLE, nullable=True),
-        sa.PrimaryKeyConstraint("id", name="pass_lock_pk"),
+        sa.PrimaryKeyConstraint("id", name="admission_lock_pk"),
     )
 
 
@@ -611,18 +612,18 @@ def _server() -> None:
     )
 
 
-def _stir() -> None:
+def _admission_dirty() -> None:
     op.create_table(
-        "stir",
+        "admission_dirty",
         sa.Column("id", WHOLE, autoincrement=True, nullable=False),
         sa.Column("task_id", WHOLE, nullable=True),
-        sa.PrimaryKeyConstraint("id", name="stir_pk"),
+        sa.PrimaryKeyConstraint("id", name="admission_dirty_pk"),
     )
 
 
-def _note() -> None:
+def _continuation() -> None:
     op.create_table(
-        "note",
+        "continuation",
         sa.Column("id", WHOLE, autoincrement=True, nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("graph_id", WHOLE, nullable=False),
@@ -632,11 +633,11 @@ def _note() -> None:
         sa.Column("cursor", WHOLE, nullable=False, server_default=sa.text("0")),
         sa.Column("tasks", sa.Text(), nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="note_pk"),
-        sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="note_graph_id_fk"),
+        sa.PrimaryKeyConstraint("id", name="continuation_pk"),
+        sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="continuation_graph_id_fk"),
     )
-    op.create_index("note_of_graph", "note", ["graph_id"])
-    op.create_index("note_of_task", "note", ["task_id"])
+    op.create_index("continuation_of_graph", "continuation", ["graph_id"])
+    op.create_index("continuation_of_task", "continuation", ["task_id"])
 
 
 def _hold() -> None:
@@ -645,7 +646,7 @@ def _hold() -> None:
         sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=True),
-        sa.Column("by_id", WHOLE, nullable=True),
+        sa.Column("blocker_id", WHOLE, nullable=True),
         sa.Column("since_ms", WHOLE, nullable=True),
         sa.Column("mutex_since_ms", WHOLE, nullable=True),
         sa.PrimaryKeyConstraint("task_id", name="hold_pk"),
@@ -658,17 +659,17 @@ def _hold() -> None:
 
 def create_access_tables() -> None:
     """Make them, each after those it refers to."""
-    _seal()
+    _signing_key()
     _token()
     _graph_pool()
 
 
-def _seal() -> None:
+def _signing_key() -> None:
     op.create_table(
-        "seal",
+        "signing_key",
         sa.Column("id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="seal_pk"),
+        sa.PrimaryKeyConstraint("id", name="signing_key_pk"),
     )
 
 
@@ -707,7 +708,7 @@ def _graph_pool() -> None:
 
 def insert_first_rows() -> None:
     """The lock of the pass, the count of queues, and the queue of what the server runs itself."""
-    op.execute("INSERT INTO pass_lock (id, epoch) VALUES (1, 0)")
+    op.execute("INSERT INTO admission_lock (id, epoch) VALUES (1, 0)")
     op.execute("INSERT INTO service (id, queues) VALUES (1, 0)")
     op.execute("INSERT INTO queue (id, number, hash, root, pool, dimensions) VALUES (0, 0, 0, 'server', '', '')")
 
