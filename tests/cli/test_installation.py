@@ -70,7 +70,7 @@ def test_a_token_that_is_not_taken_is_a_fault_with_1_and_a_line_says_what_to_do(
     assert ["ok", "server", f"{place.url} answers"] in lines
     assert [
         "fault", "token",
-        "this is no token of this server; set TASKYARD_TOKEN, or have an admin make one: taskyard token create",
+        "this is not a token of this server; set TASKYARD_TOKEN, or have an admin make one: taskyard token create",
     ] in lines  # fmt: skip
     assert "1 fault" in done.stderr
 

@@ -29,7 +29,7 @@ def serving(bot: Companion) -> Iterator[Engine]:
     logging.getLogger().addHandler(logging.NullHandler())
     with _engine(bot.folder / "run.db") as engine:
         _prepare(engine, bot.token)
-        with Server(engine, Settings(people_later=True), listener=bot.listener):
+        with Server(engine, Settings(lazy_user_api=True), listener=bot.listener):
             try:
                 yield engine
             finally:

@@ -1,1 +1,1 @@
-"""The engine over HTTP: routes of a few lines each, who may use them, and how refusals are told."""
+"""The HTTP server: routes, authentication and limits on top of the engine."""

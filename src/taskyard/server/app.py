@@ -67,7 +67,7 @@ class LazyUserApi:
 def build(engine: Engine, settings: Settings) -> App:
     """Build the app around an engine that `bootstrap.prepare` has seen."""
     context = AppContext(engine, settings, load_signer(engine))
-    return App(context, LazyUserApi(context) if settings.people_later else _people(context))
+    return App(context, LazyUserApi(context) if settings.lazy_user_api else _people(context))
 
 
 def _people(context: AppContext) -> ASGIApp:

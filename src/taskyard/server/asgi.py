@@ -1,6 +1,6 @@
-"""ASGI middleware: limits on concurrent requests, HEAD answered as GET, and the access log.
+"""ASGI middleware of the user API: the limit of concurrent requests, HEAD answered like GET, and the access log.
 
-Plain ASGI, so that a request that waits still notices that its client has gone.
+It is plain ASGI, so that a waiting route still learns that its client has disconnected.
 """
 
 import re
@@ -19,30 +19,30 @@ from taskyard.server.logs import log
 from taskyard.server.metrics import ServerMetrics
 from taskyard.server.settings import Settings
 
-#: Whoever watches the server gets in, also when it is full.
+#: Monitoring is answered even when the server is at its limits.
 UNLIMITED_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-#: What is no route, for whoever counts: a stranger must not fill the memory with names.
+#: Stands for unknown routes and methods in metrics: clients must not be able to add names without limit.
 NO_ROUTE: Final = "(none)"
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _READ_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-#: Where a request keeps its place.
-SLOT: Final = "taskyard.seat"
+#: The key in the ASGI scope under which a request finds its slot.
+SLOT: Final = "taskyard.slot"
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _ACCESS_LOG = log("taskyard.server")
 
 
 class ConcurrencyLimit:
-    """Lets so many in at once, of one caller no more than half of them, and asks the others to come again.
+    """Limits how many requests run at once, and and how many of one caller: at most half. Others get 429.
 
-    While too much waits for the writer, who only looks comes in, and who wants something done does not.
+    While too many commands wait for the writer, it accepts only requests that read.
     """
 
-    def __init__(self, app: ASGIApp, bounds: Settings, queued: Callable[[], int] = int) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, queued: Callable[[], int] = int) -> None:
         self._app = app
-        self._bounds = bounds
+        self._settings = settings
         self._queued = queued
-        self._inside = 0
-        self._per_token: Counter[bytes] = Counter()  # of those inside, by the token that they show
+        self._running = 0
+        self._per_token: Counter[bytes] = Counter()  # running requests by the token they sent
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ class ConcurrencyLimit:
             await self._app(scope, receive, send)
             return
         token = _authorization(scope)
-        if why := self._full(scope, token):
+        if why := self._rejection(scope, token):
             retry = {"Retry-After": str(RETRY_OVERLOADED_S)}
             await problem_response(refused(429, "overloaded", why, headers=retry))(scope, receive, send)
             return
@@ -58,73 +58,73 @@ class ConcurrencyLimit:
         try:
             await self._app(scope, receive, send)
         finally:
-            slot.leave()
+            slot.release()
 
-    def take(self, token: bytes) -> None:
-        """Count somebody who came in."""
-        self._inside += 1
+    def acquire(self, token: bytes) -> None:
+        """Count a request that starts."""
+        self._running += 1
         self._per_token[token] += 1
 
-    def give(self, token: bytes) -> None:
-        """Count somebody who left."""
-        self._inside -= 1
+    def release(self, token: bytes) -> None:
+        """Count a request that has ended."""
+        self._running -= 1
         self._per_token[token] -= 1
         if not self._per_token[token]:
             del self._per_token[token]
 
     @contextmanager
     def waiting(self, slot: "Slot") -> Iterator[None]:
-        """Let somebody wait outside, as long as there is room for that."""
-        if self._waiting >= self._bounds.waiting_max:
+        """Release the slot while a request only waits, if another one may wait."""
+        if self._waiting >= self._settings.waiting_max:
             yield
             return
-        slot.leave()
+        slot.release()
         self._waiting += 1
         try:
             yield
         finally:
             self._waiting -= 1
 
-    def _full(self, scope: Scope, token: bytes) -> str | None:
-        """Say why somebody cannot come in now."""
-        most = self._bounds.in_flight_max
-        if self._inside >= most:
-            return f"{most} requests are under way already"
+    def _rejection(self, scope: Scope, token: bytes) -> str | None:
+        """Say why a request cannot run now; None if it can."""
+        most = self._settings.in_flight_max
+        if self._running >= most:
+            return f"{most} requests are already in progress"
         if token and self._per_token[token] >= max(1, most // 2):
-            return f"{max(1, most // 2)} requests with this token are under way already"
-        if scope["method"] not in _READ_METHODS and self._queued() >= self._bounds.queue_max:
-            return f"{self._bounds.queue_max} commands wait to be carried out already"
+            return f"{max(1, most // 2)} requests with this token are already in progress"
+        if scope["method"] not in _READ_METHODS and self._queued() >= self._settings.queue_max:
+            return f"{self._settings.queue_max} commands are already waiting"
         return None
 
 
 class Slot:
-    """Somebody's place inside."""
+    """The share of the concurrency limit that one request uses."""
 
     def __init__(self, limit: ConcurrencyLimit, token: bytes) -> None:
         self._limit = limit
         self._token = token
-        self._taken = True
-        limit.take(token)
+        self._held = True
+        limit.acquire(token)
 
     def released_while_waiting(self) -> AbstractContextManager[None]:
-        """Do nothing but wait, and leave the place to others; who has waited may finish without one."""
+        """Release the slot while the request waits; it then finishes without one."""
         return self._limit.waiting(self)
 
-    def leave(self) -> None:
-        """Give the place back, once."""
-        if self._taken:
-            self._taken = False
-            self._limit.give(self._token)
+    def release(self) -> None:
+        """Release the slot, once."""
+        if self._held:
+            self._held = False
+            self._limit.release(self._token)
 
 
 def slot_of(request: Request) -> Slot:
-    """Give the place of somebody who is inside."""
+    """Return the slot of a request."""
     slot: Slot = request.scope[SLOT]
     return slot
 
 
 class HeadAsGet:
-    """Answers HEAD as GET is answered, with the headers alone; a stream learns that its reader has gone."""
+    """Answers HEAD like GET, without the body; a streaming route learns that its client has disconnected."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -143,7 +143,7 @@ class HeadAsGet:
 
 
 class AccessLog:
-    """Gives each request an id, and notes how it went: never what it said, and never who said it."""
+    """Gives each request an id, and logs and counts it: never its content, never its token."""
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
         self._app = app
@@ -156,7 +156,7 @@ class AccessLog:
         began, id = time.monotonic(), _id(scope)
         status = 500
 
-        async def told(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -164,7 +164,7 @@ class AccessLog:
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, send_with_id)
         finally:
             self._note(scope, id.decode(), status, time.monotonic() - began)
 
@@ -178,7 +178,7 @@ class AccessLog:
 
 
 def _id(scope: Scope) -> bytes:
-    """Give the id that a request came with, or a new one."""
+    """Return the id that the request came with, or a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return bytes(value)
@@ -186,5 +186,5 @@ def _id(scope: Scope) -> bytes:
 
 
 def _authorization(scope: Scope) -> bytes:
-    """Give what somebody shows as a token, good or not."""
+    """Return the Authorization header as sent, valid or not."""
     return next((bytes(value) for name, value in scope["headers"] if name == b"authorization"), b"")

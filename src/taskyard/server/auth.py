@@ -1,7 +1,8 @@
-"""Who shows which token, and whether it is good. Tokens are looked up once in a while; a running task's, each time.
+"""Authentication: which caller a token stands for, and what the caller may do.
 
-A look at the store is taken on the thread of whoever asks. What is known is forgotten after some seconds, so that a
-token that another server revoked is soon worth nothing; one that this server revokes is forgotten at once.
+Lookups of user and bot tokens are cached for some seconds, so that a token that another server revoked soon stops
+working; a token that this server revokes stops at once. The token of a running task is checked each time. Lookups read
+the database on the calling thread.
 """
 
 import hashlib
@@ -37,28 +38,28 @@ from taskyard.server.tokens import (
 )
 from taskyard.store.repo.tokens import TokenRow
 
-# Who asks, and what they may do with a graph.
+# Callers.
 
 
-#: What a running task may do with its own graph: look at it, and add to it.
+#: What a running task may do with its own graph.
 RUN_TOKEN_RIGHTS: Final = frozenset({READ, SUBMIT})
 
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """The attempt that a running task speaks for, and the graph that it is part of."""
+    """What the token of a running task covers: its attempt, and the graph of its task."""
 
     token: RunToken
     graph: int
-    pools: frozenset[str]  # where what it submits may run
-    submitter: str = ""  # of the task
+    pools: frozenset[str]  # where tasks that it submits may run
+    submitter: str = ""  # who submitted the task
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who asks for something."""
+    """Whoever sent a request, with their rights."""
 
-    actor: str  # as the audit names them
+    actor: str  # the name in the audit log
     kind: str
     rights: Rights
     id: str = ""  # of the token
@@ -67,11 +68,11 @@ class Caller:
 
     @property
     def submitter(self) -> str:
-        """Whose tasks it is that this caller submits: those of a running task belong to the submitter of that task."""
+        """Who counts as the submitter of this caller's tasks; for a running task, the submitter of that task."""
         return self.run.submitter if self.run is not None else self.id or self.actor
 
     def missing_scope(self, right: str, graph: int, pools: frozenset[str]) -> str | None:
-        """Name what is missing for a right in a graph, or in a task of it: one of its pools is enough."""
+        """Name the scope that is missing for a right in a graph or task: a right in one of its pools is enough."""
         if self.run is not None:
             mine = graph == self.run.graph and right in RUN_TOKEN_RIGHTS
             return None if mine else f"{right} in this graph: a task's own token is for its own graph"
@@ -79,7 +80,7 @@ class Caller:
         return None if enough else " or ".join(scope(pool, right) for pool in sorted(pools))
 
     def missing_scopes(self, right: str, pools: frozenset[str]) -> list[str]:
-        """Name the scopes that are missing to have a right in all of some pools."""
+        """Name the scopes that are missing for a right in all of some pools."""
         if self.run is None:
             return self.rights.missing_scopes(right, pools)
         return [] if right == SUBMIT and pools <= self.run.pools else [scope(pool, right) for pool in sorted(pools)]
@@ -89,23 +90,23 @@ ANONYMOUS: Final = Caller("anyone", "user", ALL_RIGHTS)
 
 
 def run_actor(run: RunToken) -> str:
-    """Say how the audit names a running task."""
+    """Return the name of a running task in the audit log."""
     return f"task {text_of(Key(run.task))}-{run.attempt}"
 
 
 #: How long a token lookup is cached.
 CACHE_S: Final = 5.0
-#: How many tokens are remembered; then all of them are forgotten, and looked up anew.
+#: How many lookups are cached; when the cache is full, it is emptied.
 CACHED_TOKENS_MAX: Final = 10_000
-#: No token is longer: what is longer is not looked at.
+#: Longer texts are not tokens and are not looked up.
 TOKEN_MAX: Final = 256
-#: What the audit tells of a name.
+#: How much of a token's name the audit log repeats.
 _ACTOR_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why somebody may not: 401 if we do not know who it is, 403 if we do."""
+    """Why a caller is refused: 401 for an unknown caller, 403 for one without the right."""
 
     status: int
     code: str
@@ -115,7 +116,7 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class BotGrant:
-    """A bot may come in, and this is its pool."""
+    """A bot that is accepted, with its pool."""
 
     pool: str
     actor: str
@@ -129,7 +130,7 @@ class _Known:
 
 
 class Auth:
-    """Knows who shows which token."""
+    """Authenticates callers by their tokens."""
 
     def __init__(
         self, engine: Engine, signer: RunTokenSigner, enabled: bool = True, tick: Callable[[], float] = time.monotonic
@@ -139,11 +140,11 @@ class Auth:
         self.enabled = enabled
         self._tick = tick
         self._known: dict[bytes, _Known] = {}
-        #: Are told the id of a token that ends here.
+        #: Called with the id of each token that this server revokes.
         self.on_revoke: list[Callable[[str], None]] = []
 
     def authenticate(self, text: str | None) -> Caller | Denial:
-        """Say who asks."""
+        """Return the caller that a token stands for."""
         if text is not None and text.startswith(RUN_PREFIX):
             return self._authenticate_run(text)
         if not self.enabled:
@@ -153,11 +154,11 @@ class Auth:
         return self.cached(text) or self._look_up(text)
 
     def authenticate_bot(self, text: str | None) -> BotGrant | Denial:
-        """Say whether a bot may come in, and into which pool."""
+        """Return the pool of the bot that a token stands for."""
         return self.bot_grant(self.authenticate(text) if self.enabled else ANONYMOUS)
 
     def bot_grant(self, found: Caller | Denial) -> BotGrant | Denial:
-        """Say whether somebody who is known may come in as a bot, and into which pool."""
+        """Turn a caller into a bot grant, or a denial if the caller is not a bot."""
         if not self.enabled:
             return BotGrant(DEFAULT_POOL, ANONYMOUS.actor)
         if isinstance(found, Denial):
@@ -167,7 +168,7 @@ class Auth:
         return BotGrant(found.pool, found.actor)
 
     def cached(self, text: str) -> Caller | None:
-        """Say who asks, if that is known without a look at the store."""
+        """Return the caller that a token stands for if the lookup is cached; never reads the database."""
         if not self.enabled:
             return None if text.startswith(RUN_PREFIX) else ANONYMOUS
         known = self._known.get(_key(text))
@@ -176,7 +177,7 @@ class Auth:
         return known.caller
 
     def forget(self, id: str) -> None:
-        """Believe a token no more."""
+        """Remove a token from the cache."""
         self._known = {key: known for key, known in self._known.items() if known.row.id != id}
         for tell in self.on_revoke:
             tell(id)
@@ -191,7 +192,7 @@ class Auth:
         if row is None or not tokens.has_secret(spoken, row):
             return _BAD
         if not tokens.is_valid(row, self._engine.clock.now()):
-            return Denial(401, "bad_token", "this token is revoked, or over", _actor(row))
+            return Denial(401, "bad_token", "this token is revoked or expired", _actor(row))
         caller = Caller(_actor(row), row.kind, tokens.rights(row), row.id, row.pool)
         if len(self._known) >= CACHED_TOKENS_MAX:
             self._known = {}
@@ -199,11 +200,11 @@ class Auth:
         return caller
 
     def _authenticate_run(self, text: str) -> Caller | Denial:
-        """Say which attempt asks, if it is still under way."""
+        """Return the caller for the token of a running task, if its attempt is still leased."""
         token = self._signer.verify(text) if len(text) <= TOKEN_MAX else None
         run = None if token is None else self._run(token)
         if token is None or run is None:
-            return Denial(401, "bad_token", "this token is not, or no more, that of a running task")
+            return Denial(401, "bad_token", "this token is not, or no longer, that of a running task")
         return Caller(
             run_actor(token), "run", NO_RIGHTS if self.enabled else ALL_RIGHTS, f"run {token.task:x}", run=run
         )
@@ -220,11 +221,11 @@ class Auth:
         return RunScope(token, record.graph, pools, submitter) if is_its_own else None
 
 
-_BAD: Final = Denial(401, "bad_token", "this is no token of this server")
+_BAD: Final = Denial(401, "bad_token", "this is not a token of this server")
 
 
 def _key(text: str) -> bytes:
-    """Name a token in memory without keeping it there."""
+    """Return the cache key of a token, so that the token itself is not kept in memory."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -232,10 +233,10 @@ def _actor(row: TokenRow) -> str:
     return f"{row.name[:_ACTOR_MAX]} ({row.id})"
 
 
-# Denials leave audit rows: a few each second, and then a count, so that a flood of them cannot fill the disk.
+# Denials are audited: a few each second, and then only counted, so that a flood of them cannot fill the disk.
 
 
-#: How many are written one by one: so many at once, and so many more each second.
+#: How many denials in a row are recorded one by one, and how many each second after that.
 BURST_MAX: Final = 20
 PER_SECOND: Final = 2.0
 ACTION: Final = "denied"
@@ -243,7 +244,7 @@ _NOTE_MAX: Final = 500
 
 
 class Denials:
-    """Writes denials down. Used by one thread, the one of the event loop."""
+    """Records denials in the audit log. Only the thread of the event loop uses it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -252,7 +253,7 @@ class Denials:
         self._unwritten = 0
 
     def record(self, actor: str, what: str) -> None:
-        """Write a denial down, or only count it; nobody waits for it."""
+        """Record a denial, or only count it if there are too many; does not wait for the commit."""
         now = time.monotonic()
         self._room = min(BURST_MAX, self._room + (now - self._at) * PER_SECOND)
         self._at = now
@@ -267,7 +268,7 @@ class Denials:
         def act(transaction: Transaction) -> None:
             transaction.audit(actor, ACTION, NO_SUBJECT, note)
 
-        with suppress(Trouble):  # whoever was denied is denied, also while nothing can be written
+        with suppress(Trouble):  # the denial stands, even if it cannot be recorded now
             self._engine.loop.begin(act, Boundary.OTHER)
 
 
@@ -275,27 +276,26 @@ def _clean(text: str) -> str:
     return "".join(one if one.isprintable() else "?" for one in text)
 
 
-# Where a request comes from. Without tokens, whoever can connect may ask: also a page of a stranger, in somebody's
-# browser on this machine. Such a page gives itself away by what browsers say of it, and is refused.
-#
-# Where tokens are asked for, none of this is needed: a browser has none to show.
+# Cross-site requests. Without authentication, every process that can connect may send requests, and so may a web page
+# of another site in a browser on this machine. Browsers mark such requests, and the server refuses them. With
+# authentication this is not needed: the browser has no token to send.
 
 
-#: What browsers say of a request that no page of a stranger has made.
+#: Values of Sec-Fetch-Site for requests that no page of another site has made.
 _SAME_SITE: Final = frozenset({"", "same-origin", "none"})
 
 
 def cross_site_fault(scope: Scope) -> str | None:
-    """Say why a request may be that of a stranger's page; None when it is not."""
+    """Say why a request may come from a page of another site; None if it does not."""
     said = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _ORIGIN_HEADERS}
     host, origin = said.get(b"host", ""), said.get(b"origin")
-    # A name that leads to this machine may be anybody's: only what is surely this machine counts.
+    # The page's site may use a DNS name that resolves to this machine, so only loopback names and addresses count.
     if host and not is_loopback(_name(host)):
-        return "it asks for a host that is not surely this machine: use 127.0.0.1 or localhost"
+        return "the Host header does not name this machine: use 127.0.0.1 or localhost"
     if origin is not None and origin.partition("://")[2] != host:
-        return "it was made by a page of another origin"
+        return "it comes from a page of another origin"
     if said.get(b"sec-fetch-site", "") not in _SAME_SITE:
-        return "it was made by a page of another site"
+        return "it comes from a page of another site"
     return None
 
 
@@ -303,7 +303,7 @@ _ORIGIN_HEADERS: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
 
 
 def _name(host: str) -> str:
-    """Give the name of a host without its port; nothing for what is no host."""
+    """Return the host name without the port; "?" if it is not valid."""
     try:
         return urlsplit(f"//{host}").hostname or "?"
     except ValueError:

@@ -1,4 +1,4 @@
-"""What all routes share: the engine, who asks, and the way to a look at the store. One for each app."""
+"""What all routes share: the engine, authentication and authorization, and reads of the database."""
 
 import asyncio
 from collections import Counter
@@ -25,12 +25,12 @@ from taskyard.views import tasks as task_views
 from taskyard.views.graphs import is_settled
 
 Answer = TypeVar("Answer")
-#: What is said to whoever waits while the token ends.
-ENDED: Final = Denial(401, "bad_token", "this token was revoked, or is over")
+#: The denial for requests that wait while their token ends.
+ENDED: Final = Denial(401, "bad_token", "this token was revoked or has expired")
 
 
 class AppContext:
-    """What all routes share."""
+    """What all routes of one app share."""
 
     def __init__(self, engine: Engine, settings: Settings, signer: RunTokenSigner) -> None:
         self.engine = engine
@@ -44,19 +44,19 @@ class AppContext:
         self.large_documents = asyncio.Semaphore(LARGE_DOCUMENTS_MAX)
         self.graph_waiters = GraphWaiters(engine)
         self.followers: Counter[str] = Counter()  # how many outputs each caller follows
-        self.closing = asyncio.Event()  # set when the server stops: whoever waits is answered
+        self.closing = asyncio.Event()  # set when the server stops: waiting requests are answered
         self.on_close: list[Callable[[], None]] = [self.graph_waiters.close]
 
     def close(self) -> None:
-        """Answer whoever waits; the server is about to stop."""
+        """Answer waiting requests: the server is about to stop."""
         self.closing.set()
         for act in self.on_close:
             act()
 
-    # Looks at the store, by a thread.
+    # Reads, on a thread.
 
     async def read(self, look: Callable[[Repo], Answer]) -> Answer:
-        """Take a consistent look at the store."""
+        """Run a read on one consistent snapshot of the database."""
 
         def act() -> Answer:
             with outages(), self.engine.store.read() as repo:
@@ -67,7 +67,7 @@ class AppContext:
     async def read_graph(
         self, caller: Caller, right: str, graph_id: str, view: Callable[[Repo, Key], Answer | None]
     ) -> Answer:
-        """Look at a graph, for somebody who has a right in it."""
+        """Read a graph on behalf of a caller; refuse one without the right in any of the graph's pools."""
         key = parse_id(graph_id, "graph")
 
         def look(repo: Repo) -> Answer | Denial | None:
@@ -83,7 +83,7 @@ class AppContext:
         return found
 
     async def require_whole_graph(self, caller: Caller, right: str, graph_id: str) -> Key:
-        """Give the key of a graph, for somebody who has a right in all of its pools: it is about every task in it."""
+        """Return a graph's key; refuse a caller without the right in all of its pools, since every task is affected."""
         key, pools = await self.read_graph(
             caller, right, graph_id, lambda repo, key: (key, repo.graphs.pools_of([key])[key])
         )
@@ -91,7 +91,7 @@ class AppContext:
         return key
 
     async def wait_until_settled(self, caller: Caller, graph_id: str, span_s: float) -> None:
-        """Wait until a graph is settled, for so long, or until the server stops."""
+        """Wait until a graph is settled, the time is over, or the server stops."""
 
         async def look() -> bool:
             if not await self.read(lambda repo: is_token_valid(repo, caller, self.engine.clock.now())):
@@ -103,7 +103,7 @@ class AppContext:
     async def read_task(
         self, caller: Caller, right: str, task_id: str, view: Callable[[Repo, TaskRecord], Answer | None]
     ) -> Answer:
-        """Look at a task, for somebody who has a right in one of its own pools."""
+        """Read a task on behalf of a caller; refuse one without the right in any of the task's own pools."""
         key = parse_id(task_id, "task")
 
         def look(repo: Repo) -> Answer | Denial | None:
@@ -119,33 +119,33 @@ class AppContext:
             raise not_found("task", task_id)
         return found
 
-    # Who may.
+    # Authorization.
 
     def deny(self, denial: Denial, what: str) -> RequestRefused:
-        """Note a denial, and say why."""
+        """Record a denial, and return the error to raise."""
         self.denials.record(denial.actor, f"{denial.status} {denial.code}: {what}")
         headers = {"WWW-Authenticate": "Bearer"} if denial.status == 401 else {}
         return refused(denial.status, denial.code, denial.text, headers=headers)
 
     def require(self, caller: Caller, right: str, pools: frozenset[str], what: str) -> None:
-        """Refuse somebody who does not have a right in all of some pools."""
+        """Refuse a caller who lacks a right in any of some pools."""
         if lacks := caller.missing_scopes(right, pools):
             raise self.deny(missing_scope(caller, " and ".join(lacks)), what)
 
     def require_admin(self, caller: Caller, what: str) -> None:
-        """Refuse somebody who is not an admin of everything."""
+        """Refuse a caller who is not an admin."""
         if not caller.rights.admin or caller.run is not None:
             raise self.deny(missing_scope(caller, "admin"), what)
 
     def readable_pools(self, caller: Caller, right: str, what: str) -> frozenset[str] | None:
-        """Give the pools in which somebody has a right, None for all; refuse who has it in none."""
+        """Return the pools in which a caller has a right, None for all; refuse a caller who has it in none."""
         if caller.run is not None or not caller.rights.has_anywhere(right):
             raise self.deny(missing_scope(caller, f"pool:*:{right}"), what)
         return caller.rights.pools_with(right)
 
 
 def is_token_valid(repo: Repo, caller: Caller, now: int) -> bool:
-    """Tell whether what a caller showed is still good: it may have been revoked since, or be over."""
+    """Tell whether the caller's token is still valid: it may have been revoked or have expired since."""
     if caller.run is not None:
         token = caller.run.token
         found = repo.tasks.read([token.task])
@@ -157,24 +157,24 @@ def is_token_valid(repo: Repo, caller: Caller, now: int) -> bool:
 
 
 def missing_scope(caller: Caller, scope: str) -> Denial:
-    """Say which scope somebody lacks."""
+    """Deny a caller for lack of a scope."""
     return Denial(403, "forbidden", f"this needs the scope {scope}", caller.actor)
 
 
 def graph_denial(repo: Repo, caller: Caller, right: str, graph: int) -> Denial | None:
-    """Say what somebody lacks for a right in a graph."""
+    """Deny a caller who lacks a right in a graph; None if they have it."""
     scope = caller.missing_scope(right, graph, repo.graphs.pools_of([graph])[graph])
     return None if scope is None else missing_scope(caller, scope)
 
 
 def task_denial(repo: Repo, caller: Caller, right: str, record: TaskRecord) -> Denial | None:
-    """Say what somebody lacks for a right in a task."""
+    """Deny a caller who lacks a right in a task; None if they have it."""
     scope = caller.missing_scope(right, record.graph, task_views.pools(repo, record))
     return None if scope is None else missing_scope(caller, scope)
 
 
 class Visibility:
-    """What a caller may see of what is in the way."""
+    """Which other graphs and bots a view may show to a caller."""
 
     def __init__(self, repo: Repo, caller: Caller) -> None:
         self._repo = repo
@@ -182,16 +182,16 @@ class Visibility:
         self._pools = caller.rights.pools_with(READ) if caller.run is None else caller.run.pools
 
     def graph(self, graph: int) -> bool:
-        """Tell whether they may see a graph."""
+        """Tell whether the caller may see a graph."""
         return graph_denial(self._repo, self._caller, READ, graph) is None
 
     def bots_of(self, pools: Collection[str]) -> bool:
-        """Tell whether they may see the bots of some pools."""
+        """Tell whether the caller may see the bots of some pools."""
         return self._pools is None or not self._pools.isdisjoint(pools)
 
 
 def parse_id(text: str, what: str) -> Key:
-    """Read the id of something that should be there; what is no id is the id of nothing."""
+    """Read the id of a graph or task; a text that is not an id is answered like one that does not exist."""
     try:
         return ids.key_of(text)
     except ValueError:
@@ -199,14 +199,14 @@ def parse_id(text: str, what: str) -> Key:
 
 
 def unwrap(answer: Answer | Refusal) -> Answer:
-    """Give an answer, or refuse as the engine did."""
+    """Return an answer of the engine, or raise its refusal."""
     if isinstance(answer, Refusal):
         raise from_refusal(answer)
     return answer
 
 
 def bearer(authorization: str) -> str | None:
-    """Read the token out of what a request shows."""
+    """Read the token from an Authorization header; None if there is none."""
     kind, _, text = authorization.partition(" ")
     text = text.strip()
     return text if text and kind.lower() == "bearer" else None

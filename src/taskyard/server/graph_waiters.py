@@ -1,6 +1,7 @@
-"""Who waits for a graph: each is woken when something about it has turned, and looks for itself.
+"""Requests that wait until a graph is settled.
 
-A wake-up is a hint. Another server may turn a graph, so whoever waits looks now and then anyway.
+The engine wakes them when their graph changes. A wake-up is only a hint: another server may change the graph, so each
+request also looks again at regular intervals.
 """
 
 import asyncio
@@ -10,14 +11,14 @@ from typing import Final, TypeVar
 
 from taskyard.engine.engine import Engine
 
-#: How often one looks without being woken.
+#: How often a waiting request looks without being woken.
 POLL_INTERVAL_S: Final = 1.0
 
 Seen = TypeVar("Seen")
 
 
 class GraphWaiters:
-    """Those who wait, by graph. The engine wakes them from its own thread."""
+    """Waiting requests by graph. The engine's thread wakes them."""
 
     def __init__(self, engine: Engine) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -27,7 +28,7 @@ class GraphWaiters:
     async def wait(
         self, graph: int, look: Callable[[], Awaitable[Seen]], settled: Callable[[Seen], bool], span_s: float
     ) -> Seen:
-        """Look at a graph until it is settled, or for that long; give what was seen last."""
+        """Look at a graph until it is settled or the time is over; return what was seen last."""
         self._loop = asyncio.get_running_loop()
         woken = asyncio.Event()
         self._waiting.setdefault(graph, set()).add(woken)
@@ -46,14 +47,14 @@ class GraphWaiters:
                 del self._waiting[graph]
 
     def close(self) -> None:
-        """Wake everybody: the server stops."""
+        """Wake all waiting requests: the server stops."""
         for events in self._waiting.values():
             for event in events:
                 event.set()
 
     def _graphs_changed(self, graphs: Collection[int]) -> None:
         if self._loop is not None and self._waiting:
-            with suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop has closed, so no request waits
                 self._loop.call_soon_threadsafe(self._wake, tuple(graphs))
 
     def _wake(self, graphs: Collection[int]) -> None:

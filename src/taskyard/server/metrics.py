@@ -1,4 +1,4 @@
-"""What the server counts about itself, for Prometheus: a registry of its own for each app."""
+"""Metrics for Prometheus, in a registry for each app."""
 
 import time
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ from taskyard.core.states import State
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Unavailable, outages
 
-#: How long a count of all tasks is told again, and how many times longer than it took: counting is never more than a
-#: twentieth of what the database does.
+#: How long a count of all tasks is reused: at least this long, and this many times longer than it took, so that
+#: counting takes at most a twentieth of the database's time.
 COUNTED_S: Final = 5.0
 COUNTED_SHARE: Final = 20
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class ServerMetrics:
-    """Counts requests, and asks the engine for the rest."""
+    """Counts requests; reads everything else from the engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._registry = CollectorRegistry()
@@ -40,19 +40,19 @@ class ServerMetrics:
         self._seconds.labels(method, route).observe(seconds)
 
     def count_bot(self, route: str, status: int) -> None:
-        """Count a request of a bot: of these there are thousands a second, so looking up the name is saved."""
+        """Count a request of a bot. There are thousands a second, so the labelled counter is looked up only once."""
         known = self._of_bots.get((route, status))
         if known is None:
             known = self._of_bots[route, status] = self._requests.labels("POST", route, status)
         known.inc()
 
     def text(self) -> bytes:
-        """Tell all of it, as Prometheus reads it. It looks at the store."""
+        """Return all metrics in the text format of Prometheus. It reads the database."""
         return generate_latest(self._registry)
 
 
 class _OfEngine:
-    """What the engine knows."""
+    """Metrics that the engine knows."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -74,7 +74,7 @@ class _OfEngine:
         )
 
     def describe(self) -> list[Metric]:
-        """Name nothing before it is asked for: else the registry would ask the store at once."""
+        """Describe nothing in advance: else the registry would read the database at once."""
         return []
 
     def _tasks(self) -> dict[str, int]:

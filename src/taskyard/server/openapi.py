@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds out about the routes, and the problems they answer, which it cannot know."""
+"""The OpenAPI document: what FastAPI derives from the routes, plus problems, bounds and the bot API."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -27,27 +27,27 @@ from taskyard.server.errors import MEDIA_TYPE
 from taskyard.wire import bot_protocol
 from taskyard.wire.api import Problem
 
-# JSON Schemas of what bots and servers tell each other. What passes through as it was written may be anything.
+# JSON Schemas of the bot protocol. Values that pass through unread (`msgspec.Raw`) may be anything.
 
 
-#: What the names of these shapes begin with, since people have shapes with the same names.
+#: The prefix of these schemas' names: the user API has types with the same names.
 PREFIX: Final = "Bot"
 
 
 def bot_schemas(kinds: Iterable[type]) -> dict[str, Any]:
-    """Describe shapes, and the shapes in them, by name."""
+    """Describe message types, and the types in them, by name."""
     known: dict[type, type] = {}
     twins = [_described(kind, known) for kind in kinds]
     return msgspec.json.schema_components(twins, ref_template="#/components/schemas/{name}")[1]
 
 
 def bot_schema_name(kind: type) -> str:
-    """Say how a shape is called in a description."""
+    """Return the name of a message type's schema."""
     return f"{PREFIX}{kind.__name__}"
 
 
 def _described(kind: Any, known: dict[type, type]) -> Any:
-    """Give a type that means the same and can be described: a struct's twin, and `Any` for what passes through."""
+    """Replace what msgspec cannot describe: a struct by a copy with a prefixed name, `Raw` by `Any`."""
     if kind is msgspec.Raw:
         return Any
     if get_origin(kind) in (Union, UnionType):
@@ -76,39 +76,39 @@ def _twin(kind: type[msgspec.Struct], known: dict[type, type]) -> type:
     return twin
 
 
-_ABOUT: Final = "Runs graphs of tasks on a fleet of machines. Moments are milliseconds since 1970 in UTC."
+_ABOUT: Final = "Runs graphs of tasks on a fleet of machines. Times are milliseconds since 1970 in UTC."
 _REF: Final = "#/components/schemas/{model}"
 _PROBLEM: Final = {"content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(model="Problem")}}}}
 _BOTS: Final[dict[str, tuple[str, type, type | None]]] = {
-    "hello": ("Begin a session, or say what has changed.", bot_protocol.Hello, bot_protocol.Welcome),
-    "poll": ("Say everything at once, and ask for work.", bot_protocol.Poll, bot_protocol.Polled),
+    "hello": ("Begin a session, or report what has changed.", bot_protocol.Hello, bot_protocol.Welcome),
+    "poll": ("Report everything at once, and ask for work.", bot_protocol.Poll, bot_protocol.Polled),
     "goodbye": ("End a session.", bot_protocol.Goodbye, None),
-    "trouble": ("Say what went wrong with the bot itself.", bot_protocol.Trouble, None),
+    "trouble": ("Report an error of the bot itself.", bot_protocol.Trouble, None),
 }
 _SAID_BY_BOTS: Final = (
     *(asked for _, asked, _ in _BOTS.values()),
     *(bot_protocol.Begun, bot_protocol.Report, bot_protocol.Stats, bot_protocol.Renewal, bot_protocol.Output),
 )
-#: What a route may answer beside what it says itself, and when.
-_EVERYWHERE: Final = {"500": "A bug of the server; nothing was done.", "503": "The database cannot be used just now."}
+#: Problems that a route may answer with, by where they are possible.
+_EVERYWHERE: Final = {"500": "A bug of the server; nothing was done.", "503": "The database is not available."}
 _API: Final = {
-    "400": "Something is wrong with the request; every fault is listed.",
-    "401": "There is no token, or no good one.",
-    "403": "A scope is missing; it is named.",
-    "429": "Too much is under way; come again.",
+    "400": "The request is invalid; every fault is listed.",
+    "401": "The token is missing or not valid.",
+    "403": "The token lacks a scope, which is named.",
+    "429": "The server is overloaded; try again later.",
 }
-_OF_ONE: Final = {"404": "It is not there."}
-_OF_BOTS: Final = {"404": "There is no such bot: it has to say hello first."}
+_OF_ONE: Final = {"404": "It does not exist."}
+_OF_BOTS: Final = {"404": "There is no such bot: it must send hello first."}
 _OF_BODY: Final = {
-    "408": "The body came too slowly.",
+    "408": "The body arrived too slowly.",
     "413": "The body is too large.",
-    "415": "The body is compressed, or of a type that is not read.",
+    "415": "The body is compressed, or of an unsupported type.",
 }
 _ID: Final = {"pattern": f"^[0-7][0-9a-f]{{{KEY_DIGITS - 1}}}$"}
 _NAMED: Final = {"minLength": 1, "maxLength": NAME_MAX}
 _NUMBER: Final = {"minimum": 0, "maximum": NUMBER_MAX}
 _PAIR: Final = {"pattern": ":"}
-#: What a parameter looks like: anything else is refused, or nothing is found by it.
+#: The form of parameters: other values are refused, or find nothing.
 _PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "bot_id": _NAMED,
     "cursor": {"pattern": "^[A-Za-z0-9_-]*={0,2}$"},
@@ -121,7 +121,7 @@ _PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "task_id": _ID,
     "token_id": {"pattern": "^[0-9A-Za-z]+$"},
 }
-#: What the fields look like that bots say, wherever they stand: anything else is refused.
+#: The bounds of fields in the bot protocol, wherever they occur: other values are refused.
 _FIELDS_OF_BOTS: Final[dict[str, dict[str, Any]]] = {
     "attempt": {**_NUMBER, "minimum": 1},
     "begun": {"maxItems": POLL_WORDS_MAX},
@@ -148,15 +148,15 @@ _FIELDS_OF_BOTS: Final[dict[str, dict[str, Any]]] = {
     "uploaded_ms": _NUMBER,
     "written_bytes": _NUMBER,
 }
-#: To which types of a value each bound belongs.
+#: The types of values that each bound applies to.
 _BOUNDS: Final = {
     "string": {"pattern", "minLength", "maxLength"},
     "integer": {"minimum", "maximum"},
     "array": {"maxItems"},
     "object": {"maxProperties"},
 }
-_OF_CHANGE: Final = {"409": "What exists says otherwise, or is not whole yet."}
-_OF_OUTPUT: Final = {"416": "There is nothing in that range."}
+_OF_CHANGE: Final = {"409": "It conflicts with what exists, or that is not complete yet."}
+_OF_OUTPUT: Final = {"416": "The output has no bytes in that range."}
 
 
 def described(app: FastAPI, version: str) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def described(app: FastAPI, version: str) -> dict[str, Any]:
 
 
 def _add_bots(paths: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Describe the routes of bots, which FastAPI does not see."""
+    """Add the routes of the bot API, which are not FastAPI's."""
     kinds = [kind for _, asked, answered in _BOTS.values() for kind in (asked, answered) if kind is not None]
     schemas.update(bot_schemas(kinds))
     for said in _SAID_BY_BOTS:
@@ -190,7 +190,7 @@ def _add_bots(paths: dict[str, Any], schemas: dict[str, Any]) -> None:
                 "summary": summary,
                 "operationId": f"bot_{name}",
                 "requestBody": {"required": True, "content": _of(asked)},
-                "responses": answer or {"204": {"description": "It is done."}},
+                "responses": answer or {"204": {"description": "Done."}},
             }
         }
 
@@ -200,9 +200,9 @@ def _of(kind: type) -> dict[str, Any]:
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
-    """Add the problems that a route may answer with, and what its parameters look like."""
+    """Add the problems that a route may answer with, and the bounds of its parameters."""
     for parameter in operation.get("parameters", ()):
-        # A name in a path is one; in a query it may be left empty.
+        # A name in a path must not be empty; in a query it may be.
         if parameter["in"] == "path" or parameter["name"] not in {"key", "name"}:
             _bound(parameter["schema"], _PARAMETERS.get(parameter["name"], {}))
     is_api = path.startswith("/api/")
@@ -224,7 +224,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def _bound(schema: dict[str, Any], bounds: dict[str, Any]) -> None:
-    """Add bounds to the parts of a schema that they are for: the value itself, one that may be null, or the entries."""
+    """Add bounds to the parts of a schema that they apply to: the value itself, a nullable value, or list items."""
     for part in schema.get("anyOf", [schema]):
         kind = part.get("type")
         part.update(_of_kind(kind, bounds))

@@ -1,6 +1,6 @@
-"""What a request brings: read no further than it may go, and parsed as strictly as any document.
+"""Reading requests: bodies with limits, small JSON objects, page cursors, byte ranges, and the number of tasks.
 
-What is large is parsed by a thread, so that nobody else waits for it.
+Large bodies are parsed on a thread, so that other requests do not wait.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from taskyard.wire.api import Fault
 from taskyard.wire.documents import DOCUMENT_BYTES_MAX, UnreadableDocument
 from taskyard.wire.documents import read_document as parse_document
 
-#: What is said beside a document: a wish, a setting, a token.
+#: The size limit of bodies that are not graph documents.
 SMALL_BODY_BYTES_MAX: Final = 65_536
-#: Texts up to this size are parsed at once: it takes less than handing them to a thread.
+#: Bodies up to this size are parsed on the event loop: that takes less time than a thread switch.
 INLINE_PARSE_BYTES_MAX: Final = 16_384
-#: How long somebody may take to send a body.
+#: How long a client may take to send a body.
 BODY_READ_MAX_S: Final = 60
-#: How much of all bodies together is held while they come in.
+#: The size limit of all request bodies together that are held in memory while they arrive.
 BODIES_BYTES_MAX: Final = 134_217_728
-#: From which size on a document is large, and how many of these are worked on at once.
+#: The size from which a document counts as large, and how many large ones are worked on at once.
 LARGE_DOCUMENT_BYTES: Final = 1_048_576
 LARGE_DOCUMENTS_MAX: Final = 4
-#: Says what is wrong with a value.
+#: Returns what is wrong with a document.
 FindFaults: TypeAlias = Callable[[object], list[api.Fault]]
 _PLAIN: Final = "identity"
 _JSON: Final = "application/json"
@@ -46,29 +46,29 @@ _YAML: Final = ("application/yaml", "application/x-yaml", "text/yaml")
 
 
 class BodyBudget:
-    """How much of what is being sent the server holds at once. Used by one thread, the one of the event loop."""
+    """Limits the memory for request bodies that are arriving. Only the thread of the event loop uses it."""
 
     def __init__(self, most: int = BODIES_BYTES_MAX) -> None:
         self._most = most
         self._held = 0
 
-    def take(self, size: int) -> None:
-        """Hold more, or refuse it."""
+    def acquire(self, size: int) -> None:
+        """Reserve memory, or refuse the request."""
         if self._held + size > self._most:
             retry = {"Retry-After": str(RETRY_OVERLOADED_S)}
-            raise refused(429, "overloaded", "too much is being sent at once", headers=retry)
+            raise refused(429, "overloaded", "too much data is being sent at once", headers=retry)
         self._held += size
 
-    def give(self, size: int) -> None:
-        """Hold less."""
+    def release(self, size: int) -> None:
+        """Release memory."""
         self._held -= size
 
 
 @asynccontextmanager
 async def open_document(request: Request, find_faults: FindFaults | None = None) -> AsyncIterator[object]:
-    """Read a document and wait for room to work on it: of large ones, which take ten times their size, few have it.
+    """Read a document, then wait for a turn to work on it: a large one takes ten times its size of memory.
 
-    It is read first: whoever sends slowly keeps nobody else waiting.
+    It is read before the wait, so that a slow client does not keep others waiting.
     """
     check_content_type(request, (_JSON, *_YAML))
     async with open_body(request, DOCUMENT_BYTES_MAX) as body:
@@ -79,9 +79,9 @@ async def open_document(request: Request, find_faults: FindFaults | None = None)
 
 @asynccontextmanager
 async def open_body(request: Request, most: int) -> AsyncIterator[bytes]:
-    """Read a body of at most so many bytes, and hold it until it is done with."""
+    """Read a body of limited size, and keep its memory reserved until the context ends."""
     if request.headers.get("content-encoding", _PLAIN).strip().lower() != _PLAIN:
-        raise refused(415, "unsupported", "bodies are taken as they are, not compressed: leave out Content-Encoding")
+        raise refused(415, "unsupported", "compressed bodies are not supported: leave out Content-Encoding")
     said = request.headers.get("content-length", "")
     if said.isdecimal() and (len(said) > 12 or int(said) > most):
         raise _too_large(most)
@@ -91,17 +91,17 @@ async def open_body(request: Request, most: int) -> AsyncIterator[bytes]:
         await _receive(request, body_budget, body, most)
         yield bytes(body)
     finally:
-        body_budget.give(len(body))
+        body_budget.release(len(body))
 
 
 def check_content_type(request: Request, kinds: Collection[str]) -> None:
-    """Refuse a body that says it is of another kind; one that says nothing is taken for what is read here."""
+    """Refuse a body whose Content-Type is not one of `kinds`; a missing Content-Type is accepted."""
     if (kind := _kind(request)) and kind not in kinds:
-        raise refused(415, "unsupported", f"a body of the type {kind} is not read here: send {' or '.join(kinds)}")
+        raise refused(415, "unsupported", f"bodies of type {kind} are not supported here: send {' or '.join(kinds)}")
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Read a small body."""
+    """Read a body of limited size."""
     async with open_body(request, most) as body:
         return body
 
@@ -109,13 +109,13 @@ async def read_body(request: Request, most: int) -> bytes:
 async def read_document(
     request: Request, find_faults: FindFaults | None = None, most: int = DOCUMENT_BYTES_MAX
 ) -> object:
-    """Read a body as JSON, or as YAML if its content type says so."""
+    """Read a body as JSON, or as YAML if its Content-Type says so."""
     check_content_type(request, (_JSON, *_YAML))
     return await _read(request, await read_body(request, most), find_faults)
 
 
 async def read_object(request: Request, *, optional: bool = False) -> dict[str, Any]:
-    """Read a small JSON object; where the body is optional, none is an empty one."""
+    """Read a small JSON object; an optional body that is missing counts as an empty object."""
     check_content_type(request, (_JSON,))
     body = await read_body(request, SMALL_BODY_BYTES_MAX)
     if optional and not body.strip():
@@ -130,12 +130,12 @@ async def _receive(request: Request, body_budget: BodyBudget, body: bytearray, m
     try:
         async with asyncio.timeout(BODY_READ_MAX_S):
             async for piece in request.stream():
-                body_budget.take(len(piece))
+                body_budget.acquire(len(piece))
                 body += piece
                 if len(body) > most:
                     raise _too_large(most)
     except TimeoutError:
-        raise refused(408, "too_slow", f"the body did not come within {BODY_READ_MAX_S} seconds") from None
+        raise refused(408, "too_slow", f"the body did not arrive within {BODY_READ_MAX_S} seconds") from None
 
 
 async def _read(request: Request, body: bytes, find_faults: FindFaults | None) -> object:
@@ -146,7 +146,7 @@ async def _read(request: Request, body: bytes, find_faults: FindFaults | None) -
 
 
 def parse(body: bytes, name: str, find_faults: FindFaults | None = None) -> object:
-    """Parse a body, or say everything that is wrong with its text and, as far as one sees, with what it says."""
+    """Parse a body, or refuse it with all faults of its syntax and, as far as it can be read, of its content."""
     try:
         return parse_document(body, name)
     except UnreadableDocument as fault:
@@ -175,17 +175,17 @@ def _too_large(most: int) -> RequestRefused:
 
 
 def decode_text(body: bytes) -> str:
-    """Read text that every database can keep."""
+    """Decode text that every database can store."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
-        raise invalid("the body is not UTF-8") from None
+        raise invalid("the body is not valid UTF-8") from None
     if "\0" in text:
-        raise invalid("the body has a NUL character")
+        raise invalid("the body contains a NUL character")
     return text
 
 
-# Reads the fields of a small object that somebody sent: every fault is noted, and told at the end.
+# Fields of a small object.
 
 
 T = TypeVar("T")
@@ -193,7 +193,7 @@ _UNSAID = object()
 
 
 class Fields:
-    """The fields of one object."""
+    """Reads the fields of one JSON object, collects every fault, and raises them together in `check`."""
 
     def __init__(self, said: dict[str, Any]) -> None:
         self._said = dict(said)
@@ -201,11 +201,11 @@ class Fields:
         self._faults = Faults()
 
     def has(self, name: str) -> bool:
-        """Tell whether something was said."""
+        """Tell whether a field is present."""
         return name in self._said
 
     def is_given(self, name: str) -> bool:
-        """Tell whether something else than null was said; null is then as good as nothing."""
+        """Tell whether a field is present and not null; a null field is dropped."""
         if self._said.get(name, _UNSAID) is None:
             del self._said[name]
         self._known.append(name)
@@ -216,28 +216,28 @@ class Fields:
         return self._read(name, default, "true or false", lambda value: isinstance(value, bool))
 
     def number(self, name: str, default: int | None, least: int, most: int) -> int | None:
-        """Read a whole number, or null."""
+        """Read an integer or null."""
         takes = f"null or an integer from {least} to {most}"
         return self._read(name, default, takes, lambda value: value is None or _is_within(value, least, most))
 
     def text(self, name: str, default: str | None, most: int = DESCRIPTION_MAX) -> str | None:
-        """Read text, or null."""
+        """Read a text or null."""
         takes = f"null or a string of 1 to {most} characters"
         return self._read(name, default, takes, lambda value: value is None or _is_text(value, most))
 
     def name(self, name: str, default: str, most: int = NAME_MAX) -> str:
-        """Read a name; without a default (empty) it has to be there."""
+        """Read a name; it is required if the default is empty."""
         value = self._read(name, default, "a string", lambda value: isinstance(value, str))
         if (value or not default) and (fault := name_fault(value, most)):
             self._faults.add((name,), fault)
         return value
 
     def choice(self, name: str, default: str, allowed: Collection[str]) -> str:
-        """Read one of some words."""
+        """Read one of the allowed words."""
         return self._read(name, default, f"one of {', '.join(allowed)}", lambda value: value in allowed)
 
     def names(self, name: str, most: int, find_fault: Callable[[str], str | None]) -> tuple[str, ...]:
-        """Read a list of texts, each of which is looked at."""
+        """Read a list of texts; `find_fault` checks each."""
         takes = f"a list of at most {most} strings"
         none: list[str] = []
         found = self._read(name, none, takes, lambda value: _are_texts(value, most))
@@ -247,14 +247,14 @@ class Fields:
         return tuple(found)
 
     def add_fault(self, name: str, message: str) -> None:
-        """Note a fault that only somebody else can find."""
+        """Add a fault that the caller has found."""
         self._faults.add((name,), message)
 
     def check(self) -> None:
-        """Refuse the object, if anything is wrong with it."""
+        """Refuse the object if anything in it is wrong."""
         for name in self._said:
             if name not in self._known:
-                self._faults.add((name,), f"is no field{self._faults.meant(name, self._known)}")
+                self._faults.add((name,), f"unknown field{self._faults.meant(name, self._known)}")
         if listed := self._faults.listed():
             faults = [api.Fault(one.message, one.path) for one in listed]
             raise invalid(f"the body has {len(faults)} fault{'s' * (len(faults) > 1)}", faults)
@@ -283,10 +283,10 @@ def _are_texts(value: object, most: int) -> bool:
     return isinstance(value, list) and len(value) <= most and all(isinstance(one, str) for one in value)
 
 
-# Cursors: where a page ended, as text that nobody has to understand. A bad one is a fault like any other.
+# Cursors: opaque texts that say where a page ended.
 
 
-#: Longer than any that we write.
+#: Longer than any cursor that the server writes.
 CURSOR_MAX: Final = 1_024
 _KEY: Final = msgspec.json.Decoder(tuple[int])
 _NAME: Final = msgspec.json.Decoder(tuple[str])
@@ -294,24 +294,24 @@ _MOMENT: Final = msgspec.json.Decoder(tuple[int, str])
 
 
 def encode_cursor(*place: int | str | None) -> str | None:
-    """Write a place down; nothing, where there is none."""
+    """Write a cursor; None if there is no next page."""
     if place[0] is None:
         return None
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
 def cursor_key(text: str | None, first: int) -> int:
-    """Read a cursor that is a key."""
+    """Read a cursor that holds a key."""
     return first if text is None else _within(_read_cursor(_KEY, text)[0])
 
 
 def cursor_name(text: str | None, first: str) -> str:
-    """Read a cursor that is a name."""
+    """Read a cursor that holds a name."""
     return first if text is None else _clean(_read_cursor(_NAME, text)[0])
 
 
 def cursor_moment(text: str | None, first: tuple[int, str]) -> tuple[int, str]:
-    """Read a cursor that is a moment and a name."""
+    """Read a cursor that holds a time and a name."""
     if text is None:
         return first
     at, id = _read_cursor(_MOMENT, text)
@@ -338,10 +338,10 @@ def _clean(text: str) -> str:
 
 
 def _bad() -> RequestRefused:
-    return invalid_field("is no cursor; take it from `next` of the page before", "cursor")
+    return invalid_field("is not a cursor; take it from `next` of the page before", "cursor")
 
 
-# Ranges of bytes as HTTP asks for them (RFC 9110): one range; what is malformed counts as not asked for.
+# Byte ranges (RFC 9110): one range; a malformed header is ignored.
 
 
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
@@ -349,14 +349,14 @@ _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """From a byte, up to but not including another."""
+    """The bytes from `start` up to, but not including, `until`."""
 
     start: int
     until: int
 
 
 def parse_range(header: str | None, size: int) -> ByteRange | None:
-    """Give the range that is asked for, cut to what there is: None for all of it, an empty one if nothing is there."""
+    """Return the requested range, cut to `size`: None for all bytes, an empty range if none of them exist."""
     found = _RANGE.fullmatch(header.strip()) if header else None
     if found is None or not (found[1] or found[2]):
         return None
@@ -369,27 +369,27 @@ def parse_range(header: str | None, size: int) -> ByteRange | None:
     return ByteRange(start, max(start, min(until, size)))
 
 
-# How many tasks a request asks for, counted before any matrix is expanded: large requests take seconds each.
+# The number of tasks of a document, counted before any matrix is expanded: large documents take seconds each.
 
 
 def check_size(document: object, tasks_max: int) -> None:
-    """Refuse a document that asks for more tasks than one request may; what is excluded counts, too."""
+    """Refuse a document with more tasks than one request may have; excluded combinations count, too."""
     if fault := size_fault(document, tasks_max):
         raise invalid(f"{fault.path}: {fault.message}", [fault])
 
 
 def size_fault(document: object, tasks_max: int) -> Fault | None:
-    """Say that a document asks for too many tasks, if it does."""
+    """Return the fault of a document with too many tasks, or None."""
     count = count_tasks(document)
     if count <= tasks_max:
         return None
     return Fault(
-        f"asks for {count} tasks; {tasks_max} is the most in one request: extend the graph, or split it", "tasks"
+        f"has {count} tasks; the limit per request is {tasks_max}: extend the graph in steps, or split it", "tasks"
     )
 
 
 def count_tasks(document: object) -> int:
-    """Count the tasks of a graph document with those of the graphs inside; what is no task counts as one."""
+    """Count the tasks of a graph document and of the graphs inside it; an invalid task counts as one."""
     tasks = document.get("tasks") if isinstance(document, dict) else None
     return sum(map(_count_node, tasks.values())) if isinstance(tasks, dict) else 0
 
@@ -398,7 +398,7 @@ def _count_node(node: object) -> int:
     if not isinstance(node, dict):
         return 1
     matrix, task = node.get("matrix"), node.get("task")
-    # A graph inside may stand in the payload of a slice as well; each that is written is read.
+    # Slices may have payloads with an inner graph, too; each of them is parsed.
     payloads_found = payloads(task, ()) if isinstance(task, dict) else ()
     inner = sum(count_tasks(payload.get("graph")) for _, payload in payloads_found)
     axes = matrix.items() if isinstance(matrix, dict) else ()

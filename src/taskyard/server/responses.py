@@ -1,4 +1,4 @@
-"""Answers as they go out, and the parameters that many routes share."""
+"""Responses, pages, idempotency keys, and descriptions of request bodies."""
 
 import hashlib
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from taskyard.server.auth import Caller
 from taskyard.server.errors import invalid_field
 from taskyard.server.requests import CURSOR_MAX
 
-#: How many items a page has at most, and if nobody says.
+#: The limit of items on a page, and the default.
 PAGE_MAX: Final = 200
 PAGE: Final = 50
-#: How many labels a page of names has at most.
+#: The limit of labels on a page of names.
 NAMES_MAX: Final = 10_000
 JSON: Final = "application/json"
 
-Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="How many at most.")]
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="The most items to return.")]
 Cursor = Annotated[str | None, Query(max_length=CURSOR_MAX, description="`next` of the page before.")]
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which page of a list is asked for."""
+    """Which page of a list a request asks for."""
 
     cursor: str | None
     limit: int
 
 
 async def get_page(cursor: Cursor = None, limit: Limit = PAGE) -> PageRequest:
-    """Read which page is asked for."""
+    """Read the parameters of a page."""
     return PageRequest(cursor, limit)
 
 
@@ -44,18 +44,18 @@ IdempotencyKey = Annotated[
     Header(
         alias="Idempotency-Key",
         max_length=NAME_MAX,
-        description="Whoever repeats a request with its key gets the first answer again.",
+        description="A repeated request with the same key gets the first answer again.",
     ),
 ]
 
 
 def reply(value: object, status: int = 200) -> Response:
-    """Answer with a value."""
+    """Answer with a value as JSON."""
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
 def caller_key(caller: Caller, key: str) -> str:
-    """Make a key the caller's own: others may use the same word for something else."""
+    """Combine a key with its caller: other callers may use the same key for other requests."""
     if not key:
         return ""
     if fault := name_fault(key):
@@ -66,10 +66,10 @@ def caller_key(caller: Caller, key: str) -> str:
 def body(
     description: str, schema: dict[str, Any], required: bool = True, yaml: bool = False, example: object = None
 ) -> dict[str, Any]:
-    """Describe what a route takes, for its OpenAPI document."""
+    """Describe the body of a route for the OpenAPI document."""
     kinds = (JSON, "application/yaml") if yaml else (JSON,)
     if "properties" in schema and not yaml:
-        schema = {**schema, "additionalProperties": False}  # `Fields` refuses what it does not know
+        schema = {**schema, "additionalProperties": False}  # `Fields` refuses unknown fields
     shown = {} if example is None else {"example": example}
     content = {kind: {"schema": schema, **shown} for kind in kinds}
     return {"requestBody": {"description": description, "required": required, "content": content}}

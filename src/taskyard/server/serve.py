@@ -1,6 +1,6 @@
-"""Serving: the app on a port, until somebody wants it to stop. Whoever waits is answered first.
+"""Run the app on a port, until it is stopped; requests in progress are answered first.
 
-`run` is for a process of its own; a `Server` runs in a thread, for `taskyard up` and for tests.
+`run` is for a process of its own; a `Server` runs on a thread, for `taskyard up` and for tests.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ import uvicorn
 
 from taskyard.engine.engine import Engine
 from taskyard.server.app import App, build
-from taskyard.server.connections import Connection, OpenConnections, close_late_connections
+from taskyard.server.connections import ClientConnection, OpenConnections, close_late_connections
 from taskyard.server.settings import KEEP_ALIVE_S, STOP_MAX_S, Settings, check_binding, check_certificate
 
-#: How many connections may wait to be taken up.
+#: How many connections may wait to be accepted.
 BACKLOG: Final = 2_048
-#: How many files a server may open: more connections than one process answers.
+#: The limit of open files of a server: more connections than one process can serve.
 FILES_MAX: Final = 65_536
-#: Connections are looked at whenever uvicorn has ticked so often: once a second.
+#: Connections are checked every so many ticks of uvicorn: once a second.
 TICKS: Final = 10
-#: How long a server in a thread may take to start.
+#: How long a server on a thread may take to start.
 START_MAX_S: Final = 30
 
 
-#: What helps against what keeps a server from its port.
+#: What to do if a port cannot be used.
 _HELPS: Final = {
     errno.EADDRINUSE: "stop the program that has the port, or choose another with --port",
     errno.EACCES: "choose a port from 1024 on with --port",
@@ -40,11 +40,11 @@ _HELPS: Final = {
 
 
 class CannotListen(OSError):
-    """The address cannot be used; the text says which, why, and what helps."""
+    """The address cannot be used; the text says which, why, and what to do."""
 
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn that says when it is ready, answers whoever waits before it stops, and then simply returns."""
+    """Uvicorn that reports when it is ready, answers waiting requests before it stops, and then returns."""
 
     def __init__(self, app: App, ready: Callable[[], None]) -> None:
         self._desk = app.context
@@ -52,19 +52,19 @@ class _Uvicorn(uvicorn.Server):
         settings = app.context.settings
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         files = FILES_MAX if files == resource.RLIM_INFINITY else min(files, FILES_MAX)
-        connection: Any = partial(Connection, connections=OpenConnections(files))
+        connection: Any = partial(ClientConnection, connections=OpenConnections(files))
         super().__init__(
             uvicorn.Config(
                 app,
                 http=connection,
-                loop="auto",  # uvloop where there is one
+                loop="auto",  # uvloop if it is installed
                 ws="none",
                 lifespan="on",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # nobody asks where a request comes from
-                backlog=min(BACKLOG, files // 8),  # so many come at once, before any of them is counted
+                proxy_headers=False,  # no route uses the client's address
+                backlog=min(BACKLOG, files // 8),  # the connections that may arrive before any of them is counted
                 timeout_keep_alive=KEEP_ALIVE_S,
                 ssl_certfile=settings.tls_cert or None,
                 ssl_keyfile=settings.tls_key or None,
@@ -75,7 +75,7 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
             await super().startup(sockets)
-        except OSError as fault:  # another program took the port at the same time
+        except OSError as fault:  # another program took the port in the meantime
             host, port = sockets[0].getsockname()[:2] if sockets else ("", 0)
             raise _cannot_listen(host, port, fault) from fault
         self._ready()
@@ -91,18 +91,18 @@ class _Uvicorn(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # Uvicorn sends itself the signal again once it has stopped; here the process goes on to stop its engine.
+        # Uvicorn would send itself the signal again after it has stopped; this process must still stop its engine.
         with super().capture_signals():
             yield
             self._captured_signals.clear()
 
 
 def run(engine: Engine, settings: Settings, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` is told the address, before the first request is answered.
+    """Serve until SIGINT or SIGTERM, then answer all requests in progress and return.
 
-    Returns when everybody was answered.
+    `ready` is called with the address before the first request is answered.
     """
-    from taskyard.server import logs  # noqa: PLC0415 - a server in a thread is no owner of logs, and does not pay
+    from taskyard.server import logs  # noqa: PLC0415 - only a process of its own configures logs
 
     check_binding(listener.getsockname()[0], settings.authentication)
     check_certificate(settings)
@@ -117,12 +117,12 @@ def allow_more_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(ValueError, OSError):  # a system may allow less than it says
+        with suppress(ValueError, OSError):  # some systems allow less than the hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Server:
-    """A server in a thread."""
+    """A server on a thread."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Server:
         port: int = 0,
         listener: socket.socket | None = None,
     ) -> None:
-        """Take a port, or the one of a `listener` that somebody has taken already."""
+        """Listen on a port, or use an open `listener`."""
         check_binding(host if listener is None else listener.getsockname()[0], settings.authentication)
         check_certificate(settings)
         self.app = build(engine, settings)
@@ -144,13 +144,13 @@ class Server:
         self._thread = Thread(target=self._uvicorn.run, args=([self._listener],), name="taskyard-server", daemon=True)
 
     def start(self) -> None:
-        """Begin to serve; it does when this returns."""
+        """Start; requests are served when this returns."""
         self._thread.start()
         if not self._started.wait(START_MAX_S):
             raise TimeoutError(f"the server did not start within {START_MAX_S} seconds")
 
     def stop(self) -> None:
-        """Answer whoever waits, and end."""
+        """Answer requests in progress, and stop."""
         self._uvicorn.should_exit = True
         self._thread.join(STOP_MAX_S + 5)
 
@@ -165,7 +165,7 @@ class Server:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take a port; 0 takes any that is free."""
+    """Open a listener on a port; 0 chooses a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
@@ -186,7 +186,7 @@ def _cannot_listen(host: str, port: int, fault: OSError) -> CannotListen:
 
 
 def url_of(listener: socket.socket, *, secure: bool = False) -> str:
-    """Say where a listener is found."""
+    """Return the URL of a listener."""
     host, port = listener.getsockname()[:2]
     scheme = "https" if secure else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -1,4 +1,4 @@
-"""What a server is told when it starts. It never changes while the server runs."""
+"""Settings of a server, checks before it starts, and the first start on an empty database."""
 
 import secrets
 from collections.abc import Callable
@@ -16,20 +16,20 @@ from taskyard.server import tokens
 from taskyard.server.tokens import ADMIN, KEY_BYTES, RunTokenSigner
 from taskyard.store.repo.tokens import END
 
-#: How many requests of people may be under way at once; whoever comes then is asked to come again.
+#: How many requests of the user API may be in progress at once; more are refused with 429.
 IN_FLIGHT_MAX: Final = 256
-#: From how many commands that wait for the writer on the wishes of people are put off: what bots say goes first, and
-#: is taken up to ten times as many.
+#: From how many waiting commands of the writer on changes by users are refused. Bots have priority: ten times as many
+#: of their commands are accepted.
 QUEUE_MAX: Final = 1_000
-#: How many requests may do nothing but wait: for a graph to settle, or for more output.
+#: How many requests may only wait: for a graph to settle, or for more output.
 WAITING_MAX: Final = 1_024
 #: How many of them may follow an output.
 FOLLOWERS_MAX: Final = 64
-#: How many tasks one request may ask for unless told: it takes seconds, and some hundred megabytes, to read more.
+#: The default limit of tasks per request: larger documents take seconds and some hundred megabytes to parse.
 REQUEST_TASKS_MAX: Final = 100_000
-#: How many threads look at the database or check documents for people.
+#: How many threads read the database and check documents for the user API.
 THREADS_MAX: Final = 32
-#: How long a stop waits for what is under way.
+#: How long a stop waits for requests in progress.
 STOP_MAX_S: Final = 10
 #: How long a connection may stay open between two requests: longer than any poll waits.
 KEEP_ALIVE_S: Final = 75
@@ -37,19 +37,19 @@ KEEP_ALIVE_S: Final = 75
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a server is told."""
+    """Settings of a server. They never change while it runs."""
 
-    public_url: str = ""  # where people find it, without a slash at the end; empty: addresses are relative
-    authentication: bool = True  # off only where nobody else can connect
-    in_flight_max: int = IN_FLIGHT_MAX  # how many requests of people may be under way at once
-    queue_max: int = QUEUE_MAX  # with how many commands waiting people are asked to come again
-    waiting_max: int = WAITING_MAX  # how many requests may do nothing but wait
+    public_url: str = ""  # the address for users, without a slash at the end; empty: links are relative
+    authentication: bool = True  # False only where no other machine or user can connect
+    in_flight_max: int = IN_FLIGHT_MAX  # how many requests of users may be in progress at once
+    queue_max: int = QUEUE_MAX  # with how many waiting commands changes by users are refused
+    waiting_max: int = WAITING_MAX  # how many requests may only wait
     followers_max: int = FOLLOWERS_MAX  # how many of them may follow an output
-    threads_max: int = THREADS_MAX  # how many threads work for people
-    tasks_max: int = REQUEST_TASKS_MAX  # how many tasks one request may ask for, up to a million
-    tls_cert: str = ""  # a file with the certificate for https, in PEM form; empty: plain HTTP
-    tls_key: str = ""  # a file with its key; empty: it is in the same file
-    people_later: bool = False  # the routes of people are made when the first of them comes
+    threads_max: int = THREADS_MAX  # how many threads serve users
+    tasks_max: int = REQUEST_TASKS_MAX  # how many tasks one request may have, up to a million
+    tls_cert: str = ""  # a PEM file with the certificate for https; empty: plain HTTP
+    tls_key: str = ""  # a PEM file with its key; empty: the key is in the same file
+    lazy_user_api: bool = False  # load the user API at the first request for it
 
 
 class Uncertified(ValueError):
@@ -57,7 +57,7 @@ class Uncertified(ValueError):
 
 
 class Exposed(ValueError):
-    """Everybody could do everything."""
+    """Other machines could connect without authentication."""
 
 
 def check_binding(host: str, auth_on: bool) -> None:
@@ -70,10 +70,10 @@ def check_binding(host: str, auth_on: bool) -> None:
 
 
 def check_certificate(settings: Settings) -> None:
-    """Refuse a certificate that cannot be used, before anybody is served."""
+    """Refuse a certificate that cannot be used, before the first connection."""
     if not settings.tls_cert:
         return
-    import ssl  # noqa: PLC0415 - without TLS it is not needed
+    import ssl  # noqa: PLC0415 - not needed without TLS
 
     for file in filter(None, (settings.tls_cert, settings.tls_key)):
         try:
@@ -82,38 +82,38 @@ def check_certificate(settings: Settings) -> None:
             raise Uncertified(f"cannot read {file}: {error.strerror}") from error
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # Nobody is asked for a password: a server starts by itself.
+        # An empty password, so that OpenSSL does not ask for one at the terminal.
         context.load_cert_chain(settings.tls_cert, settings.tls_key or None, password="")
     except ssl.SSLError as error:
         files = f"{settings.tls_cert} and {settings.tls_key or 'the key in it'}"
-        what = "are no certificate in PEM form with its key, the key without a password"
+        what = "are not a certificate in PEM form with its key, the key without a password"
         raise Uncertified(f"{files} {what}: {error.reason or error}") from error
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can connect to an address."""
+    """Tell whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return False  # a name may lead anywhere
+        return False  # a DNS name may resolve to any address
 
 
-# The first start: the key of the seal, the pool `default`, and one token with which all others are made.
+# The first start: the signing key of run tokens, the pool `default`, and an admin token.
 
 
 ACTOR = "the first start"
 
 
 def prepare(engine: Engine) -> str | None:
-    """Make everything that a server needs; return the first token, which is shown only this once."""
+    """Create everything that a server needs; return the first token, which is not stored and never shown again."""
     make_seal_and_pool(engine)
     return first_token(engine, lambda _: None)
 
 
 def make_seal_and_pool(engine: Engine) -> None:
-    """Make the key of run tokens and the pool `default`, unless they are there."""
+    """Create the signing key of run tokens and the pool `default`, unless they exist."""
     key = secrets.token_bytes(KEY_BYTES)
 
     def act(transaction: Transaction) -> None:
@@ -125,10 +125,10 @@ def make_seal_and_pool(engine: Engine) -> None:
 
 
 def first_token(engine: Engine, show: Callable[[str], None]) -> str | None:
-    """Make the token with which all others are made, unless there are tokens already; `show` it before it is stored.
+    """Create the first admin token, unless there are tokens already; `show` it before its digest is stored.
 
-    If the process ends in between, the token that was shown is not valid, and the next start shows another one.
-    Stored first, it could be lost for good. Servers that start at once each store the token that they have shown.
+    If the process ends in between, the token that was shown is not valid, and the next start shows another one. If it
+    were stored first, it could be lost for good. Servers that start at the same time each store the token they showed.
     """
     with outages(), engine.store.read() as repo:
         if repo.tokens.page(END, 1):
@@ -137,7 +137,7 @@ def first_token(engine: Engine, show: Callable[[str], None]) -> str | None:
     show(text)
 
     def act(transaction: Transaction) -> None:
-        # It may be carried out again, should nobody know whether it was.
+        # The writer may run this again if it cannot know whether the first commit succeeded.
         if not transaction.repo.tokens.find([row.id]):
             transaction.repo.tokens.add(tokens.columns([row]))
             transaction.audit(ACTOR, "make_token", NO_SUBJECT, f"{row.id}: {row.name}")
@@ -147,7 +147,7 @@ def first_token(engine: Engine, show: Callable[[str], None]) -> str | None:
 
 
 def load_signer(engine: Engine) -> RunTokenSigner:
-    """Read the seal; `prepare` has made it."""
+    """Load the signer of run tokens; `prepare` has created its key."""
     with engine.store.read() as repo:
         keys = repo.tokens.signing_keys()
     assert keys, "prepare the database first"
@@ -155,11 +155,11 @@ def load_signer(engine: Engine) -> RunTokenSigner:
 
 
 def another_admin_token(engine: Engine, actor: str) -> str:
-    """Make one more token that may do everything."""
+    """Create one more admin token."""
     text, row = tokens.new_token(tokens.TokenSpec(tokens.USER, "admin", (ADMIN,)), engine.clock.now())
 
     def act(transaction: Transaction) -> None:
-        # It may be carried out again, should nobody know whether it was.
+        # The writer may run this again if it cannot know whether the first commit succeeded.
         if not transaction.repo.tokens.find([row.id]):
             transaction.repo.tokens.add(tokens.columns([row]))
             transaction.audit(actor, "make_token", NO_SUBJECT, f"{row.id}: {row.kind} {row.name}")

@@ -1,4 +1,9 @@
-"""Tokens of people, bots and newcomers: `ty_<kind>_<id>_<secret>`. Of the secret only a digest is ever stored."""
+"""Tokens and their scopes.
+
+Tokens of users, bots and enrolment are `ty_<kind>_<id>_<secret>`; only a digest of the secret is stored. Tokens of
+running tasks are signed and not stored: `ty_run_<task>_<attempt>_<fence>_<mac>`. One is valid as long as its attempt
+is leased with its fence.
+"""
 
 import hashlib
 import re
@@ -19,9 +24,8 @@ from taskyard.core.structs import struct_replace
 from taskyard.store.repo.tokens import TokenRow
 from taskyard.wire.api import TokenView
 
-# Scopes: what a token may do. `admin` is everything; `pool:NAME:RIGHT` is one right in one pool, or in all (`*`).
-#
-# An admin of a pool has every right in it. No other right includes another. Nothing here knows who asks.
+# Scopes: `admin` is everything; `pool:NAME:RIGHT` is one right in one pool, or in all pools (`*`). The right `admin`
+# of a pool includes every right in it. No other right includes another.
 
 
 ADMIN: Final = "admin"
@@ -38,30 +42,30 @@ _POOL: Final = "pool:"
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What somebody may do."""
+    """What a token may do."""
 
     admin: bool = False
     pools: Mapping[str, frozenset[str]] = field(default_factory=dict)  # the pools of each right
 
     def pools_with(self, right: str) -> frozenset[str] | None:
-        """Give the pools in which there is a right; None stands for all."""
+        """Return the pools in which a right is held; None stands for all."""
         if self.admin:
             return None
         found = self.pools.get(right, frozenset()) | self.pools.get(ADMIN, frozenset())
         return None if ANY_POOL in found else found
 
     def has_anywhere(self, right: str) -> bool:
-        """Tell whether there is a right in any pool."""
+        """Tell whether a right is held in any pool."""
         pools = self.pools_with(right)
         return pools is None or bool(pools)
 
     def has_in_any(self, right: str, pools: Collection[str]) -> bool:
-        """Tell whether there is a right in one of some pools."""
+        """Tell whether a right is held in one of some pools."""
         mine = self.pools_with(right)
         return mine is None or not mine.isdisjoint(pools)
 
     def missing_scopes(self, right: str, pools: Iterable[str]) -> list[str]:
-        """Name the scopes that are missing to have a right in all of some pools."""
+        """Name the scopes that are missing for a right in all of some pools."""
         mine = self.pools_with(right)
         return [] if mine is None else [scope(pool, right) for pool in sorted(set(pools) - mine)]
 
@@ -71,12 +75,12 @@ NO_RIGHTS: Final = Rights()
 
 
 def scope(pool: str, right: str) -> str:
-    """Spell a scope."""
+    """Write a scope."""
     return f"{_POOL}{pool}:{right}"
 
 
 def rights_of(scopes: Iterable[str]) -> Rights:
-    """Read scopes; what is none gives nothing."""
+    """Read scopes; an invalid one gives no right."""
     pools: dict[str, set[str]] = defaultdict(set)
     admin = False
     for one in scopes:
@@ -89,12 +93,12 @@ def rights_of(scopes: Iterable[str]) -> Rights:
 
 
 def scope_fault(text: str) -> str | None:
-    """Say what is wrong with a scope; None when it is fine."""
+    """Say what is wrong with a scope; None if it is valid."""
     if text == ADMIN:
         return None
     pool, _, right = text.removeprefix(_POOL).rpartition(":")
     if not text.startswith(_POOL) or right not in RIGHTS:
-        return f"is no scope; write admin, or pool:NAME:RIGHT with one of {', '.join(RIGHTS)}"
+        return f"is not a scope; write admin, or pool:NAME:RIGHT with one of {', '.join(RIGHTS)}"
     found = None if pool == ANY_POOL else name_fault(pool, DIMENSION_VALUE_MAX)
     return None if found is None else f"the pool {found}"
 
@@ -102,10 +106,10 @@ def scope_fault(text: str) -> str | None:
 USER: Final = "user"
 ENROLMENT: Final = "enrolment"
 KINDS: Final = (USER, BOT, ENROLMENT)
-#: How a token spells its kind.
+#: How a token's text spells its kind.
 _SPELLED: Final = {USER: "user", BOT: "bot", ENROLMENT: "enrol"}
 _ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-#: Digits of base 62 that hold 128 and 256 bits.
+#: How many base-62 digits hold 128 and 256 bits.
 ID_DIGITS: Final = 22
 SECRET_DIGITS: Final = 43
 _TEXT: Final = re.compile(
@@ -116,7 +120,7 @@ _SCOPES: Final = msgspec.json.Decoder(list[str])
 
 @dataclass(frozen=True, slots=True)
 class TokenParts:
-    """A token as somebody shows it."""
+    """The parts of a token's text."""
 
     kind: str
     id: str
@@ -131,16 +135,16 @@ class TokenSpec:
     name: str
     scopes: tuple[str, ...] = ()
     pool: str | None = None
-    life_ms: int | None = None  # None: it is good for ever
+    life_ms: int | None = None  # None: it never expires
 
 
 def new_token(wish: TokenSpec, now: Millis) -> tuple[str, TokenRow]:
-    """Make a token: its text, which is told once, and what is stored of it."""
+    """Make a random token: its text, which is shown once, and the row to store."""
     return token_from_bytes(wish, now, secrets.token_bytes(16), secrets.token_bytes(32))
 
 
 def token_from_bytes(wish: TokenSpec, now: Millis, named: bytes, secret_bytes: bytes) -> tuple[str, TokenRow]:
-    """Make a token whose id and secret are given bytes."""
+    """Make a token with given bytes for its id and secret."""
     id, secret = _spelled(ID_DIGITS, named[:16]), _spelled(SECRET_DIGITS, secret_bytes)
     scopes = msgspec.json.encode(wish.scopes).decode()
     over = None if wish.life_ms is None else now + wish.life_ms
@@ -149,57 +153,57 @@ def token_from_bytes(wish: TokenSpec, now: Millis, named: bytes, secret_bytes: b
 
 
 def successor(old: TokenRow, fresh: TokenRow) -> TokenRow:
-    """Give a fresh token all that another is for."""
+    """Give a new token the kind, name, scopes, pool and expiry of an old one."""
     return struct_replace(
         fresh, kind=old.kind, name=old.name, scopes=old.scopes, pool=old.pool, expires_ms=old.expires_ms
     )
 
 
 def with_kind(text: str, kind: str) -> str:
-    """Write a token as one of another kind."""
+    """Rewrite a token's text for another kind."""
     _, _, rest = text.removeprefix("ty_").partition("_")
     return f"ty_{_SPELLED[kind]}_{rest}"
 
 
 def parse(text: str) -> TokenParts | None:
-    """Take a token apart."""
+    """Split a token's text; None if it is not a token."""
     found = _TEXT.fullmatch(text)
     return None if found is None else TokenParts(found[1], found[2], found[3])
 
 
 def digest(secret: str) -> str:
-    """Give what is stored of a secret. It has 256 bits of chance, so nobody can guess it from its digest."""
+    """Return the digest of a secret. Secrets have 256 random bits, so they cannot be guessed from it."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def has_secret(spoken: TokenParts, row: TokenRow) -> bool:
-    """Tell whether somebody knows the secret of a token."""
+    """Tell whether a token's text has the right secret and kind."""
     same = compare_digest(digest(spoken.secret), row.digest)
     return same and _SPELLED[row.kind] == spoken.kind
 
 
 def is_valid(row: TokenRow, now: Millis) -> bool:
-    """Tell whether a token is neither revoked nor over."""
+    """Tell whether a token is neither revoked nor expired."""
     return row.revoked_ms is None and (row.expires_ms is None or now < row.expires_ms)
 
 
 def scopes(row: TokenRow) -> list[str]:
-    """Read what a token may do."""
+    """Return the scopes of a token."""
     return _SCOPES.decode(row.scopes)
 
 
 def rights(row: TokenRow) -> Rights:
-    """Say what a token may do."""
+    """Return the rights of a token."""
     return rights_of(scopes(row))
 
 
 def view(row: TokenRow) -> TokenView:
-    """Show a token, without its secret."""
+    """Show a token without its secret."""
     return TokenView(row.id, row.kind, row.name, scopes(row), row.pool, row.created_ms, row.expires_ms, row.revoked_ms)
 
 
 def columns(rows: Collection[TokenRow]) -> list[tuple[object, ...]]:
-    """Give tokens as the store takes them."""
+    """Convert tokens to columns of the store."""
     return [
         (one.id, one.kind, one.name, one.digest, one.scopes, one.pool, one.created_ms, one.expires_ms) for one in rows
     ]
@@ -214,25 +218,21 @@ def _spelled(digits: int, body: bytes) -> str:
     return text
 
 
-# The tokens of running tasks: sealed, not stored. One is good as long as its attempt is leased with its fence.
-#
-# ty_run_<task>_<attempt>_<fence>_<the first 128 bits of an HMAC-SHA256 over the rest>
-#
-# Nothing here asks whether an attempt is still under way.
+# Tokens of running tasks.
 
 
 RUN_PREFIX: Final = "ty_run_"
-#: How many digits of the HMAC are kept.
+#: How many hexadecimal digits of the HMAC-SHA256 are kept: 128 bits.
 MAC_DIGITS: Final = 32
 KEY_BYTES: Final = 32
-#: The sizes are those of what is sealed: a longer text is no token, and is not looked at.
+#: The digits match the largest values; a longer text is not a token.
 _RUN_TOKEN_TEXT: Final = re.compile(
     rf"ty_run_([0-7][0-9a-f]{{15}})_([0-9]{{1,19}})_([0-9]{{1,19}})_([0-9a-f]{{{MAC_DIGITS}}})", re.ASCII
 )
 
 
 class RunToken(NamedTuple):
-    """What a token of a running task says."""
+    """What the token of a running task names."""
 
     task: int
     attempt: int
@@ -240,32 +240,32 @@ class RunToken(NamedTuple):
 
 
 class RunTokenSigner:
-    """Seals tokens, and knows its own seal again."""
+    """Signs and verifies tokens of running tasks with the server's keys."""
 
     __slots__ = ("_keys",)
 
     def __init__(self, *keys: bytes) -> None:
-        """Seal with the first key; what others sealed is good as well."""
+        """Sign with the first key; accept the signatures of all keys."""
         self._keys = keys
         self.set_keys(keys)
 
     def set_keys(self, keys: Sequence[bytes]) -> None:
-        """Go by these keys from now on."""
-        assert keys, "a seal has a key"
-        assert all(len(key) == KEY_BYTES for key in keys), "the key of a seal has 32 bytes"
+        """Replace the keys."""
+        assert keys, "a signer needs a key"
+        assert all(len(key) == KEY_BYTES for key in keys), "a signing key has 32 bytes"
         self._keys = tuple(keys)
 
     def sign(self, task: int, attempt: int, fence: int) -> str:
-        """Seal a token for one attempt."""
+        """Return the token of one attempt."""
         said = f"ty_run_{task:016x}_{attempt}_{fence}"
         return f"{said}_{_mac(self._keys[0], said)}"
 
     def derive(self, text: str) -> bytes:
-        """Give a secret of 32 bytes that follows from a text and from the key alone."""
+        """Derive a secret of 32 bytes from a text and the first key."""
         return hmac(self._keys[0], b"derived " + text.encode(), "sha256")
 
     def verify(self, text: str) -> RunToken | None:
-        """Read a token, if it has our seal."""
+        """Return what a token names if its signature is valid."""
         found = _RUN_TOKEN_TEXT.fullmatch(text)
         if found is None:
             return None
