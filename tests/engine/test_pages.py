@@ -28,7 +28,7 @@ PAGE = 10
 ROWS = PAGE * ROWS_PER_TASK
 #: More edges than five pages have, though the tasks alone would be two pages.
 DENSE = 2 * PAGE
-INSERTED = ("add_tasks", "add_edges", "add_mutexes", "add_limits")
+INSERTED = ("insert_tasks", "insert_edges", "insert_mutexes", "insert_limits")
 
 
 @pytest.fixture(autouse=True)
@@ -77,13 +77,13 @@ def test_mutexes_and_limits_count_like_edges(rig: Rig) -> None:
     }
     rig.submit(graph(**{f"t{number}": task(**said) for number in range(PAGE)}))
     assert counted.each(*INSERTED) == [36, 36, 18]  # nine rows for each task, so four tasks in a page
-    assert counted.each("add_tasks") == [4, 4, 2]
+    assert counted.each("insert_tasks") == [4, 4, 2]
 
 
 def test_a_task_that_weighs_more_than_a_page_has_several(rig: Rig) -> None:
     counted = Counted.under(rig)
     labels = rig.submit(graph(**wide_nodes(3 * ROWS), last=noop(*wide_nodes(3 * ROWS)), after=noop("last")))
-    assert [(one["add_tasks"], one["add_edges"]) for one in counted.written if one["add_edges"]] == [
+    assert [(one["insert_tasks"], one["insert_edges"]) for one in counted.written if one["insert_edges"]] == [
         (1, ROWS), (0, ROWS), (0, ROWS), (1, 1),
     ]  # fmt: skip
     rig.settle()
@@ -111,7 +111,7 @@ def test_an_extension_has_a_page_for_a_task_that_weighs_more(rig: Rig) -> None:
     counted = Counted.under(rig)
     document = graph(last=noop(*wide_nodes(3 * ROWS)))
     assert rig.engine.extend(labels.text, document) == Submitted(labels.graph)
-    assert counted.each("add_edges") == [3 * ROWS]
+    assert counted.each("insert_edges") == [3 * ROWS]
 
 
 def test_an_extension_is_cut_by_its_edges_too(rig: Rig) -> None:
@@ -120,13 +120,13 @@ def test_an_extension_is_cut_by_its_edges_too(rig: Rig) -> None:
     counted = Counted.under(rig)
     assert rig.engine.extend(labels.text, graph(**dense("x", ["a"]))) == Submitted(labels.graph)
     assert max(counted.each(*INSERTED)) <= ROWS
-    assert max(counted.each("prerequisites")) <= ROWS  # read, to learn what has ended already
+    assert max(counted.each("select_edges_into")) <= ROWS  # read, to learn what has ended already
     counted.written.clear()
     rig.settle()
     states = rig.states(rig.labels(labels.graph))
     assert states.pop("b") is State.WAITING
     assert set(states.values()) == {State.SUCCESSFUL}
-    assert max(counted.each("unhide")) < PAGE
+    assert max(counted.each("mark_tasks_loaded")) < PAGE
 
 
 def test_the_beginning_of_a_large_extension_looks_at_no_task(rig: Rig) -> None:
@@ -135,7 +135,7 @@ def test_the_beginning_of_a_large_extension_looks_at_no_task(rig: Rig) -> None:
     counted = Counted.under(rig)
     more = {f"x{number}": noop(f"n{number}") for number in range(3 * PAGE)}
     assert rig.engine.extend(labels.text, graph(**more)) == Submitted(labels.graph)
-    assert max(counted.each("look_tasks")) <= PAGE
+    assert max(counted.each("lock_tasks")) <= PAGE
     rig.settle()
     states = rig.states(rig.labels(labels.graph))
     assert states.pop("z") is State.WAITING
@@ -149,9 +149,9 @@ def test_what_is_dropped_is_cut_by_its_edges_too(rig: Rig) -> None:
     counted = Counted.under(rig)
     rig.clock.later(LOAD_MAX_MS + 1)
     rig.settle()
-    assert sum(counted.each("drop_tasks")) == DENSE
-    assert sum(counted.each("drop_edges")) == DENSE * (DENSE - 1) // 2
-    assert max(counted.each("drop_edges", "drop_edges_out")) <= ROWS
+    assert sum(counted.each("delete_tasks")) == DENSE
+    assert sum(counted.each("delete_edges_into")) == DENSE * (DENSE - 1) // 2
+    assert max(counted.each("delete_edges_into", "delete_edges_out_of")) <= ROWS
 
 
 def test_an_extension_is_dropped_by_its_edges_too(rig: Rig) -> None:
@@ -163,8 +163,8 @@ def test_an_extension_is_dropped_by_its_edges_too(rig: Rig) -> None:
     rig.clock.later(LOAD_MAX_MS + 1)
     rig.settle()
     assert list(rig.labels(labels.graph)) == ["a"]
-    assert sum(counted.each("drop_tasks")) == DENSE
-    assert max(counted.each("drop_edges")) <= ROWS
+    assert sum(counted.each("delete_tasks")) == DENSE
+    assert max(counted.each("delete_edges_into")) <= ROWS
 
 
 def test_heavy_graphs_do_not_share_a_transaction(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

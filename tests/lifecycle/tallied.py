@@ -12,9 +12,16 @@ from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import Session
 
 #: The statements that read edges.
-EDGES = {"dealt", "dependents", "dependents_from", "edges_beyond", "prerequisites", "prerequisites_from"}
+EDGES = {
+    "select_edges_into_handlers",
+    "select_edges_out_of",
+    "select_edges_out_of_page",
+    "select_edges_after",
+    "select_edges_into",
+    "select_edges_into_page",
+}
 #: The statements that write tasks that moved.
-MOVES = {"carry_ended", "carry_ready", "carry_sent", "carry_started", "carry_tasks"}
+MOVES = {"move_ended_tasks", "move_ready_tasks", "move_sent_tasks", "move_started_tasks", "move_tasks"}
 
 
 class Tallied:

@@ -55,7 +55,9 @@ MENDED: dict[str, list[Spoil]] = {
     "task.join_rule": [task("join_rule", "later", "'any'"), task("join_rule", "later", "'nonsense'")],
     "task.on_impossible": [task("on_impossible", "after", "'skip'"), task("on_impossible", "after", "'nonsense'")],
     "task.is_handler": [task("is_handler", "mop", 0), task("is_handler", "mop", 2), task("is_handler", "long", 1)],
-    "task.is_constrained": [task("is_constrained", "lone", 0), task("is_constrained", "frugal", 0)],
+    "task.is_constrained": [
+        *(task("is_constrained", label, 0) for label in ("lone", "frugal")), task("is_constrained", "long", 1)
+    ],
     # what happened,
     "task.previous_state": [task("previous_state", "ended", "'stopping'")],
     "task.reason": [task("reason", "boom", "'timed_out'"), task("reason", "later", "'mutex'")],

@@ -16,7 +16,7 @@ from tests.lifecycle.yard import Labels, chain
 
 #: How many tasks or edges one transaction looks at here, and how many tasks it moves.
 LOOKED, PAGE = 20, 10
-LOOKS = EDGES | {"tasks_window", "tasks_in"}
+LOOKS = EDGES | {"select_task_states_page", "select_task_page"}
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_what_is_found_is_moved_in_pages(yard: Grounds, tallied: Tallied) -> Non
     assert tallied.most(MOVES) == PAGE
     assert in_short(yard.rerun(graph=labels.graph)) == BulkOutcome(labels.graph, 0, promised=True)
     yard.keep_promises()
-    assert tallied.most({"carry_tasks"}) <= PAGE + 1  # the last one of a page blocks the first of the next
+    assert tallied.most({"move_tasks"}) <= PAGE + 1  # the last one of a page blocks the first of the next
     assert yard.census(labels) == {"unscheduled": 44, "waiting": 1}
 
 

@@ -144,4 +144,4 @@ def test_a_poll_locks_its_bot_before_its_tasks_as_whoever_begins_a_session_does(
     lease = yard.claim("rack1")[0]
     yard.store = tallied = Tallied(yard.store)
     yard.end("rack1", lease)
-    assert tallied.asked.index("greet_bots") < tallied.asked.index("look_tasks"), "else the two wait for each other"
+    assert tallied.asked.index("lock_callers") < tallied.asked.index("lock_tasks"), "else the two wait for each other"

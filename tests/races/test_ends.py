@@ -137,7 +137,7 @@ def test_two_that_wait_for_each_other_are_both_answered(servers: Open) -> None:
     labels = one.submit(graph(child=task("parent"), parent=task()))
     (lease,) = one.claim()
     assert labels["child"] < labels["parent"]
-    with one.halted("look_tasks", 2) as halt:  # the child, after the parent
+    with one.halted("lock_tasks", 2) as halt:  # the child, after the parent
         ending_it = one.go(one.end, lease)
         halt.reached()
         canceling = two.go(two.engine.cancel, Cancel(graph=labels.graph))

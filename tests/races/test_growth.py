@@ -97,7 +97,7 @@ def growth(prefix: str = "x") -> dict[str, object]:
 
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("page", [1, 2, 3])
-@pytest.mark.parametrize("place", ["add_edges", "prerequisites", COMMIT])
+@pytest.mark.parametrize("place", ["insert_edges", "select_edges_into", COMMIT])
 def test_a_task_that_ends_while_others_are_hung_on_it_releases_them_all(pair: Pair, place: str, page: int) -> None:
     one, two = pair
     labels = one.submit(graph(a=task()))
@@ -106,7 +106,7 @@ def test_a_task_that_ends_while_others_are_hung_on_it_releases_them_all(pair: Pa
         growing = two.go(extending(two, labels, growth()))
         halt.reached()
         ending = one.go(one.end, lease)
-        if place == "add_edges":
+        if place == "insert_edges":
             ending.result(SOON_S)  # nothing of this page hangs on it yet, so it need not wait
         else:
             wait_for_a_wait(one.url)

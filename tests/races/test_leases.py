@@ -154,7 +154,7 @@ def test_a_repeated_poll_is_never_given_what_another_bot_has_by_now(pair: Pair) 
     labels = one.submit(wide(1))
     assert len(one.claim(poll="again")) == 1
     one.age(OVER_MS)
-    with one.halted("look_tasks") as halt:  # it knows what its poll was given, and is about to look at it
+    with one.halted("lock_tasks") as halt:  # it knows what its poll was given, and is about to look at it
         repeating = one.go(lambda: one.claim(poll="again"))
         halt.reached()
         two.lapse()
@@ -172,7 +172,7 @@ def test_a_bot_that_begins_anew_ends_nothing_that_another_bot_has_by_now(pair: P
     labels = one.submit(wide(1))
     one.claim()
     one.age(OVER_MS)
-    with one.halted("look_tasks") as halt:  # it knows what its last session had, and is about to look at it
+    with one.halted("lock_tasks") as halt:  # it knows what its last session had, and is about to look at it
         greeting = one.go(one.hello, "s2")
         halt.reached()
         two.lapse()
@@ -224,7 +224,7 @@ def test_a_report_and_a_new_session_follow_one_another(pair: Pair, early: str) -
 def test_of_two_first_sessions_of_a_bot_the_later_ends_what_the_earlier_took(pair: Pair) -> None:
     one, two = pair
     labels = one.submit(wide(1))
-    with one.halted("add_bots") as halt:  # it knows of no session before
+    with one.halted("begin_bot_sessions") as halt:  # it knows of no session before
         greeting = one.go(lambda: one.hello("late", bot="b9"))
         halt.reached()
         two.hello("early", bot="b9")
@@ -238,7 +238,7 @@ def test_a_bot_that_is_heard_while_its_silence_is_noticed_is_not_missing(pair: P
     one, two = pair
     one.age(MISSING_WITHIN_MS + 1)
     two.poll()
-    with two.halted("miss_bots") as halt:
+    with two.halted("mark_bots_missing") as halt:
         noticing = two.go(
             lambda: two.engine.transact(lambda transaction: mark_missing_bots(transaction, 9), Boundary.SILENCE)
         )

@@ -113,7 +113,7 @@ def test_who_comes_while_a_pass_is_under_way_is_let_in_by_it(pair: Pair) -> None
 def test_a_pass_that_was_replaced_while_it_slept_writes_nothing(pair: Pair) -> None:
     one, two = pair
     labels = one.submit(graph(a=held("k"), b=held("k")))
-    with one.halted("hold_pass") as halt:  # it has thought, and is about to write
+    with one.halted("extend_admission_lock") as halt:  # it has thought, and is about to write
         passing = one.go(one.engine.schedule)
         halt.reached()
         one.watch.later(LOCK_MS + 1)
@@ -128,7 +128,7 @@ def test_a_pass_that_was_replaced_while_it_slept_writes_nothing(pair: Pair) -> N
     assert one.engine.schedule().admitted == 0
 
 
-@pytest.mark.parametrize("place", ["look_tasks", COMMIT])
+@pytest.mark.parametrize("place", ["lock_tasks", COMMIT])
 def test_a_key_that_is_given_back_while_a_pass_looks_is_given_on(pair: Pair, place: str) -> None:
     one, two = pair
     labels = one.submit(graph(a=held("k"), b=held("k")))

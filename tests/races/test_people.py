@@ -97,7 +97,7 @@ def test_a_claim_that_has_chosen_before_the_cancel_looks_again(pair: Pair) -> No
     one, two = pair
     labels = one.submit(wide(2))
     other = one.submit(wide(1))
-    with one.halted("begin_attempts") as halt:  # it has the tasks, and has not seen yet what became of the graph
+    with one.halted("insert_attempts") as halt:  # it has the tasks, and has not seen yet what became of the graph
         taking = one.go(one.claim, 3)
         halt.reached()
         two.engine.transact(

@@ -29,8 +29,8 @@ TASK: dict[str, object] = {
 def task_row(id: int, **columns: object) -> Row:
     """A task as it is born."""
     values = TASK | columns | {"id": id}
-    assert values.keys() == {name for name, _ in statements(SQLITE)["add_tasks"].parameters}
-    return tuple(values[name] for name, _ in statements(SQLITE)["add_tasks"].parameters)
+    assert values.keys() == {name for name, _ in statements(SQLITE)["insert_tasks"].parameters}
+    return tuple(values[name] for name, _ in statements(SQLITE)["insert_tasks"].parameters)
 
 
 def add_graph(repo: Repo, id: int = 1) -> None:

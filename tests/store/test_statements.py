@@ -13,25 +13,27 @@ from taskyard.core.states import State
 from taskyard.store import repo, schema
 from taskyard.store.connection import open_store
 from taskyard.store.postgres import _OPTIONS
-from taskyard.store.queries import POSTGRES, SQLITE, Statement, for_postgres, for_sqlite, lockless, statements
+from taskyard.store.queries import POSTGRES, SQLITE, Statement, for_postgres, for_sqlite, statements, without_locks
 from taskyard.store.repo.events import spelled, written
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
 
 FOLDER = Path(repo.__file__).parents[1]
 REPOSITORY = "".join(path.read_text(encoding="utf-8") for path in sorted((FOLDER / "repo").glob("*.py")))
-FILES = sorted((FOLDER / "statements").glob("*.sql"))
+FILES = sorted((FOLDER / "sql").glob("*.sql"))
 NAMES = sorted(statements(SQLITE))
 #: What is asked in every transaction, however large the tables are.
 HOT = [
-    "look_tasks", "candidates", "forget_answers",
-    "dependents", "dependents_from", "prerequisites", "due", "leased_by", "keep_tasks",
-    "recount_edges", "peek_graphs", "look_graphs", "turn_graphs", "stirs", "drop_stirs", "notes", "look_note",
-    "notes_about", "notes_in", "events_of", "definitions", "tasks_with_labels", "tasks_in", "roots_in", "polled",
-    "end_attempts", "attempts_of", "contenders", "contenders_among", "mutexes_of", "limits_of", "holds_of", "see_bots",
-    "look_bots", "queues_with", "queues_after", "answers", "audits_of",
-    "read_prerequisites", "read_labels", "read_endings", "read_wishes", "read_ahead", "read_pool_use", "read_limit_use",
-    "read_happened", "read_older_rivals", "read_newer_rivals",
-    *(name for name in NAMES if name.startswith("carry_")),
+    "lock_tasks", "claim_candidates", "delete_old_responses", "select_edges_out_of", "select_edges_out_of_page",
+    "select_edges_into", "select_due_tasks", "select_leased_tasks", "update_unmoved_tasks", "update_edge_counts",
+    "select_graphs", "lock_graphs", "update_graph_states", "select_dirty", "delete_dirty", "select_continuations",
+    "lock_continuation", "select_continuations_of_tasks", "lock_continuations_in_graph", "select_events_of_subject",
+    "select_definitions", "select_tasks_by_label", "select_task_page", "select_roots_page", "select_leases_by_poll",
+    "end_attempts", "select_attempts", "select_contenders", "select_contenders_by_id", "select_mutexes",
+    "select_limits", "select_holds", "record_polls", "lock_bots", "select_queues_by_dimensions",
+    "select_queues_after", "select_responses", "select_audits_of_subject", "select_prerequisites_in_states",
+    "select_labels", "select_ended_attempts", "select_last_requests", "select_tasks_ahead", "sum_pool_use",
+    "sum_limit_use", "select_recent_events", "select_older_mutex_rivals", "select_newer_mutex_rivals",
+    *(name for name in NAMES if re.fullmatch(r"move_\w*tasks", name)),
 ]  # fmt: skip
 
 
@@ -61,14 +63,16 @@ def test_both_databases_have_the_same_statements_with_the_same_parameters() -> N
 def test_every_statement_is_used_and_every_name_has_its_statement() -> None:
     quoted = set(re.findall(r'"(\w+)"', REPOSITORY))
     assert [name for name in NAMES if name not in quoted] == []
-    run = set(re.findall(r'_session\.(?:rows|run|each)\(\s*"(\w+)"', REPOSITORY))
+    run = set(re.findall(r'_session\.(?:fetch|prefetch|execute|execute_many|update_all)\(\s*"(\w+)"', REPOSITORY))
     assert run - set(NAMES) == set()
 
 
 def test_only_the_repository_runs_statements() -> None:
     others = [path for path in FOLDER.parent.rglob("*.py") if path.parent != FOLDER / "repo"]
     running = [
-        path.name for path in others if re.search(r"session\.(rows|run|each)\(", path.read_text(encoding="utf-8"))
+        path.name
+        for path in others
+        if re.search(r"session\.(?:fetch|prefetch|execute\w*|update_all)\(", path.read_text(encoding="utf-8"))
     ]
     assert running == []
 
@@ -133,7 +137,7 @@ def fill(url: str) -> None:
         repo.events.add(
             NOW, [(id, 0, {id: [written(spelled(None, "running", None), None, None, None)]}) for id in many]
         )
-        repo.continuations.add([("tell", id, id, "a", "b", "", "") for id in many])
+        repo.continuations.add([("update_published", id, id, "a", "b", "", "") for id in many])
         repo.admission.mark_dirty(many)
         repo.events.add_answers([(f"k{id}", "", "", NOW) for id in many])
         repo.events.add_audits([(NOW, "", "", id, "") for id in many])
@@ -164,7 +168,7 @@ def sqlite_scans(connection: sqlite3.Connection, one: Statement) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_postgres_understands_every_statement(postgres_plans: psycopg.Connection[Any], name: str) -> None:
     text = for_postgres(statements(POSTGRES)[name])
-    for one in (text, lockless(text)):
+    for one in (text, without_locks(text)):
         postgres_plans.execute(f"PREPARE one AS {one}".encode())
         postgres_plans.execute("DEALLOCATE one")
 

@@ -29,8 +29,8 @@ from taskyard.store.queries import (
     StoreUnavailable,
     TransactionConflict,
     for_postgres,
-    lockless,
     statements,
+    without_locks,
 )
 
 # One connection to PostgreSQL on which questions are sent without waiting for the answers to those before.
@@ -488,4 +488,4 @@ _TEXTS = {
     for name, one in statements(POSTGRES).items()
 }
 #: A look locks nothing.
-_LOCKLESS = {name: replace(one, text=lockless(one.text)) for name, one in _TEXTS.items()}
+_LOCKLESS = {name: replace(one, text=without_locks(one.text)) for name, one in _TEXTS.items()}

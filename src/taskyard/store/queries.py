@@ -1,15 +1,14 @@
-"""Named statements: SQL as text of its own, translated for each database.
+"""Named SQL statements: read from `sql/*.sql` and translated for each database.
 
-A statement stands in a file of `statements/`, under one line that gives its name, its parameters with their types, and
-a sentence:
+A statement follows one comment line that gives its name, its parameters with their types, and a sentence:
 
-    -- each carry(id: int, source: text, target: text): take tasks along an arrow, if they are still at its source.
-    UPDATE task SET was = state, state = :target WHERE id = :id AND state = :source;
+    -- each move_tasks(id: int, source: text, target: text): move tasks along an arrow, if they are still at its source.
+    UPDATE task SET previous_state = state, state = :target WHERE id = :id AND state = :source;
 
-`each` marks a statement that is carried out for every row it is given, each for another row of the table. SQLite runs
-it row by row, or for some dozen rows at once; PostgreSQL gets it as one statement over arrays, in one round trip. A
-list stands as `IN (:ids)`. Where one text cannot serve both, the name carries the database: `candidates@sqlite`.
-Nothing else is translated, and nothing here runs anything.
+`each` marks a statement that runs once for every row it is given; each row changes a different row of the table.
+SQLite runs it row by row, or for some dozen rows at once; PostgreSQL gets one statement over arrays, in one round trip.
+A list is written `IN (:ids)`. A statement whose text differs between the databases has one version for each, with the
+database in the name: `claim_candidates@sqlite`. This module translates statements and runs none.
 """
 
 import re
@@ -27,7 +26,7 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_]+)\b")
 _LISTED = re.compile(r"IN \(:([a-z_]+)\)")
 _LOCK = re.compile(r"\s+FOR (?:NO KEY )?UPDATE(?: OF \w+)?(?: SKIP LOCKED)?")
 _VALUES = re.compile(r"VALUES \((.*?)\)(?= ON CONFLICT|;|$)", re.DOTALL)
-#: What each type of a parameter is in PostgreSQL.
+#: The PostgreSQL type of each parameter type.
 _TYPES: Mapping[str, str] = {
     "int": "bigint",
     "text": "text",
@@ -40,7 +39,7 @@ _TYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement as its file has it."""
+    """One statement as written in its file."""
 
     name: str
     each: bool
@@ -51,7 +50,7 @@ class Statement:
 
     @property
     def lists(self) -> tuple[int, ...]:
-        """The places of the parameters that are lists."""
+        """The indexes of the parameters that are lists."""
         return tuple(
             place for place, (_, type_) in enumerate(self.parameters) if type_.endswith("s") and type_ != "bytes"
         )
@@ -59,25 +58,25 @@ class Statement:
 
 @cache
 def statements(database: str) -> Mapping[str, Statement]:
-    """Read every statement that `database` uses, by name."""
+    """Read all statements for `database`, by name."""
     found: dict[str, Statement] = {}
     for statement in _all():
         if statement.database in {None, database}:
-            assert statement.name not in found, f"two statements are called {statement.name}"
+            assert statement.name not in found, f"two statements have the name {statement.name}"
             found[statement.name] = statement
     return found
 
 
 def for_sqlite(statement: Statement, single: bool = False) -> str:
-    """Translate: numbered parameters, lists as JSON or, if `single`, as one value; no locks: there is one writer."""
-    text = lockless(statement.text)
+    """Number the parameters, pass lists as JSON (one value if `single`), and drop locks: there is one writer."""
+    text = without_locks(statement.text)
     text = text if single else _LISTED.sub(r"IN (SELECT value FROM json_each(:\1))", text)
     places = {name: place for place, (name, _) in enumerate(statement.parameters, 1)}
     return _PARAMETER.sub(lambda found: f"?{places[found[1]]}", text)
 
 
 def for_sqlite_many(statement: Statement, count: int) -> str:
-    """Translate a statement that updates, or only inserts its parameters, to take `count` rows; others to nothing."""
+    """Make an `each` statement take `count` rows at once; return nothing for a statement that cannot."""
     names = [name for name, _ in statement.parameters]
     row = f"({', '.join('?' for _ in names)})"
     values = f"VALUES {', '.join([row] * count)}"
@@ -92,7 +91,7 @@ def for_sqlite_many(statement: Statement, count: int) -> str:
 
 
 def for_postgres(statement: Statement) -> str:
-    """Translate: numbered parameters, lists as arrays, rows as one relation of arrays."""
+    """Number the parameters, pass lists as arrays, and pass the rows of an `each` statement as arrays, too."""
     if statement.each:
         return _over_arrays(statement)
     text = _LISTED.sub(r"= ANY(:\1)", statement.text)
@@ -100,8 +99,8 @@ def for_postgres(statement: Statement) -> str:
     return _PARAMETER.sub(lambda found: places[found[1]], text)
 
 
-def lockless(text: str) -> str:
-    """Leave out the locks, for who only looks."""
+def without_locks(text: str) -> str:
+    """Drop the locking clauses, for read-only transactions."""
     return _LOCK.sub("", text)
 
 
@@ -112,16 +111,16 @@ def _over_arrays(statement: Statement) -> str:
     text = _PARAMETER.sub(r"r._\1", statement.text)
     match text.split(maxsplit=1)[0]:
         case "INSERT":
-            return _VALUES.sub(lambda found: f"SELECT {found[1]} FROM {rows}", text, count=1)  # noqa: S608 - our own texts
+            return _VALUES.sub(lambda found: f"SELECT {found[1]} FROM {rows}", text, count=1)  # noqa: S608 - our own SQL
         case "UPDATE":
             return text.replace("WHERE", f"FROM {rows} WHERE", 1)
-        case verb:
-            assert verb == "DELETE", f"{statement.name} begins with {verb}: only INSERT, UPDATE and DELETE take rows"
+        case command:
+            assert command == "DELETE", f"{statement.name} is {command}: only INSERT, UPDATE and DELETE take rows"
             return text.replace("WHERE", f"USING {rows} WHERE", 1)
 
 
 def _all() -> Iterable[Statement]:
-    folder = resources.files(__package__) / "statements"
+    folder = resources.files(__package__) / "sql"
     for file in sorted(folder.iterdir(), key=lambda one: one.name):
         if file.name.endswith(".sql"):
             yield from _read(file.read_text(encoding="utf-8"))
@@ -131,7 +130,7 @@ def _read(text: str) -> Iterable[Statement]:
     for part in re.split(r"\n(?=-- (?:each )?\w+(?:@\w+)?\()", "\n" + text)[1:]:
         head, _, body = part.partition("\n")
         found = _HEAD.fullmatch(head)
-        assert found, f"this is no head of a statement: {head}"
+        assert found, f"not the first line of a statement: {head}"
         sql = " ".join(
             line.strip() for line in body.splitlines() if line.strip() and not line.lstrip().startswith("--")
         )
@@ -143,39 +142,36 @@ def _parameters(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name.strip(), type_.strip()) for name, type_ in pairs)
 
 
-# What a database has to offer to the verbs: run a named statement. Four ways, and a hint; no more.
-
-
-#: A row as the database gives it, or as a statement takes it.
+#: A row as the database returns it, or as a statement takes it.
 Row: TypeAlias = tuple[Any, ...]
 
 
 class Session(Protocol):
-    """One open transaction of one database."""
+    """One open transaction. It runs named statements."""
 
     def fetch(self, name: str, *values: object) -> list[Row]:
-        """Ask: the rows that statement `name` finds."""
+        """Return the rows that a query finds."""
 
     def prefetch(self, name: str, *values: object) -> None:
-        """Hint: just this will be asked, and nothing that is written until then changes the answer."""
+        """Hint that this query follows with these values, and that no write before it changes its result."""
 
     def execute(self, name: str, *values: object) -> int:
-        """Carry out statement `name` once; say how many rows it changed."""
+        """Run a statement once; return how many rows it changed."""
 
     def execute_many(self, name: str, rows: Sequence[Row]) -> None:
-        """Carry out statement `name` for each of `rows`."""
+        """Run a statement once for each of `rows`."""
 
     def update_all(self, name: str, rows: Sequence[Row]) -> None:
-        """Carry out statement `name` for each of `rows`; raise `TransactionConflict` if one of them changes none."""
+        """Run a statement once for each of `rows`; raise `TransactionConflict` unless each changes one row."""
 
 
 class TransactionConflict(Exception):
-    """The database asks to try the whole transaction again: a deadlock, or a lost race."""
+    """The transaction lost a race or a deadlock: run all of it again."""
 
 
 class DuplicateKey(Exception):
-    """A key is in use already: make another one."""
+    """The key of a new row is in use: choose another one."""
 
 
 class StoreUnavailable(Exception):
-    """The database cannot be reached, or cannot write. What was sent may or may not have been done."""
+    """The database cannot be reached or written. A commit that was under way may have succeeded."""

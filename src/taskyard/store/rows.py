@@ -62,7 +62,7 @@ class TaskRecord(msgspec.Struct, gc=False):
         return self.life.state
 
     def ready(self, source: State) -> Row:
-        """Itself as `carry_ready` takes it."""
+        """Itself as `move_ready_tasks` takes it."""
         life, edges = self.life, self.edges
         return (
             *self._moved(source),
@@ -76,13 +76,13 @@ class TaskRecord(msgspec.Struct, gc=False):
         )
 
     def started(self, source: State) -> Row:
-        """Itself as `carry_started` takes it."""
+        """Itself as `move_started_tasks` takes it."""
         return (*self._moved(source), self.life.attempt, self.bot, self.fence, self.lease_until_ms, self.due_ms)
 
     # The two that every task takes are written out: a tuple within a tuple costs as much again.
 
     def sent(self, source: State) -> Row:
-        """Itself as `carry_sent` takes it."""
+        """Itself as `move_sent_tasks` takes it."""
         life, edges = self.life, self.edges
         return (
             self.id,
@@ -103,13 +103,13 @@ class TaskRecord(msgspec.Struct, gc=False):
         )
 
     def ended(self, source: State) -> Row:
-        """Itself as `carry_ended` takes it."""
+        """Itself as `move_ended_tasks` takes it."""
         life = self.life
         ended = None if life.ended is None else life.ended.text
         return (self.id, self.stored.text, source.text, life.state.text, self.reason, self.moved_ms, ended)
 
     def carried(self, source: State) -> Row:
-        """Itself as `carry_tasks` takes it."""
+        """Itself as `move_tasks` takes it."""
         life, edges, handlers = self.life, self.edges, self.handlers
         return (
             *self._moved(source),
@@ -142,7 +142,7 @@ class TaskRecord(msgspec.Struct, gc=False):
         return (self.id, self.stored.text, source.text, self.life.state.text, self.reason, self.moved_ms)
 
     def kept(self) -> Row:
-        """Itself as `keep_tasks` takes it."""
+        """Itself as `update_unmoved_tasks` takes it."""
         edges, handlers = self.edges, self.handlers
         return (
             self.id,
@@ -163,7 +163,7 @@ class TaskRecord(msgspec.Struct, gc=False):
 
 
 def task_record(row: Row) -> TaskRecord:
-    """Read a row of `look_tasks`."""
+    """Read a row of `lock_tasks`."""
     (
         id, graph, state, reason, moved_ms, attempt, began_after, ended, round, reruns_used, retries_used, slice_index,
         waits_since_ms, not_before_ms, rules, kind, priority, created_ms, weight, join, on_impossible, is_handler,
@@ -186,7 +186,7 @@ def task_record(row: Row) -> TaskRecord:
 
 
 def born_record(row: Row) -> TaskRecord:
-    """Read a row of `add_tasks`: just what `look_tasks` would find."""
+    """Read a row of `insert_tasks`: just what `lock_tasks` would find."""
     (
         id, graph, state, reason, moved_ms, not_before_ms, rules, kind, priority, created_ms, weight, join,
         on_impossible, is_handler, is_constrained, awaited, met, broken, impossible, queue, due_ms, loading,
@@ -228,7 +228,7 @@ class Caller:
 
 
 def graph_record(row: Row) -> GraphRecord:
-    """Read a row of `look_graphs`."""
+    """Read a row of `lock_graphs`."""
     return GraphRecord(row[0], GraphState(row[1]), Tally(*row[2:5]), *row[5:])
 
 

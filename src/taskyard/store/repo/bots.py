@@ -65,33 +65,33 @@ class BotRepo:
 
     def read(self, ids: Collection[str]) -> dict[str, BotRecord]:
         """Read bots; how many attempts each runs is not counted here."""
-        return {row[0]: _bot(row, 0, row[13], row[15]) for row in self._session.fetch("look_bots", ids)} if ids else {}
+        return {row[0]: _bot(row, 0, row[13], row[15]) for row in self._session.fetch("lock_bots", ids)} if ids else {}
 
     def prefetch_callers(self, ids: Collection[str]) -> None:
         """Hint: these will be greeted."""
         unknown = [id for id in ids if id not in self._cache.bots]
         if unknown:
-            self._session.prefetch("greet_bots", unknown)
+            self._session.prefetch("lock_callers", unknown)
 
     def callers(self, ids: Collection[str]) -> dict[str, Caller]:
         """Give what is needed to hear bots."""
         known = self._cache.bots
         unknown = [id for id in ids if id not in known]
-        for row in self._session.fetch("greet_bots", unknown) if unknown else ():
+        for row in self._session.fetch("lock_callers", unknown) if unknown else ():
             known[row[0]] = Caller(row[1], row[2], row[3] == 1, row[4], row[5])
         return {id: known[id] for id in ids if id in known}
 
     def read_all(self) -> list[BotRecord]:
         """Read every bot, with how many attempts it runs."""
-        return [_bot(row, row[13]) for row in self._session.fetch("fleet")]
+        return [_bot(row, row[13]) for row in self._session.fetch("select_fleet")]
 
     def last_servers(self, ids: Collection[str]) -> dict[str, str]:
         """Say which server each of these bots last spoke to."""
-        return {row[0]: row[1] for row in self._session.fetch("servers_of", ids)} if ids else {}
+        return {row[0]: row[1] for row in self._session.fetch("select_last_servers", ids)} if ids else {}
 
     def record_polls(self, rows: Sequence[tuple[str, str, Millis, str]]) -> None:
         """Note that bots were heard of: id, polls, moment, by which server."""
-        self._session.execute_many("see_bots", rows)
+        self._session.execute_many("record_polls", rows)
         known = self._cache.bots
         for id, polls, _, _ in rows:
             bot = known.get(id)
@@ -103,65 +103,65 @@ class BotRepo:
 
         A row: id, pool, session, replaced, slots, first seen, last seen, server, quarantined, maintenance, draining.
         """
-        self._session.execute_many("add_bots", rows)
+        self._session.execute_many("begin_bot_sessions", rows)
         self._forget(row[0] for row in rows)
 
     def set_dimensions(self, rows: Sequence[Row]) -> None:
         """Write what bots have: id, dimensions."""
-        self._session.execute_many("set_bot_dimensions", rows)
+        self._session.execute_many("upsert_bot_dimensions", rows)
 
     def set_settings(self, rows: Sequence[Row]) -> None:
         """Write what an admin says about bots: id, quarantined, maintenance, draining, terminated."""
-        self._session.execute_many("set_bot_settings", rows)
-        self._session.execute_many("renew_bots", [(row[0],) for row in rows])
+        self._session.execute_many("upsert_bot_settings", rows)
+        self._session.execute_many("increment_bot_versions", [(row[0],) for row in rows])
         self._forget(row[0] for row in rows)
 
     def clear_terminations(self, ids: Collection[str]) -> None:
         """Note that new bots have begun in the place of those that were told to end."""
-        self._session.execute_many("clear_endings", [(id,) for id in ids])
+        self._session.execute_many("clear_bot_termination", [(id,) for id in ids])
 
     def end_sessions(self, ids: Collection[str]) -> None:
         """Note that bots said goodbye."""
-        self._session.execute_many("end_bots", [(id,) for id in ids])
+        self._session.execute_many("end_bot_sessions", [(id,) for id in ids])
         self._forget(ids)
 
     def release_names(self, ids: Collection[str]) -> None:
         """Let the names of bots belong to no pool."""
-        self._session.execute_many("free_bots", [(id,) for id in ids])
+        self._session.execute_many("release_bot_names", [(id,) for id in ids])
         self._forget(ids)
 
     def mark_missing(self, ids: Collection[str]) -> None:
         """Note that the silence of bots was noticed."""
-        self._session.execute_many("miss_bots", [(id,) for id in ids])
+        self._session.execute_many("mark_bots_missing", [(id,) for id in ids])
         self._forget(ids)
 
     def silent(self, before: Millis, count: int) -> list[str]:
         """Name bots that were last heard of before a moment and are not known to be missing."""
-        return [row[0] for row in self._session.fetch("silent", before, count)]
+        return [row[0] for row in self._session.fetch("select_silent_bots", before, count)]
 
     def count_events(self, rows: Sequence[Row]) -> None:
         """Write how many events bots have: id, number."""
-        self._session.execute_many("count_bot_events", rows)
+        self._session.execute_many("update_bot_event_counts", rows)
 
     def add_events(self, rows: Sequence[Row]) -> None:
         """Note what happened to bots: bot, id, at, kind, task, attempt, note."""
-        self._session.execute_many("add_bot_events", rows)
+        self._session.execute_many("insert_bot_events", rows)
 
     def events(self, id: str, count: int) -> list[Row]:
         """Read what happened to a bot, the newest first."""
-        return self._session.fetch("bot_events", id, count)
+        return self._session.fetch("select_bot_events", id, count)
 
     def drop_queues(self, ids: Collection[str]) -> None:
         """Forget which queues bots serve."""
-        self._session.execute("drop_bot_queues", ids)
+        self._session.execute("delete_bot_queues", ids)
 
     def add_queues(self, rows: Sequence[Row]) -> None:
         """Write which queues bots serve: bot, queue."""
-        self._session.execute_many("add_bot_queues", rows)
+        self._session.execute_many("insert_bot_queues", rows)
 
     def set_aggregation(self, id: str, dimensions: str) -> None:
         """Keep which dimensions the bots have."""
-        self._session.execute("set_aggregation", id, dimensions)
+        self._session.execute("upsert_aggregation", id, dimensions)
 
     def _forget(self, ids: Iterable[str]) -> None:
         for id in ids:
@@ -180,33 +180,33 @@ class QueueRepo:
     def prefetch(self, number: int) -> None:
         """Hint: the queues after a number will be read."""
         if number != self._cache.newest_queue:
-            self._session.prefetch("queues_after", number)
+            self._session.prefetch("select_queues_after", number)
 
     def after(self, number: int) -> list[QueueRow]:
         """Read the queues that came after a number, if there can be any."""
         if number == self._cache.newest_queue:
             return []
-        found = [_queue(row) for row in self._session.fetch("queues_after", number)]
+        found = [_queue(row) for row in self._session.fetch("select_queues_after", number)]
         self._cache.newest_queue = found[-1].number if found else number
         return found
 
     def with_dimensions(self, texts: Collection[str]) -> dict[str, int]:
         """Find queues by their dimensions as text."""
-        return {row[1]: row[0] for row in self._session.fetch("queues_with", texts)} if texts else {}
+        return {row[1]: row[0] for row in self._session.fetch("select_queues_by_dimensions", texts)} if texts else {}
 
     def with_hashes(self, hashes: Collection[int]) -> list[tuple[int, int]]:
         """Name the queues that have one of `hashes`: id, hash."""
-        return [(row[0], row[1]) for row in self._session.fetch("queues_near", hashes)] if hashes else []
+        return [(row[0], row[1]) for row in self._session.fetch("select_queues_by_hash", hashes)] if hashes else []
 
     def lock_count(self) -> int:
         """Keep others from adding queues; say how many there are."""
-        return int(self._session.fetch("lock_queues")[0][0])
+        return int(self._session.fetch("lock_queue_count")[0][0])
 
     def add(self, rows: Sequence[Row], total: int) -> None:
         """Insert queues, `total` of them from now on: id, number, hash, root, pool, dimensions."""
         self._cache.newest_queue = None
-        self._session.execute_many("add_queues", rows)
-        self._session.execute("count_queues", total)
+        self._session.execute_many("insert_queues", rows)
+        self._session.execute("update_queue_count", total)
 
 
 def _bot(row: Row, busy: int, replaced: str = "", pool: str | None = None) -> BotRecord:

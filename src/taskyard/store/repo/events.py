@@ -190,53 +190,53 @@ class EventRepo:
             for subject, told in subjects.items():
                 number += len(told)
                 events.append((graph, number, subject, at, f"[{','.join(told)}]"))
-        self._session.execute_many("add_events", events)
+        self._session.execute_many("insert_events", events)
 
     def of(self, subject: int, after: int, count: int) -> list[EventRow]:
         """Read what happened to a task or a graph beyond a number, in order: at least `count` events, if there are."""
-        found = self._session.fetch("events_of", subject, after, count)
+        found = self._session.fetch("select_events_of_subject", subject, after, count)
         return [event for row in found for event in event_rows(row) if event.number > after]
 
     def in_graph(self, graph: int, after: int, count: int) -> list[EventRow]:
         """Read what happened in a graph beyond a number, in order: at least `count` events, if there are."""
-        found = self._session.fetch("events_in", graph, after, count)
+        found = self._session.fetch("select_events_in_graph", graph, after, count)
         return [event for row in found for event in event_rows(row) if event.number > after]
 
     def unpublished(self, count: int) -> list[EventRow]:
         """Read what nobody outside was told yet, in order per graph: at least `count` events, if there are."""
-        return [event for row in self._session.fetch("untold", count) for event in event_rows(row)]
+        return [event for row in self._session.fetch("select_unpublished_events", count) for event in event_rows(row)]
 
     def mark_published(self, rows: Sequence[Row]) -> None:
         """Note that others were told what happened: graph, and up to which number."""
-        self._session.execute_many("tell", rows)
+        self._session.execute_many("update_published", rows)
 
     def add_audits(self, rows: Sequence[Row]) -> None:
         """Note what people asked for: at, actor, action, subject, note."""
-        self._session.execute_many("add_audits", rows)
+        self._session.execute_many("insert_audits", rows)
 
     def audits_of(self, subject: int, count: int) -> list[AuditRow]:
         """Read what people asked for about a task or a graph."""
-        return [AuditRow(*row) for row in self._session.fetch("audits_of", subject, count)]
+        return [AuditRow(*row) for row in self._session.fetch("select_audits_of_subject", subject, count)]
 
     def page_audits(self, subject: int | None, before: int, count: int) -> list[tuple[int, AuditRow]]:
         """Read what people asked for, or only what is about a task or a graph, before a number, the newest first."""
         if subject is None:
-            found = self._session.fetch("page_audits", before, count)
+            found = self._session.fetch("select_audit_page", before, count)
         else:
-            found = self._session.fetch("page_audits_of", subject, before, count)
+            found = self._session.fetch("select_audit_page_of_subject", subject, before, count)
         return [(row[0], AuditRow(*row[1:])) for row in found]
 
     def answers(self, keys: Collection[str]) -> dict[str, tuple[str, str]]:
         """Find what was answered to keys: the digest of the question, the answer."""
-        return {row[0]: (row[1], row[2]) for row in self._session.fetch("answers", keys)} if keys else {}
+        return {row[0]: (row[1], row[2]) for row in self._session.fetch("select_responses", keys)} if keys else {}
 
     def add_answers(self, rows: Sequence[Row]) -> None:
         """Remember answers: key, digest, answer, at; those without a moment are never forgotten."""
-        self._session.execute_many("add_answers", rows)
+        self._session.execute_many("insert_responses", rows)
 
     def delete_old_answers(self, before: Millis, count: int) -> int:
         """Forget some old answers, the oldest first; say how many."""
-        return self._session.execute("forget_answers", before, count)
+        return self._session.execute("delete_old_responses", before, count)
 
 
 class ContinuationRepo:
@@ -249,41 +249,41 @@ class ContinuationRepo:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Promise: kind, graph, task, source, target, tasks, actor."""
-        self._session.execute_many("add_notes", rows)
+        self._session.execute_many("insert_continuations", rows)
 
     def after(self, id: int, count: int) -> list[Continuation]:
         """Read what is promised, in order, beyond a note."""
-        return notes_of(self._session.fetch("notes", id, count))
+        return notes_of(self._session.fetch("select_continuations", id, count))
 
     def read(self, id: int) -> Continuation | None:
         """Read one note; nobody else takes it up before this transaction ends."""
-        found = notes_of(self._session.fetch("look_note", id))
+        found = notes_of(self._session.fetch("lock_continuation", id))
         return found[0] if found else None
 
     def of_tasks(self, tasks: Collection[int]) -> list[Continuation]:
         """Read the notes about what tasks have to tell, in order."""
-        return notes_of(self._session.fetch("notes_about", tasks)) if tasks else []
+        return notes_of(self._session.fetch("select_continuations_of_tasks", tasks)) if tasks else []
 
     def in_graph(self, graph: int, kind: str) -> list[Continuation]:
         """Read the notes of one kind about a graph; nobody else takes them up before this transaction ends."""
-        return notes_of(self._session.fetch("notes_in", graph, kind))
+        return notes_of(self._session.fetch("lock_continuations_in_graph", graph, kind))
 
     def first(self, graph: int, kind: str, but: Collection[int] = ()) -> Continuation | None:
         """Read the first note of one kind about a graph, but for those about some tasks."""
-        found = notes_of(self._session.fetch("first_note", graph, kind, but))
+        found = notes_of(self._session.fetch("select_first_continuation", graph, kind, but))
         return found[0] if found else None
 
     def older_than(self, kind: str, before: int, count: int) -> list[Continuation]:
         """Read notes of one kind that stand before a point; nobody else takes them up before this transaction ends."""
-        return notes_of(self._session.fetch("old_notes", kind, before, count))
+        return notes_of(self._session.fetch("lock_old_continuations", kind, before, count))
 
     def advance(self, id: int, cursor: int) -> None:
         """A note is done up to `cursor`."""
-        self._session.execute("advance_note", id, cursor)
+        self._session.execute("advance_continuation", id, cursor)
 
     def delete(self, id: int) -> None:
         """A note is done."""
-        self._session.execute("drop_note", id)
+        self._session.execute("delete_continuation", id)
 
 
 class ServerRepo:
@@ -296,17 +296,17 @@ class ServerRepo:
 
     def all(self) -> dict[str, ServerRow]:
         """Read the servers, by name."""
-        return {row[0]: ServerRow(*row) for row in self._session.fetch("servers")}
+        return {row[0]: ServerRow(*row) for row in self._session.fetch("select_servers")}
 
     def save(self, server: ServerRow) -> None:
         """Write that a server is up."""
-        self._session.execute("set_server", server.name, server.since_ms, server.seen_ms)
+        self._session.execute("upsert_server", server.name, server.since_ms, server.seen_ms)
 
     def delete_unseen(self, before: Millis) -> None:
         """Delete the servers that have not been up since a moment."""
-        self._session.execute("forget_servers", before)
+        self._session.execute("delete_old_servers", before)
 
     def database_time(self) -> Millis | None:
         """Say what time it is for all who share this database; None where nobody shares it."""
-        now: Millis | None = self._session.fetch("clock")[0][0]
+        now: Millis | None = self._session.fetch("select_time")[0][0]
         return now

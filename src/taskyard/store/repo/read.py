@@ -146,12 +146,12 @@ class ReadRepo:
         """Read whole graphs beyond an id, the newest first."""
         pools = sorted(wanted.pools or ())
         every = int(wanted.pools is None)
-        rows = self._session.fetch("read_graphs", after, wanted.state, wanted.name, every, pools, count)
+        rows = self._session.fetch("select_graph_rows", after, wanted.state, wanted.name, every, pools, count)
         return [GraphRow(*row) for row in rows]
 
     def graph(self, id: int) -> GraphRow | None:
         """Read a graph, if it is whole."""
-        found = self._session.fetch("read_graph", id)
+        found = self._session.fetch("select_graph_row", id)
         return GraphRow(*found[0]) if found else None
 
     def counts(self, graph: int) -> dict[str, int]:
@@ -160,122 +160,122 @@ class ReadRepo:
 
     def counts_with_assigned(self, graph: int) -> tuple[dict[str, int], int]:
         """Count the tasks of a graph by state, and those that a bot has in hand and has not begun."""
-        rows = self._session.fetch("read_counts", graph, _ASSIGNED)
+        rows = self._session.fetch("count_tasks_by_state", graph, _ASSIGNED)
         return {row[0]: row[1] for row in rows}, sum(row[2] for row in rows)
 
     def totals(self) -> dict[str, int]:
         """Count all tasks by state."""
-        return {row[0]: row[1] for row in self._session.fetch("read_totals")}
+        return {row[0]: row[1] for row in self._session.fetch("count_all_tasks_by_state")}
 
     def tasks(self, graph: int, after: int, state: str, count: int) -> list[int]:
         """Name tasks of a graph beyond an id; an empty state asks for any."""
-        return [row[0] for row in self._session.fetch("read_tasks", graph, after, state, count)]
+        return [row[0] for row in self._session.fetch("select_loaded_task_page", graph, after, state, count)]
 
     def leased_of_kind(self, bot: str, kind: str, pools: frozenset[str] | None, after: int, count: int) -> list[int]:
         """Name what a bot runs of one kind beyond an id, in graphs of some pools, or of all (None)."""
         every, some = int(pools is None), sorted(pools or ())
-        return [row[0] for row in self._session.fetch("read_running", bot, kind, after, every, some, count)]
+        return [row[0] for row in self._session.fetch("select_leased_of_kind", bot, kind, after, every, some, count)]
 
     def labels_page(self, graph: int, after: int, count: int) -> list[tuple[str, int]]:
         """Read labels and ids of tasks of a graph beyond an id."""
-        return [(row[0], row[1]) for row in self._session.fetch("read_names", graph, after, count)]
+        return [(row[0], row[1]) for row in self._session.fetch("select_labels_page", graph, after, count)]
 
     def sinks(self, graph: int, done: Collection[str], count: int) -> list[int]:
         """Name tasks of a graph that nothing requires, but for those in some states."""
-        return [row[0] for row in self._session.fetch("read_sinks", graph, sorted(done), count)]
+        return [row[0] for row in self._session.fetch("select_sinks", graph, sorted(done), count)]
 
     def ids_ending_in(self, digits: str, count: int) -> tuple[list[int], list[int]]:
         """Name graphs and tasks whose ids end in some hexadecimal digits, as many of each, in no order."""
         said = (1 << 4 * len(digits)) - 1, int(digits, 16), count
-        graphs = self._session.fetch("read_graphs_ending", *said)
-        return [row[0] for row in graphs], [row[0] for row in self._session.fetch("read_tasks_ending", *said)]
+        graphs = self._session.fetch("select_graphs_by_id_suffix", *said)
+        return [row[0] for row in graphs], [row[0] for row in self._session.fetch("select_tasks_by_id_suffix", *said)]
 
     def last_attempts(self, tasks: Collection[int]) -> dict[int, RunRow]:
         """Read the last attempts of tasks."""
-        rows = self._session.fetch("read_runs", tasks) if tasks else []
+        rows = self._session.fetch("select_last_attempts", tasks) if tasks else []
         return {id: RunRow(bot, began, ended, code, result == 1) for id, bot, began, ended, code, result in rows}
 
     def results(self, task: int) -> dict[int, str]:
         """Read what the attempts of a task published."""
-        return {row[0]: row[1] for row in self._session.fetch("read_results", task)}
+        return {row[0]: row[1] for row in self._session.fetch("select_results", task)}
 
     def last_results(self, tasks: Collection[int]) -> dict[int, str]:
         """Read what the last attempts of tasks published."""
-        return {row[0]: row[1] for row in self._session.fetch("read_last_results", tasks)} if tasks else {}
+        return {row[0]: row[1] for row in self._session.fetch("select_last_results", tasks)} if tasks else {}
 
     def bots(self, after: str, count: int) -> list[BotRow]:
         """Read bots beyond an id."""
-        return [BotRow(*row) for row in self._session.fetch("read_bots", after, count, _ASSIGNED)]
+        return [BotRow(*row) for row in self._session.fetch("select_bot_page", after, count, _ASSIGNED)]
 
     def bot(self, id: str) -> BotRow | None:
         """Read one bot."""
-        found = self._session.fetch("read_bot", id, _ASSIGNED)
+        found = self._session.fetch("select_bot", id, _ASSIGNED)
         return BotRow(*found[0]) if found else None
 
     def bot_settings(self, id: str) -> tuple[str | None, str | None, bool, bool]:
         """Read what an admin said about a bot: quarantined, maintenance, draining, terminated."""
-        found = self._session.fetch("read_bot_settings", id)
+        found = self._session.fetch("select_bot_settings", id)
         return (found[0][0], found[0][1], found[0][2] == 1, found[0][3] == 1) if found else (None, None, False, False)
 
     def bot_events(self, id: str, at_ms: int, after: str, count: int) -> list[Row]:
         """Read what was noted of a bot beyond an event, the newest first: id, at, kind, task, attempt, note."""
-        return self._session.fetch("read_bot_events", id, at_ms, after, count)
+        return self._session.fetch("select_bot_event_page", id, at_ms, after, count)
 
     def bot_attempts(self, id: str, looked: int) -> list[Row]:
         """Read what a bot has in hand, and what it had of so many attempts of the newest tasks.
 
         Each is task, number, claimed, ended, signal, reason.
         """
-        return self._session.fetch("read_bot_attempts", id, looked)
+        return self._session.fetch("select_bot_attempts", id, looked)
 
     def aggregation(self, id: str) -> str | None:
         """Read which dimensions the bots had when they were last put together."""
-        found = self._session.fetch("read_aggregation", id)
+        found = self._session.fetch("select_aggregation", id)
         return str(found[0][0]) if found else None
 
     def prerequisites(self, task: int, states: Iterable[State], count: int) -> list[tuple[int, On, State]]:
         """Read at most `count` prerequisites of a task that are in one of `states`."""
-        rows = self._session.fetch("read_prerequisites", task, [one.text for one in states], count)
+        rows = self._session.fetch("select_prerequisites_in_states", task, [one.text for one in states], count)
         return [(row[0], On(row[1]), State(row[2])) for row in rows]
 
     def subgraph_holders(self, bot: str, kind: str, count: int) -> list[int]:
         """Name tasks of one kind that somebody runs and that name mutexes or limits."""
-        return [row[0] for row in self._session.fetch("read_holders_for_a_graph", bot, kind, count)]
+        return [row[0] for row in self._session.fetch("select_subgraph_holders", bot, kind, count)]
 
     def labels(self, tasks: Collection[int]) -> dict[int, str]:
         """Read the labels of tasks."""
-        return {row[0]: row[1] for row in self._session.fetch("read_labels", tasks)} if tasks else {}
+        return {row[0]: row[1] for row in self._session.fetch("select_labels", tasks)} if tasks else {}
 
     def ended_attempts(self, tasks: Collection[int]) -> dict[int, LastAttempt]:
         """Read how the last attempts of tasks ended."""
-        rows = self._session.fetch("read_endings", tasks) if tasks else ()
+        rows = self._session.fetch("select_ended_attempts", tasks) if tasks else ()
         return {row[0]: LastAttempt(*row[1:]) for row in rows}
 
     def last_requests(self, subjects: Collection[int], action: str, count: int) -> list[tuple[int, str, int]]:
         """Read who asked for something about tasks and graphs, the last first: subject, actor, at."""
-        rows = self._session.fetch("read_wishes", subjects, action, count) if subjects else ()
+        rows = self._session.fetch("select_last_requests", subjects, action, count) if subjects else ()
         return [(row[0], row[1], row[2]) for row in rows]
 
     def audit_notes(self, tasks: Collection[int], action: str) -> dict[int, str]:
         """Read what was noted last with something about tasks."""
-        return dict(self._session.fetch("read_remarks", tasks, action)) if tasks else {}
+        return dict(self._session.fetch("select_audit_notes", tasks, action)) if tasks else {}
 
     def queues(self, ids: Collection[int]) -> dict[int, tuple[str, Dimensions]]:
         """Read the pools and the dimensions of queues."""
-        rows = self._session.fetch("read_queues", ids) if ids else ()
+        rows = self._session.fetch("select_queues", ids) if ids else ()
         return {row[0]: (row[1], dimensions_of_text(row[2])) for row in rows}
 
     def count_ahead(self, queue: int, turn: Turn, count: int) -> int:
         """Count who waits before a task in its queue, up to `count`."""
-        return len(self._session.fetch("read_ahead", queue, turn.priority, turn.created_ms, turn.id, count))
+        return len(self._session.fetch("select_tasks_ahead", queue, turn.priority, turn.created_ms, turn.id, count))
 
     def pool_use(self, pool: str, states: Iterable[State]) -> int:
         """Add up the weights of those in a pool that are in one of `states`."""
-        return int(self._session.fetch("read_pool_use", pool, [one.text for one in states])[0][0])
+        return int(self._session.fetch("sum_pool_use", pool, [one.text for one in states])[0][0])
 
     def limit_use(self, name: str, states: Iterable[State]) -> int:
         """Add up what those take of a named limit that are in one of `states`."""
-        return int(self._session.fetch("read_limit_use", name, [one.text for one in states])[0][0])
+        return int(self._session.fetch("sum_limit_use", name, [one.text for one in states])[0][0])
 
     def place_in_line(self, pool: str, reasons: Iterable[Reason], turn: Turn, count: int) -> tuple[int, int]:
         """Count who is held for `reasons` before a task in the line for its pool, and how many were looked at for it.
@@ -283,45 +283,45 @@ class ReadRepo:
         Only the oldest `count` of all that are held are looked at.
         """
         words, before = [one.text for one in reasons], (turn.priority, turn.created_ms, turn.id)
-        row = self._session.fetch("read_line", pool, words, *before, count)[0]
+        row = self._session.fetch("count_held_before", pool, words, *before, count)[0]
         return int(row[0]), int(row[1])
 
     def recent_events(self, subjects: Collection[int], count: int) -> list[EventRow]:
         """Read what last happened to some tasks, of each in order: the newest `count` transactions."""
-        rows = self._session.fetch("read_happened", subjects, count) if subjects else ()
+        rows = self._session.fetch("select_recent_events", subjects, count) if subjects else ()
         return [event for row in reversed(rows) for event in event_rows(row)]
 
     def bot_event_kinds(self, bot: str, at_ms: int, count: int) -> list[str]:
         """Read which kinds of events a bot had at a moment, among its newest `count`."""
-        return [str(row[0]) for row in self._session.fetch("read_bot_words", bot, at_ms, count)]
+        return [str(row[0]) for row in self._session.fetch("select_bot_event_kinds", bot, at_ms, count)]
 
     def mutex_rivals(self, key: str, task: int, count: int) -> list[int]:
         """Name the tasks that name a mutex and came just before or after a task; at most `count` each."""
-        older = self._session.fetch("read_older_rivals", key, task, count)
-        return [row[0] for row in (*older, *self._session.fetch("read_newer_rivals", key, task, count))]
+        older = self._session.fetch("select_older_mutex_rivals", key, task, count)
+        return [row[0] for row in (*older, *self._session.fetch("select_newer_mutex_rivals", key, task, count))]
 
     def graphs_named(self, name: str, after: int, count: int) -> list[int]:
         """Name older graphs of a name, the newest first; a graph without a name has none."""
-        return [row[0] for row in self._session.fetch("graphs_called", name, after, count)]
+        return [row[0] for row in self._session.fetch("select_older_graphs_by_name", name, after, count)]
 
     def attempt_durations(
         self, graph: int, labels: Collection[str], states: Collection[State]
     ) -> list[tuple[str, int]]:
         """Say how long the last attempts of those tasks of a graph took that are in one of some states."""
-        rows = self._session.fetch("times_taken", graph, labels, [state.value for state in states])
+        rows = self._session.fetch("select_attempt_durations", graph, labels, [state.value for state in states])
         return [(row[0], row[1]) for row in rows]
 
     def unfinished_tasks(self, graph: int, after: int, ended: Collection[State], count: int) -> list[ComingRow]:
         """Read tasks of a graph beyond an id that are in none of the states `ended`."""
-        rows = self._session.fetch("tasks_to_come", graph, after, [state.value for state in ended], count)
+        rows = self._session.fetch("select_unfinished_tasks", graph, after, [state.value for state in ended], count)
         return [ComingRow(row[0], _STATES[row[1]], _JOINS[row[2]], *row[3:]) for row in rows]
 
     def last_ended(self, graph: int, states: Collection[State]) -> int | None:
         """Name the task of a graph that came last to one of some states."""
-        found = self._session.fetch("last_ended", graph, [state.value for state in states])
+        found = self._session.fetch("select_last_ended", graph, [state.value for state in states])
         return found[0][0] if found else None
 
     def ended_prerequisites(self, task: int, states: Collection[State], count: int) -> list[EndedRow]:
         """Read those prerequisites of a task that are in one of some states, the last to come there first."""
-        rows = self._session.fetch("ended_before", task, [state.value for state in states], count)
+        rows = self._session.fetch("select_ended_prerequisites", task, [state.value for state in states], count)
         return [EndedRow(row[0], _ONS[row[1]], _STATES[row[2]], row[3]) for row in rows]

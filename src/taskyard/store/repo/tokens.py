@@ -36,28 +36,28 @@ class TokenRepo:
 
     def signing_keys(self) -> list[bytes]:
         """Read the key of the seal, and the one before it if that is still good; nothing before the first start."""
-        return [bytes(row[0]) for row in self._session.fetch("seals")]
+        return [bytes(row[0]) for row in self._session.fetch("select_signing_keys")]
 
     def set_signing_keys(self, keys: Sequence[bytes]) -> None:
         """Keep these keys and no others, that of the seal first."""
-        self._session.execute("drop_seals", 1)
-        self._session.execute_many("put_seals", list(enumerate(keys, 1)))
+        self._session.execute("delete_signing_keys", 1)
+        self._session.execute_many("insert_signing_keys", list(enumerate(keys, 1)))
 
     def add_signing_key(self, body: bytes) -> None:
         """Keep a key, if there is none."""
-        self._session.execute("add_seal", body)
+        self._session.execute("insert_first_signing_key", body)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Insert tokens: id, kind, name, digest, scopes, pool, created, expires."""
-        self._session.execute_many("add_tokens", rows)
+        self._session.execute_many("insert_tokens", rows)
 
     def find(self, ids: Collection[str]) -> dict[str, TokenRow]:
         """Read tokens by their ids."""
-        return {row[0]: TokenRow(*row) for row in self._session.fetch("find_tokens", ids)} if ids else {}
+        return {row[0]: TokenRow(*row) for row in self._session.fetch("select_tokens", ids)} if ids else {}
 
     def page(self, before: tuple[int, str], count: int) -> list[TokenRow]:
         """Read tokens that come after one of them, the newest first."""
-        return [TokenRow(*row) for row in self._session.fetch("page_tokens", *before, count)]
+        return [TokenRow(*row) for row in self._session.fetch("select_token_page", *before, count)]
 
     def revoke(self, id: str, now: Millis) -> bool:
         """Make a token good for nothing; tell whether that is news."""
@@ -69,4 +69,4 @@ class TokenRepo:
 
     def valid_with_scope(self, scope: str, now: Millis) -> list[str]:
         """Name the tokens that have a scope and are good; nobody else changes them meanwhile."""
-        return [row[0] for row in self._session.fetch("tokens_with", f'%"{scope}"%', now)]
+        return [row[0] for row in self._session.fetch("select_valid_tokens_with_scope", f'%"{scope}"%', now)]

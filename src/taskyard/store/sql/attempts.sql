@@ -1,22 +1,22 @@
--- each begin_attempts(task_id: int, number: int, bot_id: text, session: text, poll_id: text, fence: int, round: int, slice_index: int, claimed_ms: int): bots took tasks.
+-- each insert_attempts(task_id: int, number: int, bot_id: text, session: text, poll_id: text, fence: int, round: int, slice_index: int, claimed_ms: int): insert the attempts that bots begin.
 INSERT INTO attempt (task_id, number, bot_id, session, poll_id, fence, round, slice_index, claimed_ms)
 VALUES (:task_id, :number, :bot_id, :session, :poll_id, :fence, :round, :slice_index, :claimed_ms);
 
--- each end_attempts(task_id: int, number: int, ended_ms: int, signal: text, reason: text, exit_code: int): attempts ended; an end is written once.
+-- each end_attempts(task_id: int, number: int, ended_ms: int, signal: text, reason: text, exit_code: int): end attempts that are open.
 UPDATE attempt SET ended_ms = :ended_ms, signal = :signal, reason = :reason, exit_code = :exit_code
  WHERE task_id = :task_id AND number = :number AND ended_ms IS NULL;
 
--- count_spared(task_id: int, round: int, signal: text, reasons: texts): how many attempts of a round were lost and cost nothing.
+-- count_lost_attempts(task_id: int, round: int, signal: text, reasons: texts): how many attempts of a round ended with a signal for one of some reasons.
 SELECT COUNT(*) FROM attempt WHERE task_id = :task_id AND round = :round AND signal = :signal AND reason IN (:reasons);
 
--- each add_results(task_id: int, attempt: int, body: text): keep what attempts published; the last word counts.
+-- each upsert_results(task_id: int, attempt: int, body: text): store the results of attempts; a later result replaces an earlier one.
 INSERT INTO result (task_id, attempt, body) VALUES (:task_id, :attempt, :body)
 ON CONFLICT (task_id, attempt) DO UPDATE SET body = excluded.body;
 
--- attempts_of(task_id: int): every attempt of a task.
+-- select_attempts(task_id: int): all attempts of a task.
 SELECT number, bot_id, session, poll_id, fence, round, slice_index, claimed_ms, ended_ms, signal, reason, exit_code
   FROM attempt WHERE task_id = :task_id ORDER BY number;
 
--- polled(bots: texts): what these bots were given by which poll and still have.
+-- select_leases_by_poll(bots: texts): the tasks that bots hold, with the polls that gave them.
 SELECT t.bot_id, a.poll_id, t.id FROM task t JOIN attempt a ON a.task_id = t.id AND a.number = t.attempt
  WHERE t.bot_id IN (:bots) ORDER BY t.id;

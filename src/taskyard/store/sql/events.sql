@@ -1,40 +1,40 @@
--- each add_events(graph_id: int, number: int, subject_id: int, at_ms: int, facts: text): note what happened.
+-- each insert_events(graph_id: int, number: int, subject_id: int, at_ms: int, facts: text): insert what happened to tasks and graphs.
 INSERT INTO event (graph_id, number, subject_id, at_ms, facts)
 VALUES (:graph_id, :number, :subject_id, :at_ms, :facts);
 
--- events_of(subject_id: int, after: int, count: int): what happened to a task or a graph, in order.
+-- select_events_of_subject(subject_id: int, after: int, count: int): the events of a task or a graph, in order.
 SELECT subject_id, number, graph_id, at_ms, facts FROM event
  WHERE subject_id = :subject_id AND number > :after ORDER BY number LIMIT :count;
 
--- events_in(graph_id: int, after: int, count: int): what happened in a graph, in order.
+-- select_events_in_graph(graph_id: int, after: int, count: int): all events in a graph, in order.
 SELECT subject_id, number, graph_id, at_ms, facts FROM event
  WHERE graph_id = :graph_id AND number > :after ORDER BY number LIMIT :count;
 
--- untold(count: int): what nobody outside was told yet, in order per graph.
+-- select_unpublished_events(count: int): the events that are not published yet, in order per graph.
 SELECT e.subject_id, e.number, e.graph_id, e.at_ms, e.facts FROM graph g JOIN event e ON e.graph_id = g.id AND e.number > g.events_published
  WHERE g.events > g.events_published ORDER BY e.graph_id, e.number LIMIT :count;
 
--- each tell(graph_id: int, number: int): others were told what happened to graphs, up to an event.
+-- each update_published(graph_id: int, number: int): set up to which number the events of graphs are published.
 UPDATE graph SET events_published = :number WHERE id = :graph_id AND events_published < :number;
 
--- each add_audits(at_ms: int, actor: text, action: text, subject_id: int, note: text): note what a person asked for.
+-- each insert_audits(at_ms: int, actor: text, action: text, subject_id: int, note: text): insert audit rows.
 INSERT INTO audit (at_ms, actor, action, subject_id, note) VALUES (:at_ms, :actor, :action, :subject_id, :note);
 
--- audits_of(subject_id: int, count: int): what people asked for about a task or a graph.
+-- select_audits_of_subject(subject_id: int, count: int): the audit of a task or a graph.
 SELECT at_ms, actor, action, subject_id, note FROM audit WHERE subject_id = :subject_id ORDER BY id LIMIT :count;
 
--- page_audits(before: int, count: int): what people asked for, the newest first.
+-- select_audit_page(before: int, count: int): a page of the audit, newest first.
 SELECT id, at_ms, actor, action, subject_id, note FROM audit WHERE id < :before ORDER BY id DESC LIMIT :count;
 
--- page_audits_of(subject_id: int, before: int, count: int): what people asked for about a task or a graph, the newest first.
+-- select_audit_page_of_subject(subject_id: int, before: int, count: int): a page of the audit of a task or a graph, newest first.
 SELECT id, at_ms, actor, action, subject_id, note FROM audit
  WHERE subject_id = :subject_id AND id < :before ORDER BY id DESC LIMIT :count;
 
--- answers(keys: texts): what was answered to these keys.
+-- select_responses(keys: texts): the responses stored for these idempotency keys.
 SELECT key, digest, response FROM idempotency_key WHERE key IN (:keys);
 
--- each add_answers(key: text, digest: text, response: text, at_ms: int): remember what was answered.
+-- each insert_responses(key: text, digest: text, response: text, at_ms: int): store the responses to requests with idempotency keys.
 INSERT INTO idempotency_key (key, digest, response, at_ms) VALUES (:key, :digest, :response, :at_ms);
 
--- forget_answers(before_ms: int, count: int): keys that are older are not kept; the oldest go first, in pages.
+-- delete_old_responses(before_ms: int, count: int): delete some responses stored before a time, oldest first.
 DELETE FROM idempotency_key WHERE key IN (SELECT key FROM idempotency_key WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :count);
