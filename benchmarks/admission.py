@@ -12,7 +12,7 @@ from statistics import median
 from time import perf_counter
 
 from benchmarks.form import Case, main
-from taskyard.core.admission.index import Lines
+from taskyard.core.admission.index import AdmissionIndex
 from taskyard.core.admission.rules import Contender, Facts, Holder, Pool, decide
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import Millis, TaskId
@@ -69,16 +69,16 @@ class _Yard:
 
     def __init__(self, pending: int) -> None:
         facts = _facts(pending)
-        self._lines = Lines(facts)
-        self._lines.decide(NOW)
+        self._index = AdmissionIndex(facts)
+        self._index.decide(NOW)
         self._holding = deque(holder.id for holder in facts.holding if holder.mutexes)
         self._filling = deque(holder.id for holder in facts.holding if not holder.mutexes)
 
     def release_two(self) -> None:
         """Release one of each; whom that lets go gets in line to be released later."""
         for ids in (self._holding, self._filling):
-            self._lines.give_back(ids.popleft())
-            (admitted,) = self._lines.decide(NOW).admitted
+            self._index.give_back(ids.popleft())
+            (admitted,) = self._index.decide(NOW).admitted
             ids.append(admitted)
 
 

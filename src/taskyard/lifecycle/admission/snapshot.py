@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from taskyard.core import fleet, ids
-from taskyard.core.admission.index import Lines
+from taskyard.core.admission.index import AdmissionIndex
 from taskyard.core.admission.rules import FOR_CAPACITY, Contender, Demand, Facts, Held, Pool, unadmitted
 from taskyard.core.fleet import BotFacts
 from taskyard.core.graph.model import Mutex
@@ -62,7 +62,7 @@ class AdmissionSnapshot:
         self._terms = terms
         self._registry = registry
         pools = tuple(Pool(name, capacity) for name, capacity in terms.capacities.items())
-        self._lines = Lines(Facts(pools=pools, limits=terms.totals, stake_after=terms.stake_after))
+        self._index = AdmissionIndex(Facts(pools=pools, limits=terms.totals, stake_after=terms.stake_after))
         self._pending: set[TaskId] = set()
         self._holding: set[TaskId] = set()
         self._queue_of: dict[TaskId, int] = {}  # of those that name mutexes
@@ -90,7 +90,7 @@ class AdmissionSnapshot:
     @property
     def next_moment(self) -> Millis | None:
         """When time alone next changes what thinking finds."""
-        return self._lines.next_moment()
+        return self._index.next_moment()
 
     @property
     def unsettled(self) -> bool:
@@ -164,13 +164,13 @@ class AdmissionSnapshot:
         It puts on the agenda whom it lets in as it goes, and what holds the others when it has come to the end.
         """
         self.now = max(self.now, now)
-        before = self._lines.judged
-        while self.thinking and self._lines.judged - before < judged_max:
-            self._think(before + judged_max - self._lines.judged)
-        return self._lines.judged - before
+        before = self._index.judged
+        while self.thinking and self._index.judged - before < judged_max:
+            self._think(before + judged_max - self._index.judged)
+        return self._index.judged - before
 
     def _think(self, judged_max: int) -> None:
-        decision = self._lines.decide(self.now, judged_max)
+        decision = self._index.decide(self.now, judged_max)
         for id in decision.admitted:
             self._pending.discard(id)
             self._holding.add(id)
@@ -178,7 +178,7 @@ class AdmissionSnapshot:
         self.agenda.admit.extend(decision.admitted)
         self._news |= {held.id: held for held in decision.held}
         self._fruitful |= bool(decision.admitted)
-        if self._lines.cut:
+        if self._index.cut:
             return
         # Asked again it lets nobody else in, but says what those now hold who were let in: a walk does not turn
         # round, and whoever it met before them was judged without them.
@@ -294,12 +294,12 @@ class AdmissionSnapshot:
         if row.state in HOLDING:
             self._holding.add(task.id)
             self._pending.discard(task.id)
-            self._lines.take(task.admitted(row.moved_ms))
+            self._index.take(task.admitted(row.moved_ms))
             return
         self._pending.add(task.id)
         self._holding.discard(task.id)
         self._gone.discard(row.id)
-        self._lines.arrive(task)
+        self._index.arrive(task)
         if row.waits_since_ms is not None:
             self._waits.add(task.id)
         if hold is not None:
@@ -307,8 +307,8 @@ class AdmissionSnapshot:
 
     def _forget(self, id: TaskId) -> None:
         """The task is not known to contend."""
-        self._lines.leave(id)
-        self._lines.give_back(id)
+        self._index.leave(id)
+        self._index.give_back(id)
         self._pending.discard(id)
         self._holding.discard(id)
         self._waits.discard(id)
@@ -328,10 +328,10 @@ class AdmissionSnapshot:
             return False
         for name, capacity in self._terms.capacities.items():
             if name not in before.capacities or before.capacities[name] != capacity:
-                self._lines.resize(Pool(name, capacity))
+                self._index.set_capacity(Pool(name, capacity))
         for name, total in self._terms.totals.items():
             if before.totals.get(name) != total:
-                self._lines.ration(name, total)
+                self._index.set_limit_total(name, total)
         self._renew_served(repo, bots)
         return True
 
@@ -343,7 +343,7 @@ class AdmissionSnapshot:
             served = self._served[queue] = self._is_served(repo, queue, bots)
             if before[queue] is not served:
                 for id in tasks:
-                    self._lines.serve(id, served)
+                    self._index.serve(id, served)
 
     def _ask_served(self, repo: Repo, queues: Collection[int]) -> None:
         unknown = [queue for queue in queues if queue not in self._served]

@@ -1,4 +1,4 @@
-"""Lines admit what the fold admits, change by change; the fold is the oracle."""
+"""The index admits what the rule, folded over all facts, admits after every change; the fold is the oracle."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from taskyard.core.admission.index import SLACK_ENTRIES, Lane, Line, Lines
+from taskyard.core.admission.index import SLACK_ENTRIES, AdmissionIndex, GroupedQueue, LazyHeap
 from taskyard.core.admission.rules import Contender, Decision, Facts, Held, Holder, Pool, decide
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import Millis, Reason, TaskId
@@ -26,7 +26,7 @@ class Twin:
         self.pending = {each.id: each for each in facts.pending}
         self.holding = {each.id: each for each in facts.holding}
         self.rest = facts
-        self.lines = Lines(facts)
+        self.index = AdmissionIndex(facts)
         self.now = Millis(0)
         self.seen: Counter[str] = Counter()
 
@@ -37,47 +37,47 @@ class Twin:
     def arrive(self, task: Contender) -> None:
         self.holding.pop(task.id, None)
         self.pending[task.id] = task
-        self.lines.arrive(task)
+        self.index.arrive(task)
 
     def leave(self, id: TaskId) -> None:
         del self.pending[id]
-        self.lines.leave(id)
+        self.index.leave(id)
 
     def hold(self, holder: Holder) -> None:
         self.pending.pop(holder.id, None)
         self.holding[holder.id] = holder
-        self.lines.take(holder)
+        self.index.take(holder)
 
     def release(self, id: TaskId) -> None:
         del self.holding[id]
-        self.lines.give_back(id)
+        self.index.give_back(id)
 
     def serve(self, id: TaskId, served: bool) -> None:
         self.pending[id] = replace(self.pending[id], served=served)
-        self.lines.serve(id, served)
+        self.index.serve(id, served)
 
-    def resize(self, pool: Pool) -> None:
+    def set_capacity(self, pool: Pool) -> None:
         self.rest = replace(self.rest, pools=(*(each for each in self.rest.pools if each.name != pool.name), pool))
-        self.lines.resize(pool)
+        self.index.set_capacity(pool)
 
-    def ration(self, limit: str, total: int) -> None:
+    def set_limit_total(self, limit: str, total: int) -> None:
         self.rest = replace(self.rest, limits={**self.rest.limits, limit: total})
-        self.lines.ration(limit, total)
+        self.index.set_limit_total(limit, total)
 
     def settle(self, later_ms: int) -> None:
         self.now = Millis(self.now + later_ms)
         expected, found = decide(self.facts, self.now), self._decide()
         assert found.admitted == expected.admitted
         told = {held.id: held.reason for held in expected.held}
-        assert {id: self.lines.reason(id) for id in told} == told
+        assert {id: self.index.reason(id) for id in told} == told
         assert {held.id: held.reason for held in found.held}.items() <= told.items()
         self._carry_out(expected)
 
     def _decide(self) -> Decision:
         """Let lines decide, stride by stride."""
-        parts = [self.lines.decide(self.now, self.stride)]
-        while self.lines.cut:
-            parts.append(self.lines.decide(self.now, self.stride))
+        parts = [self.index.decide(self.now, self.stride)]
+        while self.index.cut:
+            parts.append(self.index.decide(self.now, self.stride))
         assert not any(part.held for part in parts[:-1])
         self.seen["cut"] += len(parts) - 1
         return Decision(tuple(id for part in parts for id in part.admitted), parts[-1].held)
@@ -143,12 +143,12 @@ class LinesMachine(RuleBasedStateMachine):
         self.twin.hold(self.twin.pending[id].admitted(self.twin.now))
 
     @rule(name=st.sampled_from(POOLS), capacity=st.none() | st.integers(0, 5))
-    def resize(self, name: str, capacity: int | None) -> None:
-        self.twin.resize(Pool(name, capacity))
+    def set_capacity(self, name: str, capacity: int | None) -> None:
+        self.twin.set_capacity(Pool(name, capacity))
 
     @rule(limit=st.sampled_from(LIMITS), total=st.integers(0, 4))
-    def ration(self, limit: str, total: int) -> None:
-        self.twin.ration(limit, total)
+    def set_limit_total(self, limit: str, total: int) -> None:
+        self.twin.set_limit_total(limit, total)
 
     @rule(later_ms=st.integers(0, 4))
     def settle(self, later_ms: int) -> None:
@@ -232,11 +232,11 @@ def a_bot_comes_or_goes(twin: Twin, chance: Random) -> None:
 
 
 def a_pool_changes(twin: Twin, chance: Random) -> None:
-    twin.resize(Pool(chance.choice(POOLS), chance.choice([None, 0, 1, 2, 3, 4])))
+    twin.set_capacity(Pool(chance.choice(POOLS), chance.choice([None, 0, 1, 2, 3, 4])))
 
 
 def a_limit_changes(twin: Twin, chance: Random) -> None:
-    twin.ration(chance.choice(LIMITS), chance.randrange(5))
+    twin.set_limit_total(chance.choice(LIMITS), chance.randrange(5))
 
 
 def someone_is_unadmitted(twin: Twin, chance: Random) -> None:
@@ -261,120 +261,122 @@ WEIGHTS = (45, 30, 7, 8, 4, 3, 3)
 
 
 def test_a_decision_tells_only_news() -> None:
-    lines = Lines(Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),)))
+    index = AdmissionIndex(Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),)))
     held = Held(TaskId("t"), Reason.MUTEX, "a", TaskId("h"), Millis(7))
-    assert lines.decide(NOW) == Decision((), (held,))
-    assert lines.decide(NOW) == Decision((), ())
-    lines.give_back(TaskId("h"))
-    assert lines.decide(NOW) == Decision((TaskId("t"),), ())
+    assert index.decide(NOW) == Decision((), (held,))
+    assert index.decide(NOW) == Decision((), ())
+    index.give_back(TaskId("h"))
+    assert index.decide(NOW) == Decision((TaskId("t"),), ())
 
 
 def test_repeated_changes_and_changes_about_strangers_change_nothing() -> None:
-    lines = Lines(Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),), (Pool("p", 1),)))
-    lines.decide(NOW)
-    lines.take(holder("h", mutexes=mutexes("a")))
-    lines.arrive(task("t", mutexes=mutexes("a")))
+    index = AdmissionIndex(
+        Facts((task("t", mutexes=mutexes("a")),), (holder("h", mutexes=mutexes("a")),), (Pool("p", 1),))
+    )
+    index.decide(NOW)
+    index.take(holder("h", mutexes=mutexes("a")))
+    index.arrive(task("t", mutexes=mutexes("a")))
     for stranger in (TaskId("x"), TaskId("y")):
-        lines.leave(stranger)
-        lines.give_back(stranger)
-        lines.serve(stranger, served=False)
-    assert lines.decide(NOW).admitted == ()
-    lines.give_back(TaskId("h"))
-    lines.give_back(TaskId("h"))
-    assert lines.decide(NOW).admitted == ("t",)
+        index.leave(stranger)
+        index.give_back(stranger)
+        index.serve(stranger, served=False)
+    assert index.decide(NOW).admitted == ()
+    index.give_back(TaskId("h"))
+    index.give_back(TaskId("h"))
+    assert index.decide(NOW).admitted == ("t",)
 
 
 def test_an_older_task_that_loses_its_key_in_a_settlement_is_told_so_in_the_next() -> None:
     big, small = task("big", 1, weight=2, mutexes=mutexes("a")), task("small", 2, "q", mutexes=mutexes("a"))
-    lines = Lines(Facts((big, small), (holder("h"),), (Pool("p", 2),)))
-    assert [held.reason for held in lines.decide(NOW).held] == [Reason.CAPACITY]
-    assert lines.decide(NOW).held == (Held(big.id, Reason.MUTEX, "a", small.id, NOW),)
+    index = AdmissionIndex(Facts((big, small), (holder("h"),), (Pool("p", 2),)))
+    assert [held.reason for held in index.decide(NOW).held] == [Reason.CAPACITY]
+    assert index.decide(NOW).held == (Held(big.id, Reason.MUTEX, "a", small.id, NOW),)
 
 
 def test_a_look_tells_the_place_in_line() -> None:
     pending = tuple(task(id, created) for created, id in enumerate("xyz"))
-    lines = Lines(Facts(pending, (holder("h"),), (Pool("p", 1),)))
-    lines.decide(NOW)
-    assert lines.look(TaskId("z"), NOW) == Held(TaskId("z"), Reason.CAPACITY, "p", since=NOW, place=3)
-    lines.leave(TaskId("x"))
-    assert lines.look(TaskId("z"), NOW) == Held(TaskId("z"), Reason.CAPACITY, "p", since=NOW, place=2)
-    lines.resize(Pool("p", 2))
-    assert lines.look(TaskId("y"), NOW) is None
+    index = AdmissionIndex(Facts(pending, (holder("h"),), (Pool("p", 1),)))
+    index.decide(NOW)
+    assert index.explain(TaskId("z"), NOW) == Held(TaskId("z"), Reason.CAPACITY, "p", since=NOW, place=3)
+    index.leave(TaskId("x"))
+    assert index.explain(TaskId("z"), NOW) == Held(TaskId("z"), Reason.CAPACITY, "p", since=NOW, place=2)
+    index.set_capacity(Pool("p", 2))
+    assert index.explain(TaskId("y"), NOW) is None
 
 
 def test_a_look_tells_a_holder_who_came_after_the_last_one_left() -> None:
     sharers = (holder("h-1", mutexes=mutexes("a/x")), holder("h-2", mutexes=mutexes("a/x")))
-    lines = Lines(Facts((task("t", mutexes=mutexes("a")),), sharers))
-    lines.decide(NOW)
-    lines.give_back(TaskId("h-1"))
-    assert lines.decide(NOW) == Decision((), ())
-    assert lines.look(TaskId("t"), NOW) == Held(TaskId("t"), Reason.MUTEX, "a", TaskId("h-2"), Millis(7))
+    index = AdmissionIndex(Facts((task("t", mutexes=mutexes("a")),), sharers))
+    index.decide(NOW)
+    index.give_back(TaskId("h-1"))
+    assert index.decide(NOW) == Decision((), ())
+    assert index.explain(TaskId("t"), NOW) == Held(TaskId("t"), Reason.MUTEX, "a", TaskId("h-2"), Millis(7))
 
 
 def test_a_task_not_yet_settled_has_no_reason() -> None:
-    lines = Lines(Facts((task("t"),)))
-    assert lines.reason(TaskId("t")) is None
+    index = AdmissionIndex(Facts((task("t"),)))
+    assert index.reason(TaskId("t")) is None
 
 
 def test_those_behind_a_new_reservation_are_reserved_against_without_being_judged_again() -> None:
     big = replace(task("big", 1, weight=2), capacity_since=LONG_AGO)
-    lines = Lines(Facts((big, task("next", 2, weight=2)), (holder("h"),), (Pool("p", 2),)))
-    lines.decide(Millis(NOW - 1))
-    assert lines.reason(TaskId("next")) is Reason.CAPACITY
-    assert lines.decide(NOW) == Decision((), ())
-    assert lines.reason(TaskId("next")) is Reason.RESERVED
+    index = AdmissionIndex(Facts((big, task("next", 2, weight=2)), (holder("h"),), (Pool("p", 2),)))
+    index.decide(Millis(NOW - 1))
+    assert index.reason(TaskId("next")) is Reason.CAPACITY
+    assert index.decide(NOW) == Decision((), ())
+    assert index.reason(TaskId("next")) is Reason.RESERVED
 
 
 def test_a_release_calls_the_first_that_may_pass_and_nobody_else() -> None:
     full = Facts(tuple(task(id, created) for created, id in enumerate("xyz")), (holder("h"),), (Pool("p", 1),))
-    lines = Lines(full)
-    lines.decide(NOW)
-    lines.give_back(TaskId("h"))
-    assert list(lines._called) == [task("x", 0).turn]
+    index = AdmissionIndex(full)
+    index.decide(NOW)
+    index.give_back(TaskId("h"))
+    assert list(index._to_judge) == [task("x", 0).turn]
 
 
 def test_a_release_calls_nobody_against_whom_the_pool_is_reserved() -> None:
     big = replace(task("big", 1, weight=3), capacity_since=LONG_AGO)
-    lines = Lines(Facts((big, task("small", 2)), (holder("h-1"), holder("h-2")), (Pool("p", 3),)))
-    lines.decide(NOW)
-    lines.give_back(TaskId("h-1"))
-    assert list(lines._called) == []
+    index = AdmissionIndex(Facts((big, task("small", 2)), (holder("h-1"), holder("h-2")), (Pool("p", 3),)))
+    index.decide(NOW)
+    index.give_back(TaskId("h-1"))
+    assert list(index._to_judge) == []
 
 
 def test_keys_that_nobody_uses_are_dropped() -> None:
-    lines = Lines(Facts())
+    index = AdmissionIndex(Facts())
     for number in range(3):
         wants = mutexes(f"key-{number} shared/x")
-        lines.take(holder("h", mutexes=wants))
+        index.take(holder("h", mutexes=wants))
         for who, served in (("held", True), ("unserved", False)):
-            lines.arrive(replace(task(who, mutexes=wants if served else mutexes(f"own-{number}")), served=served))
-        lines.decide(NOW)
-        lines.leave(TaskId("held"))
-        lines.leave(TaskId("unserved"))
-        lines.give_back(TaskId("h"))
-    assert lines._keys == {}
+            index.arrive(replace(task(who, mutexes=wants if served else mutexes(f"own-{number}")), served=served))
+        index.decide(NOW)
+        index.leave(TaskId("held"))
+        index.leave(TaskId("unserved"))
+        index.give_back(TaskId("h"))
+    assert index._keys == {}
 
 
 def test_a_release_into_full_pools_has_few_judged_however_many_are_pending() -> None:
     pending = tuple(task(f"t{number:04}", number, "pq"[number % 2]) for number in range(2_000))
-    lines = Lines(Facts(pending, (holder("p-1"), holder("q-1", pool="q")), (Pool("p", 1), Pool("q", 1))))
-    lines.decide(NOW)
-    assert lines.judged == 2_000  # each once, when it came
-    lines.give_back(TaskId("p-1"))
-    assert (lines.decide(NOW).admitted, lines.judged) == (("t0000",), 2_001)
-    assert (lines.decide(NOW).admitted, lines.judged) == ((), 2_001)
+    index = AdmissionIndex(Facts(pending, (holder("p-1"), holder("q-1", pool="q")), (Pool("p", 1), Pool("q", 1))))
+    index.decide(NOW)
+    assert index.judged == 2_000  # each once, when it came
+    index.give_back(TaskId("p-1"))
+    assert (index.decide(NOW).admitted, index.judged) == (("t0000",), 2_001)
+    assert (index.decide(NOW).admitted, index.judged) == ((), 2_001)
 
 
 def test_who_leaves_or_comes_amid_a_decision_is_not_lost_and_not_told() -> None:
-    lines = Lines(Facts(tuple(task(id, created) for created, id in enumerate("wxyz", 1)), (), (Pool("p", 1),)))
-    assert (lines.decide(NOW, 2), lines.cut) == (Decision((TaskId("w"),), ()), True)
+    index = AdmissionIndex(Facts(tuple(task(id, created) for created, id in enumerate("wxyz", 1)), (), (Pool("p", 1),)))
+    assert (index.decide(NOW, 2), index.cut) == (Decision((TaskId("w"),), ()), True)
     for id in ("x", "y"):
-        lines.leave(TaskId(id))
-    lines.arrive(task("early", 0))
-    lines.give_back(TaskId("w"))
-    found = lines.decide(NOW, 9)
-    assert (found.admitted, [held.id for held in found.held], lines.cut) == (("z",), [], False)
-    found = lines.decide(NOW)
+        index.leave(TaskId(id))
+    index.arrive(task("early", 0))
+    index.give_back(TaskId("w"))
+    found = index.decide(NOW, 9)
+    assert (found.admitted, [held.id for held in found.held], index.cut) == (("z",), [], False)
+    found = index.decide(NOW)
     assert (found.admitted, [held.id for held in found.held]) == ((), ["early"])
 
 
@@ -382,7 +384,7 @@ def test_who_leaves_or_comes_amid_a_decision_is_not_lost_and_not_told() -> None:
 
 
 def test_a_lane_forgets_who_left() -> None:
-    lane: Lane[tuple[int, TaskId]] = Lane()
+    lane: LazyHeap[tuple[int, TaskId]] = LazyHeap()
     for number in range(10 * SLACK_ENTRIES):
         lane.add((number, TaskId("t")))
         lane.discard((number - 1, TaskId("t")))
@@ -392,7 +394,7 @@ def test_a_lane_forgets_who_left() -> None:
 
 
 def test_a_lane_takes_an_entry_once_and_back_again() -> None:
-    lane: Lane[tuple[int, TaskId]] = Lane()
+    lane: LazyHeap[tuple[int, TaskId]] = LazyHeap()
     one, two = (1, TaskId("a")), (2, TaskId("b"))
     for entry in (two, one, one):
         lane.add(entry)
@@ -404,14 +406,14 @@ def test_a_lane_takes_an_entry_once_and_back_again() -> None:
 
 
 def test_a_line_has_a_front_for_each_group() -> None:
-    line: Line[int] = Line()
+    line: GroupedQueue[int] = GroupedQueue()
     turns = [(0, created, TaskId("t")) for created in range(4)]
     for turn, group in zip(turns, (5, 6, 5, 6), strict=True):
         line.add(turn, group)
     assert line.discard(turns[0], 5)
     assert not line.discard(turns[0], 5)
     assert not line.discard(turns[0], 7)
-    assert sorted(line.fronts()) == [(turns[1], 6), (turns[2], 5)]
+    assert sorted(line.oldest_per_group()) == [(turns[1], 6), (turns[2], 5)]
     assert (line.first(), line.before(turns[3])) == (turns[1], 2)
 
 
@@ -420,11 +422,11 @@ def test_lines_tell_how_much_is_in_use_as_the_fold_does() -> None:
     licensed = Contender(TaskId("licensed"), 100, Millis(2), "p", limits=(("l", 3),))
     user = Holder(TaskId("user"), "p", 7, (), (("l", 4),), Millis(0))
     facts = Facts((big, licensed), (user,), (Pool("p", 10),), {"l": 5})
-    lines = Lines(facts)
-    lines.decide(Millis(9))
+    index = AdmissionIndex(facts)
+    index.decide(Millis(9))
     told = {held.id: (held.used, held.total, held.need) for held in decide(facts, Millis(9)).held}
     assert told == {"big": (7, 10, 4), "licensed": (4, 5, 3)}
     for id, use in told.items():
-        held = lines.look(id, Millis(9))
+        held = index.explain(id, Millis(9))
         assert held
         assert (held.used, held.total, held.need) == use
