@@ -16,12 +16,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from taskyard.bot.payloads import PASSED_ON
-from taskyard.cli import exits, helping, kept, profile, table, variables
-from taskyard.cli.grammar import Slot, Syntax
+from taskyard.cli import exits, kept, profile, variables
+from taskyard.cli import main as program
+from taskyard.cli.options import Context, ServerOption
 from taskyard.core import fleet
 from taskyard.core.events import KINDS, Event
 from taskyard.core.graph import FIELDS, REQUIRED, Field
@@ -159,19 +161,18 @@ def needed(method: str, path: str, operation: Mapping[str, Any]) -> str:
 
 def command_line(name: str) -> str:
     """Tell how a command is called and what it takes, in the words of its help."""
-    syntax = table.COMMANDS[name].syntax()
-    rows = [[f"`{slot.stands}`", helping.meaning(slot)] for slot in syntax.arguments]
-    rows += [[", ".join(f"`{one}`" for one in _spelled(slot)), helping.meaning(slot)] for slot in _own(syntax)]
+    command = program.COMMANDS[name].load()
+    context = Context(command, info_name=f"taskyard {name}", **command.context_settings)
+    rows = _takes(context, [param for param in command.params if not isinstance(param, ServerOption)])
     takes = f"\n\n{_table(['takes', 'means'], rows)}" if rows else ""
-    return f"```text\n{helping.usage(name, syntax)}\n```{takes}"
+    return f"```text\n{command.get_usage(context).partition(' ')[2]}\n```{takes}"
 
 
 def server_options() -> str:
     """List the options that every command has that asks a server."""
-    slots = [slot for slot in table.COMMANDS["graphs"].syntax().options if slot.about.group != "Options"]
-    return _table(
-        ["option", "means"], ([", ".join(f"`{one}`" for one in _spelled(slot)), slot.about.help] for slot in slots)
-    )
+    command = program.COMMANDS["graphs"].load()
+    params = [param for param in command.params if isinstance(param, ServerOption)]
+    return _table(["option", "means"], _takes(Context(command, **command.context_settings), params))
 
 
 def exit_codes() -> str:
@@ -192,14 +193,10 @@ def environment() -> str:
     return _table(["variable", "means"], ([f"`{name}`", text] for name, text in variables.VARIABLES.items()))
 
 
-def _own(syntax: Syntax) -> list[Slot]:
-    """Give the options that are not those of every command that asks a server."""
-    return [slot for slot in syntax.options if slot.about.group == "Options"]
-
-
-def _spelled(slot: Slot) -> list[str]:
-    value = "" if slot.is_flag else f" {slot.stands}"
-    return [f"{name}{value}" for name in (*slot.names, *([slot.off] if slot.off else []))]
+def _takes(context: Context, params: Iterable[click.Parameter]) -> list[list[str]]:
+    """Name each parameter with its help."""
+    records = [record for param in params if (record := param.get_help_record(context)) is not None]
+    return [[f"`{names}`", " ".join(means.split())] for names, means in records]
 
 
 def limits() -> str:
@@ -340,7 +337,7 @@ def _fill(part: re.Match[str]) -> str:
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
-    **{f"command-{name.replace(' ', '-')}": partial(command_line, name) for name in table.COMMANDS},
+    **{f"command-{name.replace(' ', '-')}": partial(command_line, name) for name in program.COMMANDS},
     "commands": commands,
     "diagram": diagram,
     "event-fields": event_fields,

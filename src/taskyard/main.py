@@ -41,9 +41,10 @@ def _call(arguments: list[str]) -> int:
         sys.stdout.write(f"{_version()}\n")
         return Exit.OK
     try:
-        from taskyard.cli import app, reports  # noqa: PLC0415
+        from taskyard.cli import main as program  # noqa: PLC0415
+        from taskyard.cli import reports  # noqa: PLC0415
 
-        code = app.call(Embedded(), arguments)
+        code = program.call(Embedded(), arguments)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return code if reports.delivered(_nothing_more) else code or Exit.ERROR

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from taskyard.cli import app
+from taskyard.cli import main
 from tests.cli.yard import Yard, yard
 
 
@@ -35,7 +35,7 @@ def ask(shared: Yard, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     monkeypatch.chdir(shared.folder)
 
     def call(*arguments: str) -> Said:
-        code = app.call(None, arguments)  # type: ignore[arg-type]
+        code = main.call(None, arguments)  # type: ignore[arg-type]
         return Said(code, *capsys.readouterr())
 
     return call

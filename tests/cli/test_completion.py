@@ -1,31 +1,33 @@
-"""Completion on Tab: in a real bash; for zsh and fish by their own parser where they are, and by the table of commands.
-
-What a shell would offer is asked of the very function that Tab calls.
-"""
+"""Completion on Tab: in a real bash; for zsh and fish by what their scripts ask the program."""
 
 import json
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
 import pytest
 
-from taskyard.cli import completing, shells, table
-from tests.cli.program import PROGRAM
+from taskyard.cli import completing
+from taskyard.cli.main import COMMANDS, PROGRAM
+from taskyard.cli.options import Context
+from tests.cli.program import PROGRAM as EXECUTABLE
+from tests.cli.program import taskyard
 from tests.cli.waiting import DEADLINE_SECONDS
 from tests.cli.yard import Yard, at_home
 
 WORK = {"task": {"payload": {"command": ["true"]}}}
 GRAPH_STATES = ["running", "blocked", "failed", "finished", "canceling", "canceled"]
+#: What bash is told where the names of files are wanted.
+FILES = ["compopt -o default"]
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("bash") / "completion.bash"
-    file.write_text(shells.bash())
+    file.write_text(taskyard("completion", "bash").stdout)
     return file
 
 
@@ -38,11 +40,12 @@ def id(shared: Yard) -> str:
 def tab(script: Path, words: list[str], env: Mapping[str, str] | None = None, cwd: Path | None = None) -> list[str]:
     """Press Tab in bash behind some words."""
     line = (
-        'source $1; shift; COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); _taskyard; printf \'%s\\n\' "${COMPREPLY[@]}"'
+        'source $1; shift; COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); _taskyard_completion taskyard; '
+        "printf '%s\\n' \"${COMPREPLY[@]}\""
     )
-    path = f"{PROGRAM.parent}:{os.environ['PATH']}"
+    path = f"{EXECUTABLE.parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", f"compopt() {{ :; }}; {line}", "bash", str(script), *words],
+        ["bash", "-c", f"compopt() {{ echo compopt $*; }}; complete() {{ :; }}; {line}", "bash", str(script), *words],
         env={**(env or os.environ), "PATH": path},
         cwd=cwd,
         capture_output=True,
@@ -80,14 +83,15 @@ def test_bash_offers_commands_options_and_words(words: list[str], offered: list[
 
 def test_bash_offers_files_where_a_file_is_wanted(script: Path, tmp_path: Path) -> None:
     (tmp_path / "nightly.yaml").touch()
-    assert tab(script, ["taskyard", "run", "ni"], cwd=tmp_path) == ["nightly.yaml"]
-    assert tab(script, ["taskyard", "run", "--logs", "ni"], cwd=tmp_path) == ["nightly.yaml"]
-    assert tab(script, ["taskyard", "extend", "x", "ni"], cwd=tmp_path) == ["nightly.yaml"]
+    assert tab(script, ["taskyard", "run", "ni"], cwd=tmp_path) == FILES
+    assert tab(script, ["taskyard", "run", "--logs", "ni"], cwd=tmp_path) == FILES
+    assert tab(script, ["taskyard", "extend", "x", "ni"], cwd=tmp_path) == FILES
 
 
 def test_bash_offers_ids_and_labels_of_the_server(script: Path, shared: Yard, id: str) -> None:
     assert tab(script, ["taskyard", "tasks", id[:12]], shared.env) == [id]
-    assert tab(script, ["taskyard", "logs", id[:12]], shared.env) == [f"{id}/"]
+    assert tab(script, ["taskyard", "logs", id[:12]], shared.env) == [id]
+    assert tab(script, ["taskyard", "story", id[:12]], shared.env) == ["compopt -o nospace", f"{id}/"]
     assert tab(script, ["taskyard", "show", f"{id}/bu"], shared.env) == [f"{id}/build", f"{id}/bundle\\ it"]
     assert tab(script, ["taskyard", "cancel", id, f"{id}/t"], shared.env) == [f"{id}/test"]
     assert tab(script, ["taskyard", "bots", "--pool", "def"], shared.env) == ["default"]
@@ -104,30 +108,33 @@ def test_profiles_are_offered_without_any_server(script: Path, tmp_path: Path) -
     assert tab(script, ["taskyard", "graphs", "--profile", ""], at_home(tmp_path)) == ["lab"]
 
 
-@pytest.mark.parametrize("shell", shells.SCRIPTS)
-def test_a_script_has_every_command_and_option(shell: str) -> None:
-    text = shells.SCRIPTS[shell]()
-    for name, command in table.COMMANDS.items():
-        assert name in text
-        for slot in command.syntax().options:
-            spelled = [f"-l {one[2:]} " if one.startswith("--") else f"-s {one[1:]} " for one in slot.names]
-            assert [one for one in (spelled if shell == "fish" else slot.names) if one not in text] == []
-            assert " ".join(slot.choices) in text
+@pytest.mark.parametrize("shell", completing.SHELLS)
+def test_a_shell_is_offered_every_command_and_option(shell: str, tmp_path: Path) -> None:
+    def offered(*words: str) -> str:
+        asked = {"_TASKYARD_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(["taskyard", *words])}
+        incomplete = {"COMP_CWORD": words[-1] if shell == "fish" else str(len(words))}
+        return taskyard(env=at_home(tmp_path) | asked | incomplete).stdout
+
+    for first in ("graphs", "bots", "token"):
+        assert first in offered(first[:2])
+    for option in ("--state", "--tag", "--watch", "--output", "--profile"):
+        assert option in offered("graphs", option)
+    assert "rotate" in offered("token", "ro")
 
 
-@pytest.mark.parametrize("shell", shells.SCRIPTS)
+def test_every_option_of_every_command_is_offered() -> None:
+    for name, entry in COMMANDS.items():
+        command = entry.load()
+        context = command.make_context(name, [], parent=Context(PROGRAM), resilient_parsing=True)
+        offered = {one.value for one in command.shell_complete(context, "-")}
+        options = [param for param in command.params if isinstance(param, click.Option)]
+        assert {name for param in options for name in (*param.opts, *param.secondary_opts)} <= offered, name
+
+
+@pytest.mark.parametrize("shell", completing.SHELLS)
 def test_a_script_is_one_of_its_shell(shell: str, tmp_path: Path) -> None:
-    text = shells.SCRIPTS[shell]()
-    # Whether or not the shell is here, nothing is left open.
-    assert text.count('"') % 2 == 0
-    if shell != "fish":
-        assert len(re.findall(r"^\s*case ", text, re.MULTILINE)) == len(re.findall(r"^\s*esac", text, re.MULTILINE))
     file = tmp_path / "script"
-    file.write_text(text)
+    file.write_text(taskyard("completion", shell).stdout)
+    assert "taskyard" in file.read_text()
     if shutil.which(shell):
         subprocess.run([shell, "-n", str(file)], check=True, timeout=DEADLINE_SECONDS)
-
-
-def test_what_values_are_completed_with_is_known() -> None:
-    kinds = {slot.about.completes for command in table.COMMANDS.values() for slot in command.syntax().slots}
-    assert kinds - {"", shells.FILE} <= completing.KINDS

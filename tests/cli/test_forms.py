@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.cli import layout, table
+from taskyard.cli import layout
+from taskyard.cli.main import COMMANDS
+from taskyard.cli.options import Words
 from taskyard.wire.progress import GraphState, State
 from tests.cli.conftest import Said
 from tests.cli.program import PROGRAM
@@ -29,10 +31,11 @@ def id(shared: Yard) -> str:
     return shared.told("submit", "-", document=json.dumps(document))
 
 
-@pytest.mark.parametrize("name", [name for name in table.COMMANDS if name not in SILENT])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in SILENT])
 def test_every_command_that_shows_anything_takes_all_forms(name: str) -> None:
-    forms = next(slot.choices for slot in table.COMMANDS[name].syntax().options if "-o" in slot.names)
-    assert forms == ("table", "json", "jsonl", "name")
+    output = next(param for param in COMMANDS[name].load().params if "-o" in param.opts)
+    assert isinstance(output.type, Words)
+    assert output.type.choices == ("table", "json", "jsonl", "name")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ def test_a_task_is_named_by_graph_and_label_everywhere(ask: Ask, id: str) -> Non
     assert (missing.code, missing.out) == (5, "")
     assert f"`taskyard tasks {id}`" in missing.err
     wrong = ask("tasks", f"{id}/a")
-    assert (wrong.code, "a graph is wanted here" in wrong.err) == (2, True)
+    assert (wrong.code, "a graph is expected" in wrong.err) == (2, True)
 
 
 def test_the_end_of_an_id_names_a_graph_or_a_task_everywhere(ask: Ask, id: str) -> None:
@@ -225,8 +228,9 @@ def test_a_pipe_has_colours_only_when_forced(env: dict[str, str], painted: bool,
 
 def test_words_of_states_are_those_of_the_server() -> None:
     def choices(name: str) -> set[str]:
-        slots = table.COMMANDS[name].syntax().options
-        return set(next(slot.choices for slot in slots if "--state" in slot.names))
+        words = next(param.type for param in COMMANDS[name].load().params if "--state" in param.opts)
+        assert isinstance(words, Words)
+        return set(words.choices)
 
     assert choices("graphs") == {"failed", *(state.value for state in GraphState)}  # a word for blocked
     assert choices("tasks") == {state.value for state in State}

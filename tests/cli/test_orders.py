@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.cli import app
+from taskyard.cli import main
 from tests.cli.test_output import BOT
 from tests.sdk.wayward import told, wayward
 
@@ -27,6 +27,6 @@ def test_only_what_is_said_about_a_bot_changes(
         monkeypatch.setenv("TASKYARD_URL", server.url)
         monkeypatch.setenv("TASKYARD_TOKEN", "x")
         server.will(told(BOT))
-        app.call(None, ["bots", "set", "b", *flags])  # type: ignore[arg-type]
+        main.call(None, ["bots", "set", "b", *flags])  # type: ignore[arg-type]
         (asked,) = server.asked
     assert (asked.method, asked.path, json.loads(asked.body)) == ("PATCH", "/api/v1/bots/b", changes)

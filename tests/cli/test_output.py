@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from taskyard.cli import app
+from taskyard.cli import main
 from taskyard.wire.api import (
     Attempts,
     Bots,
@@ -215,7 +215,7 @@ def test_nothing_that_a_server_says_acts_on_a_terminal(
     monkeypatch.setenv("TASKYARD_URL", server.url)
     monkeypatch.setenv("TASKYARD_TOKEN", "x")
     server.will(*replies)
-    app.call(None, [*arguments, "-o", form])  # type: ignore[arg-type]
+    main.call(None, [*arguments, "-o", form])  # type: ignore[arg-type]
     text = "".join(capsys.readouterr())
     assert text
     assert not server.replies, "it did not ask for all of it"

@@ -4,11 +4,11 @@ import os
 import stat
 from pathlib import Path
 
+import click
 import pytest
 
 from taskyard.cli import kept, profile
 from taskyard.cli.kept import Profile
-from taskyard.cli.parsing import Unusable
 from taskyard.cli.profile import Target
 from taskyard.sdk import Client, Unset
 from taskyard.sdk.profiles import ProfileWarning
@@ -90,7 +90,7 @@ def test_a_project_file_cannot_bring_anybody_to_a_stranger(
     write(home)
     monkeypatch.setenv("TASKYARD_TOKEN", variable)
     project(home, 'url = "https://stranger"\ntoken = "x"\n')
-    with pytest.raises(Unusable, match="none of your profiles has, so nothing is sent there"):
+    with pytest.raises(click.UsageError, match="none of your profiles has, so nothing is sent there"):
         profile.find(None, flag)
     assert profile.find("https://stranger", flag).url == "https://stranger", "who says it oneself may"
 
@@ -106,7 +106,7 @@ def test_a_project_file_may_name_this_machine_which_gets_no_token(home: Path, mo
     project(home, 'url = "http://127.0.0.1:9"\n')
     assert profile.find(None, None) == Target("http://127.0.0.1:9", None)
     monkeypatch.setenv("TASKYARD_TOKEN", "of-the-env")
-    with pytest.raises(Unusable, match="nothing is sent there"):
+    with pytest.raises(click.UsageError, match="nothing is sent there"):
         profile.find(None, None)
 
 
@@ -139,7 +139,7 @@ def test_an_unknown_profile_is_told_with_the_nearest(where: str, home: Path, mon
         monkeypatch.setenv("TASKYARD_PROFILE", "yrad")
     if where == "project":
         project(home, 'profile = "yrad"\n')
-    with pytest.raises(Unusable, match=r'unknown profile "yrad"\. Did you mean "yard"\?'):
+    with pytest.raises(click.UsageError, match=r'unknown profile "yrad"\. Did you mean "yard"\?'):
         profile.find(None, None, "yrad" if where == "flag" else None)
 
 

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.cli import exits, helping, kept, profile, table, variables
+from taskyard.cli import exits, kept, main, profile, variables
 from taskyard.cli.exits import Exit
+from taskyard.cli.main import COMMANDS, GROUPS
 from taskyard.sdk import profiles
 
 CLI = Path(exits.__file__).parent
 #: What stands above others and lists what is listed below it anyway has no section of its own.
-SECTIONS = [name for name in table.COMMANDS if f"{name} list" not in table.COMMANDS]
+SECTIONS = [name for name in COMMANDS if f"{name} list" not in COMMANDS]
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 
 
 def test_every_exit_code_has_its_meaning_and_is_in_the_help() -> None:
     assert set(exits.MEANINGS) == set(Exit)
-    assert {int(code) for code in re.findall(r"\b(\d+) ", helping.EXITS)} == {int(code) for code in Exit}
+    assert {int(code) for code in re.findall(r"\b(\d+) ", main.EXIT_CODES)} == {int(code) for code in Exit}
 
 
 def names_read(path: Path) -> set[str]:
@@ -40,7 +41,7 @@ def names_read(path: Path) -> set[str]:
 def test_every_variable_that_is_read_is_listed_and_the_other_way_round() -> None:
     read = {name for path in (*CLI.glob("*.py"), Path(profiles.__file__)) for name in names_read(path)}
     # One is looked up by whatever name it is given.
-    assert read - {"variable"} == set(variables.VARIABLES)
+    assert read - {"variable", "COMPLETE_VARIABLE"} == set(variables.VARIABLES)
 
 
 def test_a_profile_has_the_keys_that_are_listed() -> None:
@@ -56,10 +57,10 @@ def test_every_command_has_its_section_with_what_it_takes(name: str) -> None:
     assert f"<!-- generated: command-{name.replace(' ', '-')} -->\n" in section
 
 
-@pytest.mark.parametrize("purpose", table.PURPOSES)
-def test_the_page_has_the_purposes_of_the_help(purpose: str) -> None:
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_page_has_the_groups_of_the_help(group: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    section = page.partition(f"\n## {purpose}\n")[2].partition("\n## ")[0]
+    section = page.partition(f"\n## {group}\n")[2].partition("\n## ")[0]
     listed = re.findall("^### `taskyard ([a-z ]+)`$", section, re.MULTILINE)
-    own = [name for name, one in table.COMMANDS.items() if one.purpose == purpose]
+    own = [name for name, one in COMMANDS.items() if one.group == group]
     assert set(listed) == {name for name in own if name in SECTIONS}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskyard.cli import app
+from taskyard.cli import main
 from tests.sdk.test_client import GRAPH
 from tests.sdk.wayward import Wayward, told, wayward
 
@@ -22,7 +22,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wayward]:
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    app.call(None, list(arguments))  # type: ignore[arg-type]
+    main.call(None, list(arguments))  # type: ignore[arg-type]
     return "".join(capsys.readouterr())
 
 

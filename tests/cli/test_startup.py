@@ -13,7 +13,7 @@ from tests.sdk.wayward import Wayward, told, wayward
 
 #: What takes long to load, and is for servers, bots, drawings and documents.
 HEAVY = {
-    "alembic", "asyncio", "cyclopts", "fastapi", "httptools", "jinja2", "multiprocessing", "psutil", "psycopg",
+    "alembic", "asyncio", "fastapi", "httptools", "jinja2", "multiprocessing", "psutil", "psycopg",
     "pydantic", "rich", "sqlalchemy", "sqlite3", "starlette", "structlog", "uvicorn", "yaml",
     "taskyard.bot", "taskyard.core.graph", "taskyard.embedded", "taskyard.engine", "taskyard.server", "taskyard.store",
 }  # fmt: skip
@@ -99,4 +99,4 @@ def test_a_command_loads_no_other(server: Wayward, tmp_path: Path) -> None:
 
 def test_the_version_needs_no_command_line(server: Wayward, tmp_path: Path) -> None:
     found = loaded(["--version"], server, tmp_path)
-    assert found & (HEAVY | {"argparse", "taskyard.cli.app"}) == set()
+    assert found & (HEAVY | {"click", "taskyard.cli.main"}) == set()

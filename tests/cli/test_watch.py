@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from taskyard.cli import app
+from taskyard.cli import main
 from taskyard.cli.exits import Exit
 from tests.cli.program import PROGRAM
 from tests.cli.terminal import on_terminal
@@ -54,7 +54,7 @@ def test_what_cannot_be_watched_is_refused(
     command: list[str], arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = [*command, "--url", "http://127.0.0.1:1", "--token", "x", "--watch", *arguments]
-    assert app.call(None, asked) == Exit.USAGE  # type: ignore[arg-type]
+    assert main.call(None, asked) == Exit.USAGE  # type: ignore[arg-type]
     said, complained = capsys.readouterr()
     assert said == ""
     assert told in complained

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.cli import forms, naming, reports, text
-from taskyard.cli.grammar import Parameter
-from taskyard.cli.session import HERE, Server, connected
+import click
+
+from taskyard.cli import forms, naming, reports, session, text
+from taskyard.cli.options import command, completes, flag
+from taskyard.cli.session import Server, connected
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
@@ -34,22 +36,21 @@ _COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
-def approve(
-    task: Annotated[
-        str | None,
-        Parameter(
-            name="TASK",
-            help="The task's id or its end, or GRAPH/LABEL; without, all that waits is listed.",
-            completes="task",
-        ),
-    ] = None,
-    /,
-    *,
-    deny: Annotated[bool, Parameter(name=["--deny", "--reject"], negative="", help="Say no: the task fails.")] = False,
-    comment: Annotated[str, Parameter(help="Why; it is kept with the decision.")] = "",
-    output: forms.Form = "table",
-    server: Server = HERE,
-) -> int:
+@command("approve", EXAMPLES)
+@click.argument(
+    "task",
+    required=False,
+    metavar="[TASK]",
+    help="Task id, its end, or GRAPH/LABEL; without it, pending approvals are listed.",
+    shell_complete=completes("task"),
+)
+@flag("--deny", "--reject", help="Deny: the task fails.")
+@click.option(
+    "--comment", metavar="TEXT", default="", show_default=False, help="Reason, which is kept with the decision."
+)
+@forms.output_option("table")
+@session.server_options
+def approve(task: str | None, deny: bool, comment: str, output: str, server: Server) -> int:
     """Decide about a task that asks a person, or list those that do.
 
     What waits behind the task is given the decision, with who decided.

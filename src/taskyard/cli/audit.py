@@ -1,12 +1,14 @@
 """The command `audit`: who asked for what, and when."""
 
 import time
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from taskyard.cli import forms, naming, spans
-from taskyard.cli.grammar import Parameter
-from taskyard.cli.looking import Limit
-from taskyard.cli.session import HERE, Server, connected
+import click
+
+from taskyard.cli import forms, naming, session
+from taskyard.cli.looking import limit_option
+from taskyard.cli.options import bundle, command, duration
+from taskyard.cli.session import Server, connected
 
 EXAMPLES: Final = """\
 Examples:
@@ -29,25 +31,30 @@ _COLUMNS: Final[list[forms.Column]] = [
 class WantedAudit(NamedTuple):
     """Which rows."""
 
-    actor: Annotated[str | None, Parameter(help="Only what they asked for: the name or the id of a token.")] = None
-    action: Annotated[str | None, Parameter(help="Only this, such as submit, make_token or denied.")] = None
-    about: Annotated[
-        str | None, Parameter(help="Only what is about this graph or task: its id or its end, or GRAPH/LABEL.")
-    ] = None
-    since: Annotated[
-        str | None, Parameter(validator=spans.check, help="Only what happened within this time: 1h, 30d.")
-    ] = None
-    limit: Limit = 100
+    actor: str | None = None
+    action: str | None = None
+    about: str | None = None
+    since: int | None = None
+    limit: int = 100
 
 
-ANYTHING: Final = WantedAudit()
-
-
-def audit(*, wanted: WantedAudit = ANYTHING, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> int:
+@command("audit", EXAMPLES)
+@bundle(
+    "wanted",
+    WantedAudit,
+    click.option("--actor", metavar="NAME", help="Filter by the name or the id of a token."),
+    click.option("--action", metavar="ACTION", help="Filter by action, such as submit, make_token or denied."),
+    click.option("--about", metavar="ID", help="Filter by graph or task: an id, its end, or GRAPH/LABEL."),
+    duration("--since", help="Only what happened within this time."),
+    limit_option(100),
+)
+@forms.listing_options
+@session.server_options
+def audit(wanted: WantedAudit, listing: forms.Listing, server: Server) -> int:
     """List who asked for what, the newest first. It is for admins."""
     since_ms = None
     if wanted.since is not None:
-        since_ms = max(0, round((time.time() - spans.seconds_of(wanted.since)) * 1000))
+        since_ms = max(0, round(time.time() * 1000) - wanted.since)
     with connected(server) as client:
         about = None if wanted.about is None else naming.any_id(client, wanted.about)
         found = client.audit(

@@ -1,20 +1,22 @@
-"""Completion on Tab: the command `completion`, and the hidden one that finds ids while somebody types.
+"""The command `completion`, and the answers to its scripts: commands, options, and ids that the server knows.
 
-Commands, options and fixed words stand in the scripts themselves; only ids and names are asked for, quickly or not at
-all. What goes wrong meanwhile is nobody's business at a prompt: then there is just nothing to offer.
+An answer comes within a second or not at all, and errors are not shown: they would end up in the prompt.
 """
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from taskyard.cli import kept, naming, profile, reports, shells, text
+import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from taskyard.cli import kept, naming, profile, reports, text
 from taskyard.cli.exits import Exit
-from taskyard.cli.grammar import Parameter
-from taskyard.cli.parsing import Unusable
+from taskyard.cli.options import COMPLETE_VARIABLE, Words, command
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
@@ -34,24 +36,57 @@ SECONDS_MAX: Final = 1.0
 Offer = tuple[str, str]
 
 
-def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell that is going to read the script.")],
-    /,
-) -> int:
+class Bash(BashComplete):
+    """Completion for bash; values with spaces are escaped, and a graph is offered without a space behind it."""
+
+    source_template = BashComplete.source_template.replace(
+        "    return 0\n", "    [[ ${COMPREPLY[0]-} == */ ]] && compopt -o nospace\n    return 0\n"
+    )
+
+    def source(self) -> str:
+        return ShellComplete.source(self)  # without looking for the version of bash here
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        args, incomplete = super().get_completion_args()
+        return [one for one in args if one != "="], incomplete  # bash splits --state=run into three words
+
+    def format_completion(self, item: CompletionItem) -> str:
+        value = re.sub(r"([^\w@%+=:,./-])", r"\\\\\1", str(item.value)) if item.type == "plain" else item.value
+        return f"{item.type},{value}"
+
+
+SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": Bash, "zsh": ZshComplete, "fish": FishComplete}
+
+
+@command("completion", EXAMPLES)
+@click.argument("shell", type=Words(tuple(SHELLS)), metavar="SHELL", help=f"One of: {', '.join(SHELLS)}.")
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> int:
     """Print a script that completes commands, options and ids on Tab."""
-    return Exit.OK if reports.delivered(lambda: sys.stdout.write(shells.SCRIPTS[shell]())) else Exit.ERROR
+    script = _of_shell(shell, ctx.find_root().command).source()
+    return Exit.OK if reports.delivered(lambda: sys.stdout.write(script)) else Exit.ERROR
 
 
-def offer(kind: str, begun: str) -> int:
-    """Print what a value of some kind can be, each with what it is, behind a tab; nothing when that takes too long."""
+def answer(program: click.Command, instruction: str) -> int:
+    """Answer a completion script: `bash_complete`."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(Exit.OK))
     signal.setitimer(signal.ITIMER_REAL, SECONDS_MAX)
-    # It is never told what goes wrong: a prompt is no place for it.
+    # Errors are dropped: they would end up in the middle of the prompt.
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    found = [one for one in islice(_OFFERS[kind](begun), OFFERED_MAX) if one[0].startswith(begun)]
-    lines = (f"{text.harmless(value)}\t{text.harmless(what)}\n" for value, what in found)
-    reports.delivered(lambda: sys.stdout.writelines(lines))
+    shell = instruction.partition("_")[0]
+    if shell in SHELLS:
+        reports.delivered(lambda: sys.stdout.write(f"{_of_shell(shell, program).complete()}\n"))
     return Exit.OK
+
+
+def _of_shell(shell: str, program: click.Command) -> ShellComplete:
+    return SHELLS[shell](program, {}, "taskyard", COMPLETE_VARIABLE)
+
+
+def offer(kind: str, begun: str) -> list[CompletionItem]:
+    """List what a value of some kind can be, each with what it is."""
+    found = [one for one in islice(_OFFERS[kind](begun), OFFERED_MAX) if one[0].startswith(begun)]
+    return [CompletionItem(text.harmless(value), help=text.harmless(what)) for value, what in found]
 
 
 def _asking(ask: "Callable[[Client, str], Iterator[Offer]]") -> Callable[[str], Iterator[Offer]]:
@@ -65,7 +100,7 @@ def _asking(ask: "Callable[[Client, str], Iterator[Offer]]") -> Callable[[str], 
             target = profile.find(None, None)
             with Client(target.url, target.token, timeout_s=SECONDS_MAX, ca_file=target.ca_file) as client:
                 yield from ask(client, begun)
-        except (ClientError, Unusable):
+        except (ClientError, click.UsageError):
             return
 
     return found
@@ -111,5 +146,3 @@ _OFFERS: Final[dict[str, Callable[[str], Iterator[Offer]]]] = {
     "pool": _asking(_pools),
     "profile": _profiles,
 }
-#: The kinds of values that are offered.
-KINDS: Final = frozenset(_OFFERS)

@@ -9,15 +9,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from taskyard.cli import forms, kept, nearest, profile, reports
+import click
+
+from taskyard.cli import forms, kept, nearest, profile, reports, session
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.grammar import Parameter
 from taskyard.cli.kept import Profile
-from taskyard.cli.parsing import Unusable
-from taskyard.cli.session import HERE, Server, connected
+from taskyard.cli.options import PATH, command, completes
+from taskyard.cli.session import Server, connected
 
 CONFIG_EXAMPLES: Final = """\
 Examples:
@@ -52,7 +53,7 @@ Examples:
 #: A token is shorter than this.
 TOKEN_CHARACTERS_MAX: Final = 4_096
 
-ProfileName = Annotated[str, Parameter(name="NAME", help="The profile's name.", completes="profile")]
+name_argument = click.argument("name", metavar="NAME", help="Profile name.", shell_complete=completes("profile"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,10 @@ _PROFILES: Final[list[forms.Column]] = [
 ]
 
 
-def config(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> int:
+@command("config", CONFIG_EXAMPLES)
+@forms.listing_options
+@session.server_options
+def config(listing: forms.Listing, server: Server) -> int:
     """Show which server and token commands go by, and who said so.
 
     A flag wins over the environment, that over a project file, that over your
@@ -106,7 +110,9 @@ def config(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> in
     return forms.give_all(settings, listing, _SETTINGS, lambda one: one.key, fit=False)
 
 
-def profiles(*, listing: forms.Listing = forms.TABLE) -> int:
+@command("profile list", LIST_EXAMPLES)
+@forms.listing_options
+def profiles(listing: forms.Listing) -> int:
     """List your profiles: servers that you know, each with a token for it."""
     own = kept.read()
     views = [
@@ -115,7 +121,9 @@ def profiles(*, listing: forms.Listing = forms.TABLE) -> int:
     return forms.give_all(views, listing, _PROFILES, lambda one: one.name)
 
 
-def use(name: ProfileName, /) -> int:
+@command("profile use", USE_EXAMPLES)
+@name_argument
+def use(name: str) -> int:
     """Have a profile used unless another is named."""
     _known(name)
     _edited(lambda: kept.use(name))
@@ -123,7 +131,9 @@ def use(name: ProfileName, /) -> int:
     return Exit.OK
 
 
-def remove(name: ProfileName, /) -> int:
+@command("profile remove", REMOVE_EXAMPLES)
+@name_argument
+def remove(name: str) -> int:
     """Forget a profile and its token; the token itself stays good."""
     _known(name)
     _edited(lambda: kept.forget(name))
@@ -131,17 +141,13 @@ def remove(name: ProfileName, /) -> int:
     return Exit.OK
 
 
-def login(
-    url: Annotated[str, Parameter(help="The server's address.")],
-    /,
-    *,
-    name: Annotated[str | None, Parameter(help="What to call the profile; after the host unless told.")] = None,
-    use: Annotated[bool, Parameter(help="Use it from now on.")] = True,
-    ca_file: Annotated[
-        Path | None, Parameter(help="A file with the certificate of who signed the server's; the profile names it.")
-    ] = None,
-    output: forms.Form = "name",
-) -> int:
+@command("login", LOGIN_EXAMPLES)
+@click.argument("url", metavar="URL", help="Server address.")
+@click.option("--name", metavar="NAME", help="Profile name [default: the name of the host].")
+@click.option("--use/--no-use", default=True, help="Use the profile from now on.")
+@click.option("--ca-file", type=PATH, metavar="PATH", help="Certificate of the authority that signed the server's.")
+@forms.output_option("name")
+def login(url: str, name: str | None, use: bool, ca_file: Path | None, output: str) -> int:
     """Keep a server and a token for it as a profile of yours.
 
     The token is asked for on a terminal, or read from standard input. The
@@ -149,7 +155,7 @@ def login(
     """
     called = name or re.sub("[^A-Za-z0-9_-]+", "-", urlsplit(url).hostname or "").strip("-")
     if not kept.NAME.fullmatch(called):
-        raise Unusable(f"{called!r} is no name for a profile: letters, digits, _ and -; give one with --name")
+        raise click.UsageError(f"{called!r} is not a profile name of letters, digits, _ and -: give --name NAME")
     made = Profile(
         called, url.rstrip("/"), _asked_token(), ca_file=None if ca_file is None else str(ca_file.absolute())
     )
@@ -171,7 +177,7 @@ def masked(token: str | None) -> str | None:
 def _known(name: str) -> None:
     known = kept.read().profiles
     if name not in known:
-        raise Unusable(nearest.unknown("profile", name, known))
+        raise click.UsageError(nearest.unknown("profile", name, known))
 
 
 def _edited(edit: Callable[[], None]) -> None:
@@ -191,7 +197,7 @@ def _asked_token() -> str:
     else:
         token = sys.stdin.readline(TOKEN_CHARACTERS_MAX).strip()
     if not token:
-        raise Unusable("there is no token: it is read from standard input")
+        raise click.UsageError("missing token on standard input")
     return token
 
 

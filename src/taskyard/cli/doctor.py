@@ -5,12 +5,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Final
 
-from taskyard.cli import forms, installation, paint, reports, text
+import click
+
+from taskyard.cli import forms, installation, paint, reports, session, text
 from taskyard.cli.exits import Exit
-from taskyard.cli.grammar import Parameter
-from taskyard.cli.session import HERE, Server
+from taskyard.cli.options import PATH, PlainText, command, complete_file, flag
+from taskyard.cli.session import Server
 from taskyard.cli.work import Work
 from taskyard.wire.api import Checkup, Finding, Unchecked
 
@@ -28,28 +31,28 @@ Examples:
 _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://")
 
 
-def _refuse_address(_: object, database: str | None) -> None:
-    if database is not None and "://" in database and not database.startswith(_SCHEMES):
-        raise ValueError("A database is a file, sqlite:///FILE or postgresql://...")
+def _refuse_address(database: str) -> None:
+    if "://" in database and not database.startswith(_SCHEMES):
+        raise ValueError("a database is a file, sqlite:///FILE or postgresql://...")
 
 
-def doctor(
-    database: Annotated[
-        str | None,
-        Parameter(
-            validator=_refuse_address,
-            help="A file of SQLite, sqlite:///FILE, or postgresql://...; this installation unless told.",
-            completes="file",
-        ),
-    ] = None,
-    /,
-    *,
-    repair: Annotated[bool, Parameter(negative="", help="Mend what can be mended, and count again.")] = False,
-    output: forms.Form = "table",
-    data: installation.Data = None,
-    server: Server = HERE,
-    work: Work,
-) -> int:
+@command("doctor", EXAMPLES)
+@click.argument(
+    "database",
+    required=False,
+    type=PlainText(_refuse_address),
+    metavar="[DATABASE]",
+    help="SQLite file, sqlite:///FILE, or postgresql://...; without it, this installation is checked.",
+    shell_complete=complete_file,
+)
+@flag("--repair", help="Repair what can be repaired, and check again.")
+@forms.output_option("table")
+@click.option(
+    "--data", type=PATH, metavar="DIR", help="Data folder of a server, if no database is given [default: that of `up`]."
+)
+@session.server_options
+@click.pass_obj
+def doctor(work: Work, database: str | None, repair: bool, output: str, data: Path | None, server: Server) -> int:
     """Recount every number that a database keeps, and say what does not follow from the rest.
 
     Looking changes nothing, and servers go on working meanwhile. A file

@@ -2,9 +2,9 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-from taskyard.cli.grammar import Parameter
+import click
 
 #: Reading stops here: the longest document that is read, and one byte to see that it is longer.
 READ_BYTES_MAX: Final = 10 * 1024 * 1024 + 1
@@ -23,10 +23,6 @@ def name_of(file: str) -> str:
     return "<stdin>" if file == "-" else file
 
 
-File = Annotated[
-    str,
-    Parameter(
-        help="The graph document, YAML or JSON; `-` reads standard input.",
-        completes="file",
-    ),
-]
+file_argument = click.argument(
+    "file", type=click.Path(), metavar="FILE", help="Graph document in YAML or JSON; - reads standard input."
+)

@@ -1,13 +1,14 @@
 """The commands about the fleet: `bots` and `pools`, each with `set`, and what happened to a bot."""
 
 from dataclasses import asdict
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from taskyard.cli import forms, lookout
-from taskyard.cli.grammar import Number, Parameter
-from taskyard.cli.looking import All, Limit, show_all
-from taskyard.cli.parsing import Unusable
-from taskyard.cli.session import HERE, Server, connected
+import click
+
+from taskyard.cli import forms, lookout, session
+from taskyard.cli.looking import all_option, limit_option, show_all
+from taskyard.cli.options import Number, bundle, choice, command, completes, flag
+from taskyard.cli.session import Server, connected
 from taskyard.wire.api import BotView
 
 BOTS_EXAMPLES: Final = """\
@@ -48,7 +49,10 @@ Examples:
     taskyard pools set lab --from-bots    as many as its bots have slots
 """
 
-BotWord = Literal["alive", "dead", "healthy", "quarantined", "not_in_maintenance", "in_maintenance", "idle", "busy"]
+BOT_STATES: Final = (
+    "alive", "dead", "healthy", "quarantined", "not_in_maintenance", "in_maintenance", "idle", "busy",
+)  # fmt: skip
+name_argument = click.argument("name", metavar="NAME", help="Bot name.", shell_complete=completes("bot"))
 
 _BOT_COLUMNS: Final[list[forms.Column]] = [
     ("name", lambda one: one.id),
@@ -76,27 +80,31 @@ _POOL_COLUMNS: Final[list[forms.Column]] = [
 class WantedBots(NamedTuple):
     """Which bots."""
 
-    pool: Annotated[str | None, Parameter(help="Only those in this pool.", completes="pool")] = None
-    state: Annotated[BotWord | None, Parameter(help="Only those that are so.")] = None
-    dimension: Annotated[
-        list[str] | None, Parameter(help="Only those that have it, as key=value; all, if several.")
-    ] = None
-    limit: Limit = 1_000
-    all: All = False
+    pool: str | None = None
+    state: str | None = None
+    dimension: tuple[str, ...] = ()
+    limit: int = 1_000
+    all: bool = False
 
 
-ANY_BOTS: Final = WantedBots()
-
-
-def bots(
-    *,
-    wanted: WantedBots = ANY_BOTS,
-    listing: forms.Listing = forms.TABLE,
-    watch: lookout.Watch = lookout.ONCE,
-    server: Server = HERE,
-) -> int:
+@command("bots", BOTS_EXAMPLES)
+@bundle(
+    "wanted",
+    WantedBots,
+    click.option("--pool", metavar="NAME", help="Filter by pool.", shell_complete=completes("pool")),
+    choice("--state", words=BOT_STATES, help="Filter by state."),
+    click.option(
+        "--dimension", multiple=True, metavar="KEY=VALUE", help="Filter by dimension; can be repeated, all must match."
+    ),
+    limit_option(1_000),
+    all_option,
+)
+@forms.listing_options
+@lookout.watch_options
+@session.server_options
+def bots(wanted: WantedBots, listing: forms.Listing, watch: lookout.Watch, server: Server) -> int:
     """List the bots: where they are, what they can, what they do."""
-    dimensions = [one.replace("=", ":", 1) for one in wanted.dimension or ()]
+    dimensions = [one.replace("=", ":", 1) for one in wanted.dimension]
     most = None if wanted.all else wanted.limit
     with connected(server) as client:
         return show_all(
@@ -107,105 +115,105 @@ def bots(
         )
 
 
-def bot_events(
-    name: Annotated[str, Parameter(help="The bot's name.", completes="bot")],
-    /,
-    *,
-    limit: Limit = 100,
-    listing: forms.Listing = forms.TABLE,
-    server: Server = HERE,
-) -> int:
+@command("bots events", EVENTS_EXAMPLES)
+@name_argument
+@limit_option(100)
+@forms.listing_options
+@session.server_options
+def bot_events(name: str, limit: int, listing: forms.Listing, server: Server) -> int:
     """List what happened to a bot and what it ran, the newest first."""
     with connected(server) as client:
         return forms.give_all(client.bot_events(name, limit=limit), listing, _EVENT_COLUMNS, lambda one: one.id)
 
 
-class Orders(NamedTuple):
-    """What a bot is told; what is not said stays as it is."""
+class BotChanges(NamedTuple):
+    """Changes to a bot; what is not given stays as it is."""
 
-    quarantine: Annotated[str | None, Parameter(help="Give it nothing to do; say why.")] = None
-    no_quarantine: Annotated[bool, Parameter(negative="", help="Let it work again.")] = False
-    maintenance: Annotated[str | None, Parameter(help="It is being worked on; say what is done.")] = None
-    no_maintenance: Annotated[bool, Parameter(negative="", help="The work on it is done.")] = False
-    drain: Annotated[bool | None, Parameter(help="Let it end what it has and take nothing new.")] = None
-    terminate: Annotated[
-        bool | None,
-        Parameter(help="Let its process end after what it has in hand; one that begins in its place goes on."),
-    ] = None
+    quarantine: str | None = None
+    no_quarantine: bool = False
+    maintenance: str | None = None
+    no_maintenance: bool = False
+    drain: bool | None = None
+    terminate: bool | None = None
 
-    def changes(self) -> dict[str, str | bool | None]:
-        """Give what changes, as the server takes it."""
-        wish: dict[str, str | bool | None] = {}
+    def fields(self) -> dict[str, str | bool | None]:
+        """Return the changes as the server takes them."""
+        changes: dict[str, str | bool | None] = {}
         if self.quarantine is not None or self.no_quarantine:
-            wish["quarantined"] = None if self.no_quarantine else self.quarantine
+            changes["quarantined"] = None if self.no_quarantine else self.quarantine
         if self.maintenance is not None or self.no_maintenance:
-            wish["maintenance"] = None if self.no_maintenance else self.maintenance
+            changes["maintenance"] = None if self.no_maintenance else self.maintenance
         if self.drain is not None:
-            wish["draining"] = self.drain
+            changes["draining"] = self.drain
         if self.terminate is not None:
-            wish["terminated"] = self.terminate
-        return wish
+            changes["terminated"] = self.terminate
+        return changes
 
 
-NO_ORDERS: Final = Orders()
-
-
-def set_bot(
-    name: Annotated[str, Parameter(help="The bot's name.", completes="bot")],
-    /,
-    *,
-    orders: Orders = NO_ORDERS,
-    output: forms.Form = "table",
-    server: Server = HERE,
-) -> int:
-    """Say what a bot may do."""
-    changes = orders.changes()
-    if not changes:
-        raise Unusable("say what the bot should do: --quarantine MESSAGE, --drain, ...")
+@command("bots set", SET_BOT_EXAMPLES)
+@name_argument
+@bundle(
+    "changes",
+    BotChanges,
+    click.option("--quarantine", metavar="REASON", help="Give the bot no work."),
+    flag("--no-quarantine", help="End the quarantine."),
+    click.option("--maintenance", metavar="REASON", help="Mark the bot as under maintenance."),
+    flag("--no-maintenance", help="End the maintenance."),
+    click.option("--drain/--no-drain", default=None, help="Let the bot finish its tasks and take no new ones."),
+    click.option(
+        "--terminate/--no-terminate",
+        default=None,
+        help="End the process of the bot after its tasks; a new process of this name works on.",
+    ),
+)
+@forms.output_option("table")
+@session.server_options
+def set_bot(name: str, changes: BotChanges, output: str, server: Server) -> int:
+    """Quarantine, drain or terminate a bot."""
+    fields = changes.fields()
+    if not fields:
+        raise click.UsageError("nothing to change: give --quarantine REASON, --drain, ...")
     with connected(server) as client:
-        bot = client.set_bot(name, **changes)
+        bot = client.set_bot(name, **fields)
         return forms.give_one(asdict(bot), output, lambda: forms.pairs(bot, _BOT_COLUMNS), bot.id)
 
 
-def free_bot(
-    name: Annotated[str, Parameter(help="The bot's name.", completes="bot")],
-    /,
-    *,
-    output: forms.Form = "table",
-    server: Server = HERE,
-) -> int:
+@command("bots free", FREE_BOT_EXAMPLES)
+@name_argument
+@forms.output_option("table")
+@session.server_options
+def free_bot(name: str, output: str, server: Server) -> int:
     """Let the name of a bot that has ended belong to whichever pool enrols it next."""
     with connected(server) as client:
         bot = client.free_bot(name)
         return forms.give_one(asdict(bot), output, lambda: forms.pairs(bot, _BOT_COLUMNS), bot.id)
 
 
-def pools(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> int:
+@command("pools", POOLS_EXAMPLES)
+@forms.listing_options
+@session.server_options
+def pools(listing: forms.Listing, server: Server) -> int:
     """List the pools: how much each may run at once, and who is in it."""
     with connected(server) as client:
         return forms.give_all(client.pools(), listing, _POOL_COLUMNS, lambda one: one.name)
 
 
-def set_pool(
-    name: Annotated[str, Parameter(help="The pool's name; a new one is made.", completes="pool")],
-    /,
-    *,
-    capacity: Annotated[
-        int | None, Parameter(validator=Number(gte=0), help="The sum of weights that may run at once.")
-    ] = None,
-    no_capacity: Annotated[bool, Parameter(negative="", help="Any: as much as bots take.")] = False,
-    from_bots: Annotated[bool, Parameter(negative="", help="As many as its live bots have slots.")] = False,
-    output: forms.Form = "table",
-    server: Server = HERE,
-) -> int:
+@command("pools set", SET_POOL_EXAMPLES)
+@click.argument("name", metavar="NAME", help="Pool name; a new pool is created.", shell_complete=completes("pool"))
+@click.option("--capacity", type=Number(0), metavar="N", help="Sum of the weights of tasks that run at once.")
+@flag("--no-capacity", help="No bound: as much as the bots take.")
+@flag("--from-bots", help="As many tasks as the live bots have slots.")
+@forms.output_option("table")
+@session.server_options
+def set_pool(name: str, capacity: int | None, no_capacity: bool, from_bots: bool, output: str, server: Server) -> int:
     """Make a pool, or change how much it may run at once; what is not said stays as it is."""
     if (capacity is not None) + no_capacity + from_bots > 1:
-        raise Unusable("--capacity, --no-capacity and --from-bots exclude each other: take one of them")
-    wish: dict[str, int | bool | None] = {"from_bots": True} if from_bots else {}
+        raise click.UsageError("--capacity, --no-capacity and --from-bots exclude each other: give one of them")
+    changes: dict[str, int | bool | None] = {"from_bots": True} if from_bots else {}
     if capacity is not None or no_capacity:
-        wish["capacity"] = capacity
+        changes["capacity"] = capacity
     with connected(server) as client:
-        pool = client.set_pool(name, **wish)
+        pool = client.set_pool(name, **changes)
         return forms.give_one(asdict(pool), output, lambda: forms.pairs(pool, _POOL_COLUMNS), pool.name)
 
 

@@ -9,20 +9,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import click
 
 from taskyard.cli import layout, nearest, reports, text
 from taskyard.cli.exits import Exit
-from taskyard.cli.grammar import Parameter
-from taskyard.cli.parsing import Unusable
+from taskyard.cli.options import Decorator, bundle, choice
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-Form = Annotated[
-    Literal["table", "json", "jsonl", "name"],
-    Parameter(name=["--output", "-o"], help="How it is printed on stdout."),
-]
+#: How things can be printed.
+FORMS: Final = ("table", "json", "jsonl", "name")
 
 Thing = TypeVar("Thing", bound="DataclassInstance")
 Column = tuple[str, Callable[[Any], object]]
@@ -43,8 +42,8 @@ _NAMING: Final = frozenset({"id", "task", "graph", "subject", "held by", "waitin
 class Listing(NamedTuple):
     """How a list is printed."""
 
-    output: Form = "table"
-    columns: Annotated[str | None, Parameter(help="Which columns a table has, such as id,state.")] = None
+    output: str = "table"
+    columns: str | None = None
 
     def chosen(self, columns: Sequence[Column]) -> list[Column]:
         """Give the columns that are wanted; all, unless told."""
@@ -52,11 +51,24 @@ class Listing(NamedTuple):
         wanted = [one.strip().lower() for one in self.columns.split(",")] if self.columns else list(known)
         for one in wanted:
             if one not in known:
-                raise Unusable(nearest.unknown("column", one, known))
+                raise click.UsageError(nearest.unknown("column", one, known))
         return [(one, known[one]) for one in wanted]
 
 
 TABLE: Final = Listing()
+
+
+def output_option(default: str) -> Decorator:
+    """Make the option that chooses how a command prints its result."""
+    return choice("--output", "-o", words=FORMS, default=default, help="Output format.")
+
+
+listing_options = bundle(
+    "listing",
+    Listing,
+    output_option("table"),
+    click.option("--columns", metavar="COLUMNS", help="Columns of the table, such as id,state."),
+)
 
 
 def give_all(

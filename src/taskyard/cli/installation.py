@@ -8,17 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 from taskyard.cli import layout, profile, reports, text
 from taskyard.cli.check import FAULT, WARNING, Check
 from taskyard.cli.exits import Exit
-from taskyard.cli.grammar import Parameter
 from taskyard.cli.session import Server
 
-Data = Annotated[
-    Path | None, Parameter(help="The folder of a server's database, if no database is named; that of `up` unless told.")
-]
 Checker = Callable[[], Iterable[Check]]
 
 

@@ -6,14 +6,14 @@ A pipe gets every byte; a terminal gets text that it does not obey.
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from taskyard.cli import forms, naming, reports, spans, standing, text
+import click
+
+from taskyard.cli import forms, naming, reports, session, standing, text
 from taskyard.cli.exits import Exit
-from taskyard.cli.grammar import Number, Parameter
-from taskyard.cli.naming import AnyId
-from taskyard.cli.parsing import Unusable
-from taskyard.cli.session import HERE, Server, connected
+from taskyard.cli.options import Number, bundle, command, duration, flag
+from taskyard.cli.session import Server, connected
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
@@ -36,37 +36,40 @@ TAIL_BYTES: Final = 65_536
 FOLLOW_SECONDS: Final = 3e8
 
 
-class Manner(NamedTuple):
+class LogOptions(NamedTuple):
     """Which output is wanted, and how it is printed."""
 
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", help="Go on until it ends.")] = False
-    attempt: Annotated[
-        int | None, Parameter(validator=Number(gte=1), help="Which attempt of a task; the last unless told.")
-    ] = None
-    tail: Annotated[
-        int | None, Parameter(validator=Number(gte=0, lte=1_000_000), help="Only so many lines, the last of each task.")
-    ] = None
-    since: Annotated[
-        str | None, Parameter(validator=spans.check, help="Only what came within this span: 90s, 5m, 1h, 2d.")
-    ] = None
-    timestamps: Annotated[
-        bool, Parameter(name=["--timestamps", "-t"], negative="", help="Put before each line when it came.")
-    ] = False
-    raw: Annotated[bool, Parameter(negative="", help="Every byte, on a terminal too: it may obey them.")] = False
+    follow: bool = False
+    attempt: int | None = None
+    tail: int | None = None
+    since: int | None = None
+    timestamps: bool = False
+    raw: bool = False
 
     @property
     def since_ms(self) -> int:
         """The moment before which nothing is wanted."""
-        return 0 if self.since is None else round((time.time() - spans.seconds_of(self.since)) * 1000)
+        return 0 if self.since is None else round(time.time() * 1000) - self.since
 
-
-PLAIN: Final = Manner()
 
 #: What stands before a line, and the line.
 _Line: TypeAlias = tuple[str, bytes]
 
 
-def logs(id: AnyId, /, *, manner: Manner = PLAIN, server: Server = HERE) -> int:
+@command("logs", EXAMPLES)
+@naming.any_argument
+@bundle(
+    "how",
+    LogOptions,
+    flag("--follow", "-f", help="Follow the output until the task or the graph ends."),
+    click.option("--attempt", type=Number(1), metavar="N", help="Attempt of a task [default: the last]."),
+    click.option("--tail", type=Number(0, 1_000_000), metavar="N", help="Only the last N lines of each task."),
+    duration("--since", help="Only output that came within this time."),
+    flag("--timestamps", "-t", help="Put the time before each line."),
+    flag("--raw", help="Print every byte on a terminal too, escape sequences included."),
+)
+@session.server_options
+def logs(id: str, how: LogOptions, server: Server) -> int:
     """Print what a task printed, or all tasks of a graph.
 
     Of a graph, each line begins with the label of its task. A pipe or a file
@@ -77,25 +80,25 @@ def logs(id: AnyId, /, *, manner: Manner = PLAIN, server: Server = HERE) -> int:
         return naming.task_or_graph(
             client,
             id,
-            lambda task: _print_task(client, task, manner),
-            lambda graph: _print_graph(client, graph, manner),
+            lambda task: _print_task(client, task, how),
+            lambda graph: _print_graph(client, graph, how),
         )
 
 
-def _print_task(client: "Client", task: str, manner: Manner) -> Exit:
-    attempt = manner.attempt
+def _print_task(client: "Client", task: str, how: LogOptions) -> Exit:
+    attempt = how.attempt
     start = 0
-    if manner.tail is not None or manner.since is not None:
-        start = _start(client, client.task(task), attempt, manner)
-    if manner.follow:
+    if how.tail is not None or how.since is not None:
+        start = _start(client, client.task(task), attempt, how)
+    if how.follow:
         pieces = client.follow(task, attempt=attempt, start=start)
     else:
         pieces = iter([client.output(task, attempt=attempt, start=start)])
-    if not manner.timestamps:
-        write = _show if _is_shown(manner) else _pass_on
+    if not how.timestamps:
+        write = _show if _is_shown(how) else _pass_on
         return _delivered(lambda: write(_noted(pieces)))
-    output = _Output(client, task, attempt, start, manner)
-    return _delivered(lambda: _print_lines(_timed(output, _noted(pieces)), manner))
+    output = _Output(client, task, attempt, start, how)
+    return _delivered(lambda: _print_lines(_timed(output, _noted(pieces)), how))
 
 
 def _timed(output: "_Output", pieces: Iterable[bytes]) -> Iterator[_Line]:
@@ -104,14 +107,14 @@ def _timed(output: "_Output", pieces: Iterable[bytes]) -> Iterator[_Line]:
     yield from output.rest()
 
 
-def _print_graph(client: "Client", graph: str, manner: Manner) -> Exit:
+def _print_graph(client: "Client", graph: str, how: LogOptions) -> Exit:
     client.graph(graph)
-    if manner.attempt is not None:
-        raise Unusable(
+    if how.attempt is not None:
+        raise click.UsageError(
             "--attempt chooses among the attempts of a task, and this is a graph; name a task as GRAPH/LABEL"
         )
-    outputs = _GraphOutputs(client, graph, manner)
-    return _delivered(lambda: _print_lines(outputs.followed() if manner.follow else outputs.look(), manner))
+    outputs = _GraphOutputs(client, graph, how)
+    return _delivered(lambda: _print_lines(outputs.followed() if how.follow else outputs.look(), how))
 
 
 def _delivered(write: "Callable[[], None]") -> Exit:
@@ -122,11 +125,11 @@ class _Output:
     """The output of one attempt, line by line, as it is read."""
 
     def __init__(
-        self, client: "Client", task: str, attempt: int | None, start: int, manner: Manner, label: str = ""
+        self, client: "Client", task: str, attempt: int | None, start: int, how: LogOptions, label: str = ""
     ) -> None:
         self._client, self._task, self._attempt = client, task, attempt
         self._prefix = f"{text.harmless(label)} | " if label else ""
-        self._is_timed = manner.timestamps
+        self._is_timed = how.timestamps
         self._read_up_to = start
         self._lines = text.Lines(start)
         self._times: Iterator[OutputTime] = iter(())
@@ -161,10 +164,10 @@ class _Output:
 class _GraphOutputs:
     """The output of every task of a graph: of the last attempt of each, and of all that begin while it is followed."""
 
-    def __init__(self, client: "Client", graph: str, manner: Manner) -> None:
+    def __init__(self, client: "Client", graph: str, how: LogOptions) -> None:
         self._client = client
         self._graph = graph
-        self._manner = manner
+        self._how = how
         self._begun: dict[str, int] = {}  # the last attempt of each task that was seen
         self._open: dict[str, _Output] = {}  # of attempts that may still print
         self._last: object = None
@@ -173,7 +176,7 @@ class _GraphOutputs:
         """Give what is new in all tasks."""
         for task in self._client.tasks(self._graph):
             yield from self._of(task)
-            if not self._manner.follow and task.id in self._open:
+            if not self._how.follow and task.id in self._open:
                 yield from self._open[task.id].rest()
 
     def followed(self) -> Iterator[_Line]:
@@ -202,7 +205,7 @@ class _GraphOutputs:
         for number in range(attempt if before is None else before + 1, attempt + 1):
             if task.id in self._open:
                 yield from self._end(task.id)
-            if number and not (task.ended_ms and task.ended_ms < self._manner.since_ms):
+            if number and not (task.ended_ms and task.ended_ms < self._how.since_ms):
                 self._begin(task, number)
             self._begun[task.id] = number
         if task.id in self._open:
@@ -211,9 +214,9 @@ class _GraphOutputs:
     def _begin(self, task: "TaskView", number: int) -> None:
         # What begins while it is followed is wanted whole.
         is_first = task.id not in self._begun
-        start = _start(self._client, task, number, self._manner) if is_first else 0
+        start = _start(self._client, task, number, self._how) if is_first else 0
         id = task.id if task.reused is None else task.reused.task
-        self._open[task.id] = _Output(self._client, id, number, start, self._manner, task.label)
+        self._open[task.id] = _Output(self._client, id, number, start, self._how, task.label)
 
     def _end(self, id: str) -> Iterator[_Line]:
         output = self._open[id]
@@ -222,17 +225,17 @@ class _GraphOutputs:
         del self._open[id]
 
 
-def _start(client: "Client", task: "TaskView", attempt: int | None, manner: Manner) -> int:
+def _start(client: "Client", task: "TaskView", attempt: int | None, how: LogOptions) -> int:
     """Find the first byte that is wanted of what an attempt printed."""
     id, number = (task.id, attempt or task.attempt) if task.reused is None else (task.reused.task, task.reused.attempt)
-    if manner.tail is None and manner.since is None:
+    if how.tail is None and how.since is None:
         return 0
     size = next((one.output_bytes for one in client.attempts(id) if one.number == number), 0)
     start = 0
-    if manner.since is not None and size:
-        first = next(client.output_times(id, attempt=number, since_ms=manner.since_ms, limit=1), None)
+    if how.since is not None and size:
+        first = next(client.output_times(id, attempt=number, since_ms=how.since_ms, limit=1), None)
         start = size if first is None else first.start
-    return start if manner.tail is None else max(start, _tail_start(client, id, number, size, manner.tail))
+    return start if how.tail is None else max(start, _tail_start(client, id, number, size, how.tail))
 
 
 def _tail_start(client: "Client", task: str, attempt: int, size: int, lines: int) -> int:
@@ -260,9 +263,9 @@ def _noted(pieces: Iterable[bytes]) -> Iterator[bytes]:
         reports.talk("it has printed nothing")
 
 
-def _is_shown(manner: Manner) -> bool:
+def _is_shown(how: LogOptions) -> bool:
     """Tell whether a terminal is written to, which must not obey what is printed."""
-    return sys.stdout.isatty() and not manner.raw
+    return sys.stdout.isatty() and not how.raw
 
 
 def _pass_on(pieces: Iterable[bytes]) -> None:
@@ -277,12 +280,12 @@ def _show(pieces: Iterable[bytes]) -> None:
         sys.stdout.flush()
 
 
-def _print_lines(lines: Iterable[_Line], manner: Manner) -> None:
-    is_shown = _is_shown(manner)
+def _print_lines(lines: Iterable[_Line], how: LogOptions) -> None:
+    is_shown = _is_shown(how)
     for before, line in lines:
         whole = text.shown_line(line).encode() if is_shown else line
         sys.stdout.buffer.write(before.encode() + whole + b"\n")
-        if manner.follow:
+        if how.follow:
             sys.stdout.buffer.flush()
 
 

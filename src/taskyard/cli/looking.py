@@ -5,14 +5,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from taskyard.cli import forms, layout, lookout, naming, paths, spans, standing, storytelling, text, watching
+import click
+
+from taskyard.cli import forms, layout, lookout, naming, paths, session, standing, storytelling, text, watching
 from taskyard.cli.approving import Questions
 from taskyard.cli.exits import Exit
-from taskyard.cli.grammar import Number, Parameter
-from taskyard.cli.naming import AnyId, GraphId, TaskId
-from taskyard.cli.session import HERE, Server, connected
+from taskyard.cli.options import Decorator, Number, bundle, choice, command, duration, flag
+from taskyard.cli.session import Server, connected
 
 if TYPE_CHECKING:
     from taskyard.sdk.client import Client
@@ -60,15 +61,14 @@ FAILED_SHOWN_MAX: Final = 20
 #: How many characters of a task's result are shown to people.
 RESULT_SHOWN_MAX: Final = 400
 
-Limit = Annotated[int, Parameter(validator=Number(gte=1, lte=1_000_000), help="How many at most.")]
-All = Annotated[bool, Parameter(name="--all", negative="", help="All there are, however many.")]
-GraphWord = Literal["running", "blocked", "failed", "finished", "canceling", "canceled"]
+GRAPH_STATES: Final = ("running", "blocked", "failed", "finished", "canceling", "canceled")
 #: A graph is blocked as soon as a task failed that nothing handles: people look for it as failed.
-_GRAPH_STATES: Final = {"failed": "blocked"}
-TaskWord = Literal[
+_STATE_OF: Final = {"failed": "blocked"}
+TASK_STATES: Final = (
     "unscheduled", "blocked", "pending", "waiting", "running", "stopping",
     "successful", "failed", "error", "canceled", "skipped",
-]  # fmt: skip
+)  # fmt: skip
+all_option = flag("--all", help="No limit.")
 
 _GRAPH_COLUMNS: Final[list[forms.Column]] = [
     ("id", lambda one: forms.Id(one.id)),
@@ -91,54 +91,66 @@ _TASK_COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
+def limit_option(default: int) -> Decorator:
+    """Make the option that bounds a list."""
+    return click.option("--limit", type=Number(1, 1_000_000), default=default, metavar="N", help="Maximum number.")
+
+
 class WantedGraphs(NamedTuple):
     """Which graphs."""
 
-    state: Annotated[GraphWord | None, Parameter(help="Only those in this state; failed is blocked.")] = None
-    name: Annotated[str | None, Parameter(help="Only those of this name.")] = None
-    tag: Annotated[list[str] | None, Parameter(help="Only those that have it, as key=value; all, if several.")] = None
-    since: Annotated[
-        str | None, Parameter(validator=spans.check, help="Only those that came within this span: 90s, 5m, 1h, 2d.")
-    ] = None
-    limit: Limit = 50
-    all: All = False
+    state: str | None = None
+    name: str | None = None
+    tag: tuple[str, ...] = ()
+    since: int | None = None
+    limit: int = 50
+    all: bool = False
 
 
 class WantedTasks(NamedTuple):
     """Which tasks."""
 
-    state: Annotated[TaskWord | None, Parameter(help="Only those in this state.")] = None
-    label: Annotated[str | None, Parameter(help="Only the one of this label.")] = None
-    limit: Limit = 1_000
-    all: All = False
+    state: str | None = None
+    label: str | None = None
+    limit: int = 1_000
+    all: bool = False
 
 
-ANY_GRAPHS: Final = WantedGraphs()
-ANY_TASKS: Final = WantedTasks()
-
-
-def graphs(
-    *,
-    wanted: WantedGraphs = ANY_GRAPHS,
-    listing: forms.Listing = forms.TABLE,
-    watch: lookout.Watch = lookout.ONCE,
-    server: Server = HERE,
-) -> int:
+@command("graphs", GRAPHS_EXAMPLES)
+@bundle(
+    "wanted",
+    WantedGraphs,
+    choice("--state", words=GRAPH_STATES, help="Filter by state; failed means blocked."),
+    click.option("--name", metavar="NAME", help="Filter by name."),
+    click.option("--tag", multiple=True, metavar="KEY=VALUE", help="Filter by tag; can be repeated, all must match."),
+    duration("--since", help="Only graphs submitted within this time."),
+    limit_option(50),
+    all_option,
+)
+@forms.listing_options
+@lookout.watch_options
+@session.server_options
+def graphs(wanted: WantedGraphs, listing: forms.Listing, watch: lookout.Watch, server: Server) -> int:
     """List graphs, the newest first."""
     with connected(server) as client:
         counts = listing.output != "name"
         return show_all(lambda: _graphs(client, wanted, counts), listing, _GRAPH_COLUMNS, watch)
 
 
-def tasks(
-    graph: GraphId,
-    /,
-    *,
-    wanted: WantedTasks = ANY_TASKS,
-    listing: forms.Listing = forms.TABLE,
-    watch: lookout.Watch = lookout.ONCE,
-    server: Server = HERE,
-) -> int:
+@command("tasks", TASKS_EXAMPLES)
+@naming.graph_argument
+@bundle(
+    "wanted",
+    WantedTasks,
+    choice("--state", words=TASK_STATES, help="Filter by state."),
+    click.option("--label", metavar="LABEL", help="Filter by label."),
+    limit_option(1_000),
+    all_option,
+)
+@forms.listing_options
+@lookout.watch_options
+@session.server_options
+def tasks(graph: str, wanted: WantedTasks, listing: forms.Listing, watch: lookout.Watch, server: Server) -> int:
     """List the tasks of a graph."""
     most = None if wanted.all else wanted.limit
     with connected(server) as client:
@@ -151,14 +163,12 @@ def tasks(
         )
 
 
-def show(
-    id: AnyId,
-    /,
-    *,
-    output: forms.Form = "table",
-    watch: lookout.Watch = lookout.ONCE,
-    server: Server = HERE,
-) -> int:
+@command("show", SHOW_EXAMPLES)
+@naming.any_argument
+@forms.output_option("table")
+@lookout.watch_options
+@session.server_options
+def show(id: str, output: str, watch: lookout.Watch, server: Server) -> int:
     """Show a graph with its counts and failures, or a task with its attempts.
 
     With --watch it goes on until a graph is settled or a task has ended, and
@@ -173,7 +183,11 @@ def show(
         )
 
 
-def story(task: TaskId, /, *, output: forms.Form = "table", server: Server = HERE) -> int:
+@command("story", STORY_EXAMPLES)
+@naming.task_argument
+@forms.output_option("table")
+@session.server_options
+def story(task: str, output: str, server: Server) -> int:
     """Tell everything that happened to a task: each move with its cause, attempt and bot."""
     with connected(server) as client:
         told = client.story(naming.task_id(client, task))
@@ -199,13 +213,13 @@ def show_all(
 
 def _graphs(client: "Client", wanted: WantedGraphs, counts: bool) -> "Iterator[GraphView]":
     """Give the graphs that are wanted; the newest come first, so a moment is where to stop."""
-    tags = [one.replace("=", ":", 1) for one in wanted.tag or ()]
+    tags = [one.replace("=", ":", 1) for one in wanted.tag]
     most = None if wanted.all else wanted.limit
-    state = _GRAPH_STATES.get(wanted.state or "", wanted.state)
+    state = _STATE_OF.get(wanted.state or "", wanted.state)
     found = client.graphs(state=state, name=wanted.name, tags=tags, limit=most, counts=counts)
     if wanted.since is None:
         return found
-    since_ms = (time.time() - spans.seconds_of(wanted.since)) * 1000
+    since_ms = time.time() * 1000 - wanted.since
     return takewhile(lambda one: one.created_ms >= since_ms, found)
 
 

@@ -8,12 +8,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from taskyard.cli import paint, reports, spans
+import click
+
+from taskyard.cli import paint, reports
 from taskyard.cli.exits import Exit
-from taskyard.cli.grammar import Parameter
-from taskyard.cli.parsing import Unusable
+from taskyard.cli.options import bundle, duration, flag
 
 #: For how long nobody may answer: a server that is started again is back within that.
 AWAY_SECONDS_MAX: Final = 300.0
@@ -26,12 +27,18 @@ LINES_UNTOLD: Final = 24
 class Watch(NamedTuple):
     """Whether to go on looking, and for how long."""
 
-    watch: Annotated[bool, Parameter(name=["--watch", "-w"], negative="", help="Look again and again.")] = False
-    every: Annotated[str, Parameter(validator=spans.check, help="How long between two looks of --watch.")] = "2s"
-    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to --watch at most.")] = "1d"
+    watch: bool = False
+    every: int = 2_000
+    timeout: int = 86_400_000
 
 
-ONCE: Final = Watch()
+watch_options = bundle(
+    "watch",
+    Watch,
+    flag("--watch", "-w", help="Refresh until interrupted, or until a graph is settled or a task has ended."),
+    duration("--every", default=("2s", 2_000), help="Time between two refreshes of --watch."),
+    duration("--timeout", default=("1d", 86_400_000), help="Stop --watch after this time."),
+)
 
 
 class Seen(NamedTuple):
@@ -45,8 +52,8 @@ class Seen(NamedTuple):
 def follow(look: Callable[[], Seen], watch: Watch, output: str) -> Exit:
     """Look until it is over; give the exit code."""
     eye = _eye(output)
-    until = time.monotonic() + spans.seconds_of(watch.timeout)
-    pause = max(EVERY_SECONDS_MIN, spans.seconds_of(watch.every))
+    until = time.monotonic() + watch.timeout / 1000
+    pause = max(EVERY_SECONDS_MIN, watch.every / 1000)
     ended: list[Exit] = []
     arrived = reports.delivered(lambda: ended.append(_rounds(look, eye, until, pause)))
     return (ended or [Exit.OK])[0] if arrived else Exit.ERROR
@@ -82,9 +89,9 @@ def _eye(output: str) -> Eye:
     if output == "jsonl":
         return _Lines()
     if output != "table":
-        raise Unusable("--watch goes with -o table or -o jsonl")
+        raise click.UsageError("--watch goes with -o table or -o jsonl")
     if not sys.stdout.isatty():
-        raise Unusable("--watch into a pipe or a file needs -o jsonl, one line for each change")
+        raise click.UsageError("--watch into a pipe or a file needs -o jsonl, one line for each change")
     return _draw if paint.can_draw(sys.stdout) else _Changes()
 
 

@@ -1,11 +1,13 @@
 """The graph or the task that is meant: an id or the end of one, or a task as `GRAPH/LABEL`."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
+
+import click
 
 from taskyard.cli import reports, session, text
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.grammar import Parameter
+from taskyard.cli.options import PlainText, completes
 from taskyard.cli.session import Answer
 
 if TYPE_CHECKING:
@@ -19,19 +21,24 @@ BETWEEN: Final = "/"
 _ENDING: Final = re.compile("[0-9a-f]{5,15}")
 
 
-def _refuse_label(_: object, named: str) -> None:
+def _refuse_label(named: str) -> None:
     if BETWEEN in named:
-        raise ValueError(f"a graph is wanted here, and {named!r} names a task.")
+        raise ValueError(f"{named!r} names a task, and a graph is expected")
 
 
-GraphId = Annotated[
-    str, Parameter(name="GRAPH", help="The graph's id, or its end.", validator=_refuse_label, completes="graph")
-]
-TaskId = Annotated[str, Parameter(name="TASK", help="The task's id or its end, or GRAPH/LABEL.", completes="task")]
-AnyId = Annotated[
-    str,
-    Parameter(name="ID", help="The id of a graph or a task or its end, or GRAPH/LABEL for a task.", completes="any"),
-]
+#: What a graph is named by on a command line.
+GRAPH: Final = PlainText(_refuse_label)
+graph_argument = click.argument(
+    "graph", type=GRAPH, metavar="GRAPH", help="Graph id, or its end.", shell_complete=completes("graph")
+)
+task_argument = click.argument(
+    "task", metavar="TASK", help="Task id, its end, or GRAPH/LABEL.", shell_complete=completes("task")
+)
+_ANY_HELP: Final = "Id of a graph or a task, its end, or GRAPH/LABEL for a task."
+any_argument = click.argument("id", metavar="ID", help=_ANY_HELP, shell_complete=completes("any"))
+any_arguments = click.argument(
+    "ids", metavar="ID...", nargs=-1, required=True, help=_ANY_HELP, shell_complete=completes("any")
+)
 
 
 def graph_id(client: "Client", named: str) -> str:

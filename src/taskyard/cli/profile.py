@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+import click
+
 from taskyard.cli import reports
-from taskyard.cli.parsing import Unusable
 from taskyard.sdk import profiles
 from taskyard.sdk.errors import Unset
 from taskyard.sdk.profiles import (
@@ -32,11 +33,11 @@ __all__ = [
 
 
 def find(url: str | None, token: str | None, profile: str | None = None, ca_file: str | None = None) -> Target:
-    """Say which server is meant, with what was given as flags; raise `Unusable` when that cannot be said."""
+    """Say which server is meant, with what was given as flags; raise `click.UsageError` when that cannot be said."""
     try:
         return profiles.resolve(url, token, profile, ca_file, reports.say_error)
     except Unset as fault:
-        raise Unusable(str(fault)) from fault
+        raise click.UsageError(str(fault)) from fault
 
 
 def look(
@@ -46,7 +47,7 @@ def look(
     try:
         return profiles.resolve_with_sources(url, token, profile, ca_file, reports.say_error)
     except Unset as fault:
-        raise Unusable(str(fault)) from fault
+        raise click.UsageError(str(fault)) from fault
 
 
 def project_file() -> Path | None:

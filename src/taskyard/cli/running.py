@@ -2,12 +2,15 @@
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Final, NamedTuple
+
+import click
 
 from taskyard.cli import asking, documents, forms, outcomes, reports, text, views
 from taskyard.cli.exits import Exit
-from taskyard.cli.grammar import Number, Parameter
+from taskyard.cli.options import PATH, Number, PlainText, bundle, choice, command, flag
 from taskyard.cli.work import Plan, Unserved, Work
 from taskyard.wire.documents import RefusedDocument
 from taskyard.wire.progress import GraphState, Outcome, Reason, State
@@ -34,78 +37,64 @@ _BAD: Final = frozenset({State.FAILED, State.ERROR, State.WAITING})
 _EXITS: Final = {GraphState.FINISHED: Exit.OK, GraphState.CANCELED: Exit.INTERRUPTED}
 
 
-def limits_of(written: list[str]) -> dict[str, int]:
+def limits_of(written: Iterable[str]) -> dict[str, int]:
     """Read limits: `name=total`."""
     found: dict[str, int] = {}
     for one in written:
         name, _, total = one.rpartition("=")
         if not (name and total.isascii() and total.isdecimal() and int(total) <= LIMIT_MAX):
-            raise ValueError(f"{one!r} is no limit: it looks like licence=3.")
+            raise ValueError(f"{one!r} is not a limit such as licence=3")
         found[name] = int(total)
     return found
 
 
-def _check_limits(_: object, written: list[str] | None) -> None:
-    limits_of(written or [])
+class RunOptions(NamedTuple):
+    """How a graph is run."""
+
+    logs: Path | None = None
+    show_output: bool = False
+    limit: tuple[str, ...] = ()
+    approve: str = "ask"
 
 
-Limits = Annotated[
-    list[str] | None,
-    Parameter(
-        validator=_check_limits,
-        help="How much there is of something that tasks share, as name=total; as often as needed.",
+@command("run", EXAMPLES)
+@documents.file_argument
+@click.option(
+    "--jobs",
+    "-j",
+    type=Number(1, JOBS_MAX),
+    metavar="N",
+    help="Number of tasks to run at a time [default: the number of processors].",
+)
+@bundle(
+    "how",
+    RunOptions,
+    click.option("--logs", type=PATH, metavar="DIR", help="Keep all output of tasks here, one file for each attempt."),
+    flag("--show-output", help="Show all output of tasks, each line with the label of its task."),
+    click.option(
+        "--limit",
+        multiple=True,
+        type=PlainText(lambda written: limits_of([written])),
+        metavar="NAME=TOTAL",
+        help="Total of a named limit that tasks share; can be repeated.",
     ),
-]
-
-
-class Manner(NamedTuple):
-    """How a run goes about it."""
-
-    logs: Annotated[
-        Path | None,
-        Parameter(help="A folder for everything that tasks print, a file for each attempt; made if it is not there."),
-    ] = None
-    show_output: Annotated[
-        bool, Parameter(negative="", help="Show everything that tasks print, each line with the task's label.")
-    ] = False
-    limit: Limits = None
-    approve: Annotated[
-        Literal["ask", "yes", "no"],
-        Parameter(help="What is answered when a task asks for approval: whoever is at the terminal is asked."),
-    ] = "ask"
-
-
-AS_USUAL: Final = Manner()
-
-
-def run(
-    file: documents.File,
-    /,
-    *,
-    jobs: Annotated[
-        int | None,
-        Parameter(
-            name=["--jobs", "-j"],
-            validator=Number(gte=1, lte=JOBS_MAX),
-            help="How many tasks may run at a time; one for each processor unless told.",
-        ),
-    ] = None,
-    output: forms.Form = "table",
-    manner: Manner = AS_USUAL,
-    work: Work,
-) -> int:
+    choice("--approve", words=("ask", "yes", "no"), default="ask", help="Answer to approvals; ask: at the terminal."),
+)
+@forms.output_option("table")
+@click.pass_obj
+def run(work: Work, file: str, jobs: int | None, how: RunOptions, output: str) -> int:
     """Run a graph of tasks to its end, on this machine.
 
     Each task starts in a fresh folder, or in its `cwd`, counted from here.
     Progress is shown on stderr, the outcome on stdout.
     Ctrl-C asks what runs to end; a second one kills it.
     """
-    plan = _plan(work, file, limits_of(manner.limit or []))
-    if plan is None or not _made(manner.logs):
+    plan = _plan(work, file, limits_of(how.limit))
+    if plan is None or not _made(how.logs):
         return Exit.USAGE
-    if manner.approve == "ask" and plan.asks and not sys.stdin.isatty():
+    if how.approve == "ask" and plan.asks and not sys.stdin.isatty():
         return _refuse_to_ask(plan.asks)
-    return _run(plan, jobs or os.cpu_count() or 1, output, manner)
+    return _run(plan, jobs or os.cpu_count() or 1, output, how)
 
 
 def _plan(work: Work, file: str, limits: dict[str, int]) -> Plan | None:
@@ -143,10 +132,10 @@ def _decide(approve: str, view: views.View) -> asking.Decide:
     return asking.Terminal(view).decide if sys.stdin.isatty() else asking.told(None)
 
 
-def _run(plan: Plan, jobs: int, output: str, manner: Manner) -> Exit:
+def _run(plan: Plan, jobs: int, output: str, how: RunOptions) -> Exit:
     try:
-        with views.choose(plan, jobs, manner.show_output) as view:
-            outcome = plan.run(jobs, view, _decide(manner.approve, view), manner.logs, manner.show_output)
+        with views.choose(plan, jobs, how.show_output) as view:
+            outcome = plan.run(jobs, view, _decide(how.approve, view), how.logs, how.show_output)
     except Unserved as refusal:
         reports.say_error(f"cannot go on: {refusal}")
         return Exit.ERROR

@@ -4,15 +4,16 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from taskyard.cli import forms, profile, reports, spans, text
+import click
+
+from taskyard.cli import forms, profile, reports, session, text
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.grammar import Number, Parameter
-from taskyard.cli.parsing import Unusable
-from taskyard.cli.session import HERE, Server
+from taskyard.cli.options import PATH, Duration, Number, PlainText, bundle, command, duration, flag
+from taskyard.cli.session import Server
 from taskyard.cli.work import Botting, Serving, Unserved, Work
 
 SERVE_EXAMPLES: Final = """\
@@ -38,136 +39,109 @@ SLOTS_MAX: Final = 1_000
 #: No token is longer.
 TOKEN_LINE_MAX: Final = 1_024
 
-Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535), help="Where to listen; 0 takes any free port.")]
-
-
 #: A word of a routing key holds no dot; TaskCluster's limit leaves room for the other words.
 _SCHEDULER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,22}", re.ASCII)
+#: What a server takes.
+LEASE_MIN_MS: Final = 2_000
+LEASE_MAX_MS: Final = 3_600_000
+
+port_option = click.option(
+    "--port", type=Number(0, 65_535), default=8420, metavar="PORT", help="Port to listen on; 0 takes any free port."
+)
 
 
-def _check_scheduler_id(_: object, written: str) -> None:
+def _check_scheduler_id(written: str) -> None:
     if _SCHEDULER_ID.fullmatch(written) is None:
-        raise ValueError("it has 1 to 22 letters, digits, _ and -, and no dots.")
+        raise ValueError("must have 1 to 22 letters, digits, _ and -, and no dots")
 
 
-class Place(NamedTuple):
+class ServeOptions(NamedTuple):
     """Where a server listens, and where it keeps things."""
 
-    host: Annotated[str, Parameter(help="The address to listen on.")] = "127.0.0.1"
-    port: Port = 8420
-    database: Annotated[
-        str | None, Parameter(help="sqlite:///FILE or postgresql://...; taskyard.db in the data folder unless told.")
-    ] = None
-    data: Annotated[Path, Parameter(help="The folder of the database file; here unless told.")] = Path()
-    tls_cert: Annotated[
-        Path | None, Parameter(help="Serve https with this certificate, in PEM form, its chain behind it.")
-    ] = None
-    tls_key: Annotated[Path | None, Parameter(help="Its key, if that is not in the same file.")] = None
-    tasks_max: Annotated[
-        int, Parameter(validator=Number(gte=1, lte=1_000_000), help="How many tasks one request may ask for.")
-    ] = 100_000
-    scheduler_id: Annotated[
-        str,
-        Parameter(validator=_check_scheduler_id, help="The first word of every routing key, `schedulerId` in answers."),
-    ] = "taskyard"
+    host: str = "127.0.0.1"
+    port: int = 8420
+    database: str | None = None
+    data: Path = Path()
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tasks_max: int = 100_000
+    scheduler_id: str = "taskyard"
 
 
-HERE_AND_NOW: Final = Place()
+class BotOptions(NamedTuple):
+    """How a bot works."""
+
+    state: Path | None = None
+    once: bool = False
+    inherit_env: bool = False
+    keep_output: Path | None = None
+    user: str | None = None
+    token_file: Path | None = None
+    remove_token_file: bool = False
+    dimension: tuple[str, ...] = ()
+    dimensions_file: Path | None = None
 
 
-class Manner(NamedTuple):
-    """How a bot goes about it."""
-
-    state: Annotated[
-        Path | None, Parameter(help="A folder of its own, for what it must not forget over a restart.")
-    ] = None
-    once: Annotated[bool, Parameter(negative="", help="Run what is there to run, and end.")] = False
-    inherit_env: Annotated[
-        bool, Parameter(negative="", help="Give tasks all of this environment, not only what programs need.")
-    ] = False
-    keep_output: Annotated[
-        Path | None,
-        Parameter(help="A folder for all that a task prints beyond the first 48 MiB; the server gets the last of it."),
-    ] = None
-    user: Annotated[
-        str | None,
-        Parameter(
-            help="The user as whom tasks run; needs root. Without it, a task can do whatever the bot's user can."
-        ),
-    ] = None
-    token_file: Annotated[
-        Path | None, Parameter(help="A file with the token, which nobody but the bot needs to read; - is stdin.")
-    ] = None
-    remove_token_file: Annotated[
-        bool, Parameter(negative="", help="Remove that file once it was read, so that no task can read it.")
-    ] = False
-
-
-#: What a server takes.
-LEASE_MIN_SECONDS: Final = 2
-LEASE_MAX_SECONDS: Final = 3_600
-AS_USUAL: Final = Manner()
-
-
-def dimensions_of(written: list[str]) -> dict[str, list[str]]:
+def dimensions_of(written: Iterable[str]) -> dict[str, list[str]]:
     """Read dimensions: `key=value`; a key that is given again has more than one value."""
     found: dict[str, list[str]] = {}
     for one in written:
         key, is_there, value = one.partition("=")
         if not (key and is_there and value):
-            raise ValueError(f"{one!r} is no dimension: it looks like gpu=h100.")
+            raise ValueError(f"{one!r} is not a dimension such as gpu=h100")
         found.setdefault(key, []).append(value)
     return found
 
 
-def _check_lease(_: object, written: str) -> None:
-    if not LEASE_MIN_SECONDS <= spans.seconds_of(written) <= LEASE_MAX_SECONDS:
-        raise ValueError(f"a lease lasts from {LEASE_MIN_SECONDS} seconds to an hour.")
-
-
-def _check_dimensions(_: object, written: list[str] | None) -> None:
-    dimensions_of(written or [])
-
-
-class Given(NamedTuple):
-    """What a bot is told that it is or has, beside what it finds out itself."""
-
-    dimension: Annotated[
-        list[str] | None,
-        Parameter(validator=_check_dimensions, help="What it is or has, as key=value; as often as needed."),
-    ] = None
-    dimensions_file: Annotated[
-        Path | None, Parameter(help="A file with a key=value on each line; a change of it takes effect at once.")
-    ] = None
-
-
-NOTHING_GIVEN: Final = Given()
-
-
-def serve(
-    *,
-    place: Place = HERE_AND_NOW,
-    auth: Annotated[
-        bool, Parameter(negative="--no-auth", help="Ask for tokens; without, only this machine can connect.")
-    ] = True,
-    admin_token: Annotated[
-        Path | None, Parameter(help="A file for a token that may do everything; made if it is not there.")
-    ] = None,
-    lease: Annotated[
-        str,
-        Parameter(
-            validator=_check_lease,
-            help="How long a bot may be silent about what it runs before that is given to another: from 2s to 1h.",
-        ),
-    ] = "60s",
-    output: forms.Form = "table",
-    work: Work,
-) -> int:
+@command("serve", SERVE_EXAMPLES)
+@bundle(
+    "place",
+    ServeOptions,
+    click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on."),
+    port_option,
+    click.option(
+        "--database",
+        metavar="URL",
+        help="sqlite:///FILE or postgresql://... [default: taskyard.db in the data folder].",
+    ),
+    click.option(
+        "--data",
+        type=PATH,
+        default=Path(),
+        show_default=False,
+        metavar="DIR",
+        help="Folder of the database file [default: here].",
+    ),
+    click.option(
+        "--tls-cert", type=PATH, metavar="PATH", help="Serve https with this certificate (PEM), its chain after it."
+    ),
+    click.option("--tls-key", type=PATH, metavar="PATH", help="Key of the certificate, if not in the same file."),
+    click.option(
+        "--tasks-max", type=Number(1, 1_000_000), default=100_000, metavar="N", help="Most tasks in one request."
+    ),
+    click.option(
+        "--scheduler-id",
+        type=PlainText(_check_scheduler_id),
+        default="taskyard",
+        metavar="ID",
+        help="First word of every routing key, `schedulerId` in answers.",
+    ),
+)
+@click.option("--auth/--no-auth", default=True, help="Ask for tokens; without, only this machine can connect.")
+@click.option("--admin-token", type=PATH, metavar="PATH", help="File for an admin token; created if it does not exist.")
+@duration(
+    "--lease",
+    bounds=Duration(LEASE_MIN_MS, LEASE_MAX_MS),
+    default=("60s", 60_000),
+    help="How long a bot may be silent before its tasks are given to another bot, from 2s to 1h.",
+)
+@forms.output_option("table")
+@click.pass_obj
+def serve(work: Work, place: ServeOptions, auth: bool, admin_token: Path | None, lease: int, output: str) -> int:
     """Serve graphs and bots until a signal ends it."""
     database = place.database or f"sqlite:///{place.data / 'taskyard.db'}"
     # The folder that people are in is theirs, and stays as open as it is; the files in it do not.
     folder = place.data if place.database is None and place.data != Path() else None
-    lease_ms = spans.seconds_of(lease) * 1_000
     wish = Serving(
         place.host,
         place.port,
@@ -178,11 +152,11 @@ def serve(
         place.tls_cert,
         place.tls_key,
         place.tasks_max,
-        lease_ms,
+        lease,
         place.scheduler_id,
     )
     if place.tls_key is not None and place.tls_cert is None:
-        raise Unusable("--tls-key belongs to a certificate: say --tls-cert FILE, too")
+        raise click.UsageError("--tls-key needs a certificate: give --tls-cert PATH, too")
     try:
         work.serve(wish, _ready(output))
     except Unserved as refusal:
@@ -191,41 +165,70 @@ def serve(
     return Exit.OK
 
 
-def bot(
-    *,
-    name: Annotated[str | None, Parameter(help="Its name, its own; the machine's unless told.")] = None,
-    slots: Annotated[
-        int | None,
-        Parameter(
-            validator=Number(gte=1, lte=SLOTS_MAX),
-            help="How many tasks at a time; one for each processor unless told.",
-        ),
-    ] = None,
-    manner: Manner = AS_USUAL,
-    given: Given = NOTHING_GIVEN,
-    server: Server = HERE,
-    work: Work,
-) -> int:
+@command("bot", BOT_EXAMPLES)
+@click.option("--name", metavar="NAME", help="Unique bot name [default: hostname].")
+@click.option(
+    "--slots",
+    type=Number(1, SLOTS_MAX),
+    metavar="N",
+    help="Number of tasks to run at a time [default: the number of processors].",
+)
+@bundle(
+    "how",
+    BotOptions,
+    click.option("--state", type=PATH, metavar="DIR", help="Folder of this bot alone, for what survives a restart."),
+    flag("--once", help="Run the tasks that are pending, then exit."),
+    flag("--inherit-env", help="Pass the whole environment to tasks, not only the basics."),
+    click.option(
+        "--keep-output",
+        type=PATH,
+        metavar="DIR",
+        help="Folder for output of a task beyond the first 48 MiB; the server gets the end of it.",
+    ),
+    click.option(
+        "--user",
+        metavar="USER",
+        help="User to run tasks as; needs root. Without it, a task can do whatever the user of the bot can.",
+    ),
+    click.option("--token-file", type=PATH, metavar="PATH", help="File with the token; - reads standard input."),
+    flag("--remove-token-file", help="Remove the file after reading it, so that no task can read it."),
+    click.option(
+        "--dimension",
+        multiple=True,
+        type=PlainText(lambda written: dimensions_of([written])),
+        metavar="KEY=VALUE",
+        help="Dimension of the bot; can be repeated.",
+    ),
+    click.option(
+        "--dimensions-file",
+        type=PATH,
+        metavar="PATH",
+        help="File with a KEY=VALUE on each line; changes take effect at once.",
+    ),
+)
+@session.server_options
+@click.pass_obj
+def bot(work: Work, name: str | None, slots: int | None, how: BotOptions, server: Server) -> int:
     """Run tasks for a server until a signal ends it; what runs then is ended first."""
     if server.token is not None:
-        raise Unusable(
+        raise click.UsageError(
             "every program on this machine can read --token of a bot, tasks included:"
-            " set TASKYARD_TOKEN, or say --token-file FILE (- is stdin)"
+            " set TASKYARD_TOKEN, or give --token-file PATH (- is stdin)"
         )
     named = name or socket.gethostname()
-    target = server._replace(token=_token_of(manner)).target()
+    target = server._replace(token=_token_of(how)).target()
     wish = Botting(
         url=target.url,
         token=target.token or "",
         name=named,
         slots=slots or os.cpu_count() or 1,
-        state=manner.state or profile.data_folder() / "bots" / named.replace("/", "_"),
-        dimensions=dimensions_of(given.dimension or []),
-        dimensions_file=given.dimensions_file,
-        once=manner.once,
-        inherit=manner.inherit_env,
-        keep_output=manner.keep_output,
-        user=manner.user,
+        state=how.state or profile.data_folder() / "bots" / named.replace("/", "_"),
+        dimensions=dimensions_of(how.dimension),
+        dimensions_file=how.dimensions_file,
+        once=how.once,
+        inherit=how.inherit_env,
+        keep_output=how.keep_output,
+        user=how.user,
         ca_file=target.ca_file,
         connected=lambda pool: _say_connected(wish, pool),
     )
@@ -242,9 +245,9 @@ def _say_connected(bot: Botting, pool: str) -> None:
     reports.talk(f"bot {text.harmless(bot.name)} is connected to {text.harmless(bot.url)}: pool {pool}, {slots}")
 
 
-def _token_of(manner: Manner) -> str | None:
+def _token_of(how: BotOptions) -> str | None:
     """Read the token from where it was left for the bot alone."""
-    file = manner.token_file
+    file = how.token_file
     if file is None:
         return None
     try:
@@ -252,7 +255,7 @@ def _token_of(manner: Manner) -> str | None:
             return sys.stdin.readline(TOKEN_LINE_MAX).strip()
         with file.open(encoding="utf-8") as opened:
             token = opened.readline(TOKEN_LINE_MAX).strip()
-        if manner.remove_token_file:
+        if how.remove_token_file:
             file.unlink()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"

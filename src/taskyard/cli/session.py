@@ -1,11 +1,13 @@
 """How a command speaks with a server: which one, and what is said and returned when it does not go well."""
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import click
 
 from taskyard.cli import reports
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.grammar import Parameter
+from taskyard.cli.options import ServerOption, bundle, completes
 from taskyard.cli.profile import Target, find
 
 if TYPE_CHECKING:
@@ -14,39 +16,51 @@ if TYPE_CHECKING:
     from taskyard.sdk.client import Client
     from taskyard.sdk.errors import ClientError
 
-_GROUP: Final = "Server"
 Answer = TypeVar("Answer")
 
 
 class Server(NamedTuple):
     """Which server, and with which token."""
 
-    url: Annotated[
-        str | None,
-        Parameter(group=_GROUP, help="The server's address; else TASKYARD_URL, the profile's, http://127.0.0.1:8420."),
-    ] = None
-    token: Annotated[
-        str | None,
-        Parameter(group=_GROUP, help="The token; better TASKYARD_TOKEN or a profile, which other users cannot see."),
-    ] = None
-    profile: Annotated[
-        str | None,
-        Parameter(
-            group=_GROUP, help="One of your profiles; else TASKYARD_PROFILE, or the one in use.", completes="profile"
-        ),
-    ] = None
-
-    ca_file: Annotated[
-        str | None,
-        Parameter(group=_GROUP, help="A file with the certificate of who signed the server's; else TASKYARD_CA_FILE."),
-    ] = None
+    url: str | None = None
+    token: str | None = None
+    profile: str | None = None
+    ca_file: str | None = None
 
     def target(self) -> Target:
         """Say which server is meant, with what stands in the environment and in files."""
         return find(self.url, self.token, self.profile, self.ca_file)
 
 
-HERE: Final = Server()
+server_options = bundle(
+    "server",
+    Server,
+    click.option(
+        "--url",
+        cls=ServerOption,
+        metavar="URL",
+        help="Server address [default: TASKYARD_URL, the profile's, or http://127.0.0.1:8420].",
+    ),
+    click.option(
+        "--token",
+        cls=ServerOption,
+        metavar="TOKEN",
+        help="Token. Other users can see it: prefer TASKYARD_TOKEN or a profile.",
+    ),
+    click.option(
+        "--profile",
+        cls=ServerOption,
+        metavar="NAME",
+        shell_complete=completes("profile"),
+        help="Profile to use [default: TASKYARD_PROFILE, or the one in use].",
+    ),
+    click.option(
+        "--ca-file",
+        cls=ServerOption,
+        metavar="PATH",
+        help="Certificate of the authority that signed the server's [default: TASKYARD_CA_FILE].",
+    ),
+)
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """The commands about what tasks share: `limits` and `mutexes`, each with `set`."""
 
 from dataclasses import asdict
-from typing import Annotated, Final
+from typing import Final
 
-from taskyard.cli import forms
-from taskyard.cli.grammar import Number, Parameter
-from taskyard.cli.looking import Limit
-from taskyard.cli.session import HERE, Server, connected
+import click
+
+from taskyard.cli import forms, session
+from taskyard.cli.looking import limit_option
+from taskyard.cli.options import Number, command
+from taskyard.cli.session import Server, connected
 from taskyard.wire import api
 
 LIMITS_EXAMPLES: Final = """\
@@ -47,49 +49,49 @@ _MUTEX_COLUMNS: Final[list[forms.Column]] = [
 _NAMED_MAX: Final = 3
 
 
-def limits(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> int:
+@command("limits", LIMITS_EXAMPLES)
+@forms.listing_options
+@session.server_options
+def limits(listing: forms.Listing, server: Server) -> int:
     """List the named limits: how much there is of each, and how much of that is in use."""
     with connected(server) as client:
         return forms.give_all(client.limits(), listing, _LIMIT_COLUMNS, lambda one: one.name)
 
 
-def set_limit(
-    name: Annotated[str, Parameter(help="The limit's name; a new one is made.")],
-    total: Annotated[int, Parameter(validator=Number(gte=0), help="How much there is of it.")],
-    /,
-    *,
-    output: forms.Form = "table",
-    server: Server = HERE,
-) -> int:
+@command("limits set", SET_LIMIT_EXAMPLES)
+@click.argument("name", metavar="NAME", help="Limit name; a new limit is created.")
+@click.argument("total", type=Number(0), metavar="TOTAL", help="The total of which tasks take.")
+@forms.output_option("table")
+@session.server_options
+def set_limit(name: str, total: int, output: str, server: Server) -> int:
     """Make a named limit, or change how much there is of it."""
     with connected(server) as client:
         limit = client.set_limit(name, total)
         return forms.give_one(asdict(limit), output, lambda: forms.pairs(limit, _LIMIT_COLUMNS), limit.name)
 
 
-def mutexes(
-    key: Annotated[str | None, Parameter(help="Only this mutex.")] = None,
-    /,
-    *,
-    limit: Limit = 100,
-    listing: forms.Listing = forms.TABLE,
-    server: Server = HERE,
-) -> int:
+@command("mutexes", MUTEXES_EXAMPLES)
+@click.argument("key", required=False, metavar="[KEY]", help="Only this mutex.")
+@limit_option(100)
+@forms.listing_options
+@session.server_options
+def mutexes(key: str | None, limit: int, listing: forms.Listing, server: Server) -> int:
     """List the mutexes in use: who holds each, and who waits for it since when."""
     with connected(server) as client:
         return forms.give_all(client.mutexes(key=key, limit=limit), listing, _MUTEX_COLUMNS, lambda one: one.key)
 
 
-def set_mutex(
-    key: Annotated[str, Parameter(help="The mutex's key.")],
-    /,
-    *,
-    stake_after: Annotated[
-        str, Parameter(help="How long it holds a task before no younger one passes that: 0s, 5m, or never.")
-    ],
-    output: forms.Form = "table",
-    server: Server = HERE,
-) -> int:
+@command("mutexes set", SET_MUTEX_EXAMPLES)
+@click.argument("key", metavar="KEY", help="Mutex key.")
+@click.option(
+    "--stake-after",
+    required=True,
+    metavar="DURATION",
+    help="How long the mutex holds up a task before no younger task passes it: 0s, 5m, or never.",
+)
+@forms.output_option("table")
+@session.server_options
+def set_mutex(key: str, stake_after: str, output: str, server: Server) -> int:
     """Say how long a mutex holds a task before no younger task passes it."""
     with connected(server) as client:
         mutex = client.set_mutex(key, stake_after=stake_after)

@@ -1,13 +1,14 @@
 """The commands that bring graphs to a server: `submit` and `extend`."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from taskyard.cli import documents, foresight, forms, reports, spans, standing, watching
+import click
+
+from taskyard.cli import documents, foresight, forms, naming, reports, session, standing, watching
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.grammar import Parameter
-from taskyard.cli.naming import GraphId, graph_id
-from taskyard.cli.session import HERE, Server, connected
+from taskyard.cli.options import bundle, command, duration, flag
+from taskyard.cli.session import Server, connected
 from taskyard.wire.documents import Fault, RefusedDocument
 
 if TYPE_CHECKING:
@@ -39,26 +40,29 @@ Examples:
 """
 
 
-class Manner(NamedTuple):
+class SubmitOptions(NamedTuple):
     """How far a submission goes: not at all, into the store, or to the end of the graph."""
 
-    wait: Annotated[bool, Parameter(negative="", help="Watch it until it is settled.")] = False
-    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to wait at most: 90s, 5m, 1h, 2d.")] = "1d"
-    dry_run: Annotated[bool, Parameter(negative="", help="Only say what would become of it; store nothing.")] = False
+    wait: bool = False
+    timeout: int = 86_400_000
+    dry_run: bool = False
 
 
-AT_ONCE: Final = Manner()
-
-
-def submit(
-    file: documents.File,
-    /,
-    *,
-    manner: Manner = AT_ONCE,
-    key: Annotated[str, Parameter(help="A word of yours: repeated with it, this is the same graph.")] = "",
-    output: forms.Form = "name",
-    server: Server = HERE,
-) -> int:
+@command("submit", SUBMIT_EXAMPLES)
+@documents.file_argument
+@bundle(
+    "how",
+    SubmitOptions,
+    flag("--wait", help="Show progress until the graph is settled."),
+    duration("--timeout", default=("1d", 86_400_000), help="Stop waiting after this time."),
+    flag("--dry-run", help="Only report what would become of the graph; store nothing."),
+)
+@click.option(
+    "--key", metavar="KEY", default="", show_default=False, help="Idempotency key: repeated with it, the same graph."
+)
+@forms.output_option("name")
+@session.server_options
+def submit(file: str, how: SubmitOptions, key: str, output: str, server: Server) -> int:
     """Have a server store and run a graph.
 
     Its id goes to stdout, progress to stderr. Ctrl-C ends the waiting, not
@@ -66,29 +70,27 @@ def submit(
     """
     document, text = _document(file)
     with connected(server) as client:
-        if manner.dry_run:
+        if how.dry_run:
             return foresight.give(_placed(file, text, lambda: client.check(document)), output)
         stored = _placed(file, text, lambda: client.submit(document, key=key))
-        if not manner.wait:
+        if not how.wait:
             return forms.give_one(asdict(stored), output, lambda: [stored.graph_id], stored.graph_id)
-        return _wait(client, stored.graph_id, spans.seconds_of(manner.timeout), output)
+        return _wait(client, stored.graph_id, how.timeout / 1000, output)
 
 
-def extend(
-    graph: GraphId,
-    file: documents.File,
-    /,
-    *,
-    output: forms.Form = "name",
-    server: Server = HERE,
-) -> int:
+@command("extend", EXTEND_EXAMPLES)
+@naming.graph_argument
+@documents.file_argument
+@forms.output_option("name")
+@session.server_options
+def extend(graph: str, file: str, output: str, server: Server) -> int:
     """Add the tasks of a document to a graph that runs.
 
     Tasks that it has already, defined the same way, stay as they are.
     """
     document, text = _document(file)
     with connected(server) as client:
-        id = graph_id(client, graph)
+        id = naming.graph_id(client, graph)
         stored = _placed(file, text, lambda: client.extend(id, document.get("tasks", {})))
         return forms.give_one(asdict(stored), output, lambda: [stored.graph_id], stored.graph_id)
 
@@ -129,7 +131,7 @@ def _placed(file: str, text: bytes, ask: "Callable[[], Answer]") -> "Answer":
         raise Ended(Exit.USAGE) from refused
 
 
-def _wait(client: "Client", graph: str, timeout_s: int, output: str) -> Exit:
+def _wait(client: "Client", graph: str, timeout_s: float, output: str) -> Exit:
     reports.talk(f"graph {graph} is stored; Ctrl-C ends the waiting, not the graph")
     seen = watching.watch(client, graph, timeout_s)
     code = watching.verdict(client, seen)

@@ -1,11 +1,13 @@
 """The commands about tokens: `token create`, `list`, `revoke`, `rotate`, `rekey`. Secrets are printed once."""
 
 from dataclasses import asdict
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from taskyard.cli import forms, reports, spans, text
-from taskyard.cli.grammar import Parameter
-from taskyard.cli.session import HERE, Server, connected
+import click
+
+from taskyard.cli import forms, reports, session, text
+from taskyard.cli.options import bundle, choice, command, completes, duration, flag
+from taskyard.cli.session import Server, connected
 
 EXAMPLES: Final = """\
 Examples:
@@ -51,45 +53,56 @@ _COLUMNS: Final[list[forms.Column]] = [
 ]
 
 
-class Wish(NamedTuple):
+class TokenSpec(NamedTuple):
     """What a new token is for."""
 
-    name: Annotated[str, Parameter(help="Who or what it is for; audits name it.")]
-    kind: Annotated[Literal["user", "bot", "enrolment"], Parameter(help="Who may use it.")] = "user"
-    pool: Annotated[str | None, Parameter(help="The pool of the bots that it is for.", completes="pool")] = None
-    scope: Annotated[
-        list[str] | None,
-        Parameter(
-            negative="",
-            help="What it may do, as often as needed: admin, or pool:NAME:read, submit, cancel, approve, admin.",
-        ),
-    ] = None
-    expires: Annotated[
-        str | None, Parameter(validator=spans.check, help="How long it is good: 12h, 30d; for good unless told.")
-    ] = None
+    name: str
+    kind: str = "user"
+    pool: str | None = None
+    scope: tuple[str, ...] = ()
+    expires: int | None = None
 
 
-def create(*, wish: Wish, output: forms.Form = "name", server: Server = HERE) -> int:
+@command("token create", CREATE_EXAMPLES)
+@bundle(
+    "spec",
+    TokenSpec,
+    click.option("--name", required=True, metavar="NAME", help="Who or what the token is for; audits show it."),
+    choice("--kind", words=("user", "bot", "enrolment"), default="user", help="Kind of token."),
+    click.option("--pool", metavar="NAME", help="Pool of the bots.", shell_complete=completes("pool")),
+    click.option(
+        "--scope",
+        multiple=True,
+        metavar="SCOPE",
+        help="What it may do: admin, or pool:NAME:read, submit, cancel, approve, admin; can be repeated.",
+    ),
+    duration("--expires", help="How long it is valid [default: forever]."),
+)
+@forms.output_option("name")
+@session.server_options
+def create(spec: TokenSpec, output: str, server: Server) -> int:
     """Make a token. Its secret goes to stdout, this once."""
-    span_ms = None if wish.expires is None else spans.seconds_of(wish.expires) * 1000
     with connected(server) as client:
-        made = client.new_token(wish.kind, wish.name, pool=wish.pool, scopes=wish.scope or (), expires_in_ms=span_ms)
+        made = client.new_token(spec.kind, spec.name, pool=spec.pool, scopes=spec.scope, expires_in_ms=spec.expires)
         return forms.give_one(
             asdict(made), output, lambda: [text.harmless(made.token), *forms.pairs(made.view, _COLUMNS)], made.token
         )
 
 
-def tokens(*, listing: forms.Listing = forms.TABLE, server: Server = HERE) -> int:
+@command("token list", EXAMPLES)
+@forms.listing_options
+@session.server_options
+def tokens(listing: forms.Listing, server: Server) -> int:
     """List tokens, without their secrets."""
     with connected(server) as client:
         return forms.give_all(client.tokens(), listing, _COLUMNS, lambda one: one.id)
 
 
-def revoke(
-    *ids: Annotated[str, Parameter(name="ID", help="The token's id, as `token list` gives it.")],
-    output: forms.Form = "name",
-    server: Server = HERE,
-) -> int:
+@command("token revoke", REVOKE_EXAMPLES)
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", help="Token id, from `token list`.")
+@forms.output_option("name")
+@session.server_options
+def revoke(ids: tuple[str, ...], output: str, server: Server) -> int:
     """End tokens at once."""
     with connected(server) as client:
         revoked = [client.revoke_token(id) for id in ids]
@@ -98,31 +111,24 @@ def revoke(
     return forms.give_all(revoked, forms.Listing(output), _COLUMNS, lambda one: one.id)
 
 
-def rotate(
-    id: Annotated[str, Parameter(help="The token's id, as `token list` gives it.")],
-    /,
-    *,
-    keep: Annotated[
-        str, Parameter(validator=spans.check, help="How long the old token stays good: 12h, at most 30d.")
-    ] = "0s",
-    output: forms.Form = "name",
-    server: Server = HERE,
-) -> int:
+@command("token rotate", ROTATE_EXAMPLES)
+@click.argument("id", metavar="ID", help="Token id, from `token list`.")
+@duration("--keep", default=("0s", 0), help="How long the old token stays valid, at most 30d.")
+@forms.output_option("name")
+@session.server_options
+def rotate(id: str, keep: int, output: str, server: Server) -> int:
     """Make a token that may do what another may, and end that one. The new secret goes to stdout, this once."""
     with connected(server) as client:
-        made = client.rotate_token(id, keep_ms=spans.seconds_of(keep) * 1000)
+        made = client.rotate_token(id, keep_ms=keep)
         return forms.give_one(
             asdict(made), output, lambda: [text.harmless(made.token), *forms.pairs(made.view, _COLUMNS)], made.token
         )
 
 
-def rotate_key(
-    *,
-    now: Annotated[
-        bool, Parameter(negative="", help="End the tokens of tasks that run now, too: they lose their access.")
-    ] = False,
-    server: Server = HERE,
-) -> int:
+@command("token rekey", KEY_EXAMPLES)
+@flag("--now", help="Also end the tokens of tasks that run now: these tasks lose their access.")
+@session.server_options
+def rotate_key(now: bool, server: Server) -> int:
     """Change the key by which the tokens of running tasks are sealed."""
     with connected(server) as client:
         kept = client.rotate_run_key(keep=not now).kept

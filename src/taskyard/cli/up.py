@@ -13,13 +13,15 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
+
+import click
 
 from taskyard.cli import children, forms, kept, profile, reports, text
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.grammar import Number, Parameter
 from taskyard.cli.kept import Profile
-from taskyard.cli.serving import SLOTS_MAX, Port, give_address
+from taskyard.cli.options import PATH, Number, command
+from taskyard.cli.serving import SLOTS_MAX, give_address, port_option
 from taskyard.cli.session import Server, connected
 from taskyard.private_files import NotPrivate, make_folder
 
@@ -53,27 +55,24 @@ LINE_BYTES_MAX: Final = 65_536
 LOG_BYTES_SHOWN: Final = 16_384
 
 
-def up(
-    *,
-    data: Annotated[
-        Path | None,
-        Parameter(help="The folder for everything; unless told, taskyard in XDG_DATA_HOME or ~/.local/share."),
-    ] = None,
-    bots: Annotated[int, Parameter(validator=Number(gte=0, lte=BOTS_MAX), help="How many bots.")] = 1,
-    slots: Annotated[
-        int | None,
-        Parameter(
-            validator=Number(gte=1, lte=SLOTS_MAX),
-            help="How many tasks each bot runs at a time; one for each processor unless told.",
-        ),
-    ] = None,
-    port: Port = 8420,
-    user: Annotated[
-        str | None,
-        Parameter(help="The user as whom tasks run, who cannot read what is kept here; needs root."),
-    ] = None,
-    output: forms.Form = "table",
-) -> int:
+@command("up", EXAMPLES)
+@click.option(
+    "--data",
+    type=PATH,
+    metavar="DIR",
+    help="Data folder [default: taskyard in XDG_DATA_HOME or ~/.local/share].",
+)
+@click.option("--bots", type=Number(0, BOTS_MAX), default=1, metavar="N", help="Number of bots.")
+@click.option(
+    "--slots",
+    type=Number(1, SLOTS_MAX),
+    metavar="N",
+    help="Number of tasks each bot runs at a time [default: the number of processors].",
+)
+@port_option
+@click.option("--user", metavar="USER", help="User to run tasks as, who cannot read the data folder; needs root.")
+@forms.output_option("table")
+def up(data: Path | None, bots: int, slots: int | None, port: int, user: str | None, output: str) -> int:
     """Start a server and bots on this machine, and look after them until a signal ends it.
 
     The address and a token are printed and kept in your profile, so that the
@@ -99,7 +98,7 @@ class _Yard:
     bots: int
     slots: int
     port: int
-    output: forms.Form
+    output: str
     user: str | None = None
     asked: int = 0  # how often somebody asked it to end
     url: str = ""

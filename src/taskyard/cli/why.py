@@ -4,9 +4,9 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.cli import forms, layout, naming, text
-from taskyard.cli.naming import AnyId
-from taskyard.cli.session import HERE, Server, connected
+from taskyard.cli import forms, layout, naming, session, text
+from taskyard.cli.options import command
+from taskyard.cli.session import Server, connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,11 @@ Examples:
 """
 
 
-def why(named: AnyId, /, *, output: forms.Form = "table", server: Server = HERE) -> int:
+@command("why", EXAMPLES)
+@naming.any_argument
+@forms.output_option("table")
+@session.server_options
+def why(id: str, output: str, server: Server) -> int:
     """Say why a task does not run, in one sentence and a table; or what holds a graph.
 
     It looks and changes nothing. Of a task that runs it says where, of one
@@ -33,7 +37,7 @@ def why(named: AnyId, /, *, output: forms.Form = "table", server: Server = HERE)
     """
     with connected(server) as client:
         return naming.either(
-            client, named, lambda id: _why_graph(client, id, output), lambda id: _why_task(client, id, output)
+            client, id, lambda graph: _why_graph(client, graph, output), lambda task: _why_task(client, task, output)
         )
 
 

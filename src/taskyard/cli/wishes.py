@@ -1,13 +1,14 @@
 """The commands that change the course of things: `cancel` and `rerun`, for a graph or a task."""
 
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from taskyard.cli import forms, reports, spans, text, watching
+import click
+
+from taskyard.cli import forms, naming, reports, session, text, watching
 from taskyard.cli.exits import Ended, Exit
-from taskyard.cli.grammar import Parameter
-from taskyard.cli.naming import AnyId, either, graph_id, task_id
-from taskyard.cli.parsing import Unusable
-from taskyard.cli.session import HERE, Server, connected
+from taskyard.cli.naming import either, graph_id, task_id
+from taskyard.cli.options import bundle, command, duration, flag
+from taskyard.cli.session import Server, connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,22 +45,19 @@ _COLUMNS: Final[list[forms.Column]] = [
 class Waiting(NamedTuple):
     """Whether to wait, and for how long."""
 
-    wait: Annotated[bool, Parameter(negative="", help="Watch what runs again until it is settled.")] = False
-    timeout: Annotated[str, Parameter(validator=spans.check, help="How long to wait at most: 90s, 5m, 1h, 2d.")] = "1d"
+    wait: bool = False
+    timeout: int = 86_400_000
 
 
-AT_ONCE: Final = Waiting()
-
-
-def cancel(
-    *ids: AnyId,
-    subtree: Annotated[bool, Parameter(negative="", help="Of a task: everything behind it, too.")] = False,
-    start: Annotated[
-        list[str] | None, Parameter(name="--from", help="Of a graph: only the task of this label and all behind it.")
-    ] = None,
-    output: forms.Form = "name",
-    server: Server = HERE,
-) -> int:
+@command("cancel", CANCEL_EXAMPLES)
+@naming.any_arguments
+@flag("--subtree", help="Cancel also everything that depends on the task.")
+@click.option(
+    "--from", "start", multiple=True, metavar="LABEL", help="Cancel in a graph only this task and its dependents."
+)
+@forms.output_option("name")
+@session.server_options
+def cancel(ids: tuple[str, ...], subtree: bool, start: tuple[str, ...], output: str, server: Server) -> int:
     """End graphs, or tasks: what runs is stopped, what waits never starts."""
 
     def ask(client: "Client", named: str) -> "Wished":
@@ -72,21 +70,39 @@ def cancel(
     return _each(server, ids, ask, "canceled", output)[1]
 
 
-def rerun(
-    *ids: AnyId,
-    failed: Annotated[bool, Parameter(negative="", help="Of a graph: all that failed, and what it blocked.")] = False,
-    start: Annotated[
-        list[str] | None,
-        Parameter(name="--from", help="Of a settled graph: anew from this label on; may be repeated."),
-    ] = None,
-    key: Annotated[str, Parameter(help="With --from: asked for again with this key, it is the same graph.")] = "",
-    waiting: Waiting = AT_ONCE,
-    output: forms.Form = "name",
-    server: Server = HERE,
+@command("rerun", RERUN_EXAMPLES)
+@naming.any_arguments
+@flag("--failed", help="Rerun in a graph all that failed, and what it blocked.")
+@click.option(
+    "--from",
+    "start",
+    multiple=True,
+    metavar="LABEL",
+    help="Rerun a settled graph as a new one, from this task on; can be repeated.",
+)
+@click.option(
+    "--key", metavar="KEY", default="", show_default=False, help="Idempotency key for --from: the same new graph."
+)
+@bundle(
+    "waiting",
+    Waiting,
+    flag("--wait", help="Show progress until what runs again is settled."),
+    duration("--timeout", default=("1d", 86_400_000), help="Stop waiting after this time."),
+)
+@forms.output_option("name")
+@session.server_options
+def rerun(  # noqa: PLR0913, PLR0917
+    ids: tuple[str, ...],
+    failed: bool,
+    start: tuple[str, ...],
+    key: str,
+    waiting: Waiting,
+    output: str,
+    server: Server,
 ) -> int:
     """Try again: tasks, all that failed in graphs, or whole graphs from some of their tasks on."""
     if failed and start:
-        raise Unusable("--failed runs in the same graph, --from makes a new one: take one of them")
+        raise click.UsageError("--failed reruns in the same graph, --from makes a new one: give one of them")
 
     def ask(client: "Client", named: str) -> "Wished":
         if start:
@@ -96,11 +112,11 @@ def rerun(
         return either(client, named, client.rerun_graph, client.rerun_task)
 
     done, code = _each(server, ids, ask, "to run again", output)
-    return _watched(server, done, spans.seconds_of(waiting.timeout)) if waiting.wait and code == Exit.OK else code
+    return _watched(server, done, waiting.timeout / 1000) if waiting.wait and code == Exit.OK else code
 
 
 def _each(
-    server: Server, ids: "Sequence[str]", ask: "Callable[[Client, str], Wished]", what: str, output: forms.Form
+    server: Server, ids: "Sequence[str]", ask: "Callable[[Client, str], Wished]", what: str, output: str
 ) -> "tuple[list[Wished], int]":
     """Ask for one after the other, though one may be refused; print what was done, say what was not.
 
@@ -121,7 +137,7 @@ def _each(
     return done, refused[0] if refused else code
 
 
-def _watched(server: Server, done: "Sequence[Wished]", timeout_s: int) -> int:
+def _watched(server: Server, done: "Sequence[Wished]", timeout_s: float) -> int:
     """Watch graphs until they are settled, one after the other; the exit code is that of the first that failed."""
     codes: list[int] = []
     for wished in done:

@@ -1,0 +1,247 @@
+"""The program: every command in one table, its help, and the way from a command line to an exit code.
+
+The module of a command is loaded when the command is called, and not before: no command pays for another.
+"""
+
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from taskyard.cli import nearest, reports, text
+from taskyard.cli.exits import Ended, Exit
+from taskyard.cli.options import COMPLETE_VARIABLE, HELP, WIDTH, Command, Context
+
+if TYPE_CHECKING:
+    from taskyard.cli.work import Work
+
+RUN: Final = "Run and submit"
+INSPECT: Final = "Inspect"
+ACT: Final = "Act"
+FLEET: Final = "Fleet and access"
+SERVER: Final = "Server"
+SETUP: Final = "Set up"
+#: The groups of commands, in the order of the help.
+GROUPS: Final = (RUN, INSPECT, ACT, FLEET, SERVER, SETUP)
+
+SUMMARY: Final = "Run graphs of tasks, on this machine or on a fleet."
+EXAMPLES: Final = """\
+Examples:
+
+    taskyard run examples/release.yaml    run a graph here and watch it
+    taskyard up                           start a server and a bot
+    taskyard submit --wait nightly.yaml   run a graph on a server
+    taskyard graphs                       list the graphs on the server
+    taskyard show 78a6ff3e8d8c0f28        show a graph or a task
+    taskyard logs -f 78a6ff3e8d8c0f28/build   follow the output of a task
+"""
+EXIT_CODES: Final = """\
+Exit codes: 0 ok, 1 error, 2 usage or bad document (nothing was started),
+3 the graph or task failed or the database is not well, 4 not permitted,
+5 not found, 6 no bot can run it, 124 timed out, 130 interrupted.
+
+Use "taskyard COMMAND --help" for more about a command.
+"""
+
+
+class Entry(NamedTuple):
+    """One command: its group in the help, where its function is below `taskyard.cli`, and what it does."""
+
+    group: str
+    place: str  # module:function
+    summary: str
+
+    def load(self) -> Command:
+        """Import the command."""
+        module, _, function = self.place.partition(":")
+        found: Command = getattr(import_module(f"taskyard.cli.{module}"), function)
+        return found
+
+
+#: A name of two words is a command below another.
+COMMANDS: Final[dict[str, Entry]] = {
+    "run": Entry(RUN, "running:run", "Run a graph on this machine"),
+    "submit": Entry(RUN, "submitting:submit", "Submit a graph to a server"),
+    "extend": Entry(RUN, "submitting:extend", "Add tasks to a running graph"),
+    "graphs": Entry(INSPECT, "looking:graphs", "List graphs"),
+    "tasks": Entry(INSPECT, "looking:tasks", "List the tasks of a graph"),
+    "show": Entry(INSPECT, "looking:show", "Show a graph or a task"),
+    "logs": Entry(INSPECT, "logs:logs", "Print the output of a task or a graph"),
+    "why": Entry(INSPECT, "why:why", "Explain why a task or a graph does not run"),
+    "story": Entry(INSPECT, "looking:story", "List everything that happened to a task"),
+    "cancel": Entry(ACT, "wishes:cancel", "Cancel graphs or tasks"),
+    "rerun": Entry(ACT, "wishes:rerun", "Run tasks or graphs again"),
+    "approve": Entry(ACT, "approving:approve", "List, approve or deny pending approvals"),
+    "bots": Entry(FLEET, "fleet:bots", "List bots"),
+    "bots events": Entry(FLEET, "fleet:bot_events", "List what happened to a bot"),
+    "bots set": Entry(FLEET, "fleet:set_bot", "Quarantine, drain or terminate a bot"),
+    "bots free": Entry(FLEET, "fleet:free_bot", "Release the name of a bot that has ended"),
+    "pools": Entry(FLEET, "fleet:pools", "List pools"),
+    "pools set": Entry(FLEET, "fleet:set_pool", "Create or change a pool"),
+    "limits": Entry(FLEET, "shared:limits", "List named limits"),
+    "limits set": Entry(FLEET, "shared:set_limit", "Create or change a named limit"),
+    "mutexes": Entry(FLEET, "shared:mutexes", "List mutexes in use"),
+    "mutexes set": Entry(FLEET, "shared:set_mutex", "Change the order at a mutex"),
+    "token": Entry(FLEET, "tokens:tokens", "List and manage tokens"),
+    "token create": Entry(FLEET, "tokens:create", "Create a token"),
+    "token list": Entry(FLEET, "tokens:tokens", "List tokens"),
+    "token revoke": Entry(FLEET, "tokens:revoke", "Revoke tokens"),
+    "token rotate": Entry(FLEET, "tokens:rotate", "Replace a token by a new one"),
+    "token rekey": Entry(FLEET, "tokens:rotate_key", "Change the key of run tokens"),
+    "audit": Entry(FLEET, "audit:audit", "List who asked for what"),
+    "serve": Entry(SERVER, "serving:serve", "Start a server"),
+    "bot": Entry(SERVER, "serving:bot", "Start a bot"),
+    "up": Entry(SERVER, "up:up", "Start a server and bots on this machine"),
+    "doctor": Entry(SERVER, "doctor:doctor", "Check a database or this installation"),
+    "login": Entry(SETUP, "configuring:login", "Save a server and its token as a profile"),
+    "config": Entry(SETUP, "configuring:config", "Show the settings in effect"),
+    "profile": Entry(SETUP, "configuring:profiles", "List and manage profiles"),
+    "profile list": Entry(SETUP, "configuring:profiles", "List profiles"),
+    "profile use": Entry(SETUP, "configuring:use", "Choose the default profile"),
+    "profile remove": Entry(SETUP, "configuring:remove", "Remove a profile"),
+    "completion": Entry(SETUP, "completing:completion", "Print a completion script for a shell"),
+}
+
+
+def call(work: "Work", words: Sequence[str]) -> int:
+    """Carry out one command line and return the exit code."""
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        return _complete(instruction)
+    try:
+        with PROGRAM.make_context("taskyard", _with_help(words), obj=work) as ctx:
+            return int(PROGRAM.invoke(ctx) or Exit.OK)
+    except click.exceptions.Exit as done:  # --help
+        return done.exit_code
+    except click.UsageError as error:
+        return _refuse(error)
+    except Ended as ended:
+        return ended.code
+
+
+def names_below(name: str) -> list[str]:
+    """List the commands below one: `set` below `bots`."""
+    return [one.partition(" ")[2] for one in COMMANDS if one.startswith(f"{name} ")]
+
+
+def first_words() -> list[str]:
+    """List the commands that are below none."""
+    return [one for one in COMMANDS if " " not in one]
+
+
+class Program(click.Group):
+    """The group of all commands; it loads a command when that is called."""
+
+    context_class = Context
+
+    def get_help_option(self, ctx: click.Context) -> click.Option:  # noqa: ARG002
+        return HELP
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return first_words()
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        return COMMANDS[cmd_name].load() if cmd_name in COMMANDS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the longest name of a command: `bots set` before `bots`."""
+        if (two := " ".join(args[:2])) in COMMANDS and len(args) > 1:
+            return two, self.get_command(ctx, two), args[2:]
+        name, rest = args[0], args[1:]
+        found = self.get_command(ctx, name)
+        if ctx.resilient_parsing:  # nothing is offered behind an unknown command
+            return name, found or click.Command(name), rest
+        if found is None:
+            raise click.UsageError(nearest.unknown("command", name, first_words()), ctx)
+        takes_none = all(isinstance(param, click.Option) for param in found.params)
+        if names_below(name) and takes_none and rest and not rest[0].startswith("-"):
+            raise click.UsageError(
+                nearest.unknown("command", two, [one for one in COMMANDS if one.startswith(f"{name} ")])
+            )
+        return name, found, rest
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands by group, then the options."""
+        for group in GROUPS:
+            with formatter.section(group):
+                formatter.write_dl(
+                    [(name, COMMANDS[name].summary) for name in first_words() if COMMANDS[name].group == group]
+                )
+        with formatter.section("Options"):
+            formatter.write_dl([("-h, --help", "Show this help"), ("--version", "Show the version")])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        formatter.write(f"\n{EXAMPLES}\n{EXIT_CODES}")
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Any:  # noqa: ARG002
+        """Offer the first words of commands, and options."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415
+
+        names = [*first_words(), *(("--help", "--version") if incomplete.startswith("-") else ())]
+        return [
+            CompletionItem(name, help=COMMANDS[name].summary if name in COMMANDS else None)
+            for name in names
+            if name.startswith(incomplete)
+        ]
+
+    def complete_below(self, name: str, incomplete: str) -> Any:
+        """Offer the commands below one."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415
+
+        below = [one for one in names_below(name) if one.startswith(incomplete)]
+        return [CompletionItem(one, help=COMMANDS[f"{name} {one}"].summary) for one in below]
+
+
+PROGRAM: Final = Program(
+    "taskyard",
+    help=SUMMARY,
+    context_settings={"terminal_width": WIDTH},
+    subcommand_metavar="COMMAND",
+    options_metavar=None,
+)
+
+
+def _with_help(words: Sequence[str]) -> list[str]:
+    """Spell `taskyard` and `taskyard help COMMAND` with --help."""
+    if not words:
+        return ["--help"]
+    return [*words[1:], "--help"] if words[0] == "help" else list(words)
+
+
+def _complete(instruction: str) -> int:
+    from taskyard.cli import completing  # noqa: PLC0415
+
+    return completing.answer(PROGRAM, instruction)
+
+
+def _refuse(error: click.UsageError) -> Exit:
+    reports.say_error(_message_of(error))
+    path = "taskyard" if error.ctx is None else error.ctx.command_path
+    reports.talk(f'"{text.harmless(path)} --help" has examples.')
+    return Exit.USAGE
+
+
+def _message_of(error: click.UsageError) -> str:
+    """Say what is wrong with a command line, and what was probably meant."""
+    if isinstance(error, click.NoSuchOption):
+        params = error.ctx.command.get_params(error.ctx) if error.ctx else []
+        known = [name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]
+        return nearest.unknown("option", error.option_name, known)
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return f"missing {error.param.param_type_name} {_spelled(error.param, error.ctx)}"
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        return f"{_spelled(error.param, error.ctx)}: {error.message.removesuffix('.')}"
+    return (
+        error.message[:1].lower() + error.message[1:].removesuffix(".")
+        if isinstance(error, click.BadOptionUsage)
+        else error.message
+    )
+
+
+def _spelled(param: click.Parameter, ctx: click.Context | None) -> str:
+    if isinstance(param, click.Option):
+        return "/".join(sorted(param.opts, key=len, reverse=True))
+    return param.make_metavar(ctx).strip("[].") if ctx else str(param.name)

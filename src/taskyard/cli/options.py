@@ -1,0 +1,236 @@
+"""What the commands build on: a command with examples in its help, types of values, and bundles of options."""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from taskyard.cli import nearest, paint, reports
+from taskyard.cli.exits import Exit
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Made = TypeVar("Made")
+
+#: Help fits every terminal.
+WIDTH: Final = 80
+#: The longest duration a command takes: some years.
+DURATION_MAX_MS: Final = 300_000_000_000
+OPTIONS: Final = "Options"
+#: Set by completion scripts: which shell asks, and for what.
+COMPLETE_VARIABLE: Final = "_TASKYARD_COMPLETE"
+
+
+class Formatter(click.HelpFormatter):
+    """Writes headings in bold where people look at them."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(prog, args, paint.bold(prefix or "Usage:") + " ")
+
+    def write_heading(self, heading: str) -> None:
+        self.write(f"{'':>{self.current_indent}}{paint.bold(f'{heading}:')}\n")
+
+
+class Context(click.Context):
+    """A click context whose help has our format."""
+
+    formatter_class = Formatter
+
+
+def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
+    if value and not ctx.resilient_parsing:
+        ctx.exit(Exit.OK if reports.delivered(lambda: sys.stdout.write(f"{ctx.get_help()}\n")) else Exit.ERROR)
+
+
+HELP: Final = click.Option(
+    ["--help", "-h"], is_flag=True, is_eager=True, expose_value=False, callback=_show_help, help="Show this help."
+)
+
+
+class Command(click.Command):
+    """A command whose help ends with examples."""
+
+    context_class = Context
+
+    def __init__(self, *args: Any, examples: str = "", **settings: Any) -> None:
+        settings["context_settings"] = {
+            "allow_extra_args": True,  # parse_args refuses them in our words
+            "show_default": True,
+            "terminal_width": WIDTH,
+        }
+        super().__init__(*args, **settings)
+        self.examples = examples
+
+    def get_help_option(self, ctx: click.Context) -> click.Option:  # noqa: ARG002
+        return HELP
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words behind the name of the command."""
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+        if rest and not ctx.resilient_parsing:
+            raise click.UsageError(f'unexpected argument "{rest[0]}"', ctx)
+        return rest
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options, those about the server in a section of their own."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(param, "section", OPTIONS), []).append(record)
+        for title in sorted(sections, key=lambda title: title != OPTIONS):
+            with formatter.section(title):
+                formatter.write_dl(sections[title])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Show the examples as they are written."""
+        formatter.write(f"\n{self.examples}")
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Any:
+        """Offer options, and in the first place the commands below this one."""
+        found = super().shell_complete(ctx, incomplete)
+        below = getattr(ctx.parent and ctx.parent.command, "complete_below", None)
+        return [*(below(ctx.info_name, incomplete) if below and not ctx.args else ()), *found]
+
+
+class ServerOption(click.Option):
+    """An option that says which server is meant."""
+
+    section = "Server"
+
+
+class Words(click.Choice[str]):
+    """One of some words; an unknown one is answered with the nearest."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ARG002
+        return nearest.unknown("value", str(value), self.choices)
+
+
+class Number(click.ParamType[int]):
+    """A whole number within bounds."""
+
+    name = "number"
+
+    def __init__(self, least: int, most: int | None = None) -> None:
+        self._least = least
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if number < self._least or (self._most is not None and number > self._most):
+            bounds = f"at least {self._least}" if self._most is None else f"from {self._least} to {self._most}"
+            self.fail(f"must be {bounds}", param, ctx)
+        return number
+
+
+class Duration(click.ParamType[int]):
+    """A duration as documents have them, in milliseconds: `90s`, `1h30m`. A bare number is seconds."""
+
+    name = "duration"
+
+    def __init__(self, least_ms: int = 0, most_ms: int = DURATION_MAX_MS) -> None:
+        self._least_ms = least_ms
+        self._most_ms = most_ms
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):  # a default
+            return value
+        from taskyard.core.graph import span_ms, span_text  # noqa: PLC0415
+
+        written = str(value).strip()
+        ms = span_ms(f"{written}s" if written.isascii() and written.isdecimal() else written)
+        if ms is None:
+            self.fail(f"{value!r} is not a duration such as 90s, 5m, 1h30m or 2d", param, ctx)
+        if not self._least_ms <= ms <= self._most_ms:
+            self.fail(f"must be from {span_text(self._least_ms)} to {span_text(self._most_ms)}", param, ctx)
+        return ms
+
+
+class PlainText(click.ParamType[str]):
+    """Text that is checked, or for which Tab asks the server."""
+
+    name = "text"
+
+    def __init__(self, check: Callable[[str], object] | None = None) -> None:
+        self._check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if self._check is not None:
+            try:
+                self._check(value)
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
+        return str(value)
+
+
+DURATION: Final = Duration()
+PATH: Final = click.Path(path_type=Path)
+
+
+def command(name: str, examples: str) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command of a function."""
+    return click.command(name, cls=Command, examples=examples)
+
+
+def choice(*names: str, words: Sequence[str], help: str, **settings: Any) -> Decorator:
+    """Make an option that takes one of some words."""
+    metavar = names[0].lstrip("-").upper()
+    return click.option(
+        *names, type=Words(words), metavar=metavar, help=f"{help} One of: {', '.join(words)}.", **settings
+    )
+
+
+def flag(*names: str, help: str) -> Decorator:
+    """Make an option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
+
+def duration(*names: str, help: str, bounds: Duration = DURATION, default: tuple[str, int] | None = None) -> Decorator:
+    """Make an option that takes a duration; the command gets milliseconds. The default is given in both forms."""
+    if default is None:
+        return click.option(*names, type=bounds, metavar="DURATION", help=help)
+    written, ms = default
+    return click.option(
+        *names, type=bounds, metavar="DURATION", default=ms, show_default=False, help=f"{help} [default: {written}]"
+    )
+
+
+def bundle(name: str, shape: type[Made], *options: Decorator) -> Decorator:
+    """Make options whose values a command gets as one NamedTuple."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*args: Any, **values: Any) -> Any:
+            fields = {field: values.pop(field) for field in shape._fields}  # type: ignore[attr-defined]
+            return function(*args, **values, **{name: shape(**fields)})
+
+        for option in reversed(options):
+            option(call)
+        return call
+
+    return decorate
+
+
+def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """Have Tab offer what the server, or a file, knows of some kind: graph, task, bot, pool, profile."""
+
+    def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:  # noqa: ARG001
+        from taskyard.cli import completing  # noqa: PLC0415
+
+        return completing.offer(kind, incomplete)
+
+    return offer
+
+
+def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+    """Have Tab offer files."""
+    return click.Path().shell_complete(ctx, param, incomplete)
