@@ -144,7 +144,7 @@ class Duration(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):  # a default
             return value
-        from taskyard.core.graph import span_ms, span_text  # noqa: PLC0415
+        from taskyard.wire.durations import span_ms, span_text  # noqa: PLC0415
 
         written = str(value).strip()
         ms = span_ms(f"{written}s" if written.isascii() and written.isdecimal() else written)
