@@ -15,7 +15,17 @@ from typing import Self
 from uuid import uuid4
 
 from taskyard.bot import ipc
-from taskyard.bot.ipc import Ended, Gone, Hired, Intake, Printed, Start, Started, ToAgent, ToRunner
+from taskyard.bot.ipc import (
+    FrameBuffer,
+    RunEnded,
+    RunOutput,
+    RunStarted,
+    StartRun,
+    ToAgent,
+    ToRunner,
+    WorkerEnded,
+    WorkerStarted,
+)
 
 #: A slow machine is no fault; a wait that takes this long is.
 DEADLINE_S = 60.0
@@ -25,18 +35,18 @@ WITHOUT = "import os; del os.{}; from taskyard.bot.runner import main; main()"
 #: Leaves a process in a session of its own that has nothing to do with this one any more, and names it.
 DAEMON = """
 import os, sys, time
-gone, held = os.pipe()
+gone, writer = os.pipe()
 if os.fork() == 0:
     os.setsid()
     daemon = os.fork()
     if daemon == 0 and "quiet" in sys.argv:
         os.execve("/bin/sleep", ["sleep", "1000"], {})
     if daemon == 0:
-        os.close(held)
+        os.close(writer)
         time.sleep(1000)
     print(daemon, flush=True)
     os._exit(0)
-os.close(held)
+os.close(writer)
 os.read(gone, 1)
 os.wait()
 """
@@ -60,7 +70,7 @@ class TestedRunner:
             )
         self.said: list[ToAgent] = []
         self.gifts: list[socket.socket] = []
-        self._intake = Intake()
+        self._intake = FrameBuffer()
 
     def __enter__(self) -> Self:
         return self
@@ -74,12 +84,12 @@ class TestedRunner:
         self.process.wait(DEADLINE_S)
 
     def tell(self, *said: ToRunner) -> None:
-        self.end.sendall(b"".join(ipc.packed(one) for one in said))
+        self.end.sendall(b"".join(ipc.encode_frame(one) for one in said))
 
     def start(self, run: int, *argv: str, **more: object) -> None:
         """Start something, by default for as long as it likes."""
         wanted = {"env": dict(os.environ), "cwd": "/", "until": time.monotonic() + FAR, **more}
-        self.tell(Start(run=run, argv=list(argv), **wanted))  # type: ignore[arg-type]
+        self.tell(StartRun(run=run, argv=list(argv), **wanted))  # type: ignore[arg-type]
 
     def hear(self, enough: Callable[[], bool]) -> None:
         """Listen until it is enough."""
@@ -91,21 +101,21 @@ class TestedRunner:
                 body, descriptors, _, _ = socket.recv_fds(self.end, 131_072, 16)
                 assert body, "the runner is gone"
                 self.gifts += [socket.socket(fileno=one) for one in descriptors]
-                self.said += [ipc.read_for_agent(one) for one in self._intake.bodies(body)]
+                self.said += [ipc.decode_for_agent(one) for one in self._intake.feed(body)]
 
-    def ended(self, run: int) -> Ended:
+    def ended(self, run: int) -> RunEnded:
         """Wait for the end of a run."""
-        self.hear(lambda: any(isinstance(one, Ended) and one.run == run for one in self.said))
-        return next(one for one in self.said if isinstance(one, Ended) and one.run == run)
+        self.hear(lambda: any(isinstance(one, RunEnded) and one.run == run for one in self.said))
+        return next(one for one in self.said if isinstance(one, RunEnded) and one.run == run)
 
     def started(self, run: int) -> int:
         """Wait for the start of a run, and give its process."""
-        self.hear(lambda: any(isinstance(one, Started) and one.run == run for one in self.said))
-        return next(one.pid for one in self.said if isinstance(one, Started) and one.run == run)
+        self.hear(lambda: any(isinstance(one, RunStarted) and one.run == run for one in self.said))
+        return next(one.pid for one in self.said if isinstance(one, RunStarted) and one.run == run)
 
     def printed(self, run: int) -> bytes:
         """What a run printed so far."""
-        return b"".join(one.body for one in self.said if isinstance(one, Printed) and one.run == run)
+        return b"".join(one.body for one in self.said if isinstance(one, RunOutput) and one.run == run)
 
     def hear_print(self, run: int, wanted: bytes) -> bytes:
         """Wait until a run has printed something, and give all that it did."""
@@ -114,15 +124,15 @@ class TestedRunner:
 
     def hired(self, worker: int) -> tuple[int, socket.socket]:
         """Wait for a worker; give its process and the socket to it."""
-        self.hear(lambda: any(isinstance(one, Hired) and one.worker == worker for one in self.said))
-        hired = [one for one in self.said if isinstance(one, Hired)]
+        self.hear(lambda: any(isinstance(one, WorkerStarted) and one.worker == worker for one in self.said))
+        hired = [one for one in self.said if isinstance(one, WorkerStarted)]
         place = next(place for place, one in enumerate(hired) if one.worker == worker)
         return hired[place].pid, self.gifts[place]
 
-    def gone(self, worker: int) -> Gone:
+    def gone(self, worker: int) -> WorkerEnded:
         """Wait for the end of a worker."""
-        self.hear(lambda: any(isinstance(one, Gone) and one.worker == worker for one in self.said))
-        return next(one for one in self.said if isinstance(one, Gone) and one.worker == worker)
+        self.hear(lambda: any(isinstance(one, WorkerEnded) and one.worker == worker for one in self.said))
+        return next(one for one in self.said if isinstance(one, WorkerEnded) and one.worker == worker)
 
 
 def state(pid: int) -> str:
@@ -154,13 +164,13 @@ def let_pass(moment: float) -> None:
 def wait_for_end(pid: int) -> None:
     """Wait until a process, whoever's it is, has ended."""
     try:
-        held = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        assert select.select([held], [], [], DEADLINE_S)[0], f"{pid} lives"
+        assert select.select([pidfd], [], [], DEADLINE_S)[0], f"{pid} lives"
     finally:
-        os.close(held)
+        os.close(pidfd)
 
 
 def python(source: str, *arguments: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.output_spool import LINE_MAX
+from taskyard.bot.output_spool import GAP_LINE_MAX
 from taskyard.bot.prefetch import IN_HAND_MAX
 from taskyard.wire.bot_protocol import Poll
 from tests.bot.yard import TOKEN, Answer, Yard, bot, served
@@ -29,7 +29,10 @@ def test_a_command_runs_and_is_reported_with_its_output(yard: Yard, tmp_path: Pa
     task = yard.add(sh("echo out; echo err >&2"))
     with bot(yard, tmp_path / "state") as one:
         report = yard.report(task)
-        assert one.end() == (0, "b1 is at work, with 2 slots\nending: 0 tasks are awaited; another signal ends them\n")
+        assert one.end() == (
+            0,
+            "bot b1 is running with 2 slots\nending: waiting for 0 running tasks; a second signal kills them\n",
+        )
     assert (report.signal, report.reason, report.exit_code, report.attempt, report.fence) == ("succeed", None, 0, 1, 7)
     assert report.stats is not None
     assert report.stats.ran_ms is not None
@@ -54,8 +57,8 @@ def test_what_is_printed_beyond_the_limit_is_cut_and_said_and_the_task_ends_as_i
     if size <= 1_000:
         assert yard.printed[task] == printed
         return
-    head, line, tail = printed[:750], yard.printed[task][750:].splitlines()[1], printed[-(250 - LINE_MAX) :]
-    assert line.decode().startswith(f"taskyard: {size - 750 - len(tail)} bytes are missing here; ")
+    head, line, tail = printed[:750], yard.printed[task][750:].splitlines()[1], printed[-(250 - GAP_LINE_MAX) :]
+    assert line.decode().startswith(f"taskyard: {size - 750 - len(tail)} bytes of output were dropped here; ")
     assert yard.printed[task] == head + b"\n" + line + b"\n" + tail
 
 
@@ -66,7 +69,8 @@ def test_what_has_ended_and_the_next_wish_are_one_request(yard: Yard, tmp_path: 
             yard.report(task)
     telling = [poll for poll in yard.polls if poll.reports]
     assert all(poll.want > 0 and poll.wait_ms == 0 for poll in telling), "who tells something asks as well, and at once"
-    assert len({poll.poll for poll in yard.polls}) == len(yard.polls), "every wish has a name of its own"
+    names = [poll.poll for poll in yard.polls if poll.want]
+    assert len(set(names)) == len(names), "every request for work has a name of its own"
 
 
 @dataclass
@@ -190,7 +194,7 @@ def test_a_result_is_published_and_inputs_are_found(yard: Yard, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("script", "complaint"),
     [
-        ('echo "{" > "$TASKYARD_RESULT"', b"taskyard: the result is no JSON"),
+        ('echo "{" > "$TASKYARD_RESULT"', b"taskyard: the result is not JSON"),
         ('head -c 262145 /dev/zero > "$TASKYARD_RESULT"', b"taskyard: the result is larger than 262144 bytes"),
     ],
 )
@@ -263,7 +267,7 @@ def test_a_worker_that_dies_fails_its_call_and_no_other(yard: Yard, tmp_path: Pa
         ends = {task: yard.report(task) for task in (*before, dying, *after)}
     assert {one.signal for task, one in ends.items() if task != dying} == {"succeed"}
     assert (ends[dying].signal, ends[dying].reason, ends[dying].exit_code) == ("fail", "signaled", -9)
-    assert yard.printed == {dying: b"taskyard: the worker that made this call has ended: by signal 9\n"}
+    assert yard.printed == {dying: b"taskyard: the worker that made this call died (signal 9)\n"}
 
 
 def test_a_call_that_takes_too_long_is_ended(yard: Yard, tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_bot_that_is_told_to_end_finishes_what_it_has_and_takes_nothing_more(y
         later = yard.add({"command": ["true"]})
         gate.touch()
         code, said = one.ended()
-    assert (code, said.count("an admin wants this bot to end")) == (0, 1)
+    assert (code, said.count("an admin asked this bot to end")) == (0, 1)
     assert (yard.reports[task].signal, later in yard.reports) == ("succeed", False)
     assert len(yard.goodbyes) == 1
 
@@ -203,7 +203,7 @@ def test_a_replaced_bot_ends_everything_and_says_why(yard: Yard, tmp_path: Path)
         code, said = one.ended()
     assert (code, said.splitlines()[-1]) == (
         1,
-        "another bot of the same name has begun; this one ends: 409 b1 again",
+        "another bot has started under the same name; this one ends: 409 b1 again",
     )
     assert is_gone(pid)
 
@@ -212,7 +212,7 @@ def test_a_token_that_is_not_taken_ends_the_bot(yard: Yard, tmp_path: Path) -> N
     yard.on_poll = lambda _: (401, {"code": "unauthorized", "detail": "no such token"})
     with bot(yard, tmp_path) as one:
         code, said = one.ended()
-    assert (code, said.splitlines()[-1]) == (4, "the server does not take this bot's token: 401 no such token")
+    assert (code, said.splitlines()[-1]) == (4, "the server rejects this bot's token: 401 no such token")
 
 
 def test_a_server_that_forgot_the_session_is_told_hello_again(yard: Yard, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_two_bots_never_share_a_folder(yard: Yard, tmp_path: Path) -> None:
             code, said = other.ended()
         assert (code, said) == (
             1,
-            f"another bot uses the folder {tmp_path} (process {one.program.pid}); give this one its own\n",
+            f"another bot uses the state folder {tmp_path} (process {one.program.pid}); give this one its own\n",
         )
 
 

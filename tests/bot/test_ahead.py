@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.begun_attempts import earlier
+from taskyard.bot.begun_attempts import read_earlier
 from taskyard.wire.bot_protocol import Report
 from tests.bot.yard import Yard, bot, served
 from tests.cli.waiting import until
@@ -29,7 +29,7 @@ def programs(yard: Yard, script: str, count: int) -> list[str]:
 
 def have_begun(state: Path, among: list[str]) -> set[str]:
     """Read what the next life of a bot would say."""
-    return {one.task for one in earlier(state / "begun") or ()} & set(among)
+    return {one.task for one in read_earlier(state / "begun") or ()} & set(among)
 
 
 def in_short(report: Report) -> tuple[str, str | None]:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.begun_attempts import EMPTIED_BYTES, FILE_BYTES, BegunFile, earlier, forget
+from taskyard.bot.begun_attempts import EMPTY_FROM_BYTES, FILE_BYTES, BegunFile, read_earlier, remove_earlier
 from taskyard.wire.bot_protocol import Begun
 
 A, B, C = ("0" * 15 + "a", 1, 7), ("0" * 15 + "b", 2, 8), ("0" * 15 + "c", 1, 9)
 
 
 def read(folder: Path) -> set[tuple[str, int, int]] | None:
-    found = earlier(folder)
+    found = read_earlier(folder)
     return None if found is None else {(one.task, one.attempt, one.fence) for one in found}
 
 
@@ -35,7 +35,7 @@ def test_what_several_lives_began_is_told_until_the_server_has_heard_it(tmp_path
     BegunFile(folder, "two").add([B], list)
     assert read(folder) == {A, B}
     BegunFile(folder, "three")
-    forget(folder, "three")
+    remove_earlier(folder, "three")
     assert [one.name for one in folder.iterdir()] == ["three"]
 
 
@@ -68,8 +68,8 @@ def test_a_file_is_emptied_when_nothing_is_in_hand_but_not_each_time(tmp_path: P
     life = BegunFile(tmp_path / "begun", "one")
     life.add([A], list)
     life.empty()
-    assert earlier(tmp_path / "begun") == [Begun(*A)]
-    life.add([B] * EMPTIED_BYTES, list)
+    assert read_earlier(tmp_path / "begun") == [Begun(*A)]
+    life.add([B] * EMPTY_FROM_BYTES, list)
     life.empty()
     assert read(tmp_path / "begun") == set()
     life.add([C], list)

@@ -64,23 +64,26 @@ def pid_in(path: Path) -> int:
 def test_a_deadline_counts_from_the_answer_and_a_lease_from_the_request() -> None:
     yard = Yard()
     yard.add(NEVER, deadline_ms=5_000)
-    held = LeasedAttempts().take(yard.line[0], sent=100.0, now=119.0)
-    assert (held.until, held.deadline) == (160.0, 124.0)
-    assert [held.over(now) for now in (119.0, 123.9)] == [None, None]
-    assert [report.signal for now in (124.0, 160.0) if (report := held.over(now))] == ["deadline", "deadline"]
+    attempt = LeasedAttempts().add(yard.line[0], sent=100.0, now=119.0)
+    assert (attempt.until, attempt.deadline) == (160.0, 124.0)
+    assert [attempt.expiry_report(now) for now in (119.0, 123.9)] == [None, None]
+    assert [report.signal for now in (124.0, 160.0) if (report := attempt.expiry_report(now))] == [
+        "deadline",
+        "deadline",
+    ]
 
 
 def test_a_call_with_a_deadline_is_alone_with_its_worker_which_ends_there() -> None:
-    yard, desk = Yard(), LeasedAttempts()
+    yard, attempts = Yard(), LeasedAttempts()
     for deadline_ms in (None, 5_000, None):
         yard.add({"python": "time:sleep"}, deadline_ms=deadline_ms)
-    first, late, behind = (desk.take(lease, sent=100.0, now=119.0) for lease in yard.line)
+    first, late, behind = (attempts.add(lease, sent=100.0, now=119.0) for lease in yard.line)
     worker = WarmWorker(1, ("", 0))
-    assert all(worker.may_take(held) for held in (first, late, behind))
-    worker.handed = {first.run: first}
-    assert (worker.lifetime(), worker.may_take(late), worker.may_take(behind)) == (160.0, False, True)
-    worker.handed = {late.run: late}
-    assert (worker.lifetime(), worker.may_take(first), worker.may_take(behind)) == (124.0, False, False)
+    assert all(worker.may_take(attempt) for attempt in (first, late, behind))
+    worker.calls = {first.run: first}
+    assert (worker.expires_at(), worker.may_take(late), worker.may_take(behind)) == (160.0, False, True)
+    worker.calls = {late.run: late}
+    assert (worker.expires_at(), worker.may_take(first), worker.may_take(behind)) == (124.0, False, False)
 
 
 @pytest.mark.parametrize("kind", ["program", "call"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.agent import FROZEN
+from taskyard.bot.agent import RUNNER_FROZEN
 from taskyard.bot.runner_client import FROZEN_SECONDS, PING_SECONDS, Heartbeat
 from tests.bot.running import wait_for_end, wait_until_stopped
 from tests.bot.yard import Yard, bot, served
@@ -36,7 +36,7 @@ def frozen(yard: Yard, runner: int) -> Iterator[None]:
     os.kill(runner, signal.SIGSTOP)
     try:
         wait_until_stopped(runner)
-        yard.until(lambda: yard.hellos[-1].maintenance == FROZEN, "it says that its runner is frozen")
+        yard.until(lambda: yard.hellos[-1].maintenance == RUNNER_FROZEN, "it says that its runner is frozen")
         yield
     finally:
         os.kill(runner, signal.SIGCONT)
@@ -76,12 +76,12 @@ def test_a_time_out_is_kept_though_the_runner_is_frozen(yard: Yard, tmp_path: Pa
 
 def test_a_runner_that_does_not_answer_is_noticed_in_seconds() -> None:
     heartbeat, now = Heartbeat(), 100.0
-    assert heartbeat.look(now)
+    assert heartbeat.tick(now)
     heartbeat.answered()
     asked_at = None
     for _ in range(1_000):
         now += 0.05
-        if heartbeat.look(now):
+        if heartbeat.tick(now):
             asked_at = now
         if heartbeat.is_frozen:
             break
@@ -94,6 +94,6 @@ def test_a_runner_that_does_not_answer_is_noticed_in_seconds() -> None:
 
 def test_an_agent_that_was_frozen_itself_does_not_blame_the_runner() -> None:
     heartbeat = Heartbeat()
-    assert heartbeat.look(100.0)
-    heartbeat.look(100.0 + 3_600)
+    assert heartbeat.tick(100.0)
+    heartbeat.tick(100.0 + 3_600)
     assert not heartbeat.is_frozen

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.ipc import Dismiss, Ended, Gone, Hire, Hold, Stop
+from taskyard.bot.ipc import KillWorker, RunEnded, SetExpiry, StartWorker, StopRun, WorkerEnded
 from tests.bot.running import DAEMON, FAR, TestedRunner, let_pass, lives, python, wait_for_end, wait_until_stopped
 
 #: Says that it is there, and lets no polite signal end it.
@@ -21,8 +21,8 @@ def runner() -> Iterator[TestedRunner]:
         yield made
 
 
-def outcome(ended: Ended) -> tuple[int | None, str | None]:
-    return ended.exit_code, ended.why
+def outcome(ended: RunEnded) -> tuple[int | None, str | None]:
+    return ended.exit_code, ended.reason
 
 
 def test_exit_code_and_signal_are_different_outcomes(runner: TestedRunner) -> None:
@@ -82,14 +82,14 @@ def test_who_prints_is_not_silent(runner: TestedRunner) -> None:
 def test_a_stop_is_answered_within_the_grace(runner: TestedRunner) -> None:
     runner.start(1, "/bin/sh", "-c", "trap 'exit 0' TERM; echo here; sleep 1000 & wait", grace_s=FAR)
     runner.hear_print(1, b"here")
-    runner.tell(Stop(1))
+    runner.tell(StopRun(1))
     assert outcome(runner.ended(1)) == (0, "stopped")
 
 
 def test_a_stop_that_is_ignored_ends_in_a_kill(runner: TestedRunner) -> None:
     runner.start(1, "/bin/sh", "-c", STUBBORN, grace_s=0.2)
     runner.hear_print(1, b"here")
-    runner.tell(Stop(1), Stop(1))
+    runner.tell(StopRun(1), StopRun(1))
     assert outcome(runner.ended(1)) == (-signal.SIGKILL, "stopped")
 
 
@@ -97,12 +97,12 @@ def test_a_stop_of_a_stopped_process_wakes_it(runner: TestedRunner) -> None:
     runner.start(1, "/bin/sh", "-c", "kill -STOP $$", grace_s=FAR)
     pid = runner.started(1)
     wait_until_stopped(pid)
-    runner.tell(Stop(1))
+    runner.tell(StopRun(1))
     assert outcome(runner.ended(1)) == (-signal.SIGTERM, "stopped")
 
 
 def test_a_stop_of_what_is_not_there_changes_nothing(runner: TestedRunner) -> None:
-    runner.tell(Stop(99), Hold({99: 0.0}, {99: 0.0}))
+    runner.tell(StopRun(99), SetExpiry({99: 0.0}, {99: 0.0}))
     runner.start(1, "/bin/true")
     assert outcome(runner.ended(1)) == (0, None)
 
@@ -115,7 +115,7 @@ def test_a_run_whose_lease_is_over_is_killed_without_grace(runner: TestedRunner)
 def test_a_run_that_is_held_lives_on(runner: TestedRunner) -> None:
     runner.start(1, "/bin/sh", "-c", "sleep 1; echo done", until=time.monotonic() + 0.5)
     runner.start(2, "/bin/sh", "-c", "sleep 1000", until=time.monotonic() + FAR)
-    runner.tell(Hold({1: time.monotonic() + FAR, 2: time.monotonic() - 1}))
+    runner.tell(SetExpiry({1: time.monotonic() + FAR, 2: time.monotonic() - 1}))
     assert outcome(runner.ended(2)) == (-signal.SIGKILL, "lease_over")
     assert outcome(runner.ended(1)) == (0, None)
     assert runner.printed(1) == b"done\n"
@@ -137,14 +137,14 @@ def test_a_program_that_is_not_there_or_cannot_run_says_so(runner: TestedRunner,
     runner.start(8, "/bin/true", "nul\0")
     ends = [runner.ended(run) for run in range(1, 9)]
     codes = (127, 127, 126, 126, 126, 127, 126, 126)
-    assert [(one.exit_code, one.why) for one in ends] == [(code, "not_started") for code in codes]
+    assert [(one.exit_code, one.reason) for one in ends] == [(code, "not_started") for code in codes]
     assert [one.note for one in ends] == [
         "cannot start '/no/such/program': there is no such program",
         "cannot start 'no-such-program': there is no such program",
         f"cannot start '{plain}': Permission denied",
         f"cannot run in the folder '{tmp_path / 'nowhere'}': No such file or directory",
         "there is no command",
-        f"cannot start '{script}': what it is written for is not there",
+        f"cannot start '{script}': its interpreter does not exist",
         "cannot start '/bin/true': illegal environment variable name",
         "cannot start '/bin/true': embedded null byte",
     ]
@@ -202,8 +202,8 @@ def test_the_end_of_an_agent_is_the_end_of_its_runs(runner: TestedRunner) -> Non
 def test_a_run_that_may_go_on_alone_does_until_its_time_out(runner: TestedRunner, tmp_path: Path) -> None:
     done = tmp_path / "done"
     script = f"echo here; sleep 0.5; echo more; touch {done}; sleep 1000"
-    runner.start(1, "/bin/sh", "-c", script, keep=True, until=time.monotonic() + 0.4, timeout_s=1.5)
-    runner.tell(Hold({1: time.monotonic() + 60}))
+    runner.start(1, "/bin/sh", "-c", script, survives_disconnect=True, until=time.monotonic() + 0.4, timeout_s=1.5)
+    runner.tell(SetExpiry({1: time.monotonic() + 60}))
     pid = runner.started(1)
     runner.hear_print(1, b"here")
     runner.end.close()
@@ -218,7 +218,7 @@ def test_a_runner_that_was_stopped_kills_what_is_overdue_before_it_hears_anythin
     runner.hear_print(1, b"here")
     os.kill(runner.process.pid, signal.SIGSTOP)
     wait_until_stopped(runner.process.pid)
-    runner.tell(Hold({1: time.monotonic() + FAR}))
+    runner.tell(SetExpiry({1: time.monotonic() + FAR}))
     let_pass(until)
     os.kill(runner.process.pid, signal.SIGCONT)
     assert outcome(runner.ended(1)) == (-signal.SIGKILL, "lease_over")
@@ -246,10 +246,10 @@ def test_a_system_that_lacks_something_runs_all_the_same(without: str) -> None:
         ends = [outcome(runner.ended(run)) for run in (1, 2, 3, 4)]
         assert ends == [(4, None), (127, "not_started"), (-9, "lease_over"), (-15, "timed_out")]
         assert not lives(int(runner.printed(1)))
-        runner.tell(Hire(1))
+        runner.tell(StartWorker(1))
         runner.hired(1)
-        runner.tell(Dismiss(1))
-        assert runner.gone(1) == Gone(1, -9, "dismissed")
+        runner.tell(KillWorker(1))
+        assert runner.gone(1) == WorkerEnded(1, -9, "killed")
 
 
 def test_signals_to_the_whole_bot_do_not_end_the_runner(runner: TestedRunner) -> None:

@@ -13,19 +13,19 @@ from uuid import uuid4
 import pytest
 
 from taskyard.bot import process_cleanup
-from taskyard.bot.ipc import Stop
+from taskyard.bot.ipc import StopRun
 from taskyard.bot.watchdog import NAME
 from tests.bot.running import DAEMON, DEADLINE_S, FAR, TestedRunner, lives, python, wait_for_end
 
 #: An agent that starts a run with a daemon, one that goes on and a worker, names all processes, and is killed then.
 AGENT = """
 import sys, threading
-from taskyard.bot.ipc import Hire
+from taskyard.bot.ipc import StartWorker
 from tests.bot.running import DAEMON, FAR, TestedRunner, python
 runner = TestedRunner()
 runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
 runner.start(2, "/bin/sh", "-c", "trap '' TERM; echo here; sleep 1000; sleep 1000", grace_s=FAR)
-runner.tell(Hire(1))
+runner.tell(StartWorker(1))
 daemon = int(runner.hear_print(1, b"on").split()[0])
 runner.hear_print(2, b"here")
 print(runner.process.pid, runner.started(1), daemon, runner.started(2), runner.hired(1)[0], flush=True)
@@ -52,7 +52,7 @@ def watchdogs(marker: str) -> list[int]:
 
 def outcome(runner: TestedRunner, run: int) -> tuple[int | None, str | None]:
     ended = runner.ended(run)
-    return ended.exit_code, ended.why
+    return ended.exit_code, ended.reason
 
 
 def test_jobs_with_groups_of_their_own_end_with_their_run(runner: TestedRunner) -> None:
@@ -87,7 +87,7 @@ def test_the_daemon_of_a_run_that_goes_on_is_left_alone(runner: TestedRunner) ->
     runner.start(2, "/bin/true")
     runner.ended(2)
     assert lives(daemon)
-    runner.tell(Stop(1))
+    runner.tell(StopRun(1))
     runner.ended(1)
     assert not lives(daemon)
 
@@ -101,7 +101,7 @@ def test_a_daemon_that_nobody_can_tell_apart_ends_with_the_last_run_that_may_hav
     runner.start(3, "sleep", "1000")
     runner.started(3)
     assert lives(daemon)
-    runner.tell(Stop(1))
+    runner.tell(StopRun(1))
     runner.ended(1)
     assert not lives(daemon)
 
@@ -161,10 +161,10 @@ def test_what_a_killed_runner_left_can_be_cleared_and_its_watchdog_with_it(runne
     os.kill(watchdog, signal.SIGSTOP)
     runner.process.kill()
     runner.process.wait(DEADLINE_S)
-    assert sorted(process_cleanup.clear(runner.marker)) == sorted([watchdog, daemon, pid])
+    assert sorted(process_cleanup.kill_marked(runner.marker)) == sorted([watchdog, daemon, pid])
     assert not lives(daemon)
     assert not lives(pid)
-    assert process_cleanup.clear(runner.marker) == []
+    assert process_cleanup.kill_marked(runner.marker) == []
 
 
 def test_nothing_but_what_has_the_mark_is_cleared() -> None:
@@ -178,7 +178,7 @@ def test_nothing_but_what_has_the_mark_is_cleared() -> None:
     ]
     sleepers = [subprocess.Popen(["/bin/sleep", "1000"], env=env) for env in marks]
     try:
-        assert process_cleanup.clear(marker, spare=[sleepers[4].pid]) == [sleepers[0].pid]
+        assert process_cleanup.kill_marked(marker, spare=[sleepers[4].pid]) == [sleepers[0].pid]
         assert [lives(one.pid) for one in sleepers] == [False, True, True, True, True]
     finally:
         for one in sleepers:
@@ -188,7 +188,7 @@ def test_nothing_but_what_has_the_mark_is_cleared() -> None:
 
 def test_a_marked_process_that_clears_spares_itself_and_those_above_it() -> None:
     marker = f"test-{uuid4().hex}"
-    clear = f"from taskyard.bot import remains; print(remains.clear({marker!r}))"
+    clear = f"from taskyard.bot import process_cleanup; print(process_cleanup.kill_marked({marker!r}))"
     env = {**os.environ, "TASKYARD_BOT": marker}
     with subprocess.Popen(["/bin/sleep", "1000"], env=env) as other:
         script = 'echo begin; "$0" -c "$1"; echo end'

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.output_spool import LINE_MAX, MEMORY_MAX, Spool
+from taskyard.bot.output_spool import GAP_LINE_MAX, MEMORY_MAX, Spool
 from taskyard.wire.bot_protocol import OUTPUT_MAX, PIECE_MAX
 
 
 def sent(spool: Spool, step: int) -> bytes:
     whole = b""
     while spool.pending:
-        piece = spool.piece(spool.kept, step)
+        piece = spool.piece(spool.acked, step)
         whole += piece
-        spool.keep(spool.kept + len(piece))
+        spool.acknowledge(spool.acked + len(piece))
     return whole
 
 
@@ -38,7 +38,7 @@ def test_much_output_waits_in_a_file_that_goes_when_it_is_sent(tmp_path: Path) -
 def test_printing_goes_on_while_it_is_sent(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "file", OUTPUT_MAX)
     spool.add(b"a" * (MEMORY_MAX + 1))
-    spool.keep(10)
+    spool.acknowledge(10)
     spool.add(b"b" * 5)
     assert sent(spool, 10**9) == b"a" * (MEMORY_MAX - 9) + b"b" * 5
 
@@ -62,10 +62,10 @@ def test_of_too_much_the_head_and_the_tail_are_kept_and_what_is_missing_is_count
     spool.finish()
     line, _, tail = sent(spool, 10**9).partition(b"\n")
     assert (spool.truncated, spool.size <= output_max) == (True, True)
-    assert len(tail) == output_max // 4 - LINE_MAX
+    assert len(tail) == output_max // 4 - GAP_LINE_MAX
     assert printed.endswith(tail)
     missing = len(printed) - len(head) - len(tail)
-    said = f"taskyard: {missing} bytes are missing here; {output_max} are kept of what an attempt prints"
+    said = f"taskyard: {missing} bytes of output were dropped here; {output_max} are kept of an attempt"
     assert line.decode() == said
     assert list(tmp_path.iterdir()) == []
 
@@ -82,12 +82,12 @@ def test_the_line_begins_a_line(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "file", 4_000)
     spool.add(b"x" * 9_000)
     spool.finish()
-    assert sent(spool, 10**9)[3_000:].startswith(b"\ntaskyard: 5128 bytes are missing here; ")
+    assert sent(spool, 10**9)[3_000:].startswith(b"\ntaskyard: 5128 bytes of output were dropped here; ")
 
 
 def test_what_follows_the_head_can_be_kept_whole_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "rest" / "file"
-    printed, spool = whole(3 * MEMORY_MAX), Spool(tmp_path / "file", MEMORY_MAX, whole=file)
+    printed, spool = whole(3 * MEMORY_MAX), Spool(tmp_path / "file", MEMORY_MAX, rest_file=file)
     for start in range(0, len(printed), 100_000):
         spool.add(printed[start : start + 100_000])
     spool.finish()
@@ -96,7 +96,7 @@ def test_what_follows_the_head_can_be_kept_whole_beside_it(tmp_path: Path) -> No
     head = MEMORY_MAX * 3 // 4
     assert printed[:head] + file.read_bytes() == printed
     assert kept[:head] == printed[:head]
-    assert kept.endswith(printed[-(MEMORY_MAX // 4 - LINE_MAX) :])
+    assert kept.endswith(printed[-(MEMORY_MAX // 4 - GAP_LINE_MAX) :])
 
 
 def test_a_disk_that_is_full_costs_the_tail_and_is_said(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ def test_a_disk_that_is_full_costs_the_tail_and_is_said(tmp_path: Path) -> None:
 def test_a_server_that_has_more_than_was_thought_is_believed(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "file", OUTPUT_MAX)
     spool.add(b"123456")
-    spool.keep(4)
-    spool.keep(2)
+    spool.acknowledge(4)
+    spool.acknowledge(2)
     assert sent(spool, 100) == b"56"
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.state_folder import InUse, State
+from taskyard.bot.state_folder import StateFolder, StateFolderInUse
 
 
 def named(folder: Path, marker: str = "") -> str:
     """Give the name of a folder in one life of its bot."""
-    state = State(folder)
+    state = StateFolder(folder)
     try:
-        return state.name(marker or f"{folder}#bot")
+        return state.session_prefix(marker or f"{folder}#bot")
     finally:
         state.close()
 
@@ -37,12 +37,12 @@ def test_a_machine_that_was_started_again_or_copied_has_other_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = named(tmp_path / "state")
-    monkeypatch.setattr("taskyard.bot.state_folder._boot", lambda: "another start")
+    monkeypatch.setattr("taskyard.bot.state_folder._boot_id", lambda: "another start")
     assert named(tmp_path / "state") != before
 
 
 def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
-    state = State(tmp_path)
-    with pytest.raises(InUse, match="another bot uses the folder"):
-        State(tmp_path)
+    state = StateFolder(tmp_path)
+    with pytest.raises(StateFolderInUse, match="another bot uses the state folder"):
+        StateFolder(tmp_path)
     state.close()

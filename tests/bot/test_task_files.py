@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.bot.workdir import PROGRESS_FILE_MAX, RESULT_MAX, Room, Rooms, remove_tree
+from taskyard.bot.workdir import PROGRESS_FILE_MAX, RESULT_MAX, Workdir, WorkdirPool, remove_tree
 from taskyard.wire.bot_protocol import CHECKPOINT_MAX, Lease, Report
 from tests.bot.yard import Yard, bot, served
 
@@ -97,7 +97,7 @@ def test_a_function_that_leaves_a_folder_fails_and_the_next_call_is_made(yard: Y
 @pytest.mark.parametrize(
     ("function", "args", "said"),
     [
-        ("set_of_one", [], "the function returned what is no JSON"),
+        ("set_of_one", [], "the function's return value is not JSON"),
         ("large", [RESULT_MAX], f"the function returned {RESULT_MAX + 2} bytes of JSON"),
     ],
 )
@@ -187,33 +187,33 @@ def lease() -> Lease:
 
 def test_what_a_task_closed_or_replaced_is_said_and_removed() -> None:
     with as_nobody() as folder:
-        rooms = Rooms(folder)
-        room = rooms.take()
-        room.furnish(lease(), None)
-        result = Path(room.file("result"))
+        workdirs = WorkdirPool(folder)
+        workdir = workdirs.take()
+        workdir.prepare(lease(), None)
+        result = Path(workdir.file("result"))
         result.write_text("1")
         result.chmod(0)
-        assert room.left(succeeded=True).faults == ("the result cannot be read: Permission denied",)
-        (Path(room.folder) / "closed" / "within").mkdir(parents=True)
-        (Path(room.folder) / "closed").chmod(0)
-        room.remove()
+        assert workdir.read_files(succeeded=True).faults == ("the result cannot be read: Permission denied",)
+        (Path(workdir.folder) / "closed" / "within").mkdir(parents=True)
+        (Path(workdir.folder) / "closed").chmod(0)
+        workdir.remove()
         assert list(folder.iterdir()) == []
 
 
 def test_files_in_a_folder_that_is_a_link_are_not_read(tmp_path: Path) -> None:
-    room = Rooms(tmp_path).take()
-    place, other = Path(room.file("result")).parent, tmp_path / "other"
+    workdir = WorkdirPool(tmp_path).take()
+    place, other = Path(workdir.file("result")).parent, tmp_path / "other"
     other.mkdir()
     (other / "result").write_text("1")
     place.rename(tmp_path / "gone")
     place.symlink_to(other)
-    assert room.left(succeeded=True).faults == ("the result cannot be read: Not a directory",)
+    assert workdir.read_files(succeeded=True).faults == ("the result cannot be read: Not a directory",)
 
 
 def test_a_place_that_is_taken_is_passed_over(tmp_path: Path) -> None:
     for number in ("1", "2"):
         (tmp_path / number).mkdir()
-    assert Rooms(tmp_path).take().folder == f"{tmp_path}/3/folder"
+    assert WorkdirPool(tmp_path).take().folder == f"{tmp_path}/3/folder"
 
 
 def test_removing_follows_no_link(tmp_path: Path) -> None:
@@ -227,9 +227,9 @@ def test_removing_follows_no_link(tmp_path: Path) -> None:
 
 
 def test_a_room_that_nobody_touched_is_used_again_as_it_is(tmp_path: Path) -> None:
-    rooms = Rooms(tmp_path)
-    room: Room = rooms.take()
-    room.furnish(lease(), b"1")
-    assert room.is_clear()
-    room.rest()
-    assert Path(room.file("inputs")).read_bytes() == b"{}"
+    workdirs = WorkdirPool(tmp_path)
+    workdir: Workdir = workdirs.take()
+    workdir.prepare(lease(), b"1")
+    assert workdir.reset()
+    workdir.mark_clean()
+    assert Path(workdir.file("inputs")).read_bytes() == b"{}"

@@ -9,8 +9,8 @@ from math import inf
 import pytest
 
 from taskyard.bot import watchdog
-from taskyard.bot.ipc import Dismiss, Hire, Hold, Stop
-from taskyard.bot.watchdog import LATE_SECONDS, LOOK_SECONDS, Deadlines, NoPlace, owner_name, owner_of
+from taskyard.bot.ipc import KillWorker, SetExpiry, StartWorker, StopRun
+from taskyard.bot.watchdog import LATE_SECONDS, LOOK_SECONDS, Deadlines, TooManyProcesses, owner_name, owner_number
 from taskyard.core.fleet import GUARD_MS
 from tests.bot.running import DAEMON, FAR, TestedRunner, let_pass, lives, python, wait_for_end, wait_until_stopped
 
@@ -35,7 +35,7 @@ def freeze(runner: TestedRunner) -> None:
 
 def freeze_before_the_end_of(runner: TestedRunner, run: int) -> None:
     """Shorten a lease, and freeze the runner once it knows that."""
-    runner.tell(Hold(runs={run: time.monotonic() + LEFT_SECONDS}))
+    runner.tell(SetExpiry(runs={run: time.monotonic() + LEFT_SECONDS}))
     runner.start(99, "/bin/true")
     runner.ended(99)
     freeze(runner)
@@ -47,7 +47,7 @@ def thaw(runner: TestedRunner) -> None:
 
 def how(runner: TestedRunner, run: int) -> tuple[int | None, str | None]:
     ended = runner.ended(run)
-    return ended.exit_code, ended.why
+    return ended.exit_code, ended.reason
 
 
 def test_a_frozen_runner_s_attempt_is_dead_after_its_lease_with_all_that_it_left(runner: TestedRunner) -> None:
@@ -95,7 +95,7 @@ def test_a_frozen_runner_s_time_outs_and_deadlines_are_kept_with_their_grace(run
 def test_one_that_was_told_to_stop_is_killed_after_its_grace_though_the_runner_is_frozen(runner: TestedRunner) -> None:
     runner.start(1, "/bin/sh", "-c", "trap 'echo asked' TERM; echo on; while :; do sleep 0.1; done", grace_s=2.0)
     runner.hear_print(1, b"on")
-    runner.tell(Stop(1))
+    runner.tell(StopRun(1))
     runner.hear_print(1, b"asked")
     freeze(runner)
     wait_for_end(runner.started(1))
@@ -104,34 +104,34 @@ def test_one_that_was_told_to_stop_is_killed_after_its_grace_though_the_runner_i
 
 
 def test_a_frozen_runner_s_worker_is_dead_after_the_lease_of_its_call(runner: TestedRunner) -> None:
-    runner.tell(Hire(1), Hire(2))
+    runner.tell(StartWorker(1), StartWorker(2))
     first, second = runner.hired(1)[0], runner.hired(2)[0]
-    runner.tell(Hold(workers={1: time.monotonic() + SOON_SECONDS}))
+    runner.tell(SetExpiry(workers={1: time.monotonic() + SOON_SECONDS}))
     runner.start(1, "/bin/true")
     runner.ended(1)  # it has heard of the lease
     freeze(runner)
     wait_for_end(first)
     assert lives(second), "it has nothing in hand"
     thaw(runner)
-    assert runner.gone(1).why == "lease_over"
-    runner.tell(Dismiss(2))
+    assert runner.gone(1).reason == "lease_over"
+    runner.tell(KillWorker(2))
 
 
 def test_what_may_outlive_its_lease_is_left_alone(runner: TestedRunner) -> None:
-    runner.start(1, "/bin/sleep", "1000", keep=True)
+    runner.start(1, "/bin/sleep", "1000", survives_disconnect=True)
     runner.start(2, "/bin/sleep", "1000")
     freeze_before_the_end_of(runner, 2)
     wait_for_end(runner.started(2))
     assert lives(runner.started(1))
     thaw(runner)
-    runner.tell(Stop(1))
+    runner.tell(StopRun(1))
 
 
 def test_a_lease_that_the_runner_has_moved_is_the_one_that_counts(runner: TestedRunner) -> None:
     until = time.monotonic() + SOON_SECONDS
     runner.start(1, "/bin/sleep", "1000", until=until)
     runner.start(2, "/bin/sleep", "1000", until=until)
-    runner.tell(Hold(runs={1: time.monotonic() + FAR}))
+    runner.tell(SetExpiry(runs={1: time.monotonic() + FAR}))
     runner.start(3, "/bin/true")
     runner.ended(3)
     freeze(runner)
@@ -142,8 +142,8 @@ def test_a_lease_that_the_runner_has_moved_is_the_one_that_counts(runner: Tested
 
 def test_an_overdue_attempt_is_seen_in_time_for_the_guard() -> None:
     deadlines = Deadlines()
-    place = deadlines.add(owner_of(1, is_worker=False), 0.0)
-    deadlines.move(place, 100.0, inf, inf)
+    place = deadlines.add(owner_number(1, is_worker=False), 0.0)
+    deadlines.set_times(place, 100.0, inf, inf)
     assert deadlines.overdue(100.0 + LATE_SECONDS - 0.001) == set()
     assert len(deadlines.overdue(100.0 + LATE_SECONDS)) == 1
     # It is acted on when it is seen for the second time; half of the guard is left for the rest.
@@ -151,13 +151,13 @@ def test_an_overdue_attempt_is_seen_in_time_for_the_guard() -> None:
 
 
 def test_a_record_is_used_again_and_there_are_not_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "GUARDED_MAX", 2)
+    monkeypatch.setattr(watchdog, "PROCESSES_MAX", 2)
     deadlines = Deadlines()
     first, second = deadlines.add(1, 0.0), deadlines.add(2, 0.0)
-    with pytest.raises(NoPlace):
+    with pytest.raises(TooManyProcesses):
         deadlines.add(3, 0.0)
-    deadlines.move(first, 1.0, inf, inf)
-    deadlines.move(second, 1.0, inf, inf)
+    deadlines.set_times(first, 1.0, inf, inf)
+    deadlines.set_times(second, 1.0, inf, inf)
     deadlines.remove(first)
     assert [owner for _, owner in deadlines.overdue(FAR)] == [2]
     assert deadlines.add(3, 0.0) == first
@@ -165,7 +165,7 @@ def test_a_record_is_used_again_and_there_are_not_more_than_there_is_room_for(mo
 
 
 def test_owners_have_the_names_in_the_marks() -> None:
-    assert [owner_name(owner_of(number, is_worker=kind)) for number in (0, 7) for kind in (False, True)] == [
+    assert [owner_name(owner_number(number, is_worker=kind)) for number in (0, 7) for kind in (False, True)] == [
         "0",
         "worker-0",
         "7",

@@ -11,9 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from taskyard.bot.ipc import Dismiss, Gone, Hire, Hold, Intake
+from taskyard.bot.ipc import FrameBuffer, KillWorker, SetExpiry, StartWorker, WorkerEnded, encode_frame
 from taskyard.bot.pyworker import protocol
-from taskyard.bot.pyworker.protocol import Back, Call, Leaving, Raised, Returned, Said, Told
+from taskyard.bot.pyworker.protocol import (
+    Call,
+    CallOutput,
+    CallRaised,
+    CallReturned,
+    CallsGivenBack,
+    FromWorker,
+    WorkerLeaving,
+)
 from tests.bot.running import DEADLINE_S, TestedRunner, lives, wait_for_end
 
 HERE = "tests.bot.functions"
@@ -25,14 +33,14 @@ class TestedWorker:
     __test__ = False
 
     def __init__(self, runner: TestedRunner, number: int = 1) -> None:
-        runner.tell(Hire(number))
+        runner.tell(StartWorker(number))
         self.pid, self.end = runner.hired(number)
         self.end.settimeout(DEADLINE_S)
-        self.told: list[Told] = []
-        self._intake = Intake()
+        self.told: list[FromWorker] = []
+        self._intake = FrameBuffer()
 
     def send(self, *calls: Call) -> None:
-        self.end.sendall(b"".join(protocol.packed(one) for one in calls))
+        self.end.sendall(b"".join(encode_frame(one) for one in calls))
 
     def hear(self, enough: Callable[[], bool]) -> None:
         while not enough():
@@ -44,23 +52,23 @@ class TestedWorker:
                 return
             self.take(body, self._intake)
 
-    def take(self, body: bytes, intake: Intake) -> None:
-        self.told += [protocol.read_told(one) for one in intake.bodies(body)]
+    def take(self, body: bytes, intake: FrameBuffer) -> None:
+        self.told += [protocol.decode_from_worker(one) for one in intake.feed(body)]
 
-    def answers(self) -> list[Returned | Raised]:
-        return [one for one in self.told if isinstance(one, Returned | Raised)]
+    def answers(self) -> list[CallReturned | CallRaised]:
+        return [one for one in self.told if isinstance(one, CallReturned | CallRaised)]
 
-    def answer(self, run: int) -> Returned | Raised:
+    def answer(self, run: int) -> CallReturned | CallRaised:
         self.hear(lambda: any(one.run == run for one in self.answers()))
         return next(one for one in self.answers() if one.run == run)
 
     def call(self, function: str, *args: Any, **more: Any) -> Any:
         """Call a function and give its result."""
         answer = self.ask(function, *args, **more)
-        assert isinstance(answer, Returned), answer
+        assert isinstance(answer, CallReturned), answer
         return msgspec.json.decode(answer.result) if answer.result else None
 
-    def ask(self, function: str, *args: Any, **more: Any) -> Returned | Raised:
+    def ask(self, function: str, *args: Any, **more: Any) -> CallReturned | CallRaised:
         run = len(self.answers()) + 1000
         self.send(called(run, function, *args, **more))
         return self.answer(run)
@@ -68,14 +76,14 @@ class TestedWorker:
     def said(self, run: int) -> bytes:
         whole = bytearray()
         for one in self.told:
-            if isinstance(one, Said) and one.run == run:
+            if isinstance(one, CallOutput) and one.run == run:
                 whole[one.start : one.start + len(one.body)] = one.body
         return bytes(whole)
 
     def leaving(self) -> str:
         """Wait for the end, and give its reason."""
         self.hear(lambda: False)
-        return "; ".join(one.reason for one in self.told if isinstance(one, Leaving))
+        return "; ".join(one.reason for one in self.told if isinstance(one, WorkerLeaving))
 
 
 def called(run: int, function: str, *args: Any, **more: Any) -> Call:
@@ -108,13 +116,13 @@ def test_many_calls_are_answered_in_their_order(worker: TestedWorker) -> None:
     worker.send(*(called(run, "add", run, run) for run in range(5000)))
     worker.answer(4999)
     assert [one.run for one in worker.answers()] == list(range(5000))
-    assert all(isinstance(one, Returned) and bytes(one.result) == b"%d" % (one.run * 2) for one in worker.answers())
+    assert all(isinstance(one, CallReturned) and bytes(one.result) == b"%d" % (one.run * 2) for one in worker.answers())
 
 
 def test_an_exception_comes_with_the_callers_part_of_its_traceback(worker: TestedWorker) -> None:
     for function, args in (("fail", ["no luck"]), ("later_not", [])):
         answer = worker.ask(function, *args)
-        assert isinstance(answer, Raised)
+        assert isinstance(answer, CallRaised)
         first, second, *_ = answer.traceback_text.splitlines()
         assert first == "Traceback (most recent call last):"
         assert "tests/bot/functions.py" in second
@@ -129,16 +137,16 @@ def test_an_exception_comes_with_the_callers_part_of_its_traceback(worker: Teste
         (called(1, "no.such:thing"), "there is no module 'no' for 'no.such:thing'"),
         (called(1, "tests.bot.none:thing"), "there is no module 'tests.bot.none' for 'tests.bot.none:thing'"),
         (called(1, "missing"), "the module 'tests.bot.functions' has no 'missing'"),
-        (called(1, "NUMBER"), "'tests.bot.functions:NUMBER' is no function: it is of type int"),
-        (called(1, f"{HERE}:"), "'tests.bot.functions:' names no function: write it as module:function"),
+        (called(1, "NUMBER"), "'tests.bot.functions:NUMBER' is not a function: it is of type int"),
+        (called(1, f"{HERE}:"), "'tests.bot.functions:' does not name a function: write it as module:function"),
         (called(1, "add", args=msgspec.Raw(b"3")), "the arguments are neither a list nor an object"),
         (
             called(1, "Counter"),
-            "the function returned what is no JSON: Encoding objects of type Counter is unsupported",
+            "the function's return value is not JSON: Encoding objects of type Counter is unsupported",
         ),
         (
             called(1, "large", 100, result_max=50),
-            "the function returned 102 bytes of JSON, and a result has at most 50",
+            "the function returned 102 bytes of JSON; a result has at most 50",
         ),
         (called(1, "add"), "TypeError: add() missing 1 required positional argument: 'first'"),
         (called(1, "leave", 3), "the function called sys.exit with 3"),
@@ -150,15 +158,15 @@ def test_an_exception_comes_with_the_callers_part_of_its_traceback(worker: Teste
 def test_what_cannot_be_called_or_is_no_result_says_so(worker: TestedWorker, call: Call, text: str) -> None:
     worker.send(call, called(2, "add", 1))
     answer = worker.answer(1)
-    assert isinstance(answer, Raised)
+    assert isinstance(answer, CallRaised)
     assert answer.traceback_text.splitlines()[-1] == text
     assert answer.exit_code == (3 if text.endswith("with 3") else 1)
-    assert isinstance(worker.answer(2), Returned)
+    assert isinstance(worker.answer(2), CallReturned)
 
 
 def test_a_module_that_lacks_another_shows_where(worker: TestedWorker) -> None:
     answer = worker.ask("tests.bot.broken:anything")
-    assert isinstance(answer, Raised)
+    assert isinstance(answer, CallRaised)
     assert "tests/bot/broken.py" in answer.traceback_text
     assert "No module named 'no_such_module_anywhere'" in answer.traceback_text
 
@@ -171,8 +179,8 @@ def test_everything_that_a_call_prints_is_told_before_its_answer(worker: TestedW
         b"",
         b"one\ntwo\nthree\nfour\nfive",
     ]
-    order = [type(one).__name__ for one in worker.told if not (isinstance(one, Said) and one.start)]
-    assert order == ["Said", "Returned", "Returned", "Said", "Returned"]
+    order = [type(one).__name__ for one in worker.told if not (isinstance(one, CallOutput) and one.start)]
+    assert order == ["CallOutput", "CallReturned", "CallReturned", "CallOutput", "CallReturned"]
 
 
 def test_much_output_comes_complete_and_in_order(worker: TestedWorker) -> None:
@@ -188,9 +196,9 @@ def test_a_result_larger_than_what_is_kept_before_it_is_sent_comes_whole(worker:
 def test_output_and_earlier_answers_come_while_a_call_still_runs(worker: TestedWorker, tmp_path: Path) -> None:
     worker.send(called(1, "nothing"), called(2, "talk_and_wait", str(tmp_path / "go")))
     worker.hear(lambda: worker.said(2) == b"here\n")
-    assert isinstance(worker.answer(1), Returned)
+    assert isinstance(worker.answer(1), CallReturned)
     (tmp_path / "go").touch()
-    assert isinstance(worker.answer(2), Returned)
+    assert isinstance(worker.answer(2), CallReturned)
 
 
 def test_a_call_that_ends_the_worker_takes_no_answer_and_no_last_words_with_it(
@@ -199,8 +207,8 @@ def test_a_call_that_ends_the_worker_takes_no_answer_and_no_last_words_with_it(
     worker.send(called(1, "talk"), called(2, "add", 1), called(3, "vanish"), called(4, "nothing"))
     worker.hear(lambda: False)
     gone = runner.gone(1)
-    assert (gone.exit_code, gone.why, gone.run) == (9, None, 3)
-    worker.take(gone.told, Intake())
+    assert (gone.exit_code, gone.reason, gone.run) == (9, None, 3)
+    worker.take(gone.unsent, FrameBuffer())
     assert {one.run for one in worker.answers()} == {1, 2}
     assert worker.said(3) == b"last words\n"
 
@@ -243,9 +251,9 @@ def test_a_worker_in_which_a_call_left_something_makes_no_other_call(
 ) -> None:
     worker.send(called(1, function, *args), called(2, "nothing"))
     assert worker.leaving() == reason
-    assert [(type(one), one.run) for one in worker.answers()] == [(Returned, 1)]
+    assert [(type(one), one.run) for one in worker.answers()] == [(CallReturned, 1)]
     gone = runner.gone(1)
-    assert (gone.exit_code, gone.why, gone.run, gone.told) == (0, None, None, b"")
+    assert (gone.exit_code, gone.reason, gone.run, gone.unsent) == (0, None, None, b"")
 
 
 def test_a_process_that_a_call_left_ends_with_the_worker(runner: TestedRunner, worker: TestedWorker) -> None:
@@ -262,18 +270,18 @@ def test_ended_processes_and_copies_of_a_worker_are_no_harm(worker: TestedWorker
 
 
 def test_what_a_call_took_comes_with_its_answer(worker: TestedWorker) -> None:
-    took = worker.ask("burn", 0.2).took
-    assert took.ran_s >= 0.2
-    assert took.cpu_s >= 0.2
-    assert took.memory_bytes > 1_000_000
+    usage = worker.ask("burn", 0.2).usage
+    assert usage.ran_s >= 0.2
+    assert usage.cpu_s >= 0.2
+    assert usage.memory_bytes > 1_000_000
 
 
 def test_a_dismissed_worker_is_gone_at_once(runner: TestedRunner, worker: TestedWorker, tmp_path: Path) -> None:
     worker.send(called(7, "talk_and_wait", str(tmp_path / "never")))
     worker.hear(lambda: worker.said(7) == b"here\n")
-    runner.tell(Dismiss(1))
+    runner.tell(KillWorker(1))
     gone = runner.gone(1)
-    assert (gone.exit_code, gone.why, gone.run) == (-signal.SIGKILL, "dismissed", 7)
+    assert (gone.exit_code, gone.reason, gone.run) == (-signal.SIGKILL, "killed", 7)
 
 
 def test_a_worker_whose_call_is_not_held_is_killed_and_an_idle_one_lives_on(
@@ -282,9 +290,9 @@ def test_a_worker_whose_call_is_not_held_is_killed_and_an_idle_one_lives_on(
     held, idle = TestedWorker(runner, 1), TestedWorker(runner, 2)
     held.send(called(7, "talk_and_wait", str(tmp_path / "never")))
     held.hear(lambda: held.said(7) == b"here\n")
-    runner.tell(Hold(workers={1: time.monotonic() + 0.2, 2: None}))
+    runner.tell(SetExpiry(workers={1: time.monotonic() + 0.2, 2: None}))
     gone = runner.gone(1)
-    assert (gone.exit_code, gone.why, gone.run) == (-signal.SIGKILL, "lease_over", 7)
+    assert (gone.exit_code, gone.reason, gone.run) == (-signal.SIGKILL, "lease_over", 7)
     assert idle.call("add", 1) == 2
 
 
@@ -303,7 +311,7 @@ def test_a_worker_ends_with_its_agent_and_with_its_runner(runner: TestedRunner, 
 def test_a_worker_ends_when_nobody_can_call_it_any_more(runner: TestedRunner, worker: TestedWorker) -> None:
     worker.call("nothing")
     worker.end.shutdown(socket.SHUT_RDWR)
-    assert runner.gone(1) == Gone(1, 0)
+    assert runner.gone(1) == WorkerEnded(1, 0)
 
 
 def test_what_waits_behind_a_call_that_takes_long_is_given_back_and_never_begun(
@@ -311,13 +319,13 @@ def test_what_waits_behind_a_call_that_takes_long_is_given_back_and_never_begun(
 ) -> None:
     gate, seen = tmp_path / "gate", tmp_path / "seen"
     worker.send(called(1, "wait_for", str(gate)), called(2, "touch", str(seen)), called(3, "touch", str(seen)))
-    worker.hear(lambda: any(isinstance(one, Back) for one in worker.told))
+    worker.hear(lambda: any(isinstance(one, CallsGivenBack) for one in worker.told))
     worker.send(called(4, "touch", str(seen)))  # this one comes while nobody reads
-    worker.hear(lambda: sum(isinstance(one, Back) for one in worker.told) == 2)
+    worker.hear(lambda: sum(isinstance(one, CallsGivenBack) for one in worker.told) == 2)
     gate.touch()
     worker.answer(1)
     assert worker.call("add", 1) == 2, "it goes on with what comes then"
-    assert [one.runs for one in worker.told if isinstance(one, Back)] == [[2, 3], [4]]
+    assert [one.runs for one in worker.told if isinstance(one, CallsGivenBack)] == [[2, 3], [4]]
     assert [one.run for one in worker.answers()] == [1, 1001]
     assert not seen.exists()
 

@@ -229,7 +229,7 @@ class Bot:
         )
 
     def end(self, by: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Tell it to end; give its exit code and what it said."""
+        """SendToRunner it to end; give its exit code and what it said."""
         self.program.send_signal(by)
         return self.ended()
 

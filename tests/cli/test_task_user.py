@@ -162,7 +162,7 @@ def test_a_user_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert ("there is no user 'nosuchuser'" if IS_ROOT else REFUSAL) in done.stderr
     done = taskyard("up", "--user", "root", env=at_home(tmp_path))
     assert done.returncode == 1
-    assert ("'root' is root: name a user with no rights of its own" if IS_ROOT else REFUSAL) in done.stderr
+    assert ("'root' is root: name a user without special rights" if IS_ROOT else REFUSAL) in done.stderr
 
 
 def test_under_up_the_admin_token_is_out_of_reach_of_tasks_of_another_user(tmp_path: Path) -> None:

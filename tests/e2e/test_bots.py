@@ -110,8 +110,8 @@ def test_what_went_wrong_with_a_bot_is_told_between_what_it_ran(shared: Yard, tm
     graph.finished()
     errors = {
         "cannot start 'no-such-program': there is no such program": True,
-        "a warm worker has ended in the middle of a call: with exit code 3": True,
-        "the runner has died; what it ran is lost": False,
+        "a warm worker died during a call (exit code 3)": True,
+        "the runner died; what it ran is lost": False,
     }
 
     def told() -> dict[str, bool]:

@@ -49,7 +49,7 @@ def test_of_two_bots_with_one_name_the_first_is_told_and_ends(hasty: Yard, tmp_p
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", "it runs")
     second = hasty.bot("twin", state="second")
     assert first.ended() == 1
-    assert "another bot of the same name has begun; this one ends" in first.said()
+    assert "another bot has started under the same name; this one ends" in first.said()
     assert is_gone(int((tmp_path / "pid").read_text()))
     assert first.marked() == {}
     graph.finished()

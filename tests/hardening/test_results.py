@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskyard.bot.pyworker.protocol import Call
-from taskyard.bot.pyworker.worker import Fault, outcome
-from taskyard.bot.workdir import Rooms
+from taskyard.bot.pyworker.worker import CallError, call_function
+from taskyard.bot.workdir import WorkdirPool
 from taskyard.wire.documents import DEPTH_MAX, is_deep
 from tests.hardening.fingerprint import Look
 from tests.server.yard import Answer, Yard, graph, task
@@ -70,15 +70,15 @@ def test_a_result_that_could_hurt_is_refused_and_the_task_runs_on(yard: Yard, bo
 
 def test_a_function_that_returns_something_deep_fails_with_a_sentence() -> None:
     deep = "[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1)
-    with pytest.raises(Fault, match=f"nested more than {DEPTH_MAX} deep"):
-        outcome(Call(1, "json:loads", msgspec.Raw(json.dumps([deep]).encode())))
+    with pytest.raises(CallError, match=f"nested more than {DEPTH_MAX} deep"):
+        call_function(Call(1, "json:loads", msgspec.Raw(json.dumps([deep]).encode())))
 
 
 def test_a_program_that_publishes_something_deep_fails_with_a_sentence(tmp_path: Path) -> None:
-    room = Rooms(tmp_path).take()
+    workdir = WorkdirPool(tmp_path).take()
     for body in (b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1), b"[" * 100_000):
-        Path(room.file("result")).write_bytes(body)
-        assert room.left(succeeded=True).faults == (f"the result is nested more than {DEPTH_MAX} deep",)
+        Path(workdir.file("result")).write_bytes(body)
+        assert workdir.read_files(succeeded=True).faults == (f"the result is nested more than {DEPTH_MAX} deep",)
 
 
 @given(VALUES, st.integers(0, 2 * DEPTH_MAX), st.booleans())

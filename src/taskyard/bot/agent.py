@@ -1,7 +1,8 @@
-"""A bot's agent: says who is there, takes work, sees it done and reported, and leaves nothing behind.
+"""The agent of a bot: opens a session with the server, takes work, has it run and reports it.
 
-It is put together here; what to say when is in `dialogue.py`, what runs where in `bench.py`. It starts no task itself:
-if it is killed, the runner ends everything, and the next life of the bot makes sure of that before it takes more.
+This module wires the parts together: `poll_loop.py` decides when to send which request, `executor.py` runs attempts.
+The agent starts no task itself: if it is killed, the runner ends everything, and the next instance of the bot makes
+sure of that before it takes more.
 """
 
 import asyncio
@@ -18,41 +19,50 @@ from typing import Final, TypeVar, cast
 
 from taskyard.bot import process_cleanup
 from taskyard.bot.attempts import RENEW_PART, LeasedAttempts
-from taskyard.bot.begun_attempts import BegunFile, earlier, forget
+from taskyard.bot.begun_attempts import BegunFile, read_earlier, remove_earlier
 from taskyard.bot.config import BotConfig
-from taskyard.bot.enrolment import enrolled
+from taskyard.bot.enrolment import with_own_token
 from taskyard.bot.executor import Executor
 from taskyard.bot.ipc import Ping, Pong, ToAgent, ToRunner
-from taskyard.bot.payloads import Surroundings
-from taskyard.bot.poll_loop import Dialogue, Introduction
-from taskyard.bot.poll_payload import Consequences
+from taskyard.bot.payloads import TaskEnvironment
+from taskyard.bot.poll_loop import HelloSender, PollLoop
+from taskyard.bot.poll_payload import PollEffects
 from taskyard.bot.prefetch import PrefetchLimit
-from taskyard.bot.process_cleanup import hide
-from taskyard.bot.runner_client import Heartbeat, RunnerLink
-from taskyard.bot.server_client import PAUSE_SECONDS_MAX, Away, Link, Stranger, Troubles, TurnedAway, answered
-from taskyard.bot.state_folder import InUse, State
+from taskyard.bot.process_cleanup import deny_inspection
+from taskyard.bot.runner_client import Heartbeat, RunnerClient
+from taskyard.bot.server_client import (
+    PAUSE_SECONDS_MAX,
+    BotRejected,
+    ServerClient,
+    ServerUnavailable,
+    SessionUnknown,
+    TroubleReporter,
+    retry_until_answered,
+)
+from taskyard.bot.state_folder import StateFolder, StateFolderInUse
 from taskyard.bot.task_user import TaskUser
 from taskyard.wire.bot_protocol import WAIT_MAX_MS, Goodbye, Lease, Welcome
 
-#: How often a busy bot looks at its clock, and an idle one.
+#: How often the agent checks its timers while it has attempts, and while it has none.
 TICK_SECONDS: Final = 0.05
 IDLE_TICK_SECONDS: Final = 1.0
-#: A wish that is parked when the bot wants to end is awaited for so long: the server answers it once it has heard.
+#: When the bot ends, it waits this long for the answer to a parked request: the server answers once it knows that the
+#: bot drains.
 PARKED_SECONDS_MAX: Final = 2.0
-#: How long a bot that was told to end, at once or with nothing in hand, tries to say so.
-LAST_WORDS_SECONDS_MAX: Final = 5.0
-#: What a bot says of itself while its runner does not answer.
-FROZEN: Final = "its runner does not answer"
-#: A runner that dies so often in one life will not live.
-RUNNERS_MAX: Final = 10
+#: How long a bot that ends at once, or with nothing in hand, tries to tell the server.
+GOODBYE_SECONDS_MAX: Final = 5.0
+#: The maintenance reason that a bot reports while its runner does not answer.
+RUNNER_FROZEN: Final = "its runner does not answer"
+#: A runner that dies this often in one bot process will not work.
+RUNNER_STARTS_MAX: Final = 10
 
 _LOG = logging.getLogger("taskyard.bot")
 T = TypeVar("T")
 
 
 def run(config: BotConfig) -> int:
-    """Be a bot until told to end: the first signal lets what runs come to its end, the second does not."""
-    hide()  # this process has the bot's token, and tasks may run as the same user
+    """Run a bot until a signal ends it: the first lets running tasks finish, the second kills them."""
+    deny_inspection()  # this process holds the bot's token, and tasks may run as the same user
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_with_signals(config))
 
@@ -61,25 +71,25 @@ async def serve(
     config: BotConfig,
     stop: asyncio.Event,
     kill: asyncio.Event | None = None,
-    again: asyncio.Event | None = None,
+    refresh: asyncio.Event | None = None,
 ) -> int:
-    """Be a bot until `stop`; `kill` ends what runs, and at `again` the bot looks anew at what it is."""
+    """Run a bot until `stop`; `kill` ends what runs; `refresh` sends the bot's current details to the server again."""
     try:
-        state = State(config.state, config.user)
-    except InUse as error:
+        state = StateFolder(config.state, config.user)
+    except StateFolderInUse as error:
         _LOG.error("%s", error)
         return 1
     try:
-        known = await _first_of(enrolled(config, state.enrolment), stop)
+        known = await _unless_stopped(with_own_token(config, state.enrolment), stop)
         if known is None:
             return 0
         config = known
-        agent = Agent(config, state, (stop, kill or asyncio.Event(), again or asyncio.Event()))
+        agent = Agent(config, state, (stop, kill or asyncio.Event(), refresh or asyncio.Event()))
         if config.user is not None:
-            config.user.take_files()
-            _warn_of_functions(config.user)
-        return await agent.live()
-    except TurnedAway as error:  # while it enrolled; later on, the agent itself hears of it
+            config.user.use_files_as_user()
+            _warn_if_functions_fail(config.user)
+        return await agent.run()
+    except BotRejected as error:  # during enrolment; later the agent itself handles it
         _LOG.error("%s", error)
         return error.exit_code
     finally:
@@ -87,44 +97,42 @@ async def serve(
 
 
 class Agent:
-    """One life of a bot."""
+    """One instance of a bot, from its start to its end."""
 
     def __init__(
-        self, config: BotConfig, state: State, told: tuple[asyncio.Event, asyncio.Event, asyncio.Event]
+        self, config: BotConfig, state: StateFolder, signals: tuple[asyncio.Event, asyncio.Event, asyncio.Event]
     ) -> None:
         self._config, self._state = config, state
-        self._stop, self._kill, self._again = told
-        self._life = secrets.token_hex(4)
-        self._introduction = Introduction(config, f"{state.name(config.marker)}/{self._life}", self._welcomed)
-        self._introduction.begun = earlier(state.begun)
-        self._known = False  # the server has heard of this life, and what the ones before had begun
-        self._begun = BegunFile(state.begun, self._life, state.own_files)
-        self._desk, self._appetite = LeasedAttempts(self._begun), PrefetchLimit(config.slots)
-        self._troubles = Troubles(config, self._introduction.session)
-        self.trouble = self._troubles.note
-        self._bench = Executor(config, state, self._desk, self._appetite, self)
-        self._dialogue = Dialogue(
-            config, self._introduction.session, self._desk, self._appetite, self, self._introduction.hello
-        )
-        self._runner: RunnerLink | None = None
-        self._runners = 0
+        self._stop, self._kill, self._refresh = signals
+        self._instance = secrets.token_hex(4)
+        self._hello = HelloSender(config, f"{state.session_prefix(config.marker)}/{self._instance}", self._on_welcome)
+        self._hello.begun = read_earlier(state.begun)
+        self._is_known = False  # the server knows this instance, and what earlier instances had begun
+        self._begun = BegunFile(state.begun, self._instance, state.as_bot_user)
+        self._attempts, self._prefetch = LeasedAttempts(self._begun), PrefetchLimit(config.slots)
+        self._troubles = TroubleReporter(config, self._hello.session)
+        self.report_trouble = self._troubles.report
+        self._executor = Executor(config, state, self._attempts, self._prefetch, self)
+        self._poll_loop = PollLoop(config, self._hello.session, self._attempts, self._prefetch, self, self._hello.hello)
+        self._runner: RunnerClient | None = None
+        self._runner_starts = 0
         self._heartbeat = Heartbeat()
-        self._busy = asyncio.Event()  # there is something in hand
-        self._broken = asyncio.Event()  # this life cannot go on
-        self._mending: asyncio.Task[None] | None = None
+        self._has_work = asyncio.Event()  # set while there are attempts in hand
+        self._fatal = asyncio.Event()  # this instance cannot go on
+        self._restarting: asyncio.Task[None] | None = None
         self._welcome: Welcome | None = None
-        self._replaced = False  # another bot has begun in this one's name
+        self._replaced = False  # another bot has started under this name
 
-    async def live(self) -> int:
-        """Live, and say with which code the program should end."""
-        # Only when nothing of the last life is left may its attempts be given again, which hello does.
-        await asyncio.to_thread(process_cleanup.clear, self._config.marker)
-        self._state.sweep()
+    async def run(self) -> int:
+        """Run the bot and return the exit code of the program."""
+        # The hello allows the server to give the last instance's attempts to others, so nothing of them may still run.
+        await asyncio.to_thread(process_cleanup.kill_marked, self._config.marker)
+        self._state.clear_work()
         self._start_runner()
-        aside = [asyncio.ensure_future(one) for one in (self._tick(), self._look_anew())]
+        aside = [asyncio.ensure_future(one) for one in (self._tick(), self._refresh_on_request())]
         try:
             return await self._session()
-        except TurnedAway as error:
+        except BotRejected as error:
             _LOG.error("%s", error)
             self._replaced = error.replaced
             return error.exit_code
@@ -132,233 +140,236 @@ class Agent:
             for task in aside:
                 task.cancel()
             await asyncio.gather(*aside, return_exceptions=True)
-            await self._end()
+            await self._shut_down()
             if self._replaced:
-                # Nothing is left of what it ran: others need not wait for the leases.
+                # Nothing of what it ran is left: others need not wait for the leases to end.
                 await self._say_goodbye()
 
-    # What the server says, by way of the dialogue.
+    # Called by the poll loop.
 
-    def take(self, leases: list[Lease], sent: float) -> None:
-        """Run these; a bot that was to take one batch has it now."""
+    def accept(self, leases: list[Lease], sent: float) -> None:
+        """Run these; a bot that takes a single batch asks for no more."""
         if self._config.once:
-            self._dialogue.wishing = False
-        self._bench.take(leases, sent)
-        self._busy.set()
+            self._poll_loop.wants_work = False
+        self._executor.accept(leases, sent)
+        self._has_work.set()
 
-    def heed(self, consequences: Consequences) -> None:
-        """Hold, stop or give up attempts."""
-        self._bench.heed(consequences)
+    def apply(self, effects: PollEffects) -> None:
+        """Extend, stop or drop attempts after a reply."""
+        self._executor.apply(effects)
 
     def terminate(self) -> None:
-        """An admin wants this bot to end: as after a first signal, what it has in hand comes to its end."""
+        """End because an admin asked for it: like a first signal, attempts in hand finish first."""
         if not self._stop.is_set():
-            _LOG.info("an admin wants this bot to end")
+            _LOG.info("an admin asked this bot to end")
             self._stop.set()
 
-    def _welcomed(self, welcome: Welcome) -> None:
-        """Let polls wait for no longer than a lease allows: that of what they bring counts from when they were sent.
+    def _on_welcome(self, welcome: Welcome) -> None:
+        """Take over the server's limits.
 
-        Pauses while the server is away are as short as renewals are apart: it gives leases their time anew when it is
-        back, and results have to reach it within that.
+        Polls wait no longer than a lease allows, because the lease of what they bring counts from when they were sent.
+        Pauses while the server is away are as short as the time between renewals: a server that is back restarts all
+        leases, and results have to reach it within that time.
         """
         self._welcome = welcome
-        if not self._known:
-            self._known, self._introduction.begun = True, []
-            with self._state.own_files():
-                forget(self._state.begun, self._life)
-        self._dialogue.wait_ms = min(WAIT_MAX_MS, welcome.wait_max_ms)
-        self._dialogue.pause_s_max = min(PAUSE_SECONDS_MAX, welcome.lease_ms / 1000 * RENEW_PART)
+        if not self._is_known:
+            self._is_known, self._hello.begun = True, []
+            with self._state.as_bot_user():
+                remove_earlier(self._state.begun, self._instance)
+        self._poll_loop.wait_ms = min(WAIT_MAX_MS, welcome.wait_max_ms)
+        self._poll_loop.pause_s_max = min(PAUSE_SECONDS_MAX, welcome.lease_ms / 1000 * RENEW_PART)
 
-    # The course of a life.
+    # Starting and ending.
 
     async def _session(self) -> int:
-        begun = await self._unless_told(answered(self._introduction.hello_once))
+        begun = await self._unless_signalled(retry_until_answered(self._hello.hello_once))
         if not begun:
             return 0
         if self._config.connected is not None and self._welcome is not None:
             self._config.connected(self._welcome)
-        _LOG.info("%s is at work, with %d slots", self._config.name, self._config.slots)
-        self._dialogue.nudge()
-        await self._first(self._stop.wait(), self._kill.wait(), self._batch_done(), self._broken.wait())
+        _LOG.info("bot %s is running with %d slots", self._config.name, self._config.slots)
+        self._poll_loop.wake()
+        await self._wait_first(self._stop.wait(), self._kill.wait(), self._wait_for_batch(), self._fatal.wait())
         if self._stop.is_set() and not self._kill.is_set():
             await self._drain()
         if self._kill.is_set():
             await self._kill_all()
         await self._say_goodbye()
-        return 1 if self._broken.is_set() else 0
+        return 1 if self._fatal.is_set() else 0
 
     async def _drain(self) -> None:
-        """Take nothing more, and let everything come to its end."""
-        _LOG.info("ending: %d tasks are awaited; another signal ends them", self._desk.unfinished)
-        self._dialogue.wishing = False
-        self._introduction.draining = True
+        """Take no more work and let everything finish."""
+        _LOG.info("ending: waiting for %d running tasks; a second signal kills them", self._attempts.unfinished)
+        self._poll_loop.wants_work = False
+        self._hello.draining = True
         told = False
         with contextlib.suppress(TimeoutError):
-            # Who has nothing in hand does not wait for a server that may never come back.
-            async with asyncio.timeout(None if self._desk.held else LAST_WORDS_SECONDS_MAX):
-                told = await self._unless_told(answered(self._introduction.hello_once), self._kill)
-        if told or self._desk.held:
-            await self._first(self._all_told(), self._kill.wait(), self._broken.wait())
+            # With nothing in hand, do not wait for a server that may never come back.
+            async with asyncio.timeout(None if self._attempts.by_key else GOODBYE_SECONDS_MAX):
+                told = await self._unless_signalled(retry_until_answered(self._hello.hello_once), self._kill)
+        if told or self._attempts.by_key:
+            await self._wait_first(self._wait_until_reported(), self._kill.wait(), self._fatal.wait())
 
     async def _kill_all(self) -> None:
-        """End everything now, and try to say so."""
-        self._dialogue.wishing = False
-        self._bench.kill_all()
+        """Kill everything now, and try to report it."""
+        self._poll_loop.wants_work = False
+        self._executor.kill_all()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_SECONDS_MAX):
-                await self._first(self._all_told(), self._broken.wait())
+            async with asyncio.timeout(GOODBYE_SECONDS_MAX):
+                await self._wait_first(self._wait_until_reported(), self._fatal.wait())
 
-    async def _batch_done(self) -> None:
-        """Come back when the one batch of a bot that takes one is done; else never."""
+    async def _wait_for_batch(self) -> None:
+        """Return when the single batch is done; never, for a bot that takes more than one."""
         if not self._config.once:
             await asyncio.Event().wait()
-        while self._dialogue.wishing:
+        while self._poll_loop.wants_work:
             await asyncio.sleep(0.02)
-        await self._all_told()
+        await self._wait_until_reported()
 
-    async def _all_told(self) -> None:
-        """Wait until nothing is in hand and nothing can come any more."""
+    async def _wait_until_reported(self) -> None:
+        """Wait until nothing is in hand and no request can bring more."""
         quiet_since = None
         while quiet_since is None or time.monotonic() - quiet_since < PARKED_SECONDS_MAX:
-            self._dialogue.nudge()
-            if self._desk.held:
+            self._poll_loop.wake()
+            if self._attempts.by_key:
                 quiet_since = None
-            elif self._dialogue.quiet:
+            elif self._poll_loop.is_idle:
                 return
             else:
                 quiet_since = quiet_since or time.monotonic()
             await asyncio.sleep(0.01)
 
     async def _say_goodbye(self) -> None:
-        link = Link(self._config)
+        client = ServerClient(self._config)
         try:
-            await link.goodbye(Goodbye(self._config.name, self._introduction.session))
-        except (Away, Stranger, TurnedAway) as error:
+            await client.goodbye(Goodbye(self._config.name, self._hello.session))
+        except (ServerUnavailable, SessionUnknown, BotRejected) as error:
             _LOG.warning("could not say goodbye: %s", error)
         finally:
-            link.close()
+            client.close()
 
-    async def _end(self) -> None:
-        """Leave nothing behind, whatever happened."""
-        await self._dialogue.close()
+    async def _shut_down(self) -> None:
+        """Leave nothing running, whatever happened."""
+        await self._poll_loop.close()
         await self._troubles.close()
-        self._bench.abandon()
-        if self._mending is not None:
-            self._mending.cancel()
+        self._executor.cancel_fetches()
+        if self._restarting is not None:
+            self._restarting.cancel()
         runner, self._runner = self._runner, None
         if runner is not None:
-            self._bench.kill_all()
+            self._executor.kill_all()
             await runner.close()
-        await asyncio.to_thread(process_cleanup.clear, self._config.marker)
+        await asyncio.to_thread(process_cleanup.kill_marked, self._config.marker)
         self._begun.close()
-        if not self._desk.held:
+        if not self._attempts.by_key:
             self._begun.remove()
 
     # The runner.
 
     def _start_runner(self) -> None:
-        self._runners += 1
-        env = Surroundings(self._config).of_runner
-        self._thaw()
+        self._runner_starts += 1
+        env = TaskEnvironment(self._config).for_runner
+        self._unfreeze()
         self._heartbeat = Heartbeat()
-        self._runner = RunnerLink(env, self._hear_runner, self._runner_lost, self._config.user)
+        self._runner = RunnerClient(env, self._on_runner_frame, self._runner_lost, self._config.user)
 
-    def _hear_runner(self, frame: ToAgent, end: socket.socket | None) -> None:
+    def _on_runner_frame(self, frame: ToAgent, end: socket.socket | None) -> None:
         if isinstance(frame, Pong):
             self._heartbeat.answered()
-            if self._introduction.maintenance is not None:
-                self._thaw()
-                self._bench.resume()
+            if self._hello.maintenance is not None:
+                self._unfreeze()
+                self._executor.resume()
         else:
-            self._bench.hear(frame, end)
+            self._executor.on_runner_frame(frame, end)
 
     def _check_runner(self, now: float) -> None:
-        """See that the runner answers."""
-        if self._runner is None or (self._mending is not None and not self._mending.done()):
+        """Ping the runner, and suspend work if it does not answer."""
+        if self._runner is None or (self._restarting is not None and not self._restarting.done()):
             return
-        if self._heartbeat.look(now):
-            self.tell_runner(Ping())
-        if self._heartbeat.is_frozen and self._introduction.maintenance is None:
+        if self._heartbeat.tick(now):
+            self.send_to_runner(Ping())
+        if self._heartbeat.is_frozen and self._hello.maintenance is None:
             self._freeze()
 
     def _freeze(self) -> None:
-        """Begin nothing more and renew nothing: what runs ends with its lease, for which the watchdog sees to it."""
+        """Start and renew nothing: what runs ends with its lease, which the watchdog enforces."""
         assert self._runner is not None, "only a runner can be frozen"
-        self._troubles.note(f"the runner, process {self._runner.pid}, does not answer: it is stopped, or has no time")
-        self._bench.pause()
-        self._desk.renews = False
-        self._introduction.maintenance = FROZEN
-        self._again.set()
+        self._troubles.report(
+            f"the runner, process {self._runner.pid}, does not answer: it is stopped, or gets no CPU time"
+        )
+        self._executor.pause()
+        self._attempts.renews = False
+        self._hello.maintenance = RUNNER_FROZEN
+        self._refresh.set()
 
-    def _thaw(self) -> None:
-        if self._introduction.maintenance is not None:
+    def _unfreeze(self) -> None:
+        if self._hello.maintenance is not None:
             _LOG.info("the runner answers again")
-            self._desk.renews = True
-            self._introduction.maintenance = None
-            self._again.set()
+            self._attempts.renews = True
+            self._hello.maintenance = None
+            self._refresh.set()
 
-    def tell_runner(self, *told: ToRunner) -> None:
-        """Tell the runner, if there is one."""
+    def send_to_runner(self, *told: ToRunner) -> None:
+        """Send frames to the runner, if there is one."""
         if self._runner is not None:
-            self._runner.tell(*told)
+            self._runner.send(*told)
 
     def _runner_lost(self) -> None:
         if self._runner is not None:
-            self._bench.pause()
-            self._mending = asyncio.ensure_future(self._mend(self._runner))
+            self._executor.pause()
+            self._restarting = asyncio.ensure_future(self._restart_runner(self._runner))
 
-    async def _mend(self, gone: RunnerLink) -> None:
-        """Clear what a dead runner left, and go on with another."""
-        self._troubles.note("the runner has died; what it ran is lost")
+    async def _restart_runner(self, gone: RunnerClient) -> None:
+        """Kill what a dead runner left, and start another runner."""
+        self._troubles.report("the runner died; what it ran is lost")
         await gone.close()
-        await asyncio.to_thread(process_cleanup.clear, self._config.marker)
-        self._bench.lose_all()
-        if self._runners >= RUNNERS_MAX:
-            _LOG.error("the runner has died %d times; this bot ends", self._runners)
-            self._broken.set()
+        await asyncio.to_thread(process_cleanup.kill_marked, self._config.marker)
+        self._executor.lose_all()
+        if self._runner_starts >= RUNNER_STARTS_MAX:
+            _LOG.error("the runner died %d times; this bot ends", self._runner_starts)
+            self._fatal.set()
             return
         self._start_runner()
-        self._bench.resume()
+        self._executor.resume()
 
-    # What time brings.
+    # Timers.
 
-    def changed(self) -> None:
-        """There is something to tell the server."""
-        self._dialogue.nudge()
+    def on_change(self) -> None:
+        """Wake the poll loop: there may be something to report."""
+        self._poll_loop.wake()
 
     async def _tick(self) -> None:
         while True:
-            if self._desk.held:
+            if self._attempts.by_key:
                 await asyncio.sleep(TICK_SECONDS)
             else:
-                await self._some_work()
+                await self._wait_for_work()
             self._check_runner(time.monotonic())
-            self._bench.tick(time.monotonic())
-            if self._desk.held:
-                self._dialogue.nudge()
-            if self._introduction.has_changed():
-                self._again.set()
+            self._executor.tick(time.monotonic())
+            if self._attempts.by_key:
+                self._poll_loop.wake()
+            if self._hello.has_changed():
+                self._refresh.set()
 
-    async def _some_work(self) -> None:
-        """Wait for work, but not for ever."""
-        self._busy.clear()
+    async def _wait_for_work(self) -> None:
+        """Wait for work, for one idle tick at most."""
+        self._has_work.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(IDLE_TICK_SECONDS):
-                await self._busy.wait()
+                await self._has_work.wait()
 
-    async def _look_anew(self) -> None:
+    async def _refresh_on_request(self) -> None:
         while True:
-            await self._again.wait()
-            self._again.clear()
-            await answered(self._introduction.hello_once)
+            await self._refresh.wait()
+            self._refresh.clear()
+            await retry_until_answered(self._hello.hello_once)
 
-    async def _unless_told(self, what: Awaitable[object], *also: asyncio.Event) -> bool:
-        """Wait for something; False when the bot is told to end before."""
+    async def _unless_signalled(self, what: Awaitable[object], *also: asyncio.Event) -> bool:
+        """Wait for something; False if a signal to end came first."""
         told = also or (self._stop, self._kill)
         task: asyncio.Future[object] = asyncio.ensure_future(what)
         try:
-            await self._first(_ended(task), *(event.wait() for event in told))
+            await self._wait_first(_wait_done(task), *(event.wait() for event in told))
             if not task.done():
                 return False
             task.result()
@@ -366,24 +377,24 @@ class Agent:
         finally:
             task.cancel()
 
-    async def _first(self, *ones: Awaitable[object]) -> None:
-        """Wait for whatever comes first; a talk that broke is raised."""
+    async def _wait_first(self, *ones: Awaitable[object]) -> None:
+        """Wait for the first of these; raise the error that ended the poll loop."""
         tasks = [asyncio.ensure_future(one) for one in ones]
         try:
             await asyncio.wait(
-                cast("list[asyncio.Future[object]]", [*tasks, self._dialogue.broken]),
+                cast("list[asyncio.Future[object]]", [*tasks, self._poll_loop.failure]),
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        if self._dialogue.broken.done():
-            self._dialogue.broken.result()
+        if self._poll_loop.failure.done():
+            self._poll_loop.failure.result()
 
 
-def _warn_of_functions(user: TaskUser) -> None:
-    """Say it if a user cannot start the interpreter that makes the calls of Python functions."""
+def _warn_if_functions_fail(user: TaskUser) -> None:
+    """Warn if the user of the tasks cannot read the interpreter that runs Python functions."""
     for needed in (sys.executable, process_cleanup.__file__):
         try:
             Path(needed).open("rb").close()
@@ -397,12 +408,12 @@ def _warn_of_functions(user: TaskUser) -> None:
             return
 
 
-async def _ended(task: "asyncio.Future[object]") -> None:
+async def _wait_done(task: "asyncio.Future[object]") -> None:
     await asyncio.wait([task])
 
 
-async def _first_of(what: Coroutine[None, None, T], stop: asyncio.Event) -> T | None:
-    """Wait for something; None when the bot is told to end before."""
+async def _unless_stopped(what: Coroutine[None, None, T], stop: asyncio.Event) -> T | None:
+    """Wait for something; None if the bot is told to stop first."""
     task, told = asyncio.ensure_future(what), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([task, told], return_when=asyncio.FIRST_COMPLETED)
@@ -413,22 +424,22 @@ async def _first_of(what: Coroutine[None, None, T], stop: asyncio.Event) -> T | 
 
 
 async def _with_signals(config: BotConfig) -> int:
-    stop, kill, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    stop, kill, refresh = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    def told() -> None:
+    def on_signal() -> None:
         (kill if stop.is_set() else stop).set()
 
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, told)
-    loop.add_signal_handler(signal.SIGHUP, again.set)
-    return await serve(config, stop, kill, again)
+        loop.add_signal_handler(one, on_signal)
+    loop.add_signal_handler(signal.SIGHUP, refresh.set)
+    return await serve(config, stop, kill, refresh)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Choose the faster loop where it is there."""
+    """Choose uvloop where it is installed."""
     try:
-        import uvloop  # noqa: PLC0415 - it is not there on every system
+        import uvloop  # noqa: PLC0415 - not installed on every system
     except ImportError:
         return None
     return uvloop.new_event_loop

@@ -1,9 +1,9 @@
-"""Which attempts a life of a bot has begun, in a file that outlives it: the next life tells the server.
+"""Files that record which attempts an instance of a bot has begun, so that the next instance can tell the server.
 
-Each life has a file of its own, with a line for each attempt that begins, written before it does, and one for each that
-was handed to a worker and taken back unbegun. An end needs no line: the server knows of it, or counts the attempt as
-lost. The file is mapped into memory and not synced: it has to survive processes, after a restart of the machine nobody
-asks for it, and a line costs no system call.
+Each instance has its own file. It gets a line for each attempt before the attempt begins, and a line for each one that
+was handed to a worker and taken back unbegun. Ends need no line: the server knows of them, or counts the attempt as
+lost. The file is mapped into memory and not synced: it has to survive processes, not a restart of the machine, and so a
+line costs no system call.
 """
 
 import mmap
@@ -15,59 +15,61 @@ from typing import Final
 
 from taskyard.wire.bot_protocol import Begun
 
-#: How large a file is, for its whole life.
+#: The size of a file, from its creation on.
 FILE_BYTES: Final = 262_144
-#: From so many bytes on a file is emptied when nothing is in hand.
-EMPTIED_BYTES: Final = 4_096
-#: How a file is called until it is whole.
-SPARE: Final = ".new"
-#: More than any bot has in hand.
-TOLD_MAX: Final = 1_000
+#: A file with at least this many bytes is emptied when nothing is in hand.
+EMPTY_FROM_BYTES: Final = 4_096
+#: The suffix of a file until it is whole.
+NEW_SUFFIX: Final = ".new"
+#: More attempts than any bot has in hand.
+REPORTED_MAX: Final = 1_000
 
 Ref = tuple[str, int, int]  # task, attempt, fence
 
 
 class BegunFile:
-    """The file of one life. Without room on the disk there is none, and the next life says that it does not know."""
+    """The file of one instance. If the disk has no room there is no file, and the next instance reports that it does
+    not know.
+    """
 
     def __init__(
-        self, folder: Path, life: str, own_files: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, folder: Path, life: str, as_bot_user: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = folder / life
-        self._own_files = own_files  # the folder is the bot's, and the agent may look at files as the user of the tasks
+        self._own_files = as_bot_user  # gives access to the bot's folder while file access is that of the tasks' user
         self._map = _mapped(self._path)
         self._size = 0
 
     def add(self, begun: Iterable[Ref], others: Callable[[], Iterable[Ref]]) -> None:
-        """Write that attempts begin; if the file is full it begins anew, with the others that have."""
+        """Record that attempts begin. A full file is rewritten with the `others` that have begun, and these."""
         if not self._write("+", begun):
-            self._renew([*others(), *begun])
+            self._rewrite([*others(), *begun])
 
     def drop(self, unbegun: Iterable[Ref], others: Callable[[], Iterable[Ref]]) -> None:
-        """Write that attempts did not begin after all."""
+        """Record that attempts did not begin after all."""
         if not self._write("-", unbegun):
-            self._renew(list(others()))
+            self._rewrite(list(others()))
 
     def empty(self) -> None:
-        """Forget everything: nothing is in hand."""
-        if self._size > EMPTIED_BYTES and self._map is not None:
+        """Remove all lines: nothing is in hand."""
+        if self._size > EMPTY_FROM_BYTES and self._map is not None:
             self._size = 0
             self._map[0] = 0
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Unmap the file."""
         if self._map is not None:
             self._map.close()
             self._map = None
 
     def remove(self) -> None:
-        """Leave nothing: this life had nothing in hand when it ended."""
+        """Delete the file: this instance ended with nothing in hand."""
         with self._own_files():
             self._path.unlink(missing_ok=True)
 
     def _write(self, sign: str, refs: Iterable[Ref]) -> bool:
-        """Add lines; the file ends at its first zero. False: they do not fit."""
+        """Append lines; the file ends at its first zero byte. False if they do not fit."""
         if self._map is None:
             return True
         body = "".join(f"{sign}{task} {attempt} {fence}\n" for task, attempt, fence in refs).encode() + b"\0"
@@ -78,9 +80,9 @@ class BegunFile:
         self._size = end - 1
         return True
 
-    def _renew(self, begun: Sequence[Ref]) -> None:
-        """Begin another file, and put it in the place of this one once it is whole."""
-        spare = self._path.with_name(self._path.name + SPARE)
+    def _rewrite(self, begun: Sequence[Ref]) -> None:
+        """Write a new file, and replace this one once it is whole."""
+        spare = self._path.with_name(self._path.name + NEW_SUFFIX)
         self.close()
         with self._own_files():
             self._map, self._size = _mapped(spare), 0
@@ -93,7 +95,9 @@ class BegunFile:
 
 
 def _mapped(path: Path) -> mmap.mmap | None:
-    """Map a new file that has all of its room from the start: a full disk would end the process later."""
+    """Create and map a file with all of its blocks allocated: a full disk would otherwise kill the process on a later
+    write.
+    """
     try:
         end = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -107,8 +111,8 @@ def _mapped(path: Path) -> mmap.mmap | None:
         return None
 
 
-def earlier(folder: Path) -> list[Begun] | None:
-    """Say what earlier lives had begun; None if nobody knows."""
+def read_earlier(folder: Path) -> list[Begun] | None:
+    """Read what earlier instances had begun; None if that is unknown."""
     found: dict[Ref, None] = {}
     files = _files(folder)
     for file in files:
@@ -119,22 +123,22 @@ def earlier(folder: Path) -> list[Begun] | None:
         if body is None:
             return None
         _read(body, found)
-    return [Begun(*ref) for ref in found] if files and len(found) <= TOLD_MAX else None
+    return [Begun(*ref) for ref in found] if files and len(found) <= REPORTED_MAX else None
 
 
-def forget(folder: Path, life: str) -> None:
-    """Remove the files of earlier lives: the server has heard of them."""
+def remove_earlier(folder: Path, life: str) -> None:
+    """Delete the files of earlier instances: the server knows their content."""
     for file in _files(folder):
         if file.name != life:
             file.unlink(missing_ok=True)
 
 
 def _files(folder: Path) -> list[Path]:
-    return [one for one in folder.iterdir() if one.is_file() and one.suffix != SPARE] if folder.is_dir() else []
+    return [one for one in folder.iterdir() if one.is_file() and one.suffix != NEW_SUFFIX] if folder.is_dir() else []
 
 
 def _read(body: bytes, found: dict[Ref, None]) -> None:
-    """Read whole lines; what was not written to its end was not begun."""
+    """Read complete lines only: an attempt whose line is incomplete has not begun."""
     for line in body.partition(b"\0")[0].decode(errors="replace").split("\n")[:-1]:
         words = line[1:].split(" ")
         if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):

@@ -1,4 +1,4 @@
-"""How a bot is set up: by whoever starts it, once. Nothing here is read from anywhere."""
+"""The configuration of a bot, and the dimensions that it reports."""
 
 import os
 import platform
@@ -17,46 +17,49 @@ from taskyard.wire.bot_protocol import OUTPUT_MAX, Welcome
 
 @dataclass(frozen=True, slots=True)
 class BotConfig:
-    """Where the server is, who the bot is, how much it runs at once, and where it keeps what it must not forget."""
+    """What a bot is started with. Nothing here is read from the environment or a file."""
 
     url: str
     token: str = field(repr=False)
     name: str
     slots: int
     state: Path  # a folder of its own: two bots never share one
-    dimensions: Mapping[str, list[str]] = field(default_factory=dict)  # given ones win over detected ones
-    dimensions_file: Path | None = None  # lines of `key=value`; a change of it takes effect at once
-    once: bool = False  # take one batch, and end when it is done
-    keep_output: Path | None = None  # a folder for what attempts print and the server does not get as it is printed
-    output_max: int = OUTPUT_MAX  # how many bytes of what an attempt prints are kept
-    ca_file: str | None = None  # with the certificate of who signed the server's; tasks hear of it
-    tls: ssl.SSLContext | None = None  # what follows from it
-    user: TaskUser | None = None  # as whom tasks run; None: as the bot does
-    inherit: bool = False  # whether tasks have all of the bot's own environment, not only what programs need
-    connected: Callable[[Welcome], None] | None = field(default=None, compare=False)  # hears of the first welcome
+    dimensions: Mapping[str, list[str]] = field(default_factory=dict)  # these win over detected ones
+    dimensions_file: Path | None = None  # lines of `key=value`; a change takes effect at once
+    once: bool = False  # take one batch of tasks, and end when it is done
+    keep_output: Path | None = (
+        None  # a folder for the full output of attempts that print more than is sent while they run
+    )
+    output_max: int = OUTPUT_MAX  # how many bytes of an attempt's output are kept
+    ca_file: str | None = None  # the CA certificate of the server; tasks get its path
+    tls: ssl.SSLContext | None = None  # the context made from `ca_file`
+    user: TaskUser | None = None  # the user that tasks run as; None: the bot's own
+    inherit: bool = False  # pass the bot's whole environment on to tasks, not only what programs need
+    connected: Callable[[Welcome], None] | None = field(
+        default=None, compare=False
+    )  # called once, with the first welcome
 
     @property
     def marker(self) -> str:
-        """What everything that this bot starts carries in its surroundings, over all its lives."""
+        """The mark in the environment of everything that this bot starts, the same for all instances of the bot."""
         return f"{self.state.resolve()}#{self.name}"
 
 
-# What a bot says about its machine, so that tasks find it: detected, then read from a file, then given.
-#
-# Every value is a list of texts. What cannot be found out is left out; nothing here fails because of it.
+# Dimensions, which tasks are matched with: detected on the machine, then read from a file, then given on the command
+# line. Every value is a list of texts. What cannot be detected is left out.
 
 
 Dimensions = dict[str, list[str]]
 
-#: A file of dimensions that is larger than this is another file.
+#: A larger file is not a file of dimensions.
 FILE_BYTES_MAX: Final = 65_536
 _GIB: Final = 1 << 30
-#: What stands in a processor's name and tells nobody anything.
+#: Words in a processor's name that tell nothing.
 _NOISE = re.compile(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b", re.IGNORECASE)
 
 
-def detected() -> Dimensions:
-    """Look at the machine."""
+def detect_dimensions() -> Dimensions:
+    """Detect the dimensions of this machine."""
     found = {
         "os": [platform.system()],
         "os_version": _os_version(),
@@ -71,8 +74,8 @@ def detected() -> Dimensions:
     return {key: kept for key, values in found.items() if (kept := sorted({value for value in values if value}))}
 
 
-def together(*layers: Mapping[str, list[str]]) -> Dimensions:
-    """Lay dimensions over each other: the later ones win, key by key."""
+def merge_dimensions(*layers: Mapping[str, list[str]]) -> Dimensions:
+    """Merge dimensions; later ones win, key by key."""
     whole: Dimensions = {}
     for layer in layers:
         whole.update({key: list(values) for key, values in layer.items()})
@@ -80,19 +83,19 @@ def together(*layers: Mapping[str, list[str]]) -> Dimensions:
 
 
 def read_pairs(pairs: Iterable[str]) -> Dimensions:
-    """Read `key=value` texts; a key that is repeated has several values. ValueError says which is none."""
+    """Read `key=value` texts; a repeated key has several values. Raises ValueError for a text that is none."""
     found: Dimensions = {}
     for pair in pairs:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not (key and equals and value):
-            raise ValueError(f"{pair!r} is no dimension; write key=value")
+            raise ValueError(f"{pair!r} is not a dimension; write key=value")
         if value not in found.setdefault(key, []):
             found[key].append(value)
     return found
 
 
 def read_file(path: Path) -> Dimensions:
-    """Read a file of `key=value` lines; empty ones and those that begin with # say nothing. None is no dimension."""
+    """Read a file of `key=value` lines, without empty ones and comments (#); a missing file has no dimensions."""
     try:
         with path.open(encoding="utf-8") as file:
             lines = [line.strip() for line in file.read(FILE_BYTES_MAX).splitlines()]
@@ -109,7 +112,7 @@ def usable_cores() -> int:
 def _os_version() -> list[str]:
     try:
         release = platform.freedesktop_os_release()
-    except OSError:  # another kind of system, or a Linux that does not say
+    except OSError:  # not Linux, or a Linux without this file
         return [platform.mac_ver()[0] or platform.release()]
     return ["-".join(release[part] for part in ("ID", "VERSION_ID") if release.get(part))]
 

@@ -1,4 +1,4 @@
-"""What a function that a warm worker calls can ask about its task, beside its arguments and `os.environ`.
+"""What a function called in a warm worker can learn about its task, beside its arguments and `os.environ`.
 
     from taskyard.bot import current
 
@@ -19,7 +19,7 @@ _CALL: Final[list[Call]] = []
 
 
 def inputs() -> dict[str, Any]:
-    """Give the results of the task's prerequisites, by label."""
+    """Return the results of the task's prerequisites, by label."""
     if not _CALL:
         return {}
     given: bytes | msgspec.Raw = _CALL[0].inputs
@@ -31,7 +31,7 @@ def inputs() -> dict[str, Any]:
 
 
 def checkpoint() -> bytes | None:
-    """Give what the attempt before left."""
+    """Return the checkpoint that the previous attempt left."""
     return _CALL[0].checkpoint if _CALL else None
 
 

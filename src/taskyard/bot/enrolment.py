@@ -1,4 +1,4 @@
-"""How a newcomer becomes a bot: it shows an enrolment token once, and keeps the token of its own that it gets."""
+"""Enrolment: a new bot exchanges an enrolment token for a token of its own, and keeps that."""
 
 import hashlib
 import os
@@ -10,42 +10,46 @@ from typing import Final
 import msgspec
 
 from taskyard.bot.config import BotConfig
-from taskyard.bot.server_client import Link, answered
+from taskyard.bot.server_client import ServerClient, retry_until_answered
 
 #: How an enrolment token begins.
-ENROLMENT: Final = "ty_enrol_"
+ENROLMENT_PREFIX: Final = "ty_enrol_"
 
 
 class _Kept(msgspec.Struct):
-    """What a bot keeps of its enrolment, from before it asks: so it can ask again if the answer is lost."""
+    """The enrolment file. It is written before the request, so that the bot can repeat the request if the answer is
+    lost.
+    """
 
     by: str  # the digest of the enrolment token
-    key: str  # of the request: repeated with it, the answer is the same
-    token: str = ""  # the bot's own; empty until it was told
+    key: str  # the idempotency key of the request: repeated with it, the answer is the same
+    token: str = ""  # the bot's own token; empty until the server has sent it
 
 
-async def enrolled(config: BotConfig, file: Path) -> BotConfig:
-    """Give a bot that was started with an enrolment token its own token; any other has one already."""
-    if not config.token.startswith(ENROLMENT):
+async def with_own_token(config: BotConfig, file: Path) -> BotConfig:
+    """Exchange the enrolment token of a bot for its own token; a bot with its own token keeps that."""
+    if not config.token.startswith(ENROLMENT_PREFIX):
         return config
     kept = _kept(file, hashlib.sha256(config.token.encode()).hexdigest())
     if not kept.token:
         _write(file, kept)
-        kept.token = await answered(lambda: _ask(config, kept.key))
+        kept.token = await retry_until_answered(lambda: _ask(config, kept.key))
         _write(file, kept)
     return replace(config, token=kept.token)
 
 
 async def _ask(config: BotConfig, key: str) -> str:
-    link = Link(config)
+    client = ServerClient(config)
     try:
-        return await link.enrol(config.name, key)
+        return await client.enrol(config.name, key)
     finally:
-        link.close()
+        client.close()
 
 
 def _kept(file: Path, by: str) -> _Kept:
-    """Read what is kept of an enrolment with this token; of another one, nothing is of use."""
+    """Read the enrolment file of this enrolment token; start a new one if there is none, or it belongs to another
+    token.
+    """
     try:
         kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -54,7 +58,7 @@ def _kept(file: Path, by: str) -> _Kept:
 
 
 def _write(file: Path, kept: _Kept) -> None:
-    """Write a file that is whole whenever the bot ends, and that nobody else can read."""
+    """Write the file atomically, readable by its owner only."""
     fresh = file.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:

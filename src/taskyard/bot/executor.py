@@ -1,7 +1,7 @@
-"""Runs what is in hand, at most so many at a time as there are slots: programs by the runner, functions in workers.
+"""Runs leased attempts, at most one per slot: programs by way of the runner, functions in warm workers.
 
-It is where the server's wishes and the runner's news meet; who talks with the server is told by `changed` that there is
-something to tell. It has no connection of its own, but for inputs that are too large to come along.
+It stands between the poll loop, which brings leases and what the server decided, and the runner, which reports what
+happened. It makes no requests of its own, except for inputs that are too large to come with a lease.
 """
 
 import asyncio
@@ -15,215 +15,232 @@ from typing import Final, Protocol, cast
 
 from taskyard.bot.attempts import (
     MOMENT_SECONDS,
-    Complain,
     LeasedAttempt,
     LeasedAttempts,
-    failed,
-    lost,
-    lost_ahead,
-    overdue,
-    returned,
-    unrenewed,
+    ReportTrouble,
+    deadline_report,
+    failure_report,
+    lost_report,
+    lost_unbegun_report,
+    return_report,
+    unrenewed_report,
 )
 from taskyard.bot.config import BotConfig
-from taskyard.bot.ipc import Ended, Gone, Hired, Hold, Printed, Recall, Start, Started, Stop, Tell, ToAgent, ToRunner
-from taskyard.bot.output_spool import Spool, rest_name
-from taskyard.bot.payloads import Function, Program, Surroundings, Unfit, work_of
-from taskyard.bot.poll_payload import Consequences
+from taskyard.bot.ipc import (
+    RecallRuns,
+    RunEnded,
+    RunOutput,
+    RunStarted,
+    SendToRunner,
+    SetExpiry,
+    StartRun,
+    StopRun,
+    ToAgent,
+    ToRunner,
+    WorkerEnded,
+    WorkerStarted,
+)
+from taskyard.bot.output_spool import Spool, rest_file_name
+from taskyard.bot.payloads import Function, Program, TaskEnvironment, UnsupportedPayload, parse_payload
+from taskyard.bot.poll_payload import PollEffects
 from taskyard.bot.prefetch import PrefetchLimit
 from taskyard.bot.pyworker.pool import WorkerPool
-from taskyard.bot.server_client import InputsMissing, fetch_inputs
-from taskyard.bot.state_folder import State
-from taskyard.bot.workdir import NOTHING_LEFT, Left, Room, Rooms
+from taskyard.bot.server_client import InputsUnavailable, fetch_inputs
+from taskyard.bot.state_folder import StateFolder
+from taskyard.bot.workdir import NO_FILES, TaskFiles, Workdir, WorkdirPool
 from taskyard.wire.bot_protocol import Lease, Report, Stats
 
-# Attempts that are programs: their place is made ready, the runner is told to start them, and their end is read.
-#
-# It starts no process itself.
+# Attempts that run as programs: prepare the working folder, tell the runner to start the program, read how it ended.
 
 
-#: What a shell answers for a command that is there and cannot be run.
+#: The exit code of a shell for a command that exists and cannot be run.
 NOT_RUNNABLE: Final = 126
-#: An attempt that may outlive its lease is held for so long: what ends it is its time-out, or the server's word.
-FOR_EVER_SECONDS: Final = 10 * 365 * 86_400.0
+#: How long an attempt that may outlive its lease is allowed to run: its time-out or the server ends it first.
+UNLIMITED_SECONDS: Final = 10 * 365 * 86_400.0
 
 
-class Programs:
-    """What runs as a program now; `ended` is called for each that ends."""
+class ProgramAttempts:
+    """The attempts that run as programs now."""
 
     def __init__(
         self,
-        spool: Callable[[LeasedAttempt], Spool],
-        rooms: Rooms,
-        surroundings: Surroundings,
-        desk: LeasedAttempts,
-        tell: Tell,
-        trouble: Complain,
+        make_spool: Callable[[LeasedAttempt], Spool],
+        workdirs: WorkdirPool,
+        environment: TaskEnvironment,
+        attempts: LeasedAttempts,
+        send: SendToRunner,
+        report_trouble: ReportTrouble,
     ) -> None:
-        self.running: dict[int, LeasedAttempt] = {}  # those that wait for their turn at the runner included
-        self._starts: list[Start] = []
-        self._started: dict[int, float] = {}  # those of which nothing was told yet
-        self._ahead: set[int] = set()  # those that may still wait for their turn at the runner
-        self._spool = spool
-        self._rooms = rooms
-        self._surroundings = surroundings
-        self._desk = desk
-        self._tell = tell
-        self._trouble = trouble
+        self.running: dict[int, LeasedAttempt] = {}  # those in the runner's queue included
+        self._starts: list[StartRun] = []
+        self._running_since: dict[int, float] = {}  # start time of those not yet seen to run for a moment
+        self._queued: set[int] = set()  # those that may still be in the runner's queue
+        self._make_spool = make_spool
+        self._workdirs = workdirs
+        self._environment = environment
+        self._attempts = attempts
+        self._send = send
+        self._report_trouble = report_trouble
 
-    def start(self, held: LeasedAttempt, abreast: int = 0) -> Report | None:
-        """Start one with the next `go`, or say how it failed; `abreast` is for one that may have to wait its turn."""
-        program = cast("Program", held.work)
-        report = held.over(time.monotonic())
+    def start(self, attempt: LeasedAttempt, parallel_max: int = 0) -> Report | None:
+        """Prepare an attempt for the next `flush_starts`, or return the report of its failure.
+
+        With `parallel_max` the runner queues it until fewer runs than that are there.
+        """
+        program = cast("Program", attempt.work)
+        report = attempt.expiry_report(time.monotonic())
         if report is not None:
             return report
         try:
-            held.room = room = self._rooms.take()
-            room.furnish(held.lease, held.inputs, program.script)
-            cwd = _folder(program, room)
+            attempt.workdir = workdir = self._workdirs.take()
+            workdir.prepare(attempt.lease, attempt.inputs, program.script)
+            cwd = _working_folder(program, workdir)
         except OSError as error:
-            self._trouble(f"a program has no place to run in: {error}", held)
-            self.print(held, f"taskyard: {error}\n")
-            return failed(held, "exit_code", NOT_RUNNABLE)
-        held.began = time.monotonic()
-        held.prepared_ms = round((held.began - held.came) * 1000)
-        self.running[held.run] = held
-        if abreast:
-            self._ahead.add(held.run)
+            self._report_trouble(f"a program has no working folder: {error}", attempt)
+            self.add_output(attempt, f"taskyard: {error}\n")
+            return failure_report(attempt, "exit_code", NOT_RUNNABLE)
+        attempt.began = time.monotonic()
+        attempt.prepared_ms = round((attempt.began - attempt.received_at) * 1000)
+        self.running[attempt.run] = attempt
+        if parallel_max:
+            self._queued.add(attempt.run)
         self._starts.append(
-            Start(
-                run=held.run,
-                argv=list(program.argv) if program.script is None else [*program.argv, room.file("script")],
-                env=self._surroundings.of(held.lease, room.env(), program.env),
+            StartRun(
+                run=attempt.run,
+                argv=list(program.argv) if program.script is None else [*program.argv, workdir.file("script")],
+                env=self._environment.for_attempt(attempt.lease, workdir.env(), program.env),
                 cwd=cwd,
-                until=held.until if held.strict else held.began + FOR_EVER_SECONDS,
-                deadline=held.deadline,
+                until=attempt.until if attempt.strict else attempt.began + UNLIMITED_SECONDS,
+                deadline=attempt.deadline,
                 timeout_s=program.limits.timeout_s,
                 silence_s=program.limits.silence_s,
                 grace_s=program.limits.grace_s,
-                keep=not held.strict,
-                abreast=abreast,
+                survives_disconnect=not attempt.strict,
+                parallel_max=parallel_max,
             )
         )
         return None
 
-    def has_started(self, run: int, now: float) -> None:
-        """Note that the process of one is there."""
-        self._ahead.discard(run)
+    def mark_started(self, run: int, now: float) -> None:
+        """Note that its process has started."""
+        self._queued.discard(run)
         if run in self.running:
-            self._started[run] = now
+            self._running_since[run] = now
 
     def tick(self, now: float) -> bool:
-        """Note which go on for longer than a moment; say whether there was any that had not been noted."""
-        going_on = [run for run, since in self._started.items() if now - since >= MOMENT_SECONDS]
+        """Queue the begin report of those that have run for a moment; True if there were any."""
+        going_on = [run for run, since in self._running_since.items() if now - since >= MOMENT_SECONDS]
         for run in going_on:
-            del self._started[run]
+            del self._running_since[run]
             if run in self.running:
-                self._desk.goes_on(self.running[run], now)
+                self._attempts.queue_begun(self.running[run], now)
         return bool(going_on)
 
     def recall(self) -> None:
-        """Ask the runner for those back that wait for their turn: they count as begun as long as they are there."""
-        if self._ahead:
-            self._tell(Recall(sorted(self._ahead)))
+        """Ask the runner to return its queued runs: they count as begun while they are there."""
+        if self._queued:
+            self._send(RecallRuns(sorted(self._queued)))
 
-    def take_back(self, run: int) -> LeasedAttempt | None:
-        """Take back one that the runner has not begun."""
-        self._ahead.discard(run)
-        held = self.running.pop(run, None)
-        if held is not None:
-            self._desk.unbegin([held])
-            assert held.room is not None, "a program has a room"
-            self._rooms.give_back(held.room)
-            held.room = None
-        return held
+    def take_recalled(self, run: int) -> LeasedAttempt | None:
+        """Take back an attempt that the runner has not begun."""
+        self._queued.discard(run)
+        attempt = self.running.pop(run, None)
+        if attempt is not None:
+            self._attempts.mark_not_begun([attempt])
+            assert attempt.workdir is not None, "a program has a workdir"
+            self._workdirs.give_back(attempt.workdir)
+            attempt.workdir = None
+        return attempt
 
     def lose_all(self) -> list[tuple[LeasedAttempt, Report]]:
-        """The runner is gone: say of each what is known of it."""
-        gone = [(held, lost_ahead(held) if run in self._ahead else lost(held)) for run, held in self.running.items()]
+        """Forget all attempts, because the runner is gone; return the report of each."""
+        gone = [
+            (attempt, lost_unbegun_report(attempt) if run in self._queued else lost_report(attempt))
+            for run, attempt in self.running.items()
+        ]
         self.running.clear()
-        self._started.clear()
-        self._ahead.clear()
+        self._running_since.clear()
+        self._queued.clear()
         return gone
 
-    def go(self) -> None:
-        """Tell the runner of all that were started."""
+    def flush_starts(self) -> None:
+        """Send the prepared starts to the runner."""
         if self._starts:
             starts, self._starts = self._starts, []
-            self._desk.begin([self.running[one.run] for one in starts])
-            self._tell(*starts)
+            self._attempts.mark_begun([self.running[one.run] for one in starts])
+            self._send(*starts)
 
-    def stop(self, held: LeasedAttempt) -> None:
-        """End one; it has the time that its payload gives it for that."""
-        self._tell(Stop(held.run))
+    def stop(self, attempt: LeasedAttempt) -> None:
+        """End an attempt within the grace of its payload."""
+        self._send(StopRun(attempt.run))
 
-    def print(self, held: LeasedAttempt, text: str | bytes) -> None:
-        """Add to what an attempt printed."""
+    def add_output(self, attempt: LeasedAttempt, text: str | bytes) -> None:
+        """Add to the output of an attempt."""
         body = text if isinstance(text, bytes) else text.encode(errors="replace")
-        spool = held.spool or self._spool(held)
-        self._desk.printed(held, spool, body, time.monotonic())
+        spool = attempt.spool or self._make_spool(attempt)
+        self._attempts.add_output(attempt, spool, body, time.monotonic())
 
-    def end(self, frame: Ended) -> tuple[LeasedAttempt, Report] | None:
-        """Read how one ended."""
-        held = self.running.pop(frame.run, None)
-        self._started.pop(frame.run, None)
-        self._ahead.discard(frame.run)
-        if held is None:
+    def finish(self, frame: RunEnded) -> tuple[LeasedAttempt, Report] | None:
+        """Read how an attempt ended; None if it is unknown."""
+        attempt = self.running.pop(frame.run, None)
+        self._running_since.pop(frame.run, None)
+        self._queued.discard(frame.run)
+        if attempt is None:
             return None
-        if frame.waited_s and held.prepared_ms is not None:
-            held.prepared_ms += round(frame.waited_s * 1000)
+        if frame.waited_s and attempt.prepared_ms is not None:
+            attempt.prepared_ms += round(frame.waited_s * 1000)
         if frame.note:
-            self.print(held, f"taskyard: {frame.note}\n")
-        assert held.room is not None, "a program has a room"
-        held.untouched = held.room.is_still()
-        left = NOTHING_LEFT if held.untouched else held.room.left(succeeded=_succeeded(held, frame))
+            self.add_output(attempt, f"taskyard: {frame.note}\n")
+        assert attempt.workdir is not None, "a program has a workdir"
+        attempt.untouched = attempt.workdir.is_unchanged()
+        left = NO_FILES if attempt.untouched else attempt.workdir.read_files(succeeded=_succeeded(attempt, frame))
         if left.checkpoint is not None:
-            held.memories.append(left.checkpoint)
+            attempt.last_checkpoint = left.checkpoint
         for fault in left.faults:
-            self.print(held, f"taskyard: {fault}\n")
-        return held, _verdict(held, frame, left)
+            self.add_output(attempt, f"taskyard: {fault}\n")
+        return attempt, _end_report(attempt, frame, left)
 
 
-def _succeeded(held: LeasedAttempt, frame: Ended) -> bool:
-    return frame.exit_code == 0 and frame.why is None and held.stopping != "lose"
+def _succeeded(attempt: LeasedAttempt, frame: RunEnded) -> bool:
+    return frame.exit_code == 0 and frame.reason is None and attempt.stopping != "lose"
 
 
-def _verdict(held: LeasedAttempt, frame: Ended, left: Left) -> Report:
-    stats = _stats(held, frame)
-    if frame.why == "lease_over" or held.stopping == "lose":
-        return _gone(held, frame)
-    if frame.why == "deadline":
-        return overdue(held, frame.exit_code, stats)
-    if frame.why in ("timed_out", "silent"):
-        return failed(held, frame.why, frame.exit_code, stats)
+def _end_report(attempt: LeasedAttempt, frame: RunEnded, left: TaskFiles) -> Report:
+    stats = _program_stats(attempt, frame)
+    if frame.reason == "lease_over" or attempt.stopping == "lose":
+        return _unfinished_report(attempt, frame)
+    if frame.reason == "deadline":
+        return deadline_report(attempt, frame.exit_code, stats)
+    if frame.reason in ("timed_out", "silent"):
+        return failure_report(attempt, frame.reason, frame.exit_code, stats)
     if frame.exit_code is None:
-        return returned(held)
-    if not _succeeded(held, frame):
-        return failed(held, "signaled" if frame.exit_code < 0 else "exit_code", frame.exit_code, stats)
+        return return_report(attempt)
+    if not _succeeded(attempt, frame):
+        return failure_report(attempt, "signaled" if frame.exit_code < 0 else "exit_code", frame.exit_code, stats)
     if left.faults:
-        return failed(held, "bad_result", 0, stats)
-    lease = held.lease
+        return failure_report(attempt, "bad_result", 0, stats)
+    lease = attempt.lease
     return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, left.result, stats)
 
 
-def _gone(held: LeasedAttempt, frame: Ended) -> Report:
-    """Say of one that came to no end of its own whether it had begun, and what ended it."""
+def _unfinished_report(attempt: LeasedAttempt, frame: RunEnded) -> Report:
+    """Report an attempt that did not end by itself: whether it had begun, and what ended it."""
     if frame.exit_code is None:
-        return returned(held)
-    return lost(held) if held.stopping == "lose" else unrenewed(held)
+        return return_report(attempt)
+    return lost_report(attempt) if attempt.stopping == "lose" else unrenewed_report(attempt)
 
 
-def _folder(program: Program, room: Room) -> str:
+def _working_folder(program: Program, workdir: Workdir) -> str:
     if program.cwd is None:
-        return room.folder
+        return workdir.folder
     if not os.path.isdir(program.cwd):
         raise NotADirectoryError(f"cwd: there is no folder {program.cwd}")
     return program.cwd
 
 
-def _stats(held: LeasedAttempt, frame: Ended) -> Stats:
+def _program_stats(attempt: LeasedAttempt, frame: RunEnded) -> Stats:
     return Stats(
-        prepared_ms=held.prepared_ms,
+        prepared_ms=attempt.prepared_ms,
         ran_ms=round(frame.ran_s * 1000),
         cpu_s=frame.cpu_s,
         memory_bytes=frame.memory_bytes,
@@ -232,260 +249,266 @@ def _stats(held: LeasedAttempt, frame: Ended) -> Stats:
     )
 
 
-class Owner(Protocol):
-    """Whose bench it is."""
+class ExecutorOwner(Protocol):
+    """What the executor needs from the agent."""
 
-    def tell_runner(self, *told: ToRunner) -> None:
-        """Tell the runner; what is told together goes out together."""
+    def send_to_runner(self, *told: ToRunner) -> None:
+        """Send frames to the runner; frames given together go out together."""
 
-    def changed(self) -> None:
-        """There is something to tell the server."""
+    def on_change(self) -> None:
+        """There is something to send to the server."""
 
-    def trouble(self, text: str, held: LeasedAttempt | None = None) -> None:
-        """Something went wrong with the bot itself."""
+    def report_trouble(self, text: str, attempt: LeasedAttempt | None = None) -> None:
+        """Report a problem of the bot itself."""
 
 
 class Executor:
-    """The slots, and the line before them."""
+    """The slots of a bot, and the attempts that wait for one."""
 
     def __init__(
         self,
         config: BotConfig,
-        state: State,
-        desk: LeasedAttempts,
-        appetite: PrefetchLimit,
-        owner: Owner,
+        state: StateFolder,
+        attempts: LeasedAttempts,
+        prefetch: PrefetchLimit,
+        owner: ExecutorOwner,
     ) -> None:
         self._config = config
-        self._desk = desk
-        self._appetite = appetite
-        self._tell: Tell = owner.tell_runner
-        self._changed = owner.changed
-        self.trouble: Complain = owner.trouble
+        self._attempts = attempts
+        self._prefetch = prefetch
+        self._send: SendToRunner = owner.send_to_runner
+        self._on_change = owner.on_change
+        self.report_trouble: ReportTrouble = owner.report_trouble
         self._work = state.work
-        self._rooms = Rooms(state.work)
-        self._programs = Programs(self._new_spool, self._rooms, Surroundings(config), desk, self._tell, owner.trouble)
-        self._crew = WorkerPool(self._rooms, appetite, self._tell, desk, self)
+        self._workdirs = WorkdirPool(state.work)
+        self._programs = ProgramAttempts(
+            self._new_spool, self._workdirs, TaskEnvironment(config), attempts, self._send, owner.report_trouble
+        )
+        self._pool = WorkerPool(self._workdirs, prefetch, self._send, attempts, self)
         self._paused = False
         self._waiting: deque[LeasedAttempt] = deque()  # programs without a slot
         self._fetching: dict[
             int, tuple[LeasedAttempt, asyncio.Task[None]]
-        ] = {}  # those whose inputs are awaited, by run
+        ] = {}  # attempts whose inputs are being fetched, by run
 
-    # What the server says.
+    # Called by the agent, after a poll.
 
-    def take(self, leases: list[Lease], sent: float) -> None:
-        """Run these, as slots become free."""
+    def accept(self, leases: list[Lease], sent: float) -> None:
+        """Take these attempts and run them as slots become free."""
         now = time.monotonic()
         for lease in leases:
-            if (lease.task, lease.attempt) not in self._desk.held:
-                self._receive(self._desk.take(lease, sent, now))
-        self.fill()
+            if (lease.task, lease.attempt) not in self._attempts.by_key:
+                self._prepare(self._attempts.add(lease, sent, now))
+        self.start_waiting()
 
-    def heed(self, consequences: Consequences) -> None:
-        """Hold, stop or give up attempts."""
-        runs = {
-            one.run: one.until for one in consequences.held_longer if one.run in self._programs.running and one.strict
-        }
+    def apply(self, effects: PollEffects) -> None:
+        """Extend, stop or drop attempts after a reply."""
+        runs = {one.run: one.until for one in effects.renewed if one.run in self._programs.running and one.strict}
         if runs:
-            self._tell(Hold(runs=runs))
-        if consequences.held_longer:
-            self._crew.hold()
-        for held in (*consequences.stop, *consequences.taken_away):
-            self.stop(held, "stop")
+            self._send(SetExpiry(runs=runs))
+        if effects.renewed:
+            self._pool.update_expiry()
+        for attempt in (*effects.stop, *effects.revoked):
+            self.stop(attempt, "stop")
 
-    def stop(self, held: LeasedAttempt, why: str) -> None:
-        """End an attempt: `stop` because a person wants it, `lose` because this bot ends."""
-        held.stopping = held.stopping or why
-        if held.report is not None:
+    def stop(self, attempt: LeasedAttempt, why: str) -> None:
+        """End an attempt: `stop` because a person asked for it, `lose` because this bot ends."""
+        attempt.stopping = attempt.stopping or why
+        if attempt.report is not None:
             return
-        if held.run in self._programs.running:
-            self._programs.stop(held)
-        elif held in self._waiting:
-            self._waiting.remove(held)
-            self.ended(held, returned(held))
-        elif isinstance(held.work, Function):
-            self._crew.stop(held)
+        if attempt.run in self._programs.running:
+            self._programs.stop(attempt)
+        elif attempt in self._waiting:
+            self._waiting.remove(attempt)
+            self.finished(attempt, return_report(attempt))
+        elif isinstance(attempt.work, Function):
+            self._pool.stop(attempt)
 
-    # What the runner says.
+    # Called by the agent, for the runner.
 
-    def hear(self, frame: ToAgent, end: socket.socket | None) -> None:
-        """Do what follows from it."""
+    def on_runner_frame(self, frame: ToAgent, end: socket.socket | None) -> None:
+        """Handle a frame from the runner."""
         match frame:
-            case Printed(run, body):
-                held = self._programs.running.get(run)
-                if held is not None:
-                    self.print(held, body)
-            case Started(run, _):
-                self._programs.has_started(run, time.monotonic())
-            case Ended():
-                self._end_program(frame)
-            case Hired(worker, _):
+            case RunOutput(run, body):
+                attempt = self._programs.running.get(run)
+                if attempt is not None:
+                    self.add_output(attempt, body)
+            case RunStarted(run, _):
+                self._programs.mark_started(run, time.monotonic())
+            case RunEnded():
+                self._on_program_end(frame)
+            case WorkerStarted(worker, _):
                 assert end is not None, "a worker comes with a socket"
-                self._crew.welcome(worker, end)
-            case Gone():
-                self._crew.bury(frame)
-        self.fill()
+                self._pool.worker_started(worker, end)
+            case WorkerEnded():
+                self._pool.worker_ended(frame)
+        self.start_waiting()
 
     def pause(self) -> None:
-        """Start nothing: there is no runner."""
+        """Start nothing: there is no runner that answers."""
         self._paused = True
 
     def resume(self) -> None:
-        """There is a runner again."""
+        """Start attempts again: there is a runner."""
         self._paused = False
-        self.fill()
+        self.start_waiting()
 
     def lose_all(self) -> None:
-        """The runner is gone, and with it everything that ran."""
-        for held, report in self._programs.lose_all():
-            self.ended(held, report)
-        self._crew.lose_all()
+        """The runner is gone, and everything that ran with it."""
+        for attempt, report in self._programs.lose_all():
+            self.finished(attempt, report)
+        self._pool.lose_all()
 
-    # What time brings.
+    # Timers and shutdown.
 
     def tick(self, now: float) -> None:
-        """End what has gone on for too long, where the runner does not."""
-        self._crew.tick(now)
-        self._end_fetching(now)
+        """End attempts that have run for too long, where the runner does not do it."""
+        self._pool.tick(now)
+        self._check_fetching(now)
         if self._programs.tick(now):
-            # They are not as short as those before: what waits behind them is taken back, and nothing more is sent.
-            self._appetite.program_took(MOMENT_SECONDS)
+            # Programs are longer than before: take back what the runner has queued, and send nothing ahead.
+            self._prefetch.record_program(MOMENT_SECONDS)
             self._programs.recall()
-        for held, report in [(one, report) for one in self._waiting if (report := one.over(now)) is not None]:
-            self._waiting.remove(held)
-            self.ended(held, report)
+        for attempt, report in [
+            (one, report) for one in self._waiting if (report := one.expiry_report(now)) is not None
+        ]:
+            self._waiting.remove(attempt)
+            self.finished(attempt, report)
 
     def kill_all(self) -> None:
-        """End everything at once, without grace, and lose it."""
-        for held in self._desk:
-            held.stopping = held.stopping or "lose"
-        for held in list(self._waiting):
-            self.stop(held, "lose")
+        """Kill everything at once, without grace, and report it as lost."""
+        for attempt in self._attempts:
+            attempt.stopping = attempt.stopping or "lose"
+        for attempt in list(self._waiting):
+            self.stop(attempt, "lose")
         if self._programs.running:
-            # A lease that is over ends a run without any grace.
-            self._tell(Hold(runs=dict.fromkeys(self._programs.running, time.monotonic())))
-        self._crew.kill_all()
+            # The end of a lease kills a run without grace.
+            self._send(SetExpiry(runs=dict.fromkeys(self._programs.running, time.monotonic())))
+        self._pool.kill_all()
 
-    def abandon(self) -> None:
-        """Stop waiting for inputs: this bot ends."""
+    def cancel_fetches(self) -> None:
+        """Stop fetching inputs: this bot ends."""
         for _, task in self._fetching.values():
             task.cancel()
 
-    # What attempts do.
+    # Called by program attempts and the worker pool.
 
-    def print(self, held: LeasedAttempt, body: str | bytes) -> None:
-        """Note what one printed; while it runs, its output goes out with the next request, or soon by itself."""
-        self._programs.print(held, body)
-        if held.spool is not None and held.spool.trouble:
-            self.trouble(held.spool.trouble, held)
+    def add_output(self, attempt: LeasedAttempt, body: str | bytes) -> None:
+        """Add to the output of an attempt; it goes out with the next request, or soon by itself."""
+        self._programs.add_output(attempt, body)
+        if attempt.spool is not None and attempt.spool.trouble:
+            self.report_trouble(attempt.spool.trouble, attempt)
 
-    def ended(self, held: LeasedAttempt, report: Report) -> None:
-        """Note how one ended."""
-        if held.room is not None:
-            self._rooms.give_back(held.room, held.untouched)
-            held.room = None
-        if held.spool is not None:
-            held.ended = time.monotonic()
-            held.spool.finish()
-            if held.spool.trouble:
-                self.trouble(held.spool.trouble, held)
-        self._desk.end(held, report)
-        self._changed()
+    def finished(self, attempt: LeasedAttempt, report: Report) -> None:
+        """Record how an attempt ended, and release what it used."""
+        if attempt.workdir is not None:
+            self._workdirs.give_back(attempt.workdir, attempt.untouched)
+            attempt.workdir = None
+        if attempt.spool is not None:
+            attempt.ended = time.monotonic()
+            attempt.spool.finish()
+            if attempt.spool.trouble:
+                self.report_trouble(attempt.spool.trouble, attempt)
+        self._attempts.finish(attempt, report)
+        self._on_change()
 
-    def fill(self) -> None:
-        """Start what there is a slot for."""
+    def start_waiting(self) -> None:
+        """Start attempts while there are free slots."""
         if self._paused:
             return
         while self._waiting:
-            ahead = self._may_go_ahead(self._waiting[0])
-            if not ahead and self._free <= 0:
+            ahead = self._may_queue_at_runner(self._waiting[0])
+            if not ahead and self._free_slots <= 0:
                 break
-            held = self._waiting.popleft()
-            report = self._programs.start(held, max(1, self._config.slots - self._crew.busy) if ahead else 0)
+            attempt = self._waiting.popleft()
+            report = self._programs.start(attempt, max(1, self._config.slots - self._pool.busy) if ahead else 0)
             if report is not None:
-                self.ended(held, report)
-        self._programs.go()
-        if self._crew.has_work:
-            self._crew.work(self._free)
+                self.finished(attempt, report)
+        self._programs.flush_starts()
+        if self._pool.has_work:
+            self._pool.assign(self._free_slots)
 
     @property
-    def _free(self) -> int:
-        return max(0, self._config.slots - len(self._programs.running)) - self._crew.busy
+    def _free_slots(self) -> int:
+        return max(0, self._config.slots - len(self._programs.running)) - self._pool.busy
 
-    def _may_go_ahead(self, held: LeasedAttempt) -> bool:
-        """Whether it may wait for its turn at the runner: while nothing but short programs is done here."""
-        return self._appetite.short_programs and held.lease.deadline_ms is None and not self._crew.has_work
+    def _may_queue_at_runner(self, attempt: LeasedAttempt) -> bool:
+        """Whether the runner may queue it: while only programs without a deadline run here, and they are known to be
+        short.
+        """
+        return self._prefetch.programs_are_short and attempt.lease.deadline_ms is None and not self._pool.has_work
 
-    def _receive(self, held: LeasedAttempt) -> None:
-        """Find out what to do for an attempt, and put it in line."""
+    def _prepare(self, attempt: LeasedAttempt) -> None:
+        """Read the payload of an attempt, and queue it for a slot."""
         try:
-            held.work = work_of(held.lease.payload)
-        except Unfit as error:
-            self._refuse(held, str(error))
+            attempt.work = parse_payload(attempt.lease.payload)
+        except UnsupportedPayload as error:
+            self._reject(attempt, str(error))
             return
-        if held.lease.inputs_apart:
-            task = asyncio.get_running_loop().create_task(self._fetch(held))
-            self._fetching[held.run] = (held, task)
+        if attempt.lease.inputs_apart:
+            task = asyncio.get_running_loop().create_task(self._fetch_inputs(attempt))
+            self._fetching[attempt.run] = (attempt, task)
             return
-        held.inputs = bytes(held.lease.inputs) or None
-        self._line_up(held)
+        attempt.inputs = bytes(attempt.lease.inputs) or None
+        self._enqueue(attempt)
 
-    async def _fetch(self, held: LeasedAttempt) -> None:
+    async def _fetch_inputs(self, attempt: LeasedAttempt) -> None:
         try:
-            held.inputs = await fetch_inputs(self._config.url, held.lease.task, held.lease.token, self._config.tls)
-        except InputsMissing as error:
-            self._refuse(held, str(error))
+            attempt.inputs = await fetch_inputs(
+                self._config.url, attempt.lease.task, attempt.lease.token, self._config.tls
+            )
+        except InputsUnavailable as error:
+            self._reject(attempt, str(error))
         else:
-            self._line_up(held)
-            self.fill()
+            self._enqueue(attempt)
+            self.start_waiting()
         finally:
-            self._fetching.pop(held.run, None)
+            self._fetching.pop(attempt.run, None)
 
-    def _end_fetching(self, now: float) -> None:
-        """End what waits for its inputs and may not begin any more."""
-        for held, task in list(self._fetching.values()):
-            report = held.over(now)
-            if held.stopping or not held.ours:
-                report = returned(held)
+    def _check_fetching(self, now: float) -> None:
+        """End attempts that wait for inputs and may not begin any more."""
+        for attempt, task in list(self._fetching.values()):
+            report = attempt.expiry_report(now)
+            if attempt.stopping or not attempt.is_ours:
+                report = return_report(attempt)
             if report is not None:
                 task.cancel()
-                del self._fetching[held.run]
-                self.ended(held, report)
+                del self._fetching[attempt.run]
+                self.finished(attempt, report)
 
-    def _new_spool(self, held: LeasedAttempt) -> Spool:
-        folder, lease = self._config.keep_output, held.lease
-        whole = None if folder is None else folder / rest_name(lease.task, lease.attempt)
-        return Spool(self._work / f"{held.run}.output", self._config.output_max, whole)
+    def _new_spool(self, attempt: LeasedAttempt) -> Spool:
+        folder, lease = self._config.keep_output, attempt.lease
+        whole = None if folder is None else folder / rest_file_name(lease.task, lease.attempt)
+        return Spool(self._work / f"{attempt.run}.output", self._config.output_max, whole)
 
-    def _line_up(self, held: LeasedAttempt) -> None:
-        if isinstance(held.work, Program):
-            self._appetite.meet(held.work.name)
-            self._waiting.append(held)
+    def _enqueue(self, attempt: LeasedAttempt) -> None:
+        if isinstance(attempt.work, Program):
+            self._prefetch.note_name(attempt.work.name)
+            self._waiting.append(attempt)
         else:
-            self._crew.line_up(held)
+            self._pool.enqueue(attempt)
 
-    def _refuse(self, held: LeasedAttempt, why: str) -> None:
-        self.print(held, f"taskyard: {why}\n")
-        self.ended(held, failed(held, "exit_code", NOT_RUNNABLE))
+    def _reject(self, attempt: LeasedAttempt, why: str) -> None:
+        self.add_output(attempt, f"taskyard: {why}\n")
+        self.finished(attempt, failure_report(attempt, "exit_code", NOT_RUNNABLE))
 
-    def _take_back(self, held: LeasedAttempt) -> None:
-        """Put one that has not begun where it was in the line."""
-        if held.stopping or not held.ours:
-            self.ended(held, returned(held))
+    def _requeue(self, attempt: LeasedAttempt) -> None:
+        """Put an attempt that has not begun back in its place in the queue."""
+        if attempt.stopping or not attempt.is_ours:
+            self.finished(attempt, return_report(attempt))
         else:
-            before = sum(1 for _ in takewhile(lambda one: one.run < held.run, self._waiting))
-            self._waiting.insert(before, held)
+            before = sum(1 for _ in takewhile(lambda one: one.run < attempt.run, self._waiting))
+            self._waiting.insert(before, attempt)
 
-    def _end_program(self, frame: Ended) -> None:
-        if frame.why == "recalled":
-            held = self._programs.take_back(frame.run)
-            if held is not None:
-                self._take_back(held)
+    def _on_program_end(self, frame: RunEnded) -> None:
+        if frame.reason == "recalled":
+            attempt = self._programs.take_recalled(frame.run)
+            if attempt is not None:
+                self._requeue(attempt)
             return
-        self._appetite.program_took(frame.ran_s)
-        found = self._programs.end(frame)
+        self._prefetch.record_program(frame.ran_s)
+        found = self._programs.finish(frame)
         if found is not None:
-            if frame.why == "not_started":
-                self.trouble(frame.note, found[0])
-            self.ended(*found)
+            if frame.reason == "not_started":
+                self.report_trouble(frame.note, found[0])
+            self.finished(*found)

@@ -1,7 +1,7 @@
-"""What an agent and its runner tell each other, and how it goes over a socket: JSON after its length.
+"""The protocol between the agent and its runner: JSON frames after their length, over a socket pair.
 
-Moments are readings of the monotonic clock of the machine, which both share. A `run` is a number that the agent chose,
-and never uses again.
+Times are readings of the machine's monotonic clock, which both processes share. A `run` is a number that the agent
+chose and never uses again.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-#: The largest frame: a script, its environment and its inputs fit many times over.
+#: The largest frame: a script, its environment and its inputs fit several times over.
 FRAME_MAX: Final = 16_777_216
 LENGTH: Final = struct.Struct("!I")
 
@@ -22,85 +22,87 @@ class _Frame(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     pass
 
 
-# What the agent says.
+# Frames from the agent.
 
 
-class Start(_Frame, frozen=True):
+class StartRun(_Frame, frozen=True):
     """Start a process in a session of its own."""
 
     run: int
     argv: list[str]
-    env: dict[str, str]  # the whole of it
+    env: dict[str, str]  # the whole environment
     cwd: str
-    until: float  # when the process must be dead, unless it is held for longer
-    deadline: float | None = None  # when it is ended, however long it is held; with the grace of a time-out
+    until: float  # when the process must be dead, unless `SetExpiry` moves that
+    deadline: float | None = None  # when it is ended even if `SetExpiry` allows more, with the grace of a time-out
     timeout_s: float | None = None
     silence_s: float | None = None  # how long it may print nothing
-    grace_s: float = 0.0  # how long it may take to end itself once it is told to
-    keep: bool = False  # it may go on though the server cannot be reached
-    abreast: int = 0  # it waits for its turn until fewer runs than this are there; 0: it begins at once
+    grace_s: float = 0.0  # how long it may take to end after SIGTERM
+    survives_disconnect: bool = False  # it may go on while the server cannot be reached
+    parallel_max: int = 0  # queue it until fewer runs than this are there; 0: start at once
 
 
-class Hold(_Frame, frozen=True):
-    """Runs and workers may live on until these moments; None for a worker that has nothing in hand."""
+class SetExpiry(_Frame, frozen=True):
+    """Set when the leases of runs and workers end; None for a worker that has no call in hand."""
 
     runs: dict[int, float] = {}
     workers: dict[int, float | None] = {}
 
 
-class Stop(_Frame, frozen=True):
+class StopRun(_Frame, frozen=True):
     """End a run, within its grace."""
 
     run: int
 
 
-class Recall(_Frame, frozen=True):
-    """Let these not begin if they still wait for their turn."""
+class RecallRuns(_Frame, frozen=True):
+    """Remove these runs from the start queue, if they have not begun."""
 
     runs: list[int]
 
 
-class Hire(_Frame, frozen=True):
-    """Start a warm worker; the runner sends `Hired`, with one end of a socket to it beside the frame."""
+class StartWorker(_Frame, frozen=True):
+    """Start a warm worker; the answer is `WorkerStarted`, with one end of a socket to the worker."""
 
     worker: int
 
 
-class Dismiss(_Frame, frozen=True):
-    """End a warm worker and everything that it started, at once."""
+class KillWorker(_Frame, frozen=True):
+    """Kill a warm worker and everything that it started."""
 
     worker: int
 
 
 class Ping(_Frame, frozen=True):
-    """Say that you are there."""
+    """Ask the runner for a `Pong`."""
 
 
-# What the runner says.
+# Frames from the runner.
 
 
-class Started(_Frame, frozen=True):
-    """A process runs."""
+class RunStarted(_Frame, frozen=True):
+    """The process of a run has started."""
 
     run: int
     pid: int
 
 
-class Printed(_Frame, frozen=True):
-    """A run printed something."""
+class RunOutput(_Frame, frozen=True):
+    """Output of a run."""
 
     run: int
     body: bytes
 
 
-class Ended(_Frame, frozen=True):
-    """Nothing of a run is left. `exit_code` is negative for a signal; `why` is set where the runner ended it."""
+class RunEnded(_Frame, frozen=True):
+    """A run has ended and nothing of it is left. `exit_code` is negative for a signal; `reason` is set if the runner
+    ended it.
+    """
 
     run: int
-    exit_code: int | None  # None for one that never began
-    why: str | None = None  # timed_out, silent, deadline, stopped, recalled, lease_over, not_started
+    exit_code: int | None  # None for a run that never began
+    reason: str | None = None  # timed_out, silent, deadline, stopped, recalled, lease_over, not_started
     note: str = ""  # why it could not be started
-    waited_s: float = 0.0  # for its turn
+    waited_s: float = 0.0  # in the start queue
     ran_s: float = 0.0
     cpu_s: float = 0.0
     memory_bytes: int = 0
@@ -108,100 +110,100 @@ class Ended(_Frame, frozen=True):
     written_bytes: int = 0
 
 
-class Hired(_Frame, frozen=True):
-    """A warm worker is there; its socket comes beside this frame."""
+class WorkerStarted(_Frame, frozen=True):
+    """A warm worker has started; its socket comes beside this frame."""
 
     worker: int
     pid: int
 
 
-class Gone(_Frame, frozen=True):
-    """A warm worker has ended, and nothing of it is left."""
+class WorkerEnded(_Frame, frozen=True):
+    """A warm worker has ended and nothing of it is left."""
 
     worker: int
     exit_code: int | None
-    why: str | None = None  # dismissed, lease_over, not_started
-    run: int | None = None  # the call that it had in hand, unless its answer came
-    told: bytes = b""  # frames that it had ready, and did not come to send; some of them may have come already
+    reason: str | None = None  # killed, lease_over, not_started
+    run: int | None = None  # the call it was making, unless the answer was already sent
+    unsent: bytes = b""  # frames it had not sent yet; some of them may have arrived already
 
 
 class Pong(_Frame, frozen=True):
-    """The runner is there."""
+    """The runner is alive."""
 
 
-ToRunner = Start | Hold | Stop | Recall | Hire | Dismiss | Ping
-ToAgent = Started | Printed | Ended | Hired | Gone | Pong
+ToRunner = StartRun | SetExpiry | StopRun | RecallRuns | StartWorker | KillWorker | Ping
+ToAgent = RunStarted | RunOutput | RunEnded | WorkerStarted | WorkerEnded | Pong
 
 
-class Tell(Protocol):
-    """A way to the runner; what is told together goes out together."""
+class SendToRunner(Protocol):
+    """Sends frames to the runner; frames given together go out together."""
 
-    def __call__(self, *told: ToRunner) -> None:
-        """Tell it."""
+    def __call__(self, *frames: ToRunner) -> None:
+        """Send frames."""
 
 
 _TO_RUNNER: Final[msgspec.json.Decoder[ToRunner]] = msgspec.json.Decoder(ToRunner)
 _TO_AGENT: Final[msgspec.json.Decoder[ToAgent]] = msgspec.json.Decoder(ToAgent)
 
 
-def packed(frame: ToRunner | ToAgent) -> bytes:
-    """Write a frame."""
+def encode_frame(frame: msgspec.Struct) -> bytes:
+    """Encode a frame, with its length before it."""
     body = msgspec.json.encode(frame)
-    assert len(body) <= FRAME_MAX, "a frame has a bound"
+    assert len(body) <= FRAME_MAX, "frames have a maximum size"
     return LENGTH.pack(len(body)) + body
 
 
-def read_for_runner(body: bytes | memoryview) -> ToRunner:
-    """Read what the agent said."""
+def decode_for_runner(body: bytes | memoryview) -> ToRunner:
+    """Decode a frame from the agent."""
     return _TO_RUNNER.decode(body)
 
 
-def read_for_agent(body: bytes | memoryview) -> ToAgent:
-    """Read what the runner said."""
+def decode_for_agent(body: bytes | memoryview) -> ToAgent:
+    """Decode a frame from the runner."""
     return _TO_AGENT.decode(body)
 
 
-# Cuts what comes over a socket into frames. It reads no frame, and keeps no more than one that is not whole yet.
+# Cutting a stream into frames.
 
 
-#: How much is read at once. From twice this on, each buffer is mapped from the system and given back: five times the
-#: cost of the read itself.
+#: How much is read at once. From twice this on, each buffer is mapped by the system and given back, which costs five
+#: times the read itself.
 READ_MAX: Final = 65_536
 
 
 class FrameTooLarge(ValueError):
-    """What came is longer than any frame."""
+    """A frame is longer than any may be."""
 
 
-class Intake:
-    """What came and was not whole yet."""
+class FrameBuffer:
+    """Splits a byte stream into frames; it keeps at most one incomplete frame."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._size = 0
         self._wanted = LENGTH.size
 
-    def bodies(self, chunk: bytes) -> list[bytes]:
-        """Add what came; give the bodies of the frames that are whole now."""
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Add bytes, and return the bodies of the frames that are complete now."""
         self._parts.append(chunk)
         self._size += len(chunk)
-        # Pieces are joined only once a frame is whole, so that a large one is not copied once for each of its pieces.
+        # Chunks are joined only when a frame is complete, so that a large frame is not copied once per chunk.
         if self._size < self._wanted:
             return []
         return self._cut(b"".join(self._parts) if len(self._parts) > 1 else chunk)
 
     def _cut(self, whole: bytes) -> list[bytes]:
-        found, start, end = [], 0, _end(whole, 0)
+        found, start, end = [], 0, _frame_end(whole, 0)
         while end <= len(whole):
             found.append(whole[start + LENGTH.size : end])
-            start, end = end, _end(whole, end)
+            start, end = end, _frame_end(whole, end)
         self._parts = [whole[start:]] if start < len(whole) else []
         self._size, self._wanted = len(whole) - start, end - start
         return found
 
 
-def _end(whole: bytes, start: int) -> int:
-    """Where the frame that begins at `start` ends; or its length does, as long as that is not there."""
+def _frame_end(whole: bytes, start: int) -> int:
+    """Where the frame that begins at `start` ends; where its length ends, while that is incomplete."""
     if len(whole) - start < LENGTH.size:
         return start + LENGTH.size
     (size,) = LENGTH.unpack_from(whole, start)
@@ -210,59 +212,61 @@ def _end(whole: bytes, start: int) -> int:
     return start + LENGTH.size + int(size)
 
 
-# A socket to another process of this machine: frames after their length, both ways, without waiting.
-#
-# What cannot be sent at once is kept in order and sent when there is room. Sockets that come along are kept in the
-# order in which they came, for whoever knows which frame speaks of them. It knows nothing of what frames mean.
+# The agent's side: a socket of the event loop, to the runner or a warm worker.
 
 
 #: How many sockets one message may bring.
 SOCKETS_MAX: Final = 8
 
 
-class Pipe:
-    """One end of a socket; `hear` gets the body of each frame, `lost` is called once when nothing more can come."""
+class AsyncChannel:
+    """One end of a socket, without blocking. `on_frame` gets each frame body; `on_closed` is called once when no more
+    can come.
+
+    What cannot be sent at once is kept in order. Sockets that arrive are kept in `sockets`, in order, for the reader of
+    the frame that they belong to.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         end: socket.socket,
-        hear: Callable[[bytes], None],
-        lost: Callable[[], None],
+        on_frame: Callable[[bytes], None],
+        on_closed: Callable[[], None],
     ) -> None:
         end.setblocking(False)
         self.sockets: deque[socket.socket] = deque()
-        self.is_garbled = False  # what came is no frame: whatever else comes cannot be read
+        self.is_corrupt = False  # what came is not a frame, so nothing after it can be read
         self._loop = loop
         self._end = end
-        self._hear = hear
-        self._lost = lost
-        self._open = True
-        self._intake = Intake()
+        self._on_frame = on_frame
+        self._on_closed = on_closed
+        self._is_open = True
+        self._intake = FrameBuffer()
         self._out = bytearray()
         loop.add_reader(end.fileno(), self._read)
 
     def send(self, frames: bytes) -> None:
-        """Send frames that were packed; nothing once the other side is gone."""
-        if not self._open:
+        """Send encoded frames; they are dropped once the other side is gone."""
+        if not self._is_open:
             return
         if self._out:
             self._out += frames
             return
-        sent = self._sent(frames)
+        sent = self._try_send(frames)
         if sent < len(frames):
             self._out += memoryview(frames)[sent:]
             self._loop.add_writer(self._end.fileno(), self._write)
 
     def drain(self) -> None:
-        """Hear what has come and was not yet read: the other side is known to be gone."""
-        while self._open and self._read():
+        """Read what has arrived, after the other side is known to be gone."""
+        while self._is_open and self._read():
             pass
 
     def close(self) -> None:
-        """Hang up; `lost` is not called for it."""
-        if self._open:
-            self._open = False
+        """Close the socket, without calling `on_closed`."""
+        if self._is_open:
+            self._is_open = False
             self._loop.remove_reader(self._end.fileno())
             self._loop.remove_writer(self._end.fileno())
             self._end.close()
@@ -270,7 +274,7 @@ class Pipe:
             self.sockets.popleft().close()
 
     def _read(self) -> bool:
-        """Read once; False when there was nothing."""
+        """Read once; False if there was nothing."""
         try:
             chunk, descriptors, _, _ = socket.recv_fds(self._end, READ_MAX, SOCKETS_MAX)
         except BlockingIOError:
@@ -279,64 +283,63 @@ class Pipe:
             chunk, descriptors = b"", []
         self.sockets.extend(socket.socket(fileno=one) for one in descriptors)
         if not chunk:
-            self._end_of_it()
+            self._on_end()
             return False
         try:
-            for body in self._intake.bodies(chunk):
-                self._hear(body)
+            for body in self._intake.feed(chunk):
+                self._on_frame(body)
         except (FrameTooLarge, msgspec.MsgspecError):
-            self.is_garbled = True
-            self._end_of_it()
+            self.is_corrupt = True
+            self._on_end()
             return False
         return True
 
     def _write(self) -> None:
-        del self._out[: self._sent(self._out)]
-        if not self._out and self._open:
+        del self._out[: self._try_send(self._out)]
+        if not self._out and self._is_open:
             self._loop.remove_writer(self._end.fileno())
 
-    def _sent(self, frames: bytes | bytearray) -> int:
+    def _try_send(self, frames: bytes | bytearray) -> int:
         try:
             return self._end.send(frames)
         except BlockingIOError:
             return 0
         except OSError:
-            # The reader hears of it, after everything that was sent to us before.
+            # `_read` notices the end, after everything that was sent to us before it.
             return len(frames)
 
-    def _end_of_it(self) -> None:
-        if self._open:
+    def _on_end(self) -> None:
+        if self._is_open:
             self.close()
-            self._lost()
+            self._on_closed()
 
 
-# The runner's end of the socket to its agent: what is said together goes out together, and nothing here ever waits.
-#
-# A frame may bring the end of another socket along. Once the agent is gone, what is said is dropped.
+# The runner's side of the socket to its agent. It never blocks, and sends queued frames together. A frame can carry the
+# end of another socket. Frames for an agent that is gone are dropped.
 
 
-#: How many frames go out by one call; together with the size of a frame it bounds what is joined for it.
-_JOIN_MAX: Final = 64
+#: How many frames one system call sends; with the size of a frame this bounds the memory for joining them.
+JOINED_FRAMES_MAX: Final = 64
 
 
-class Line:
-    """Frames in, frames out."""
+class AgentChannel:
+    """The runner's connection to its agent."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
-        self.open = True
+        self.is_open = True
         self.backlog = 0  # bytes that the agent has not taken yet
-        self.urgent = False  # some of them should go out now
+        self.urgent = False  # a queued frame should go out now
         self.blocked = False  # the agent took less than it was sent
         self._end = end
-        self._intake = Intake()
-        self._said: deque[tuple[bytes, socket.socket | None]] = deque()
+        self._intake = FrameBuffer()
+        self._outgoing: deque[tuple[bytes, socket.socket | None]] = deque()
 
     def fileno(self) -> int:
         return self._end.fileno()
 
-    def heard(self) -> list[bytes]:
-        """Give the bodies of the frames that came; none at all closes the line."""
+    def receive(self) -> list[bytes]:
+        """Return the frame bodies that arrived. End of file closes the channel."""
         try:
             chunk = self._end.recv(READ_MAX)
         except BlockingIOError:
@@ -346,15 +349,15 @@ class Line:
         if not chunk:
             self.close()
             return []
-        return self._intake.bodies(chunk)
+        return self._intake.feed(chunk)
 
-    def say(self, frame: ToAgent, gift: socket.socket | None = None, *, urgent: bool = True) -> None:
-        """Say it with the next `flush`; a gift is the agent's from then on."""
-        if not self.open:
-            _close(gift)
+    def send(self, frame: ToAgent, passed: socket.socket | None = None, *, urgent: bool = True) -> None:
+        """Queue a frame for the next `flush`; a passed socket belongs to the agent from then on."""
+        if not self.is_open:
+            _close_socket(passed)
             return
-        body = packed(frame)
-        self._said.append((body, gift))
+        body = encode_frame(frame)
+        self._outgoing.append((body, passed))
         self.backlog += len(body)
         self.urgent = self.urgent or urgent
 
@@ -362,7 +365,7 @@ class Line:
         """Send as much as the agent takes now."""
         self.urgent = self.blocked = False
         try:
-            while self._said:
+            while self._outgoing:
                 self._send()
         except BlockingIOError:
             self.blocked = True
@@ -370,37 +373,37 @@ class Line:
             self.close()
 
     def close(self) -> None:
-        """Stop talking: the agent is gone."""
-        self.open = False
-        for _, gift in self._said:
-            _close(gift)
-        self._said.clear()
+        """Stop sending: the agent is gone."""
+        self.is_open = False
+        for _, passed in self._outgoing:
+            _close_socket(passed)
+        self._outgoing.clear()
         self.backlog, self.blocked = 0, False
 
     def _send(self) -> None:
-        body, gift = self._next()
+        body, passed = self._next_batch()
         try:
-            # A gift travels with the first byte of its frame, so that nobody can mistake whose it is.
-            sent = socket.send_fds(self._end, [body], [gift.fileno()]) if gift else self._end.send(body)
+            # The socket travels with the first byte of its frame, so that it is clear which frame it belongs to.
+            sent = socket.send_fds(self._end, [body], [passed.fileno()]) if passed else self._end.send(body)
         except BlockingIOError:
-            self._said.appendleft((body, gift))
+            self._outgoing.appendleft((body, passed))
             raise
         self.backlog -= sent
-        _close(gift)
+        _close_socket(passed)
         if sent < len(body):
-            self._said.appendleft((body[sent:], None))
+            self._outgoing.appendleft((body[sent:], None))
 
-    def _next(self) -> tuple[bytes, socket.socket | None]:
-        """Take what goes out by one call: a frame with a gift alone, others together."""
-        body, gift = self._said.popleft()
-        if gift is not None:
-            return body, gift
+    def _next_batch(self) -> tuple[bytes, socket.socket | None]:
+        """Take what one system call sends: a frame with a socket alone, other frames together."""
+        body, passed = self._outgoing.popleft()
+        if passed is not None:
+            return body, passed
         bodies = [body]
-        while self._said and self._said[0][1] is None and len(bodies) < _JOIN_MAX:
-            bodies.append(self._said.popleft()[0])
+        while self._outgoing and self._outgoing[0][1] is None and len(bodies) < JOINED_FRAMES_MAX:
+            bodies.append(self._outgoing.popleft()[0])
         return b"".join(bodies), None
 
 
-def _close(gift: socket.socket | None) -> None:
-    if gift is not None:
-        gift.close()
+def _close_socket(passed: socket.socket | None) -> None:
+    if passed is not None:
+        passed.close()

@@ -1,8 +1,8 @@
-"""What an attempt printed and the server does not have yet: in memory while it is little, then in a file.
+"""The output of an attempt until the server has it: in memory while it is small, then in a file.
 
-Bytes are known by where they stand in all that is sent. What the server has is forgotten here. Three quarters of the
-limit of an attempt are streamed, its head; of what comes then the last quarter is kept, its tail, and sent at the end,
-with a line between that says how much is missing. Nothing more is kept once the disk has failed, and the spool says so.
+The head, three quarters of an attempt's limit, is streamed. Of what follows only the last quarter of the limit is kept,
+the tail; it is sent at the end, after a line that says how much is missing. If the disk fails, no more is kept and the
+spool says so. Positions in a spool are positions in all that is sent.
 """
 
 import ctypes
@@ -21,54 +21,54 @@ if TYPE_CHECKING:
     from io import FileIO
 
 
-#: A talkative attempt may take this much memory; the rest waits on disk.
+#: How much memory one attempt's output may use; the rest waits on disk.
 MEMORY_MAX: Final = 1_048_576
-#: How much of the limit the head has, in quarters.
+#: The part of the limit that is streamed, in quarters.
 HEAD_QUARTERS: Final = 3
-#: Room for the line between head and tail.
-LINE_MAX: Final = 128
+#: Space for the line between head and tail.
+GAP_LINE_MAX: Final = 128
 
 
-def head_of(output_max: int) -> int:
-    """Say how much of an output is streamed."""
+def head_size(output_max: int) -> int:
+    """How much of an output is streamed."""
     return output_max * HEAD_QUARTERS // 4
 
 
-def rest_name(task: str, attempt: int) -> str:
-    """Name the file with all that an attempt printed behind the head."""
+def rest_file_name(task: str, attempt: int) -> str:
+    """The name of the file with everything that an attempt printed after the head."""
     return f"{task}-{attempt}"
 
 
 class Tail:
-    """The last of what was printed: in memory while it is little, then in a file that is written round and round.
+    """The last part of an output: in memory while it is small, then in a ring file.
 
-    With a `whole` file all of it is kept there, and the file stays.
+    With a `rest_file` everything is kept in that file, and the file stays.
     """
 
-    def __init__(self, size_max: int, file: Path, whole: Path | None = None) -> None:
-        self.size = 0  # so much was printed
+    def __init__(self, size_max: int, file: Path, rest_file: Path | None = None) -> None:
+        self.size = 0  # how much was added
         self._size_max = size_max
-        self._path = whole or file
-        self._is_whole = whole is not None
+        self._path = rest_file or file
+        self._keeps_all = rest_file is not None
         self._memory = bytearray()
         self._file: FileIO | None = None
-        self._written = 0  # so much of `size` has left the memory
-        self._is_lost = False  # the file cannot be written
+        self._written = 0  # how much of `size` has left the memory
+        self._has_failed = False  # the file cannot be written
 
     @property
-    def kept(self) -> int:
-        """How much of the end can be had."""
-        return len(self._memory) if self._is_lost else min(self.size, self._size_max)
+    def available(self) -> int:
+        """How many bytes `last` can return."""
+        return len(self._memory) if self._has_failed else min(self.size, self._size_max)
 
     def add(self, body: bytes) -> None:
-        """Take what was printed next."""
+        """Add output."""
         self.size += len(body)
         self._memory += body
-        if self._is_whole or len(self._memory) > MEMORY_MAX:
+        if self._keeps_all or len(self._memory) > MEMORY_MAX:
             self._make_room()
 
     def last(self, size: int) -> Iterator[bytes]:
-        """Give the last bytes, at most as many as are kept."""
+        """Yield the last bytes, at most as many as are available."""
         start = self.size - size
         while start < self._written and self._file is not None:
             place, room = self._place(start)
@@ -81,25 +81,25 @@ class Tail:
             yield bytes(self._memory[start - self.size :])
 
     def close(self) -> None:
-        """Forget it; a whole file stays."""
+        """Free the memory and delete the file; a rest file stays."""
         self._memory.clear()
         if self._file is not None:
             self._file.close()
             self._file = None
-            if not self._is_whole:
+            if not self._keeps_all:
                 self._path.unlink(missing_ok=True)
 
     def _make_room(self) -> None:
-        if not self._is_whole:
+        if not self._keeps_all:
             surplus = max(0, len(self._memory) - self._size_max)
             del self._memory[:surplus]
             self._written += surplus
-        if self._is_lost or (not self._is_whole and self._size_max <= MEMORY_MAX):
+        if self._has_failed or (not self._keeps_all and self._size_max <= MEMORY_MAX):
             return
         try:
             self._write()
         except OSError:
-            self._is_lost = True
+            self._has_failed = True
             raise
 
     def _write(self) -> None:
@@ -115,39 +115,39 @@ class Tail:
         self._memory.clear()
 
     def _place(self, start: int) -> tuple[int, int]:
-        """Say where in the file a byte stands, and how many follow it there."""
-        if self._is_whole:
+        """Return the position in the file of a byte, and how many bytes follow it there."""
+        if self._keeps_all:
             return start, max(1, len(self._memory), self._written - start)
         place = start % self._size_max
         return place, self._size_max - place
 
 
 class Spool:
-    """The part of an output that has to be sent, from `kept` to `size`."""
+    """The output that has to be sent: the bytes from `acked` to `size`."""
 
-    def __init__(self, file: Path, output_max: int, whole: Path | None = None) -> None:
-        """Keep what has to wait in a file, and all that comes after the head in another, if one is named."""
-        self.kept = 0  # so much the server has
-        self.size = 0  # so much was printed, as far as it is kept at all
+    def __init__(self, file: Path, output_max: int, rest_file: Path | None = None) -> None:
+        """Use `file` for what does not fit in memory, and `rest_file`, if given, for everything after the head."""
+        self.acked = 0  # how much the server has
+        self.size = 0  # how much was printed and kept
         self.truncated = False
-        self.trouble = ""  # why nothing more is kept, if that is no fault of who printed it
+        self.trouble = ""  # why no more is kept, if that is not the task's fault
         self._path = file
         self._output_max = output_max
-        self._head_max = head_of(output_max)
-        self._whole = whole
-        self._tail: Tail | None = None  # there is one once the head is full
+        self._head_max = head_size(output_max)
+        self._rest_file = rest_file
+        self._tail: Tail | None = None  # set once the head is full
         self._last = b""  # the last byte
         self._memory = bytearray()  # the bytes from `_memory_start` on
         self._memory_start = 0
-        self._file: FileIO | None = None  # everything before `_memory_start`, if not yet sent
+        self._file: FileIO | None = None  # the bytes before `_memory_start` that are not acknowledged
 
     @property
     def pending(self) -> int:
-        """How much has to be sent."""
-        return self.size - self.kept
+        """How many bytes have to be sent."""
+        return self.size - self.acked
 
     def add(self, body: bytes) -> None:
-        """Take what was printed next."""
+        """Add output."""
         room = self._head_max - self.size
         if len(body) <= room:
             self._append(body)
@@ -159,31 +159,31 @@ class Spool:
             return
         if self._tail is None:
             file = self._path.with_suffix(".tail")
-            self._tail = Tail(self._output_max - self._head_max, file, self._whole)
+            self._tail = Tail(self._output_max - self._head_max, file, self._rest_file)
         try:
             self._tail.add(body[max(0, room) :])
         except OSError as error:
             self._fail(error)
 
     def finish(self) -> None:
-        """Nothing more is printed: put the tail behind the head, and between them how much is missing."""
+        """Append the tail to the head, with a line between them if something is missing: no more is printed."""
         tail, self._tail = self._tail, None
         if tail is None:
             return
         room, size, line = self._output_max - self._head_max, tail.size, b""
-        if tail.size > min(room, tail.kept):
+        if tail.size > min(room, tail.available):
             self.truncated = True
-            size = max(0, min(tail.kept, room - LINE_MAX))
-            line = self._line(tail.size - size)
-        if len(line) <= room:  # else the limit is too small for a tail
+            size = max(0, min(tail.available, room - GAP_LINE_MAX))
+            line = self._gap_line(tail.size - size)
+        if len(line) <= room:  # otherwise the limit is too small for a tail
             self._append(line)
             for piece in tail.last(size):
                 self._append(piece)
         tail.close()
 
-    def _line(self, missing: int) -> bytes:
+    def _gap_line(self, missing: int) -> bytes:
         start = "" if self._last == b"\n" else "\n"
-        said = f"{missing} bytes are missing here; {self._output_max} are kept of what an attempt prints"
+        said = f"{missing} bytes of output were dropped here; {self._output_max} are kept of an attempt"
         return f"{start}taskyard: {said}\n".encode()
 
     def _append(self, body: bytes) -> None:
@@ -202,7 +202,7 @@ class Spool:
         self.trouble = f"output cannot be kept: {error}"
 
     def piece(self, start: int, size_max: int) -> bytes:
-        """Give bytes that the server does not have, from `start` on, as many as one piece may bring."""
+        """Return bytes from `start` on, as many as one message may carry."""
         size = min(size_max, PIECE_MAX, self.size - start)
         if start >= self._memory_start:
             place = start - self._memory_start
@@ -211,23 +211,23 @@ class Spool:
         self._file.seek(start)
         return self._file.read(min(size, self._memory_start - start))
 
-    def keep(self, size: int) -> None:
-        """Forget what the server has; it may say less than was sent, and then goes on from there."""
-        self.kept = max(self.kept, min(size, self.size))
-        if self.kept >= self._memory_start and self._file is not None:
+    def acknowledge(self, size: int) -> None:
+        """Free what the server has. It may have less than was sent: sending goes on from there."""
+        self.acked = max(self.acked, min(size, self.size))
+        if self.acked >= self._memory_start and self._file is not None:
             self._drop_file()
-        surplus = self.kept - self._memory_start
+        surplus = self.acked - self._memory_start
         if surplus >= len(self._memory) or surplus > MEMORY_MAX // 2:
             del self._memory[:surplus]
             self._memory_start += max(0, surplus)
 
-    def cut(self) -> None:
-        """Give up the rest: the server does not take it."""
+    def discard_rest(self) -> None:
+        """Drop the rest: the server does not take it."""
         self.truncated = True
-        self.keep(self.size)
+        self.acknowledge(self.size)
 
     def close(self) -> None:
-        """Forget all of it."""
+        """Free the memory and delete the files."""
         if self._tail is not None:
             self._tail.close()
         self._memory.clear()
@@ -236,7 +236,7 @@ class Spool:
     def _move_to_file(self) -> None:
         if self._file is None:
             self._file = self._path.open("w+b", buffering=0)
-        # Offsets in the file are those of the output; what was sent before it existed is a hole in it.
+        # Positions in the file are those of the output; what was sent before the file existed is a hole in it.
         self._file.seek(self._memory_start)
         with memoryview(self._memory) as rest:
             written = 0
@@ -252,17 +252,17 @@ class Spool:
             self._path.unlink(missing_ok=True)
 
 
-# Where processes print to, and how it is read: pipes of runs, files of workers.
+# Reading what processes print: pipes of runs, files of workers.
 #
-# A worker prints to a file, since a pipe that the same process has to empty can block it for ever. The file has no
-# name and ends with the last process that has it open. It holds what the call in hand has printed; the runner has it
-# open, too, and so the last words of a worker that dies are kept.
+# A worker prints to a file, because a pipe that the same process has to empty can block it for ever. The file has no
+# name and ends with the last process that has it open. It holds the output of the current call. The runner has it open,
+# too, so that the last output of a worker that dies is kept.
 
 
-#: The rest in a pipe is at most what a pipe may be made to hold.
+#: How many reads empty a pipe of the largest size.
 REST_PIECES_MAX: Final = 1_048_576 // READ_MAX
-#: Less than this is not worth a call.
-_FORGET_MIN: Final = 1_048_576
+#: Freeing less than this is not worth a system call.
+_FREE_MIN: Final = 1_048_576
 _KEEP_SIZE: Final = 1
 _PUNCH_HOLE: Final = 2
 
@@ -270,14 +270,14 @@ _BUFFER: Final = bytearray(READ_MAX)
 _VIEW: Final = memoryview(_BUFFER)
 
 
-def read(pipe: int) -> bytes:
-    """Read what is there; nothing at its end, and `BlockingIOError` if there is nothing yet."""
-    # One buffer for all: one that is made for each read would be given back to the system each time.
+def read_pipe(pipe: int) -> bytes:
+    """Read what is there: nothing at its end; BlockingIOError if there is nothing yet."""
+    # One buffer for all reads: a new one for each read would be given back to the system each time.
     return bytes(_VIEW[: os.readv(pipe, [_BUFFER])])
 
 
-def fresh() -> int:
-    """Make a file without a name, to whose end any number of processes can write at once."""
+def create_output_file() -> int:
+    """Create a file without a name, to which any number of processes can append."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("output")
     else:
@@ -287,9 +287,9 @@ def fresh() -> int:
     return file
 
 
-def forget(file: int, told: int) -> None:
-    """Give back the memory of what was told, where the system can; nobody reads it again."""
-    if told >= _FORGET_MIN and _FALLOCATE is not None:
+def free_sent(file: int, told: int) -> None:
+    """Free the memory of output that was sent, where the system can."""
+    if told >= _FREE_MIN and _FALLOCATE is not None:
         _FALLOCATE(file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(0), ctypes.c_long(told))
 
 

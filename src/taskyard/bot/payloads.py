@@ -1,7 +1,7 @@
-"""What a bot does for a payload: start a program, or call a function in a warm worker.
+"""Payloads: which program to start or function to call for a task, and with which environment.
 
-A payload was found good by the server; one that this bot cannot run all the same, since it is of a kind that came later
-or its functions are not there, is an `Unfit` with a sentence for the person who reads the output. It starts nothing.
+The server has validated payloads. A bot can still be unable to run one, because its kind is newer than the bot: it
+raises `UnsupportedPayload`, whose text goes to the task's output.
 """
 
 import os
@@ -15,24 +15,24 @@ from taskyard.bot.config import BotConfig
 from taskyard.wire.bot_protocol import NOTHING, Lease
 from taskyard.wire.durations import span_ms
 
-#: What runs a script unless it names a shell.
+#: What runs a script that names no shell.
 SHELL: Final = "/bin/sh"
-#: A script ends at its first failing command: a failure that it went past would not be seen.
+#: A script ends at its first failing command; otherwise a failure in the middle would go unnoticed.
 SHELL_OPTIONS: Final = ("-e",)
-#: What a payload that says nothing about it gets.
+#: Defaults of a payload that does not set them.
 TIMEOUT_SECONDS: Final = 86_400.0
 GRACE_SECONDS: Final = 30.0
-#: Kinds that only the server runs, or that nobody runs on a bot of this version.
-OTHER_KINDS: Final = ("ansible", "approval", "graph", "noop")
+#: Kinds that only the server runs, or that no bot of this version can run.
+UNSUPPORTED_KINDS: Final = ("ansible", "approval", "graph", "noop")
 
 
-class Unfit(Exception):
-    """This bot cannot run that."""
+class UnsupportedPayload(Exception):
+    """This bot cannot run the payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long an attempt may take, be silent, and take to end itself, in seconds."""
+    """How long an attempt may run, be silent, and take to end after SIGTERM, in seconds."""
 
     timeout_s: float = TIMEOUT_SECONDS
     silence_s: float | None = None
@@ -40,7 +40,7 @@ class Limits:
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A program to start. With a script, its text is the last argument, as a file."""
+    """A program to start. The text of a script is passed as a file, the last argument."""
 
     argv: tuple[str, ...]
     script: str | None
@@ -50,7 +50,7 @@ class Program(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What tells it from others that may take another time."""
+        """Identifies programs that are likely to take equally long."""
         return self.argv[0] if self.script is None else f"script {hash(self.script)}"
 
 
@@ -58,15 +58,15 @@ class Function(msgspec.Struct, frozen=True):
     """A function to call with JSON arguments."""
 
     name: str  # module:function
-    args: msgspec.Raw  # a list or an object; empty if none were given
+    args: msgspec.Raw  # a list or an object; empty if there are none
     env: dict[str, str]
     cwd: str | None
     limits: Limits
-    fresh: bool = False  # it gets a process of its own
+    fresh: bool = False  # call it in a process of its own
 
 
 class _Payload(msgspec.Struct):
-    """What is read of a payload."""
+    """The fields of a payload that a bot reads."""
 
     command: list[str] | None = None
     script: str | None = None
@@ -83,18 +83,18 @@ class _Payload(msgspec.Struct):
 
 
 _PAYLOAD: Final = msgspec.json.Decoder(_Payload)
-_USUAL: Final = Limits()
+_DEFAULT_LIMITS: Final = Limits()
 
 
-def work_of(payload: msgspec.Raw) -> Program | Function:
-    """Say what to do for a payload, or why it cannot be done (`Unfit`)."""
+def parse_payload(payload: msgspec.Raw) -> Program | Function:
+    """Decide what to run for a payload; raise UnsupportedPayload if this bot cannot run it."""
     try:
         read = _PAYLOAD.decode(payload)
         limits = _limits(read)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise Unfit(f"this bot cannot read the payload: {error}") from error
+        raise UnsupportedPayload(f"this bot cannot read the payload: {error}") from error
     if read.secrets:
-        raise Unfit("this bot cannot fill in secrets yet")
+        raise UnsupportedPayload("this bot does not support secrets yet")
     if read.python is not None:
         return Function(read.python, read.args, read.env, read.cwd, limits, read.fresh)
     if read.script is not None:
@@ -102,12 +102,12 @@ def work_of(payload: msgspec.Raw) -> Program | Function:
         return Program((shell, *SHELL_OPTIONS), read.script, read.env, read.cwd, limits)
     if read.command:
         return Program(tuple(read.command), None, read.env, read.cwd, limits)
-    raise Unfit(f"this bot runs command, script and python; it cannot run {_kind(payload)}")
+    raise UnsupportedPayload(f"this bot runs command, script and python; it cannot run {_kind(payload)}")
 
 
 def _limits(read: _Payload) -> Limits:
     if read.timeout is read.io_timeout is read.grace is None:
-        return _USUAL
+        return _DEFAULT_LIMITS
     return Limits(
         timeout_s=_seconds(read.timeout, TIMEOUT_SECONDS),
         silence_s=_seconds(read.io_timeout, 0.0) or None,
@@ -126,16 +126,16 @@ def _seconds(text: str | None, default: float) -> float:
 
 def _kind(payload: msgspec.Raw) -> str:
     fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
-    return next((kind for kind in OTHER_KINDS if kind in fields), "a payload without any of them")
+    return next((kind for kind in UNSUPPORTED_KINDS if kind in fields), "a payload without any of them")
 
 
-# The environment of what a bot starts: some of the bot's own, what the payload says, and who the attempt is.
+# The environment of tasks: a part of the bot's own, what the payload sets, and the attempt's identity.
 #
-# Unless whoever started the bot wants all of its environment passed on, nothing is in it that was not named here or by
-# the payload. The bot's token never is, nor anything else of Taskyard's that is around the bot itself.
+# Unless the bot is told to pass on all of its environment, only the variables named here and in the payload are set.
+# The bot's token and other TASKYARD_ variables of the bot are never passed on.
 
 
-#: What programs need to find their way on a machine.
+#: Variables that programs need to work on a machine.
 PASSED_ON: Final = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "TERM",
     "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
@@ -145,22 +145,22 @@ PASSED_ON: Final = frozenset({
 })  # fmt: skip
 
 
-#: What belongs to the login of one user, and is not for another.
-OF_A_LOGIN: Final = frozenset({"XDG_RUNTIME_DIR", "MAIL", "PWD", "OLDPWD", "SUDO_COMMAND", "SUDO_USER"})
-#: How the names begin of what Taskyard says to whatever it starts: the bot's token, and who the bot itself is.
-OURS: Final = "TASKYARD_"
+#: Variables of a user's login, which another user must not get.
+LOGIN_VARIABLES: Final = frozenset({"XDG_RUNTIME_DIR", "MAIL", "PWD", "OLDPWD", "SUDO_COMMAND", "SUDO_USER"})
+#: The prefix of the variables that Taskyard sets: the bot's token, and its identity.
+TASKYARD_PREFIX: Final = "TASKYARD_"
 
 
 def passed_on(own: Mapping[str, str] | None = None, everything: bool = False) -> dict[str, str]:
-    """Choose what everything that a bot starts has of the bot's own environment."""
+    """Select the part of the bot's environment that everything it starts gets."""
     source = os.environ if own is None else own
     if everything:
-        return {name: value for name, value in source.items() if not name.startswith(OURS)}
+        return {name: value for name, value in source.items() if not name.startswith(TASKYARD_PREFIX)}
     return {name: value for name, value in source.items() if name in PASSED_ON or name.startswith("LC_")}
 
 
-class Surroundings:
-    """Writes the environment of each attempt of one bot."""
+class TaskEnvironment:
+    """Builds the environment of each attempt of one bot."""
 
     def __init__(self, config: BotConfig) -> None:
         self._url = {"TASKYARD_URL": config.url}
@@ -169,22 +169,22 @@ class Surroundings:
         self._passed_on = passed_on(everything=config.inherit)
         if config.user is not None:
             self._passed_on = {
-                name: value for name, value in self._passed_on.items() if name not in OF_A_LOGIN
+                name: value for name, value in self._passed_on.items() if name not in LOGIN_VARIABLES
             } | config.user.environment
         self._marker = config.marker
 
     @property
-    def of_runner(self) -> dict[str, str]:
-        """What the runner has, and so every warm worker; the runner marks with it whatever it starts."""
+    def for_runner(self) -> dict[str, str]:
+        """The environment of the runner, and so of warm workers; the runner adds marks to what it starts."""
         return {**self._passed_on, **self._url, "TASKYARD_BOT": self._marker}
 
-    def of(self, lease: Lease, files: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-        """Write the whole environment of an attempt: the payload cannot take the place of what the bot says."""
-        return {**self._passed_on, **given, **self._url, **files, **identity(lease)}
+    def for_attempt(self, lease: Lease, files: Mapping[str, str], payload_env: Mapping[str, str]) -> dict[str, str]:
+        """Build the whole environment of an attempt: the payload cannot override what the bot sets."""
+        return {**self._passed_on, **payload_env, **self._url, **files, **attempt_environment(lease)}
 
 
-def identity(lease: Lease) -> dict[str, str]:
-    """Say which attempt this is, and the word by which it may speak to the server."""
+def attempt_environment(lease: Lease) -> dict[str, str]:
+    """Name the attempt, and pass the token by which it may speak to the server."""
     return {
         "TASKYARD_TOKEN": lease.token,
         "TASKYARD_TASK_ID": lease.task,

@@ -1,10 +1,12 @@
-"""What a bot and its server say to each other, and when: as little as often as possible, and nothing late.
+"""The poll loop: decides when a bot sends which request, with as few requests as possible and nothing late.
 
-There are two connections. A wish for work may be parked on the first; what has to be told meanwhile goes over the
-second. When nothing is parked, what is told and the next wish are one request: a chain of tasks is one request a hop.
-While tasks are so short that many end before an answer comes, both are used in turn, and the server never waits for us.
-A request that has something to tell never waits for work, so that its answer is here at once. No request is ever taken
-back; one without an answer is repeated, word for word, until it has one.
+There are two connections. A request for work can be parked at the server on the first; reports go over the second
+meanwhile. When nothing is parked, reports and the next request for work are one request, so a chain of tasks costs one
+request per task. While tasks are so short that many end before an answer comes, both connections are used in turn, and
+the server never waits for the bot.
+
+A request that reports something never waits for work, so its answer comes at once. No request is cancelled; one without
+an answer is repeated unchanged until it has one.
 """
 
 import asyncio
@@ -20,237 +22,246 @@ from typing import Final, Protocol
 import msgspec
 
 from taskyard.bot.attempts import LeasedAttempts
-from taskyard.bot.config import BotConfig, Dimensions, detected, read_file, together
-from taskyard.bot.poll_payload import Consequences, PollPayload, pack, settle
+from taskyard.bot.config import BotConfig, Dimensions, detect_dimensions, merge_dimensions, read_file
+from taskyard.bot.poll_payload import PollEffects, PollPayload, apply_reply, build_payload
 from taskyard.bot.prefetch import PrefetchLimit
-from taskyard.bot.server_client import PAUSE_SECONDS_MAX, Away, Link, Reply, Stranger, answered
+from taskyard.bot.server_client import (
+    PAUSE_SECONDS_MAX,
+    Reply,
+    ServerClient,
+    ServerUnavailable,
+    SessionUnknown,
+    retry_until_answered,
+)
 from taskyard.wire.bot_protocol import WAIT_MAX_MS, Begun, Hello, Lease, Poll, Welcome
 
-#: While short tasks run, their ends are awaited for a moment before a wish is parked: most often they come first.
+#: While short tasks run, a request for work waits this long before it is parked: most often reports come first.
 LINGER_SECONDS: Final = 0.003
 #: Reports of a busy bot are collected, but never for longer than this.
 COLLECT_SECONDS: Final = 0.010
-#: A bot whose slots are all taken, and that has told nothing for so long, listens: a person may want something ended.
+#: A bot with all slots taken that has sent nothing for this long parks a request that asks for nothing: an admin may
+#: stop a task.
 LISTEN_SECONDS: Final = 0.5
-#: A request that has no answer by then does not hold back what else is to be told.
+#: A request without an answer after this time does not hold back other reports.
 SLOW_SECONDS: Final = 1.0
 
 
-class Ears(Protocol):
-    """Who does what the server says."""
+class PollHandler(Protocol):
+    """Carries out what the server answered."""
 
-    def take(self, leases: list[Lease], sent: float) -> None:
+    def accept(self, leases: list[Lease], sent: float) -> None:
         """Run these."""
 
-    def heed(self, consequences: Consequences) -> None:
-        """Hold, stop or give up attempts."""
+    def apply(self, effects: PollEffects) -> None:
+        """Extend, stop or drop attempts."""
 
     def terminate(self) -> None:
         """End once nothing is in hand."""
 
 
-class Dialogue:
-    """The talk of one session. `broken` is what ends it: a refusal that no patience mends."""
+class PollLoop:
+    """The requests of one session. `failure` gets the error that ends it: a rejection by the server."""
 
     def __init__(
         self,
         config: BotConfig,
         session: str,
-        desk: LeasedAttempts,
-        appetite: PrefetchLimit,
-        ears: Ears,
-        hello: Callable[[Link], Awaitable[object]],
+        attempts: LeasedAttempts,
+        prefetch: PrefetchLimit,
+        handler: PollHandler,
+        say_hello: Callable[[ServerClient], Awaitable[object]],
     ) -> None:
-        self.wishing = True  # False: no more work is asked for
+        self.wants_work = True  # False: ask for no more work
         self.wait_ms = WAIT_MAX_MS
         self.pause_s_max = PAUSE_SECONDS_MAX
         self._loop = asyncio.get_running_loop()
-        self.broken: asyncio.Future[None] = self._loop.create_future()
+        self.failure: asyncio.Future[None] = self._loop.create_future()
         self._config, self._session = config, session
-        self._desk, self._appetite = desk, appetite
-        self._ears, self._hello = ears, hello
-        self._links = (Link(config), Link(config))
-        self._under_way: list[asyncio.Task[None] | None] = [None, None]
-        self._wanted = [0, 0]  # how many tasks each of these asks for
-        self._telling = [0, 0]  # and how many ends it tells
+        self._attempts, self._prefetch = attempts, prefetch
+        self._handler, self._say_hello = handler, say_hello
+        self._clients = (ServerClient(config), ServerClient(config))
+        self._in_flight: list[asyncio.Task[None] | None] = [None, None]
+        self._wanted = [0, 0]  # how many tasks the request on each connection asks for
+        self._reporting = [0, 0]  # how many reports it carries
         self._parked = False
-        self._listening = False  # nothing has come since all that is in hand was renewed
-        self._listens = False  # what is parked wants nothing: it hears when something should be ended
-        self._told_at = 0.0  # when something was last told or asked for
-        self._asked_at = 0.0  # when the first connection was last used
+        self._listening = False  # no lease has come since all attempts were renewed
+        self._listens = False  # the parked request asks for nothing: it only waits for stops
+        self._last_sent_at = 0.0  # when a request last carried or asked for something
+        self._first_sent_at = 0.0  # when the first connection was last used
         self._polls = 0
-        self._word = secrets.token_hex(4)  # polls of one session never have a name twice
+        self._poll_prefix = secrets.token_hex(4)  # makes the names of polls unique in a session
         self._encoder = msgspec.json.Encoder()
-        self._turn_is_near = False
+        self._step_is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._linger_until = 0.0
         self._collect_until = math.inf
 
     @property
-    def quiet(self) -> bool:
-        """Whether nothing is under way that could bring or lose anything."""
-        return self._under_way == [None, None]
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return self._in_flight == [None, None]
 
-    def nudge(self) -> None:
-        """Something has happened; what that means for the talk is thought about soon, once for all that happens now."""
-        if not self._turn_is_near:
-            self._turn_is_near = True
-            self._loop.call_soon(self._turn)
+    def wake(self) -> None:
+        """Schedule a step: something has happened. All that happens now is handled by one step."""
+        if not self._step_is_scheduled:
+            self._step_is_scheduled = True
+            self._loop.call_soon(self._step)
 
     async def close(self) -> None:
-        """Say and ask nothing more."""
-        self.wishing = False
+        """Send nothing more."""
+        self.wants_work = False
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [task for task in self._under_way if task is not None]
+        tasks = [task for task in self._in_flight if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for link in self._links:
-            link.close()
+        for client in self._clients:
+            client.close()
 
-    def _turn(self) -> None:
-        self._turn_is_near = False
-        if self.broken.done():
+    def _step(self) -> None:
+        self._step_is_scheduled = False
+        if self.failure.done():
             return
         now = time.monotonic()
-        if self._under_way[0] is None:
-            self._ask_or_tell(now)
-        elif self._under_way[1] is None:
-            if self._parked or now - self._asked_at > SLOW_SECONDS:
-                self._tell_beside(now)
-            elif len(self._desk.finished) - self._telling[0] >= self._appetite.batch:
-                self._send(1, pack(self._desk, now), self._room(self._desk.unfinished), 0, now)
+        if self._in_flight[0] is None:
+            self._poll_or_report(now)
+        elif self._in_flight[1] is None:
+            if self._parked or now - self._first_sent_at > SLOW_SECONDS:
+                self._report_on_second(now)
+            elif len(self._attempts.finished) - self._reporting[0] >= self._prefetch.report_batch:
+                self._send(1, build_payload(self._attempts, now), self._capacity(self._attempts.unfinished), 0, now)
 
-    def _ask_or_tell(self, now: float) -> None:
-        in_hand = self._desk.unfinished
-        if self._must_tell(now) or (self._desk.finished and self._is_ripe(in_hand, now)):
-            parcel = pack(self._desk, now)
-            if parcel:
-                self._send(0, parcel, self._room(in_hand), 0, now)
+    def _poll_or_report(self, now: float) -> None:
+        in_hand = self._attempts.unfinished
+        if self._must_report(now) or (self._attempts.finished and self._is_time_to_report(in_hand, now)):
+            payload = build_payload(self._attempts, now)
+            if payload:
+                self._send(0, payload, self._capacity(in_hand), 0, now)
                 return
-        if not self._wanted[1]:  # else what is asked for may be all that there is to wait for
-            self._wish_or_listen(in_hand, now)
+        if not self._wanted[1]:  # otherwise the other request may be given all the work there is
+            self._request_or_listen(in_hand, now)
 
-    def _wish_or_listen(self, in_hand: int, now: float) -> None:
-        if self.wishing and in_hand < self._config.slots:
-            if in_hand == 0 or not self._appetite.short or now >= self._linger_until:
-                self._appetite.forget()  # the line was found empty
+    def _request_or_listen(self, in_hand: int, now: float) -> None:
+        if self.wants_work and in_hand < self._config.slots:
+            if in_hand == 0 or not self._prefetch.is_short or now >= self._linger_until:
+                self._prefetch.reset()  # there was no work left, so the averages say nothing about what comes next
                 self._send(0, PollPayload(), self._config.slots - in_hand, self.wait_ms, now)
             else:
-                self._come_back(self._linger_until, now)
+                self._wake_at(self._linger_until, now)
         elif in_hand and self._listening:
             self._send(0, PollPayload(), 0, self.wait_ms, now)
-        elif in_hand and now - self._told_at > LISTEN_SECONDS:
-            # Whoever begins to listen asks first: something may have been ended before anybody listened.
+        elif in_hand and now - self._last_sent_at > LISTEN_SECONDS:
+            # Ask once before listening: a task may have been stopped before the request was parked.
             self._listening = True
-            self._desk.renew_all()
-            self._send(0, pack(self._desk, now), 0, 0, now)
+            self._attempts.renew_all()
+            self._send(0, build_payload(self._attempts, now), 0, 0, now)
         elif in_hand:
-            self._come_back(self._told_at + LISTEN_SECONDS, now)
+            self._wake_at(self._last_sent_at + LISTEN_SECONDS, now)
 
-    def _tell_beside(self, now: float) -> None:
-        if self._desk.finished or self._must_tell(now):
-            parcel = pack(self._desk, now)
-            if parcel:
-                listens = self._listens and self.wishing
-                self._send(1, parcel, self._room(self._desk.unfinished) if listens else 0, 0, now)
+    def _report_on_second(self, now: float) -> None:
+        if self._attempts.finished or self._must_report(now):
+            payload = build_payload(self._attempts, now)
+            if payload:
+                listens = self._listens and self.wants_work
+                self._send(1, payload, self._capacity(self._attempts.unfinished) if listens else 0, 0, now)
 
-    def _room(self, in_hand: int) -> int:
-        """Say how many more tasks there is room for, with those that were asked for already."""
-        return max(0, self._appetite.in_hand - in_hand - sum(self._wanted)) if self.wishing else 0
+    def _capacity(self, in_hand: int) -> int:
+        """How many more tasks to ask for, beyond those in hand and those asked for already."""
+        return max(0, self._prefetch.target - in_hand - sum(self._wanted)) if self.wants_work else 0
 
-    def _must_tell(self, now: float) -> bool:
-        return self._desk.is_due(now) or self._desk.is_loud(now) or self._desk.has_begun_long_ago(now)
+    def _must_report(self, now: float) -> bool:
+        return (
+            self._attempts.is_renewal_due(now) or self._attempts.is_output_due(now) or self._attempts.is_begun_due(now)
+        )
 
-    def _is_ripe(self, in_hand: int, now: float) -> bool:
-        """Whether reports should go out: little is left to do, or they have waited long enough."""
-        if in_hand <= self._appetite.low or not self.wishing or now >= self._collect_until:
+    def _is_time_to_report(self, in_hand: int, now: float) -> bool:
+        """Whether to send reports now: little work is left, or they have waited long enough."""
+        if in_hand <= self._prefetch.refill_at or not self.wants_work or now >= self._collect_until:
             return True
         if self._collect_until == math.inf:
             self._collect_until = now + COLLECT_SECONDS
-        self._come_back(self._collect_until, now)
+        self._wake_at(self._collect_until, now)
         return False
 
-    def _come_back(self, moment: float, now: float) -> None:
+    def _wake_at(self, moment: float, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(max(0.0, moment - now), self._turn)
+        self._timer = self._loop.call_later(max(0.0, moment - now), self._step)
 
-    def _send(self, which: int, parcel: PollPayload, want: int, wait_ms: int, now: float) -> None:
+    def _send(self, which: int, payload: PollPayload, want: int, wait_ms: int, now: float) -> None:
         self._polls += 1
-        name = f"{self._word}-{self._polls}" if want else ""
-        says = (parcel.reports, parcel.renewals, parcel.outputs)
-        poll = Poll(self._config.name, self._session, name, want, wait_ms, *says, parcel.begun)
+        name = f"{self._poll_prefix}-{self._polls}" if want else ""
+        says = (payload.reports, payload.renewals, payload.outputs)
+        poll = Poll(self._config.name, self._session, name, want, wait_ms, *says, payload.begun)
         if which == 0:
-            self._parked, self._asked_at = wait_ms > 0, now
+            self._parked, self._first_sent_at = wait_ms > 0, now
             self._listens = self._parked and not want
-        if parcel or want:
-            self._told_at = now
+        if payload or want:
+            self._last_sent_at = now
         self._collect_until = math.inf
-        self._wanted[which], self._telling[which] = want, len(parcel.reported)
-        task = self._loop.create_task(self._exchange(which, parcel, self._encoder.encode(poll), wait_ms))
-        task.add_done_callback(self._look_at)
-        self._under_way[which] = task
+        self._wanted[which], self._reporting[which] = want, len(payload.reported)
+        task = self._loop.create_task(self._exchange(which, payload, self._encoder.encode(poll), wait_ms))
+        task.add_done_callback(self._on_exchange_done)
+        self._in_flight[which] = task
 
-    async def _exchange(self, which: int, parcel: PollPayload, body: bytes, wait_ms: int) -> None:
-        link = self._links[which]
-        reply = await answered(lambda: self._ask(link, body, wait_ms), self.pause_s_max)
-        self._under_way[which] = None
-        self._wanted[which] = self._telling[which] = 0
-        consequences = settle(self._desk, parcel, reply.polled, reply.sent)
-        if consequences:
-            self._ears.heed(consequences)
+    async def _exchange(self, which: int, payload: PollPayload, body: bytes, wait_ms: int) -> None:
+        client = self._clients[which]
+        reply = await retry_until_answered(lambda: self._poll_once(client, body, wait_ms), self.pause_s_max)
+        self._in_flight[which] = None
+        self._wanted[which] = self._reporting[which] = 0
+        effects = apply_reply(self._attempts, payload, reply.polled, reply.sent)
+        if effects:
+            self._handler.apply(effects)
         if reply.polled.terminate:
-            self._ears.terminate()
+            self._handler.terminate()
         now = time.monotonic()
         if wait_ms == 0:
-            self._appetite.exchange_took(now - reply.sent)
+            self._prefetch.record_exchange(now - reply.sent)
         self._linger_until = now + LINGER_SECONDS
         if reply.polled.leases:
             self._listening = False
-            self._ears.take(reply.polled.leases, reply.sent)
-        self.nudge()
+            self._handler.accept(reply.polled.leases, reply.sent)
+        self.wake()
 
-    async def _ask(self, link: Link, body: bytes, wait_ms: int) -> Reply:
+    async def _poll_once(self, client: ServerClient, body: bytes, wait_ms: int) -> Reply:
         try:
-            return await link.poll(body, wait_ms)
-        except Stranger as error:
-            await self._hello(link)
-            raise Away(f"this bot had to introduce itself again: {error}") from error
+            return await client.poll(body, wait_ms)
+        except SessionUnknown as error:
+            await self._say_hello(client)
+            raise ServerUnavailable(f"this bot had to open its session again: {error}") from error
 
-    def _look_at(self, task: "asyncio.Task[None]") -> None:
-        if task.cancelled() or self.broken.done():
+    def _on_exchange_done(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled() or self.failure.done():
             return
         error = task.exception()
         if error is not None:
-            self.broken.set_exception(error)
+            self.failure.set_exception(error)
 
 
-# How a bot introduces itself: who it is, what its machine is like, and whether it takes work.
-#
-# It can be said again at any time, with the same session, when something about the bot has changed.
+# The hello of a bot: its name, its machine, and whether it takes work. It is sent again in the same session whenever
+# one of these changes.
 
 
 _LOG = logging.getLogger("taskyard.bot")
 
 
-class Introduction:
-    """What one session says of itself."""
+class HelloSender:
+    """The hello of one session."""
 
-    def __init__(self, config: BotConfig, session: str, welcomed: Callable[[Welcome], None]) -> None:
+    def __init__(self, config: BotConfig, session: str, on_welcome: Callable[[Welcome], None]) -> None:
         self.session = session
-        self._welcomed = welcomed  # hears how the server deals with bots
+        self._on_welcome = on_welcome  # called with the server's answer
         self.draining = False
         self.maintenance: str | None = None  # why it takes no work for now
-        self.begun: list[Begun] | None = []  # what earlier lives had begun, until the server has heard it
+        self.begun: list[Begun] | None = []  # what earlier instances had begun, until the server knows it
         self._config = config
         self._version = _version()
-        self._read = _stamp(config.dimensions_file)
+        self._read_stamp = _file_stamp(config.dimensions_file)
         self._from_file: Dimensions = {}
 
-    async def hello(self, link: Link) -> Welcome:
-        """Say it over a connection."""
+    async def hello(self, client: ServerClient) -> Welcome:
+        """Send the hello over a connection."""
         hello = Hello(
             bot=self._config.name,
             session=self.session,
@@ -261,34 +272,34 @@ class Introduction:
             version=self._version,
             begun=self.begun,
         )
-        welcome = await link.hello(hello)
-        self._welcomed(welcome)
+        welcome = await client.hello(hello)
+        self._on_welcome(welcome)
         return welcome
 
     async def hello_once(self) -> Welcome:
-        """Say it over a connection of its own."""
-        link = Link(self._config)
+        """Send the hello over a connection of its own."""
+        client = ServerClient(self._config)
         try:
-            return await self.hello(link)
+            return await self.hello(client)
         finally:
-            link.close()
+            client.close()
 
     def has_changed(self) -> bool:
-        """Whether the file of dimensions is another than when it was last read."""
-        return _stamp(self._config.dimensions_file) != self._read
+        """Whether the file of dimensions has changed since it was read."""
+        return _file_stamp(self._config.dimensions_file) != self._read_stamp
 
     def _dimensions(self) -> Dimensions:
         file = self._config.dimensions_file
-        self._read = _stamp(file)
+        self._read_stamp = _file_stamp(file)
         if file is not None:
             try:
                 self._from_file = read_file(file)
             except (OSError, ValueError) as error:
-                _LOG.warning("the file of dimensions stays as it was read before: %s", error)
-        return together(detected(), self._from_file, self._config.dimensions)
+                _LOG.warning("cannot read the file of dimensions, keeping the previous ones: %s", error)
+        return merge_dimensions(detect_dimensions(), self._from_file, self._config.dimensions)
 
 
-def _stamp(file: Path | None) -> tuple[int, int] | None:
+def _file_stamp(file: Path | None) -> tuple[int, int] | None:
     if file is None:
         return None
     try:

@@ -1,6 +1,7 @@
-"""What one request tells about attempts in hand, and what its answer means for them.
+"""What one poll carries about attempts in hand, and what its answer means for them.
 
-A report travels with the last of its output or after it, never before. What is under way in one request is in no other.
+A report goes out with the last of its output or after it, never before. An attempt that is mentioned in a request under
+way is mentioned in no other.
 """
 
 from dataclasses import dataclass, field
@@ -14,149 +15,158 @@ from taskyard.wire.bot_protocol import OUTPUTS_MAX, Begun, Output, Polled, Renew
 
 @dataclass(slots=True)
 class PollPayload:
-    """What goes along with one request."""
+    """What one poll carries."""
 
     reports: list[Report] = field(default_factory=list)
     renewals: list[Renewal] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     begun: list[Begun] = field(default_factory=list)
     reported: list[LeasedAttempt] = field(default_factory=list)
-    others: list[LeasedAttempt] = field(default_factory=list)
+    mentioned: list[LeasedAttempt] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.reports or self.renewals or self.outputs or self.begun)
 
 
 @dataclass(frozen=True, slots=True)
-class Consequences:
-    """What has to be done after an answer."""
+class PollEffects:
+    """What to do after an answer."""
 
-    held_longer: list[LeasedAttempt]
-    stop: list[LeasedAttempt]  # a person wants these ended
-    taken_away: list[LeasedAttempt]
+    renewed: list[LeasedAttempt]
+    stop: list[LeasedAttempt]  # attempts that a person wants ended
+    revoked: list[LeasedAttempt]
 
     def __bool__(self) -> bool:
-        return bool(self.held_longer or self.stop or self.taken_away)
+        return bool(self.renewed or self.stop or self.revoked)
 
 
-def pack(desk: LeasedAttempts, now: float) -> PollPayload:
-    """Take everything that can be told now."""
-    parcel, room = PollPayload(), OUTPUTS_MAX
-    for held in [one for one in desk.finished.values() if not one.sending]:
-        room = _pack_output(parcel, held, room) if held.spool is not None else room
-        spool = held.spool
-        if held.report is not None and (spool is None or _sent_to(parcel, held) == spool.size):
-            _pack_report(parcel, held, held.report if spool is None else _told_whole(held, held.report, spool, now))
-        elif parcel.outputs and parcel.outputs[-1].task == held.lease.task:
-            parcel.others.append(held)
-    for held in [one for one in desk.loud.values() if one.report is None and not one.sending]:
-        room = _pack_output(parcel, held, room)
-        parcel.others.append(held)
-    for held in desk.due(now):
-        parcel.renewals.append(_renewal(held))
-        parcel.others.append(held)
-    for held in desk.begun_to_tell():
-        parcel.begun.append(Begun(*held.ref))
-        parcel.others.append(held)
-    for held in (*parcel.reported, *parcel.others):
-        held.sending = True
-    return parcel
+def build_payload(attempts: LeasedAttempts, now: float) -> PollPayload:
+    """Collect everything that can be sent now."""
+    payload, room = PollPayload(), OUTPUTS_MAX
+    for attempt in [one for one in attempts.finished.values() if not one.in_flight]:
+        room = _add_output(payload, attempt, room) if attempt.spool is not None else room
+        spool = attempt.spool
+        if attempt.report is not None and (spool is None or _output_end(payload, attempt) == spool.size):
+            _add_report(
+                payload,
+                attempt,
+                attempt.report if spool is None else _complete_report(attempt, attempt.report, spool, now),
+            )
+        elif payload.outputs and payload.outputs[-1].task == attempt.lease.task:
+            payload.mentioned.append(attempt)
+    for attempt in [one for one in attempts.with_output.values() if one.report is None and not one.in_flight]:
+        room = _add_output(payload, attempt, room)
+        payload.mentioned.append(attempt)
+    for attempt in attempts.due_for_renewal(now):
+        payload.renewals.append(_make_renewal(attempt))
+        payload.mentioned.append(attempt)
+    for attempt in attempts.unreported_begun():
+        payload.begun.append(Begun(*attempt.ref))
+        payload.mentioned.append(attempt)
+    for attempt in (*payload.reported, *payload.mentioned):
+        attempt.in_flight = True
+    return payload
 
 
-def settle(desk: LeasedAttempts, parcel: PollPayload, polled: Polled, sent: float) -> Consequences:
-    """Take note of what the server has, and has not."""
-    for held in (*parcel.reported, *parcel.others):
-        held.sending = False
-    for one in parcel.begun:
-        desk.begun.pop((one.task, one.attempt), None)
-    if parcel.outputs:
-        _settle_outputs(desk, parcel, {(one.task, one.attempt): one.size for one in polled.kept})
+def apply_reply(attempts: LeasedAttempts, payload: PollPayload, polled: Polled, sent: float) -> PollEffects:
+    """Record what the server accepted and refused; return what to do about it."""
+    for attempt in (*payload.reported, *payload.mentioned):
+        attempt.in_flight = False
+    for one in payload.begun:
+        attempts.begun.pop((one.task, one.attempt), None)
+    if payload.outputs:
+        _apply_kept(attempts, payload, {(one.task, one.attempt): one.size for one in polled.kept})
     refused = {(one.task, one.attempt) for one in polled.refused}
-    for held in parcel.reported:
-        desk.drop(held)
-    taken_away = [desk.held[key] for key in refused if key in desk.held]
-    for held in taken_away:
-        _give_up(desk, held)
-    longer, stop = _settle_renewals(desk, polled, sent)
-    if parcel.others:
-        desk.look_again()
-    return Consequences(longer, stop, taken_away)
+    for attempt in payload.reported:
+        attempts.drop(attempt)
+    revoked = [attempts.by_key[key] for key in refused if key in attempts.by_key]
+    for attempt in revoked:
+        _revoke(attempts, attempt)
+    longer, stop = _apply_renewals(attempts, polled, sent)
+    if payload.mentioned:
+        attempts.reset_renewal_time()
+    return PollEffects(longer, stop, revoked)
 
 
-def _pack_report(parcel: PollPayload, held: LeasedAttempt, report: Report) -> None:
-    if held.memories:
-        parcel.renewals.append(_word(held, checkpoint=held.memories.pop()))
-    parcel.reports.append(report)
-    parcel.reported.append(held)
+def _add_report(payload: PollPayload, attempt: LeasedAttempt, report: Report) -> None:
+    if attempt.last_checkpoint is not None:
+        payload.renewals.append(_renewal_message(attempt, checkpoint=attempt.last_checkpoint))
+        attempt.last_checkpoint = None
+    payload.reports.append(report)
+    payload.reported.append(attempt)
 
 
-def _told_whole(held: LeasedAttempt, report: Report, spool: Spool, now: float) -> Report:
-    """Say of an attempt that printed how long it took until the last of it goes out, which is now, and if it is cut."""
+def _complete_report(attempt: LeasedAttempt, report: Report, spool: Spool, now: float) -> Report:
+    """Add to a report how long the upload of output took, until now, and whether output was cut."""
     stats = report.stats
-    if stats is not None and held.ended is not None:
-        stats = replace(stats, uploaded_ms=round((now - held.ended) * 1000))
+    if stats is not None and attempt.ended is not None:
+        stats = replace(stats, uploaded_ms=round((now - attempt.ended) * 1000))
     return replace(report, stats=stats, truncated=spool.truncated)
 
 
-def _pack_output(parcel: PollPayload, held: LeasedAttempt, room: int) -> int:
-    spool = held.spool
-    assert spool is not None, "who is loud has a spool"
-    start, lease = spool.kept, held.lease
+def _add_output(payload: PollPayload, attempt: LeasedAttempt, room: int) -> int:
+    spool = attempt.spool
+    assert spool is not None, "an attempt with output has a spool"
+    start, lease = spool.acked, attempt.lease
     while start < spool.size and room > 0:
         body = spool.piece(start, room)
-        parcel.outputs.append(Output(lease.task, lease.attempt, lease.fence, start, body))
+        payload.outputs.append(Output(lease.task, lease.attempt, lease.fence, start, body))
         start, room = start + len(body), room - len(body)
     return room
 
 
-def _sent_to(parcel: PollPayload, held: LeasedAttempt) -> int:
-    """How far the output of an attempt is told, with this parcel."""
-    assert held.spool is not None, "this is about output"
-    own = [one.start + len(one.body) for one in parcel.outputs[-8:] if (one.task, one.attempt) == held.key]
-    return max(own, default=held.spool.kept)
+def _output_end(payload: PollPayload, attempt: LeasedAttempt) -> int:
+    """How far the output of an attempt is sent, with this payload."""
+    assert attempt.spool is not None, "an attempt with output has a spool"
+    own = [one.start + len(one.body) for one in payload.outputs[-8:] if (one.task, one.attempt) == attempt.key]
+    return max(own, default=attempt.spool.acked)
 
 
-def _renewal(held: LeasedAttempt) -> Renewal:
-    room = held.room
-    return _word(held) if room is None else _word(held, room.new_progress(), room.new_checkpoint())
+def _make_renewal(attempt: LeasedAttempt) -> Renewal:
+    room = attempt.workdir
+    return (
+        _renewal_message(attempt)
+        if room is None
+        else _renewal_message(attempt, room.new_progress(), room.new_checkpoint())
+    )
 
 
-def _word(held: LeasedAttempt, progress: str | None = None, checkpoint: bytes | None = None) -> Renewal:
-    return Renewal(held.lease.task, held.lease.attempt, held.lease.fence, progress, checkpoint)
+def _renewal_message(attempt: LeasedAttempt, progress: str | None = None, checkpoint: bytes | None = None) -> Renewal:
+    return Renewal(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, progress, checkpoint)
 
 
-def _settle_outputs(desk: LeasedAttempts, parcel: PollPayload, kept: dict[Key, int]) -> None:
-    ends = {(one.task, one.attempt): one.start + len(one.body) for one in parcel.outputs}
+def _apply_kept(attempts: LeasedAttempts, payload: PollPayload, kept: dict[Key, int]) -> None:
+    ends = {(one.task, one.attempt): one.start + len(one.body) for one in payload.outputs}
     for key, end in ends.items():
-        held = desk.held.get(key)
-        if held is None or held.spool is None:
+        attempt = attempts.by_key.get(key)
+        if attempt is None or attempt.spool is None:
             continue
-        before = held.spool.kept
-        held.spool.keep(kept.get(key, end))
-        if held.spool.kept == before:
-            held.spool.cut()  # a server that keeps nothing of it would be sent the same for ever
-        held.loud_since = None
-        if not held.spool.pending:
-            desk.loud.pop(key, None)
+        before = attempt.spool.acked
+        attempt.spool.acknowledge(kept.get(key, end))
+        if attempt.spool.acked == before:
+            attempt.spool.discard_rest()  # a server that keeps nothing of it would be sent the same output for ever
+        attempt.output_since = None
+        if not attempt.spool.pending:
+            attempts.with_output.pop(key, None)
 
 
-def _settle_renewals(
-    desk: LeasedAttempts, polled: Polled, sent: float
+def _apply_renewals(
+    attempts: LeasedAttempts, polled: Polled, sent: float
 ) -> tuple[list[LeasedAttempt], list[LeasedAttempt]]:
     longer, stop = [], []
     for one in polled.renewed:
-        held = desk.held.get((one.task, one.attempt))
-        if held is None or held.report is not None:
+        attempt = attempts.by_key.get((one.task, one.attempt))
+        if attempt is None or attempt.report is not None:
             continue
         if one.lease_ms is not None:
-            desk.renewed(held, sent, one.lease_ms)
-            longer.append(held)
-        if one.stop and not held.stopping:
-            stop.append(held)
+            attempts.extend(attempt, sent, one.lease_ms)
+            longer.append(attempt)
+        if one.stop and not attempt.stopping:
+            stop.append(attempt)
     return longer, stop
 
 
-def _give_up(desk: LeasedAttempts, held: LeasedAttempt) -> None:
-    held.ours = False
-    if held.report is not None:
-        desk.drop(held)
+def _revoke(attempts: LeasedAttempts, attempt: LeasedAttempt) -> None:
+    attempt.is_ours = False
+    if attempt.report is not None:
+        attempts.drop(attempt)

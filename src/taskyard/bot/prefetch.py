@@ -1,79 +1,80 @@
-"""How much work a bot should have in hand: about ten milliseconds of it, and never less than one task a slot.
+"""The prefetch limit: how much work a bot keeps in hand. About ten milliseconds of it, and at least one task per slot.
 
-An average that was learnt on short tasks would hoard long ones, so it is forgotten whenever the line was found empty,
-when a function or program is met that was not met since, and when one task took much longer than the ones before. It
-only counts; it has no clock.
+An average learnt from short tasks would hoard long ones. So it is reset when the queue was found empty, when a function
+or program comes that was not seen since the reset, and when one task took much longer than those before. Reads no
+clock.
 """
 
 from typing import Final
 
-#: How much work should be in hand: a few times what an exchange with the server takes. Of short tasks it is more where
-#: the server is slow or far away.
+#: How much work to keep in hand: a few times what a request takes. For short tasks it is more if the server is slow or
+#: far away.
 AHEAD_SECONDS: Final = 0.010
 AHEAD_SECONDS_MAX: Final = 0.050
 EXCHANGES_AHEAD: Final = 3.0
-#: Of tasks below this, one more than there are slots is in hand, whatever the rest says: no slot waits for the server,
-#: and the one that waits here in vain is late by no more than this.
+#: For tasks shorter than this, keep at least one more than there are slots: no slot waits for the server, and the extra
+#: task is delayed by at most this long.
 MODEST_SECONDS: Final = 0.050
-#: Tasks below this are short.
+#: Tasks shorter than this count as short.
 SHORT_SECONDS: Final = 0.005
-#: However short tasks are, no more than this is in hand or asked for at once: others want work, too.
+#: The most that is in hand or asked for, however short tasks are: other bots want work, too.
 IN_HAND_MAX: Final = 384
-#: Fewer ends than this are told with the next request, not beside it: each request costs as much as many of them.
+#: With fewer reports than this, wait for the next request instead of sending an extra one: a request costs as much as
+#: many reports.
 BATCH_MIN: Final = 16
-#: Of programs, less is in hand than of calls: the name of one says less about how long it will take.
+#: Fewer programs than calls are kept in hand: the name of a program says less about how long it takes.
 PROCESSES_PER_SLOT_MAX: Final = 16
 #: How many different functions and programs are remembered.
-MET_MAX: Final = 1_000
-#: How much of the average the last task is. Two or three tasks of another kind change it.
+NAMES_MAX: Final = 1_000
+#: The weight of the last task in the average. Two or three tasks of another kind change it.
 LAST_WEIGHT: Final = 0.25
-#: A task that took this many times the average begins a new one.
+#: A task that took this many times the average starts a new average.
 SURPRISE: Final = 4.0
-#: Nothing below this is a surprise: the machine itself is that uneven.
+#: Tasks shorter than this never do: run times on a machine vary that much.
 SURPRISE_SECONDS: Final = 0.002
 SURPRISE_PROCESS_SECONDS: Final = 0.010
-#: How much one hand-over to a worker should hold.
-HANDFUL_SECONDS: Final = 0.002
+#: How much work one message to a worker should hold.
+CALL_BATCH_SECONDS: Final = 0.002
 
 
 class PrefetchLimit:
-    """What is known about the length of tasks, and what follows from it."""
+    """Averages of task durations, and the limits that follow from them."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._call_s: float | None = None  # average of calls; None: nothing is known
+        self._call_s: float | None = None  # average duration of calls; None: unknown
         self._program_s: float | None = None
-        self._met: set[str] = set()
+        self._names: set[str] = set()
         self._ahead_s = AHEAD_SECONDS
 
-    def forget(self) -> None:
-        """Begin anew: there was nothing left to do, and what comes next may be of any kind."""
+    def reset(self) -> None:
+        """Forget the averages: there was no work left, and what comes next may be of any kind."""
         self._call_s = self._program_s = None
-        self._met.clear()
+        self._names.clear()
 
-    def meet(self, what: str) -> None:
-        """Note that a function will be called or a program started; a new one may take any time."""
-        if what not in self._met:
-            if len(self._met) >= MET_MAX:
-                self._met.clear()
-            self._met.add(what)
+    def note_name(self, name: str) -> None:
+        """Note the name of a function or program; a new one may take any time."""
+        if name not in self._names:
+            if len(self._names) >= NAMES_MAX:
+                self._names.clear()
+            self._names.add(name)
             self._call_s = self._program_s = None
 
-    def call_took(self, seconds: float) -> None:
-        """Learn from a call that has ended, or that already goes on for so long."""
-        self._call_s = _learnt(self._call_s, seconds)
+    def record_call(self, seconds: float) -> None:
+        """Learn from a call that has ended, or has already taken this long."""
+        self._call_s = _average(self._call_s, seconds)
 
-    def exchange_took(self, seconds: float) -> None:
-        """Learn from an exchange with the server that did not wait for work."""
+    def record_exchange(self, seconds: float) -> None:
+        """Learn from a request that did not wait for work."""
         wanted = min(max(AHEAD_SECONDS, EXCHANGES_AHEAD * seconds), AHEAD_SECONDS_MAX)
         self._ahead_s += LAST_WEIGHT * (wanted - self._ahead_s)
 
-    def program_took(self, seconds: float) -> None:
-        """Learn from a process that has ended."""
-        self._program_s = _learnt(self._program_s, seconds, SURPRISE_PROCESS_SECONDS)
+    def record_program(self, seconds: float) -> None:
+        """Learn from a program that has ended."""
+        self._program_s = _average(self._program_s, seconds, SURPRISE_PROCESS_SECONDS)
 
     @property
-    def in_hand(self) -> int:
+    def target(self) -> int:
         """How many tasks to have in hand."""
         longest = max(self._call_s or 0.0, self._program_s or 0.0)
         if longest == 0.0:
@@ -84,35 +85,35 @@ class PrefetchLimit:
         return max(least, min(int(ahead_s * self._slots / longest), most))
 
     @property
-    def low(self) -> int:
-        """How few are left in hand when it is time to tell and ask: the next should come before the last end."""
-        target = self.in_hand
+    def refill_at(self) -> int:
+        """Ask for more when this many are left, so that they arrive before the last one ends."""
+        target = self.target
         return max(target // 2, self._slots) if target > self._slots else self._slots - 1
 
     @property
-    def batch(self) -> int:
-        """How many ends are worth a request of their own while another one is under way."""
-        return max(self.in_hand // 3, BATCH_MIN)
+    def report_batch(self) -> int:
+        """How many reports are worth a request of their own while another is under way."""
+        return max(self.target // 3, BATCH_MIN)
 
     @property
-    def short(self) -> bool:
-        """Whether what runs is likely to end in a moment; not known is taken for yes."""
+    def is_short(self) -> bool:
+        """Whether running tasks are likely to end in a moment; True if unknown."""
         return max(self._call_s or 0.0, self._program_s or 0.0) < SHORT_SECONDS
 
     @property
-    def short_programs(self) -> bool:
+    def programs_are_short(self) -> bool:
         """Whether programs are known to be short."""
         return self._program_s is not None and self._program_s < SHORT_SECONDS
 
     @property
-    def handful(self) -> int:
-        """How many calls to hand to a worker at once."""
+    def calls_per_batch(self) -> int:
+        """How many calls to send to a worker at once."""
         if self._call_s is None:
             return 1
-        return max(1, min(int(HANDFUL_SECONDS / max(self._call_s, 1e-6)), IN_HAND_MAX))
+        return max(1, min(int(CALL_BATCH_SECONDS / max(self._call_s, 1e-6)), IN_HAND_MAX))
 
 
-def _learnt(average: float | None, seconds: float, surprise_s: float = SURPRISE_SECONDS) -> float:
+def _average(average: float | None, seconds: float, surprise_s: float = SURPRISE_SECONDS) -> float:
     if average is None or seconds > max(SURPRISE * average, surprise_s):
         return seconds
     return average + LAST_WEIGHT * (seconds - average)

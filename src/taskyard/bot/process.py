@@ -1,7 +1,6 @@
-"""Starts processes in sessions of their own, signals their groups, and reaps them with what they took.
+"""Processes: start one in a session of its own, signal its group, reap it with what it used.
 
-It decides nothing about when a process has to end. It is for a process with a single thread: it changes the folder
-while it starts something.
+For a process with a single thread only: it changes the working folder while it starts something.
 """
 
 import os
@@ -14,21 +13,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-#: What a shell answers for a command that is not there, or is there and cannot be run.
+#: The exit codes of a shell for a command that does not exist, and for one that cannot be run.
 NOT_FOUND, NOT_RUNNABLE = 127, 126
-#: What the runner or whoever started it may ignore, and what a process expects to work when it begins.
-_EXPECTED: Final = [
+#: Signals that the runner or its parent may ignore, and that a program expects to have their default effect.
+_DEFAULT_SIGNALS: Final = [
     one
     for one in signal.Signals
     if one.name in {"SIGPIPE", "SIGXFSZ", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGCHLD"}
 ]
-#: Blocks are counted in this size, whatever the disk's are; and memory in this one.
+#: The units of block counts, on any disk, and of memory sizes.
 _BLOCK_BYTES: Final = 512
 MEMORY_UNIT_BYTES: Final = 1 if sys.platform == "darwin" else 1024
 
 
-class NotStarted(Exception):
-    """A process could not be started; what a shell would answer, and a sentence."""
+class SpawnError(Exception):
+    """A process could not be started: the exit code of a shell for that, and a sentence."""
 
     def __init__(self, exit_code: int, note: str) -> None:
         super().__init__(note)
@@ -37,20 +36,20 @@ class NotStarted(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
-    """How a process ended, and what it and the children that it waited for took."""
+class ExitStatus:
+    """How a process ended, and what it used together with the children that it waited for."""
 
     code: int  # negative for a signal
     cpu_s: float
-    # The most that it had in memory, or that the runner had when it started it, if that is more: what a process had
-    # before it became another program counts, and a started process shares the runner's memory up to there.
+    # The peak of its memory, or of the runner's when it started the process, if that is more: the count includes the
+    # time before exec, when the process shares the runner's memory.
     memory_bytes: int
     read_bytes: int
     written_bytes: int
 
 
 class Spawner:
-    """Starts processes; keeps the folder to come back to. From now on there is nothing to read, here and for them."""
+    """Starts processes, and remembers the working folder. From now on stdin is empty, here and for what is started."""
 
     def __init__(self) -> None:
         self._home = os.open(".", os.O_RDONLY)
@@ -59,39 +58,39 @@ class Spawner:
         os.close(nothing)
 
     def spawn(self, argv: list[str], env: Mapping[str, str], cwd: str, output: int) -> int:
-        """Start a program that prints to `output`, and give its number, which is its session's and group's, too."""
+        """Start a program that prints to `output`; return its pid, which is also its session and its group."""
         if not argv:
-            raise NotStarted(NOT_RUNNABLE, "there is no command")
-        # The system can start a process without copying this one, but then not in another folder. So this one goes
-        # there and comes back: there is no thread that could notice, and a shell between would be one more program.
+            raise SpawnError(NOT_RUNNABLE, "there is no command")
+        # posix_spawn does not copy this process, but cannot change the folder. So this process changes its own folder
+        # for a moment: no other thread can notice, and a shell in between would be one more process.
         if cwd:
-            _enter(cwd)
+            _chdir(cwd)
         try:
-            return _started(_program(argv[0], env), argv, env, output)
+            return _posix_spawn(_find_program(argv[0], env), argv, env, output)
         except FileNotFoundError as error:
-            missing = "what it is written for is not there" if os.path.exists(argv[0]) else "there is no such program"
-            raise NotStarted(NOT_FOUND, f"cannot start {argv[0]!r}: {missing}") from error
+            missing = "its interpreter does not exist" if os.path.exists(argv[0]) else "there is no such program"
+            raise SpawnError(NOT_FOUND, f"cannot start {argv[0]!r}: {missing}") from error
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise NotStarted(NOT_RUNNABLE, f"cannot start {argv[0]!r}: {reason}") from error
+            raise SpawnError(NOT_RUNNABLE, f"cannot start {argv[0]!r}: {reason}") from error
         finally:
             if cwd:
                 os.fchdir(self._home)
 
 
 def signal_group(group: int, by: signal.Signals) -> None:
-    """Signal all of a group; a group that is stopped goes on, so that it can do as it is told."""
-    # All of it may be gone; a group of zombies only is a refusal on some systems.
+    """Signal all processes of a group. A stopped group is continued, so that it can act on the signal."""
+    # The group may be gone; on some systems a group of zombies refuses signals.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, by)
         if by is not signal.SIGKILL:
             os.killpg(group, signal.SIGCONT)
 
 
-def reaped(leaders: Container[int]) -> Iterator[tuple[int, Exit]]:
-    """Reap the children that have ended, after what is left of the groups that they led was killed."""
-    while (pid := _ended()) is not None:
-        # Till it is reaped, its number is given to nobody else.
+def reap(leaders: Container[int]) -> Iterator[tuple[int, ExitStatus]]:
+    """Reap children that have ended, after killing what is left of the groups that they lead."""
+    while (pid := _next_ended()) is not None:
+        # Until it is reaped, its pid cannot be reused.
         if pid in leaders:
             signal_group(pid, signal.SIGKILL)
         try:
@@ -104,7 +103,7 @@ def reaped(leaders: Container[int]) -> Iterator[tuple[int, Exit]]:
             signal_group(found, signal.SIGKILL)
         yield (
             found,
-            Exit(
+            ExitStatus(
                 os.waitstatus_to_exitcode(status),
                 usage.ru_utime + usage.ru_stime,
                 usage.ru_maxrss * MEMORY_UNIT_BYTES,
@@ -115,7 +114,7 @@ def reaped(leaders: Container[int]) -> Iterator[tuple[int, Exit]]:
 
 
 def has_ended(pid: int) -> bool:
-    """Say whether a child has ended and is not reaped yet, where that can be known."""
+    """Whether a child has ended and is not reaped yet; False where the system does not tell."""
     if not _HAS_WAITID:
         return False
     with suppress(ChildProcessError):
@@ -127,8 +126,8 @@ _HAS_WAITID: Final = hasattr(os, "waitid")
 _HAS_POSIX_SPAWN: Final = hasattr(os, "posix_spawn") and hasattr(os, "POSIX_SPAWN_DUP2")
 
 
-def _ended() -> int | None:
-    """A child that has ended; -1 for any, where they cannot be looked at without being reaped."""
+def _next_ended() -> int | None:
+    """Return a child that has ended; -1 for any child, where the system cannot tell without reaping."""
     if not _HAS_WAITID:
         return -1
     try:
@@ -138,17 +137,17 @@ def _ended() -> int | None:
     return found.si_pid if found else None
 
 
-def _enter(cwd: str) -> None:
+def _chdir(cwd: str) -> None:
     try:
         os.chdir(cwd)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise NotStarted(NOT_RUNNABLE, f"cannot run in the folder {cwd!r}: {reason}") from error
+        raise SpawnError(NOT_RUNNABLE, f"cannot run in the folder {cwd!r}: {reason}") from error
 
 
-def _started(program: str, argv: list[str], env: Mapping[str, str], output: int) -> int:
+def _posix_spawn(program: str, argv: list[str], env: Mapping[str, str], output: int) -> int:
     if not _HAS_POSIX_SPAWN:
-        return _copied(program, argv, env, output)
+        return _popen(program, argv, env, output)
     try:
         return os.posix_spawn(
             program,
@@ -157,15 +156,15 @@ def _started(program: str, argv: list[str], env: Mapping[str, str], output: int)
             file_actions=[(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)],
             setsid=True,
             setsigmask=(),
-            setsigdef=_EXPECTED,
+            setsigdef=_DEFAULT_SIGNALS,
         )
-    except NotImplementedError:  # the system has it, but not with sessions
-        return _copied(program, argv, env, output)
+    except NotImplementedError:  # the system has posix_spawn, but not with sessions
+        return _popen(program, argv, env, output)
 
 
-def _copied(program: str, argv: list[str], env: Mapping[str, str], output: int) -> int:
-    """Start a program in a copy of this process, which is slower."""
-    started = subprocess.Popen(  # noqa: S603 - to run what the agent says is the purpose
+def _popen(program: str, argv: list[str], env: Mapping[str, str], output: int) -> int:
+    """Start a program with fork and exec, which is slower."""
+    started = subprocess.Popen(  # noqa: S603 - running what the agent sends is the purpose
         argv,
         executable=program,
         env=env,
@@ -173,20 +172,20 @@ def _copied(program: str, argv: list[str], env: Mapping[str, str], output: int) 
         stderr=output,
         start_new_session=True,
         close_fds=False,
-        preexec_fn=_expect_signals,  # noqa: PLW1509 - there is no other thread
+        preexec_fn=_reset_signals,  # noqa: PLW1509 - there is no other thread
     )
-    # It is reaped with its figures by `reaped`; an object that thinks it still runs would reap it first.
+    # `reap` reaps it, with its usage; a Popen that believes it still runs would reap it first.
     started.returncode = 0
     return started.pid
 
 
-def _expect_signals() -> None:
-    for one in _EXPECTED:
+def _reset_signals() -> None:
+    for one in _DEFAULT_SIGNALS:
         signal.signal(one, signal.SIG_DFL)
 
 
-def _program(name: str, env: Mapping[str, str]) -> str:
-    """Find a program as a shell in that environment would."""
+def _find_program(name: str, env: Mapping[str, str]) -> str:
+    """Find a program as a shell with that environment would."""
     if os.sep in name:
         return name
     found = shutil.which(name, path=env.get("PATH", os.defpath))

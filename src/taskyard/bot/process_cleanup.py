@@ -1,9 +1,4 @@
-"""Processes that left the session of their run, and were adopted by the runner when whoever started them ended.
-
-Each is told apart by its session or by the mark in its environment, and killed when the run that it belongs to has
-ended. One that has rubbed out both may belong to any run that was there when it was first seen, and is killed with the
-last of these. Where the system lets no process adopt others, there is nothing to see here.
-"""
+"""Finding and killing what runs leave behind: orphans of the runner, and every process with a bot's mark."""
 
 import ctypes
 import os
@@ -17,46 +12,51 @@ from typing import Final
 
 import psutil  # type: ignore[import-untyped]
 
-#: Which bot a process belongs to, and which of its runs.
+#: The variables that mark which bot, and which of its runs, a process belongs to.
 BOT_MARK: Final = "TASKYARD_BOT"
 RUN_MARK: Final = "TASKYARD_RUN"
-#: The owner of what cannot be told apart.
+#: The owner of a process that cannot be attributed to a run.
 UNKNOWN: Final = ""
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
-#: Numbers of adopted processes, some thousand of them: the rest is seen when these are gone.
+#: Enough for some thousand pids; more are seen once these are gone.
 _LISTING_MAX: Final = 65_536
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of what descendants leave behind; say whether this system can."""
+    """Become the parent of orphaned descendants; False if this system cannot."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> bool:
-    """Be killed when the process that started this one ends, however it does; say whether this system can."""
+    """Be killed when the parent process ends, however it ends; False if this system cannot."""
     return _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def hide() -> bool:
-    """Let no other process of this user read the memory and the environment of this one; say whether that works."""
+def deny_inspection() -> bool:
+    """Keep other processes of this user from reading this one's memory and environment; False if this system cannot."""
     return _prctl(_PR_SET_DUMPABLE, 0)
 
 
-def be_seen() -> bool:
-    """Let other processes of this user see the mark in the environment of this one, and so find it."""
+def allow_inspection() -> bool:
+    """Let other processes of this user read the mark in this one's environment, so that they can find it."""
     return _prctl(_PR_SET_DUMPABLE, 1)
 
 
-def marks(marker: str, owner: str) -> dict[str, str]:
-    """Give what is added to the environment of what an owner runs."""
+def mark_environment(marker: str, owner: str) -> dict[str, str]:
+    """Return the variables that mark what an owner runs."""
     return {BOT_MARK: marker, RUN_MARK: f"{marker}:{owner}"}
 
 
-class Strays:
-    """What was adopted."""
+class Orphans:
+    """Processes that left their run's session, and became children of the runner when their parents ended.
+
+    Each is attributed to a run by its session or the mark in its environment, and killed when that run has ended. One
+    without either may belong to any run that existed when it was first seen, and is killed with the last of these.
+    Where a process cannot adopt orphans, there are none to see.
+    """
 
     def __init__(self, marker: str) -> None:
         self._mark = f"{RUN_MARK}={marker}:".encode()
@@ -64,7 +64,7 @@ class Strays:
         self._listing = _listing() if adopt_orphans() else None
 
     def adopted(self, leaders: Container[int]) -> list[int]:
-        """Give the children that are no leaders: each was left by somebody."""
+        """Return the children that are not leaders: they are orphans of some run."""
         if self._listing is None:
             return []
         listed = os.pread(self._listing, _LISTING_MAX, 0)
@@ -73,14 +73,14 @@ class Strays:
         return [pid for text in whole.split() if (pid := int(text)) not in leaders]
 
     def kill(self, adopted: list[int], sessions: Mapping[int, str], live: Collection[str]) -> set[str]:
-        """Kill those that belong to nobody who lives; give the owners of whom something may still be there.
+        """Kill those whose owners do not live; return the owners that may still have processes.
 
-        `sessions` names the owner of every session that was started, those that are being buried included.
+        `sessions` maps every session that was started to its owner, those of ended runs included.
         """
         self._suspects = {pid: self._suspects[pid] for pid in adopted if pid in self._suspects}
-        return {owner for pid in adopted if (owner := self._killed(pid, sessions, live)) is not None}
+        return {owner for pid in adopted if (owner := self._kill_if_orphaned(pid, sessions, live)) is not None}
 
-    def _killed(self, pid: int, sessions: Mapping[int, str], live: Collection[str]) -> str | None:
+    def _kill_if_orphaned(self, pid: int, sessions: Mapping[int, str], live: Collection[str]) -> str | None:
         owner = self._owner(pid, sessions)
         if owner == UNKNOWN:
             suspects = self._suspects.setdefault(pid, set(live))
@@ -88,13 +88,13 @@ class Strays:
                 return None
         elif owner in live:
             return None
-        # It is a child that is not reaped, so that its number is nobody else's.
+        # It is a child that is not reaped, so its pid cannot belong to another process.
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return owner
         except PermissionError:
-            # It became another user's. Nobody but its owner waits for it, and not for ever.
+            # It now belongs to another user. Only its owner waits for it, and not for ever.
             return owner or None
         return owner
 
@@ -122,30 +122,27 @@ def _prctl(option: int, value: int) -> bool:
     return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
 
 
-# Kills what a bot's last life left, or what a runner left that died before it could: everything that has its mark.
-#
-# Of one run that a frozen runner has in hand it kills everything that carries the run's mark, is in its session, or
-# was started by one of these.
-#
-# It kills nothing else: neither this process nor those above it, and no process that has only got the number of one.
+# Killing by mark: all that an earlier instance or a dead runner left, or, for a frozen runner, one of its runs. Of a
+# run it kills all processes that carry the run's mark or are in its session, and their descendants. It never kills this
+# process or its ancestors, nor a process that merely reused a pid.
 
 
-#: A process can start another between being seen and being killed; each look finds those of the one before.
-_LOOKS_MAX: Final = 20
-#: How long the killed are awaited, over all looks.
-_SECONDS_MAX: Final = 5.0
-#: How often the killed are looked at where nobody but the system knows when they have ended.
-_PAUSE_SECONDS: Final = 0.01
-#: How deep below a process that is known others are looked for that wiped their marks.
+#: A process can start another between being seen and being killed; the next scan finds that one.
+_SCANS_MAX: Final = 20
+#: How long to wait for killed processes, over all scans.
+_WAIT_SECONDS_MAX: Final = 5.0
+#: How often to look at killed processes that are not our children.
+_POLL_SECONDS: Final = 0.01
+#: How many generations of descendants to follow, to find those that removed their marks.
 _GENERATIONS_MAX: Final = 100
 
 
-def clear(marker: str, spare: Collection[int] = ()) -> list[int]:
-    """Kill every process with this bot's mark, wait until they are gone, and give their numbers."""
+def kill_marked(marker: str, spare: Collection[int] = ()) -> list[int]:
+    """Kill every process with this bot's mark, wait until they are gone, and return their pids."""
     spared = {os.getpid(), *(one.pid for one in psutil.Process().parents()), *spare}
     killed: list[int] = []
-    deadline = time.monotonic() + _SECONDS_MAX
-    for _ in range(_LOOKS_MAX):
+    deadline = time.monotonic() + _WAIT_SECONDS_MAX
+    for _ in range(_SCANS_MAX):
         found = [one for one in _marked(marker) if one.pid not in spared and _kill(one, marker)]
         if not found:
             break
@@ -154,18 +151,18 @@ def clear(marker: str, spare: Collection[int] = ()) -> list[int]:
     return list(dict.fromkeys(killed))
 
 
-def clear_run(marker: str, name: str, leader: int) -> bool:
-    """Kill all of one run, `leader` being its session unless 0; say whether nothing of it is left."""
-    deadline = time.monotonic() + _SECONDS_MAX
-    for _ in range(_LOOKS_MAX):
+def kill_run(marker: str, name: str, leader: int) -> bool:
+    """Kill all of one run, whose session is `leader` unless that is 0; False if something of it is left."""
+    deadline = time.monotonic() + _WAIT_SECONDS_MAX
+    for _ in range(_SCANS_MAX):
         found = _of_run(f"{marker}:{name}", leader)
         if not found:
             return True
         for one in found:
             _kill_if(one, psutil.Process.is_running)
-        # Nobody may be there to reap them: whoever has ended and waits for that does nothing any more.
+        # There may be no parent to reap them: a zombie counts as gone.
         while any(map(_lives, found)) and time.monotonic() < deadline:
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(_POLL_SECONDS)
     return False
 
 
@@ -188,7 +185,7 @@ def _lives(one: psutil.Process) -> bool:
 
 
 def _session(pid: int) -> int:
-    """Name the session of a process; -1, which is nobody's, if that cannot be known."""
+    """Return the session of a process; -1, which no process has, if it is unknown."""
     with suppress(OSError):
         return os.getsid(pid) or -1
     return -1
@@ -201,35 +198,35 @@ def _parent(one: psutil.Process) -> int:
 
 
 def _marked(marker: str) -> Iterator[psutil.Process]:
-    """Every living process with the mark that this user may look at."""
+    """Yield the processes with the mark that this user may look at."""
     for one in psutil.process_iter():
         if _has_mark(one, marker):
             yield one
 
 
 def _has_mark(one: psutil.Process, marker: str, name: str = BOT_MARK) -> bool:
-    # Whoever has just ended, or is another user's, says nothing of its environment.
+    # A process that has just ended, or is another user's, does not show its environment.
     with suppress(psutil.Error, OSError):
         return bool(one.environ().get(name) == marker)
     return False
 
 
 def _kill(one: psutil.Process, marker: str) -> bool:
-    """Kill exactly this one, if it is what was seen; say whether it was there."""
+    """Kill this process if it is still the marked one; say whether it was there."""
     return _kill_if(one, lambda found: found.is_running() and _has_mark(found, marker))
 
 
 def _kill_if(one: psutil.Process, is_meant: Callable[[psutil.Process], bool]) -> bool:
     with suppress(psutil.Error, OSError):
         if not hasattr(os, "pidfd_open"):
-            one.kill()  # looks at when it was started first
+            one.kill()  # psutil compares the start time first
             return True
-        held = os.pidfd_open(one.pid)
+        pidfd = os.pidfd_open(one.pid)
         try:
-            # From here on the descriptor means one process; and that is the marked one, if it still is what was seen.
+            # From here on the descriptor refers to one process, and that is the marked one if it still has the mark.
             if is_meant(one):
-                signal.pidfd_send_signal(held, signal.SIGKILL)
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 return True
         finally:
-            os.close(held)
+            os.close(pidfd)
     return False

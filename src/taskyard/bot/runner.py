@@ -1,10 +1,10 @@
-"""The runner: starts what the agent says, reads what it prints, and sees to it that it ends when it has to.
+"""The runner: starts what the agent sends, reads its output, and makes sure that it ends in time.
 
-It is the dead-man's switch. A run that nobody holds any longer is killed by the runner alone, and so is everything when
-the agent is gone, except for runs that may go on without it. An end is told once nothing of a run is left.
+It is the dead-man's switch. A run whose lease is not extended is killed by the runner alone, and so is everything when
+the agent is gone, except for runs that may go on without it. The end of a run is reported once nothing of it is left.
 
-One thread and one `select`: whatever it does, it comes back to the clock within a moment. It ignores the signals that
-end programs, since it always ends with its agent. It decides nothing about tasks, and never speaks with a server.
+One thread and one `select`: it never blocks, so it gets back to its timers within a moment. It ignores the signals that
+end programs, because it always ends with its agent. It knows no tasks and never talks to a server.
 """
 
 import argparse
@@ -24,39 +24,49 @@ import msgspec
 
 from taskyard.bot import ipc, output_spool, watchdog
 from taskyard.bot.ipc import (
-    Dismiss,
-    Ended,
-    Gone,
-    Hire,
-    Hired,
-    Hold,
-    Line,
+    AgentChannel,
+    KillWorker,
     Ping,
     Pong,
-    Printed,
-    Recall,
-    Start,
-    Started,
-    Stop,
+    RecallRuns,
+    RunEnded,
+    RunOutput,
+    RunStarted,
+    SetExpiry,
+    StartRun,
+    StartWorker,
+    StopRun,
     ToRunner,
+    WorkerEnded,
+    WorkerStarted,
 )
-from taskyard.bot.process import NOT_RUNNABLE, Exit, NotStarted, Spawner, has_ended, reaped, signal_group
-from taskyard.bot.process_cleanup import BOT_MARK, UNKNOWN, Strays, be_seen, marks
-from taskyard.bot.pyworker.protocol import Papers
+from taskyard.bot.process import NOT_RUNNABLE, ExitStatus, Spawner, SpawnError, has_ended, reap, signal_group
+from taskyard.bot.process_cleanup import BOT_MARK, UNKNOWN, Orphans, allow_inspection, mark_environment
+from taskyard.bot.pyworker.protocol import WorkerFiles
 from taskyard.bot.task_user import become
-from taskyard.bot.watchdog import GUARDED_MAX, Deadlines, NoPlace, owner_of
+from taskyard.bot.watchdog import PROCESSES_MAX, Deadlines, TooManyProcesses, owner_number
 
-# When something that runs has to end, and how: the end of its lease, its deadline, its time-out, its silence, a stop.
-#
-# It looks at no clock and ends nothing: moments are arguments, and what it answers is the signal to send.
+# Timers.
 
 
-class Watch:
-    """The moments of one run or worker. `why` is the first reason for which it was ended, if it was."""
+class EndTimer:
+    """When a run or worker must end, and how: lease, deadline, time-out, silence, stop. `reason` is the first that
+    applied.
+
+    It reads no clock and ends nothing: times are arguments, and it returns the signal to send.
+    """
 
     __slots__ = (
-        "_asked", "_deadline", "_heard_at", "_killed", "_silence_s", "_timeout_at",
-        "grace_s", "kill_at", "until", "why",
+        "_deadline",
+        "_killed",
+        "_output_at",
+        "_silence_s",
+        "_term_sent",
+        "_timeout_at",
+        "grace_s",
+        "kill_at",
+        "reason",
+        "until",
     )  # fmt: skip
 
     def __init__(
@@ -69,203 +79,201 @@ class Watch:
         deadline: float | None = None,
     ) -> None:
         self.until = until
-        self.why: str | None = None
+        self.reason: str | None = None
         self._deadline = inf if deadline is None else deadline
         self._timeout_at = inf if timeout_s is None else now + timeout_s
         self._silence_s = inf if silence_s is None else silence_s
-        self._heard_at = now
+        self._output_at = now
         self.grace_s = grace_s
-        self._asked = False
+        self._term_sent = False
         self.kill_at = inf
         self._killed = False
 
     def due(self) -> float:
-        """When to look again."""
+        """When to check again."""
         if self._killed:
             return inf
-        if self._asked:
+        if self._term_sent:
             return min(self.until, self.kill_at)
-        return min(self.until, self._deadline, self._timeout_at, self._heard_at + self._silence_s)
+        return min(self.until, self._deadline, self._timeout_at, self._output_at + self._silence_s)
 
     @property
-    def ask_at(self) -> float:
-        """When it has to end whatever it prints: at its deadline or its time-out."""
-        return inf if self._asked or self._killed else min(self._deadline, self._timeout_at)
+    def term_at(self) -> float:
+        """When it is asked to end whatever it prints: at its deadline or its time-out."""
+        return inf if self._term_sent or self._killed else min(self._deadline, self._timeout_at)
 
     @property
-    def ask_why(self) -> str:
-        """Say which of the two comes first."""
+    def term_reason(self) -> str:
+        """Which of the two comes first."""
         return "deadline" if self._deadline <= self._timeout_at else "timed_out"
 
-    def heard(self, now: float) -> None:
-        """It printed something."""
-        self._heard_at = now
+    def saw_output(self, now: float) -> None:
+        """Note that it printed something."""
+        self._output_at = now
 
-    def deafen(self) -> None:
-        """Nobody listens to it for now, so that its silence says nothing."""
-        self._heard_at = inf
+    def pause_silence(self) -> None:
+        """Do not count silence: its output is not read for now."""
+        self._output_at = inf
 
-    def judge(self, now: float) -> signal.Signals | None:
-        """Say which signal it gets now, if any. That its lease is over comes first: then there is no grace."""
+    def check(self, now: float) -> signal.Signals | None:
+        """Return the signal to send now, if any. The end of the lease comes first and allows no grace."""
         if self._killed or now < self.due():
             return None
         if now >= self.until:
             return self.kill("lease_over")
-        if self._asked:
+        if self._term_sent:
             return self.kill("stopped")
-        return self.ask(self._why_asked(now), now)
+        return self.request_stop(self._term_reason_now(now), now)
 
-    def _why_asked(self, now: float) -> str:
-        """Say which of its moments came first; it may be looked at late."""
+    def _term_reason_now(self, now: float) -> str:
+        """Return which of its times came first; the check may be late."""
         if now >= min(self._deadline, self._timeout_at):
-            return self.ask_why
+            return self.term_reason
         return "silent"
 
-    def ask(self, why: str, now: float) -> signal.Signals | None:
-        """It has to end, within its grace; being told twice changes nothing."""
-        if self._asked or self._killed:
+    def request_stop(self, why: str, now: float) -> signal.Signals | None:
+        """Ask it to end, within its grace; a second request changes nothing."""
+        if self._term_sent or self._killed:
             return None
         if self.grace_s <= 0:
             return self.kill(why)
-        self.why, self._asked, self.kill_at = self.why or why, True, now + self.grace_s
+        self.reason, self._term_sent, self.kill_at = self.reason or why, True, now + self.grace_s
         return signal.SIGTERM
 
     def kill(self, why: str) -> signal.Signals:
-        """It has to end at once."""
-        self.why, self._killed = self.why or why, True
+        """End it at once."""
+        self.reason, self._killed = self.reason or why, True
         return signal.SIGKILL
 
 
-# What a runner looks after: runs and warm workers, each with its process, its moments and its output.
-#
-# They are notes of the runner, which alone starts, reads and ends what they stand for.
+# Process records.
 
 
-#: How long after its end the rest of a run's output and the last of its processes are awaited. Nothing but a process
-#: that nobody may kill, or one that was handed the pipe from elsewhere, takes as long.
-BURIAL_SECONDS_MAX: Final = 2.0
+#: How long to wait, after the end of a run, for the rest of its output and its last processes. Only a process that
+#: cannot be killed, or one that was passed the pipe by an outsider, takes that long.
+CLEANUP_SECONDS_MAX: Final = 2.0
 
 
 class ProcessRecord:
-    """A process that leads a session, and its end."""
+    """A process that leads a session: a run or a worker."""
 
-    __slots__ = ("began", "buried_by", "exit", "name", "number", "output", "pid", "place", "watch")
+    __slots__ = ("began", "exit", "finish_by", "name", "number", "output", "pid", "timer", "watchdog_record")
 
-    def __init__(self, number: int, name: str, watch: Watch, began: float) -> None:
+    def __init__(self, number: int, name: str, timer: EndTimer, began: float) -> None:
         self.number = number
-        self.name = name  # what marks everything that it starts
-        self.watch = watch
+        self.name = name  # the owner in the mark of everything that it starts
+        self.timer = timer
         self.began = began
         self.pid = 0
-        self.place = 0  # of its deadlines, in what the watchdog knows
-        self.output: int | None = None  # where what it prints is read
-        self.exit: Exit | None = None
-        self.buried_by = inf  # when its end is told at the latest
+        self.watchdog_record = 0  # the number of its record in the watchdog's memory
+        self.output: int | None = None  # the pipe with its output
+        self.exit: ExitStatus | None = None
+        self.finish_by = inf  # when its end is reported at the latest
 
-    def end(self, how: Exit, now: float) -> None:
-        """Its leader has ended; others that it started may be left."""
-        self.exit, self.buried_by = how, now + BURIAL_SECONDS_MAX
+    def set_exit(self, status: ExitStatus, now: float) -> None:
+        """Its leader has ended; processes that it started may be left."""
+        self.exit, self.finish_by = status, now + CLEANUP_SECONDS_MAX
 
 
-class Run(ProcessRecord):
-    """One attempt of a task."""
+class RunProcess(ProcessRecord):
+    """An attempt that runs as a program."""
 
-    __slots__ = ("ended", "heard", "keep", "waited_s")
+    __slots__ = ("ended", "is_read", "survives_disconnect", "waited_s")
 
-    def __init__(self, start: Start, now: float, waited_s: float = 0.0) -> None:
-        watch = Watch(now, start.until, start.timeout_s, start.silence_s, start.grace_s, start.deadline)
-        super().__init__(start.run, str(start.run), watch, now)
-        self.keep = start.keep
-        self.waited_s = waited_s  # for its turn
-        self.heard = False  # it is listened to
+    def __init__(self, start: StartRun, now: float, waited_s: float = 0.0) -> None:
+        timer = EndTimer(now, start.until, start.timeout_s, start.silence_s, start.grace_s, start.deadline)
+        super().__init__(start.run, str(start.run), timer, now)
+        self.survives_disconnect = start.survives_disconnect
+        self.waited_s = waited_s  # in the start queue
+        self.is_read = False  # its output is registered with the selector
         self.ended = now
 
-    def end(self, how: Exit, now: float) -> None:
-        super().end(how, now)
+    def set_exit(self, status: ExitStatus, now: float) -> None:
+        super().set_exit(status, now)
         self.ended = now
 
 
-class Worker(ProcessRecord):
+class WorkerProcess(ProcessRecord):
     """A warm worker."""
 
-    __slots__ = ("papers",)
+    __slots__ = ("files",)
 
-    def __init__(self, number: int, papers: Papers, now: float) -> None:
-        super().__init__(number, f"worker-{number}", Watch(now), now)
-        self.papers = papers
-
-
-# Runs that the runner was told of ahead, and that wait for their turn: so that none waits for the agent in between.
-#
-# None of them has begun. It starts nothing and has no clock.
+    def __init__(self, number: int, files: WorkerFiles, now: float) -> None:
+        super().__init__(number, f"worker-{number}", EndTimer(now), now)
+        self.files = files
 
 
-class Waiting:
-    """One that waits, since when, and until when it may still begin."""
+# The start queue.
+
+
+class QueuedStart:
+    """A queued start, since when it waits, and until when it may start."""
 
     __slots__ = ("since", "start", "until")
 
-    def __init__(self, start: Start, since: float) -> None:
+    def __init__(self, start: StartRun, since: float) -> None:
         self.start, self.since, self.until = start, since, start.until
 
 
-class Turns:
-    """All that wait, in the order in which they came."""
+class StartQueue:
+    """Starts that the agent sent ahead, in order, so that no slot waits for the agent. None of them has begun."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Waiting] = {}
+        self._waiting: dict[int, QueuedStart] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, start: Start, now: float) -> None:
-        """Let it wait."""
-        self._waiting[start.run] = Waiting(start, now)
+    def add(self, start: StartRun, now: float) -> None:
+        """Add a start."""
+        self._waiting[start.run] = QueuedStart(start, now)
 
-    def next(self, runs: int) -> Waiting | None:
-        """Take the one whose turn it is while so many run, if there is one."""
+    def next(self, runs: int) -> QueuedStart | None:
+        """Take the first start if it may begin beside so many runs."""
         first = next(iter(self._waiting.values()), None)
-        if first is None or runs >= first.start.abreast:
+        if first is None or runs >= first.start.parallel_max:
             return None
         return self._waiting.pop(first.start.run)
 
-    def take(self, run: int) -> Waiting | None:
-        """Take this one out of the line, if it is there."""
+    def remove(self, run: int) -> QueuedStart | None:
+        """Take a start out of the queue, if it is there."""
         return self._waiting.pop(run, None)
 
-    def hold(self, run: int, until: float) -> bool:
-        """Let it begin as late as that; say whether it waits at all."""
+    def extend(self, run: int, until: float) -> bool:
+        """Move the time until which it may start; False if it is not queued."""
         found = self._waiting.get(run)
         if found is not None:
             found.until = until
         return found is not None
 
-    def over(self, now: float) -> list[Waiting]:
-        """Take out those that may not begin any more."""
+    def expired(self, now: float) -> list[QueuedStart]:
+        """Take out the starts that may not begin any more."""
         return [self._waiting.pop(one.start.run) for one in list(self._waiting.values()) if one.until <= now]
 
     def due(self) -> float:
-        """When the first of them may not begin any more."""
+        """When the first start may not begin any more."""
         return min((one.until for one in self._waiting.values()), default=inf)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Drop all starts."""
         self._waiting.clear()
 
 
-# Wakes a `select` when a child has ended. It says neither which nor how many: several ends can be one signal.
-#
-# One signal for all is cheaper than a descriptor for each, and is there on every system with processes like these.
+# Noticing ends of children.
 
 
-class Wakes:
-    """Something to read whenever a child has ended."""
+class ChildSignal:
+    """A descriptor that becomes readable when a child has ended.
+
+    It says neither which nor how many: several ends can be one signal. One signal for all is cheaper than a descriptor
+    for each, and exists on every system.
+    """
 
     def __init__(self) -> None:
         self._source, sink = os.pipe()
         os.set_blocking(self._source, False)
         os.set_blocking(sink, False)
-        # A full pipe is no fault: whoever has not read it yet will look at all children anyway.
+        # A full pipe is fine: one wake-up is enough to look at all children.
         signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
@@ -273,21 +281,21 @@ class Wakes:
         return self._source
 
     def drain(self) -> None:
-        """Forget the wakes that came so far."""
+        """Discard the wake-ups so far."""
         with suppress(BlockingIOError):
             os.read(self._source, 4096)
 
 
-#: How much may wait for the agent before runs are no longer read, and how little before they are again.
+#: Reading runs stops when this much waits for the agent, and goes on when only this much is left.
 BACKLOG_MAX: Final = 1_048_576
 BACKLOG_LOW: Final = 262_144
-#: How long the word that a run started waits for others to go with, and a run until it is listened to. What short runs
-#: print is read at their end, and the agent is woken once for them instead of twice.
-FRESH_SECONDS: Final = 0.002
-#: How often a burial is looked at, beside whenever something ends.
-BURIAL_LOOK_SECONDS: Final = 0.02
+#: How long a `RunStarted` waits for other frames, and a new run until its output is read. The output of shorter runs is
+#: read at their end, which wakes the agent once instead of twice.
+READ_DELAY_SECONDS: Final = 0.002
+#: How often to look again whether anything of an ended run is left.
+CLEANUP_CHECK_SECONDS: Final = 0.02
 
-_NOBODY: Final[AbstractSet[str]] = frozenset()
+_NO_OWNERS: Final[AbstractSet[str]] = frozenset()
 
 
 class Runner:
@@ -299,412 +307,420 @@ class Runner:
         self._marker = marker
         self._deadlines = deadlines
         self._worker_options = worker_options
-        self._line = Line(end)
+        self._channel = AgentChannel(end)
         self._spawner = Spawner()
-        self._strays = Strays(marker)
-        self._alone = False
-        self._runs: dict[int, Run] = {}
-        self._workers: dict[int, Worker] = {}
-        self._leaders: dict[int, ProcessRecord] = {}  # those that live, by process
-        self._burials: list[ProcessRecord] = []
-        self._turns = Turns()
-        self._deaf = False
+        self._orphans = Orphans(marker)
+        self._agent_gone = False
+        self._runs: dict[int, RunProcess] = {}
+        self._workers: dict[int, WorkerProcess] = {}
+        self._leaders: dict[int, ProcessRecord] = {}  # those that live, by pid
+        self._ending: list[ProcessRecord] = []
+        self._queue = StartQueue()
+        self._output_paused = False
         self._blocked = False  # something waits until the agent can take it
-        self._wakes = Wakes()
-        self._fresh: list[Run] = []  # those that nobody listens to yet
-        self._fresh_until = inf
-        self._due = inf  # no ward has to be judged before
+        self._child_signal = ChildSignal()
+        self._new_runs: list[RunProcess] = []  # runs whose output is not read yet
+        self._read_new_at = inf
+        self._due = inf  # no timer has to be checked before
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._line, selectors.EVENT_READ, self._hear)
-        self._selector.register(self._wakes, selectors.EVENT_READ, self._wake)
+        self._selector.register(self._channel, selectors.EVENT_READ, self._on_agent_data)
+        self._selector.register(self._child_signal, selectors.EVENT_READ, self._on_child_exit)
 
     def serve(self) -> None:
-        """Run until the agent is gone and nothing is left."""
+        """Serve until the agent is gone and nothing is left."""
         try:
-            while not self._alone or self._leaders or self._burials:
-                self._turn()
+            while not self._agent_gone or self._leaders or self._ending:
+                self._step()
         finally:
-            # Nothing is left behind by a bug here, either.
+            # Leave nothing behind after a bug here, either.
             for pid in self._leaders:
                 signal_group(pid, signal.SIGKILL)
 
-    def _turn(self) -> None:
-        ready = self._selector.select(self._patience())
-        # The clock comes first. This process may have been stopped for long, and what the agent said before that is
-        # no reason to let something live on past its moment.
+    def _step(self) -> None:
+        ready = self._selector.select(self._select_timeout())
+        # The timers come first. This process may have been stopped for long, and frames sent before that must not let
+        # anything outlive its lease.
         now = time.monotonic()
         if now >= self._due:
-            self._judge(now)
+            self._check_timers(now)
         for key, _ in ready:
-            if isinstance(key.data, Run):
-                self._read(key.data)
+            if isinstance(key.data, RunProcess):
+                self._read_output(key.data)
             else:
                 key.data()
-        if self._burials:
-            self._bury()
-        if self._turns:
-            self._begin_next()
-        if self._fresh and now >= self._fresh_until:
-            self._settle_in()
-        if self._line.urgent or self._line.blocked:
-            self._line.flush()
-        self._mind_the_agent()
+        if self._ending:
+            self._finish_ended()
+        if self._queue:
+            self._start_queued()
+        if self._new_runs and now >= self._read_new_at:
+            self._read_new_outputs()
+        if self._channel.urgent or self._channel.blocked:
+            self._channel.flush()
+        self._check_agent()
 
-    def _patience(self) -> float | None:
-        due = min(self._due, self._fresh_until) if self._fresh else self._due
-        if self._burials:
-            due = min(due, time.monotonic() + BURIAL_LOOK_SECONDS)
+    def _select_timeout(self) -> float | None:
+        due = min(self._due, self._read_new_at) if self._new_runs else self._due
+        if self._ending:
+            due = min(due, time.monotonic() + CLEANUP_CHECK_SECONDS)
         return None if due == inf else max(0.0, due - time.monotonic())
 
-    # What the agent says.
+    # Frames from the agent.
 
-    def _hear(self) -> None:
-        for body in self._line.heard():
-            self._do(ipc.read_for_runner(body))
+    def _on_agent_data(self) -> None:
+        for body in self._channel.receive():
+            self._handle(ipc.decode_for_runner(body))
 
-    def _do(self, frame: ToRunner) -> None:
+    def _handle(self, frame: ToRunner) -> None:
         match frame:
-            case Start():
-                self._line_up(frame)
-            case Hold():
-                self._hold(frame)
-            case Stop():
-                self._stop(frame)
-            case Recall():
-                self._recall(frame)
-            case Hire():
-                self._hire(frame)
-            case Dismiss():
-                self._dismiss(frame)
+            case StartRun():
+                self._start_or_queue(frame)
+            case SetExpiry():
+                self._set_expiry(frame)
+            case StopRun():
+                self._stop_run(frame)
+            case RecallRuns():
+                self._recall_runs(frame)
+            case StartWorker():
+                self._start_worker(frame)
+            case KillWorker():
+                self._kill_worker(frame)
             case Ping():
-                self._line.say(Pong())
+                self._channel.send(Pong())
 
-    def _line_up(self, frame: Start) -> None:
-        if frame.abreast == 0:
-            self._start(frame)
+    def _start_or_queue(self, frame: StartRun) -> None:
+        if frame.parallel_max == 0:
+            self._start_run(frame)
             return
-        self._turns.add(frame, time.monotonic())
+        self._queue.add(frame, time.monotonic())
         self._due = min(self._due, frame.until)
 
-    def _begin_next(self) -> None:
-        """Start those whose turn it is; one that has ended is told once the next has begun."""
-        while (waiting := self._turns.next(len(self._runs))) is not None:
+    def _start_queued(self) -> None:
+        """Start queued runs that may begin. The end of a run goes out after the start of the next."""
+        while (waiting := self._queue.next(len(self._runs))) is not None:
             now = time.monotonic()
             if now >= waiting.until:
-                self._line.say(Ended(waiting.start.run, None, "lease_over"))
+                self._channel.send(RunEnded(waiting.start.run, None, "lease_over"))
             else:
-                self._start(msgspec.structs.replace(waiting.start, until=waiting.until), now - waiting.since)
-        if not self._fresh:
-            self._line.urgent = True  # what was said is not about to go out with the word of a start
+                self._start_run(msgspec.structs.replace(waiting.start, until=waiting.until), now - waiting.since)
+        if not self._new_runs:
+            self._channel.urgent = True  # no `RunStarted` is about to take the other frames along
 
-    def _start(self, frame: Start, waited_s: float = 0.0) -> None:
-        run = Run(frame, time.monotonic(), waited_s)
+    def _start_run(self, frame: StartRun, waited_s: float = 0.0) -> None:
+        run = RunProcess(frame, time.monotonic(), waited_s)
         try:
             source, sink = os.pipe()
         except OSError as error:
-            self._line.say(Ended(frame.run, 126, "not_started", f"no pipe for its output: {error.strerror}"))
+            self._channel.send(RunEnded(frame.run, 126, "not_started", f"no pipe for its output: {error.strerror}"))
             return
         try:
-            self._guard(run, owner_of(run.number, is_worker=False))
-            environment = frame.env | marks(self._marker, run.name)
+            self._add_to_watchdog(run, owner_number(run.number, is_worker=False))
+            environment = frame.env | mark_environment(self._marker, run.name)
             run.pid = self._spawner.spawn(frame.argv, environment, frame.cwd, sink)
-        except NotStarted as error:
-            self._unguard(run)
+        except SpawnError as error:
+            self._remove_from_watchdog(run)
             os.close(source)
-            self._line.say(Ended(frame.run, error.exit_code, "not_started", error.note))
+            self._channel.send(RunEnded(frame.run, error.exit_code, "not_started", error.note))
             return
         finally:
             os.close(sink)
         os.set_blocking(source, False)
         run.output = source
         self._runs[run.number] = run
-        self._look_after(run)
-        if not self._fresh:
-            self._fresh_until = run.began + FRESH_SECONDS
-        self._fresh.append(run)
-        self._line.say(Started(run.number, run.pid), urgent=False)
+        self._track(run)
+        if not self._new_runs:
+            self._read_new_at = run.began + READ_DELAY_SECONDS
+        self._new_runs.append(run)
+        self._channel.send(RunStarted(run.number, run.pid), urgent=False)
 
-    def _guard(self, ward: ProcessRecord, owner: int) -> None:
-        """Tell the watchdog of something that is about to start."""
+    def _add_to_watchdog(self, record: ProcessRecord, owner: int) -> None:
+        """Take a watchdog record for something that is about to start."""
         try:
-            ward.place = self._deadlines.add(owner, ward.watch.grace_s)
-        except NoPlace:
-            raise NotStarted(NOT_RUNNABLE, f"{GUARDED_MAX} processes run already") from None
-        self._renew(ward)
+            record.watchdog_record = self._deadlines.add(owner, record.timer.grace_s)
+        except TooManyProcesses:
+            raise SpawnError(NOT_RUNNABLE, f"{PROCESSES_MAX} processes run already") from None
+        self._update_watchdog(record)
 
-    def _unguard(self, ward: ProcessRecord) -> None:
-        if ward.place:
-            self._deadlines.remove(ward.place)
-            ward.place = 0
+    def _remove_from_watchdog(self, record: ProcessRecord) -> None:
+        if record.watchdog_record:
+            self._deadlines.remove(record.watchdog_record)
+            record.watchdog_record = 0
 
-    def _renew(self, ward: ProcessRecord) -> None:
-        """Give the watchdog the deadlines that hold now."""
-        self._deadlines.move(ward.place, ward.watch.until, ward.watch.ask_at, ward.watch.kill_at)
+    def _update_watchdog(self, record: ProcessRecord) -> None:
+        """Give the watchdog the current deadlines."""
+        self._deadlines.set_times(
+            record.watchdog_record, record.timer.until, record.timer.term_at, record.timer.kill_at
+        )
 
-    def _look_after(self, ward: ProcessRecord) -> None:
-        self._leaders[ward.pid] = ward
-        self._deadlines.lead(ward.place, ward.pid)
-        self._due = min(self._due, ward.watch.due())
+    def _track(self, record: ProcessRecord) -> None:
+        self._leaders[record.pid] = record
+        self._deadlines.set_leader(record.watchdog_record, record.pid)
+        self._due = min(self._due, record.timer.due())
 
-    def _hold(self, frame: Hold) -> None:
+    def _set_expiry(self, frame: SetExpiry) -> None:
         for number, until in frame.runs.items():
-            if self._turns.hold(number, until):
+            if self._queue.extend(number, until):
                 self._due = min(self._due, until)
-            self._move_on(self._runs.get(number), until)
+            self._move_expiry(self._runs.get(number), until)
         for number, moment in frame.workers.items():
-            self._move_on(self._workers.get(number), inf if moment is None else moment)
+            self._move_expiry(self._workers.get(number), inf if moment is None else moment)
 
-    def _move_on(self, ward: ProcessRecord | None, until: float) -> None:
-        if ward is not None:
-            ward.watch.until = until
-            self._renew(ward)
+    def _move_expiry(self, record: ProcessRecord | None, until: float) -> None:
+        if record is not None:
+            record.timer.until = until
+            self._update_watchdog(record)
             self._due = min(self._due, until)
 
-    def _stop(self, frame: Stop) -> None:
-        if self._turns.take(frame.run) is not None:
-            self._line.say(Ended(frame.run, None, "stopped"))
+    def _stop_run(self, frame: StopRun) -> None:
+        if self._queue.remove(frame.run) is not None:
+            self._channel.send(RunEnded(frame.run, None, "stopped"))
         run = self._runs.get(frame.run)
         if run is not None and run.exit is None:
-            self._send(run, run.watch.ask("stopped", time.monotonic()))
-            self._due = min(self._due, run.watch.due())
+            self._signal(run, run.timer.request_stop("stopped", time.monotonic()))
+            self._due = min(self._due, run.timer.due())
 
-    def _recall(self, frame: Recall) -> None:
+    def _recall_runs(self, frame: RecallRuns) -> None:
         for run in frame.runs:
-            if self._turns.take(run) is not None:
-                self._line.say(Ended(run, None, "recalled"))
+            if self._queue.remove(run) is not None:
+                self._channel.send(RunEnded(run, None, "recalled"))
 
-    def _hire(self, frame: Hire) -> None:
+    def _start_worker(self, frame: StartWorker) -> None:
         try:
-            worker = Worker(frame.worker, Papers(), time.monotonic())
-            theirs = self._begin(worker)
-        except (NotStarted, OSError):
-            self._line.say(Gone(frame.worker, None, "not_started"))
+            worker = WorkerProcess(frame.worker, WorkerFiles(), time.monotonic())
+            theirs = self._spawn_worker(worker)
+        except (SpawnError, OSError):
+            self._channel.send(WorkerEnded(frame.worker, None, "not_started"))
             return
         self._workers[worker.number] = worker
-        self._look_after(worker)
-        self._line.say(Hired(worker.number, worker.pid), theirs)
+        self._track(worker)
+        self._channel.send(WorkerStarted(worker.number, worker.pid), theirs)
 
-    def _begin(self, worker: Worker) -> socket.socket:
-        """Start a worker; give the agent's end of the socket to it."""
-        papers = worker.papers
+    def _spawn_worker(self, worker: WorkerProcess) -> socket.socket:
+        """Start a worker; return the agent's end of the socket to it."""
+        files = worker.files
         with ExitStack() as undo:
-            undo.callback(papers.close)
-            undo.callback(self._unguard, worker)
-            self._guard(worker, owner_of(worker.number, is_worker=True))
+            undo.callback(files.close)
+            undo.callback(self._remove_from_watchdog, worker)
+            self._add_to_watchdog(worker, owner_number(worker.number, is_worker=True))
             theirs, own = socket.socketpair()
             undo.callback(theirs.close)
             with own:
                 own.set_inheritable(True)
-                os.set_inheritable(papers.journal, True)
-                ends = ["--fd", str(own.fileno()), "--journal", str(papers.journal)]
+                os.set_inheritable(files.outbox, True)
+                ends = ["--fd", str(own.fileno()), "--outbox", str(files.outbox)]
                 argv = [sys.executable, "-m", "taskyard.bot.pyworker.worker", *ends, *self._worker_options]
-                environment = os.environ | marks(self._marker, worker.name)
-                worker.pid = self._spawner.spawn(argv, environment, "", papers.output)
-            # Nothing else may have it: it would see, or break, what this worker says.
-            os.set_inheritable(papers.journal, False)
+                environment = os.environ | mark_environment(self._marker, worker.name)
+                worker.pid = self._spawner.spawn(argv, environment, "", files.output)
+            # No other process may inherit it: it could read or corrupt what this worker writes.
+            os.set_inheritable(files.outbox, False)
             undo.pop_all()
         return theirs
 
-    def _dismiss(self, frame: Dismiss) -> None:
+    def _kill_worker(self, frame: KillWorker) -> None:
         worker = self._workers.get(frame.worker)
         if worker is not None and worker.exit is None:
-            self._send(worker, worker.watch.kill("dismissed"))
+            self._signal(worker, worker.timer.kill("killed"))
 
-    # What time and the agent's end bring.
+    # Timers and the end of the agent.
 
-    def _judge(self, now: float) -> None:
-        for ward in self._leaders.values():
-            # What has ended by itself, and only was not looked at yet, was not ended by anybody.
-            if now >= ward.watch.due() and not has_ended(ward.pid):
-                self._send(ward, ward.watch.judge(now))
-        for waiting in self._turns.over(now):
-            self._line.say(Ended(waiting.start.run, None, "lease_over"))
-        self._due = min((ward.watch.due() for ward in self._leaders.values()), default=inf)
-        self._due = min(self._due, self._turns.due())
+    def _check_timers(self, now: float) -> None:
+        for record in self._leaders.values():
+            # A process that has ended by itself, and is not reaped yet, was not ended by its timer.
+            if now >= record.timer.due() and not has_ended(record.pid):
+                self._signal(record, record.timer.check(now))
+        for waiting in self._queue.expired(now):
+            self._channel.send(RunEnded(waiting.start.run, None, "lease_over"))
+        self._due = min((record.timer.due() for record in self._leaders.values()), default=inf)
+        self._due = min(self._due, self._queue.due())
         if self._due <= now:
-            # Only those that have ended are still due, and their end is about to be seen.
-            self._due = now + BURIAL_LOOK_SECONDS
+            # Only processes that have ended are still due; their end is about to be seen.
+            self._due = now + CLEANUP_CHECK_SECONDS
 
-    def _send(self, ward: ProcessRecord, by: signal.Signals | None) -> None:
+    def _signal(self, record: ProcessRecord, by: signal.Signals | None) -> None:
         if by is not None:
-            self._renew(ward)
-            signal_group(ward.pid, by)
+            self._update_watchdog(record)
+            signal_group(record.pid, by)
 
-    def _mind_the_agent(self) -> None:
-        if not self._line.open and not self._alone:
-            self._go_on_alone()
-        if self._line.blocked is not self._blocked and not self._alone:
-            self._blocked = self._line.blocked
+    def _check_agent(self) -> None:
+        if not self._channel.is_open and not self._agent_gone:
+            self._on_agent_gone()
+        if self._channel.blocked is not self._blocked and not self._agent_gone:
+            self._blocked = self._channel.blocked
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._blocked else 0)
-            self._selector.modify(self._line, events, self._hear)
-        if self._line.backlog > BACKLOG_MAX and not self._deaf:
-            self._deafen()
-        elif self._line.backlog < BACKLOG_LOW and self._deaf:
-            self._listen_again()
+            self._selector.modify(self._channel, events, self._on_agent_data)
+        if self._channel.backlog > BACKLOG_MAX and not self._output_paused:
+            self._pause_output()
+        elif self._channel.backlog < BACKLOG_LOW and self._output_paused:
+            self._resume_output()
 
-    def _go_on_alone(self) -> None:
-        """The agent is gone: only what may go on without it does, and that to its own time-out."""
-        self._alone = True
-        self._turns.clear()
-        self._selector.unregister(self._line)
-        for ward in self._leaders.values():
-            if isinstance(ward, Run) and ward.keep:
-                ward.watch.until = inf
-                self._renew(ward)
+    def _on_agent_gone(self) -> None:
+        """The agent is gone: kill all but the runs that may go on without it, which end at their time-outs."""
+        self._agent_gone = True
+        self._queue.clear()
+        self._selector.unregister(self._channel)
+        for record in self._leaders.values():
+            if isinstance(record, RunProcess) and record.survives_disconnect:
+                record.timer.until = inf
+                self._update_watchdog(record)
             else:
-                self._send(ward, ward.watch.kill("lease_over"))
+                self._signal(record, record.timer.kill("lease_over"))
 
-    # What runs print.
+    # Output of runs.
 
-    def _settle_in(self) -> None:
-        """Listen to the runs that have been there for a moment, and say that they are."""
-        fresh, self._fresh = self._fresh, []
+    def _read_new_outputs(self) -> None:
+        """Start to read the runs that have been there for a moment, and let their start frames go out."""
+        fresh, self._new_runs = self._new_runs, []
         for run in fresh:
-            self._listen(run)
-        self._line.urgent = True
+            self._start_reading(run)
+        self._channel.urgent = True
 
-    def _listen(self, run: Run) -> None:
-        if self._deaf:
-            run.watch.deafen()
-        elif run.output is not None and not run.heard:
+    def _start_reading(self, run: RunProcess) -> None:
+        if self._output_paused:
+            run.timer.pause_silence()
+        elif run.output is not None and not run.is_read:
             self._selector.register(run.output, selectors.EVENT_READ, run)
-            run.heard = True
+            run.is_read = True
 
-    def _deafen(self) -> None:
-        """Leave what runs print in their pipes until the agent takes what it was told: nothing gets lost."""
-        self._deaf = True
+    def _pause_output(self) -> None:
+        """Leave output in the pipes of runs until the agent catches up: nothing is lost."""
+        self._output_paused = True
         for run in self._runs.values():
-            run.watch.deafen()
-            self._ignore(run)
+            run.timer.pause_silence()
+            self._unregister(run)
 
-    def _listen_again(self) -> None:
-        self._deaf = False
+    def _resume_output(self) -> None:
+        self._output_paused = False
         now = time.monotonic()
         for run in self._runs.values():
-            run.watch.heard(now)
-            self._due = min(self._due, run.watch.due())
-            self._listen(run)
+            run.timer.saw_output(now)
+            self._due = min(self._due, run.timer.due())
+            self._start_reading(run)
 
-    def _read(self, run: Run) -> bool:
-        """Tell one piece of what a run printed; say whether there may be more."""
+    def _read_output(self, run: RunProcess) -> bool:
+        """Send one piece of output; say whether there may be more."""
         if run.output is None:
             return False
         try:
-            body = output_spool.read(run.output)
+            body = output_spool.read_pipe(run.output)
         except BlockingIOError:
             return False
         if not body:
-            self._stop_reading(run)
+            self._close_output(run)
             return False
-        run.watch.heard(time.monotonic())
-        self._line.say(Printed(run.number, body), urgent=not self._turns)
+        run.timer.saw_output(time.monotonic())
+        self._channel.send(RunOutput(run.number, body), urgent=not self._queue)
         return True
 
-    def _stop_reading(self, run: Run) -> None:
+    def _close_output(self, run: RunProcess) -> None:
         if run.output is None:
             return
-        self._ignore(run)
+        self._unregister(run)
         os.close(run.output)
         run.output = None
 
-    def _ignore(self, run: Run) -> None:
-        if run.heard and run.output is not None:
+    def _unregister(self, run: RunProcess) -> None:
+        if run.is_read and run.output is not None:
             self._selector.unregister(run.output)
-            run.heard = False
+            run.is_read = False
 
-    # How things end.
+    # Ends.
 
-    def _wake(self) -> None:
-        self._wakes.drain()
+    def _on_child_exit(self) -> None:
+        self._child_signal.drain()
         now = time.monotonic()
-        for pid, how in reaped(self._leaders):
-            ward = self._leaders.pop(pid, None)
-            if ward is not None:
-                by_watchdog = self._deadlines.reaped(ward.place)
-                if by_watchdog:
-                    ward.watch.why = ward.watch.why or (by_watchdog if by_watchdog != "asked" else ward.watch.ask_why)
-                ward.end(how, now)
-                self._burials.append(ward)
+        for pid, status in reap(self._leaders):
+            record = self._leaders.pop(pid, None)
+            if record is not None:
+                watchdog_reason = self._deadlines.clear_leader(record.watchdog_record)
+                if watchdog_reason:
+                    record.timer.reason = record.timer.reason or (
+                        watchdog_reason if watchdog_reason != "asked" else record.timer.term_reason
+                    )
+                record.set_exit(status, now)
+                self._ending.append(record)
 
-    def _bury(self) -> None:
-        """Tell the end of those of whom nothing is left; kill what is."""
-        adopted = self._strays.adopted(self._leaders)
-        left = self._kill_strays(adopted) if adopted else _NOBODY
+    def _finish_ended(self) -> None:
+        """Report the ends of processes of which nothing is left, and kill orphans."""
+        adopted = self._orphans.adopted(self._leaders)
+        left = self._kill_orphans(adopted) if adopted else _NO_OWNERS
         now = time.monotonic()
-        self._burials = [ward for ward in self._burials if not self._buried(ward, left, now)]
+        self._ending = [record for record in self._ending if not self._try_finish(record, left, now)]
 
-    def _kill_strays(self, adopted: list[int]) -> AbstractSet[str]:
-        live = {ward.name for ward in self._leaders.values()}
-        sessions = {ward.pid: ward.name for ward in [*self._burials, *self._leaders.values()]}
-        return self._strays.kill(adopted, sessions, live)
+    def _kill_orphans(self, adopted: list[int]) -> AbstractSet[str]:
+        live = {record.name for record in self._leaders.values()}
+        sessions = {record.pid: record.name for record in [*self._ending, *self._leaders.values()]}
+        return self._orphans.kill(adopted, sessions, live)
 
-    def _buried(self, ward: ProcessRecord, left: AbstractSet[str], now: float) -> bool:
-        if isinstance(ward, Run):
-            self._read_rest(ward)
-        unfinished = ward.name in left or UNKNOWN in left or (isinstance(ward, Run) and ward.output is not None)
-        if unfinished and now < ward.buried_by:
+    def _try_finish(self, record: ProcessRecord, left: AbstractSet[str], now: float) -> bool:
+        if isinstance(record, RunProcess):
+            self._read_rest(record)
+        unfinished = (
+            record.name in left or UNKNOWN in left or (isinstance(record, RunProcess) and record.output is not None)
+        )
+        if unfinished and now < record.finish_by:
             return False
-        assert ward.exit is not None, "only what has ended is buried"
-        self._unguard(ward)
-        if isinstance(ward, Run):
-            self._tell_end(ward, ward.exit, "some of its processes cannot be ended" if ward.name in left else "")
-        elif isinstance(ward, Worker):
-            self._tell_gone(ward, ward.exit)
+        assert record.exit is not None, "only an ended process is finished"
+        self._remove_from_watchdog(record)
+        if isinstance(record, RunProcess):
+            self._report_run_end(
+                record, record.exit, "some of its processes cannot be killed" if record.name in left else ""
+            )
+        elif isinstance(record, WorkerProcess):
+            self._report_worker_end(record, record.exit)
         return True
 
-    def _read_rest(self, run: Run) -> None:
-        """Read what is in the pipe, though the agent may be behind: it is not more than a pipe can hold."""
+    def _read_rest(self, run: RunProcess) -> None:
+        """Read the rest of the pipe although the agent may be behind: it is at most what a pipe can hold."""
         for _ in range(output_spool.REST_PIECES_MAX):
-            if not self._read(run):
+            if not self._read_output(run):
                 break
 
-    def _tell_end(self, run: Run, how: Exit, note: str) -> None:
-        self._stop_reading(run)
+    def _report_run_end(self, run: RunProcess, status: ExitStatus, note: str) -> None:
+        self._close_output(run)
         del self._runs[run.number]
-        self._line.say(
-            Ended(
+        self._channel.send(
+            RunEnded(
                 run.number,
-                how.code,
-                run.watch.why,
+                status.code,
+                run.timer.reason,
                 note,
                 run.waited_s,
                 ran_s=run.ended - run.began,
-                cpu_s=how.cpu_s,
-                memory_bytes=how.memory_bytes,
-                read_bytes=how.read_bytes,
-                written_bytes=how.written_bytes,
+                cpu_s=status.cpu_s,
+                memory_bytes=status.memory_bytes,
+                read_bytes=status.read_bytes,
+                written_bytes=status.written_bytes,
             ),
-            # While more wait for their turn, the agent need not hear of each end by itself.
-            urgent=not self._turns,
+            # While starts are queued, the agent is not woken for each end.
+            urgent=not self._queue,
         )
 
-    def _tell_gone(self, worker: Worker, how: Exit) -> None:
+    def _report_worker_end(self, worker: WorkerProcess, status: ExitStatus) -> None:
         del self._workers[worker.number]
-        run, told = worker.papers.read()
-        worker.papers.close()
-        self._line.say(Gone(worker.number, how.code, worker.watch.why, run, told))
+        run, unsent = worker.files.read()
+        worker.files.close()
+        self._channel.send(WorkerEnded(worker.number, status.code, worker.timer.reason, run, unsent))
 
 
 def main() -> None:
-    """Serve the agent at the other end of an inherited socket."""
+    """Run the runner for the agent at the other end of an inherited socket."""
     options = argparse.ArgumentParser(prog="python -m taskyard.bot.runner", description=__doc__)
     options.add_argument("--fd", type=int, required=True, help="this end of the socket to the agent")
     options.add_argument("--worker-memory-max", type=int, help="bytes of memory at which a warm worker is replaced")
-    options.add_argument("--user", help="the numbers of the user to become, and of its groups")
+    options.add_argument("--user", help="the ids of the user to run as, and of its groups")
     given = options.parse_args()
     if given.user is not None:
-        # What the watchdog needs at its end may be where that user cannot read.
+        # The watchdog needs it at its end, and that user may not be able to read it.
         from taskyard.bot import process_cleanup  # noqa: F401, PLC0415
 
         become(given.user)
-        be_seen()
-    # A terminal or a service sends these to agent and runner alike; what becomes of the runs is for the agent to say.
+        allow_inspection()
+    # A terminal or a service sends these to agent and runner alike; the agent decides what becomes of the runs.
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)
     limit = [] if given.worker_memory_max is None else ["--memory-max", str(given.worker_memory_max)]
     os.set_inheritable(given.fd, False)
     marker = os.environ.get(BOT_MARK) or str(os.getpid())
-    with watchdog.started(marker, given.fd) as deadlines:
+    with watchdog.start(marker, given.fd) as deadlines:
         Runner(socket.socket(fileno=given.fd), marker, deadlines, limit).serve()
 
 

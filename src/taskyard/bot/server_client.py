@@ -1,6 +1,5 @@
-"""What a bot asks its server, over one connection, and what each refusal means for it.
-
-A question is asked once. Whether and when it is asked again is decided elsewhere.
+"""What a bot asks its server: requests, what each refusal means, retries, reports of the bot's own problems, and
+inputs.
 """
 
 import asyncio
@@ -24,43 +23,43 @@ from taskyard.wire.bot_protocol import TROUBLE_MAX, Goodbye, Hello, Polled, Trou
 
 #: How long an answer may take beyond the time that the server was allowed to wait for work.
 ANSWER_SECONDS_MAX: Final = 30.0
-#: Retry-After beyond this is a mistake: a bot that sleeps for an hour is a bot that is lost.
+#: A larger Retry-After is a mistake: a bot that sleeps for an hour is as good as lost.
 RETRY_AFTER_SECONDS_MAX: Final = 60.0
 
 _T = TypeVar("_T")
 
 
-class Away(Exception):
-    """The server cannot answer now; the same may be asked again."""
+class ServerUnavailable(Exception):
+    """The server cannot answer now; the request may be repeated."""
 
-    def __init__(self, why: str, after_s: float | None = None) -> None:
+    def __init__(self, why: str, retry_after: float | None = None) -> None:
         super().__init__(why)
-        self.after_s = after_s
+        self.retry_after = retry_after
 
 
-class Stranger(Exception):
-    """The server does not know this session: it has to be told hello first."""
+class SessionUnknown(Exception):
+    """The server does not know this session: send a hello first."""
 
 
-class TurnedAway(Exception):
-    """The server will not deal with this bot; `exit_code` is what its program should end with."""
+class BotRejected(Exception):
+    """The server rejects this bot; `exit_code` is the exit code for its program."""
 
     def __init__(self, why: str, exit_code: int = 1, replaced: bool = False) -> None:
         super().__init__(why)
         self.exit_code = exit_code
-        self.replaced = replaced  # another bot has begun in its name
+        self.replaced = replaced  # another bot has started under its name
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a poll, and when the request that it answers was sent: spans count from there."""
+    """The answer to a poll, and when the poll was sent: leases count from there."""
 
     polled: Polled
     sent: float
 
 
-class Link:
-    """A connection to the server, in the name of one bot."""
+class ServerClient:
+    """A connection to the server for one bot. It sends each request once."""
 
     def __init__(self, config: BotConfig) -> None:
         self._connection = ServerConnection(config.url, {"authorization": f"Bearer {config.token}"}, config.tls)
@@ -68,31 +67,31 @@ class Link:
         self._polled = msgspec.json.Decoder(Polled)
 
     async def enrol(self, name: str, key: str) -> str:
-        """Give the token that an enrolment token is exchanged for; repeated with the same key, it is the same."""
+        """Exchange an enrolment token for a bot token; with the same key the answer is the same."""
         body = self._encoder.encode({"name": name})
         answer = await self._ask("/api/v1/enrol", body, ANSWER_SECONDS_MAX, {"idempotency-key": key})
-        return _read(answer, msgspec.json.Decoder(_Enrolled)).token
+        return _decode(answer, msgspec.json.Decoder(_Enrolled)).token
 
     async def hello(self, hello: Hello) -> Welcome:
-        """Begin a session, or change what is known about this bot."""
-        return _read(await self._post("hello", self._encoder.encode(hello)), msgspec.json.Decoder(Welcome))
+        """Open a session, or change what the server knows about this bot."""
+        return _decode(await self._post("hello", self._encoder.encode(hello)), msgspec.json.Decoder(Welcome))
 
     async def poll(self, body: bytes, wait_ms: int) -> Reply:
-        """Say and ask what `body`, a `Poll` as JSON, says."""
+        """Send a `Poll` that is encoded already."""
         sent = time.monotonic()
         answer = await self._post("poll", body, ANSWER_SECONDS_MAX + wait_ms / 1000)
-        return Reply(_read(answer, self._polled), sent)
+        return Reply(_decode(answer, self._polled), sent)
 
     async def goodbye(self, goodbye: Goodbye) -> None:
         """End the session."""
         await self._post("goodbye", self._encoder.encode(goodbye), timeout_s=5.0)
 
     async def trouble(self, trouble: Trouble) -> None:
-        """Say what went wrong with this bot."""
+        """Report a problem of this bot."""
         await self._post("trouble", self._encoder.encode(trouble), timeout_s=5.0)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
 
     async def _post(self, route: str, body: bytes, timeout_s: float = ANSWER_SECONDS_MAX) -> HttpResponse:
@@ -104,38 +103,38 @@ class Link:
         try:
             answer = await self._connection.ask("POST", path, body, timeout_s, headers)
         except ConnectionFailed as error:
-            raise Away(str(error)) from error
+            raise ServerUnavailable(str(error)) from error
         if answer.status >= 300:
-            raise _refusal(answer)
+            raise _error_for(answer)
         return answer
 
 
 class _Enrolled(msgspec.Struct):
-    """What is read of the answer to an enrolment."""
+    """The field of the answer to an enrolment that is read."""
 
     token: str
 
 
 class _Problem(msgspec.Struct):
-    """What is read of a problem document."""
+    """The fields of a problem document that are read."""
 
     code: str = ""
     detail: str = ""
     title: str = ""
 
 
-def _refusal(answer: HttpResponse) -> Exception:
+def _error_for(answer: HttpResponse) -> Exception:
     problem = _problem(answer.body)
     why = f"{answer.status} {problem.detail or problem.title or problem.code}".rstrip()
     if answer.status in (408, 425, 429) or answer.status >= 500:
-        return Away(why, retry_after_s(answer.headers.get("retry-after"), RETRY_AFTER_SECONDS_MAX))
+        return ServerUnavailable(why, retry_after_s(answer.headers.get("retry-after"), RETRY_AFTER_SECONDS_MAX))
     if answer.status == 404:
-        return Stranger(why)
+        return SessionUnknown(why)
     if answer.status in (401, 403):
-        return TurnedAway(f"the server does not take this bot's token: {why}", exit_code=4)
+        return BotRejected(f"the server rejects this bot's token: {why}", exit_code=4)
     if problem.code == "session_replaced":
-        return TurnedAway(f"another bot of the same name has begun; this one ends: {why}", replaced=True)
-    return TurnedAway(f"the server does not understand this bot: {why}")
+        return BotRejected(f"another bot has started under the same name; this one ends: {why}", replaced=True)
+    return BotRejected(f"the server rejects this bot: {why}")
 
 
 def _problem(body: bytes) -> _Problem:
@@ -145,38 +144,38 @@ def _problem(body: bytes) -> _Problem:
         return _Problem()
 
 
-def _read(answer: HttpResponse, decoder: msgspec.json.Decoder[_T]) -> _T:
+def _decode(answer: HttpResponse, decoder: msgspec.json.Decoder[_T]) -> _T:
     try:
         return decoder.decode(answer.body)
     except msgspec.MsgspecError as error:
         # Half a server, or something else on its port: it may be better soon.
-        raise Away(f"the answer cannot be read: {error}") from error
+        raise ServerUnavailable(f"cannot read the answer: {error}") from error
 
 
-# Asks again until there is an answer: with growing, uneven pauses, so that a fleet does not knock all at once.
+# Retries.
 
 
-#: The first pause, and the longest.
+#: The first pause, and the longest. Pauses grow and are random, so that a fleet does not come back all at once.
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 10.0
 
 _LOG = logging.getLogger("taskyard.bot")
 
 
-async def answered(ask: Callable[[], Awaitable[_T]], pause_s_max: float = PAUSE_SECONDS_MAX) -> _T:
-    """Ask until the server answers, however long it is away; refusals go through."""
+async def retry_until_answered(ask: Callable[[], Awaitable[_T]], pause_s_max: float = PAUSE_SECONDS_MAX) -> _T:
+    """Repeat a request until the server answers, however long it is away; rejections are raised."""
     away = 0
     while True:
         try:
             answer = await ask()
-        except Away as error:
+        except ServerUnavailable as error:
             if away == 0:
-                _LOG.warning("the server is away, and will be asked again: %s", error)
-            await asyncio.sleep(_pause_s(away, error.after_s, pause_s_max))
+                _LOG.warning("the server is unavailable, retrying: %s", error)
+            await asyncio.sleep(_pause_s(away, error.retry_after, pause_s_max))
             away += 1
         else:
             if away:
-                _LOG.warning("the server is back")
+                _LOG.warning("the server is available again")
             return answer
 
 
@@ -186,74 +185,74 @@ def _pause_s(tries: int, retry_after: float | None, longest_s: float) -> float:
     return max(pause, retry_after * random.uniform(1.0, 1.2)) if retry_after else pause  # noqa: S311 - no secret
 
 
-# Tells the server what went wrong with this bot itself, for people: beside its work, and never in its way.
-#
-# Each trouble is told once in a while and there is a most of them in one life, so that a bot that ails says so and
-# does not shout. One that cannot be told soon is left to the log; one whose answer is lost may be noted twice.
+# Reports of the bot's own problems, for people. They go over connections of their own, so that they never delay work.
 
 
-#: How often the same is told, and how much in one life.
-AGAIN_SECONDS: Final = 60.0
+#: The same problem is reported once in this time, and one bot process reports at most this many.
+REPEAT_SECONDS: Final = 60.0
 TROUBLES_MAX: Final = 200
-#: How long the server may be away for a trouble to be told.
-TELL_SECONDS_MAX: Final = 60.0
+#: How long to try to send a report. After that the problem is only in the log.
+SEND_SECONDS_MAX: Final = 60.0
 
 
-class Troubles:
-    """The troubles of one session."""
+class TroubleReporter:
+    """Reports the problems of one session. A report whose answer is lost may be recorded twice."""
 
     def __init__(self, config: BotConfig, session: str) -> None:
         self._config, self._session = config, session
-        self._told: dict[str, float] = {}  # when each was last told
+        self._sent_at: dict[str, float] = {}  # when each text was last reported
         self._count = 0
-        self._telling: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
 
-    def note(self, text: str, held: LeasedAttempt | None = None) -> None:
-        """Take note of a trouble, of one attempt if it is about one."""
+    def report(self, text: str, attempt: LeasedAttempt | None = None) -> None:
+        """Report a problem, about an attempt if one is given, without waiting for the server."""
         now = time.monotonic()
-        if self._count >= TROUBLES_MAX or now - self._told.get(text, now - AGAIN_SECONDS) < AGAIN_SECONDS:
+        if self._count >= TROUBLES_MAX or now - self._sent_at.get(text, now - REPEAT_SECONDS) < REPEAT_SECONDS:
             return
-        self._told[text] = now
+        self._sent_at[text] = now
         self._count += 1
         _LOG.warning("%s", text)
-        about = (held.lease.task, held.lease.attempt) if held is not None else (None, None)
+        about = (attempt.lease.task, attempt.lease.attempt) if attempt is not None else (None, None)
         task = asyncio.get_running_loop().create_task(
-            self._tell(Trouble(self._config.name, self._session, text[:TROUBLE_MAX], *about))
+            self._send(Trouble(self._config.name, self._session, text[:TROUBLE_MAX], *about))
         )
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     async def close(self) -> None:
-        """Tell nothing more."""
-        for task in self._telling:
+        """Cancel reports that are not sent."""
+        for task in self._sending:
             task.cancel()
-        await asyncio.gather(*self._telling, return_exceptions=True)
+        await asyncio.gather(*self._sending, return_exceptions=True)
 
-    async def _tell(self, trouble: Trouble) -> None:
-        link = Link(self._config)
+    async def _send(self, trouble: Trouble) -> None:
+        client = ServerClient(self._config)
         try:
-            with contextlib.suppress(TimeoutError, Stranger, TurnedAway):
-                async with asyncio.timeout(TELL_SECONDS_MAX):
-                    await answered(lambda: link.trouble(trouble))
+            with contextlib.suppress(TimeoutError, SessionUnknown, BotRejected):
+                async with asyncio.timeout(SEND_SECONDS_MAX):
+                    await retry_until_answered(lambda: client.trouble(trouble))
         finally:
-            link.close()
+            client.close()
 
 
-# Fetches the results of a task's prerequisites when they are too large to come with its lease.
-#
-# It speaks with the attempt's own word, not the bot's: it can see what the attempt may see, and no more.
+# Inputs that are too large to come with a lease.
 
 
-#: How often the server may say that it cannot answer now. One that is away is asked for as long as the lease lasts.
+#: How often the server may answer with an error. A server that cannot be reached is asked for as long as the lease
+#: lasts.
 TRIES_MAX: Final = 8
 
 
-class InputsMissing(Exception):
-    """They cannot be had."""
+class InputsUnavailable(Exception):
+    """The inputs of a task cannot be fetched."""
 
 
 async def fetch_inputs(url: str, task: str, token: str, tls: ssl.SSLContext | None = None) -> bytes:
-    """Fetch a JSON object: label -> result. Whoever awaits this ends it with the lease."""
+    """Fetch the results of a task's prerequisites: a JSON object, label -> result.
+
+    It uses the token of the attempt, which sees only what the attempt may see. The caller cancels it when the lease
+    ends.
+    """
     connection = ServerConnection(url, {"authorization": f"Bearer {token}"}, tls)
     tries = answers = 0
     try:
@@ -265,7 +264,7 @@ async def fetch_inputs(url: str, task: str, token: str, tls: ssl.SSLContext | No
                 answers += 1
                 is_refusal = answer.status < 500 and answer.status != 429
                 if is_refusal or answers == TRIES_MAX:
-                    raise InputsMissing(f"the inputs cannot be fetched: the server answered {answer.status}")
+                    raise InputsUnavailable(f"the inputs cannot be fetched: the server answered {answer.status}")
             await asyncio.sleep(backoff_s(tries, PAUSE_SECONDS, PAUSE_SECONDS_MAX))
             tries += 1
     finally:

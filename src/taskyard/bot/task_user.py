@@ -1,8 +1,8 @@
-"""The user as whom tasks run, where that is another than the bot's own.
+"""The user that tasks run as, if that is not the bot's own.
 
-The agent stays what it is, root, but looks at files as that user: whatever a task puts in the place of a file, a link
-for example, the agent can read and write no more than the task itself. The runner becomes that user for good, and with
-it all that it starts.
+The agent stays root, but accesses files as that user: whatever a task puts in the place of a file, such as a link, the
+agent can read and write no more than the task itself. The runner becomes that user for good, with everything that it
+starts.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-#: Asks for a number without changing it.
+#: An invalid id: the call returns the current one and changes nothing.
 _NO_CHANGE: Final = 0xFFFFFFFF
 
 
@@ -35,17 +35,17 @@ class TaskUser:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its programs find about themselves."""
+        """The variables that name the user to its programs."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
 
     @property
     def written(self) -> str:
-        """Its numbers, for a command line."""
+        """Its ids, for a command line."""
         return ":".join(str(number) for number in (self.uid, self.gid, *self.groups))
 
-    def take_files(self) -> None:
-        """Look at files as this user from now on, in this thread and those that it starts."""
-        # What is loaded only when it is needed may be where this user cannot read.
+    def use_files_as_user(self) -> None:
+        """Access files as this user from now on, in this thread and threads that it starts."""
+        # Modules that are loaded late may be where this user cannot read.
         import concurrent.futures.thread  # noqa: F401, PLC0415
         import encodings.idna  # noqa: F401, PLC0415
 
@@ -53,8 +53,8 @@ class TaskUser:
         _set_files(self.uid, self.gid)
 
     @contextmanager
-    def own_files(self) -> Iterator[None]:
-        """Look at files as root for a moment."""
+    def as_bot_user(self) -> Iterator[None]:
+        """Access files as root for a moment."""
         _set_files(0, 0)
         try:
             yield
@@ -63,7 +63,7 @@ class TaskUser:
 
 
 def find(name: str) -> TaskUser:
-    """Find a user as whom tasks can run."""
+    """Find a user that tasks can run as."""
     if sys.platform != "linux":
         raise Unsuitable("tasks run as another user on Linux only: start the bot as that user, without --user")
     if os.geteuid() != 0:
@@ -73,13 +73,13 @@ def find(name: str) -> TaskUser:
     except KeyError:
         raise Unsuitable(f"there is no user {name!r} on this machine: make one, or name another with --user") from None
     if found.pw_uid == 0:
-        raise Unsuitable(f"{name!r} is root: name a user with no rights of its own with --user")
+        raise Unsuitable(f"{name!r} is root: name a user without special rights with --user")
     groups = tuple(os.getgrouplist(name, found.pw_gid))
     return TaskUser(name, found.pw_uid, found.pw_gid, groups, found.pw_dir or "/", found.pw_shell or "/bin/sh")
 
 
 def become(written: str) -> None:
-    """Be the user with these numbers for good, in a folder that it can look into."""
+    """Become the user with these ids for good, in a folder that it can read."""
     uid, gid, *groups = (int(number) for number in written.split(":"))
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
@@ -93,9 +93,9 @@ def become(written: str) -> None:
 
 def _set_files(uid: int, gid: int) -> None:
     libc = ctypes.CDLL(None)
-    # The group first: whoever is no longer root for files may not choose one.
+    # The group first: a process that is not root for files cannot change it.
     libc.setfsgid(ctypes.c_uint(gid))
     libc.setfsuid(ctypes.c_uint(uid))
     is_now = (libc.setfsuid(ctypes.c_uint(_NO_CHANGE)), libc.setfsgid(ctypes.c_uint(_NO_CHANGE)))
     if is_now != (uid, gid):
-        raise OSError(f"this process cannot look at files as user {uid}: it needs the capabilities of root")
+        raise OSError(f"this process cannot access files as user {uid}: it needs the capabilities of root")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from taskyard.bot.output_spool import head_of, rest_name
+from taskyard.bot.output_spool import head_size, rest_file_name
 from taskyard.core.ids import Key, text_of
 from taskyard.embedded.companion import REST
 from taskyard.embedded.printed import pieces
@@ -50,7 +50,7 @@ class _Log:
             return
         try:
             with rest.open("rb") as source, self.path.open("r+b") as file:
-                file.truncate(head_of(OUTPUT_MAX))
+                file.truncate(head_size(OUTPUT_MAX))
                 file.seek(0, os.SEEK_END)
                 shutil.copyfileobj(source, file)
             rest.unlink()
@@ -88,7 +88,7 @@ class Logs:
         """Leave an attempt that has ended; say what has to be said about its log."""
         log = self._open.pop((task, attempt), None)
         if log is not None and self._folder is not None:
-            log.complete(self._folder / REST / rest_name(text_of(Key(task)), attempt))
+            log.complete(self._folder / REST / rest_file_name(text_of(Key(task)), attempt))
         return LOST if log is not None and log.is_lost else ""
 
     def _file(self, label: str, attempt: int) -> Path | None:

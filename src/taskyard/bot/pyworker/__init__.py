@@ -1,1 +1,1 @@
-"""Warm Python worker processes that call the functions of `python` tasks."""
+"""Warm Python workers: processes that call the functions of `python` tasks, one after another."""

@@ -1,8 +1,9 @@
-"""Warm workers and the calls that wait for them: hired when the first call comes, kept, and handed a little at a time.
+"""The worker pool: warm workers, and the calls that wait for them.
 
-Calls of different submitters never share a worker, and a call that asks for a process of its own has one. A worker
-that dies takes only the call with it that it was making; those behind it were not begun, and another worker makes
-them. Calls have their time-outs from here, and workers their last moment from the runner.
+Workers are started when calls come, kept, and sent a few calls at a time. Calls of different submitters never share a
+worker, and a call can ask for a process of its own. A worker that dies fails only the call that it was making; the
+calls behind that were not begun, and go to another worker. The pool enforces the time-outs of calls; the runner kills
+workers whose leases end.
 """
 
 import asyncio
@@ -17,164 +18,180 @@ import msgspec
 
 from taskyard.bot.attempts import (
     MOMENT_SECONDS,
-    Complain,
     LeasedAttempt,
     LeasedAttempts,
-    failed,
-    lost,
-    lost_ahead,
-    overdue,
-    returned,
-    unrenewed,
+    ReportTrouble,
+    deadline_report,
+    failure_report,
+    lost_report,
+    lost_unbegun_report,
+    return_report,
+    unrenewed_report,
 )
-from taskyard.bot.ipc import Dismiss, Gone, Hire, Hold, Intake, Pipe, ToRunner
-from taskyard.bot.payloads import Function, identity
+from taskyard.bot.ipc import (
+    AsyncChannel,
+    FrameBuffer,
+    KillWorker,
+    SetExpiry,
+    StartWorker,
+    ToRunner,
+    WorkerEnded,
+    encode_frame,
+)
+from taskyard.bot.payloads import Function, attempt_environment
 from taskyard.bot.prefetch import PrefetchLimit
 from taskyard.bot.pyworker import protocol
-from taskyard.bot.pyworker.protocol import Back, Call, Leaving, Raised, Returned, Said, Took, packed, read_told
-from taskyard.bot.workdir import Rooms
+from taskyard.bot.pyworker.protocol import (
+    NO_ARGUMENTS,
+    Call,
+    CallOutput,
+    CallRaised,
+    CallReturned,
+    CallsGivenBack,
+    CallUsage,
+    WorkerLeaving,
+    decode_from_worker,
+)
+from taskyard.bot.workdir import WorkdirPool
 from taskyard.wire.bot_protocol import INPUTS_MAX, NOTHING, Report, Stats
 
-# One warm worker as the agent sees it: what was handed to it, what it is about to be told, and how long it may live.
-#
-# Calls are carried out in the order in which they were handed over; the first that is not answered is under way.
+# Warm workers.
 
 
-#: The runner is told anew how long a worker may live when less than this is left of what it was told: a worker that
-#: makes thousands of calls a second would else have it told as often.
-NEAR_SECONDS: Final = 10.0
-#: So long after a call's time-out its worker is ended by the runner, or the watchdog, if the agent could not do it.
+#: The runner is told of a longer expiry only when less than this is left of the one it knows: otherwise a worker that
+#: makes thousands of calls a second would be reported as often.
+EXPIRY_MARGIN_SECONDS: Final = 10.0
+#: This long after a call's time-out the runner or the watchdog ends its worker, in case the agent could not.
 LATE_SECONDS: Final = 10.0
 
 
-#: Which calls may share a process: those of one submitter, or one call alone, named by its run; 0 is no run.
-Sharing = tuple[str, int]
+#: Which calls may share a process: a submitter, and the run of a call that is alone in its process, otherwise 0.
+IsolationKey = tuple[str, int]
 
 
-def sharing_of(held: LeasedAttempt) -> Sharing:
-    """Say with which calls one may share a process."""
-    assert isinstance(held.work, Function), "a program shares nothing"
-    return held.lease.submitter, held.run if held.work.fresh else 0
+def isolation_key(attempt: LeasedAttempt) -> IsolationKey:
+    """Return the isolation key of a call."""
+    assert isinstance(attempt.work, Function), "programs are not called in workers"
+    return attempt.lease.submitter, attempt.run if attempt.work.fresh else 0
 
 
 @dataclass(slots=True, eq=False)
 class WarmWorker:
-    """A worker; without a pipe it is still being hired."""
+    """A warm worker as the agent sees it. It makes its calls in order; the first without an answer is the current one."""
 
     number: int
-    sharing: Sharing  # the only calls that it makes
-    pipe: Pipe | None = None
-    handed: dict[int, LeasedAttempt] = field(default_factory=dict)
-    since: float = 0.0  # when the call that is under way began, or printed for the last time
-    heard: float = 0.0
-    told: float | None = None  # how long it may live, as the runner knows it
-    # Why it was told to go: timed_out, silent, deadline, stop, lose, garbled; unused if it had nothing in hand.
-    dismissed: str = ""
-    blamed: int | None = None  # the call because of which
-    leaving: bool = False
-    useful: bool = False  # it has answered a call
+    key: IsolationKey  # the only calls that it makes
+    pipe: AsyncChannel | None = None
+    calls: dict[int, LeasedAttempt] = field(default_factory=dict)
+    call_began: float = 0.0  # when the current call began
+    output_at: float = 0.0
+    expiry_sent: float | None = None  # when the lease of its calls ends, as the runner knows it
+    # Why it is being killed: timed_out, silent, deadline, stop, lose, corrupt; unused if it has no calls.
+    kill_reason: str = ""
+    killed_for: int | None = None  # the call because of which
+    is_leaving: bool = False
+    has_answered: bool = False  # it has answered a call
 
     @property
-    def hiring(self) -> bool:
-        """Whether it is not there yet."""
+    def is_starting(self) -> bool:
+        """Whether the runner is still starting it."""
         return self.pipe is None
 
     @property
-    def single(self) -> bool:
-        """Whether it makes one call only."""
-        return self.sharing[1] != 0
+    def is_single_use(self) -> bool:
+        """Whether it makes only one call."""
+        return self.key[1] != 0
 
     @property
-    def idle(self) -> bool:
-        """Whether it can be handed a call, and has none."""
-        return self.usable and not self.handed
+    def is_idle(self) -> bool:
+        """Whether it can be sent a call and has none."""
+        return self.is_usable and not self.calls
 
     @property
-    def busy(self) -> bool:
+    def takes_slot(self) -> bool:
         """Whether it takes a slot."""
-        return bool(self.handed) or self.pipe is None
+        return bool(self.calls) or self.pipe is None
 
     @property
-    def usable(self) -> bool:
-        """Whether calls may be handed to it."""
-        return self.pipe is not None and not self.leaving and not self.dismissed
+    def is_usable(self) -> bool:
+        """Whether it can be sent calls."""
+        return self.pipe is not None and not self.is_leaving and not self.kill_reason
 
     @property
-    def under_way(self) -> LeasedAttempt | None:
+    def current_call(self) -> LeasedAttempt | None:
         """The call that it makes now."""
-        return next(iter(self.handed.values()), None)
+        return next(iter(self.calls.values()), None)
 
-    def may_take(self, held: LeasedAttempt) -> bool:
-        """Whether it may be handed this call, too.
+    def may_take(self, attempt: LeasedAttempt) -> bool:
+        """Whether it may be sent this call, too.
 
-        A call with a deadline is alone with its worker: so it begins at once, and the end of the worker at the deadline
+        A call with a deadline is alone with its worker: so it begins at once, and killing the worker at the deadline
         costs no other call.
         """
-        first = self.under_way
-        return first is None or (first.deadline is None and held.deadline is None)
+        first = self.current_call
+        return first is None or (first.deadline is None and attempt.deadline is None)
 
-    def lifetime(self) -> float | None:
-        """When it must be dead, for the sake of what it has in hand; None if it need not be."""
-        ends = [one.until for one in self.handed.values() if one.strict]
-        ends += [one.deadline for one in self.handed.values() if one.deadline is not None]
-        held = self.under_way
-        if held is not None and isinstance(held.work, Function):
-            ends.append(self.since + held.work.limits.timeout_s + LATE_SECONDS)
+    def expires_at(self) -> float | None:
+        """When it must be dead, for the sake of its calls; None if it need not be."""
+        ends = [one.until for one in self.calls.values() if one.strict]
+        ends += [one.deadline for one in self.calls.values() if one.deadline is not None]
+        attempt = self.current_call
+        if attempt is not None and isinstance(attempt.work, Function):
+            ends.append(self.call_began + attempt.work.limits.timeout_s + LATE_SECONDS)
         return min(ends, default=None)
 
-    def news(self, now: float) -> bool:
-        """Whether the runner has to be told another moment than it knows."""
-        wanted = self.lifetime()
-        if wanted == self.told:
+    def expiry_changed(self, now: float) -> bool:
+        """Whether the runner has to be told another expiry."""
+        wanted = self.expires_at()
+        if wanted == self.expiry_sent:
             return False
-        if self.told is None or (wanted is not None and wanted < self.told):
+        if self.expiry_sent is None or (wanted is not None and wanted < self.expiry_sent):
             return True
-        return self.told - now < NEAR_SECONDS
+        return self.expiry_sent - now < EXPIRY_MARGIN_SECONDS
 
-    def overdue(self, now: float) -> str:
-        """Why the call under way has to end now: timed_out, silent, deadline, stop or lose; empty if it has not."""
-        held = self.under_way
-        if held is None or not isinstance(held.work, Function):
+    def kill_reason_now(self, now: float) -> str:
+        """Why the current call has to end now: timed_out, silent, deadline, stop or lose; empty if it need not."""
+        attempt = self.current_call
+        if attempt is None or not isinstance(attempt.work, Function):
             return ""
-        if held.stopping:
-            return held.stopping
-        limits = held.work.limits
-        timeout_at = self.since + limits.timeout_s
-        if held.deadline is not None and now >= held.deadline:
-            return "deadline" if held.deadline <= timeout_at else "timed_out"
+        if attempt.stopping:
+            return attempt.stopping
+        limits = attempt.work.limits
+        timeout_at = self.call_began + limits.timeout_s
+        if attempt.deadline is not None and now >= attempt.deadline:
+            return "deadline" if attempt.deadline <= timeout_at else "timed_out"
         if now >= timeout_at:
             return "timed_out"
-        if limits.silence_s is not None and now >= max(self.since, self.heard) + limits.silence_s:
+        if limits.silence_s is not None and now >= max(self.call_began, self.output_at) + limits.silence_s:
             return "silent"
         return ""
 
 
 #: What a call costs beside the function itself.
 CALL_SECONDS: Final = 0.000_02
-#: A worker whose call goes on for longer than this gets no more behind it.
+#: A worker whose call takes longer than this is sent no more behind it.
 SLOW_SECONDS: Final = 0.01
-#: So many workers in a row that end before they answer anything mean that none will.
-VAIN_HIRES_MAX: Final = 5
-#: So many workers of other submitters are kept while they have nothing to do: each has some 30 MB of memory.
+#: If this many workers in a row end before they answer a call, none will.
+FAILED_STARTS_MAX: Final = 5
+#: How many idle workers of other submitters are kept: each takes some 30 MB of memory.
 IDLE_OTHERS_MAX: Final = 8
-NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
 
 
-class Floor(Protocol):
-    """Where attempts are known."""
+class PoolOwner(Protocol):
+    """What the pool needs from the executor."""
 
-    def print(self, held: LeasedAttempt, body: str | bytes) -> None:
-        """Note what one printed."""
+    def add_output(self, attempt: LeasedAttempt, body: str | bytes) -> None:
+        """Add to the output of an attempt."""
 
-    def ended(self, held: LeasedAttempt, report: Report) -> None:
-        """Note how one ended."""
+    def finished(self, attempt: LeasedAttempt, report: Report) -> None:
+        """Record how an attempt ended."""
 
-    def fill(self) -> None:
-        """Start what there is a slot for."""
+    def start_waiting(self) -> None:
+        """Start attempts while there are free slots."""
 
     @property
-    def trouble(self) -> Complain:
-        """Note what went wrong with the bot itself."""
+    def report_trouble(self) -> ReportTrouble:
+        """Report a problem of the bot itself."""
 
 
 class WorkerPool:
@@ -182,358 +199,362 @@ class WorkerPool:
 
     def __init__(
         self,
-        rooms: Rooms,
-        appetite: PrefetchLimit,
-        tell: Callable[[ToRunner], None],
-        desk: LeasedAttempts,
-        floor: Floor,
+        workdirs: WorkdirPool,
+        prefetch: PrefetchLimit,
+        send: Callable[[ToRunner], None],
+        attempts: LeasedAttempts,
+        owner: PoolOwner,
     ) -> None:
-        self._rooms = rooms
-        self._appetite = appetite
-        self._tell = tell
-        self._desk = desk
-        self._floor = floor
-        self._lines: dict[Sharing, deque[LeasedAttempt]] = {}  # calls that wait; a line is never empty
+        self._workdirs = workdirs
+        self._prefetch = prefetch
+        self._send = send
+        self._attempts = attempts
+        self._owner = owner
+        self._queues: dict[IsolationKey, deque[LeasedAttempt]] = {}  # calls that wait; no queue is empty
         self._workers: dict[int, WarmWorker] = {}
-        self._hired = 0
-        self._vain = 0
+        self._last_number = 0
+        self._failed_starts = 0
 
     @property
     def busy(self) -> int:
         """How many slots are taken."""
-        return sum(worker.busy for worker in self._workers.values())
+        return sum(worker.takes_slot for worker in self._workers.values())
 
     @property
     def has_work(self) -> bool:
-        """Whether there are calls, in line or with workers."""
-        return bool(self._lines) or any(worker.handed for worker in self._workers.values())
+        """Whether there are calls, waiting or with workers."""
+        return bool(self._queues) or any(worker.calls for worker in self._workers.values())
 
-    def line_up(self, held: LeasedAttempt) -> None:
-        """Take a call."""
-        assert isinstance(held.work, Function), "programs have another line"
-        self._appetite.meet(held.work.name)
-        self._lines.setdefault(sharing_of(held), deque()).append(held)
+    def enqueue(self, attempt: LeasedAttempt) -> None:
+        """Queue a call."""
+        assert isinstance(attempt.work, Function), "programs are not called in workers"
+        self._prefetch.note_name(attempt.work.name)
+        self._queues.setdefault(isolation_key(attempt), deque()).append(attempt)
 
-    def work(self, free: int) -> None:
-        """Hand out what waits, with so many slots free, the longest waiting line first."""
-        for sharing in sorted(self._lines, key=lambda one: self._lines[one][0].run):
-            free = self._work(sharing, free)
-            if free <= 0 and sharing in self._lines:
-                return  # it waits for a slot: workers of those behind it get nothing more before it has one
+    def assign(self, free: int) -> None:
+        """Give waiting calls to workers while slots are free, the longest waiting queue first."""
+        for key in sorted(self._queues, key=lambda one: self._queues[one][0].run):
+            free = self._assign_queue(key, free)
+            if free <= 0 and key in self._queues:
+                return  # it waits for a slot: workers of later queues get nothing before it has one
 
-    def stop(self, held: LeasedAttempt) -> None:
-        """End a call: one that is not begun ends at once, one that is under way takes its worker with it."""
-        if self._take_out(held):
-            self._floor.ended(held, returned(held))
+    def stop(self, attempt: LeasedAttempt) -> None:
+        """End a call: a waiting one ends at once; the current one is killed with its worker."""
+        if self._dequeue(attempt):
+            self._owner.finished(attempt, return_report(attempt))
         else:
             self.tick(time.monotonic())
 
-    def hold(self) -> None:
-        """Leases were renewed: tell the runner what follows for workers."""
+    def update_expiry(self) -> None:
+        """Tell the runner when workers must be dead, after leases changed."""
         now = time.monotonic()
-        moments = {worker.number: worker.lifetime() for worker in self._workers.values() if worker.news(now)}
+        moments = {
+            worker.number: worker.expires_at() for worker in self._workers.values() if worker.expiry_changed(now)
+        }
         if moments:
-            self._tell(Hold(workers=moments))
+            self._send(SetExpiry(workers=moments))
             for number, moment in moments.items():
-                self._workers[number].told = moment
+                self._workers[number].expiry_sent = moment
 
     def tick(self, now: float) -> None:
-        """End what takes too long, and keep the runner's knowledge fresh."""
+        """Kill workers whose calls take too long, and end waiting calls that may not begin any more."""
         for worker in self._workers.values():
-            why = "" if worker.dismissed else worker.overdue(now)
+            why = "" if worker.kill_reason else worker.kill_reason_now(now)
             if why:
-                self._dismiss(worker, why)
-            elif worker.handed and now - worker.since > SLOW_SECONDS:
-                self._appetite.call_took(now - worker.since)
-                if worker.under_way is not None and now - worker.since >= MOMENT_SECONDS:
-                    self._desk.goes_on(worker.under_way, now)
-        waiting = [held for line in self._lines.values() for held in line]
-        for held, report in [(one, report) for one in waiting if (report := one.over(now)) is not None]:
-            self._take_out(held)
-            self._floor.ended(held, report)
-        self.hold()
+                self._kill(worker, why)
+            elif worker.calls and now - worker.call_began > SLOW_SECONDS:
+                self._prefetch.record_call(now - worker.call_began)
+                if worker.current_call is not None and now - worker.call_began >= MOMENT_SECONDS:
+                    self._attempts.queue_begun(worker.current_call, now)
+        waiting = [attempt for queue in self._queues.values() for attempt in queue]
+        for attempt, report in [(one, report) for one in waiting if (report := one.expiry_report(now)) is not None]:
+            self._dequeue(attempt)
+            self._owner.finished(attempt, report)
+        self.update_expiry()
 
     def kill_all(self) -> None:
-        """End every worker, lose what it does, and give back the rest."""
-        for held in self._emptied():
-            self._floor.ended(held, returned(held))
+        """Kill every worker, lose the calls that they make, and give back the rest."""
+        for attempt in self._empty_queues():
+            self._owner.finished(attempt, return_report(attempt))
         for worker in self._workers.values():
-            self._dismiss(worker, "lose")
+            self._kill(worker, "lose")
 
     def lose_all(self) -> None:
-        """The runner is gone, and with it every worker. What is in line was not begun."""
+        """The runner is gone with every worker. Waiting calls have not begun."""
         for worker in self._workers.values():
             if worker.pipe is not None:
                 worker.pipe.close()
-            for place, held in enumerate(worker.handed.values()):
-                self._floor.ended(held, lost_ahead(held) if place else lost(held))
+            for place, attempt in enumerate(worker.calls.values()):
+                self._owner.finished(attempt, lost_unbegun_report(attempt) if place else lost_report(attempt))
         self._workers.clear()
 
-    def welcome(self, number: int, end: socket.socket) -> None:
-        """A worker is there."""
+    def worker_started(self, number: int, end: socket.socket) -> None:
+        """The runner has started a worker."""
         worker = self._workers.get(number)
         if worker is None:
             end.close()
             return
         loop = asyncio.get_running_loop()
-        worker.pipe = Pipe(loop, end, lambda body: self._hear(worker, body), lambda: self._hang_up(worker))
-        if worker.single and worker.sharing not in self._lines:
-            self._dismiss(worker, "unused")  # its call was ended before it came
+        worker.pipe = AsyncChannel(
+            loop, end, lambda body: self._on_frame(worker, body), lambda: self._on_closed(worker)
+        )
+        if worker.is_single_use and worker.key not in self._queues:
+            self._kill(worker, "unused")  # its call was ended before the worker came
 
-    def bury(self, gone: Gone) -> None:
-        """A worker has ended: hear what it still had to say, blame the call that it was making, give back the rest."""
+    def worker_ended(self, gone: WorkerEnded) -> None:
+        """A worker has ended: read what it still sent, fail the call that it was making, and requeue the rest."""
         worker = self._workers.get(gone.worker)
         if worker is None:
             return
-        worker.leaving = True
+        worker.is_leaving = True
         if worker.pipe is not None:
             worker.pipe.drain()
             worker.pipe.close()
-        for body in Intake().bodies(gone.told) if gone.told else ():
-            self._hear(worker, body)
+        for body in FrameBuffer().feed(gone.unsent) if gone.unsent else ():
+            self._on_frame(worker, body)
         del self._workers[gone.worker]
-        self._blame(worker, gone)
-        if worker.dismissed == "lose":
-            for held in worker.handed.values():
-                self._floor.ended(held, returned(held))
+        self._fail_current(worker, gone)
+        if worker.kill_reason == "lose":
+            for attempt in worker.calls.values():
+                self._owner.finished(attempt, return_report(attempt))
         else:
-            self._give_back(list(worker.handed.values()))
-        if self._vain >= VAIN_HIRES_MAX:
-            self._give_up()
+            self._requeue(list(worker.calls.values()))
+        if self._failed_starts >= FAILED_STARTS_MAX:
+            self._fail_all()
 
-    def _give_back(self, unbegun: list[LeasedAttempt]) -> None:
-        """Put what was not begun in front of the line; what has to end would only take another worker with it."""
-        self._desk.unbegin(unbegun)
-        for held in reversed(unbegun):
-            if held.stopping:
-                self._floor.ended(held, returned(held))
+    def _requeue(self, unbegun: list[LeasedAttempt]) -> None:
+        """Put calls that have not begun at the front of their queue; one that has to end anyway ends now."""
+        self._attempts.mark_not_begun(unbegun)
+        for attempt in reversed(unbegun):
+            if attempt.stopping:
+                self._owner.finished(attempt, return_report(attempt))
             else:
-                if held.room is not None:
-                    self._rooms.give_back(held.room)
-                    held.room = None
-                self._lines.setdefault(sharing_of(held), deque()).appendleft(held)
+                if attempt.workdir is not None:
+                    self._workdirs.give_back(attempt.workdir)
+                    attempt.workdir = None
+                self._queues.setdefault(isolation_key(attempt), deque()).appendleft(attempt)
 
     def _take_back(self, worker: WarmWorker, runs: list[int]) -> None:
-        """Put in front of the line what waits behind a call that takes long; another worker may be free for it."""
-        self._give_back([worker.handed.pop(run) for run in runs if run in worker.handed])
-        self._floor.fill()
+        """Requeue the calls behind one that takes long; another worker may be free for them."""
+        self._requeue([worker.calls.pop(run) for run in runs if run in worker.calls])
+        self._owner.start_waiting()
 
-    def _blame(self, worker: WarmWorker, gone: Gone) -> None:
-        # What a call wrote over its answers cannot be told from them.
-        run = worker.blamed if worker.dismissed == "garbled" else gone.run
-        culprit = worker.handed.pop(run, None) if run is not None else None
-        if culprit is not None:
-            self._floor.ended(culprit, self._verdict(worker, culprit, gone))
-        elif not worker.useful and not worker.dismissed:
-            self._vain += 1
+    def _fail_current(self, worker: WarmWorker, gone: WorkerEnded) -> None:
+        # Answers that a call has overwritten cannot be told from real ones.
+        run = worker.killed_for if worker.kill_reason == "corrupt" else gone.run
+        failed_call = worker.calls.pop(run, None) if run is not None else None
+        if failed_call is not None:
+            self._owner.finished(failed_call, self._death_report(worker, failed_call, gone))
+        elif not worker.has_answered and not worker.kill_reason:
+            self._failed_starts += 1
 
-    # Handing out.
+    # Giving calls to workers.
 
-    def _work(self, sharing: Sharing, free: int) -> int:
-        """Hand out what waits in one line, and say how many slots are still free."""
-        while (line := self._lines.get(sharing)) is not None:
-            idle = [worker for worker in self._workers.values() if worker.idle and worker.sharing == sharing]
+    def _assign_queue(self, key: IsolationKey, free: int) -> int:
+        """Give the calls of one queue to workers; return how many slots are still free."""
+        while (queue := self._queues.get(key)) is not None:
+            idle = [worker for worker in self._workers.values() if worker.is_idle and worker.key == key]
             if free > 0 and idle:
-                self._hand(idle[-1], -(-len(line) // min(free, len(idle))))
+                self._send_calls(idle[-1], -(-len(queue) // min(free, len(idle))))
                 free -= 1
                 continue
             if free > 0:
-                free -= self._hire(sharing, min(free, len(line)))
-            if not self._top_up(sharing):
+                free -= self._start_workers(key, min(free, len(queue)))
+            if not self._top_up(key):
                 break
         return free
 
-    def _hire(self, sharing: Sharing, wanted: int) -> int:
-        """Have workers started until so many of one sharing are about to come; say how many were started."""
-        missing = wanted - sum(worker.hiring and worker.sharing == sharing for worker in self._workers.values())
+    def _start_workers(self, key: IsolationKey, wanted: int) -> int:
+        """Start workers until this many of one key are starting; return how many were started."""
+        missing = wanted - sum(worker.is_starting and worker.key == key for worker in self._workers.values())
         for _ in range(missing):
-            self._hired += 1
-            self._workers[self._hired] = WarmWorker(self._hired, sharing)
-            self._tell(Hire(self._hired))
-        others = [worker for worker in self._workers.values() if worker.idle and worker.sharing != sharing]
-        for worker in sorted(others, key=lambda one: one.since)[: max(0, len(others) - IDLE_OTHERS_MAX)]:
-            self._dismiss(worker, "unused")
+            self._last_number += 1
+            self._workers[self._last_number] = WarmWorker(self._last_number, key)
+            self._send(StartWorker(self._last_number))
+        others = [worker for worker in self._workers.values() if worker.is_idle and worker.key != key]
+        for worker in sorted(others, key=lambda one: one.call_began)[: max(0, len(others) - IDLE_OTHERS_MAX)]:
+            self._kill(worker, "unused")
         return max(0, missing)
 
-    def _top_up(self, sharing: Sharing) -> bool:
-        """Hand more to a worker that is about to have nothing left."""
-        handful, now = self._appetite.handful, time.monotonic()
+    def _top_up(self, key: IsolationKey) -> bool:
+        """Send more calls to a worker that is about to run out."""
+        batch_size, now = self._prefetch.calls_per_batch, time.monotonic()
         for worker in self._workers.values():
-            if worker.sharing != sharing or not worker.usable:
+            if worker.key != key or not worker.is_usable:
                 continue
-            is_low = 0 < len(worker.handed) <= handful // 4 and now - worker.since < SLOW_SECONDS
-            if is_low and worker.may_take(self._lines[sharing][0]):
-                self._hand(worker, handful)
+            is_low = 0 < len(worker.calls) <= batch_size // 4 and now - worker.call_began < SLOW_SECONDS
+            if is_low and worker.may_take(self._queues[key][0]):
+                self._send_calls(worker, batch_size)
                 return True
         return False
 
-    def _hand(self, worker: WarmWorker, share: int) -> None:
+    def _send_calls(self, worker: WarmWorker, share: int) -> None:
         now = time.monotonic()
-        if not worker.handed:
-            worker.since = now
+        if not worker.calls:
+            worker.call_began = now
         frames: list[bytes] = []
         begun: list[LeasedAttempt] = []  # they may begin at any time from now on
-        line = self._lines[worker.sharing]
-        wanted = min(self._appetite.handful, share)
-        while line and len(frames) < wanted and worker.may_take(line[0]):
-            held = line.popleft()
-            if (report := held.over(now)) is not None:
-                self._floor.ended(held, report)
+        queue = self._queues[worker.key]
+        wanted = min(self._prefetch.calls_per_batch, share)
+        while queue and len(frames) < wanted and worker.may_take(queue[0]):
+            attempt = queue.popleft()
+            if (report := attempt.expiry_report(now)) is not None:
+                self._owner.finished(attempt, report)
                 continue
-            held.began = now
-            held.prepared_ms = round((now - held.came) * 1000)
+            attempt.began = now
+            attempt.prepared_ms = round((now - attempt.received_at) * 1000)
             try:
-                frames.append(packed(self._call(held)))
+                frames.append(encode_frame(self._make_call(attempt)))
             except OSError as error:
-                self._floor.trouble(f"a call has no place to run in: {error}", held)
-                self._floor.print(held, f"taskyard: {error}\n")
-                self._floor.ended(held, failed(held, "exit_code", 126))
+                self._owner.report_trouble(f"a call has no working folder: {error}", attempt)
+                self._owner.add_output(attempt, f"taskyard: {error}\n")
+                self._owner.finished(attempt, failure_report(attempt, "exit_code", 126))
                 continue
-            worker.handed[held.run] = held
-            begun.append(held)
-        if not line:
-            del self._lines[worker.sharing]
-        if worker.single and not worker.handed:
-            self._dismiss(worker, "unused")
-        if worker.news(now):
-            # Before the calls: a worker is never at work for a lease of which the runner knows nothing.
-            self.hold()
-        self._desk.begin(begun)
-        assert worker.pipe is not None, "only workers that are ready are handed calls"
+            worker.calls[attempt.run] = attempt
+            begun.append(attempt)
+        if not queue:
+            del self._queues[worker.key]
+        if worker.is_single_use and not worker.calls:
+            self._kill(worker, "unused")
+        if worker.expiry_changed(now):
+            # Before the calls: a worker never runs for a lease that the runner does not know.
+            self.update_expiry()
+        self._attempts.mark_begun(begun)
+        assert worker.pipe is not None, "only running workers are sent calls"
         worker.pipe.send(b"".join(frames))
 
-    def _call(self, held: LeasedAttempt) -> Call:
-        function, lease = held.work, held.lease
-        assert isinstance(function, Function), "programs have another line"
-        held.room = room = self._rooms.take()
-        room.furnish(lease, held.inputs)
-        inputs = held.inputs if len(held.inputs or b"") <= INPUTS_MAX else None
+    def _make_call(self, attempt: LeasedAttempt) -> Call:
+        function, lease = attempt.work, attempt.lease
+        assert isinstance(function, Function), "programs are not called in workers"
+        attempt.workdir = workdir = self._workdirs.take()
+        workdir.prepare(lease, attempt.inputs)
+        inputs = attempt.inputs if len(attempt.inputs or b"") <= INPUTS_MAX else None
         return Call(
-            run=held.run,
+            run=attempt.run,
             function=function.name,
             args=function.args if bytes(function.args) else NO_ARGUMENTS,
-            env={**function.env, **room.env(), **identity(lease)},
+            env={**function.env, **workdir.env(), **attempt_environment(lease)},
             cwd=function.cwd or "",
             inputs=protocol.NOTHING if inputs is None else msgspec.Raw(inputs),
             checkpoint=lease.checkpoint,
         )
 
-    def _take_out(self, held: LeasedAttempt) -> bool:
-        """Take a call out of its line; say whether it was there."""
-        sharing = sharing_of(held)
-        line = self._lines.get(sharing)
-        if line is None or held not in line:
+    def _dequeue(self, attempt: LeasedAttempt) -> bool:
+        """Take a call out of its queue; False if it is not there."""
+        key = isolation_key(attempt)
+        queue = self._queues.get(key)
+        if queue is None or attempt not in queue:
             return False
-        line.remove(held)
-        if not line:
-            del self._lines[sharing]
+        queue.remove(attempt)
+        if not queue:
+            del self._queues[key]
         return True
 
-    def _emptied(self) -> list[LeasedAttempt]:
-        """Empty all lines."""
-        waiting = [held for line in self._lines.values() for held in line]
-        self._lines.clear()
+    def _empty_queues(self) -> list[LeasedAttempt]:
+        """Take all calls out of the queues."""
+        waiting = [attempt for queue in self._queues.values() for attempt in queue]
+        self._queues.clear()
         return waiting
 
-    # Hearing.
+    # Frames from workers.
 
-    def _hear(self, worker: WarmWorker, body: bytes) -> None:
-        frame = read_told(body)
-        if isinstance(frame, Leaving):
-            worker.leaving = True
+    def _on_frame(self, worker: WarmWorker, body: bytes) -> None:
+        frame = decode_from_worker(body)
+        if isinstance(frame, WorkerLeaving):
+            worker.is_leaving = True
             return
-        if isinstance(frame, Back):
+        if isinstance(frame, CallsGivenBack):
             self._take_back(worker, frame.runs)
             return
-        held = worker.handed.get(frame.run)
-        if held is None:
-            return  # it was heard before
-        if isinstance(frame, Said):
-            worker.heard = time.monotonic()
-            self._floor.print(held, frame.body[max(0, held.said - frame.start) :])
-            held.said = max(held.said, frame.start + len(frame.body))
+        attempt = worker.calls.get(frame.run)
+        if attempt is None:
+            return  # it has arrived before
+        if isinstance(frame, CallOutput):
+            worker.output_at = time.monotonic()
+            self._owner.add_output(attempt, frame.body[max(0, attempt.output_seen - frame.start) :])
+            attempt.output_seen = max(attempt.output_seen, frame.start + len(frame.body))
             return
-        del worker.handed[frame.run]
-        worker.since, worker.useful, self._vain = time.monotonic(), True, 0
-        self._appetite.call_took(frame.took.ran_s + CALL_SECONDS)
-        self._floor.ended(held, self._answer(held, frame))
-        if worker.single:
-            self._dismiss(worker, "unused")
-        if len(worker.handed) <= (self._appetite.handful // 4 if self._lines else 0):
-            self._floor.fill()
+        del worker.calls[frame.run]
+        worker.call_began, worker.has_answered, self._failed_starts = time.monotonic(), True, 0
+        self._prefetch.record_call(frame.usage.ran_s + CALL_SECONDS)
+        self._owner.finished(attempt, self._call_report(attempt, frame))
+        if worker.is_single_use:
+            self._kill(worker, "unused")
+        if len(worker.calls) <= (self._prefetch.calls_per_batch // 4 if self._queues else 0):
+            self._owner.start_waiting()
 
-    def _answer(self, held: LeasedAttempt, frame: Returned | Raised) -> Report:
-        lease, stats = held.lease, _stats(held, frame.took)
-        if isinstance(frame, Raised):
-            self._floor.print(held, frame.traceback_text)
-        is_sound = self._remember(held)
-        if isinstance(frame, Raised) and frame.exit_code != 0:
-            return failed(held, "bad_result" if frame.bad_result else "exit_code", frame.exit_code, stats)
+    def _call_report(self, attempt: LeasedAttempt, frame: CallReturned | CallRaised) -> Report:
+        lease, stats = attempt.lease, _call_stats(attempt, frame.usage)
+        if isinstance(frame, CallRaised):
+            self._owner.add_output(attempt, frame.traceback_text)
+        is_sound = self._collect_files(attempt)
+        if isinstance(frame, CallRaised) and frame.exit_code != 0:
+            return failure_report(attempt, "bad_result" if frame.bad_result else "exit_code", frame.exit_code, stats)
         if not is_sound:
-            return failed(held, "bad_result", 0, stats)
-        result = frame.result if isinstance(frame, Returned) and bytes(frame.result) else NOTHING
+            return failure_report(attempt, "bad_result", 0, stats)
+        result = frame.result if isinstance(frame, CallReturned) and bytes(frame.result) else NOTHING
         return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, result, stats)
 
-    def _hang_up(self, worker: WarmWorker) -> None:
-        """It is about to be gone; the runner says so when nothing of it is left."""
-        worker.leaving = True
-        if worker.pipe is not None and worker.pipe.is_garbled:
-            self._dismiss(worker, "garbled")
+    def _on_closed(self, worker: WarmWorker) -> None:
+        """The worker is ending; the runner reports its end when nothing of it is left."""
+        worker.is_leaving = True
+        if worker.pipe is not None and worker.pipe.is_corrupt:
+            self._kill(worker, "corrupt")
 
-    def _verdict(self, worker: WarmWorker, held: LeasedAttempt, gone: Gone) -> Report:
-        self._remember(held)
-        if worker.dismissed == "lose":
-            return lost(held)
-        if gone.why == "lease_over" and worker.blamed != held.run:
-            return overdue(held) if held.is_late(time.monotonic()) else unrenewed(held)
-        if worker.dismissed:
-            if worker.blamed != held.run:
-                return lost(held)  # it had only just begun when another was to be ended
-            if worker.dismissed == "deadline":
-                return overdue(held, gone.exit_code)
-            reason = worker.dismissed if worker.dismissed in ("timed_out", "silent") else "signaled"
-            return failed(held, reason, gone.exit_code)
+    def _death_report(self, worker: WarmWorker, attempt: LeasedAttempt, gone: WorkerEnded) -> Report:
+        self._collect_files(attempt)
+        if worker.kill_reason == "lose":
+            return lost_report(attempt)
+        if gone.reason == "lease_over" and worker.killed_for != attempt.run:
+            return deadline_report(attempt) if attempt.is_late(time.monotonic()) else unrenewed_report(attempt)
+        if worker.kill_reason:
+            if worker.killed_for != attempt.run:
+                return lost_report(attempt)  # it had only just begun when another call's worker was killed
+            if worker.kill_reason == "deadline":
+                return deadline_report(attempt, gone.exit_code)
+            reason = worker.kill_reason if worker.kill_reason in ("timed_out", "silent") else "signaled"
+            return failure_report(attempt, reason, gone.exit_code)
         code = gone.exit_code
-        self._floor.trouble(f"a warm worker has ended in the middle of a call: {_how(code)}", held)
-        self._floor.print(held, f"taskyard: the worker that made this call has ended: {_how(code)}\n")
-        return failed(held, "signaled" if code is not None and code < 0 else "exit_code", code)
+        self._owner.report_trouble(f"a warm worker died during a call ({_exit_text(code)})", attempt)
+        self._owner.add_output(attempt, f"taskyard: the worker that made this call died ({_exit_text(code)})\n")
+        return failure_report(attempt, "signaled" if code is not None and code < 0 else "exit_code", code)
 
-    def _remember(self, held: LeasedAttempt) -> bool:
-        """Keep what a call left for its next attempt; False, and said, if it left what cannot be taken."""
-        held.untouched = held.room is None or held.room.is_still()
-        if held.room is None or held.untouched:
+    def _collect_files(self, attempt: LeasedAttempt) -> bool:
+        """Keep the checkpoint that a call left; False if one of its files cannot be used, which its output says."""
+        attempt.untouched = attempt.workdir is None or attempt.workdir.is_unchanged()
+        if attempt.workdir is None or attempt.untouched:
             return True
-        left = held.room.left(succeeded=False)
+        left = attempt.workdir.read_files(succeeded=False)
         if left.checkpoint is not None:
-            held.memories.append(left.checkpoint)
+            attempt.last_checkpoint = left.checkpoint
         for fault in left.faults:
-            self._floor.print(held, f"taskyard: {fault}\n")
+            self._owner.add_output(attempt, f"taskyard: {fault}\n")
         return not left.faults
 
-    def _dismiss(self, worker: WarmWorker, why: str) -> None:
-        if not worker.dismissed:
-            held = worker.under_way
-            worker.dismissed, worker.blamed = why, held.run if held is not None else None
-            self._tell(Dismiss(worker.number))
+    def _kill(self, worker: WarmWorker, why: str) -> None:
+        if not worker.kill_reason:
+            attempt = worker.current_call
+            worker.kill_reason, worker.killed_for = why, attempt.run if attempt is not None else None
+            self._send(KillWorker(worker.number))
 
-    def _give_up(self) -> None:
-        self._vain = 0
-        self._floor.trouble("no warm worker can be started", None)
-        for held in self._emptied():
-            self._floor.print(held, "taskyard: no warm worker can be started on this bot\n")
-            self._floor.ended(held, failed(held, "exit_code", 126))
+    def _fail_all(self) -> None:
+        self._failed_starts = 0
+        self._owner.report_trouble("cannot start any warm worker", None)
+        for attempt in self._empty_queues():
+            self._owner.add_output(attempt, "taskyard: this bot cannot start a warm worker\n")
+            self._owner.finished(attempt, failure_report(attempt, "exit_code", 126))
 
 
-def _stats(held: LeasedAttempt, took: Took) -> Stats:
+def _call_stats(attempt: LeasedAttempt, usage: CallUsage) -> Stats:
     return Stats(
-        prepared_ms=held.prepared_ms,
-        ran_ms=round(took.ran_s * 1000),
-        cpu_s=took.cpu_s,
-        memory_bytes=took.memory_bytes,
+        prepared_ms=attempt.prepared_ms,
+        ran_ms=round(usage.ran_s * 1000),
+        cpu_s=usage.cpu_s,
+        memory_bytes=usage.memory_bytes,
     )
 
 
-def _how(code: int | None) -> str:
+def _exit_text(code: int | None) -> str:
     if code is None:
-        return "nobody knows how"
-    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return "exit code unknown"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,8 +1,8 @@
-"""What an agent and a warm worker tell each other: calls, what came of them, and what they printed.
+"""The protocol between the agent and a warm worker: calls, their results, and their output.
 
-They go over a socket as those of `frames` do. An agent may send many calls at once; they are carried out one after
-another, and answered in that order. What waits behind a call that takes long is given back, and not begun. Calls that
-are not answered when a worker is gone were not begun, except for the one that its `Gone` names.
+Frames go over a socket, as in `taskyard.bot.ipc`. The agent may send many calls at once; they are made and answered in
+that order. Calls behind one that takes long are given back, not begun. Calls without an answer when a worker is gone
+were not begun, except for the one that its `WorkerEnded` names.
 """
 
 import mmap
@@ -13,11 +13,10 @@ from typing import Final
 import msgspec
 
 from taskyard.bot import output_spool
-from taskyard.bot.ipc import FRAME_MAX, LENGTH, READ_MAX
+from taskyard.bot.ipc import READ_MAX, encode_frame
 
 NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
-#: What is not there. It is empty, where None would be in the way: a union of JSON that is not read and None reads only
-#: the None.
+#: No value. Empty instead of None, because in a union of Raw and None everything decodes to None.
 NOTHING: Final = msgspec.Raw()
 
 
@@ -30,177 +29,172 @@ class Call(_Frame, frozen=True):
 
     run: int
     function: str  # module:function
-    args: msgspec.Raw = NO_ARGUMENTS  # a list, or an object for arguments with names
-    env: dict[str, str] = {}  # what is set beside the worker's own environment
-    cwd: str = ""  # its folder; the worker's own if empty
-    inputs: msgspec.Raw = NOTHING  # label -> result of each prerequisite; if empty, the file of inputs has them
-    checkpoint: bytes | None = None  # what the attempt before left
+    args: msgspec.Raw = NO_ARGUMENTS  # a list, or an object for keyword arguments
+    env: dict[str, str] = {}  # added to the worker's own environment
+    cwd: str = ""  # the folder to call it in; the worker's own if empty
+    inputs: msgspec.Raw = NOTHING  # label -> result of each prerequisite; if empty, they are in the inputs file
+    checkpoint: bytes | None = None  # what the previous attempt left
     result_max: int = 262_144  # bytes
 
 
-class Took(msgspec.Struct, frozen=True, array_like=True):
-    """What a call took."""
+class CallUsage(msgspec.Struct, frozen=True, array_like=True):
+    """What a call used."""
 
     ran_s: float
-    cpu_s: float  # of the worker and of the processes that the call waited for
-    memory_bytes: int  # the most that the worker ever had, which may have been an earlier call's
+    cpu_s: float  # of the worker, and of the child processes that the call waited for
+    memory_bytes: int  # the peak of the worker, which may be from an earlier call
 
 
-class Returned(_Frame, frozen=True):
-    """A call returned; None is nothing."""
+class CallReturned(_Frame, frozen=True):
+    """A call returned; no result stands for None."""
 
     run: int
-    took: Took
+    usage: CallUsage
     result: msgspec.Raw = NOTHING
 
 
-class Raised(_Frame, frozen=True):
-    """A call raised something, could not be made, or returned what is no result."""
+class CallRaised(_Frame, frozen=True):
+    """A call raised an exception, could not be made, or returned something that is not a result."""
 
     run: int
-    took: Took
-    traceback_text: str  # the caller's part of it
-    exit_code: int = 1  # another if it exited with another
-    bad_result: bool = False  # it returned, and what it returned is no result
+    usage: CallUsage
+    traceback_text: str  # the part below the caller's code
+    exit_code: int = 1  # another one if it called sys.exit
+    bad_result: bool = False  # it returned something that is not a result
 
 
-class Said(_Frame, frozen=True):
-    """A call printed something; `start` is where in all that it printed. A piece may come twice."""
+class CallOutput(_Frame, frozen=True):
+    """Output of a call; `start` is its position in all of the call's output. A piece may come twice."""
 
     run: int
     start: int
     body: bytes
 
 
-class Back(_Frame, frozen=True):
-    """Calls that the worker has not begun, and will not: the one before them takes long."""
+class CallsGivenBack(_Frame, frozen=True):
+    """Calls that the worker has not begun and will not make: the one before them takes long."""
 
     runs: list[int]
 
 
-class Leaving(_Frame, frozen=True):
-    """The worker ends: what the last call left could touch the next one."""
+class WorkerLeaving(_Frame, frozen=True):
+    """The worker ends, because the last call left something that could affect the next one."""
 
     reason: str
 
 
-Told = Returned | Raised | Said | Back | Leaving
+FromWorker = CallReturned | CallRaised | CallOutput | CallsGivenBack | WorkerLeaving
 
 _CALLS: Final = msgspec.json.Decoder(Call)
-_TOLD: Final[msgspec.json.Decoder[Told]] = msgspec.json.Decoder(Told)
+_TOLD: Final[msgspec.json.Decoder[FromWorker]] = msgspec.json.Decoder(FromWorker)
 
 
-def packed(frame: Call | Told) -> bytes:
-    """Write a frame."""
-    body = msgspec.json.encode(frame)
-    assert len(body) <= FRAME_MAX, "a frame has a bound"
-    return LENGTH.pack(len(body)) + body
-
-
-def read_call(body: bytes | memoryview) -> Call:
-    """Read what the agent said."""
+def decode_call(body: bytes | memoryview) -> Call:
+    """Decode a frame from the agent."""
     return _CALLS.decode(body)
 
 
-def read_told(body: bytes | memoryview) -> Told:
-    """Read what the worker said."""
+def decode_from_worker(body: bytes | memoryview) -> FromWorker:
+    """Decode a frame from the worker."""
     return _TOLD.decode(body)
 
 
-# Memory that a warm worker shares with the runner: what it has to say and has not sent yet, and which call is in hand.
-#
-# A call can end the worker at any moment. What was answered before is then still here, and so it is known which call
-# it was: no call is blamed for another's end, and no answer is lost because it waited to be sent together with others.
+# The outbox.
 
 
-NOBODY: Final = -1
-#: Enough for the answers of a millisecond; what is larger is sent at once.
+NO_CALL: Final = -1
+#: Enough for the answers of a millisecond; larger ones are sent at once.
 _SIZE: Final = 1_048_576
-#: The call in hand, how much of what it printed is told, and how much waits to be sent.
-_HAND: Final = struct.Struct("=qq")
-_WAITING: Final = struct.Struct("=q")
-_BODY_AT: Final = _HAND.size + _WAITING.size
+#: The current call, how much of its output is in frames already, and the size of the unsent frames.
+_CURRENT: Final = struct.Struct("=qq")
+_UNSENT_SIZE: Final = struct.Struct("=q")
+_BODY_AT: Final = _CURRENT.size + _UNSENT_SIZE.size
 
 
-class Journal:
-    """Both sides look at the same memory. The worker writes, and the runner reads once the worker is gone."""
+class Outbox:
+    """Memory that a warm worker shares with the runner: frames that are not sent yet, and the current call.
+
+    A call can kill its worker at any moment. What was answered before is still here, and so is the call that was being
+    made: no call is blamed for the end of another, and no answer is lost because it waited to be sent with others. The
+    worker writes; the runner reads once the worker is gone.
+    """
 
     def __init__(self, file: int | None) -> None:
-        """Map a file; or memory of one's own, for a worker without a runner."""
+        """Map a file; or private memory, for a worker without a runner."""
         self._memory = mmap.mmap(-1 if file is None else file, _SIZE)
         self._view = memoryview(self._memory)
-        self._end = _BODY_AT + int(_WAITING.unpack_from(self._memory, _HAND.size)[0])
+        self._end = _BODY_AT + int(_UNSENT_SIZE.unpack_from(self._memory, _CURRENT.size)[0])
 
     @staticmethod
     def size() -> int:
         return _SIZE
 
-    def take(self, run: int, told: int = 0) -> None:
-        """Note the call in hand, and how much of what it printed was told."""
-        _HAND.pack_into(self._memory, 0, run, told)
+    def set_current(self, run: int, told: int = 0) -> None:
+        """Set the current call, and how much of its output is in frames."""
+        _CURRENT.pack_into(self._memory, 0, run, told)
 
-    def in_hand(self) -> tuple[int, int]:
-        run, told = _HAND.unpack_from(self._memory, 0)
+    def current(self) -> tuple[int, int]:
+        run, told = _CURRENT.unpack_from(self._memory, 0)
         return int(run), int(told)
 
     def add(self, frame: bytes) -> bool:
-        """Keep a frame until it is sent; say whether there was room for it."""
+        """Keep a frame until it is sent; False if there is no room."""
         end = self._end + len(frame)
         if end > _SIZE:
             return False
         self._view[self._end : end] = frame
-        # Only now does it count: a worker that dies in between leaves no half of a frame.
-        self._move(end)
+        # Only now does the frame count: a worker that dies in between leaves no half of one.
+        self._set_end(end)
         return True
 
-    def waiting(self) -> memoryview:
-        """All that waits to be sent."""
+    def unsent(self) -> memoryview:
+        """Return the frames that are not sent."""
         return self._view[_BODY_AT : self._end]
 
-    def sent(self) -> None:
-        """Nothing waits any more."""
-        self._move(_BODY_AT)
+    def clear(self) -> None:
+        """Empty the outbox: everything was sent."""
+        self._set_end(_BODY_AT)
 
     def close(self) -> None:
         self._view.release()
         self._memory.close()
 
-    def _move(self, end: int) -> None:
+    def _set_end(self, end: int) -> None:
         self._end = end
-        _WAITING.pack_into(self._memory, _HAND.size, end - _BODY_AT)
+        _UNSENT_SIZE.pack_into(self._memory, _CURRENT.size, end - _BODY_AT)
 
 
-# What a warm worker leaves, whatever ended it: its output and its journal, which the runner has open, too.
+# What a worker leaves.
 
 
-#: How much of what was printed at last is told: a frame holds it, though it is written as text twice.
-_LAST_MAX: Final = 4_194_304
+#: How much of the last output is kept: a frame holds it, though base64 makes it larger.
+_LAST_OUTPUT_MAX: Final = 4_194_304
 
 
-class Papers:
-    """Two files without names."""
+class WorkerFiles:
+    """The output and the outbox of a worker: two files without names, which the runner has open, too."""
 
     def __init__(self) -> None:
-        self.output = output_spool.fresh()
-        self.journal = output_spool.fresh()
-        os.ftruncate(self.journal, Journal.size())
-        journal = Journal(self.journal)
-        journal.take(NOBODY)
-        journal.close()
+        self.output = output_spool.create_output_file()
+        self.outbox = output_spool.create_output_file()
+        os.ftruncate(self.outbox, Outbox.size())
+        outbox = Outbox(self.outbox)
+        outbox.set_current(NO_CALL)
+        outbox.close()
 
     def read(self) -> tuple[int | None, bytes]:
-        """Give the call that was in hand, and the frames that were not sent, with the last of what it printed."""
-        journal = Journal(self.journal)
-        run, told = journal.in_hand()
-        frames = bytes(journal.waiting())
-        journal.close()
-        return (None, frames) if run == NOBODY else (run, frames + self._last(run, told))
+        """Return the call that was being made, and the frames that were not sent, with the last output of that call."""
+        outbox = Outbox(self.outbox)
+        run, told = outbox.current()
+        frames = bytes(outbox.unsent())
+        outbox.close()
+        return (None, frames) if run == NO_CALL else (run, frames + self._last_output(run, told))
 
     def close(self) -> None:
         os.close(self.output)
-        os.close(self.journal)
+        os.close(self.outbox)
 
-    def _last(self, run: int, told: int) -> bytes:
-        rest = os.pread(self.output, _LAST_MAX, told)
+    def _last_output(self, run: int, told: int) -> bytes:
+        rest = os.pread(self.output, _LAST_OUTPUT_MAX, told)
         pieces = range(0, len(rest), READ_MAX)
-        return b"".join(packed(Said(run, told + start, rest[start : start + READ_MAX])) for start in pieces)
+        return b"".join(encode_frame(CallOutput(run, told + start, rest[start : start + READ_MAX])) for start in pieces)

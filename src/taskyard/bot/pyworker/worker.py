@@ -1,9 +1,8 @@
-"""A warm worker: calls functions that an agent names, one after another, in a process that is there already.
+"""A warm worker: a process that calls functions for an agent, one after another.
 
-Everything that a call prints, at the level of the system and so by programs that it starts, too, goes to a file that
-this process tells from. When a call leaves something behind that could touch the next one, the worker says so and ends;
-calls that it had not begun were not begun. What waits behind a call that takes long it gives back. It runs no commands,
-and knows nothing of tasks beyond what a call says.
+Everything that a call prints, also at the level of file descriptors and by child processes, goes to a file that this
+process reads and sends. When a call leaves something that could affect the next one, the worker says so and ends
+without beginning the next call. It gives back the calls behind one that takes long.
 """
 
 import argparse
@@ -26,249 +25,245 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from taskyard.bot import current, output_spool
-from taskyard.bot.ipc import READ_MAX, Intake
+from taskyard.bot.ipc import READ_MAX, FrameBuffer, encode_frame
 from taskyard.bot.process_cleanup import die_with_parent
-from taskyard.bot.pyworker.isolation import Meters, Surroundings
+from taskyard.bot.pyworker.isolation import CallIsolation, UsageMeter
 from taskyard.bot.pyworker.protocol import (
     NO_ARGUMENTS,
-    NOBODY,
+    NO_CALL,
     NOTHING,
-    Back,
     Call,
-    Journal,
-    Leaving,
-    Raised,
-    Returned,
-    Said,
-    Told,
-    packed,
-    read_call,
+    CallOutput,
+    CallRaised,
+    CallReturned,
+    CallsGivenBack,
+    FromWorker,
+    Outbox,
+    WorkerLeaving,
+    decode_call,
 )
 from taskyard.wire.documents import DEPTH_MAX, is_deep
 
-# Makes one call: finds the function, calls it, and makes its result JSON, or its failure a text.
-#
-# A module is brought once, so that its changes on disk are seen by new workers only. Whatever a call raises is its
-# answer and never gets further.
+# Making a call.
 
 
-#: A failure is read by people: of a longer text, the end says what happened.
+#: A traceback is read by people; the end of a longer one says what happened.
 _TEXT_MAX: Final = 65_536
 #: Code between the worker and what the caller wrote.
-_BETWEEN: Final = (
+_FRAMES_BETWEEN: Final = (
     str(Path(__file__).parent), str(Path(asyncio.__file__).parent), "<frozen importlib", importlib.__file__,
 )  # fmt: skip
 
 
-class Fault(Exception):
-    """The call could not be made, or gave no result; its text says all there is to say."""
+class CallError(Exception):
+    """The call could not be made, or gave no result; the text says why."""
 
 
-class BadResult(Fault):
-    """The call returned what is no result."""
+class BadResult(CallError):
+    """What the call returned is not a result."""
 
 
-def outcome(call: Call) -> msgspec.Raw:
-    """Make the call and give its result as JSON; None is nothing."""
-    function = _found(call.function)
-    value = _called(function, call.args)
-    return NOTHING if value is None else _written(value, call.result_max)
+def call_function(call: Call) -> msgspec.Raw:
+    """Make a call and return its result as JSON; empty for None."""
+    function = _load_function(call.function)
+    value = _invoke(function, call.args)
+    return NOTHING if value is None else _encode_result(value, call.result_max)
 
 
-def failure(error: BaseException) -> tuple[str, int]:
-    """Say what a call raised, and with what it would have exited."""
-    if isinstance(error, Fault):
+def describe_failure(error: BaseException) -> tuple[str, int]:
+    """Return the text for what a call raised, and the exit code."""
+    if isinstance(error, CallError):
         return f"{error}\n", 1
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         said = "" if error.code is None or isinstance(error.code, int) else f": {error.code}"
         return f"the function called sys.exit with {code}{said}\n", code
-    text = "".join(traceback.format_exception(type(error), error, _own_part(error.__traceback__)))
+    text = "".join(traceback.format_exception(type(error), error, _user_part(error.__traceback__)))
     return text[-_TEXT_MAX:], 1
 
 
 @lru_cache(maxsize=1024)
-def _found(function: str) -> Callable[..., Any]:
+def _load_function(function: str) -> Callable[..., Any]:
     module, _, name = function.partition(":")
     if not module or not name:
-        raise Fault(f"{function!r} names no function: write it as module:function")
+        raise CallError(f"{function!r} does not name a function: write it as module:function")
     try:
         brought = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # What the module itself cannot find is for its own traceback to tell.
+        # A module that the imported module misses shows in a traceback of its own.
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-        raise Fault(f"there is no module {error.name!r} for {function!r}") from None
+        raise CallError(f"there is no module {error.name!r} for {function!r}") from None
     try:
         found = reduce(getattr, name.split("."), brought)
     except AttributeError:
-        raise Fault(f"the module {module!r} has no {name!r}") from None
+        raise CallError(f"the module {module!r} has no {name!r}") from None
     if not callable(found):
-        raise Fault(f"{function!r} is no function: it is of type {type(found).__name__}")
+        raise CallError(f"{function!r} is not a function: it is of type {type(found).__name__}")
     return found
 
 
-def _called(function: Callable[..., Any], args: msgspec.Raw) -> Any:
-    given = [] if args is NO_ARGUMENTS else _read(args)
+def _invoke(function: Callable[..., Any], args: msgspec.Raw) -> Any:
+    given = [] if args is NO_ARGUMENTS else _parse_args(args)
     value = function(**given) if isinstance(given, dict) else function(*given)
     return asyncio.run(value) if type(value) is CoroutineType else value
 
 
-def _read(args: msgspec.Raw) -> list[Any] | dict[str, Any]:
+def _parse_args(args: msgspec.Raw) -> list[Any] | dict[str, Any]:
     try:
         read = msgspec.json.decode(args)
     except msgspec.DecodeError as error:
-        raise Fault(f"the arguments are no JSON: {error}") from None
+        raise CallError(f"the arguments are not JSON: {error}") from None
     if not isinstance(read, list | dict):
-        raise Fault("the arguments are neither a list nor an object")
+        raise CallError("the arguments are neither a list nor an object")
     return read
 
 
-def _written(value: Any, result_max: int) -> msgspec.Raw:
+def _encode_result(value: Any, result_max: int) -> msgspec.Raw:
     try:
         written = msgspec.json.encode(value)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise BadResult(f"the function returned what is no JSON: {error}") from None
+        raise BadResult(f"the function's return value is not JSON: {error}") from None
     if len(written) > result_max:
-        raise BadResult(f"the function returned {len(written)} bytes of JSON, and a result has at most {result_max}")
+        raise BadResult(f"the function returned {len(written)} bytes of JSON; a result has at most {result_max}")
     if is_deep(written):
-        raise BadResult(f"the function returned lists or objects that are nested more than {DEPTH_MAX} deep")
+        raise BadResult(f"the function returned lists or objects nested more than {DEPTH_MAX} deep")
     return msgspec.Raw(written)
 
 
-def _own_part(at: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that begins with what the caller wrote."""
-    while at is not None and at.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+def _user_part(at: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback that begins with what the caller wrote."""
+    while at is not None and at.tb_frame.f_code.co_filename.startswith(_FRAMES_BETWEEN):
         at = at.tb_next
     return at
 
 
-#: Answers wait for each other this long, so that a stream of small calls makes few messages.
+#: Answers wait this long to be sent together, so that a stream of short calls makes few messages.
 FLUSH_SECONDS: Final = 0.001
-#: How often a call that takes long is looked at for what it printed; answers before it wait no longer, either.
+#: How often the output of a long call is sent; answers before it wait no longer than this, either.
 LOOK_SECONDS: Final = 0.05
 MEMORY_MAX: Final = 1_073_741_824
-#: How many bytes of calls are taken at once, into a buffer that stays.
+#: How many bytes of calls are read at once, into one buffer that is reused.
 CALLS_MAX: Final = 131_072
-#: How a socket is read without waiting, where it can be.
-_AT_ONCE: Final[int | None] = getattr(socket, "MSG_DONTWAIT", None)
+#: The flag to read a socket without waiting, where it exists.
+_NO_WAIT: Final[int | None] = getattr(socket, "MSG_DONTWAIT", None)
 
 
-class Teller:
-    """Sends answers and output in order. A thread of its own does so while a call takes its time."""
+class ResultSender:
+    """Sends answers and output in order; during a long call, from a thread of its own."""
 
-    def __init__(self, end: socket.socket, journal: Journal, output: int, unbegun: Callable[[], list[int]]) -> None:
+    def __init__(self, end: socket.socket, outbox: Outbox, output: int, take_unbegun: Callable[[], list[int]]) -> None:
         self._end = end
-        self._unbegun = unbegun  # takes away what waits behind the call in hand
-        self._journal = journal
+        self._take_unbegun = take_unbegun  # takes the calls behind the current one
+        self._outbox = outbox
         self._output = output
         self._lock = threading.Lock()
         self._busy = threading.Event()
         self._flushed_at = time.perf_counter()
-        threading.Thread(target=self._look_after_long_calls, name="taskyard-teller", daemon=True).start()
+        threading.Thread(target=self._watch_long_calls, name="taskyard-sender", daemon=True).start()
 
     def begin(self, run: int) -> None:
-        """A call begins."""
-        self._journal.take(run)
+        """Note that a call begins."""
+        self._outbox.set_current(run)
         if not self._busy.is_set():
             self._busy.set()
 
-    def finish(self, answer: Told) -> None:
-        """A call ended: tell the rest of what it printed, then the answer."""
+    def finish(self, answer: FromWorker) -> None:
+        """Send the rest of a call's output, then its answer."""
         with self._lock:
-            if self._tell_output():
+            if self._send_output():
                 os.ftruncate(self._output, 0)
-            self._keep(packed(answer))
-            self._journal.take(NOBODY)
+            self._queue(encode_frame(answer))
+            self._outbox.set_current(NO_CALL)
             if time.perf_counter() - self._flushed_at > FLUSH_SECONDS:
                 self._flush()
 
-    def rest(self) -> None:
-        """Nothing is in hand: send what is kept."""
+    def flush(self) -> None:
+        """Send what is kept: there is no call."""
         self._busy.clear()
         with self._lock:
             self._flush()
 
     def leave(self, reason: str) -> None:
-        """Say that this is the end."""
+        """Send that the worker ends, and why."""
         with self._lock:
-            self._keep(packed(Leaving(reason)))
+            self._queue(encode_frame(WorkerLeaving(reason)))
             self._flush()
 
-    def _tell_output(self) -> int:
-        """Tell what the call in hand printed since; give how much it printed in all."""
+    def _send_output(self) -> int:
+        """Queue the current call's new output; return how much it printed in all."""
         size = os.lseek(self._output, 0, os.SEEK_END)
         if not size:
             return 0
-        run, told = self._journal.in_hand()
+        run, told = self._outbox.current()
         while told < size and (body := os.pread(self._output, READ_MAX, told)):
-            self._keep(packed(Said(run, told, body)))
+            self._queue(encode_frame(CallOutput(run, told, body)))
             told += len(body)
-            self._journal.take(run, told)
-        output_spool.forget(self._output, told)
+            self._outbox.set_current(run, told)
+        output_spool.free_sent(self._output, told)
         return size
 
-    def _keep(self, frame: bytes) -> None:
-        if self._journal.add(frame):
+    def _queue(self, frame: bytes) -> None:
+        if self._outbox.add(frame):
             return
         self._flush()
-        if not self._journal.add(frame):
+        if not self._outbox.add(frame):
             self._end.sendall(frame)
 
     def _flush(self) -> None:
         self._flushed_at = time.perf_counter()
-        waiting = self._journal.waiting()
+        waiting = self._outbox.unsent()
         if waiting:
             self._end.sendall(waiting)
-            self._journal.sent()
+            self._outbox.clear()
 
-    def _look_after_long_calls(self) -> None:
-        before = NOBODY
+    def _watch_long_calls(self) -> None:
+        before = NO_CALL
         with suppress(OSError):
             while self._busy.wait():
                 time.sleep(LOOK_SECONDS)
                 with self._lock:
-                    run = self._journal.in_hand()[0]
-                    if run != NOBODY:
-                        self._tell_output()
-                        # Another worker may be free for what waits behind it.
-                        if run == before and (runs := self._unbegun()):
-                            self._keep(packed(Back(runs)))
+                    run = self._outbox.current()[0]
+                    if run != NO_CALL:
+                        self._send_output()
+                        # Another worker may be free for the calls behind it.
+                        if run == before and (runs := self._take_unbegun()):
+                            self._queue(encode_frame(CallsGivenBack(runs)))
                     before = run
                     self._flush()
 
 
 class Worker:
-    """Makes the calls that come."""
+    """Makes calls until the agent is gone or the process is no longer safe to reuse."""
 
-    def __init__(self, end: socket.socket, journal: Journal, memory_max: int) -> None:
+    def __init__(self, end: socket.socket, outbox: Outbox, memory_max: int) -> None:
         output = os.dup(sys.stdout.fileno())
         self._end = end
-        self._surroundings = Surroundings(output, memory_max)
+        self._isolation = CallIsolation(output, memory_max)
         self._reading = threading.Lock()
-        self._intake, self._buffer = Intake(), memoryview(bytearray(CALLS_MAX))
-        self._waiting: deque[bytes] = deque()  # each is taken once, by whoever makes the call or gives it back
-        self._teller = Teller(end, journal, output, self._unbegun)
-        self._meters = Meters()
+        self._intake, self._buffer = FrameBuffer(), memoryview(bytearray(CALLS_MAX))
+        self._waiting: deque[bytes] = deque()  # each is taken once: to be made, or to be given back
+        self._sender = ResultSender(end, outbox, output, self._take_unbegun)
+        self._meter = UsageMeter()
 
     def serve(self) -> str | None:
-        """Work until the agent is gone, or the worker has to go: then say why."""
-        while self._take_in():
+        """Make calls until the agent is gone (None), or the worker has to end (the reason)."""
+        while self._wait_for_calls():
             while (body := self._next()) is not None:
-                reason = self._answer(read_call(body))
+                reason = self._answer(decode_call(body))
                 if reason is not None:
-                    self._teller.leave(reason)
+                    self._sender.leave(reason)
                     return reason
-            self._teller.rest()
+            self._sender.flush()
         return None
 
     def _next(self) -> bytes | None:
         try:
             return self._waiting.popleft()
         except IndexError:
-            return None  # there is no more, or it was given back
+            return None  # none is left, or it was given back
 
-    def _take_in(self) -> bool:
+    def _wait_for_calls(self) -> bool:
         """Wait until calls have come; False when the agent is gone."""
         with self._reading:
             return bool(self._waiting) or self._read()
@@ -276,63 +271,65 @@ class Worker:
     def _read(self, flags: int = 0) -> bool:
         size = self._end.recv_into(self._buffer, 0, flags)
         if size:
-            self._waiting.extend(self._intake.bodies(bytes(self._buffer[:size])))
+            self._waiting.extend(self._intake.feed(bytes(self._buffer[:size])))
         return size > 0
 
-    def _unbegun(self) -> list[int]:
-        """Take away the calls that wait, those included that have come and were not read yet; name them, in order."""
-        if _AT_ONCE is not None and self._reading.acquire(blocking=False):
+    def _take_unbegun(self) -> list[int]:
+        """Take the waiting calls, and those that have arrived and were not read yet; return their runs in order."""
+        if _NO_WAIT is not None and self._reading.acquire(blocking=False):
             try:
                 with suppress(BlockingIOError):
-                    self._read(_AT_ONCE)
+                    self._read(_NO_WAIT)
             finally:
                 self._reading.release()
         taken: list[int] = []
         with suppress(IndexError):
             while True:
-                taken.append(read_call(self._waiting.pop()).run)
+                taken.append(decode_call(self._waiting.pop()).run)
         return taken[::-1]
 
     def _answer(self, call: Call) -> str | None:
-        """Make one call; say why there cannot be another, if so."""
-        self._teller.begin(call.run)
+        """Make one call; return why the worker has to end, if it has to."""
+        self._sender.begin(call.run)
         began = time.perf_counter()
-        answer = self._made(call, began)
-        if self._surroundings.is_elsewhere():
+        answer = self._call(call, began)
+        if self._isolation.is_elsewhere():
             os._exit(0)
-        self._surroundings.leave()
-        reason = self._surroundings.spoiled()
-        if reason is None and self._meters.fresh:
-            reason = self._surroundings.filled(self._meters.peak_bytes)
-        self._teller.finish(answer)
+        self._isolation.leave()
+        reason = self._isolation.unsafe_reason()
+        if reason is None and self._meter.is_current:
+            reason = self._isolation.exhausted_reason(self._meter.peak_bytes)
+        self._sender.finish(answer)
         return reason
 
-    def _made(self, call: Call, began: float) -> Returned | Raised:
+    def _call(self, call: Call, began: float) -> CallReturned | CallRaised:
         try:
-            self._surroundings.enter(call.env, call.cwd)
+            self._isolation.enter(call.env, call.cwd)
             current.begin(call)
-            result = outcome(call)
+            result = call_function(call)
         except BaseException as error:  # noqa: BLE001 - whatever a call raises is its answer
-            text, exit_code = failure(error)
-            return Raised(call.run, self._meters.read(began), text, exit_code, isinstance(error, BadResult))
-        return Returned(call.run, self._meters.read(began), result)
+            text, exit_code = describe_failure(error)
+            return CallRaised(call.run, self._meter.usage_since(began), text, exit_code, isinstance(error, BadResult))
+        return CallReturned(call.run, self._meter.usage_since(began), result)
 
 
 def main() -> NoReturn:
     """Serve the agent at the other end of an inherited socket."""
     options = argparse.ArgumentParser(prog="python -m taskyard.bot.pyworker.worker", description=__doc__)
     options.add_argument("--fd", type=int, required=True, help="this end of the socket to the agent")
-    options.add_argument("--journal", type=int, help="a file that is shared with the runner")
-    options.add_argument("--memory-max", type=int, default=MEMORY_MAX, help="bytes at which the worker ends")
+    options.add_argument("--outbox", type=int, help="a file shared with the runner")
+    options.add_argument(
+        "--memory-max", type=int, default=MEMORY_MAX, help="bytes of memory in use at which the worker ends"
+    )
     given = options.parse_args()
     die_with_parent()
-    for file in {given.fd, given.journal} - {None}:
+    for file in {given.fd, given.outbox} - {None}:
         os.set_inheritable(file, False)
-    # What is printed is told while a call still runs, and is there when it ends the process.
+    # Line-buffered, so that output is sent during a call and is not lost when the process dies.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     with suppress(ConnectionError):
-        Worker(socket.socket(fileno=given.fd), Journal(given.journal), given.memory_max).serve()
-    # Threads that a call left must not keep the process.
+        Worker(socket.socket(fileno=given.fd), Outbox(given.outbox), given.memory_max).serve()
+    # Threads that a call left must not keep the process alive.
     os._exit(0)
 
 
