@@ -77,7 +77,7 @@ def isolation_key(attempt: LeasedAttempt) -> IsolationKey:
 
 @dataclass(slots=True, eq=False)
 class WarmWorker:
-    """A warm worker as the agent sees it. It makes its calls in order; the first without an answer is the current one."""
+    """A warm worker as the agent sees it. It makes its calls in order; the first unanswered one is the current one."""
 
     number: int
     key: IsolationKey  # the only calls that it makes
