@@ -10,20 +10,20 @@ import pytest
 
 from taskyard.bot.agent import RUNNER_FROZEN
 from taskyard.bot.runner_client import FROZEN_SECONDS, PING_SECONDS, Heartbeat
-from tests.bot.running import wait_for_end, wait_until_stopped
-from tests.bot.yard import Yard, bot, served
+from tests.bot.fake_server import FakeServer, bot, serving
+from tests.bot.runner_process import wait_for_end, wait_until_stopped
 
 
 @pytest.fixture
-def yard() -> Iterator[Yard]:
-    with served(Yard()) as one:
+def server() -> Iterator[FakeServer]:
+    with serving(FakeServer()) as one:
         yield one
 
 
-def number_in(yard: Yard, task: str) -> int:
+def number_in(server: FakeServer, task: str) -> int:
     """Wait for a task to print a number."""
-    yard.until(lambda: yard.printed.get(task, b"").endswith(b"\n"), "it prints")
-    return int(yard.printed[task])
+    server.wait_until(lambda: server.printed.get(task, b"").endswith(b"\n"), "it prints")
+    return int(server.printed[task])
 
 
 def runner_of(pid: int) -> int:
@@ -31,50 +31,52 @@ def runner_of(pid: int) -> int:
 
 
 @contextmanager
-def frozen(yard: Yard, runner: int) -> Iterator[None]:
+def frozen(server: FakeServer, runner: int) -> Iterator[None]:
     """Freeze a runner, and wait until the bot has said so."""
     os.kill(runner, signal.SIGSTOP)
     try:
         wait_until_stopped(runner)
-        yard.until(lambda: yard.hellos[-1].maintenance == RUNNER_FROZEN, "it says that its runner is frozen")
+        server.wait_until(lambda: server.hellos[-1].maintenance == RUNNER_FROZEN, "it says that its runner is frozen")
         yield
     finally:
         os.kill(runner, signal.SIGCONT)
 
 
-def test_a_frozen_runner_is_told_nothing_is_renewed_and_all_goes_on_afterwards(yard: Yard, tmp_path: Path) -> None:
+def test_nothing_is_started_or_renewed_while_the_runner_is_frozen_and_all_goes_on_afterwards(
+    server: FakeServer, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
-    task = yard.add({"script": f"echo $$; until [ -e {gate} ]; do sleep 0.1; done"})
-    with bot(yard, tmp_path / "state", slots=2):
-        runner = runner_of(number_in(yard, task))
-        with frozen(yard, runner):
-            yard.until(lambda: yard.troubles, "the event of the bot")
-            assert yard.troubles[0].text.startswith(f"the runner, process {runner}, does not answer")
-            polls = len(yard.polls)
-            after = yard.add({"script": "true"})  # a server that does not heed it gives it all the same
-            yard.until(
-                lambda: any(after in {one.task for one in leases} for leases in yard.given.values()), "it is given"
+    task = server.add({"script": f"echo $$; until [ -e {gate} ]; do sleep 0.1; done"})
+    with bot(server, tmp_path / "state", slots=2):
+        runner = runner_of(number_in(server, task))
+        with frozen(server, runner):
+            server.wait_until(lambda: server.troubles, "the event of the bot")
+            assert server.troubles[0].text.startswith(f"the runner, process {runner}, does not answer")
+            polls = len(server.polls)
+            after = server.add({"script": "true"})  # a server that does not heed it gives it all the same
+            server.wait_until(
+                lambda: any(after in {one.task for one in leases} for leases in server.given.values()), "it is given"
             )
-            assert not [one for poll in yard.polls[polls:] for one in poll.renewals]
-            assert after not in yard.reports
-        yard.until(lambda: yard.hellos[-1].maintenance is None, "it says that all is well")
+            assert not [one for poll in server.polls[polls:] for one in poll.renewals]
+            assert after not in server.reports
+        server.wait_until(lambda: server.hellos[-1].maintenance is None, "it says that all is well")
         gate.touch()
-        assert {yard.report(one).signal for one in (task, after)} == {"succeed"}
+        assert {server.report(one).signal for one in (task, after)} == {"succeed"}
 
 
 @pytest.mark.parametrize("kind", ["program", "call"])
-def test_a_time_out_is_kept_though_the_runner_is_frozen(yard: Yard, tmp_path: Path, kind: str) -> None:
+def test_a_time_out_is_kept_though_the_runner_is_frozen(server: FakeServer, tmp_path: Path, kind: str) -> None:
     program = {"script": "echo $$; sleep 1000", "timeout": "6s", "grace": "0s"}
     call = {"python": "tests.bot.agent_functions:say_pid_and_sleep", "timeout": "6s"}
-    task = yard.add(program if kind == "program" else call)
-    with bot(yard, tmp_path / "state"):
-        pid = number_in(yard, task)
-        with frozen(yard, runner_of(pid)):
+    task = server.add(program if kind == "program" else call)
+    with bot(server, tmp_path / "state"):
+        pid = number_in(server, task)
+        with frozen(server, runner_of(pid)):
             wait_for_end(pid)
-        assert (yard.report(task).signal, yard.report(task).reason) == ("fail", "timed_out")
+        assert (server.report(task).signal, server.report(task).reason) == ("fail", "timed_out")
 
 
-def test_a_runner_that_does_not_answer_is_noticed_in_seconds() -> None:
+def test_a_runner_that_does_not_answer_counts_as_frozen_within_seconds() -> None:
     heartbeat, now = Heartbeat(), 100.0
     assert heartbeat.tick(now)
     heartbeat.answered()

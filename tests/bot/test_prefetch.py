@@ -13,42 +13,42 @@ def fed(slots: int = 2) -> PrefetchLimit:
     return limit
 
 
-def test_what_is_not_known_is_taken_one_a_slot() -> None:
+def test_tasks_of_unknown_length_are_taken_one_per_slot() -> None:
     limit = PrefetchLimit(2)
     assert (limit.target, limit.refill_at, limit.calls_per_batch, limit.is_short) == (2, 1, 1, True)
 
 
-def test_short_calls_are_taken_many_at_a_time_and_never_more_than_the_bound() -> None:
+def test_many_short_calls_are_taken_and_never_more_than_the_bound() -> None:
     limit = fed()
     assert (limit.target, limit.refill_at, limit.calls_per_batch) == (384, 192, 66)
 
 
-def test_long_calls_are_taken_one_a_slot() -> None:
+def test_long_calls_are_taken_one_per_slot() -> None:
     limit = PrefetchLimit(2)
     limit.record_call(LONG)
     assert (limit.target, limit.calls_per_batch, limit.is_short) == (2, 1, False)
 
 
-def test_of_modest_ones_one_is_taken_ahead_for_all_slots() -> None:
+def test_one_call_of_modest_length_is_taken_ahead_for_all_slots() -> None:
     limit = PrefetchLimit(2)
     limit.record_call(MODEST)
     assert (limit.target, limit.refill_at, limit.calls_per_batch, limit.is_short) == (3, 2, 1, False)
 
 
-def test_one_long_call_among_short_ones_ends_the_hoarding() -> None:
+def test_one_long_call_among_short_ones_ends_the_prefetching() -> None:
     limit = fed()
     limit.record_call(LONG)
     assert limit.target == 2
 
 
-def test_a_new_function_and_an_empty_line_end_it_as_well() -> None:
+def test_a_new_function_and_an_empty_queue_end_the_prefetching() -> None:
     met, idle = fed(), fed()
     met.note_name("m:other")
     idle.reset()
     assert (met.target, idle.target) == (2, 2)
 
 
-def test_short_processes_are_taken_some_at_a_time_and_long_ones_one_a_slot() -> None:
+def test_some_short_programs_are_taken_ahead_and_long_ones_one_per_slot() -> None:
     limit = PrefetchLimit(2)
     limit.record_program(0.001)
     assert (limit.target, limit.refill_at) == (20, 10)
@@ -56,7 +56,7 @@ def test_short_processes_are_taken_some_at_a_time_and_long_ones_one_a_slot() -> 
     assert (limit.target, limit.refill_at) == (2, 1)
 
 
-def test_a_program_that_was_not_met_before_ends_the_hoarding_of_short_ones() -> None:
+def test_a_new_program_ends_the_prefetching_of_short_ones() -> None:
     limit = PrefetchLimit(2)
     limit.note_name("/bin/true")
     limit.record_program(0.001)
@@ -66,7 +66,7 @@ def test_a_program_that_was_not_met_before_ends_the_hoarding_of_short_ones() -> 
     assert limit.target == 2
 
 
-def test_a_slow_server_has_more_short_tasks_taken_but_no_more_long_ones() -> None:
+def test_with_a_slow_server_more_short_tasks_are_taken_but_no_more_long_ones() -> None:
     limit = PrefetchLimit(2)
     limit.record_call(0.002)
     near = limit.target

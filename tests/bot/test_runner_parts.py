@@ -18,7 +18,7 @@ def checked(timer: EndTimer, *moments: float) -> list[tuple[float, signal.Signal
     return [(moment, by) for moment in moments if (by := timer.check(moment)) is not None]
 
 
-def test_a_lease_that_is_over_comes_before_any_grace() -> None:
+def test_the_end_of_a_lease_allows_no_grace() -> None:
     timer = EndTimer(0.0, until=5.0, timeout_s=4.0, grace_s=10.0)
     assert checked(timer, 3.9, 4.0, 4.9, 5.0, 6.0) == [(4.0, TERM), (5.0, KILL)]
     assert timer.reason == "timed_out"
@@ -43,14 +43,14 @@ def test_a_lease_that_is_over_comes_before_any_grace() -> None:
         (EndTimer(0.0), [], None),
     ],
 )
-def test_each_moment_has_its_signal(
+def test_each_timer_has_its_signal(
     timer: EndTimer, signals: list[tuple[float, signal.Signals]], why: str | None
 ) -> None:
     assert checked(timer, 1.0, 2.0, 2.5, 3.0, 4.0) == signals
     assert timer.reason == why
 
 
-def test_silence_counts_from_the_last_word_and_only_while_somebody_listens() -> None:
+def test_silence_counts_from_the_last_output_and_only_while_output_is_read() -> None:
     timer = EndTimer(0.0, silence_s=2.0)
     timer.saw_output(3.0)
     assert timer.due() == 5.0
@@ -60,14 +60,14 @@ def test_silence_counts_from_the_last_word_and_only_while_somebody_listens() -> 
     assert checked(timer, 101.0, 102.0) == [(102.0, KILL)]
 
 
-def test_being_told_twice_is_being_told_once() -> None:
+def test_a_second_stop_changes_nothing() -> None:
     timer = EndTimer(0.0, grace_s=3.0)
     assert [timer.request_stop("stopped", 1.0), timer.request_stop("stopped", 2.0)] == [TERM, None]
     assert timer.due() == 4.0
 
 
 @given(st.lists(st.binary(max_size=40)), st.lists(st.integers(1, 30), min_size=1))
-def test_frames_are_whole_however_they_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
+def test_frames_are_complete_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(LENGTH.pack(len(body)) + body for body in bodies)
     intake, found, start, turn = FrameBuffer(), [], 0, 0
     while start < len(stream):
@@ -77,12 +77,12 @@ def test_frames_are_whole_however_they_are_cut(bodies: list[bytes], cuts: list[i
     assert found == bodies
 
 
-def test_a_frame_that_is_too_large_is_a_fault() -> None:
+def test_a_frame_that_is_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match="larger than any frame"):
         FrameBuffer().feed(LENGTH.pack(FRAME_MAX + 1))
 
 
-def test_a_journal_has_what_was_not_sent() -> None:
+def test_an_outbox_keeps_what_was_not_sent() -> None:
     outbox = Outbox(None)
     outbox.set_current(NO_CALL)
     assert [outbox.add(b"one"), outbox.add(b"two"), outbox.add(b"x" * Outbox.size())] == [True, True, False]

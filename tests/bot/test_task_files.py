@@ -11,7 +11,7 @@ import pytest
 
 from taskyard.bot.workdir import PROGRESS_FILE_MAX, RESULT_MAX, Workdir, WorkdirPool, remove_tree
 from taskyard.wire.bot_protocol import CHECKPOINT_MAX, Lease, Report
-from tests.bot.yard import Yard, bot, served
+from tests.bot.fake_server import FakeServer, bot, serving
 
 FILES = {"result": RESULT_MAX, "checkpoint": CHECKPOINT_MAX, "progress": PROGRESS_FILE_MAX}
 #: What a task does, and what is said of it.
@@ -29,8 +29,8 @@ NOBODY = 65_534
 
 
 @pytest.fixture
-def yard() -> Iterator[Yard]:
-    with served(Yard(lease_ms=1_500)) as one:
+def server() -> Iterator[FakeServer]:
+    with serving(FakeServer(lease_ms=1_500)) as one:
         yield one
 
 
@@ -48,50 +48,50 @@ def as_nobody() -> Iterator[Path]:
             os.seteuid(before)
 
 
-def wait_for_renewals(yard: Yard, task: str) -> None:
+def wait_for_renewals(server: FakeServer, task: str) -> None:
     """Wait until a task that runs was renewed, and so its files were looked at, more than once."""
-    yard.until(lambda: sum(one.task == task for poll in yard.polls for one in poll.renewals) >= 2, "renewals")
+    server.wait_until(lambda: sum(one.task == task for poll in server.polls for one in poll.renewals) >= 2, "renewals")
 
 
 def in_short(report: Report) -> tuple[str, str | None, int | None]:
     return report.signal, report.reason, report.exit_code
 
 
-def test_whatever_is_in_the_place_of_a_file_fails_that_task_alone(yard: Yard, tmp_path: Path) -> None:
+def test_anything_in_the_place_of_a_file_fails_that_task_alone(server: FakeServer, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     tasks = {
-        case: yard.add(
+        case: server.add(
             {"script": f"{case[1].format(f'$TASKYARD_{case[0].upper()}')}; until [ -e {gate} ]; do sleep 0.1; done"}
         )
         for case in CASES
     }
-    with bot(yard, tmp_path / "state", slots=len(tasks)):
+    with bot(server, tmp_path / "state", slots=len(tasks)):
         for task in tasks.values():
-            wait_for_renewals(yard, task)
+            wait_for_renewals(server, task)
         gate.touch()
         for (name, deed), task in tasks.items():
-            assert in_short(yard.report(task)) == ("fail", "bad_result", 0), (name, deed)
+            assert in_short(server.report(task)) == ("fail", "bad_result", 0), (name, deed)
             said = DEEDS[deed].format(name=name, size=FILES[name])
-            assert yard.printed[task].decode().startswith(f"taskyard: {said}"), (name, deed)
-        after = [yard.add({"script": 'cat "$TASKYARD_INPUTS"'}) for _ in range(len(tasks))]
-        assert {in_short(yard.report(one)) for one in after} == {("succeed", None, 0)}, "no slot is lost"
-    assert (yard.progress, yard.checkpoints) == ({}, {})
+            assert server.printed[task].decode().startswith(f"taskyard: {said}"), (name, deed)
+        after = [server.add({"script": 'cat "$TASKYARD_INPUTS"'}) for _ in range(len(tasks))]
+        assert {in_short(server.report(one)) for one in after} == {("succeed", None, 0)}, "no slot is lost"
+    assert (server.progress, server.checkpoints) == ({}, {})
 
 
-def test_what_failed_by_itself_keeps_its_reason(yard: Yard, tmp_path: Path) -> None:
-    task = yard.add({"script": 'mkdir "$TASKYARD_CHECKPOINT"; echo "{" > "$TASKYARD_RESULT"; exit 3'})
-    with bot(yard, tmp_path):
-        assert in_short(yard.report(task)) == ("fail", "exit_code", 3)
-    assert yard.printed[task] == b"taskyard: the checkpoint cannot be read: it is a folder, not a file\n"
+def test_a_failed_attempt_with_bad_files_keeps_its_reason(server: FakeServer, tmp_path: Path) -> None:
+    task = server.add({"script": 'mkdir "$TASKYARD_CHECKPOINT"; echo "{" > "$TASKYARD_RESULT"; exit 3'})
+    with bot(server, tmp_path):
+        assert in_short(server.report(task)) == ("fail", "exit_code", 3)
+    assert server.printed[task] == b"taskyard: the checkpoint cannot be read: it is a folder, not a file\n"
 
 
-def test_a_function_that_leaves_a_folder_fails_and_the_next_call_is_made(yard: Yard, tmp_path: Path) -> None:
+def test_a_function_that_leaves_a_folder_fails_and_the_next_call_is_made(server: FakeServer, tmp_path: Path) -> None:
     call = {"python": "tests.bot.agent_functions:leave_folder", "args": ["TASKYARD_CHECKPOINT"]}
-    first, second = yard.add(call), yard.add({"python": "os:getpid"})
-    with bot(yard, tmp_path, slots=1):
-        assert in_short(yard.report(first)) == ("fail", "bad_result", 0)
-        assert in_short(yard.report(second)) == ("succeed", None, 0)
-    assert yard.printed[first] == b"taskyard: the checkpoint cannot be read: it is a folder, not a file\n"
+    first, second = server.add(call), server.add({"python": "os:getpid"})
+    with bot(server, tmp_path, slots=1):
+        assert in_short(server.report(first)) == ("fail", "bad_result", 0)
+        assert in_short(server.report(second)) == ("succeed", None, 0)
+    assert server.printed[first] == b"taskyard: the checkpoint cannot be read: it is a folder, not a file\n"
 
 
 @pytest.mark.parametrize(
@@ -101,37 +101,37 @@ def test_a_function_that_leaves_a_folder_fails_and_the_next_call_is_made(yard: Y
         ("large", [RESULT_MAX], f"the function returned {RESULT_MAX + 2} bytes of JSON"),
     ],
 )
-def test_what_a_function_returns_and_is_no_result_fails_the_call(
-    yard: Yard, tmp_path: Path, function: str, args: list[int], said: str
+def test_an_invalid_return_value_fails_the_call(
+    server: FakeServer, tmp_path: Path, function: str, args: list[int], said: str
 ) -> None:
-    task = yard.add({"python": f"tests.bot.agent_functions:{function}", "args": args})
-    with bot(yard, tmp_path):
-        assert in_short(yard.report(task)) == ("fail", "bad_result", 1)
-    assert yard.printed[task].decode().startswith(said)
+    task = server.add({"python": f"tests.bot.agent_functions:{function}", "args": args})
+    with bot(server, tmp_path):
+        assert in_short(server.report(task)) == ("fail", "bad_result", 1)
+    assert server.printed[task].decode().startswith(said)
 
 
-def test_progress_that_no_server_takes_is_not_sent(yard: Yard, tmp_path: Path) -> None:
+def test_progress_that_the_server_would_refuse_is_not_sent(server: FakeServer, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     wait = f"until [ -e {gate} ]; do sleep 0.1; done"
-    empty = yard.add({"script": f': > "$TASKYARD_PROGRESS"; {wait}'})
-    odd = yard.add({"script": f'printf "a\\0b\\377" > "$TASKYARD_PROGRESS"; {wait}'})
-    with bot(yard, tmp_path / "state"):
+    empty = server.add({"script": f': > "$TASKYARD_PROGRESS"; {wait}'})
+    odd = server.add({"script": f'printf "a\\0b\\377" > "$TASKYARD_PROGRESS"; {wait}'})
+    with bot(server, tmp_path / "state"):
         for task in (empty, odd):
-            wait_for_renewals(yard, task)
+            wait_for_renewals(server, task)
         gate.touch()
-        assert {yard.report(task).signal for task in (empty, odd)} == {"succeed"}
-    assert yard.progress == {odd: "ab"}
+        assert {server.report(task).signal for task in (empty, odd)} == {"succeed"}
+    assert server.progress == {odd: "ab"}
 
 
-def test_each_attempt_has_inputs_of_its_own_that_only_it_can_have_changed(yard: Yard, tmp_path: Path) -> None:
+def test_changed_inputs_of_one_attempt_reach_no_other(server: FakeServer, tmp_path: Path) -> None:
     change = 'chmod u+w "$TASKYARD_INPUTS"; echo \'{"forged": 1}\' > "$TASKYARD_INPUTS"; ln "$TASKYARD_INPUTS" here'
     look = 'stat -c %a "$TASKYARD_INPUTS"; cat "$TASKYARD_INPUTS"'
-    with bot(yard, tmp_path, slots=1):
+    with bot(server, tmp_path, slots=1):
         for _ in range(3):  # each is given the place of the one before
-            task, after = yard.add({"script": change}), yard.add({"script": look})
-            given = yard.add({"script": look}, inputs={"a": 1})
-            assert {yard.report(one).signal for one in (task, after, given)} == {"succeed"}
-            assert (yard.printed[after], yard.printed[given]) == (b"444\n{}", b'444\n{"a":1}')
+            task, after = server.add({"script": change}), server.add({"script": look})
+            given = server.add({"script": look}, inputs={"a": 1})
+            assert {server.report(one).signal for one in (task, after, given)} == {"succeed"}
+            assert (server.printed[after], server.printed[given]) == (b"444\n{}", b'444\n{"a":1}')
 
 
 @pytest.fixture
@@ -149,43 +149,41 @@ def swift_folder(tmp_path: Path) -> Iterator[Path]:
         ("leave_folder", "TASKYARD_CHECKPOINT", ("fail", "bad_result", 0)),
     ],
 )
-def test_what_the_quickest_call_leaves_is_seen_and_reaches_no_other(
-    yard: Yard, swift_folder: Path, function: str, argument: str, left: tuple[str, str | None, int]
+def test_files_left_by_the_fastest_calls_are_noticed_and_reach_no_other(
+    server: FakeServer, swift_folder: Path, function: str, argument: str, left: tuple[str, str | None, int]
 ) -> None:
     call = {"python": f"tests.bot.agent_functions:{function}", "args": [argument]}
-    with bot(yard, swift_folder / "state", slots=1):
-        tasks = [yard.add(call, submitter="ada") for _ in range(200)]
-        assert {in_short(yard.report(one)) for one in tasks} == {left}
-        after = [yard.add({"python": "tests.bot.agent_functions:read_inputs"}, submitter="ben") for _ in range(50)]
-        found = {(*in_short(yard.report(one)), bytes(yard.report(one).result)) for one in after}
+    with bot(server, swift_folder / "state", slots=1):
+        tasks = [server.add(call, submitter="ada") for _ in range(200)]
+        assert {in_short(server.report(one)) for one in tasks} == {left}
+        after = [server.add({"python": "tests.bot.agent_functions:read_inputs"}, submitter="ben") for _ in range(50)]
+        found = {(*in_short(server.report(one)), bytes(server.report(one).result)) for one in after}
     assert found == {("succeed", None, 0, b'"{}"')}
 
 
 @pytest.mark.parametrize("text", ["\xff\xff\xff\xff", "\0\0\0\4junk"])
-def test_a_call_that_writes_to_the_socket_of_its_worker_comes_to_an_end_alone(
-    yard: Yard, tmp_path: Path, text: str
-) -> None:
-    garbles = [yard.add({"python": "tests.bot.agent_functions:garble", "args": [text]}) for _ in range(6)]
-    after = yard.add({"python": "os:getpid"})
-    with bot(yard, tmp_path, slots=1):
+def test_a_call_that_writes_to_its_workers_socket_ends_alone(server: FakeServer, tmp_path: Path, text: str) -> None:
+    garbles = [server.add({"python": "tests.bot.agent_functions:garble", "args": [text]}) for _ in range(6)]
+    after = server.add({"python": "os:getpid"})
+    with bot(server, tmp_path, slots=1):
         # It succeeded if its answer could still be read: from the memory that the worker shares with the runner.
-        ends = {(yard.report(one).signal, yard.report(one).reason) for one in garbles}
+        ends = {(server.report(one).signal, server.report(one).reason) for one in garbles}
         assert ends <= {("fail", "signaled"), ("succeed", None)}
-        assert yard.report(after).signal == "succeed"
+        assert server.report(after).signal == "succeed"
 
 
-def test_inputs_that_fit_into_no_frame_reach_a_function(yard: Yard, tmp_path: Path) -> None:
-    task = yard.add({"python": "tests.bot.agent_functions:many_inputs"}, inputs_apart=True)
-    yard.inputs[task] = json.dumps({str(label): "x" * 1_000_000 for label in range(20)}).encode()
-    with bot(yard, tmp_path):
-        assert bytes(yard.report(task).result) == b"20000000"
+def test_inputs_larger_than_a_frame_reach_a_function(server: FakeServer, tmp_path: Path) -> None:
+    task = server.add({"python": "tests.bot.agent_functions:many_inputs"}, inputs_apart=True)
+    server.inputs[task] = json.dumps({str(label): "x" * 1_000_000 for label in range(20)}).encode()
+    with bot(server, tmp_path):
+        assert bytes(server.report(task).result) == b"20000000"
 
 
 def lease() -> Lease:
     return Lease("t", 1, 1, 1, "g", "l", payload=None, token="")  # type: ignore[arg-type]
 
 
-def test_what_a_task_closed_or_replaced_is_said_and_removed() -> None:
+def test_files_and_folders_without_access_rights_are_reported_and_removed() -> None:
     with as_nobody() as folder:
         workdirs = WorkdirPool(folder)
         workdir = workdirs.take()
@@ -200,7 +198,7 @@ def test_what_a_task_closed_or_replaced_is_said_and_removed() -> None:
         assert list(folder.iterdir()) == []
 
 
-def test_files_in_a_folder_that_is_a_link_are_not_read(tmp_path: Path) -> None:
+def test_files_behind_a_linked_folder_are_not_read(tmp_path: Path) -> None:
     workdir = WorkdirPool(tmp_path).take()
     place, other = Path(workdir.file("result")).parent, tmp_path / "other"
     other.mkdir()
@@ -210,13 +208,13 @@ def test_files_in_a_folder_that_is_a_link_are_not_read(tmp_path: Path) -> None:
     assert workdir.read_files(succeeded=True).faults == ("the result cannot be read: Not a directory",)
 
 
-def test_a_place_that_is_taken_is_passed_over(tmp_path: Path) -> None:
+def test_existing_folders_are_skipped(tmp_path: Path) -> None:
     for number in ("1", "2"):
         (tmp_path / number).mkdir()
     assert WorkdirPool(tmp_path).take().folder == f"{tmp_path}/3/folder"
 
 
-def test_removing_follows_no_link(tmp_path: Path) -> None:
+def test_removing_a_tree_follows_no_link(tmp_path: Path) -> None:
     kept, gone = tmp_path / "kept", tmp_path / "gone"
     kept.mkdir(mode=0o500)
     (kept / "file").touch()
@@ -226,7 +224,7 @@ def test_removing_follows_no_link(tmp_path: Path) -> None:
     assert (gone.exists(), (kept / "file").exists(), kept.stat().st_mode & 0o777) == (False, True, 0o500)
 
 
-def test_a_room_that_nobody_touched_is_used_again_as_it_is(tmp_path: Path) -> None:
+def test_a_reset_workdir_has_empty_inputs(tmp_path: Path) -> None:
     workdirs = WorkdirPool(tmp_path)
     workdir: Workdir = workdirs.take()
     workdir.prepare(lease(), b"1")

@@ -12,7 +12,16 @@ from taskyard.bot import watchdog
 from taskyard.bot.ipc import KillWorker, SetExpiry, StartWorker, StopRun
 from taskyard.bot.watchdog import LATE_SECONDS, LOOK_SECONDS, Deadlines, TooManyProcesses, owner_name, owner_number
 from taskyard.core.fleet import GUARD_MS
-from tests.bot.running import DAEMON, FAR, TestedRunner, let_pass, lives, python, wait_for_end, wait_until_stopped
+from tests.bot.runner_process import (
+    DAEMON,
+    FAR,
+    RunnerUnderTest,
+    lives,
+    python,
+    sleep_until,
+    wait_for_end,
+    wait_until_stopped,
+)
 
 ON = "print('on', flush=True); time.sleep(1000)"
 POLITE = "trap 'echo asked; exit 7' TERM; echo on; while :; do sleep 0.1; done"
@@ -23,36 +32,38 @@ LEFT_SECONDS = 1.0
 
 
 @pytest.fixture
-def runner() -> Iterator[TestedRunner]:
-    with TestedRunner() as made:
+def runner() -> Iterator[RunnerUnderTest]:
+    with RunnerUnderTest() as made:
         yield made
 
 
-def freeze(runner: TestedRunner) -> None:
+def freeze(runner: RunnerUnderTest) -> None:
     os.kill(runner.process.pid, signal.SIGSTOP)
     wait_until_stopped(runner.process.pid)
 
 
-def freeze_before_the_end_of(runner: TestedRunner, run: int) -> None:
+def freeze_before_the_end_of(runner: RunnerUnderTest, run: int) -> None:
     """Shorten a lease, and freeze the runner once it knows that."""
-    runner.tell(SetExpiry(runs={run: time.monotonic() + LEFT_SECONDS}))
+    runner.send(SetExpiry(runs={run: time.monotonic() + LEFT_SECONDS}))
     runner.start(99, "/bin/true")
     runner.ended(99)
     freeze(runner)
 
 
-def thaw(runner: TestedRunner) -> None:
+def thaw(runner: RunnerUnderTest) -> None:
     os.kill(runner.process.pid, signal.SIGCONT)
 
 
-def how(runner: TestedRunner, run: int) -> tuple[int | None, str | None]:
+def how(runner: RunnerUnderTest, run: int) -> tuple[int | None, str | None]:
     ended = runner.ended(run)
     return ended.exit_code, ended.reason
 
 
-def test_a_frozen_runner_s_attempt_is_dead_after_its_lease_with_all_that_it_left(runner: TestedRunner) -> None:
+def test_the_watchdog_kills_an_attempt_of_a_frozen_runner_after_its_lease_with_all_it_left(
+    runner: RunnerUnderTest,
+) -> None:
     runner.start(1, *python(DAEMON + ON))
-    daemon, pid = int(runner.hear_print(1, b"on").split()[0]), runner.started(1)
+    daemon, pid = int(runner.wait_for_output(1, b"on").split()[0]), runner.started(1)
     freeze_before_the_end_of(runner, 1)
     for one in (pid, daemon):
         wait_for_end(one)
@@ -60,7 +71,7 @@ def test_a_frozen_runner_s_attempt_is_dead_after_its_lease_with_all_that_it_left
     assert how(runner, 1) == (-signal.SIGKILL, "lease_over")
 
 
-def test_the_daemon_of_one_that_ended_while_the_runner_is_frozen_is_dead_after_the_lease(runner: TestedRunner) -> None:
+def test_the_watchdog_kills_the_daemon_of_an_ended_run_of_a_frozen_runner(runner: RunnerUnderTest) -> None:
     runner.start(1, *python(DAEMON), until=time.monotonic() + SOON_SECONDS)
     pid = runner.started(1)
     freeze(runner)
@@ -70,14 +81,14 @@ def test_the_daemon_of_one_that_ended_while_the_runner_is_frozen_is_dead_after_t
     assert not lives(int(runner.printed(1)))
 
 
-def test_a_frozen_runner_s_time_outs_and_deadlines_are_kept_with_their_grace(runner: TestedRunner) -> None:
+def test_the_watchdog_enforces_time_outs_and_deadlines_with_their_grace(runner: RunnerUnderTest) -> None:
     runner.start(1, "/bin/sh", "-c", POLITE, timeout_s=SOON_SECONDS, grace_s=FAR)
     runner.start(2, "/bin/sh", "-c", STUBBORN, timeout_s=SOON_SECONDS, grace_s=1.0)
     runner.start(3, "/bin/sh", "-c", STUBBORN, timeout_s=SOON_SECONDS)
     runner.start(4, "/bin/sh", "-c", STUBBORN, timeout_s=FAR)
     runner.start(5, "/bin/sh", "-c", STUBBORN, timeout_s=FAR, deadline=time.monotonic() + SOON_SECONDS)
     for run in (1, 2, 3, 4, 5):
-        runner.hear_print(run, b"on")
+        runner.wait_for_output(run, b"on")
     freeze(runner)
     for run in (1, 2, 3, 5):
         wait_for_end(runner.started(run))
@@ -92,55 +103,55 @@ def test_a_frozen_runner_s_time_outs_and_deadlines_are_kept_with_their_grace(run
     assert b"asked" in runner.printed(1)
 
 
-def test_one_that_was_told_to_stop_is_killed_after_its_grace_though_the_runner_is_frozen(runner: TestedRunner) -> None:
+def test_the_watchdog_kills_a_stopped_run_after_its_grace(runner: RunnerUnderTest) -> None:
     runner.start(1, "/bin/sh", "-c", "trap 'echo asked' TERM; echo on; while :; do sleep 0.1; done", grace_s=2.0)
-    runner.hear_print(1, b"on")
-    runner.tell(StopRun(1))
-    runner.hear_print(1, b"asked")
+    runner.wait_for_output(1, b"on")
+    runner.send(StopRun(1))
+    runner.wait_for_output(1, b"asked")
     freeze(runner)
     wait_for_end(runner.started(1))
     thaw(runner)
     assert how(runner, 1) == (-signal.SIGKILL, "stopped")
 
 
-def test_a_frozen_runner_s_worker_is_dead_after_the_lease_of_its_call(runner: TestedRunner) -> None:
-    runner.tell(StartWorker(1), StartWorker(2))
-    first, second = runner.hired(1)[0], runner.hired(2)[0]
-    runner.tell(SetExpiry(workers={1: time.monotonic() + SOON_SECONDS}))
+def test_the_watchdog_kills_a_worker_after_the_lease_of_its_call(runner: RunnerUnderTest) -> None:
+    runner.send(StartWorker(1), StartWorker(2))
+    first, second = runner.worker_started(1)[0], runner.worker_started(2)[0]
+    runner.send(SetExpiry(workers={1: time.monotonic() + SOON_SECONDS}))
     runner.start(1, "/bin/true")
     runner.ended(1)  # it has heard of the lease
     freeze(runner)
     wait_for_end(first)
     assert lives(second), "it has nothing in hand"
     thaw(runner)
-    assert runner.gone(1).reason == "lease_over"
-    runner.tell(KillWorker(2))
+    assert runner.worker_ended(1).reason == "lease_over"
+    runner.send(KillWorker(2))
 
 
-def test_what_may_outlive_its_lease_is_left_alone(runner: TestedRunner) -> None:
+def test_the_watchdog_leaves_a_run_alone_that_may_outlive_its_lease(runner: RunnerUnderTest) -> None:
     runner.start(1, "/bin/sleep", "1000", survives_disconnect=True)
     runner.start(2, "/bin/sleep", "1000")
     freeze_before_the_end_of(runner, 2)
     wait_for_end(runner.started(2))
     assert lives(runner.started(1))
     thaw(runner)
-    runner.tell(StopRun(1))
+    runner.send(StopRun(1))
 
 
-def test_a_lease_that_the_runner_has_moved_is_the_one_that_counts(runner: TestedRunner) -> None:
+def test_the_watchdog_uses_the_latest_expiry(runner: RunnerUnderTest) -> None:
     until = time.monotonic() + SOON_SECONDS
     runner.start(1, "/bin/sleep", "1000", until=until)
     runner.start(2, "/bin/sleep", "1000", until=until)
-    runner.tell(SetExpiry(runs={1: time.monotonic() + FAR}))
+    runner.send(SetExpiry(runs={1: time.monotonic() + FAR}))
     runner.start(3, "/bin/true")
     runner.ended(3)
     freeze(runner)
     wait_for_end(runner.started(2))
-    let_pass(until + LATE_SECONDS + 3 * LOOK_SECONDS)
+    sleep_until(until + LATE_SECONDS + 3 * LOOK_SECONDS)
     assert lives(runner.started(1))
 
 
-def test_an_overdue_attempt_is_seen_in_time_for_the_guard() -> None:
+def test_an_overdue_attempt_is_seen_within_half_of_the_servers_guard() -> None:
     deadlines = Deadlines()
     place = deadlines.add(owner_number(1, is_worker=False), 0.0)
     deadlines.set_times(place, 100.0, inf, inf)
@@ -150,7 +161,7 @@ def test_an_overdue_attempt_is_seen_in_time_for_the_guard() -> None:
     assert LATE_SECONDS + 2 * LOOK_SECONDS < GUARD_MS / 1000 / 2
 
 
-def test_a_record_is_used_again_and_there_are_not_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_reused_and_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "PROCESSES_MAX", 2)
     deadlines = Deadlines()
     first, second = deadlines.add(1, 0.0), deadlines.add(2, 0.0)
@@ -164,7 +175,7 @@ def test_a_record_is_used_again_and_there_are_not_more_than_there_is_room_for(mo
     assert [owner for _, owner in deadlines.overdue(FAR)] == [2], "a new one has no deadline yet"
 
 
-def test_owners_have_the_names_in_the_marks() -> None:
+def test_owner_names_match_the_marks() -> None:
     assert [owner_name(owner_number(number, is_worker=kind)) for number in (0, 7) for kind in (False, True)] == [
         "0",
         "worker-0",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.bot.yard import ROOT, TOKEN, Yard, served
+from tests.bot.fake_server import ROOT, TOKEN, FakeServer, serving
 from tests.cli.program import graph, taskyard
 from tests.cli.waiting import read_until
 from tests.cli.yard import at_home, started
@@ -27,16 +27,16 @@ REFUSAL = "only root can run tasks as another user"
 
 
 @pytest.fixture
-def yard() -> Iterator[Yard]:
-    with served(Yard()) as one:
+def server() -> Iterator[FakeServer]:
+    with serving(FakeServer()) as one:
         yield one
 
 
 @contextmanager
-def bot(yard: Yard, folder: Path, *options: str, **how: Any) -> Iterator["subprocess.Popen[str]"]:
+def bot(server: FakeServer, folder: Path, *options: str, **how: Any) -> Iterator["subprocess.Popen[str]"]:
     """Run `taskyard bot`, with its token on stdin."""
     env = {name: text for name, text in os.environ.items() if not name.startswith("TASKYARD_")}
-    words = ["bot", "--url", yard.url, "--name", "b1", "--slots", "1", "--state", str(folder), "--token-file", "-"]
+    words = ["bot", "--url", server.url, "--name", "b1", "--slots", "1", "--state", str(folder), "--token-file", "-"]
     program = subprocess.Popen(
         [sys.executable, "-m", "taskyard", *words, *options],
         cwd=ROOT,
@@ -59,73 +59,73 @@ def bot(yard: Yard, folder: Path, *options: str, **how: Any) -> Iterator["subpro
         program.stderr.close()
 
 
-def is_refused(yard: Yard, folder: Path) -> bool:
+def is_refused(server: FakeServer, folder: Path) -> bool:
     """Whether a bot of somebody who is not root refuses to run tasks as another user."""
-    with bot(yard, folder, "--user", "nobody") as one:
+    with bot(server, folder, "--user", "nobody") as one:
         assert one.wait(60) == 1
         assert one.stderr is not None
         said = one.stderr.read()
     assert REFUSAL in said
-    return not yard.hellos
+    return not server.hellos
 
 
-def ran(yard: Yard, script: str, **more: Any) -> tuple[str, str]:
+def ran(server: FakeServer, script: str, **more: Any) -> tuple[str, str]:
     """Run a script; say how it ended and what it printed."""
-    task = yard.add({"script": script}, **more)
-    report = yard.report(task)
-    return report.signal, yard.printed.get(task, b"").decode()
+    task = server.add({"script": script}, **more)
+    report = server.report(task)
+    return report.signal, server.printed.get(task, b"").decode()
 
 
-def test_tasks_run_as_the_user_that_the_bot_was_told(yard: Yard, tmp_path: Path) -> None:
+def test_tasks_run_as_the_user_that_the_bot_was_told(server: FakeServer, tmp_path: Path) -> None:
     if not IS_ROOT:
-        assert is_refused(yard, tmp_path / "state")
+        assert is_refused(server, tmp_path / "state")
         return
-    with bot(yard, tmp_path / "state", "--user", "nobody"):
+    with bot(server, tmp_path / "state", "--user", "nobody"):
         who = 'echo "$(id -u) $(id -g) $HOME $USER"; touch here; echo 7 > "$TASKYARD_RESULT"'
-        task = yard.add({"script": who})
-        report = yard.report(task)
-    assert (report.signal, bytes(report.result)) == ("succeed", b"7"), yard.printed
-    assert yard.printed[task].decode() == f"{NOBODY.pw_uid} {NOBODY.pw_gid} {NOBODY.pw_dir} nobody\n"
+        task = server.add({"script": who})
+        report = server.report(task)
+    assert (report.signal, bytes(report.result)) == ("succeed", b"7"), server.printed
+    assert server.printed[task].decode() == f"{NOBODY.pw_uid} {NOBODY.pw_gid} {NOBODY.pw_dir} nobody\n"
 
 
-def test_a_task_of_another_user_cannot_have_the_bot_read_a_file_for_it(yard: Yard, tmp_path: Path) -> None:
+def test_a_task_of_another_user_cannot_have_the_bot_read_a_file_for_it(server: FakeServer, tmp_path: Path) -> None:
     if not IS_ROOT:
-        assert is_refused(yard, tmp_path / "state")
+        assert is_refused(server, tmp_path / "state")
         return
     secret = tmp_path / "secret"
     secret.write_text('"only root may read this"')
     secret.chmod(0o600)
-    with bot(yard, tmp_path / "state", "--user", "nobody"):
+    with bot(server, tmp_path / "state", "--user", "nobody"):
         for variable in ("TASKYARD_CHECKPOINT", "TASKYARD_RESULT", "TASKYARD_PROGRESS"):
-            task = yard.add({"script": f'rm -f "${variable}"; ln -s {secret} "${variable}"; echo linked'})
-            report = yard.report(task)
-            assert yard.printed[task].startswith(b"linked")
+            task = server.add({"script": f'rm -f "${variable}"; ln -s {secret} "${variable}"; echo linked'})
+            report = server.report(task)
+            assert server.printed[task].startswith(b"linked")
             assert b"only root" not in bytes(report.result)
-            assert b"only root" not in yard.printed.get(task, b"")
-        signal, said = ran(yard, f"cat {secret}")
+            assert b"only root" not in server.printed.get(task, b"")
+        signal, said = ran(server, f"cat {secret}")
     assert signal == "fail"
     assert "only root" not in said
-    assert not any(b"only root" in one for one in yard.checkpoints.values())
-    assert not any("only root" in one for one in yard.progress.values())
+    assert not any(b"only root" in one for one in server.checkpoints.values())
+    assert not any("only root" in one for one in server.progress.values())
 
 
-def test_a_task_of_another_user_finds_the_bots_token_nowhere(yard: Yard, tmp_path: Path) -> None:
+def test_a_task_of_another_user_finds_the_bots_token_nowhere(server: FakeServer, tmp_path: Path) -> None:
     if not IS_ROOT:
-        assert is_refused(yard, tmp_path / "state")
+        assert is_refused(server, tmp_path / "state")
         return
     look = "for one in /proc/[0-9]*; do (tr '\\0' '\\n' < $one/environ; tr '\\0' '\\n' < $one/cmdline) 2>&1; done"
-    with bot(yard, tmp_path / "state", "--user", "nobody") as one:
-        _, said = ran(yard, f"{look} | grep -a -e '{TOKEN[:4]}[-]{TOKEN[5:]}' || true; ls {tmp_path}/state || true")
+    with bot(server, tmp_path / "state", "--user", "nobody") as one:
+        _, said = ran(server, f"{look} | grep -a -e '{TOKEN[:4]}[-]{TOKEN[5:]}' || true; ls {tmp_path}/state || true")
         assert TOKEN not in said
-        signal, said = ran(yard, f"kill -9 {one.pid}")
+        signal, said = ran(server, f"kill -9 {one.pid}")
         assert (signal, one.poll()) == ("fail", None), "a task cannot end the bot"
 
 
-def test_other_programs_of_the_bots_user_cannot_read_its_memory(yard: Yard, tmp_path: Path) -> None:
+def test_other_programs_of_the_bots_user_cannot_read_its_memory(server: FakeServer, tmp_path: Path) -> None:
     # Who is root shows whom a process lets look into it by its group, others by its user.
     how = {"group": NOBODY.pw_gid} if IS_ROOT else {}
-    with bot(yard, tmp_path / "state", **how) as one:
-        yard.until(lambda: yard.hellos, "the bot")
+    with bot(server, tmp_path / "state", **how) as one:
+        server.wait_until(lambda: server.hellos, "the bot")
         seen = Path(f"/proc/{one.pid}/environ")
         assert (seen.stat().st_gid if IS_ROOT else seen.stat().st_uid) == 0, "the kernel lets others look into it"
         if not IS_ROOT:
@@ -134,18 +134,18 @@ def test_other_programs_of_the_bots_user_cannot_read_its_memory(yard: Yard, tmp_
         assert TOKEN not in seen.parent.joinpath("cmdline").read_text()
 
 
-def test_a_token_file_can_be_removed_as_it_is_read(yard: Yard, tmp_path: Path) -> None:
+def test_a_token_file_can_be_removed_as_it_is_read(server: FakeServer, tmp_path: Path) -> None:
     file = tmp_path / "bot.token"
     file.write_text(f"{TOKEN}\n")
-    with bot(yard, tmp_path / "state", "--token-file", str(file), "--remove-token-file"):
-        yard.until(lambda: yard.hellos, "the bot")
+    with bot(server, tmp_path / "state", "--token-file", str(file), "--remove-token-file"):
+        server.wait_until(lambda: server.hellos, "the bot")
     assert not file.exists()
-    assert yard.requests[0][1]["authorization"] == f"Bearer {TOKEN}"
+    assert server.requests[0][1]["authorization"] == f"Bearer {TOKEN}"
 
 
-def test_a_token_that_every_process_could_read_is_refused(yard: Yard, tmp_path: Path) -> None:
-    done = taskyard("bot", "--url", yard.url, "--token", TOKEN, env=at_home(tmp_path))
-    assert (done.returncode, yard.hellos) == (2, [])
+def test_a_token_that_every_process_could_read_is_refused(server: FakeServer, tmp_path: Path) -> None:
+    done = taskyard("bot", "--url", server.url, "--token", TOKEN, env=at_home(tmp_path))
+    assert (done.returncode, server.hellos) == (2, [])
     assert "set TASKYARD_TOKEN, or say --token-file FILE" in done.stderr
     assert TOKEN not in done.stderr
 

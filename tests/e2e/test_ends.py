@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.bot.running import let_pass
+from tests.bot.runner_process import sleep_until
 from tests.cli.waiting import DEADLINE_SECONDS, read_until
 from tests.e2e.documents import gated, node, only, script
 from tests.e2e.yard import Yard
@@ -41,7 +41,7 @@ def test_an_exit_code_a_signal_a_time_out_and_silence_are_four_ends(shared: Yard
 
 def test_a_deadline_is_an_error_and_never_a_failure_however_long_the_bot_was_idle(alone: Yard) -> None:
     alone.bot("main", slots=4)
-    let_pass(time.monotonic() + 4)  # its poll has waited for longer than the tasks may take
+    sleep_until(time.monotonic() + 4)  # its poll has waited for longer than the tasks may take
     late = {"deadline": "3s", "retries": 3}
     graph = alone.submit(
         {

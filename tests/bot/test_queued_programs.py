@@ -9,7 +9,7 @@ import pytest
 
 from taskyard.bot.begun_attempts import read_earlier
 from taskyard.wire.bot_protocol import Report
-from tests.bot.yard import Yard, bot, served
+from tests.bot.fake_server import FakeServer, bot, serving
 from tests.cli.waiting import until
 
 #: Enough for the bot to learn that programs are short, and more than it takes ahead for one slot.
@@ -17,14 +17,14 @@ SHORT, LONG = 300, 40
 
 
 @pytest.fixture
-def yard() -> Iterator[Yard]:
-    with served(Yard()) as one:
+def server() -> Iterator[FakeServer]:
+    with serving(FakeServer()) as one:
         yield one
 
 
-def programs(yard: Yard, script: str, count: int) -> list[str]:
+def programs(server: FakeServer, script: str, count: int) -> list[str]:
     """Add programs that look the same to the bot as all others that are made here."""
-    return [yard.add({"command": ["/bin/sh", "-c", script]}) for _ in range(count)]
+    return [server.add({"command": ["/bin/sh", "-c", script]}) for _ in range(count)]
 
 
 def have_begun(state: Path, among: list[str]) -> set[str]:
@@ -36,27 +36,27 @@ def in_short(report: Report) -> tuple[str, str | None]:
     return report.signal, report.reason
 
 
-def test_what_waits_behind_a_program_that_takes_long_has_not_begun(yard: Yard, tmp_path: Path) -> None:
+def test_programs_queued_behind_a_long_one_have_not_begun(server: FakeServer, tmp_path: Path) -> None:
     state, gate = tmp_path / "state", tmp_path / "gate"
-    short = programs(yard, "true", SHORT)
-    first, *behind = programs(yard, f"until [ -e {gate} ]; do sleep 0.1; done", LONG)
-    with bot(yard, state, slots=1):
-        until(lambda: all(one in yard.reports for one in short), "the short ones have ended")
+    short = programs(server, "true", SHORT)
+    first, *behind = programs(server, f"until [ -e {gate} ]; do sleep 0.1; done", LONG)
+    with bot(server, state, slots=1):
+        until(lambda: all(one in server.reports for one in short), "the short ones have ended")
         until(lambda: have_begun(state, [first, *behind]) == {first}, "what waits is taken back")
-        yard.until(lambda: any(one.task == first for poll in yard.polls for one in poll.begun), "it is told")
+        server.wait_until(lambda: any(one.task == first for poll in server.polls for one in poll.begun), "it is told")
         gate.touch()
-        assert {in_short(yard.report(one)) for one in (first, *behind)} == {("succeed", None)}
+        assert {in_short(server.report(one)) for one in (first, *behind)} == {("succeed", None)}
 
 
-def test_what_waits_in_a_runner_that_is_killed_is_lost_before_it_began(yard: Yard, tmp_path: Path) -> None:
+def test_programs_queued_in_a_killed_runner_are_lost_before_they_began(server: FakeServer, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
     stop = f"echo $PPID > {stopped}.new; mv {stopped}.new {stopped}; kill -STOP $PPID; sleep 1000"
     once = f"[ -e {stopped} ] || {{ {stop}; }}"
-    programs(yard, "true", SHORT)
-    tasks = programs(yard, once, LONG)
-    with bot(yard, tmp_path / "state", slots=1):
+    programs(server, "true", SHORT)
+    tasks = programs(server, once, LONG)
+    with bot(server, tmp_path / "state", slots=1):
         until(stopped.exists, "the runner is about to be stopped")
         os.kill(int(stopped.read_text()), signal.SIGKILL)
-        found = [in_short(yard.report(one)) for one in tasks]
+        found = [in_short(server.report(one)) for one in tasks]
     assert found.count(("lose", None)) <= 1, "only the first has begun"
     assert set(found) <= {("lose", None), ("lose", "returned"), ("succeed", None)}

@@ -16,20 +16,20 @@ def read(folder: Path) -> set[tuple[str, int, int]] | None:
     return None if found is None else {(one.task, one.attempt, one.fence) for one in found}
 
 
-def test_what_began_is_read_by_the_next_life_and_what_was_taken_back_is_not(tmp_path: Path) -> None:
-    life = BegunFile(tmp_path / "begun", "one")
-    life.add([A, B, C], list)
-    life.drop([B], list)
+def test_the_next_instance_reads_what_began_without_what_was_taken_back(tmp_path: Path) -> None:
+    instance = BegunFile(tmp_path / "begun", "one")
+    instance.add([A, B, C], list)
+    instance.drop([B], list)
     assert read(tmp_path / "begun") == {A, C}
 
 
-def test_a_life_that_began_nothing_says_so_and_a_first_life_does_not_know(tmp_path: Path) -> None:
+def test_an_instance_that_began_nothing_says_so_and_a_first_one_does_not_know(tmp_path: Path) -> None:
     assert read(tmp_path / "begun") is None
     BegunFile(tmp_path / "begun", "one")
     assert read(tmp_path / "begun") == set()
 
 
-def test_what_several_lives_began_is_told_until_the_server_has_heard_it(tmp_path: Path) -> None:
+def test_what_several_instances_began_is_reported_until_the_server_knows_it(tmp_path: Path) -> None:
     folder = tmp_path / "begun"
     BegunFile(folder, "one").add([A], list)
     BegunFile(folder, "two").add([B], list)
@@ -39,50 +39,50 @@ def test_what_several_lives_began_is_told_until_the_server_has_heard_it(tmp_path
     assert [one.name for one in folder.iterdir()] == ["three"]
 
 
-def test_a_line_that_was_not_written_to_its_end_and_one_that_makes_no_sense_are_passed_over(tmp_path: Path) -> None:
-    life = BegunFile(tmp_path / "begun", "one")
-    life.add([A], list)
+def test_incomplete_and_invalid_lines_are_skipped(tmp_path: Path) -> None:
+    instance = BegunFile(tmp_path / "begun", "one")
+    instance.add([A], list)
     file = tmp_path / "begun" / "one"
     file.write_bytes(file.read_bytes().partition(b"\0")[0] + b"\xff\n+x y z\n\n+" + B[0].encode())
     assert read(tmp_path / "begun") == {A}
 
 
-def test_a_file_that_cannot_be_read_is_not_taken_for_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_file_does_not_count_as_empty(tmp_path: Path) -> None:
     folder = tmp_path / "begun"
     BegunFile(folder, "one").add([A], list)
     (folder / "one").write_bytes(b"+" * (FILE_BYTES + 1))
     assert read(folder) is None
 
 
-def test_a_file_that_is_full_begins_anew_with_what_goes_on(tmp_path: Path) -> None:
-    life = BegunFile(tmp_path / "begun", "one")
+def test_a_full_file_is_rewritten_with_what_still_runs(tmp_path: Path) -> None:
+    instance = BegunFile(tmp_path / "begun", "one")
     for _ in range(FILE_BYTES // 1_000):
-        life.add([B] * 100, lambda: [A])
-    life.drop([B], lambda: [A])
-    life.add([C], lambda: [A])
+        instance.add([B] * 100, lambda: [A])
+    instance.drop([B], lambda: [A])
+    instance.add([C], lambda: [A])
     assert read(tmp_path / "begun") == {A, C}
     assert [one.name for one in (tmp_path / "begun").iterdir()] == ["one"]
 
 
-def test_a_file_is_emptied_when_nothing_is_in_hand_but_not_each_time(tmp_path: Path) -> None:
-    life = BegunFile(tmp_path / "begun", "one")
-    life.add([A], list)
-    life.empty()
+def test_a_large_file_is_emptied_when_nothing_is_in_hand(tmp_path: Path) -> None:
+    instance = BegunFile(tmp_path / "begun", "one")
+    instance.add([A], list)
+    instance.empty()
     assert read_earlier(tmp_path / "begun") == [Begun(*A)]
-    life.add([B] * EMPTY_FROM_BYTES, list)
-    life.empty()
+    instance.add([B] * EMPTY_FROM_BYTES, list)
+    instance.empty()
     assert read(tmp_path / "begun") == set()
-    life.add([C], list)
+    instance.add([C], list)
     assert read(tmp_path / "begun") == {C}
 
 
-def test_without_room_on_the_disk_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_full_disk_it_is_unknown_what_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    life = BegunFile(tmp_path / "begun", "one")
-    life.add([A], list)
-    life.empty()
-    life.close()
+    instance = BegunFile(tmp_path / "begun", "one")
+    instance.add([A], list)
+    instance.empty()
+    instance.close()
     assert read(tmp_path / "begun") is None

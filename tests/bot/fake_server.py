@@ -50,7 +50,7 @@ Answer = tuple[int, Any]
 
 
 @dataclass
-class Yard:
+class FakeServer:
     """What the server has heard and will say; `on_poll` may answer a poll in its place, or lose the answer (None)."""
 
     lease_ms: int = 60_000
@@ -86,14 +86,14 @@ class Yard:
             self.changed.notify_all()
         return task
 
-    def until(self, fact: Callable[[], Any], what: str) -> None:
+    def wait_until(self, fact: Callable[[], Any], what: str) -> None:
         """Wait until something holds."""
         with self.changed:
             assert self.changed.wait_for(fact, DEADLINE_SECONDS), f"waited too long for {what}"
 
     def report(self, task: str) -> Report:
         """Wait for the report of a task."""
-        self.until(lambda: task in self.reports, f"the report of {task}")
+        self.wait_until(lambda: task in self.reports, f"the report of {task}")
         return self.reports[task]
 
     async def app(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -197,20 +197,20 @@ class Yard:
 
 
 @contextmanager
-def served(yard: Yard, port: int = 0) -> Iterator[Yard]:
-    """Let a yard be reached, on loopback, while this lasts."""
+def serving(server: FakeServer, port: int = 0) -> Iterator[FakeServer]:
+    """Let a server be reached, on loopback, while this lasts."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
-    yard.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    config = uvicorn.Config(yard.app, log_level="critical", lifespan="off", interface="asgi3", timeout_keep_alive=60)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
+    server.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    config = uvicorn.Config(server.app, log_level="critical", lifespan="off", interface="asgi3", timeout_keep_alive=60)
+    http = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(http.serve(sockets=[listener])), daemon=True)
     thread.start()
     try:
-        yield yard
+        yield server
     finally:
-        server.should_exit = server.force_exit = True
+        http.should_exit = http.force_exit = True
         thread.join(DEADLINE_SECONDS)
         listener.close()
 
@@ -218,14 +218,14 @@ def served(yard: Yard, port: int = 0) -> Iterator[Yard]:
 class Bot:
     """A bot as a process."""
 
-    def __init__(self, yard: Yard, state: Path, **more: Any) -> None:
-        fields = {"url": yard.url, "token": TOKEN, "name": "b1", "slots": 2, "state": str(state), **more}
+    def __init__(self, server: FakeServer, state: Path, **more: Any) -> None:
+        fields = {"url": server.url, "token": TOKEN, "name": "b1", "slots": 2, "state": str(state), **more}
         env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "HIDDEN": "not for tasks"}
         argument = base64.b64encode(msgspec.json.encode(fields)).decode()
         # A file, for a pipe would be held open by whatever outlives the bot.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
         self.program = subprocess.Popen(
-            [sys.executable, "-m", "tests.bot.a_bot", argument], env=env, cwd=ROOT, stderr=self._said
+            [sys.executable, "-m", "tests.bot.bot_program", argument], env=env, cwd=ROOT, stderr=self._said
         )
 
     def end(self, by: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
@@ -252,9 +252,9 @@ class Bot:
 
 
 @contextmanager
-def bot(yard: Yard, state: Path, **more: Any) -> Iterator[Bot]:
+def bot(server: FakeServer, state: Path, **more: Any) -> Iterator[Bot]:
     """Run a bot while this lasts."""
-    one = Bot(yard, state, **more)
+    one = Bot(server, state, **more)
     try:
         yield one
     finally:

@@ -17,7 +17,7 @@ def named(folder: Path, marker: str = "") -> str:
         state.close()
 
 
-def test_a_folder_has_one_name_over_all_lives_of_its_bot(tmp_path: Path) -> None:
+def test_a_folder_keeps_its_name_over_all_instances_of_its_bot(tmp_path: Path) -> None:
     assert named(tmp_path / "state") == named(tmp_path / "state")
 
 
@@ -33,7 +33,7 @@ def test_another_folder_another_bot_and_a_copy_have_other_names(tmp_path: Path) 
     assert len({first, *others}) == 5
 
 
-def test_a_machine_that_was_started_again_or_copied_has_other_names(
+def test_after_a_restart_of_the_machine_a_folder_has_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = named(tmp_path / "state")

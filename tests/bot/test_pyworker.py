@@ -22,27 +22,27 @@ from taskyard.bot.pyworker.protocol import (
     FromWorker,
     WorkerLeaving,
 )
-from tests.bot.running import DEADLINE_S, TestedRunner, lives, wait_for_end
+from tests.bot.runner_process import DEADLINE_S, RunnerUnderTest, lives, wait_for_end
 
 HERE = "tests.bot.functions"
 
 
-class TestedWorker:
+class WorkerUnderTest:
     """A worker that a runner hired, and all that it told so far."""
 
     __test__ = False
 
-    def __init__(self, runner: TestedRunner, number: int = 1) -> None:
-        runner.tell(StartWorker(number))
-        self.pid, self.end = runner.hired(number)
+    def __init__(self, runner: RunnerUnderTest, number: int = 1) -> None:
+        runner.send(StartWorker(number))
+        self.pid, self.end = runner.worker_started(number)
         self.end.settimeout(DEADLINE_S)
-        self.told: list[FromWorker] = []
+        self.frames: list[FromWorker] = []
         self._intake = FrameBuffer()
 
     def send(self, *calls: Call) -> None:
         self.end.sendall(b"".join(encode_frame(one) for one in calls))
 
-    def hear(self, enough: Callable[[], bool]) -> None:
+    def read_until(self, enough: Callable[[], bool]) -> None:
         while not enough():
             try:
                 body = self.end.recv(131_072)
@@ -53,13 +53,13 @@ class TestedWorker:
             self.take(body, self._intake)
 
     def take(self, body: bytes, intake: FrameBuffer) -> None:
-        self.told += [protocol.decode_from_worker(one) for one in intake.feed(body)]
+        self.frames += [protocol.decode_from_worker(one) for one in intake.feed(body)]
 
     def answers(self) -> list[CallReturned | CallRaised]:
-        return [one for one in self.told if isinstance(one, CallReturned | CallRaised)]
+        return [one for one in self.frames if isinstance(one, CallReturned | CallRaised)]
 
     def answer(self, run: int) -> CallReturned | CallRaised:
-        self.hear(lambda: any(one.run == run for one in self.answers()))
+        self.read_until(lambda: any(one.run == run for one in self.answers()))
         return next(one for one in self.answers() if one.run == run)
 
     def call(self, function: str, *args: Any, **more: Any) -> Any:
@@ -73,17 +73,17 @@ class TestedWorker:
         self.send(called(run, function, *args, **more))
         return self.answer(run)
 
-    def said(self, run: int) -> bytes:
+    def output(self, run: int) -> bytes:
         whole = bytearray()
-        for one in self.told:
+        for one in self.frames:
             if isinstance(one, CallOutput) and one.run == run:
                 whole[one.start : one.start + len(one.body)] = one.body
         return bytes(whole)
 
     def leaving(self) -> str:
         """Wait for the end, and give its reason."""
-        self.hear(lambda: False)
-        return "; ".join(one.reason for one in self.told if isinstance(one, WorkerLeaving))
+        self.read_until(lambda: False)
+        return "; ".join(one.reason for one in self.frames if isinstance(one, WorkerLeaving))
 
 
 def called(run: int, function: str, *args: Any, **more: Any) -> Call:
@@ -92,17 +92,17 @@ def called(run: int, function: str, *args: Any, **more: Any) -> Call:
 
 
 @pytest.fixture
-def runner() -> Iterator[TestedRunner]:
-    with TestedRunner("--worker-memory-max", "200000000") as made:
+def runner() -> Iterator[RunnerUnderTest]:
+    with RunnerUnderTest("--worker-memory-max", "200000000") as made:
         yield made
 
 
 @pytest.fixture
-def worker(runner: TestedRunner) -> TestedWorker:
-    return TestedWorker(runner)
+def worker(runner: RunnerUnderTest) -> WorkerUnderTest:
+    return WorkerUnderTest(runner)
 
 
-def test_results_come_back_as_json(worker: TestedWorker) -> None:
+def test_results_come_back_as_json(worker: WorkerUnderTest) -> None:
     assert worker.call("add", 2, 3) == 5
     assert worker.call("add", args=msgspec.Raw(b'{"first": 4}')) == 5
     assert worker.call("nothing") is None
@@ -112,14 +112,14 @@ def test_results_come_back_as_json(worker: TestedWorker) -> None:
     assert worker.call("math:hypot", 3, 4) == 5.0
 
 
-def test_many_calls_are_answered_in_their_order(worker: TestedWorker) -> None:
+def test_many_calls_are_answered_in_their_order(worker: WorkerUnderTest) -> None:
     worker.send(*(called(run, "add", run, run) for run in range(5000)))
     worker.answer(4999)
     assert [one.run for one in worker.answers()] == list(range(5000))
     assert all(isinstance(one, CallReturned) and bytes(one.result) == b"%d" % (one.run * 2) for one in worker.answers())
 
 
-def test_an_exception_comes_with_the_callers_part_of_its_traceback(worker: TestedWorker) -> None:
+def test_an_exception_comes_with_the_callers_part_of_its_traceback(worker: WorkerUnderTest) -> None:
     for function, args in (("fail", ["no luck"]), ("later_not", [])):
         answer = worker.ask(function, *args)
         assert isinstance(answer, CallRaised)
@@ -155,7 +155,7 @@ def test_an_exception_comes_with_the_callers_part_of_its_traceback(worker: Teste
     ],
     ids=lambda one: one.function if isinstance(one, Call) else "",
 )
-def test_what_cannot_be_called_or_is_no_result_says_so(worker: TestedWorker, call: Call, text: str) -> None:
+def test_a_wrong_function_or_result_is_explained(worker: WorkerUnderTest, call: Call, text: str) -> None:
     worker.send(call, called(2, "add", 1))
     answer = worker.answer(1)
     assert isinstance(answer, CallRaised)
@@ -164,56 +164,56 @@ def test_what_cannot_be_called_or_is_no_result_says_so(worker: TestedWorker, cal
     assert isinstance(worker.answer(2), CallReturned)
 
 
-def test_a_module_that_lacks_another_shows_where(worker: TestedWorker) -> None:
+def test_a_module_with_a_missing_import_shows_where(worker: WorkerUnderTest) -> None:
     answer = worker.ask("tests.bot.broken:anything")
     assert isinstance(answer, CallRaised)
     assert "tests/bot/broken.py" in answer.traceback_text
     assert "No module named 'no_such_module_anywhere'" in answer.traceback_text
 
 
-def test_everything_that_a_call_prints_is_told_before_its_answer(worker: TestedWorker) -> None:
+def test_the_output_of_a_call_is_sent_before_its_answer(worker: WorkerUnderTest) -> None:
     worker.send(called(1, "talk"), called(2, "nothing"), called(3, "talk"))
     worker.answer(3)
-    assert [worker.said(run) for run in (1, 2, 3)] == [
+    assert [worker.output(run) for run in (1, 2, 3)] == [
         b"one\ntwo\nthree\nfour\nfive",
         b"",
         b"one\ntwo\nthree\nfour\nfive",
     ]
-    order = [type(one).__name__ for one in worker.told if not (isinstance(one, CallOutput) and one.start)]
+    order = [type(one).__name__ for one in worker.frames if not (isinstance(one, CallOutput) and one.start)]
     assert order == ["CallOutput", "CallReturned", "CallReturned", "CallOutput", "CallReturned"]
 
 
-def test_much_output_comes_complete_and_in_order(worker: TestedWorker) -> None:
+def test_much_output_of_a_call_arrives_complete_and_in_order(worker: WorkerUnderTest) -> None:
     worker.send(called(1, "talk_much", 500_000))
     worker.answer(1)
-    assert worker.said(1) == b"".join(b"%09d\n" % line for line in range(500_000))
+    assert worker.output(1) == b"".join(b"%09d\n" % line for line in range(500_000))
 
 
-def test_a_result_larger_than_what_is_kept_before_it_is_sent_comes_whole(worker: TestedWorker) -> None:
+def test_a_result_larger_than_the_outbox_arrives_complete(worker: WorkerUnderTest) -> None:
     assert worker.call("large", 3_000_000, result_max=4_000_000) == "x" * 3_000_000
 
 
-def test_output_and_earlier_answers_come_while_a_call_still_runs(worker: TestedWorker, tmp_path: Path) -> None:
+def test_output_and_earlier_answers_are_sent_while_a_call_runs(worker: WorkerUnderTest, tmp_path: Path) -> None:
     worker.send(called(1, "nothing"), called(2, "talk_and_wait", str(tmp_path / "go")))
-    worker.hear(lambda: worker.said(2) == b"here\n")
+    worker.read_until(lambda: worker.output(2) == b"here\n")
     assert isinstance(worker.answer(1), CallReturned)
     (tmp_path / "go").touch()
     assert isinstance(worker.answer(2), CallReturned)
 
 
-def test_a_call_that_ends_the_worker_takes_no_answer_and_no_last_words_with_it(
-    runner: TestedRunner, worker: TestedWorker
+def test_a_call_that_kills_its_worker_loses_no_answer_and_no_output(
+    runner: RunnerUnderTest, worker: WorkerUnderTest
 ) -> None:
     worker.send(called(1, "talk"), called(2, "add", 1), called(3, "vanish"), called(4, "nothing"))
-    worker.hear(lambda: False)
-    gone = runner.gone(1)
-    assert (gone.exit_code, gone.reason, gone.run) == (9, None, 3)
-    worker.take(gone.unsent, FrameBuffer())
+    worker.read_until(lambda: False)
+    ended = runner.worker_ended(1)
+    assert (ended.exit_code, ended.reason, ended.run) == (9, None, 3)
+    worker.take(ended.unsent, FrameBuffer())
     assert {one.run for one in worker.answers()} == {1, 2}
-    assert worker.said(3) == b"last words\n"
+    assert worker.output(3) == b"last words\n"
 
 
-def test_folder_and_environment_are_put_back_for_the_next_call(worker: TestedWorker, tmp_path: Path) -> None:
+def test_folder_and_environment_are_restored_for_the_next_call(worker: WorkerUnderTest, tmp_path: Path) -> None:
     before = worker.call("surroundings", "PATH", "WANDERED", "OWN")
     worker.send(called(1, "wander"), called(2, "usurp"))
     worker.answer(2)
@@ -226,10 +226,10 @@ def test_folder_and_environment_are_put_back_for_the_next_call(worker: TestedWor
     )
     worker.send(called(3, "talk"))
     worker.answer(3)
-    assert worker.said(3).startswith(b"one\n")
+    assert worker.output(3).startswith(b"one\n")
 
 
-def test_a_call_can_ask_for_the_inputs_and_the_checkpoint_of_its_task(worker: TestedWorker) -> None:
+def test_a_call_can_read_the_inputs_and_the_checkpoint_of_its_task(worker: WorkerUnderTest) -> None:
     assert worker.call("given", inputs=msgspec.Raw(b'{"build": [1, 2]}'), checkpoint=b"half") == [
         {"build": [1, 2]},
         "half",
@@ -247,60 +247,60 @@ def test_a_call_can_ask_for_the_inputs_and_the_checkpoint_of_its_task(worker: Te
     ],
 )
 def test_a_worker_in_which_a_call_left_something_makes_no_other_call(
-    runner: TestedRunner, worker: TestedWorker, function: str, args: list[Any], reason: str
+    runner: RunnerUnderTest, worker: WorkerUnderTest, function: str, args: list[Any], reason: str
 ) -> None:
     worker.send(called(1, function, *args), called(2, "nothing"))
     assert worker.leaving() == reason
     assert [(type(one), one.run) for one in worker.answers()] == [(CallReturned, 1)]
-    gone = runner.gone(1)
-    assert (gone.exit_code, gone.reason, gone.run, gone.unsent) == (0, None, None, b"")
+    ended = runner.worker_ended(1)
+    assert (ended.exit_code, ended.reason, ended.run, ended.unsent) == (0, None, None, b"")
 
 
-def test_a_process_that_a_call_left_ends_with_the_worker(runner: TestedRunner, worker: TestedWorker) -> None:
+def test_a_process_that_a_call_left_ends_with_the_worker(runner: RunnerUnderTest, worker: WorkerUnderTest) -> None:
     left = worker.call("leave_process")
-    runner.gone(1)
+    runner.worker_ended(1)
     assert not lives(left)
 
 
-def test_ended_processes_and_copies_of_a_worker_are_no_harm(worker: TestedWorker) -> None:
+def test_ended_children_and_forks_of_a_worker_do_no_harm(worker: WorkerUnderTest) -> None:
     assert worker.call("leave_ended_process") is None
     assert worker.call("return_twice") == worker.pid
     assert worker.call("add", 1) == 2
     assert [one.run for one in worker.answers()] == [1000, 1001, 1002]
 
 
-def test_what_a_call_took_comes_with_its_answer(worker: TestedWorker) -> None:
+def test_the_usage_of_a_call_comes_with_its_answer(worker: WorkerUnderTest) -> None:
     usage = worker.ask("burn", 0.2).usage
     assert usage.ran_s >= 0.2
     assert usage.cpu_s >= 0.2
     assert usage.memory_bytes > 1_000_000
 
 
-def test_a_dismissed_worker_is_gone_at_once(runner: TestedRunner, worker: TestedWorker, tmp_path: Path) -> None:
+def test_a_killed_worker_is_gone_at_once(runner: RunnerUnderTest, worker: WorkerUnderTest, tmp_path: Path) -> None:
     worker.send(called(7, "talk_and_wait", str(tmp_path / "never")))
-    worker.hear(lambda: worker.said(7) == b"here\n")
-    runner.tell(KillWorker(1))
-    gone = runner.gone(1)
-    assert (gone.exit_code, gone.reason, gone.run) == (-signal.SIGKILL, "killed", 7)
+    worker.read_until(lambda: worker.output(7) == b"here\n")
+    runner.send(KillWorker(1))
+    ended = runner.worker_ended(1)
+    assert (ended.exit_code, ended.reason, ended.run) == (-signal.SIGKILL, "killed", 7)
 
 
-def test_a_worker_whose_call_is_not_held_is_killed_and_an_idle_one_lives_on(
-    runner: TestedRunner, tmp_path: Path
+def test_a_worker_is_killed_when_the_lease_of_its_call_ends_and_an_idle_one_lives_on(
+    runner: RunnerUnderTest, tmp_path: Path
 ) -> None:
-    held, idle = TestedWorker(runner, 1), TestedWorker(runner, 2)
-    held.send(called(7, "talk_and_wait", str(tmp_path / "never")))
-    held.hear(lambda: held.said(7) == b"here\n")
-    runner.tell(SetExpiry(workers={1: time.monotonic() + 0.2, 2: None}))
-    gone = runner.gone(1)
-    assert (gone.exit_code, gone.reason, gone.run) == (-signal.SIGKILL, "lease_over", 7)
+    busy, idle = WorkerUnderTest(runner, 1), WorkerUnderTest(runner, 2)
+    busy.send(called(7, "talk_and_wait", str(tmp_path / "never")))
+    busy.read_until(lambda: busy.output(7) == b"here\n")
+    runner.send(SetExpiry(workers={1: time.monotonic() + 0.2, 2: None}))
+    ended = runner.worker_ended(1)
+    assert (ended.exit_code, ended.reason, ended.run) == (-signal.SIGKILL, "lease_over", 7)
     assert idle.call("add", 1) == 2
 
 
 @pytest.mark.parametrize("who", ["agent", "runner"])
-def test_a_worker_ends_with_its_agent_and_with_its_runner(runner: TestedRunner, tmp_path: Path, who: str) -> None:
-    worker = TestedWorker(runner)
+def test_a_worker_ends_with_its_agent_and_with_its_runner(runner: RunnerUnderTest, tmp_path: Path, who: str) -> None:
+    worker = WorkerUnderTest(runner)
     worker.send(called(7, "talk_and_wait", str(tmp_path / "never")))
-    worker.hear(lambda: worker.said(7) == b"here\n")
+    worker.read_until(lambda: worker.output(7) == b"here\n")
     if who == "agent":
         runner.end.close()
     else:
@@ -308,29 +308,27 @@ def test_a_worker_ends_with_its_agent_and_with_its_runner(runner: TestedRunner, 
     wait_for_end(worker.pid)
 
 
-def test_a_worker_ends_when_nobody_can_call_it_any_more(runner: TestedRunner, worker: TestedWorker) -> None:
+def test_a_worker_ends_when_its_socket_is_closed(runner: RunnerUnderTest, worker: WorkerUnderTest) -> None:
     worker.call("nothing")
     worker.end.shutdown(socket.SHUT_RDWR)
-    assert runner.gone(1) == WorkerEnded(1, 0)
+    assert runner.worker_ended(1) == WorkerEnded(1, 0)
 
 
-def test_what_waits_behind_a_call_that_takes_long_is_given_back_and_never_begun(
-    worker: TestedWorker, tmp_path: Path
-) -> None:
+def test_calls_behind_a_long_one_are_given_back_and_never_begun(worker: WorkerUnderTest, tmp_path: Path) -> None:
     gate, seen = tmp_path / "gate", tmp_path / "seen"
     worker.send(called(1, "wait_for", str(gate)), called(2, "touch", str(seen)), called(3, "touch", str(seen)))
-    worker.hear(lambda: any(isinstance(one, CallsGivenBack) for one in worker.told))
+    worker.read_until(lambda: any(isinstance(one, CallsGivenBack) for one in worker.frames))
     worker.send(called(4, "touch", str(seen)))  # this one comes while nobody reads
-    worker.hear(lambda: sum(isinstance(one, CallsGivenBack) for one in worker.told) == 2)
+    worker.read_until(lambda: sum(isinstance(one, CallsGivenBack) for one in worker.frames) == 2)
     gate.touch()
     worker.answer(1)
     assert worker.call("add", 1) == 2, "it goes on with what comes then"
-    assert [one.runs for one in worker.told if isinstance(one, CallsGivenBack)] == [[2, 3], [4]]
+    assert [one.runs for one in worker.frames if isinstance(one, CallsGivenBack)] == [[2, 3], [4]]
     assert [one.run for one in worker.answers()] == [1, 1001]
     assert not seen.exists()
 
 
-def test_a_stream_of_short_calls_is_given_back_by_nobody(worker: TestedWorker) -> None:
+def test_no_call_of_a_stream_of_short_ones_is_given_back(worker: WorkerUnderTest) -> None:
     # About as long together as two looks at what takes long are apart.
     worker.send(*(called(run, "burn", 0.002) for run in range(1, 61)))
     worker.answer(60)

@@ -52,7 +52,7 @@ os.wait()
 """
 
 
-class TestedRunner:
+class RunnerUnderTest:
     """A runner in a process, and all that it said so far."""
 
     __test__ = False
@@ -68,8 +68,8 @@ class TestedRunner:
                 pass_fds=[other.fileno()],
                 env={**os.environ, "TASKYARD_BOT": self.marker},
             )
-        self.said: list[ToAgent] = []
-        self.gifts: list[socket.socket] = []
+        self.frames: list[ToAgent] = []
+        self.sockets: list[socket.socket] = []
         self._intake = FrameBuffer()
 
     def __enter__(self) -> Self:
@@ -77,62 +77,62 @@ class TestedRunner:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.end.close()
-        for gift in self.gifts:
-            gift.close()
+        for one in self.sockets:
+            one.close()
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGCONT)
         self.process.wait(DEADLINE_S)
 
-    def tell(self, *said: ToRunner) -> None:
-        self.end.sendall(b"".join(ipc.encode_frame(one) for one in said))
+    def send(self, *frames: ToRunner) -> None:
+        self.end.sendall(b"".join(ipc.encode_frame(one) for one in frames))
 
     def start(self, run: int, *argv: str, **more: object) -> None:
         """Start something, by default for as long as it likes."""
         wanted = {"env": dict(os.environ), "cwd": "/", "until": time.monotonic() + FAR, **more}
-        self.tell(StartRun(run=run, argv=list(argv), **wanted))  # type: ignore[arg-type]
+        self.send(StartRun(run=run, argv=list(argv), **wanted))  # type: ignore[arg-type]
 
-    def hear(self, enough: Callable[[], bool]) -> None:
+    def read_until(self, enough: Callable[[], bool]) -> None:
         """Listen until it is enough."""
         deadline = time.monotonic() + DEADLINE_S
         while not enough():
             left = deadline - time.monotonic()
-            assert left > 0, f"waited in vain; heard {[type(one).__name__ for one in self.said[-9:]]}"
+            assert left > 0, f"waited in vain; heard {[type(one).__name__ for one in self.frames[-9:]]}"
             if select.select([self.end], [], [], left)[0]:
                 body, descriptors, _, _ = socket.recv_fds(self.end, 131_072, 16)
                 assert body, "the runner is gone"
-                self.gifts += [socket.socket(fileno=one) for one in descriptors]
-                self.said += [ipc.decode_for_agent(one) for one in self._intake.feed(body)]
+                self.sockets += [socket.socket(fileno=one) for one in descriptors]
+                self.frames += [ipc.decode_for_agent(one) for one in self._intake.feed(body)]
 
     def ended(self, run: int) -> RunEnded:
         """Wait for the end of a run."""
-        self.hear(lambda: any(isinstance(one, RunEnded) and one.run == run for one in self.said))
-        return next(one for one in self.said if isinstance(one, RunEnded) and one.run == run)
+        self.read_until(lambda: any(isinstance(one, RunEnded) and one.run == run for one in self.frames))
+        return next(one for one in self.frames if isinstance(one, RunEnded) and one.run == run)
 
     def started(self, run: int) -> int:
         """Wait for the start of a run, and give its process."""
-        self.hear(lambda: any(isinstance(one, RunStarted) and one.run == run for one in self.said))
-        return next(one.pid for one in self.said if isinstance(one, RunStarted) and one.run == run)
+        self.read_until(lambda: any(isinstance(one, RunStarted) and one.run == run for one in self.frames))
+        return next(one.pid for one in self.frames if isinstance(one, RunStarted) and one.run == run)
 
     def printed(self, run: int) -> bytes:
         """What a run printed so far."""
-        return b"".join(one.body for one in self.said if isinstance(one, RunOutput) and one.run == run)
+        return b"".join(one.body for one in self.frames if isinstance(one, RunOutput) and one.run == run)
 
-    def hear_print(self, run: int, wanted: bytes) -> bytes:
+    def wait_for_output(self, run: int, wanted: bytes) -> bytes:
         """Wait until a run has printed something, and give all that it did."""
-        self.hear(lambda: wanted in self.printed(run))
+        self.read_until(lambda: wanted in self.printed(run))
         return self.printed(run)
 
-    def hired(self, worker: int) -> tuple[int, socket.socket]:
+    def worker_started(self, worker: int) -> tuple[int, socket.socket]:
         """Wait for a worker; give its process and the socket to it."""
-        self.hear(lambda: any(isinstance(one, WorkerStarted) and one.worker == worker for one in self.said))
-        hired = [one for one in self.said if isinstance(one, WorkerStarted)]
+        self.read_until(lambda: any(isinstance(one, WorkerStarted) and one.worker == worker for one in self.frames))
+        hired = [one for one in self.frames if isinstance(one, WorkerStarted)]
         place = next(place for place, one in enumerate(hired) if one.worker == worker)
-        return hired[place].pid, self.gifts[place]
+        return hired[place].pid, self.sockets[place]
 
-    def gone(self, worker: int) -> WorkerEnded:
+    def worker_ended(self, worker: int) -> WorkerEnded:
         """Wait for the end of a worker."""
-        self.hear(lambda: any(isinstance(one, WorkerEnded) and one.worker == worker for one in self.said))
-        return next(one for one in self.said if isinstance(one, WorkerEnded) and one.worker == worker)
+        self.read_until(lambda: any(isinstance(one, WorkerEnded) and one.worker == worker for one in self.frames))
+        return next(one for one in self.frames if isinstance(one, WorkerEnded) and one.worker == worker)
 
 
 def state(pid: int) -> str:
@@ -156,7 +156,7 @@ def wait_until_stopped(pid: int) -> None:
         os.sched_yield()
 
 
-def let_pass(moment: float) -> None:
+def sleep_until(moment: float) -> None:
     """Let time pass that is itself what a test is about: nothing happens at its end that could be awaited instead."""
     time.sleep(max(0.0, moment - time.monotonic()))
 

@@ -15,27 +15,27 @@ import pytest
 from taskyard.bot import process_cleanup
 from taskyard.bot.ipc import StopRun
 from taskyard.bot.watchdog import NAME
-from tests.bot.running import DAEMON, DEADLINE_S, FAR, TestedRunner, lives, python, wait_for_end
+from tests.bot.runner_process import DAEMON, DEADLINE_S, FAR, RunnerUnderTest, lives, python, wait_for_end
 
 #: An agent that starts a run with a daemon, one that goes on and a worker, names all processes, and is killed then.
 AGENT = """
 import sys, threading
 from taskyard.bot.ipc import StartWorker
-from tests.bot.running import DAEMON, FAR, TestedRunner, python
-runner = TestedRunner()
+from tests.bot.runner_process import DAEMON, FAR, RunnerUnderTest, python
+runner = RunnerUnderTest()
 runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
 runner.start(2, "/bin/sh", "-c", "trap '' TERM; echo here; sleep 1000; sleep 1000", grace_s=FAR)
-runner.tell(StartWorker(1))
-daemon = int(runner.hear_print(1, b"on").split()[0])
-runner.hear_print(2, b"here")
-print(runner.process.pid, runner.started(1), daemon, runner.started(2), runner.hired(1)[0], flush=True)
+runner.send(StartWorker(1))
+daemon = int(runner.wait_for_output(1, b"on").split()[0])
+runner.wait_for_output(2, b"here")
+print(runner.process.pid, runner.started(1), daemon, runner.started(2), runner.worker_started(1)[0], flush=True)
 threading.Event().wait()
 """
 
 
 @pytest.fixture
-def runner() -> Iterator[TestedRunner]:
-    with TestedRunner() as made:
+def runner() -> Iterator[RunnerUnderTest]:
+    with RunnerUnderTest() as made:
         yield made
 
 
@@ -50,12 +50,12 @@ def watchdogs(marker: str) -> list[int]:
     return found
 
 
-def outcome(runner: TestedRunner, run: int) -> tuple[int | None, str | None]:
+def outcome(runner: RunnerUnderTest, run: int) -> tuple[int | None, str | None]:
     ended = runner.ended(run)
     return ended.exit_code, ended.reason
 
 
-def test_jobs_with_groups_of_their_own_end_with_their_run(runner: TestedRunner) -> None:
+def test_jobs_with_groups_of_their_own_end_with_their_run(runner: RunnerUnderTest) -> None:
     job = """
 import os, sys, time
 ready, held = os.pipe()
@@ -75,24 +75,26 @@ sys.exit(4)
 
 
 @pytest.mark.parametrize("kind", ["plain", "quiet"])
-def test_a_daemon_that_left_its_session_ends_with_its_run(runner: TestedRunner, kind: str) -> None:
+def test_a_daemon_that_left_its_session_ends_with_its_run(runner: RunnerUnderTest, kind: str) -> None:
     runner.start(1, *python(DAEMON, kind))
     assert outcome(runner, 1) == (0, None)
     assert not lives(int(runner.printed(1)))
 
 
-def test_the_daemon_of_a_run_that_goes_on_is_left_alone(runner: TestedRunner) -> None:
+def test_the_daemon_of_a_running_run_is_left_alone(runner: RunnerUnderTest) -> None:
     runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"))
-    daemon = int(runner.hear_print(1, b"on").split()[0])
+    daemon = int(runner.wait_for_output(1, b"on").split()[0])
     runner.start(2, "/bin/true")
     runner.ended(2)
     assert lives(daemon)
-    runner.tell(StopRun(1))
+    runner.send(StopRun(1))
     runner.ended(1)
     assert not lives(daemon)
 
 
-def test_a_daemon_that_nobody_can_tell_apart_ends_with_the_last_run_that_may_have_left_it(runner: TestedRunner) -> None:
+def test_a_daemon_of_an_unknown_run_ends_with_the_last_run_that_may_have_left_it(
+    runner: RunnerUnderTest,
+) -> None:
     runner.start(1, "sleep", "1000")
     runner.started(1)
     runner.start(2, *python(DAEMON, "quiet"))
@@ -101,12 +103,12 @@ def test_a_daemon_that_nobody_can_tell_apart_ends_with_the_last_run_that_may_hav
     runner.start(3, "sleep", "1000")
     runner.started(3)
     assert lives(daemon)
-    runner.tell(StopRun(1))
+    runner.send(StopRun(1))
     runner.ended(1)
     assert not lives(daemon)
 
 
-def test_a_daemon_that_starts_others_is_cleared_to_the_last(runner: TestedRunner) -> None:
+def test_a_chain_of_daemons_is_killed_to_the_last(runner: RunnerUnderTest) -> None:
     chain = """
 import os, sys, time
 for depth in range(5):
@@ -136,27 +138,27 @@ def test_an_agent_that_is_killed_takes_everything_with_it() -> None:
         wait_for_end(pid)
 
 
-def test_what_a_killed_runner_left_is_cleared_by_its_watchdog(runner: TestedRunner) -> None:
+def test_the_watchdog_kills_what_a_killed_runner_left(runner: RunnerUnderTest) -> None:
     runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
-    daemon, pid = int(runner.hear_print(1, b"on").split()[0]), runner.started(1)
+    daemon, pid = int(runner.wait_for_output(1, b"on").split()[0]), runner.started(1)
     (watchdog,) = watchdogs(runner.marker)
     runner.process.kill()
     for one in (daemon, pid, watchdog):
         wait_for_end(one)
 
 
-def test_a_runner_that_ends_takes_its_watchdog_with_it(runner: TestedRunner) -> None:
+def test_a_runner_that_ends_takes_its_watchdog_with_it(runner: RunnerUnderTest) -> None:
     runner.start(1, *python("print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
-    runner.hear_print(1, b"on")
+    runner.wait_for_output(1, b"on")
     (watchdog,) = watchdogs(runner.marker)
     runner.end.close()
     assert runner.process.wait(DEADLINE_S) == 0
     wait_for_end(watchdog)
 
 
-def test_what_a_killed_runner_left_can_be_cleared_and_its_watchdog_with_it(runner: TestedRunner) -> None:
+def test_what_a_killed_runner_left_can_be_killed_by_mark_with_its_watchdog(runner: RunnerUnderTest) -> None:
     runner.start(1, *python(DAEMON + "print('on', flush=True); time.sleep(1000)"), grace_s=FAR)
-    daemon, pid = int(runner.hear_print(1, b"on").split()[0]), runner.started(1)
+    daemon, pid = int(runner.wait_for_output(1, b"on").split()[0]), runner.started(1)
     (watchdog,) = watchdogs(runner.marker)
     os.kill(watchdog, signal.SIGSTOP)
     runner.process.kill()
@@ -167,7 +169,7 @@ def test_what_a_killed_runner_left_can_be_cleared_and_its_watchdog_with_it(runne
     assert process_cleanup.kill_marked(runner.marker) == []
 
 
-def test_nothing_but_what_has_the_mark_is_cleared() -> None:
+def test_only_processes_with_the_mark_are_killed() -> None:
     marker = f"test-{uuid4().hex}"
     marks: list[dict[str, str]] = [
         {"TASKYARD_BOT": marker},
@@ -186,7 +188,7 @@ def test_nothing_but_what_has_the_mark_is_cleared() -> None:
             one.wait()
 
 
-def test_a_marked_process_that_clears_spares_itself_and_those_above_it() -> None:
+def test_a_marked_process_that_kills_by_mark_spares_itself_and_its_ancestors() -> None:
     marker = f"test-{uuid4().hex}"
     clear = f"from taskyard.bot import process_cleanup; print(process_cleanup.kill_marked({marker!r}))"
     env = {**os.environ, "TASKYARD_BOT": marker}
@@ -199,7 +201,7 @@ def test_a_marked_process_that_clears_spares_itself_and_those_above_it() -> None
     assert done.stdout == f"begin\n[{other.pid}]\nend\n"
 
 
-def test_a_folder_that_is_gone_does_not_hold_the_runner(runner: TestedRunner, tmp_path: Path) -> None:
+def test_a_run_can_delete_its_own_folder(runner: RunnerUnderTest, tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     runner.start(1, "/bin/sh", "-c", f"rmdir {own}; exit 2", cwd=str(own))

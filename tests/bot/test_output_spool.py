@@ -24,7 +24,7 @@ def test_little_output_stays_in_memory(tmp_path: Path) -> None:
     assert (sent(spool, 5), list(tmp_path.iterdir())) == (b"one two", [])
 
 
-def test_much_output_waits_in_a_file_that_goes_when_it_is_sent(tmp_path: Path) -> None:
+def test_much_output_waits_in_a_file_until_it_is_sent(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "file", OUTPUT_MAX)
     whole = bytes(range(256)) * (MEMORY_MAX // 128)
     for start in range(0, len(whole), 100_000):
@@ -35,7 +35,7 @@ def test_much_output_waits_in_a_file_that_goes_when_it_is_sent(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_printing_goes_on_while_it_is_sent(tmp_path: Path) -> None:
+def test_output_is_added_while_earlier_output_is_sent(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "file", OUTPUT_MAX)
     spool.add(b"a" * (MEMORY_MAX + 1))
     spool.acknowledge(10)
@@ -49,7 +49,7 @@ def whole(size: int) -> bytes:
 
 @pytest.mark.parametrize("step", [7, 1_000, 3_000_000])
 @pytest.mark.parametrize("output_max", [4_000, 4 * MEMORY_MAX, 8 * MEMORY_MAX])
-def test_of_too_much_the_head_and_the_tail_are_kept_and_what_is_missing_is_counted(
+def test_of_too_much_output_head_and_tail_are_kept_and_the_dropped_bytes_are_counted(
     tmp_path: Path, output_max: int, step: int
 ) -> None:
     if output_max // step > 100_000:
@@ -71,21 +71,21 @@ def test_of_too_much_the_head_and_the_tail_are_kept_and_what_is_missing_is_count
 
 
 @pytest.mark.parametrize("size", [3_000, 3_001, 4_000])
-def test_what_is_not_too_much_is_whole(tmp_path: Path, size: int) -> None:
+def test_output_within_the_limit_is_complete(tmp_path: Path, size: int) -> None:
     spool, printed = Spool(tmp_path / "file", 4_000), b"x" * size
     spool.add(printed)
     spool.finish()
     assert (sent(spool, 999), spool.truncated) == (printed, False)
 
 
-def test_the_line_begins_a_line(tmp_path: Path) -> None:
+def test_the_note_about_dropped_output_begins_a_line(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "file", 4_000)
     spool.add(b"x" * 9_000)
     spool.finish()
     assert sent(spool, 10**9)[3_000:].startswith(b"\ntaskyard: 5128 bytes of output were dropped here; ")
 
 
-def test_what_follows_the_head_can_be_kept_whole_beside_it(tmp_path: Path) -> None:
+def test_everything_after_the_head_can_be_kept_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "rest" / "file"
     printed, spool = whole(3 * MEMORY_MAX), Spool(tmp_path / "file", MEMORY_MAX, rest_file=file)
     for start in range(0, len(printed), 100_000):
@@ -99,7 +99,7 @@ def test_what_follows_the_head_can_be_kept_whole_beside_it(tmp_path: Path) -> No
     assert kept.endswith(printed[-(MEMORY_MAX // 4 - GAP_LINE_MAX) :])
 
 
-def test_a_disk_that_is_full_costs_the_tail_and_is_said(tmp_path: Path) -> None:
+def test_a_full_disk_costs_the_tail_and_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file.tail").symlink_to("/dev/full")
     spool = Spool(tmp_path / "file", 16 * MEMORY_MAX)
     printed = b"a" * (12 * MEMORY_MAX) + b"b" * (2 * MEMORY_MAX)
@@ -110,7 +110,7 @@ def test_a_disk_that_is_full_costs_the_tail_and_is_said(tmp_path: Path) -> None:
     assert (head + sent(spool, 10**9)).startswith(b"a" * (12 * MEMORY_MAX))
 
 
-def test_a_server_that_has_more_than_was_thought_is_believed(tmp_path: Path) -> None:
+def test_an_acknowledgement_never_moves_backwards(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "file", OUTPUT_MAX)
     spool.add(b"123456")
     spool.acknowledge(4)
@@ -118,7 +118,7 @@ def test_a_server_that_has_more_than_was_thought_is_believed(tmp_path: Path) -> 
     assert sent(spool, 100) == b"56"
 
 
-def test_a_disk_that_is_full_costs_what_comes_after_and_is_said(tmp_path: Path) -> None:
+def test_a_full_disk_costs_later_output_and_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").symlink_to("/dev/full")
     spool = Spool(tmp_path / "file", OUTPUT_MAX)
     first = b"a" * (MEMORY_MAX + 1)
