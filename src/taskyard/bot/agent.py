@@ -202,12 +202,12 @@ class Agent:
         _LOG.info("ending: waiting for %d running tasks; a second signal kills them", self._attempts.unfinished)
         self._poll_loop.wants_work = False
         self._hello.draining = True
-        told = False
+        announced = False
         with contextlib.suppress(TimeoutError):
             # With nothing in hand, do not wait for a server that may never come back.
             async with asyncio.timeout(None if self._attempts.by_key else GOODBYE_SECONDS_MAX):
-                told = await self._unless_signalled(retry_until_answered(self._hello.hello_once), self._kill)
-        if told or self._attempts.by_key:
+                announced = await self._unless_signalled(retry_until_answered(self._hello.hello_once), self._kill)
+        if announced or self._attempts.by_key:
             await self._wait_first(self._wait_until_reported(), self._kill.wait(), self._fatal.wait())
 
     async def _kill_all(self) -> None:
@@ -309,10 +309,10 @@ class Agent:
             self._hello.maintenance = None
             self._refresh.set()
 
-    def send_to_runner(self, *told: ToRunner) -> None:
+    def send_to_runner(self, *frames: ToRunner) -> None:
         """Send frames to the runner, if there is one."""
         if self._runner is not None:
-            self._runner.send(*told)
+            self._runner.send(*frames)
 
     def _runner_lost(self) -> None:
         if self._runner is not None:
@@ -366,10 +366,10 @@ class Agent:
 
     async def _unless_signalled(self, what: Awaitable[object], *also: asyncio.Event) -> bool:
         """Wait for something; False if a signal to end came first."""
-        told = also or (self._stop, self._kill)
+        events = also or (self._stop, self._kill)
         task: asyncio.Future[object] = asyncio.ensure_future(what)
         try:
-            await self._wait_first(_wait_done(task), *(event.wait() for event in told))
+            await self._wait_first(_wait_done(task), *(event.wait() for event in events))
             if not task.done():
                 return False
             task.result()
@@ -414,13 +414,13 @@ async def _wait_done(task: "asyncio.Future[object]") -> None:
 
 async def _unless_stopped(what: Coroutine[None, None, T], stop: asyncio.Event) -> T | None:
     """Wait for something; None if the bot is told to stop first."""
-    task, told = asyncio.ensure_future(what), asyncio.ensure_future(stop.wait())
+    task, stopped = asyncio.ensure_future(what), asyncio.ensure_future(stop.wait())
     try:
-        await asyncio.wait([task, told], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
         task.cancel()
-        told.cancel()
+        stopped.cancel()
 
 
 async def _with_signals(config: BotConfig) -> int:

@@ -33,10 +33,10 @@ class BegunFile:
     """
 
     def __init__(
-        self, folder: Path, life: str, as_bot_user: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, folder: Path, instance: str, as_bot_user: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path = folder / life
+        self._path = folder / instance
         self._own_files = as_bot_user  # gives access to the bot's folder while file access is that of the tasks' user
         self._map = _mapped(self._path)
         self._size = 0
@@ -126,10 +126,10 @@ def read_earlier(folder: Path) -> list[Begun] | None:
     return [Begun(*ref) for ref in found] if files and len(found) <= REPORTED_MAX else None
 
 
-def remove_earlier(folder: Path, life: str) -> None:
+def remove_earlier(folder: Path, instance: str) -> None:
     """Delete the files of earlier instances: the server knows their content."""
     for file in _files(folder):
-        if file.name != life:
+        if file.name != instance:
             file.unlink(missing_ok=True)
 
 

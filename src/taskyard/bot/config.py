@@ -54,7 +54,7 @@ Dimensions = dict[str, list[str]]
 #: A larger file is not a file of dimensions.
 FILE_BYTES_MAX: Final = 65_536
 _GIB: Final = 1 << 30
-#: Words in a processor's name that tell nothing.
+#: Words in a processor's name that identify nothing.
 _NOISE = re.compile(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b", re.IGNORECASE)
 
 

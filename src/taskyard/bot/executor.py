@@ -44,6 +44,7 @@ from taskyard.bot.output_spool import Spool, rest_file_name
 from taskyard.bot.payloads import Function, Program, TaskEnvironment, UnsupportedPayload, parse_payload
 from taskyard.bot.poll_payload import PollEffects
 from taskyard.bot.prefetch import PrefetchLimit
+from taskyard.bot.process import NOT_RUNNABLE
 from taskyard.bot.pyworker.pool import WorkerPool
 from taskyard.bot.server_client import InputsUnavailable, fetch_inputs
 from taskyard.bot.state_folder import StateFolder
@@ -53,8 +54,6 @@ from taskyard.wire.bot_protocol import Lease, Report, Stats
 # Attempts that run as programs: prepare the working folder, tell the runner to start the program, read how it ended.
 
 
-#: The exit code of a shell for a command that exists and cannot be run.
-NOT_RUNNABLE: Final = 126
 #: How long an attempt that may outlive its lease is allowed to run: its time-out or the server ends it first.
 UNLIMITED_SECONDS: Final = 10 * 365 * 86_400.0
 
@@ -252,7 +251,7 @@ def _program_stats(attempt: LeasedAttempt, frame: RunEnded) -> Stats:
 class ExecutorOwner(Protocol):
     """What the executor needs from the agent."""
 
-    def send_to_runner(self, *told: ToRunner) -> None:
+    def send_to_runner(self, *frames: ToRunner) -> None:
         """Send frames to the runner; frames given together go out together."""
 
     def on_change(self) -> None:

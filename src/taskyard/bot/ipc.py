@@ -18,14 +18,14 @@ FRAME_MAX: Final = 16_777_216
 LENGTH: Final = struct.Struct("!I")
 
 
-class _Frame(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
-    pass
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
+    """A message; the name of its class is its tag."""
 
 
 # Frames from the agent.
 
 
-class StartRun(_Frame, frozen=True):
+class StartRun(Frame, frozen=True):
     """Start a process in a session of its own."""
 
     run: int
@@ -41,59 +41,59 @@ class StartRun(_Frame, frozen=True):
     parallel_max: int = 0  # queue it until fewer runs than this are there; 0: start at once
 
 
-class SetExpiry(_Frame, frozen=True):
+class SetExpiry(Frame, frozen=True):
     """Set when the leases of runs and workers end; None for a worker that has no call in hand."""
 
     runs: dict[int, float] = {}
     workers: dict[int, float | None] = {}
 
 
-class StopRun(_Frame, frozen=True):
+class StopRun(Frame, frozen=True):
     """End a run, within its grace."""
 
     run: int
 
 
-class RecallRuns(_Frame, frozen=True):
+class RecallRuns(Frame, frozen=True):
     """Remove these runs from the start queue, if they have not begun."""
 
     runs: list[int]
 
 
-class StartWorker(_Frame, frozen=True):
+class StartWorker(Frame, frozen=True):
     """Start a warm worker; the answer is `WorkerStarted`, with one end of a socket to the worker."""
 
     worker: int
 
 
-class KillWorker(_Frame, frozen=True):
+class KillWorker(Frame, frozen=True):
     """Kill a warm worker and everything that it started."""
 
     worker: int
 
 
-class Ping(_Frame, frozen=True):
+class Ping(Frame, frozen=True):
     """Ask the runner for a `Pong`."""
 
 
 # Frames from the runner.
 
 
-class RunStarted(_Frame, frozen=True):
+class RunStarted(Frame, frozen=True):
     """The process of a run has started."""
 
     run: int
     pid: int
 
 
-class RunOutput(_Frame, frozen=True):
+class RunOutput(Frame, frozen=True):
     """Output of a run."""
 
     run: int
     body: bytes
 
 
-class RunEnded(_Frame, frozen=True):
+class RunEnded(Frame, frozen=True):
     """A run has ended and nothing of it is left. `exit_code` is negative for a signal; `reason` is set if the runner
     ended it.
     """
@@ -110,14 +110,14 @@ class RunEnded(_Frame, frozen=True):
     written_bytes: int = 0
 
 
-class WorkerStarted(_Frame, frozen=True):
+class WorkerStarted(Frame, frozen=True):
     """A warm worker has started; its socket comes beside this frame."""
 
     worker: int
     pid: int
 
 
-class WorkerEnded(_Frame, frozen=True):
+class WorkerEnded(Frame, frozen=True):
     """A warm worker has ended and nothing of it is left."""
 
     worker: int
@@ -127,7 +127,7 @@ class WorkerEnded(_Frame, frozen=True):
     unsent: bytes = b""  # frames it had not sent yet; some of them may have arrived already
 
 
-class Pong(_Frame, frozen=True):
+class Pong(Frame, frozen=True):
     """The runner is alive."""
 
 

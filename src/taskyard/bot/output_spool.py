@@ -183,8 +183,8 @@ class Spool:
 
     def _gap_line(self, missing: int) -> bytes:
         start = "" if self._last == b"\n" else "\n"
-        said = f"{missing} bytes of output were dropped here; {self._output_max} are kept of an attempt"
-        return f"{start}taskyard: {said}\n".encode()
+        note = f"{missing} bytes of output were dropped here; {self._output_max} are kept of an attempt"
+        return f"{start}taskyard: {note}\n".encode()
 
     def _append(self, body: bytes) -> None:
         self._memory += body
@@ -287,10 +287,10 @@ def create_output_file() -> int:
     return file
 
 
-def free_sent(file: int, told: int) -> None:
+def free_sent(file: int, size: int) -> None:
     """Free the memory of output that was sent, where the system can."""
-    if told >= _FREE_MIN and _FALLOCATE is not None:
-        _FALLOCATE(file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(0), ctypes.c_long(told))
+    if size >= _FREE_MIN and _FALLOCATE is not None:
+        _FALLOCATE(file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(0), ctypes.c_long(size))
 
 
 def _fallocate() -> Callable[..., int] | None:

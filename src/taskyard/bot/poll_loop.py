@@ -45,6 +45,8 @@ LISTEN_SECONDS: Final = 0.5
 #: A request without an answer after this time does not hold back other reports.
 SLOW_SECONDS: Final = 1.0
 
+_LOG = logging.getLogger("taskyard.bot")
+
 
 class PollHandler(Protocol):
     """Carries out what the server answered."""
@@ -192,8 +194,8 @@ class PollLoop:
     def _send(self, which: int, payload: PollPayload, want: int, wait_ms: int, now: float) -> None:
         self._polls += 1
         name = f"{self._poll_prefix}-{self._polls}" if want else ""
-        says = (payload.reports, payload.renewals, payload.outputs)
-        poll = Poll(self._config.name, self._session, name, want, wait_ms, *says, payload.begun)
+        content = (payload.reports, payload.renewals, payload.outputs)
+        poll = Poll(self._config.name, self._session, name, want, wait_ms, *content, payload.begun)
         if which == 0:
             self._parked, self._first_sent_at = wait_ms > 0, now
             self._listens = self._parked and not want
@@ -241,9 +243,6 @@ class PollLoop:
 
 # The hello of a bot: its name, its machine, and whether it takes work. It is sent again in the same session whenever
 # one of these changes.
-
-
-_LOG = logging.getLogger("taskyard.bot")
 
 
 class HelloSender:

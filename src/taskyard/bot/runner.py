@@ -410,7 +410,9 @@ class Runner:
         try:
             source, sink = os.pipe()
         except OSError as error:
-            self._channel.send(RunEnded(frame.run, 126, "not_started", f"no pipe for its output: {error.strerror}"))
+            self._channel.send(
+                RunEnded(frame.run, NOT_RUNNABLE, "not_started", f"no pipe for its output: {error.strerror}")
+            )
             return
         try:
             self._add_to_watchdog(run, owner_number(run.number, is_worker=False))

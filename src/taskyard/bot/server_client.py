@@ -26,6 +26,7 @@ ANSWER_SECONDS_MAX: Final = 30.0
 #: A larger Retry-After is a mistake: a bot that sleeps for an hour is as good as lost.
 RETRY_AFTER_SECONDS_MAX: Final = 60.0
 
+_LOG = logging.getLogger("taskyard.bot")
 _T = TypeVar("_T")
 
 
@@ -158,8 +159,6 @@ def _decode(answer: HttpResponse, decoder: msgspec.json.Decoder[_T]) -> _T:
 #: The first pause, and the longest. Pauses grow and are random, so that a fleet does not come back all at once.
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 10.0
-
-_LOG = logging.getLogger("taskyard.bot")
 
 
 async def retry_until_answered(ask: Callable[[], Awaitable[_T]], pause_s_max: float = PAUSE_SECONDS_MAX) -> _T:

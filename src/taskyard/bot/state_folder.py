@@ -72,8 +72,8 @@ class StateFolder:
             make_file(self._id_file)
             self._id_file.write_text(word, encoding="utf-8")
         lock = os.fstat(self._lock.fileno())
-        told = "\n".join((word, marker, _boot_id(), f"{lock.st_dev}:{lock.st_ino}"))
-        return hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()[:NAME_DIGITS]
+        identity = "\n".join((word, marker, _boot_id(), f"{lock.st_dev}:{lock.st_ino}"))
+        return hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:NAME_DIGITS]
 
     @property
     def enrolment(self) -> Path:

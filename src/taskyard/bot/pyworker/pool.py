@@ -40,7 +40,7 @@ from taskyard.bot.ipc import (
 )
 from taskyard.bot.payloads import Function, attempt_environment
 from taskyard.bot.prefetch import PrefetchLimit
-from taskyard.bot.pyworker import protocol
+from taskyard.bot.process import NOT_RUNNABLE
 from taskyard.bot.pyworker.protocol import (
     NO_ARGUMENTS,
     Call,
@@ -408,7 +408,7 @@ class WorkerPool:
             except OSError as error:
                 self._owner.report_trouble(f"a call has no working folder: {error}", attempt)
                 self._owner.add_output(attempt, f"taskyard: {error}\n")
-                self._owner.finished(attempt, failure_report(attempt, "exit_code", 126))
+                self._owner.finished(attempt, failure_report(attempt, "exit_code", NOT_RUNNABLE))
                 continue
             worker.calls[attempt.run] = attempt
             begun.append(attempt)
@@ -435,7 +435,7 @@ class WorkerPool:
             args=function.args if bytes(function.args) else NO_ARGUMENTS,
             env={**function.env, **workdir.env(), **attempt_environment(lease)},
             cwd=function.cwd or "",
-            inputs=protocol.NOTHING if inputs is None else msgspec.Raw(inputs),
+            inputs=NOTHING if inputs is None else msgspec.Raw(inputs),
             checkpoint=lease.checkpoint,
         )
 
@@ -542,7 +542,7 @@ class WorkerPool:
         self._owner.report_trouble("cannot start any warm worker", None)
         for attempt in self._empty_queues():
             self._owner.add_output(attempt, "taskyard: this bot cannot start a warm worker\n")
-            self._owner.finished(attempt, failure_report(attempt, "exit_code", 126))
+            self._owner.finished(attempt, failure_report(attempt, "exit_code", NOT_RUNNABLE))
 
 
 def _call_stats(attempt: LeasedAttempt, usage: CallUsage) -> Stats:

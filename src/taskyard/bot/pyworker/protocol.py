@@ -13,18 +13,13 @@ from typing import Final
 import msgspec
 
 from taskyard.bot import output_spool
-from taskyard.bot.ipc import READ_MAX, encode_frame
+from taskyard.bot.ipc import READ_MAX, Frame, encode_frame
+from taskyard.wire.bot_protocol import NOTHING
 
 NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
-#: No value. Empty instead of None, because in a union of Raw and None everything decodes to None.
-NOTHING: Final = msgspec.Raw()
 
 
-class _Frame(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
-    pass
-
-
-class Call(_Frame, frozen=True):
+class Call(Frame, frozen=True):
     """Call a function."""
 
     run: int
@@ -45,7 +40,7 @@ class CallUsage(msgspec.Struct, frozen=True, array_like=True):
     memory_bytes: int  # the peak of the worker, which may be from an earlier call
 
 
-class CallReturned(_Frame, frozen=True):
+class CallReturned(Frame, frozen=True):
     """A call returned; no result stands for None."""
 
     run: int
@@ -53,7 +48,7 @@ class CallReturned(_Frame, frozen=True):
     result: msgspec.Raw = NOTHING
 
 
-class CallRaised(_Frame, frozen=True):
+class CallRaised(Frame, frozen=True):
     """A call raised an exception, could not be made, or returned something that is not a result."""
 
     run: int
@@ -63,7 +58,7 @@ class CallRaised(_Frame, frozen=True):
     bad_result: bool = False  # it returned something that is not a result
 
 
-class CallOutput(_Frame, frozen=True):
+class CallOutput(Frame, frozen=True):
     """Output of a call; `start` is its position in all of the call's output. A piece may come twice."""
 
     run: int
@@ -71,13 +66,13 @@ class CallOutput(_Frame, frozen=True):
     body: bytes
 
 
-class CallsGivenBack(_Frame, frozen=True):
+class CallsGivenBack(Frame, frozen=True):
     """Calls that the worker has not begun and will not make: the one before them takes long."""
 
     runs: list[int]
 
 
-class WorkerLeaving(_Frame, frozen=True):
+class WorkerLeaving(Frame, frozen=True):
     """The worker ends, because the last call left something that could affect the next one."""
 
     reason: str
@@ -129,13 +124,13 @@ class Outbox:
     def size() -> int:
         return _SIZE
 
-    def set_current(self, run: int, told: int = 0) -> None:
+    def set_current(self, run: int, sent: int = 0) -> None:
         """Set the current call, and how much of its output is in frames."""
-        _CURRENT.pack_into(self._memory, 0, run, told)
+        _CURRENT.pack_into(self._memory, 0, run, sent)
 
     def current(self) -> tuple[int, int]:
-        run, told = _CURRENT.unpack_from(self._memory, 0)
-        return int(run), int(told)
+        run, sent = _CURRENT.unpack_from(self._memory, 0)
+        return int(run), int(sent)
 
     def add(self, frame: bytes) -> bool:
         """Keep a frame until it is sent; False if there is no room."""
@@ -185,16 +180,16 @@ class WorkerFiles:
     def read(self) -> tuple[int | None, bytes]:
         """Return the call that was being made, and the frames that were not sent, with the last output of that call."""
         outbox = Outbox(self.outbox)
-        run, told = outbox.current()
+        run, sent = outbox.current()
         frames = bytes(outbox.unsent())
         outbox.close()
-        return (None, frames) if run == NO_CALL else (run, frames + self._last_output(run, told))
+        return (None, frames) if run == NO_CALL else (run, frames + self._last_output(run, sent))
 
     def close(self) -> None:
         os.close(self.output)
         os.close(self.outbox)
 
-    def _last_output(self, run: int, told: int) -> bytes:
-        rest = os.pread(self.output, _LAST_OUTPUT_MAX, told)
+    def _last_output(self, run: int, sent: int) -> bytes:
+        rest = os.pread(self.output, _LAST_OUTPUT_MAX, sent)
         pieces = range(0, len(rest), READ_MAX)
-        return b"".join(encode_frame(CallOutput(run, told + start, rest[start : start + READ_MAX])) for start in pieces)
+        return b"".join(encode_frame(CallOutput(run, sent + start, rest[start : start + READ_MAX])) for start in pieces)

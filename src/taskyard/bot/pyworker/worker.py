@@ -31,7 +31,6 @@ from taskyard.bot.pyworker.isolation import CallIsolation, UsageMeter
 from taskyard.bot.pyworker.protocol import (
     NO_ARGUMENTS,
     NO_CALL,
-    NOTHING,
     Call,
     CallOutput,
     CallRaised,
@@ -42,6 +41,7 @@ from taskyard.bot.pyworker.protocol import (
     WorkerLeaving,
     decode_call,
 )
+from taskyard.wire.bot_protocol import NOTHING
 from taskyard.wire.documents import DEPTH_MAX, is_deep
 
 # Making a call.
@@ -76,8 +76,8 @@ def describe_failure(error: BaseException) -> tuple[str, int]:
         return f"{error}\n", 1
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        said = "" if error.code is None or isinstance(error.code, int) else f": {error.code}"
-        return f"the function called sys.exit with {code}{said}\n", code
+        message = "" if error.code is None or isinstance(error.code, int) else f": {error.code}"
+        return f"the function called sys.exit with {code}{message}\n", code
     text = "".join(traceback.format_exception(type(error), error, _user_part(error.__traceback__)))
     return text[-_TEXT_MAX:], 1
 
@@ -195,12 +195,12 @@ class ResultSender:
         size = os.lseek(self._output, 0, os.SEEK_END)
         if not size:
             return 0
-        run, told = self._outbox.current()
-        while told < size and (body := os.pread(self._output, READ_MAX, told)):
-            self._queue(encode_frame(CallOutput(run, told, body)))
-            told += len(body)
-            self._outbox.set_current(run, told)
-        output_spool.free_sent(self._output, told)
+        run, sent = self._outbox.current()
+        while sent < size and (body := os.pread(self._output, READ_MAX, sent)):
+            self._queue(encode_frame(CallOutput(run, sent, body)))
+            sent += len(body)
+            self._outbox.set_current(run, sent)
+        output_spool.free_sent(self._output, sent)
         return size
 
     def _queue(self, frame: bytes) -> None:
