@@ -55,7 +55,6 @@ GOODBYE_SECONDS_MAX: Final = 5.0
 RUNNER_FROZEN: Final = "its runner does not answer"
 #: A runner that dies this often in one bot process will not work.
 RUNNER_STARTS_MAX: Final = 10
-
 _LOG = logging.getLogger("taskyard.bot")
 T = TypeVar("T")
 

@@ -14,6 +14,12 @@ from typing import Final
 from taskyard.bot.task_user import TaskUser
 from taskyard.wire.bot_protocol import OUTPUT_MAX, Welcome
 
+#: A larger file is not a file of dimensions.
+FILE_BYTES_MAX: Final = 65_536
+_GIB: Final = 1 << 30
+#: Words in a processor's name that identify nothing.
+_NOISE = re.compile(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class BotConfig:
@@ -50,12 +56,6 @@ class BotConfig:
 
 
 Dimensions = dict[str, list[str]]
-
-#: A larger file is not a file of dimensions.
-FILE_BYTES_MAX: Final = 65_536
-_GIB: Final = 1 << 30
-#: Words in a processor's name that identify nothing.
-_NOISE = re.compile(r"\((r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b", re.IGNORECASE)
 
 
 def detect_dimensions() -> Dimensions:

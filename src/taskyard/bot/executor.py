@@ -51,11 +51,11 @@ from taskyard.bot.state_folder import StateFolder
 from taskyard.bot.workdir import NO_FILES, TaskFiles, Workdir, WorkdirPool
 from taskyard.wire.bot_protocol import Lease, Report, Stats
 
-# Attempts that run as programs: prepare the working folder, tell the runner to start the program, read how it ended.
-
-
 #: How long an attempt that may outlive its lease is allowed to run: its time-out or the server ends it first.
 UNLIMITED_SECONDS: Final = 10 * 365 * 86_400.0
+
+
+# Attempts that run as programs: prepare the working folder, tell the runner to start the program, read how it ended.
 
 
 class ProgramAttempts:

@@ -16,6 +16,13 @@ import msgspec
 #: The largest frame: a script, its environment and its inputs fit several times over.
 FRAME_MAX: Final = 16_777_216
 LENGTH: Final = struct.Struct("!I")
+#: How much is read at once. From twice this on, each buffer is mapped by the system and given back, which costs five
+#: times the read itself.
+READ_MAX: Final = 65_536
+#: How many sockets one message may bring.
+SOCKETS_MAX: Final = 8
+#: How many frames one system call sends; with the size of a frame this bounds the memory for joining them.
+JOINED_FRAMES_MAX: Final = 64
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
@@ -166,11 +173,6 @@ def decode_for_agent(body: bytes | memoryview) -> ToAgent:
 # Cutting a stream into frames.
 
 
-#: How much is read at once. From twice this on, each buffer is mapped by the system and given back, which costs five
-#: times the read itself.
-READ_MAX: Final = 65_536
-
-
 class FrameTooLarge(ValueError):
     """A frame is longer than any may be."""
 
@@ -213,10 +215,6 @@ def _frame_end(whole: bytes, start: int) -> int:
 
 
 # The agent's side: a socket of the event loop, to the runner or a warm worker.
-
-
-#: How many sockets one message may bring.
-SOCKETS_MAX: Final = 8
 
 
 class AsyncChannel:
@@ -316,10 +314,6 @@ class AsyncChannel:
 
 # The runner's side of the socket to its agent. It never blocks, and sends queued frames together. A frame can carry the
 # end of another socket. Frames for an agent that is gone are dropped.
-
-
-#: How many frames one system call sends; with the size of a frame this bounds the memory for joining them.
-JOINED_FRAMES_MAX: Final = 64
 
 
 class AgentChannel:

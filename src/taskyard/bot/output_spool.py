@@ -20,13 +20,20 @@ from taskyard.wire.bot_protocol import PIECE_MAX
 if TYPE_CHECKING:
     from io import FileIO
 
-
 #: How much memory one attempt's output may use; the rest waits on disk.
 MEMORY_MAX: Final = 1_048_576
 #: The part of the limit that is streamed, in quarters.
 HEAD_QUARTERS: Final = 3
 #: Space for the line between head and tail.
 GAP_LINE_MAX: Final = 128
+#: How many reads empty a pipe of the largest size.
+REST_PIECES_MAX: Final = 1_048_576 // READ_MAX
+#: Freeing less than this is not worth a system call.
+_FREE_MIN: Final = 1_048_576
+_KEEP_SIZE: Final = 1
+_PUNCH_HOLE: Final = 2
+_BUFFER: Final = bytearray(READ_MAX)
+_VIEW: Final = memoryview(_BUFFER)
 
 
 def head_size(output_max: int) -> int:
@@ -257,17 +264,6 @@ class Spool:
 # A worker prints to a file, because a pipe that the same process has to empty can block it for ever. The file has no
 # name and ends with the last process that has it open. It holds the output of the current call. The runner has it open,
 # too, so that the last output of a worker that dies is kept.
-
-
-#: How many reads empty a pipe of the largest size.
-REST_PIECES_MAX: Final = 1_048_576 // READ_MAX
-#: Freeing less than this is not worth a system call.
-_FREE_MIN: Final = 1_048_576
-_KEEP_SIZE: Final = 1
-_PUNCH_HOLE: Final = 2
-
-_BUFFER: Final = bytearray(READ_MAX)
-_VIEW: Final = memoryview(_BUFFER)
 
 
 def read_pipe(pipe: int) -> bytes:

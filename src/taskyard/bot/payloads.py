@@ -24,6 +24,18 @@ TIMEOUT_SECONDS: Final = 86_400.0
 GRACE_SECONDS: Final = 30.0
 #: Kinds that only the server runs, or that no bot of this version can run.
 UNSUPPORTED_KINDS: Final = ("ansible", "approval", "graph", "noop")
+#: Variables that programs need to work on a machine.
+PASSED_ON: Final = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "TERM",
+    "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT",
+    "SYSTEMDRIVE", "WINDIR", "PATHEXT", "COMSPEC", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA",
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR",
+})  # fmt: skip
+#: Variables of a user's login, which another user must not get.
+LOGIN_VARIABLES: Final = frozenset({"XDG_RUNTIME_DIR", "MAIL", "PWD", "OLDPWD", "SUDO_COMMAND", "SUDO_USER"})
+#: The prefix of the variables that Taskyard sets: the bot's token, and its identity.
+TASKYARD_PREFIX: Final = "TASKYARD_"
 
 
 class UnsupportedPayload(Exception):
@@ -133,22 +145,6 @@ def _kind(payload: msgspec.Raw) -> str:
 #
 # Unless the bot is told to pass on all of its environment, only the variables named here and in the payload are set.
 # The bot's token and other TASKYARD_ variables of the bot are never passed on.
-
-
-#: Variables that programs need to work on a machine.
-PASSED_ON: Final = frozenset({
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "TERM",
-    "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT",
-    "SYSTEMDRIVE", "WINDIR", "PATHEXT", "COMSPEC", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA",
-    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR",
-})  # fmt: skip
-
-
-#: Variables of a user's login, which another user must not get.
-LOGIN_VARIABLES: Final = frozenset({"XDG_RUNTIME_DIR", "MAIL", "PWD", "OLDPWD", "SUDO_COMMAND", "SUDO_USER"})
-#: The prefix of the variables that Taskyard sets: the bot's token, and its identity.
-TASKYARD_PREFIX: Final = "TASKYARD_"
 
 
 def passed_on(own: Mapping[str, str] | None = None, everything: bool = False) -> dict[str, str]:

@@ -44,7 +44,6 @@ COLLECT_SECONDS: Final = 0.010
 LISTEN_SECONDS: Final = 0.5
 #: A request without an answer after this time does not hold back other reports.
 SLOW_SECONDS: Final = 1.0
-
 _LOG = logging.getLogger("taskyard.bot")
 
 

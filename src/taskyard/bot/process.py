@@ -24,6 +24,8 @@ _DEFAULT_SIGNALS: Final = [
 #: The units of block counts, on any disk, and of memory sizes.
 _BLOCK_BYTES: Final = 512
 MEMORY_UNIT_BYTES: Final = 1 if sys.platform == "darwin" else 1024
+_HAS_WAITID: Final = hasattr(os, "waitid")
+_HAS_POSIX_SPAWN: Final = hasattr(os, "posix_spawn") and hasattr(os, "POSIX_SPAWN_DUP2")
 
 
 class SpawnError(Exception):
@@ -120,10 +122,6 @@ def has_ended(pid: int) -> bool:
     with suppress(ChildProcessError):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return False
-
-
-_HAS_WAITID: Final = hasattr(os, "waitid")
-_HAS_POSIX_SPAWN: Final = hasattr(os, "posix_spawn") and hasattr(os, "POSIX_SPAWN_DUP2")
 
 
 def _next_ended() -> int | None:

@@ -17,12 +17,19 @@ BOT_MARK: Final = "TASKYARD_BOT"
 RUN_MARK: Final = "TASKYARD_RUN"
 #: The owner of a process that cannot be attributed to a run.
 UNKNOWN: Final = ""
-
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 #: Enough for some thousand pids; more are seen once these are gone.
 _LISTING_MAX: Final = 65_536
+#: A process can start another between being seen and being killed; the next scan finds that one.
+_SCANS_MAX: Final = 20
+#: How long to wait for killed processes, over all scans.
+_WAIT_SECONDS_MAX: Final = 5.0
+#: How often to look at killed processes that are not our children.
+_POLL_SECONDS: Final = 0.01
+#: How many generations of descendants to follow, to find those that removed their marks.
+_GENERATIONS_MAX: Final = 100
 
 
 def adopt_orphans() -> bool:
@@ -125,16 +132,6 @@ def _prctl(option: int, value: int) -> bool:
 # Killing by mark: all that an earlier instance or a dead runner left, or, for a frozen runner, one of its runs. Of a
 # run it kills all processes that carry the run's mark or are in its session, and their descendants. It never kills this
 # process or its ancestors, nor a process that merely reused a pid.
-
-
-#: A process can start another between being seen and being killed; the next scan finds that one.
-_SCANS_MAX: Final = 20
-#: How long to wait for killed processes, over all scans.
-_WAIT_SECONDS_MAX: Final = 5.0
-#: How often to look at killed processes that are not our children.
-_POLL_SECONDS: Final = 0.01
-#: How many generations of descendants to follow, to find those that removed their marks.
-_GENERATIONS_MAX: Final = 100
 
 
 def kill_marked(marker: str, spare: Collection[int] = ()) -> list[int]:

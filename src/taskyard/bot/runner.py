@@ -46,6 +46,20 @@ from taskyard.bot.pyworker.protocol import WorkerFiles
 from taskyard.bot.task_user import become
 from taskyard.bot.watchdog import PROCESSES_MAX, Deadlines, TooManyProcesses, owner_number
 
+#: How long to wait, after the end of a run, for the rest of its output and its last processes. Only a process that
+#: cannot be killed, or one that was passed the pipe by an outsider, takes that long.
+CLEANUP_SECONDS_MAX: Final = 2.0
+#: Reading runs stops when this much waits for the agent, and goes on when only this much is left.
+BACKLOG_MAX: Final = 1_048_576
+BACKLOG_LOW: Final = 262_144
+#: How long a `RunStarted` waits for other frames, and a new run until its output is read. The output of shorter runs is
+#: read at their end, which wakes the agent once instead of twice.
+READ_DELAY_SECONDS: Final = 0.002
+#: How often to look again whether anything of an ended run is left.
+CLEANUP_CHECK_SECONDS: Final = 0.02
+_NO_OWNERS: Final[AbstractSet[str]] = frozenset()
+
+
 # Timers.
 
 
@@ -147,11 +161,6 @@ class EndTimer:
 
 
 # Process records.
-
-
-#: How long to wait, after the end of a run, for the rest of its output and its last processes. Only a process that
-#: cannot be killed, or one that was passed the pipe by an outsider, takes that long.
-CLEANUP_SECONDS_MAX: Final = 2.0
 
 
 class ProcessRecord:
@@ -284,18 +293,6 @@ class ChildSignal:
         """Discard the wake-ups so far."""
         with suppress(BlockingIOError):
             os.read(self._source, 4096)
-
-
-#: Reading runs stops when this much waits for the agent, and goes on when only this much is left.
-BACKLOG_MAX: Final = 1_048_576
-BACKLOG_LOW: Final = 262_144
-#: How long a `RunStarted` waits for other frames, and a new run until its output is read. The output of shorter runs is
-#: read at their end, which wakes the agent once instead of twice.
-READ_DELAY_SECONDS: Final = 0.002
-#: How often to look again whether anything of an ended run is left.
-CLEANUP_CHECK_SECONDS: Final = 0.02
-
-_NO_OWNERS: Final[AbstractSet[str]] = frozenset()
 
 
 class Runner:

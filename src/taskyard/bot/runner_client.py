@@ -17,7 +17,6 @@ from taskyard.bot.task_user import TaskUser
 
 #: How long a runner may take to end everything and itself once the agent closes the socket.
 END_SECONDS_MAX: Final = 10.0
-
 #: How often the runner is pinged, and how long it may take to answer before it counts as frozen. On a busy machine it
 #: may have to wait for a CPU.
 PING_SECONDS: Final = 1.0

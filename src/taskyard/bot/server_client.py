@@ -25,9 +25,19 @@ from taskyard.wire.bot_protocol import TROUBLE_MAX, Goodbye, Hello, Polled, Trou
 ANSWER_SECONDS_MAX: Final = 30.0
 #: A larger Retry-After is a mistake: a bot that sleeps for an hour is as good as lost.
 RETRY_AFTER_SECONDS_MAX: Final = 60.0
-
 _LOG = logging.getLogger("taskyard.bot")
 _T = TypeVar("_T")
+#: The first pause, and the longest. Pauses grow and are random, so that a fleet does not come back all at once.
+PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 10.0
+#: The same problem is reported once in this time, and one bot process reports at most this many.
+REPEAT_SECONDS: Final = 60.0
+TROUBLES_MAX: Final = 200
+#: How long to try to send a report. After that the problem is only in the log.
+SEND_SECONDS_MAX: Final = 60.0
+#: How often the server may answer with an error. A server that cannot be reached is asked for as long as the lease
+#: lasts.
+TRIES_MAX: Final = 8
 
 
 class ServerUnavailable(Exception):
@@ -156,11 +166,6 @@ def _decode(answer: HttpResponse, decoder: msgspec.json.Decoder[_T]) -> _T:
 # Retries.
 
 
-#: The first pause, and the longest. Pauses grow and are random, so that a fleet does not come back all at once.
-PAUSE_SECONDS: Final = 0.1
-PAUSE_SECONDS_MAX: Final = 10.0
-
-
 async def retry_until_answered(ask: Callable[[], Awaitable[_T]], pause_s_max: float = PAUSE_SECONDS_MAX) -> _T:
     """Repeat a request until the server answers, however long it is away; rejections are raised."""
     away = 0
@@ -185,13 +190,6 @@ def _pause_s(tries: int, retry_after: float | None, longest_s: float) -> float:
 
 
 # Reports of the bot's own problems, for people. They go over connections of their own, so that they never delay work.
-
-
-#: The same problem is reported once in this time, and one bot process reports at most this many.
-REPEAT_SECONDS: Final = 60.0
-TROUBLES_MAX: Final = 200
-#: How long to try to send a report. After that the problem is only in the log.
-SEND_SECONDS_MAX: Final = 60.0
 
 
 class TroubleReporter:
@@ -235,11 +233,6 @@ class TroubleReporter:
 
 
 # Inputs that are too large to come with a lease.
-
-
-#: How often the server may answer with an error. A server that cannot be reached is asked for as long as the lease
-#: lasts.
-TRIES_MAX: Final = 8
 
 
 class InputsUnavailable(Exception):

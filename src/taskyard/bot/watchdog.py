@@ -34,7 +34,6 @@ LOOK_SECONDS: Final = 0.5
 LATE_SECONDS: Final = 0.5
 #: How many processes a runner can have at once; unused pages of this memory are never allocated.
 PROCESSES_MAX: Final = 65_535
-
 _PR_SET_NAME: Final = 15
 #: One record is eight words of eight bytes. Words are written atomically, so a reader never sees half of one.
 _WORDS: Final = 8

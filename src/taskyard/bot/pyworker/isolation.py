@@ -22,6 +22,10 @@ from taskyard.bot.pyworker.protocol import CallUsage
 _THREADS: Final = 2
 _CODING: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+#: No process starts and no large memory is filled in this time.
+BRIEF_SECONDS: Final = 0.00002
+#: How long short calls may go on until the counters are read.
+READ_SECONDS: Final = 0.001
 
 
 class CallIsolation:
@@ -119,12 +123,6 @@ def _resident_bytes(peak_bytes: int) -> int:
 
 
 # Measuring calls.
-
-
-#: No process starts and no large memory is filled in this time.
-BRIEF_SECONDS: Final = 0.00002
-#: How long short calls may go on until the counters are read.
-READ_SECONDS: Final = 0.001
 
 
 class UsageMeter:

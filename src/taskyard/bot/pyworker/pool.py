@@ -55,18 +55,24 @@ from taskyard.bot.pyworker.protocol import (
 from taskyard.bot.workdir import WorkdirPool
 from taskyard.wire.bot_protocol import INPUTS_MAX, NOTHING, Report, Stats
 
-# Warm workers.
-
-
 #: The runner is told of a longer expiry only when less than this is left of the one it knows: otherwise a worker that
 #: makes thousands of calls a second would be reported as often.
 EXPIRY_MARGIN_SECONDS: Final = 10.0
 #: This long after a call's time-out the runner or the watchdog ends its worker, in case the agent could not.
 LATE_SECONDS: Final = 10.0
-
-
 #: Which calls may share a process: a submitter, and the run of a call that is alone in its process, otherwise 0.
 IsolationKey = tuple[str, int]
+#: What a call costs beside the function itself.
+CALL_SECONDS: Final = 0.000_02
+#: A worker whose call takes longer than this is sent no more behind it.
+SLOW_SECONDS: Final = 0.01
+#: If this many workers in a row end before they answer a call, none will.
+FAILED_STARTS_MAX: Final = 5
+#: How many idle workers of other submitters are kept: each takes some 30 MB of memory.
+IDLE_OTHERS_MAX: Final = 8
+
+
+# Warm workers.
 
 
 def isolation_key(attempt: LeasedAttempt) -> IsolationKey:
@@ -165,16 +171,6 @@ class WarmWorker:
         if limits.silence_s is not None and now >= max(self.call_began, self.output_at) + limits.silence_s:
             return "silent"
         return ""
-
-
-#: What a call costs beside the function itself.
-CALL_SECONDS: Final = 0.000_02
-#: A worker whose call takes longer than this is sent no more behind it.
-SLOW_SECONDS: Final = 0.01
-#: If this many workers in a row end before they answer a call, none will.
-FAILED_STARTS_MAX: Final = 5
-#: How many idle workers of other submitters are kept: each takes some 30 MB of memory.
-IDLE_OTHERS_MAX: Final = 8
 
 
 class PoolOwner(Protocol):

@@ -17,6 +17,15 @@ from taskyard.bot.ipc import READ_MAX, Frame, encode_frame
 from taskyard.wire.bot_protocol import NOTHING
 
 NO_ARGUMENTS: Final = msgspec.Raw(b"[]")
+NO_CALL: Final = -1
+#: Enough for the answers of a millisecond; larger ones are sent at once.
+_SIZE: Final = 1_048_576
+#: The current call, how much of its output is in frames already, and the size of the unsent frames.
+_CURRENT: Final = struct.Struct("=qq")
+_UNSENT_SIZE: Final = struct.Struct("=q")
+_BODY_AT: Final = _CURRENT.size + _UNSENT_SIZE.size
+#: How much of the last output is kept: a frame holds it, though base64 makes it larger.
+_LAST_OUTPUT_MAX: Final = 4_194_304
 
 
 class Call(Frame, frozen=True):
@@ -97,15 +106,6 @@ def decode_from_worker(body: bytes | memoryview) -> FromWorker:
 # The outbox.
 
 
-NO_CALL: Final = -1
-#: Enough for the answers of a millisecond; larger ones are sent at once.
-_SIZE: Final = 1_048_576
-#: The current call, how much of its output is in frames already, and the size of the unsent frames.
-_CURRENT: Final = struct.Struct("=qq")
-_UNSENT_SIZE: Final = struct.Struct("=q")
-_BODY_AT: Final = _CURRENT.size + _UNSENT_SIZE.size
-
-
 class Outbox:
     """Memory that a warm worker shares with the runner: frames that are not sent yet, and the current call.
 
@@ -160,10 +160,6 @@ class Outbox:
 
 
 # What a worker leaves.
-
-
-#: How much of the last output is kept: a frame holds it, though base64 makes it larger.
-_LAST_OUTPUT_MAX: Final = 4_194_304
 
 
 class WorkerFiles:

@@ -44,15 +44,24 @@ from taskyard.bot.pyworker.protocol import (
 from taskyard.wire.bot_protocol import NOTHING
 from taskyard.wire.documents import DEPTH_MAX, is_deep
 
-# Making a call.
-
-
 #: A traceback is read by people; the end of a longer one says what happened.
 _TEXT_MAX: Final = 65_536
 #: Code between the worker and what the caller wrote.
 _FRAMES_BETWEEN: Final = (
     str(Path(__file__).parent), str(Path(asyncio.__file__).parent), "<frozen importlib", importlib.__file__,
 )  # fmt: skip
+#: Answers wait this long to be sent together, so that a stream of short calls makes few messages.
+FLUSH_SECONDS: Final = 0.001
+#: How often the output of a long call is sent; answers before it wait no longer than this, either.
+LOOK_SECONDS: Final = 0.05
+MEMORY_MAX: Final = 1_073_741_824
+#: How many bytes of calls are read at once, into one buffer that is reused.
+CALLS_MAX: Final = 131_072
+#: The flag to read a socket without waiting, where it exists.
+_NO_WAIT: Final[int | None] = getattr(socket, "MSG_DONTWAIT", None)
+
+
+# Making a call.
 
 
 class CallError(Exception):
@@ -136,17 +145,6 @@ def _user_part(at: TracebackType | None) -> TracebackType | None:
     while at is not None and at.tb_frame.f_code.co_filename.startswith(_FRAMES_BETWEEN):
         at = at.tb_next
     return at
-
-
-#: Answers wait this long to be sent together, so that a stream of short calls makes few messages.
-FLUSH_SECONDS: Final = 0.001
-#: How often the output of a long call is sent; answers before it wait no longer than this, either.
-LOOK_SECONDS: Final = 0.05
-MEMORY_MAX: Final = 1_073_741_824
-#: How many bytes of calls are read at once, into one buffer that is reused.
-CALLS_MAX: Final = 131_072
-#: The flag to read a socket without waiting, where it exists.
-_NO_WAIT: Final[int | None] = getattr(socket, "MSG_DONTWAIT", None)
 
 
 class ResultSender:
