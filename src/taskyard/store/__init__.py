@@ -1,1 +1,1 @@
-"""The store: SQL is the only truth. It has set-shaped verbs and decides nothing."""
+"""The store: everything durable is in SQL. Repositories read and write sets of rows and hold no policy."""

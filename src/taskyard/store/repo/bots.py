@@ -1,4 +1,4 @@
-"""Verbs about the fleet: bots, and the queues they serve."""
+"""Repository of bots, and of the queues that they serve."""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
@@ -14,37 +14,37 @@ from taskyard.store.row_cache import RowCache
 from taskyard.store.rows import Caller
 
 _DIMENSIONS = msgspec.json.Decoder(Dimensions)
-#: One for each bot and each queue of a large fleet.
+#: One per bot and per queue of a large fleet.
 _DIMENSIONS_KEPT = 20_000
 
 
 def dimensions_text(dimensions: Dimensions) -> str:
-    """Write canonical dimensions down."""
+    """Encode canonical dimensions."""
     return msgspec.json.encode(dimensions).decode()
 
 
 @lru_cache(maxsize=_DIMENSIONS_KEPT)
 def dimensions_of_text(text: str) -> Dimensions:
-    """Read canonical dimensions; the same text gives the same object."""
+    """Decode canonical dimensions; equal texts give the same object."""
     return _DIMENSIONS.decode(text) if text else ()
 
 
 @value
 class BotRecord:
-    """A bot: what is known about it, its session, its latest polls, and how many events it has."""
+    """A bot: what the rules know about it, its session, its latest polls, and its number of events."""
 
     facts: BotFacts
     session: str
-    recent_polls: str  # a line each, the newest first
+    recent_polls: str  # one per line, newest first
     events: int
-    previous_sessions: str = ""  # the sessions before, a line each; only where it is looked at to be changed
-    drains: bool = False  # it said itself that it takes nothing new
-    pool: str | None = None  # to which its name belongs; only where it is looked at to be changed
+    previous_sessions: str = ""  # one per line; only `read` fills it in
+    drains: bool = False  # the bot itself asks for no more tasks
+    pool: str | None = None  # to which its name belongs; only `read` fills it in
 
 
 @value
 class QueueRow:
-    """All waiting slices with one set of dimensions."""
+    """The queue of all waiting slices with one set of dimensions."""
 
     id: int
     number: int
@@ -55,7 +55,7 @@ class QueueRow:
 
 
 class BotRepo:
-    """What the table `bot` and those beside it can be asked and told."""
+    """The tables `bot`, `bot_dimensions`, `bot_settings`, `bot_event` and `bot_queue`."""
 
     __slots__ = ("_cache", "_session")
 
@@ -64,17 +64,17 @@ class BotRepo:
         self._cache = cache
 
     def read(self, ids: Collection[str]) -> dict[str, BotRecord]:
-        """Read bots; how many attempts each runs is not counted here."""
+        """Read and lock bots; does not count the attempts that they run."""
         return {row[0]: _bot(row, 0, row[13], row[15]) for row in self._session.fetch("lock_bots", ids)} if ids else {}
 
     def prefetch_callers(self, ids: Collection[str]) -> None:
-        """Hint: these will be greeted."""
+        """Hint that `callers` follows."""
         unknown = [id for id in ids if id not in self._cache.bots]
         if unknown:
             self._session.prefetch("lock_callers", unknown)
 
     def callers(self, ids: Collection[str]) -> dict[str, Caller]:
-        """Give what is needed to hear bots."""
+        """Return what a poll needs to know of bots, from the cache or locked from the database."""
         known = self._cache.bots
         unknown = [id for id in ids if id not in known]
         for row in self._session.fetch("lock_callers", unknown) if unknown else ():
@@ -82,15 +82,15 @@ class BotRepo:
         return {id: known[id] for id in ids if id in known}
 
     def read_all(self) -> list[BotRecord]:
-        """Read every bot, with how many attempts it runs."""
+        """Read all bots, with the number of attempts that each runs."""
         return [_bot(row, row[13]) for row in self._session.fetch("select_fleet")]
 
     def last_servers(self, ids: Collection[str]) -> dict[str, str]:
-        """Say which server each of these bots last spoke to."""
+        """Return which server each of these bots last spoke to."""
         return {row[0]: row[1] for row in self._session.fetch("select_last_servers", ids)} if ids else {}
 
     def record_polls(self, rows: Sequence[tuple[str, str, Millis, str]]) -> None:
-        """Note that bots were heard of: id, polls, moment, by which server."""
+        """Record polls of bots: id, latest polls, time, server."""
         self._session.execute_many("record_polls", rows)
         known = self._cache.bots
         for id, polls, _, _ in rows:
@@ -99,29 +99,30 @@ class BotRepo:
                 known[id] = Caller(bot.session, polls, False, bot.version, bot.pool)
 
     def begin_sessions(self, rows: Sequence[Row]) -> None:
-        """Begin sessions, but not of names that belong to another pool.
+        """Begin sessions, except for names that belong to another pool.
 
-        A row: id, pool, session, replaced, slots, first seen, last seen, server, quarantined, maintenance, draining.
+        A row: id, pool, session, previous sessions, slots, first seen, last seen, server, quarantined, maintenance,
+        draining.
         """
         self._session.execute_many("begin_bot_sessions", rows)
         self._forget(row[0] for row in rows)
 
     def set_dimensions(self, rows: Sequence[Row]) -> None:
-        """Write what bots have: id, dimensions."""
+        """Store the dimensions of bots: id, dimensions."""
         self._session.execute_many("upsert_bot_dimensions", rows)
 
     def set_settings(self, rows: Sequence[Row]) -> None:
-        """Write what an admin says about bots: id, quarantined, maintenance, draining, terminated."""
+        """Store the settings of an admin: id, quarantined, maintenance, draining, terminated."""
         self._session.execute_many("upsert_bot_settings", rows)
         self._session.execute_many("increment_bot_versions", [(row[0],) for row in rows])
         self._forget(row[0] for row in rows)
 
     def clear_terminations(self, ids: Collection[str]) -> None:
-        """Note that new bots have begun in the place of those that were told to end."""
+        """Withdraw the order to terminate, because new bots of these names have begun."""
         self._session.execute_many("clear_bot_termination", [(id,) for id in ids])
 
     def end_sessions(self, ids: Collection[str]) -> None:
-        """Note that bots said goodbye."""
+        """End the sessions of bots that said goodbye."""
         self._session.execute_many("end_bot_sessions", [(id,) for id in ids])
         self._forget(ids)
 
@@ -131,12 +132,12 @@ class BotRepo:
         self._forget(ids)
 
     def mark_missing(self, ids: Collection[str]) -> None:
-        """Note that the silence of bots was noticed."""
+        """Mark bots as missing."""
         self._session.execute_many("mark_bots_missing", [(id,) for id in ids])
         self._forget(ids)
 
     def silent(self, before: Millis, count: int) -> list[str]:
-        """Name bots that were last heard of before a moment and are not known to be missing."""
+        """Return bots last seen before a time that are not marked as missing."""
         return [row[0] for row in self._session.fetch("select_silent_bots", before, count)]
 
     def count_events(self, rows: Sequence[Row]) -> None:
@@ -144,23 +145,23 @@ class BotRepo:
         self._session.execute_many("update_bot_event_counts", rows)
 
     def add_events(self, rows: Sequence[Row]) -> None:
-        """Note what happened to bots: bot, id, at, kind, task, attempt, note."""
+        """Insert events of bots: bot, id, time, kind, task, attempt, note."""
         self._session.execute_many("insert_bot_events", rows)
 
     def events(self, id: str, count: int) -> list[Row]:
-        """Read what happened to a bot, the newest first."""
+        """Return the events of a bot, newest first."""
         return self._session.fetch("select_bot_events", id, count)
 
     def drop_queues(self, ids: Collection[str]) -> None:
-        """Forget which queues bots serve."""
+        """Delete which queues bots serve."""
         self._session.execute("delete_bot_queues", ids)
 
     def add_queues(self, rows: Sequence[Row]) -> None:
-        """Write which queues bots serve: bot, queue."""
+        """Insert which queues bots serve: bot, queue."""
         self._session.execute_many("insert_bot_queues", rows)
 
     def set_aggregation(self, id: str, dimensions: str) -> None:
-        """Keep which dimensions the bots have."""
+        """Store the dimensions of all bots together."""
         self._session.execute("upsert_aggregation", id, dimensions)
 
     def _forget(self, ids: Iterable[str]) -> None:
@@ -169,7 +170,7 @@ class BotRepo:
 
 
 class QueueRepo:
-    """What the table `queue` can be asked and told."""
+    """The table `queue`."""
 
     __slots__ = ("_cache", "_session")
 
@@ -178,12 +179,12 @@ class QueueRepo:
         self._cache = cache
 
     def prefetch(self, number: int) -> None:
-        """Hint: the queues after a number will be read."""
+        """Hint that `after` follows."""
         if number != self._cache.newest_queue:
             self._session.prefetch("select_queues_after", number)
 
     def after(self, number: int) -> list[QueueRow]:
-        """Read the queues that came after a number, if there can be any."""
+        """Return the queues created after a queue number."""
         if number == self._cache.newest_queue:
             return []
         found = [_queue(row) for row in self._session.fetch("select_queues_after", number)]
@@ -191,19 +192,19 @@ class QueueRepo:
         return found
 
     def with_dimensions(self, texts: Collection[str]) -> dict[str, int]:
-        """Find queues by their dimensions as text."""
+        """Return the ids of queues by their dimensions as text."""
         return {row[1]: row[0] for row in self._session.fetch("select_queues_by_dimensions", texts)} if texts else {}
 
     def with_hashes(self, hashes: Collection[int]) -> list[tuple[int, int]]:
-        """Name the queues that have one of `hashes`: id, hash."""
+        """Return the queues that have one of `hashes`: id, hash."""
         return [(row[0], row[1]) for row in self._session.fetch("select_queues_by_hash", hashes)] if hashes else []
 
     def lock_count(self) -> int:
-        """Keep others from adding queues; say how many there are."""
+        """Return how many queues there are; the lock keeps other transactions from adding one."""
         return int(self._session.fetch("lock_queue_count")[0][0])
 
     def add(self, rows: Sequence[Row], total: int) -> None:
-        """Insert queues, `total` of them from now on: id, number, hash, root, pool, dimensions."""
+        """Insert queues, so that there are `total`: id, number, hash, root, pool, dimensions."""
         self._cache.newest_queue = None
         self._session.execute_many("insert_queues", rows)
         self._session.execute("update_queue_count", total)

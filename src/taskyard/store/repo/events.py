@@ -1,4 +1,10 @@
-"""Verbs about what is kept: events, audit, answers, notes, and since when servers are up."""
+"""Repository of events, audit, idempotency keys, continuations and servers.
+
+A row of `event` holds the facts of one transaction about one subject. A fact is a short JSON array: the transition,
+then the attempt, the bot and the reason, as far as there are any. A transition is three letters for its source, its
+signal and its target: `wCr` is a task that waited, was claimed and is running. Every task has at least four facts;
+written as words they were a third of all bytes that a task writes.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -11,19 +17,12 @@ from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
 from taskyard.store.rows import Continuation, notes_of
 
-# Facts: how what happened is written into a row of `event`, and read again.
-#
-# A fact is a short JSON array: the move, then the attempt, the bot and the reason, as far as there are any. A move is
-# three letters, for its source, its signal and its target: `wCr` is a task that waited, was claimed and is running.
-# There are four facts or more in every task's life, and spelled in full they were a third of all that a life writes.
-
-
 _Name = str | None
 
-#: What a repair gives as the state a graph was said to be in, where nobody can read what was said.
+#: What a repair gives as the state of a graph, where a stored fact cannot be decoded.
 UNREADABLE: Final = "unreadable"
-#: A letter for each state of a task and of a graph, and for each signal. They are in every database there is: a letter
-#: may be added, and is never changed or used again.
+#: One letter per state of a task or graph, and per signal. Databases store them: letters may be added, and are never
+#: changed or used again.
 STATE_LETTERS: Final[Mapping[_Name, str]] = {
     None: "-",
     "unscheduled": "u",
@@ -68,20 +67,20 @@ _MOVES: Final = {
     for target, to in STATE_LETTERS.items()
     if target is not None
 }
-#: There are some thousand bots and some dozen reasons.
+#: Some thousand bots and some dozen reasons.
 _NAMES_KEPT: Final = 10_000
 
 
-#: One thing that happened to a subject: source, target, signal, attempt, bot and reason.
+#: One transition of a subject: source, target, signal, attempt, bot and reason.
 Fact: TypeAlias = tuple[_Name, str, _Name, int | None, _Name, _Name]
 
 
 class Unreadable(ValueError):
-    """This is not how facts are written."""
+    """The text is no list of facts."""
 
 
 class _Written(msgspec.Struct, array_like=True):
-    """A fact as it stands in a row."""
+    """A fact as it is stored."""
 
     move: str
     attempt: int | None = None
@@ -93,21 +92,21 @@ _READER: Final = msgspec.json.Decoder(list[_Written])
 
 
 def written(move: str, attempt: int | None, bot: _Name, reason: _Name) -> str:
-    """Write down what happened: the move (`spelled`), which attempt, who, and why."""
+    """Encode one fact: the transition (from `spelled`), the attempt, the bot and the reason."""
     if bot is None:
-        return _nobodys(move, attempt, reason)
+        return _without_bot(move, attempt, reason)
     if reason is None:
         return f"[{move},{attempt or 'null'},{_quoted(bot)}]"
     return f"[{move},{attempt or 'null'},{_quoted(bot)},{_quoted(reason)}]"
 
 
 def spelled(source: _Name, target: str, signal: _Name) -> str:
-    """Spell from where to where a move led, and by which signal."""
+    """Encode a transition: its source, its signal and its target."""
     return f'"{STATE_LETTERS[source]}{SIGNAL_LETTERS[signal]}{STATE_LETTERS[target]}"'
 
 
 def read(facts: str) -> list[Fact]:
-    """Read the facts of a row; it raises Unreadable."""
+    """Decode the facts of a row; raise `Unreadable` if that fails."""
     try:
         return [(*_MOVES[one.move], one.attempt, one.bot, one.reason) for one in _READER.decode(facts)]
     except (KeyError, msgspec.MsgspecError) as fault:
@@ -115,8 +114,8 @@ def read(facts: str) -> list[Fact]:
 
 
 @lru_cache(maxsize=_NAMES_KEPT)
-def _nobodys(move: str, attempt: int | None, reason: _Name) -> str:
-    """Write down what no bot had a part in: it is the same for many tasks."""
+def _without_bot(move: str, attempt: int | None, reason: _Name) -> str:
+    """Encode a fact without a bot; many tasks have equal ones."""
     if not attempt and reason is None:
         return f"[{move}]"
     return f"[{move},{attempt or 'null'},null,{_quoted(reason)}]"
@@ -129,7 +128,7 @@ def _quoted(name: _Name) -> str:
 
 @value
 class EventRow:
-    """One fact that happened, as it is stored. Its id is its graph and its number."""
+    """One stored fact. Its id is its graph and its number."""
 
     subject: int
     number: int
@@ -143,20 +142,20 @@ class EventRow:
     reason: str | None
 
 
-#: A graph, how many events it had before, and the facts about each subject, in order.
+#: A graph, its number of events before, and the facts about each subject, in order.
 Happened: TypeAlias = tuple[int, int, Mapping[int, Sequence[str]]]
 
 
 def event_rows(row: Row) -> list[EventRow]:
-    """Read a row of `event`: the facts of one transaction about one subject."""
-    subject, last, graph, at_ms, written = row
-    told = read(written)
-    return [EventRow(subject, number, graph, at_ms, *one) for number, one in enumerate(told, last - len(told) + 1)]
+    """Decode a row of `event`: the facts of one transaction about one subject."""
+    subject, last, graph, at_ms, text = row
+    facts = read(text)
+    return [EventRow(subject, number, graph, at_ms, *fact) for number, fact in enumerate(facts, last - len(facts) + 1)]
 
 
 @value
 class AuditRow:
-    """What a person asked for."""
+    """A request of a person."""
 
     at_ms: int
     actor: str
@@ -167,7 +166,7 @@ class AuditRow:
 
 @value
 class ServerRow:
-    """A server: since when it has been up without a gap, and when it last said so."""
+    """A server: since when it has been up without a gap, and when it last reported."""
 
     name: str
     since_ms: int
@@ -175,7 +174,7 @@ class ServerRow:
 
 
 class EventRepo:
-    """What the tables `event`, `audit` and `answer` can be asked and told."""
+    """The tables `event`, `audit` and `idempotency_key`."""
 
     __slots__ = ("_session",)
 
@@ -183,43 +182,43 @@ class EventRepo:
         self._session = session
 
     def add(self, at: Millis, happened: Sequence[Happened]) -> None:
-        """Note what happened just now; it has to be told outside."""
+        """Insert events that have just happened; they are not published yet."""
         events: list[Row] = []
         for graph, before, subjects in happened:
             number = before
-            for subject, told in subjects.items():
-                number += len(told)
-                events.append((graph, number, subject, at, f"[{','.join(told)}]"))
+            for subject, facts in subjects.items():
+                number += len(facts)
+                events.append((graph, number, subject, at, f"[{','.join(facts)}]"))
         self._session.execute_many("insert_events", events)
 
     def of(self, subject: int, after: int, count: int) -> list[EventRow]:
-        """Read what happened to a task or a graph beyond a number, in order: at least `count` events, if there are."""
+        """Return the events of a task or a graph after a number, in order: at least `count`, if there are so many."""
         found = self._session.fetch("select_events_of_subject", subject, after, count)
         return [event for row in found for event in event_rows(row) if event.number > after]
 
     def in_graph(self, graph: int, after: int, count: int) -> list[EventRow]:
-        """Read what happened in a graph beyond a number, in order: at least `count` events, if there are."""
+        """Return all events in a graph after a number, in order: at least `count`, if there are so many."""
         found = self._session.fetch("select_events_in_graph", graph, after, count)
         return [event for row in found for event in event_rows(row) if event.number > after]
 
     def unpublished(self, count: int) -> list[EventRow]:
-        """Read what nobody outside was told yet, in order per graph: at least `count` events, if there are."""
+        """Return events that are not published yet, in order per graph: at least `count`, if there are so many."""
         return [event for row in self._session.fetch("select_unpublished_events", count) for event in event_rows(row)]
 
     def mark_published(self, rows: Sequence[Row]) -> None:
-        """Note that others were told what happened: graph, and up to which number."""
+        """Mark the events of graphs as published: graph, and up to which number."""
         self._session.execute_many("update_published", rows)
 
     def add_audits(self, rows: Sequence[Row]) -> None:
-        """Note what people asked for: at, actor, action, subject, note."""
+        """Insert audit rows: time, actor, action, subject, note."""
         self._session.execute_many("insert_audits", rows)
 
     def audits_of(self, subject: int, count: int) -> list[AuditRow]:
-        """Read what people asked for about a task or a graph."""
+        """Return the audit of a task or a graph."""
         return [AuditRow(*row) for row in self._session.fetch("select_audits_of_subject", subject, count)]
 
     def page_audits(self, subject: int | None, before: int, count: int) -> list[tuple[int, AuditRow]]:
-        """Read what people asked for, or only what is about a task or a graph, before a number, the newest first."""
+        """Return the audit, or that of one task or graph, before a row number, newest first."""
         if subject is None:
             found = self._session.fetch("select_audit_page", before, count)
         else:
@@ -227,20 +226,20 @@ class EventRepo:
         return [(row[0], AuditRow(*row[1:])) for row in found]
 
     def answers(self, keys: Collection[str]) -> dict[str, tuple[str, str]]:
-        """Find what was answered to keys: the digest of the question, the answer."""
+        """Return the responses stored for idempotency keys: the digest of the request, the response."""
         return {row[0]: (row[1], row[2]) for row in self._session.fetch("select_responses", keys)} if keys else {}
 
     def add_answers(self, rows: Sequence[Row]) -> None:
-        """Remember answers: key, digest, answer, at; those without a moment are never forgotten."""
+        """Store responses: key, digest, response, time; responses without a time are kept forever."""
         self._session.execute_many("insert_responses", rows)
 
     def delete_old_answers(self, before: Millis, count: int) -> int:
-        """Forget some old answers, the oldest first; say how many."""
+        """Delete some responses stored before a time, oldest first; return how many."""
         return self._session.execute("delete_old_responses", before, count)
 
 
 class ContinuationRepo:
-    """What the tables `note` and `server` can be asked and told."""
+    """The table `continuation`: work that did not fit into one transaction."""
 
     __slots__ = ("_session",)
 
@@ -248,41 +247,41 @@ class ContinuationRepo:
         self._session = session
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Promise: kind, graph, task, source, target, tasks, actor."""
+        """Insert continuations: kind, graph, task, source, target, tasks, actor."""
         self._session.execute_many("insert_continuations", rows)
 
     def after(self, id: int, count: int) -> list[Continuation]:
-        """Read what is promised, in order, beyond a note."""
+        """Return open continuations after an id, in order."""
         return notes_of(self._session.fetch("select_continuations", id, count))
 
     def read(self, id: int) -> Continuation | None:
-        """Read one note; nobody else takes it up before this transaction ends."""
+        """Read and lock one continuation."""
         found = notes_of(self._session.fetch("lock_continuation", id))
         return found[0] if found else None
 
     def of_tasks(self, tasks: Collection[int]) -> list[Continuation]:
-        """Read the notes about what tasks have to tell, in order."""
+        """Return the continuations of tasks, in order."""
         return notes_of(self._session.fetch("select_continuations_of_tasks", tasks)) if tasks else []
 
     def in_graph(self, graph: int, kind: str) -> list[Continuation]:
-        """Read the notes of one kind about a graph; nobody else takes them up before this transaction ends."""
+        """Read and lock the continuations of one kind in a graph."""
         return notes_of(self._session.fetch("lock_continuations_in_graph", graph, kind))
 
     def first(self, graph: int, kind: str, but: Collection[int] = ()) -> Continuation | None:
-        """Read the first note of one kind about a graph, but for those about some tasks."""
+        """Return the first continuation of one kind in a graph, except for those of some tasks."""
         found = notes_of(self._session.fetch("select_first_continuation", graph, kind, but))
         return found[0] if found else None
 
     def older_than(self, kind: str, before: int, count: int) -> list[Continuation]:
-        """Read notes of one kind that stand before a point; nobody else takes them up before this transaction ends."""
+        """Read and lock continuations of one kind whose cursor is below a value."""
         return notes_of(self._session.fetch("lock_old_continuations", kind, before, count))
 
     def advance(self, id: int, cursor: int) -> None:
-        """A note is done up to `cursor`."""
+        """Set how far a continuation is done."""
         self._session.execute("advance_continuation", id, cursor)
 
     def delete(self, id: int) -> None:
-        """A note is done."""
+        """Delete a continuation that is done."""
         self._session.execute("delete_continuation", id)
 
 
@@ -295,18 +294,18 @@ class ServerRepo:
         self._session = session
 
     def all(self) -> dict[str, ServerRow]:
-        """Read the servers, by name."""
+        """Return all servers, by name."""
         return {row[0]: ServerRow(*row) for row in self._session.fetch("select_servers")}
 
     def save(self, server: ServerRow) -> None:
-        """Write that a server is up."""
+        """Store that a server is up."""
         self._session.execute("upsert_server", server.name, server.since_ms, server.seen_ms)
 
     def delete_unseen(self, before: Millis) -> None:
-        """Delete the servers that have not been up since a moment."""
+        """Delete the servers that were last seen before a time."""
         self._session.execute("delete_old_servers", before)
 
     def database_time(self) -> Millis | None:
-        """Say what time it is for all who share this database; None where nobody shares it."""
+        """Return the time of the database that all servers share; None if there is one server."""
         now: Millis | None = self._session.fetch("select_time")[0][0]
         return now

@@ -1,4 +1,4 @@
-"""Verbs about what attempts leave beside their end: what they printed, took, published and said of themselves."""
+"""Repository of what attempts produce while they run: output, resource use, progress, checkpoints and inputs."""
 
 from collections.abc import Collection, Sequence
 
@@ -8,7 +8,7 @@ from taskyard.store.queries import Row, Session
 
 @value
 class Printed:
-    """How much of what an attempt printed is kept, and in how many chunks."""
+    """The stored output of an attempt."""
 
     chunks: int = 0
     size: int = 0
@@ -16,7 +16,7 @@ class Printed:
 
 @value
 class StatsRow:
-    """What an attempt took."""
+    """The resources that an attempt used."""
 
     attempt: int
     prepared_ms: int | None
@@ -30,7 +30,7 @@ class StatsRow:
 
 
 class OutputRepo:
-    """What the tables `attempt_stats`, `output_chunk` and `progress` can be asked and told."""
+    """The tables `attempt_stats`, `output_chunk` and `progress`."""
 
     __slots__ = ("_session",)
 
@@ -38,59 +38,59 @@ class OutputRepo:
         self._session = session
 
     def add_stats(self, rows: Sequence[Row]) -> None:
-        """Keep what attempts took: task, attempt, then the fields of `StatsRow`."""
+        """Store the resources that attempts used: task, attempt, then the fields of `StatsRow`."""
         self._session.execute_many("insert_stats", rows)
 
     def stats(self, task: int) -> dict[int, StatsRow]:
-        """Read what the attempts of a task took, by their numbers."""
+        """Return the resources that the attempts of a task used, by attempt number."""
         return {row[0]: StatsRow(*row) for row in self._session.fetch("select_stats", task)}
 
     def last_chunks(self, ids: Collection[int]) -> dict[int, Printed]:
-        """Say how much the last attempts of tasks have printed; who printed nothing is not named."""
+        """Return the size of the output of the last attempts of tasks; tasks without output are left out."""
         return (
             {row[0]: Printed(row[1], row[2]) for row in self._session.fetch("select_last_chunks", ids)} if ids else {}
         )
 
     def sizes(self, task: int) -> dict[int, int]:
-        """Say how many bytes each attempt of a task printed."""
+        """Return the bytes of output of each attempt of a task."""
         return {row[0]: row[1] for row in self._session.fetch("select_output_sizes", task)}
 
     def add_chunks(self, rows: Sequence[Row]) -> None:
-        """Keep what attempts printed: task, attempt, number, start, moment, body."""
+        """Store output: task, attempt, number, start, time, body."""
         self._session.execute_many("insert_chunks", rows)
 
     def chunks(self, task: int, attempt: int, first: int, count: int) -> list[tuple[int, bytes]]:
-        """Read what an attempt printed from a byte on: where each chunk begins, and the chunk."""
+        """Return the output of an attempt from a byte on: the offset of each chunk, and its bytes."""
         return [(row[0], bytes(row[1])) for row in self._session.fetch("select_chunks", task, attempt, first, count)]
 
     def chunk_times(self, task: int, attempt: int, first: int, since_ms: int, count: int) -> list[tuple[int, int]]:
-        """Read when output came, from a byte on and not before a moment: where each chunk begins, and its moment."""
+        """Return when output arrived, from a byte and a time on: the offset of each chunk, and its time."""
         return [
             (row[0], row[1]) for row in self._session.fetch("select_chunk_times", task, attempt, first, since_ms, count)
         ]
 
     def set_progress(self, rows: Sequence[Row]) -> None:
-        """Keep what attempts say of themselves: task, attempt, moment, body, checkpoint; None leaves what was."""
+        """Store progress of attempts: task, attempt, time, body, checkpoint; None keeps what is stored."""
         self._session.execute_many("upsert_progress", rows)
 
     def progress(self, ids: Collection[int]) -> dict[int, str]:
-        """Read what the last attempts of tasks said of themselves."""
+        """Return the progress of the last attempts of tasks."""
         return {row[0]: row[1] for row in self._session.fetch("select_progress", ids) if row[1]} if ids else {}
 
     def checkpoints(self, ids: Collection[int]) -> dict[int, bytes]:
-        """Read the newest thing that an attempt of each task left for the next."""
+        """Return the newest checkpoint of each task."""
         return {row[0]: bytes(row[2]) for row in self._session.fetch("select_checkpoints", ids)} if ids else {}
 
     def prefetch_inputs(self, ids: Collection[int]) -> None:
-        """Hint: the inputs of tasks will be read."""
+        """Hint that the inputs of tasks are read next."""
         if ids:
             self._session.prefetch("select_inputs", ids)
 
     def inputs(self, ids: Collection[int]) -> list[tuple[int, str, str]]:
-        """Read what the prerequisites of tasks published: task, label, result."""
+        """Return the results of the prerequisites of tasks: task, label, result."""
         return [(row[0], row[1], row[2]) for row in self._session.fetch("select_inputs", ids)] if ids else []
 
     def result(self, task: int, attempt: int) -> str | None:
-        """Read what an attempt published."""
+        """Return the result of an attempt."""
         found = self._session.fetch("select_result", task, attempt)
         return found[0][0] if found else None
