@@ -163,7 +163,7 @@ def test_an_empty_database_is_not_filled(postgres: Postgres) -> None:
     url = postgres.empty()
     told = "taskyard: cannot look after postgresql: it has no schema of Taskyard: is it the right database?\n"
     assert doctor(url, "--repair") == (1, "", told)
-    assert migrate.current(url) is None
+    assert migrate.current_version(url) is None
     postgres.drop(url)
 
 
@@ -173,8 +173,8 @@ def test_a_database_of_a_newer_program_is_refused_with_what_helps(database_url: 
     code, found, said = doctor(database_url, *options)
     assert (code, found) == (1, "")
     assert (
-        f"the database has version 9999 of the schema and this program knows versions up to {migrate.newest()}: "
-        in said
+        f"the database has version 9999 of the schema and this program knows versions up to "
+        f"{migrate.newest_version()}: " in said
     )
     assert "run the newer taskyard that made it" in said
 
@@ -184,7 +184,9 @@ def test_a_database_of_an_older_program_is_refused_with_what_helps(database_url:
     spoil(database_url, "UPDATE alembic_version SET version_num = '0000'")
     code, found, said = doctor(database_url, *options)
     assert (code, found) == (1, "")
-    assert f"it has version 0000 of the schema and this program looks after version {migrate.newest()}: " in said
+    assert (
+        f"it has version 0000 of the schema and this program looks after version {migrate.newest_version()}: " in said
+    )
     assert "open it once with this Taskyard, which upgrades it" in said
 
 

@@ -8,7 +8,7 @@ from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import NO_SUBJECT
 from taskyard.lifecycle.doctor.check import doctor
 from taskyard.lifecycle.rows import DROP
-from taskyard.views.history import replayed, story
+from taskyard.views.history import read_history, replay
 from tests.crash.journal import Line
 from tests.crash.scenario import ABANDONED
 from tests.lifecycle.recount import recount
@@ -43,7 +43,7 @@ def check(engine: Engine, lines: list[Line]) -> Ledger:
         assert repo.graphs.loading(engine.clock.now(), 9) == []
         assert repo.continuations.after(-1, 9) == []
         for id, task in found.tasks.items():
-            assert str(replayed(story(repo, id))) == task["state"]
+            assert str(replay(read_history(repo, id))) == task["state"]
         labels = {row[0]: row[1] for graph in found.graphs for row in repo.tasks.definitions_of(graph)}
         subjects = [NO_SUBJECT, *found.graphs, *found.tasks]
         audits = Counter((row.action, one) for one in subjects for row in repo.events.audits_of(one, ALL))

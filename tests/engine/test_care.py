@@ -13,12 +13,12 @@ from taskyard.engine.errors import Failed, Unavailable
 from taskyard.lifecycle.commands import Code, Refusal
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.repo.admission import PoolRow
-from taskyard.views.history import Asked, Story, replayed
+from taskyard.views.history import RequestedAction, TaskHistory, replay
 from tests.engine.rig import FakeClock, Rig, graph, spoil, task, wide
 
 
-def told(answer: Story | Refusal) -> Story:
-    assert isinstance(answer, Story), answer
+def told(answer: TaskHistory | Refusal) -> TaskHistory:
+    assert isinstance(answer, TaskHistory), answer
     return answer
 
 
@@ -29,8 +29,8 @@ def test_a_story_is_told_by_the_id_of_a_task(rig: Rig) -> None:
     rig.end(rig.claim()[0])
     a, b = (told(rig.engine.story(text_of(Key(labels[label])))) for label in "ab")
     assert (a.birth.label, a.birth.graph, b.birth.label) == ("a", labels.graph, "b")
-    assert (replayed(a), replayed(b)) == (a.state, b.state)
-    assert [one.action for one in a.happened if isinstance(one, Asked)] == ["submit"]
+    assert (replay(a), replay(b)) == (a.state, b.state)
+    assert [one.action for one in a.happened if isinstance(one, RequestedAction)] == ["submit"]
     assert [(one.number, one.bot, one.signal) for one in a.attempts] == [(1, "b1", Signal.SUCCEED)]
 
 
@@ -75,7 +75,9 @@ def test_the_doctor_looks_at_an_engine_at_work_and_a_repair_wakes_who_missed_a_t
     assert rig.engine.doctor() == []
     rig.settle()
     assert rig.states(labels)["b"] in sources(Signal.CLAIM)
-    asked = [one for one in told(rig.engine.story(text_of(Key(labels["b"])))).happened if isinstance(one, Asked)]
+    asked = [
+        one for one in told(rig.engine.story(text_of(Key(labels["b"])))).happened if isinstance(one, RequestedAction)
+    ]
     assert [(one.actor, one.action) for one in asked] == [("", "submit"), ("ann", "repair"), ("ann", "repair")]
 
 

@@ -17,8 +17,8 @@ from taskyard.lifecycle.continuations import run_page
 from taskyard.lifecycle.rows import OPEN
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.queries import StoreUnavailable
-from taskyard.store.repo.tasks import RerunRow, Source
-from taskyard.views.history import replayed
+from taskyard.store.repo.tasks import RerunRow, ReusedAttempt
+from taskyard.views.history import replay
 from tests.engine.rig import Labels, Rig, graph, noop, report, task
 
 DONE = State.SUCCESSFUL
@@ -62,7 +62,7 @@ def test_what_is_before_a_label_is_taken_over_and_the_rest_runs_again(rig: Rig) 
         assert repo.output.inputs([lease.task]) == [(new["c"], "b", '"b 1"')]
         assert repo.reuse.rerun(new.graph) == RerunRow(old.graph, ("c",), 2, 3)
         assert repo.reuse.sources(new.values()) == {
-            new[label]: Source(old[label], old.graph, 1) for label in ("a", "b", "beside")
+            new[label]: ReusedAttempt(old[label], old.graph, 1) for label in ("a", "b", "beside")
         }
     rig.end(lease)
     run(rig, new)
@@ -75,7 +75,7 @@ def test_the_story_tells_that_a_result_was_taken_over_and_who_wanted_it(rig: Rig
     new = renewed(rig, old, "d", actor="ann")
     told = rig.engine.story(text_of(Key(new["a"])))
     assert not isinstance(told, Refusal)
-    assert replayed(told) is DONE
+    assert replay(told) is DONE
     said = [getattr(one, "action", None) or f"{one.signal} {one.reason}" for one in told.happened]  # type: ignore[union-attr]
     assert said == ["submit", "reuse reused"]
     with rig.store.read() as repo:
@@ -91,8 +91,8 @@ def test_a_chain_of_reruns_remembers_who_really_ran(rig: Rig) -> None:
     new = renewed(rig, middle, "d")
     with rig.store.read() as repo:
         sources = repo.reuse.sources(new.values())
-        assert sources[new["a"]] == Source(old["a"], old.graph, 1)
-        assert sources[new["c"]] == Source(middle["c"], middle.graph, 1)
+        assert sources[new["a"]] == ReusedAttempt(old["a"], old.graph, 1)
+        assert sources[new["c"]] == ReusedAttempt(middle["c"], middle.graph, 1)
         assert sorted(body for _, _, body in repo.output.inputs([new["d"], new["b"]])) == ['"a 1"', '"c 1"']
     run(rig, new)
 

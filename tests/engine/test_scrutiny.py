@@ -54,7 +54,7 @@ from taskyard.lifecycle.commands import (
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.queries import StoreUnavailable
-from taskyard.views.history import Story
+from taskyard.views.history import TaskHistory
 from tests.engine.rig import SOON_S, Labels, Rig, graph, report, task, wide
 
 NUL, LONE, BREAK = "a\0b", "a\ud800b", "a\nb"
@@ -435,7 +435,7 @@ COMMANDS: dict[str, st.SearchStrategy[Any]] = {
     "rerun": some(st.builds(Rerun, **SUBJECTS, **PERSONS)),
     "approve": some(st.builds(Approve, task=some(NUMBERS), approved=some(st.booleans()), comment=NAMES, **PERSONS)),
 }
-ANSWERS = (Refusal, PollOutcome, Done, BulkOutcome, Submitted, Story, type(None))
+ANSWERS = (Refusal, PollOutcome, Done, BulkOutcome, Submitted, TaskHistory, type(None))
 
 
 @pytest.fixture

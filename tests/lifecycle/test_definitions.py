@@ -7,7 +7,7 @@ from taskyard.core.graph.model import Edge, Mutex, Reruns, Slice, Task, When
 from taskyard.core.states import Disconnect, Impossible, Join, Kind, Millis, On
 from taskyard.core.structs import defaults
 from taskyard.lifecycle.definitions import decoded, encoded
-from taskyard.store.rows import rules_of_text, rules_text
+from taskyard.store.rows import decode_rules, encode_rules
 
 COMMAND = Slice((("pool", ("p",)),), {"command": ["true"]}, Kind.COMMAND)
 #: Another default here would change what stored tasks mean: it needs a migration that writes the old one down.
@@ -59,10 +59,10 @@ def test_a_task_that_says_everything_comes_back() -> None:
 
 
 def test_equal_rules_are_one_text() -> None:
-    texts = {rules_text(Rules(1, slices=(Patience(int(ms)),))) for ms in ("86400000", "86400000")}
+    texts = {encode_rules(Rules(1, slices=(Patience(int(ms)),))) for ms in ("86400000", "86400000")}
     assert len(texts) == 1
 
 
 def test_rules_come_back() -> None:
     for rules in (Rules(), Rules(reruns=2), Rules(2, 5, 1.5, (3,), 0, (Patience(5, False),), Millis(7), Millis(6))):
-        assert rules_of_text(rules_text(rules)) == rules
+        assert decode_rules(encode_rules(rules)) == rules

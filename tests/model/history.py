@@ -12,7 +12,7 @@ from taskyard.store.connection import Repo
 from taskyard.store.repo.events import EventRow
 from taskyard.store.repo.tasks import AttemptRow
 from taskyard.store.rows import TaskRecord
-from taskyard.views.history import replayed, story
+from taskyard.views.history import read_history, replay
 from tests.lifecycle.grounds import ALL
 from tests.model.pieces import BAD, ENDED, HOLDING, LEASED, SPARED, Task
 
@@ -30,7 +30,7 @@ def check_history(repo: Repo, tasks: Mapping[int, Task]) -> Counter[str]:
         graphs[task.graph.id] += events
         taken.update(f"{one.source} {one.signal} {one.target}" for one in events)
         record = repo.tasks.read([task.id])[0]
-        assert replayed(story(repo, task.id)) is record.state, "the log leads elsewhere"
+        assert replay(read_history(repo, task.id)) is record.state, "the log leads elsewhere"
         rounds = _rounds(events)
         assert len(rounds) == record.life.round
         for one in rounds:

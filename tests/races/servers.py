@@ -26,7 +26,7 @@ from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.queries import Session, TransactionConflict
-from taskyard.views.history import replayed, story
+from taskyard.views.history import read_history, replay
 from tests.engine.rig import SOON_S, START, TURNS_MAX, Labels, soon
 from tests.lifecycle.recount import recount
 from tests.races import ledger
@@ -267,7 +267,7 @@ class Server:
         assert ledger.faults(found) == []
         with self.store.read() as repo:
             for id in list(found.tasks)[:STORIES_MAX]:
-                assert str(replayed(story(repo, id))) == found.tasks[id]["state"]
+                assert str(replay(read_history(repo, id))) == found.tasks[id]["state"]
         return found
 
 

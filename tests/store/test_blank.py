@@ -4,21 +4,21 @@ import tempfile
 from pathlib import Path
 
 from taskyard.store import blank
-from taskyard.store.migrate import current, newest, upgrade
+from taskyard.store.migrate import current_version, newest_version, upgrade
 
 TEXT = Path(blank.__file__).with_name("blank.sql")
 
 
 def migrated(folder: Path) -> str:
     upgrade(f"sqlite:///{folder / 'migrated.db'}")
-    return blank.written(folder / "migrated.db")
+    return blank.dump(folder / "migrated.db")
 
 
 def test_a_blank_file_is_what_the_migrations_make(tmp_path: Path) -> None:
-    blank.make(tmp_path / "blank.db")
-    assert blank.written(tmp_path / "blank.db") == migrated(tmp_path)
+    blank.create(tmp_path / "blank.db")
+    assert blank.dump(tmp_path / "blank.db") == migrated(tmp_path)
     assert TEXT.read_text(encoding="utf-8") == migrated(tmp_path), "run `python -m tests.store.test_blank`"
-    assert current(f"sqlite:///{tmp_path / 'blank.db'}") == newest()
+    assert current_version(f"sqlite:///{tmp_path / 'blank.db'}") == newest_version()
 
 
 if __name__ == "__main__":

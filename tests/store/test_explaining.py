@@ -7,8 +7,8 @@ import pytest
 from taskyard.core.states import HOLDING, UNSUCCESSFUL, On, Reason, Signal, State
 from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Repo, Store, open_store
-from taskyard.store.repo.events import spelled, written
-from taskyard.store.repo.read import LastAttempt, Turn
+from taskyard.store.repo.events import encode_fact, encode_transition
+from taskyard.store.repo.read import EndedAttempt, QueuePosition
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move
 
 S = State
@@ -61,7 +61,7 @@ def test_labels_ends_and_wishes_are_found_by_task(store: Store) -> None:
     with store.read() as repo:
         assert repo.read.labels([1, 2, 404]) == {1: "a", 2: "b"}
         assert repo.read.labels([]) == {}
-        assert repo.read.ended_attempts([1, 2]) == {1: LastAttempt(2, "b2", 3)}
+        assert repo.read.ended_attempts([1, 2]) == {1: EndedAttempt(2, "b2", 3)}
         assert repo.read.ended_attempts([]) == {}
         assert repo.read.last_requests([1, 2], "cancel", 9) == [(1, "p2", NOW + 2), (1, "p0", NOW)]
         assert repo.read.last_requests([1, 2], "cancel", 1) == [(1, "p2", NOW + 2)]
@@ -95,9 +95,11 @@ def test_those_before_a_task_in_its_queue_are_counted_up_to_a_number(store: Stor
     with store.read() as repo:
         assert repo.read.queues([8, 404]) == {8: ("lab", (("pool", ("lab",)),))}
         assert repo.read.queues([]) == {}
-        assert repo.read.count_ahead(8, Turn(100, NOW, 2), 9) == 2  # the urgent one, and the one born before it
-        assert repo.read.count_ahead(8, Turn(100, LATER, 5), 9) == 3
-        assert repo.read.count_ahead(8, Turn(100, LATER, 5), 2) == 2
+        assert (
+            repo.read.count_ahead(8, QueuePosition(100, NOW, 2), 9) == 2
+        )  # the urgent one, and the one born before it
+        assert repo.read.count_ahead(8, QueuePosition(100, LATER, 5), 9) == 3
+        assert repo.read.count_ahead(8, QueuePosition(100, LATER, 5), 2) == 2
 
 
 def test_what_is_in_use_is_added_up_over_those_who_hold_it(store: Store) -> None:
@@ -128,16 +130,19 @@ def test_those_before_a_task_in_the_line_for_a_pool_are_counted_among_the_oldest
         repo.admission.set_holds([(id, "capacity", "lab", None, NOW, None) for id in (1, 2, 3)])
         repo.admission.set_holds([(4, "mutex", "lab", None, NOW, None), (5, "reserved", "other", None, NOW, None)])
     with store.read() as repo:
-        assert repo.read.place_in_line("lab", reasons, Turn(100, NOW, 3), 9) == (2, 5)
-        assert repo.read.place_in_line("lab", reasons, Turn(99, NOW, 3), 9) == (0, 5)
-        assert repo.read.place_in_line("other", reasons, Turn(100, LATER, 1), 9) == (1, 5)
-        assert repo.read.place_in_line("lab", reasons, Turn(100, LATER, 9), 3) == (1, 3)  # 3, 4 and 5 were looked at
-        assert repo.read.place_in_line("lab", [], Turn(100, LATER, 9), 9) == (0, 5)
+        assert repo.read.place_in_line("lab", reasons, QueuePosition(100, NOW, 3), 9) == (2, 5)
+        assert repo.read.place_in_line("lab", reasons, QueuePosition(99, NOW, 3), 9) == (0, 5)
+        assert repo.read.place_in_line("other", reasons, QueuePosition(100, LATER, 1), 9) == (1, 5)
+        assert repo.read.place_in_line("lab", reasons, QueuePosition(100, LATER, 9), 3) == (
+            1,
+            3,
+        )  # 3, 4 and 5 were looked at
+        assert repo.read.place_in_line("lab", [], QueuePosition(100, LATER, 9), 9) == (0, 5)
 
 
 def test_what_moved_a_task_is_found_around_it(store: Store) -> None:
     def fact(source: State, signal: Signal, target: State) -> str:
-        return written(spelled(source, target, signal), None, None, None)
+        return encode_fact(encode_transition(source, target, signal), None, None, None)
 
     with store.write() as repo:
         add_graph(repo)

@@ -3,7 +3,15 @@
 import pytest
 
 from taskyard.core.states import GraphState, Signal, State
-from taskyard.store.repo.events import SIGNAL_LETTERS, STATE_LETTERS, UNREADABLE, Unreadable, read, spelled, written
+from taskyard.store.repo.events import (
+    SIGNAL_LETTERS,
+    STATE_LETTERS,
+    UNREADABLE,
+    MalformedFacts,
+    decode_facts,
+    encode_fact,
+    encode_transition,
+)
 
 
 def test_every_state_and_every_signal_has_a_letter_of_its_own() -> None:
@@ -24,20 +32,21 @@ def test_a_letter_that_is_in_databases_keeps_its_meaning() -> None:
 @pytest.mark.parametrize("bot", [None, 'a "bot"'])
 @pytest.mark.parametrize("reason", [None, "exit_code"])
 def test_a_fact_is_read_as_it_was_written(attempt: int | None, bot: str | None, reason: str | None) -> None:
-    move = spelled("running", "failed", "fail")
-    row = f"[{written(move, attempt, bot, reason)},{written(spelled(None, 'running', None), None, None, None)}]"
+    move = encode_transition("running", "failed", "fail")
+    plain = encode_fact(encode_transition(None, "running", None), None, None, None)
+    row = f"[{encode_fact(move, attempt, bot, reason)},{plain}]"
 
-    assert read(row) == [
+    assert decode_facts(row) == [
         ("running", "failed", "fail", attempt, bot, reason),
         (None, "running", None, None, None, None),
     ]
 
 
 def test_what_nobody_had_a_part_in_is_written_as_its_move_alone() -> None:
-    assert written(spelled("waiting", "running", "claim"), 0, None, None) == '["wCr"]'
+    assert encode_fact(encode_transition("waiting", "running", "claim"), 0, None, None) == '["wCr"]'
 
 
 @pytest.mark.parametrize("row", ["nonsense", "[[]]", '[["w!r"]]', '[["-C-"]]', '[["wCr", "one"]]'])
 def test_what_no_one_wrote_is_not_read(row: str) -> None:
-    with pytest.raises(Unreadable):
-        read(row)
+    with pytest.raises(MalformedFacts):
+        decode_facts(row)

@@ -104,14 +104,14 @@ def test_the_first_rows_are_there(database_url: str) -> None:
 
 
 def test_an_empty_database_becomes_the_newest_and_a_second_time_is_an_echo(empty_url: str) -> None:
-    assert migrate.current(empty_url) is None
+    assert migrate.current_version(empty_url) is None
     for _ in range(2):
         migrate.upgrade(empty_url)
-        assert migrate.current(empty_url) == migrate.newest()
+        assert migrate.current_version(empty_url) == migrate.newest_version()
 
 
 def test_to_look_at_a_file_that_is_not_there_does_not_make_it(tmp_path: Path) -> None:
-    assert migrate.current(f"sqlite:///{tmp_path / 'none.db'}") is None
+    assert migrate.current_version(f"sqlite:///{tmp_path / 'none.db'}") is None
     assert not (tmp_path / "none.db").exists()
 
 
@@ -121,10 +121,11 @@ def test_a_database_of_a_newer_program_is_refused_and_left_alone(database_url: s
     with pytest.raises(migrate.TooNew) as refusal:
         migrate.upgrade(database_url)
     assert str(refusal.value) == (
-        f"the database has version 9999 of the schema and this program knows versions up to {migrate.newest()}: "
+        f"the database has version 9999 of the schema and this program knows versions up to "
+        f"{migrate.newest_version()}: "
         "run the newer taskyard that made it, or restore a backup from before it"
     )
-    assert migrate.current(database_url) == "9999"
+    assert migrate.current_version(database_url) == "9999"
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str) -> None:
@@ -154,7 +155,7 @@ def test_servers_that_start_at_once_take_turns_in_postgresql(postgres: Postgres)
             until(lambda: holder.execute(waiting).fetchone() == (2,), "both to wait for their turn")
         waits = b"another server upgrades the database: waiting for it, up to 60 s\n"
         assert [ended(server) for server in servers] == [(0, waits)] * 2
-        assert migrate.current(url) == migrate.newest()
+        assert migrate.current_version(url) == migrate.newest_version()
 
 
 def test_servers_that_start_at_once_take_turns_in_sqlite(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_servers_that_start_at_once_take_turns_in_sqlite(tmp_path: Path) -> None
     codes, said = zip(*(ended(server) for server in [start(url) for _ in range(2)]), strict=True)
     assert codes == (0, 0)
     assert all(not one or b"has locked the database" in one for one in said)  # on a slow machine one sees the other
-    assert migrate.current(url) == migrate.newest()
+    assert migrate.current_version(url) == migrate.newest_version()
 
 
 def start(url: str) -> subprocess.Popen[bytes]:
@@ -185,17 +186,17 @@ def test_nothing_else_of_the_store_pays_for_the_tools_of_migrations() -> None:
 )
 def test_a_server_that_is_too_old_is_refused(version: int, said: str) -> None:
     if not said:
-        migrate.refuse_old_server(version)
+        migrate.check_server_version(version)
         return
     with pytest.raises(migrate.TooOld) as refusal:
-        migrate.refuse_old_server(version)
+        migrate.check_server_version(version)
     assert str(refusal.value) == (
         f"the server is PostgreSQL {said} and Taskyard needs PostgreSQL 15 or newer: "
         "upgrade the server, or use a file of SQLite"
     )
 
 
-@pytest.mark.parametrize("act", [migrate.upgrade, migrate.current])
+@pytest.mark.parametrize("act", [migrate.upgrade, migrate.current_version])
 def test_a_server_is_asked_for_its_version_before_anything_else(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from taskyard.core.states import Millis, State
 from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Store, open_store
-from taskyard.store.repo.read import FIRST, FIRST_NAME, BotRow, RunRow, Wanted
+from taskyard.store.repo.read import FIRST, FIRST_NAME, BotRow, GraphFilter, LastAttemptRow
 from taskyard.store.repo.tokens import END, TokenRow
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
 
@@ -71,16 +71,16 @@ def test_graphs_are_listed_by_what_is_wanted(store: Store) -> None:
         repo.graphs.add_pools(3, ["a", "b"])
         repo.graphs.add_pools(4, ["c"])
     with store.read() as repo:
-        every = repo.read.graphs(Wanted(), FIRST, 10)
+        every = repo.read.graphs(GraphFilter(), FIRST, 10)
         assert [row.id for row in every] == [3, 4, 5]
         assert repo.read.graph(3) == every[0]
         assert repo.read.graph(9) is None
-        assert [row.id for row in repo.read.graphs(Wanted(), 3, 1)] == [4]
-        assert [row.id for row in repo.read.graphs(Wanted(name="g4"), FIRST, 10)] == [4]
-        assert repo.read.graphs(Wanted(state="canceled"), FIRST, 10) == []
-        assert [row.id for row in repo.read.graphs(Wanted(pools=frozenset("a")), FIRST, 10)] == [3]
-        assert [row.id for row in repo.read.graphs(Wanted(pools=frozenset("abc")), FIRST, 10)] == [3, 4]
-        assert [row.id for row in repo.read.graphs(Wanted(pools=frozenset()), FIRST, 10)] == []
+        assert [row.id for row in repo.read.graphs(GraphFilter(), 3, 1)] == [4]
+        assert [row.id for row in repo.read.graphs(GraphFilter(name="g4"), FIRST, 10)] == [4]
+        assert repo.read.graphs(GraphFilter(state="canceled"), FIRST, 10) == []
+        assert [row.id for row in repo.read.graphs(GraphFilter(pools=frozenset("a")), FIRST, 10)] == [3]
+        assert [row.id for row in repo.read.graphs(GraphFilter(pools=frozenset("abc")), FIRST, 10)] == [3, 4]
+        assert [row.id for row in repo.read.graphs(GraphFilter(pools=frozenset()), FIRST, 10)] == []
         assert repo.graphs.pools_of([3, 4, 5]) == {3: frozenset("ab"), 4: frozenset("c")}
         assert repo.graphs.pools_of([]) == {}
 
@@ -115,7 +115,7 @@ def test_tasks_are_listed_counted_and_named(store: Store) -> None:
         assert repo.read.ids_ending_in("00001", 9) == ([1], [])
         runs = repo.read.last_attempts([11, 12])
         assert (runs[12].bot, runs[12].exit_code, runs[12].has_result) == ("b1", 7, True)
-        assert runs[11] == RunRow(None, None, None, None, False)
+        assert runs[11] == LastAttemptRow(None, None, None, None, False)
         assert repo.read.last_results([11, 12]) == {12: '{"a": 1}'}
 
 

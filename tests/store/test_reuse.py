@@ -7,8 +7,8 @@ import pytest
 from taskyard.core.states import ENDED, Join, On, State
 from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Repo, Store, open_store
-from taskyard.store.repo.read import ComingRow, EndedRow
-from taskyard.store.repo.tasks import DoneRow, RerunRow, Source
+from taskyard.store.repo.read import EndedPrerequisite, UnfinishedTaskRow
+from taskyard.store.repo.tasks import FinishedTaskRow, RerunRow, ReusedAttempt
 from taskyard.store.rows import TaskRecord
 from tests.store.rows import NOW, add_graph, add_tasks, move
 
@@ -61,12 +61,12 @@ def test_tasks_take_over_the_ends_and_results_of_others(store: Store) -> None:
         repo.attempts.add_results([(1, 4, '"long"')])
         repo.reuse.add([(2, 1, 1, 4)])
         repo.reuse.copy_results([(2, 1, 4)])
-        assert repo.reuse.sources([1, 2]) == {2: Source(1, 1, 4)}
+        assert repo.reuse.sources([1, 2]) == {2: ReusedAttempt(1, 1, 4)}
         assert repo.reuse.sources([]) == {}
         assert repo.output.result(2, 0) == '"long"'
         assert repo.reuse.finished_tasks(1, 1, 9) == [
-            DoneRow(2, S.UNSCHEDULED, 0, 6, Source(1, 1, 4)),
-            DoneRow(3, S.UNSCHEDULED, 0, None, None),
+            FinishedTaskRow(2, S.UNSCHEDULED, 0, 6, ReusedAttempt(1, 1, 4)),
+            FinishedTaskRow(3, S.UNSCHEDULED, 0, None, None),
         ]
         assert [row.id for row in repo.reuse.finished_tasks(1, -1, 1)] == [1]
 
@@ -119,8 +119,8 @@ def test_it_is_known_how_long_those_took_that_are_in_a_state(played: Store) -> N
 def test_what_is_still_to_come_tells_since_when_it_runs(played: Store) -> None:
     with played.read() as repo:
         coming = [
-            ComingRow(2, S.RUNNING, Join.ALL, None, "b", NOW + 7),
-            ComingRow(3, S.UNSCHEDULED, Join.ANY, NOW, "c", None),
+            UnfinishedTaskRow(2, S.RUNNING, Join.ALL, None, "b", NOW + 7),
+            UnfinishedTaskRow(3, S.UNSCHEDULED, Join.ANY, NOW, "c", None),
         ]
         assert repo.read.unfinished_tasks(1, -1, ENDED, 9) == coming
         assert repo.read.unfinished_tasks(1, 2, ENDED, 9) == coming[1:]
@@ -130,8 +130,8 @@ def test_what_is_still_to_come_tells_since_when_it_runs(played: Store) -> None:
 def test_what_ended_last_and_before_what(played: Store) -> None:
     with played.read() as repo:
         assert (repo.read.last_ended(1, ENDED), repo.read.last_ended(2, ENDED)) == (1, None)
-        assert repo.read.ended_prerequisites(3, ENDED, 9) == [EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]
+        assert repo.read.ended_prerequisites(3, ENDED, 9) == [EndedPrerequisite(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)]
         assert repo.read.ended_prerequisites(3, [*ENDED, S.RUNNING], 1) == [
-            EndedRow(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)
+            EndedPrerequisite(1, On.SUCCESS, S.SUCCESSFUL, NOW + 25)
         ]
         assert repo.read.ended_prerequisites(1, ENDED, 9) == []

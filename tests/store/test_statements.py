@@ -14,7 +14,7 @@ from taskyard.store import repo, schema
 from taskyard.store.connection import open_store
 from taskyard.store.postgres import _OPTIONS
 from taskyard.store.queries import POSTGRES, SQLITE, Statement, for_postgres, for_sqlite, statements, without_locks
-from taskyard.store.repo.events import spelled, written
+from taskyard.store.repo.events import encode_fact, encode_transition
 from tests.store.rows import NOW, READY, add_graph, add_tasks, move
 
 FOLDER = Path(repo.__file__).parents[1]
@@ -135,7 +135,8 @@ def fill(url: str) -> None:
         repo.edges.add([(id, other, "success") for id in many[:100] for other in many[100:130]])
         repo.attempts.add([(id, 1, f"b{id % 9}", "s", "p", 1, 1, 0, NOW) for id in many])
         repo.events.add(
-            NOW, [(id, 0, {id: [written(spelled(None, "running", None), None, None, None)]}) for id in many]
+            NOW,
+            [(id, 0, {id: [encode_fact(encode_transition(None, "running", None), None, None, None)]}) for id in many],
         )
         repo.continuations.add([("update_published", id, id, "a", "b", "", "") for id in many])
         repo.admission.mark_dirty(many)

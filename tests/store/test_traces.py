@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Repo, Store, open_store
-from taskyard.store.repo.output import Printed, StatsRow
+from taskyard.store.repo.output import OutputSize, StatsRow
 from tests.store.rows import LATER, NOW, READY, add_graph, add_tasks, move
 from tests.store.test_verbs import S
 
@@ -35,7 +35,7 @@ def test_output_is_kept_in_chunks_and_read_from_any_byte(store: Store) -> None:
             [(1, 1, 1, 0, 5, b"old"), (1, 2, 1, 0, 6, b"\0ab"), (1, 2, 2, 3, 7, b"cdef"), (1, 2, 3, 7, 9, b"g")]
         )
     with store.read() as repo:
-        assert repo.output.last_chunks([1, 2, 404]) == {1: Printed(3, 8)}
+        assert repo.output.last_chunks([1, 2, 404]) == {1: OutputSize(3, 8)}
         assert repo.output.last_chunks([]) == {}
         assert repo.output.sizes(1) == {1: 3, 2: 8}
         assert repo.output.chunks(1, 2, 0, 9) == [(0, b"\0ab"), (3, b"cdef"), (7, b"g")]

@@ -10,11 +10,11 @@ from taskyard.core.states import GraphState, Millis, On, Reason, Signal, State
 from taskyard.core.structs import struct_replace
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.queries import DuplicateKey, TransactionConflict
-from taskyard.store.repo.admission import HoldRow, PassLock, PoolRow
-from taskyard.store.repo.bots import dimensions_text
-from taskyard.store.repo.events import EventRow, ServerRow, spelled, written
-from taskyard.store.repo.tasks import AttemptRow, EdgeRow, InEdge, Shape
-from taskyard.store.rows import Caller
+from taskyard.store.repo.admission import AdmissionLock, HoldRow, PoolRow
+from taskyard.store.repo.bots import encode_dimensions
+from taskyard.store.repo.events import EventRow, ServerRow, encode_fact, encode_transition
+from taskyard.store.repo.tasks import AttemptRow, EdgeRow, InEdge, MoveKind
+from taskyard.store.rows import CallingBot
 from tests.store.rows import LARGEST, LATER, NOW, READY, REFUSED, add_graph, add_tasks, move
 
 S = State
@@ -65,16 +65,16 @@ def test_carry_writes_the_whole_task(store: Store) -> None:
 
 #: For each shape where a task was written last, through which states it went on, and who has it then.
 SHAPED = {
-    Shape.ANY: ((), READY, None),
-    Shape.READY: ((), READY, None),
-    Shape.STARTED: (READY, (S.RUNNING,), "b1"),
-    Shape.SENT: ((), (*READY, S.RUNNING), "b1"),
-    Shape.ENDED: ((*READY, S.RUNNING), (S.SUCCESSFUL,), None),
+    MoveKind.ANY: ((), READY, None),
+    MoveKind.READY: ((), READY, None),
+    MoveKind.STARTED: (READY, (S.RUNNING,), "b1"),
+    MoveKind.SENT: ((), (*READY, S.RUNNING), "b1"),
+    MoveKind.ENDED: ((*READY, S.RUNNING), (S.SUCCESSFUL,), None),
 }
 
 
-@pytest.mark.parametrize("shape", Shape)
-def test_carry_writes_several_moves_as_one_and_what_their_shape_can_change(store: Store, shape: Shape) -> None:
+@pytest.mark.parametrize("shape", MoveKind)
+def test_carry_writes_several_moves_as_one_and_what_their_shape_can_change(store: Store, shape: MoveKind) -> None:
     before, after, bot = SHAPED[shape]
     with store.write() as repo:
         add_graph(repo)
@@ -82,7 +82,7 @@ def test_carry_writes_several_moves_as_one_and_what_their_shape_can_change(store
         task = move(repo, 1, *before, bot="b1" if S.RUNNING in before else None)
         source = (*before, *after)[-2]
         task.life, task.bot = struct_replace(task.life, state=after[-1]), bot
-        task.reason, task.moved_ms, task.due_ms = "in_line", LATER, None if shape is Shape.ENDED else LATER
+        task.reason, task.moved_ms, task.due_ms = "in_line", LATER, None if shape is MoveKind.ENDED else LATER
         repo.tasks.write_moved([(task, source)], shape)
         assert repo.tasks.read([1]) == [task]
 
@@ -385,8 +385,8 @@ def test_attempts_that_were_lost_for_a_reason_are_counted_by_their_round(store: 
 
 
 def test_events_are_numbered_read_in_pages_and_go_out_once(store: Store) -> None:
-    happened = written(spelled("waiting", "running", "claim"), 2, 'bot \N{SNOWMAN} "', "r")
-    turned = written(spelled(None, "running", None), None, None, None)
+    happened = encode_fact(encode_transition("waiting", "running", "claim"), 2, 'bot \N{SNOWMAN} "', "r")
+    turned = encode_fact(encode_transition(None, "running", None), None, None, None)
     events = [
         EventRow(7, number, 1, NOW, "waiting", "running", "claim", 2, 'bot \N{SNOWMAN} "', "r") for number in (1, 2)
     ]
@@ -480,17 +480,17 @@ def test_the_name_of_a_bot_belongs_to_one_pool_until_it_is_freed(store: Store) -
     with store.write() as repo:
         repo.bots.begin_sessions([("b1", "p", "s1", "", 4, NOW, NOW, "", None, None, 0)])
         repo.bots.begin_sessions([("b1", "q", "s2", "s1", 4, NOW, NOW, "", None, None, 0)])
-        assert repo.bots.callers(["b1"]) == {"b1": Caller("s1", "", False, 0, "p")}
+        assert repo.bots.callers(["b1"]) == {"b1": CallingBot("s1", "", False, 0, "p")}
         repo.bots.release_names(["b1"])
         assert repo.bots.callers(["b1"])["b1"].pool is None
         repo.bots.begin_sessions([("b1", "q", "s2", "s1", 4, NOW, NOW, "", None, None, 0)])
-        assert repo.bots.callers(["b1"]) == {"b1": Caller("s2", "", False, 2, "q")}
+        assert repo.bots.callers(["b1"]) == {"b1": CallingBot("s2", "", False, 2, "q")}
 
 
 def test_a_bot_is_told_to_end_until_another_begins_in_its_place(store: Store) -> None:
     with store.write() as repo:
         repo.bots.begin_sessions([(id, "p", "s1", "", 4, NOW, NOW, "rack1:8080", None, None, 0) for id in ("b1", "b2")])
-        repo.bots.set_dimensions([(id, dimensions_text(())) for id in ("b1", "b2")])
+        repo.bots.set_dimensions([(id, encode_dimensions(())) for id in ("b1", "b2")])
         repo.bots.set_settings([(id, None, None, 0, 1) for id in ("b1", "b2")])
         repo.bots.clear_terminations(["b1"])
         assert {id: bot.facts.ending for id, bot in repo.bots.read(["b1", "b2"]).items()} == {"b1": False, "b2": True}
@@ -508,17 +508,17 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
     with store.write() as repo:
         ill = ("b2", "p", "s1", "", 1, NOW, LATER, "", "ill", None, 1)
         repo.bots.begin_sessions([("b1", "p", "s1", "", 4, NOW, NOW, "", None, None, 0), ill])
-        repo.bots.set_dimensions([("b1", dimensions_text((("os", ("linux",)),))), ("b2", dimensions_text(()))])
+        repo.bots.set_dimensions([("b1", encode_dimensions((("os", ("linux",)),))), ("b2", encode_dimensions(()))])
         assert set(repo.bots.read(["b1", "b2", "b3"])) == {"b1", "b2"}
         repo.bots.record_polls([("b1", "p9", LATER, "")])
-        assert repo.bots.callers(["b1", "b3"]) == {"b1": Caller("s1", "p9", False, 0, "p")}
+        assert repo.bots.callers(["b1", "b3"]) == {"b1": CallingBot("s1", "p9", False, 0, "p")}
         repo.bots.set_settings([("b1", "unfit", "repairs", 1, 0)])
         bot = repo.bots.read(["b1"])["b1"]
         assert (bot.session, bot.recent_polls, bot.facts.slots, bot.facts.last_seen_ms) == ("s1", "p9", 4, LATER)
         assert bot.facts.dimensions == (("os", ("linux",)),)
         assert (bot.facts.quarantined, bot.facts.maintenance, bot.facts.draining) == ("unfit", "repairs", True)
         repo.bots.begin_sessions([("b1", "p", "s2", "s1", 2, 0, NOW, "", None, None, 0)])
-        repo.bots.set_dimensions([("b1", dimensions_text(()))])
+        repo.bots.set_dimensions([("b1", encode_dimensions(()))])
         bot = repo.bots.read(["b1"])["b1"]
         assert (bot.session, bot.previous_sessions, bot.recent_polls, bot.facts.slots, bot.facts.dimensions) == (
             "s2",
@@ -532,8 +532,8 @@ def test_a_bot_is_what_it_says_and_what_an_admin_says(store: Store) -> None:
         assert repo.bots.silent(Millis(LATER + 1), 9) == ["b2"]
         repo.bots.end_sessions(["b2"])
         assert repo.bots.callers(["b1", "b2"]) == {
-            "b1": Caller("s2", "", True, 2, "p"),
-            "b2": Caller("s1", "", False, 1, "p"),
+            "b1": CallingBot("s2", "", True, 2, "p"),
+            "b2": CallingBot("s1", "", False, 1, "p"),
         }
         assert repo.bots.silent(Millis(LATER + 1), 9) == []
         fleet = repo.bots.read_all()
@@ -595,14 +595,14 @@ def test_a_bot_serves_a_queue_once_however_often_it_is_said(store: Store) -> Non
 
 def test_the_lock_of_the_pass_is_fenced_by_its_epoch(store: Store) -> None:
     with store.write() as repo:
-        assert repo.admission.read_lock() == PassLock(0, None, None)
+        assert repo.admission.read_lock() == AdmissionLock(0, None, None)
         repo.admission.take_lock(1, "me", LATER)
         assert repo.admission.extend_lock(1, LATER)
         assert not repo.admission.extend_lock(0, LATER)
         repo.admission.release_lock(0)
-        assert repo.admission.read_lock() == PassLock(1, "me", LATER)
+        assert repo.admission.read_lock() == AdmissionLock(1, "me", LATER)
         repo.admission.release_lock(1)
-        assert repo.admission.read_lock() == PassLock(1, None, None)
+        assert repo.admission.read_lock() == AdmissionLock(1, None, None)
         assert not repo.admission.extend_lock(1, LATER)
 
 
@@ -709,7 +709,7 @@ def test_what_was_foreseen_is_what_is_found(store: Store) -> None:
         repo.output.prefetch_inputs([2])
         repo.admission.prefetch_pools()
         assert looked(repo) == asked
-    assert asked[0] == {"b": Caller("s", "", False, 0, "p")}
+    assert asked[0] == {"b": CallingBot("s", "", False, 0, "p")}
     assert asked[3] == [EdgeRow(1, 2, On.SUCCESS, None)]
     assert asked[-2] == [(2, "t1", "7")]
 

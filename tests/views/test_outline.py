@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.core.states import GraphState, Signal
 from taskyard.lifecycle.commands import Cancel, Code, Refusal
-from taskyard.views.graphs import Outline
+from taskyard.views.graphs import GraphOutline
 from tests.engine.rig import Labels, Rig, graph, task
 
 
@@ -16,14 +16,14 @@ def rig(database_url: str) -> Iterator[Rig]:
         yield made
 
 
-def told(rig: Rig, labels: Labels) -> Outline:
+def told(rig: Rig, labels: Labels) -> GraphOutline:
     found = rig.engine.graph(labels.text)
-    assert isinstance(found, Outline)
+    assert isinstance(found, GraphOutline)
     assert found.graph == labels.graph
     return found
 
 
-def counts(one: Outline) -> tuple[GraphState, int, int, int, bool]:
+def counts(one: GraphOutline) -> tuple[GraphState, int, int, int, bool]:
     return (one.state, one.active, one.behind, one.unhandled, one.settled)
 
 

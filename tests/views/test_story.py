@@ -10,7 +10,17 @@ from taskyard.core.states import REASONS, Reason, Signal, State
 from taskyard.lifecycle.commands import Poll, Report
 from taskyard.lifecycle.poll import poll
 from taskyard.views import history as stories
-from taskyard.views.history import About, Asked, Attempted, Birth, Contradiction, Moved, Story, replayed, story
+from taskyard.views.history import (
+    AttemptSpan,
+    Contradiction,
+    Creation,
+    RequestedAction,
+    RequestSubject,
+    TaskHistory,
+    TaskMove,
+    read_history,
+    replay,
+)
 from tests.lifecycle.test_care import ask_for_one, end_one, follow_notes, wild
 from tests.lifecycle.yard import Yard, chain
 
@@ -24,22 +34,22 @@ def yard(database_url: str) -> Iterator[Yard]:
     yard.close()
 
 
-def told(yard: Yard, task: int) -> Story:
+def told(yard: Yard, task: int) -> TaskHistory:
     with yard.store.read() as repo:
-        return story(repo, task)
+        return read_history(repo, task)
 
 
 def test_a_task_that_was_only_born_has_a_birth_and_the_wish_for_it(yard: Yard) -> None:
     labels = yard.submit(chain("a", "b"))
     one = told(yard, labels["b"])
-    assert one == Story(
-        Birth(labels["b"], labels.graph, "b", yard.now),
-        (Asked(yard.now, About.GRAPH, "ann", "submit", "2 tasks"),),
+    assert one == TaskHistory(
+        Creation(labels["b"], labels.graph, "b", yard.now),
+        (RequestedAction(yard.now, RequestSubject.GRAPH, "ann", "submit", "2 tasks"),),
         (),
         State.UNSCHEDULED,
         whole=True,
     )
-    assert replayed(one) is State.UNSCHEDULED
+    assert replay(one) is State.UNSCHEDULED
 
 
 def test_a_story_tells_moves_attempts_and_wishes_in_order(yard: Yard) -> None:
@@ -53,7 +63,9 @@ def test_a_story_tells_moves_attempts_and_wishes_in_order(yard: Yard) -> None:
     (second,) = yard.claim("b1")
     one = told(yard, labels["a"])
     moves = [
-        (move.at_ms - born, move.source, move.signal, move.target) for move in one.happened if isinstance(move, Moved)
+        (move.at_ms - born, move.source, move.signal, move.target)
+        for move in one.happened
+        if isinstance(move, TaskMove)
     ]
     assert moves == [
         (0, S.UNSCHEDULED, G.RELEASE, S.PENDING),
@@ -63,17 +75,17 @@ def test_a_story_tells_moves_attempts_and_wishes_in_order(yard: Yard) -> None:
         (20, S.PENDING, G.ADMIT, S.WAITING),
         (20, S.WAITING, G.CLAIM, S.RUNNING),
     ]
-    assert isinstance(one.happened[0], Asked)
+    assert isinstance(one.happened[0], RequestedAction)
     last = one.happened[-1]
-    assert isinstance(last, Moved)
+    assert isinstance(last, TaskMove)
     assert (last.at_ms, last.reason, last.attempt, last.bot) == (yard.now, REASONS[G.CLAIM], 2, "b1")
     assert [(a.number, a.bot, a.fence, a.lease_until_ms, a.ended_ms, a.signal, a.reason) for a in one.attempts] == [
         (1, "b1", first.fence, None, yard.now, G.FAIL, Reason.EXIT_CODE),
         (2, "b1", second.fence, second.until_ms, None, None, None),
     ]
-    assert isinstance(one.attempts[0], Attempted)
+    assert isinstance(one.attempts[0], AttemptSpan)
     assert one.attempts[0].exit_code == 3
-    assert replayed(one) is one.state is S.RUNNING
+    assert replay(one) is one.state is S.RUNNING
 
 
 def test_what_people_asked_about_a_task_stands_before_what_follows_from_it(yard: Yard) -> None:
@@ -82,9 +94,10 @@ def test_what_people_asked_about_a_task_stands_before_what_follows_from_it(yard:
     with yard.transaction() as transaction:
         transaction.repo.events.add_audits([(yard.now, "bob", "cancel", labels["a"], "why not")])
         transaction.repo.events.add_audits([(yard.now + 1, "bob", "extend", labels.graph, "1 tasks")])
-    asked = [one for one in told(yard, labels["a"]).happened if isinstance(one, Asked)]
+    asked = [one for one in told(yard, labels["a"]).happened if isinstance(one, RequestedAction)]
     assert [(one.actor, one.about, one.action) for one in asked] == [
-        ("ann", About.GRAPH, "submit"), ("bob", About.TASK, "cancel"), ("bob", About.GRAPH, "extend"),
+        ("ann", RequestSubject.GRAPH, "submit"), ("bob", RequestSubject.TASK, "cancel"),
+        ("bob", RequestSubject.GRAPH, "extend"),
     ]  # fmt: skip
 
 
@@ -102,13 +115,13 @@ def test_a_story_is_read_in_pages_and_says_when_it_is_not_told_to_its_end(
     monkeypatch.setattr(stories, "PAGE_MAX", 1)
     whole = told(yard, labels["a"])
     assert whole.whole
-    assert replayed(whole) is State.SUCCESSFUL
+    assert replay(whole) is State.SUCCESSFUL
     monkeypatch.setattr(stories, "MOVES_MAX", 2)
     part = told(yard, labels["a"])
     assert not part.whole
     assert part.happened == whole.happened[:3]
     with pytest.raises(Contradiction, match="not told to its end"):
-        replayed(part)
+        replay(part)
 
 
 @pytest.mark.parametrize("wrong", [{"source": State.SKIPPED}, {"signal": Signal.REUSE}, {"target": State.FAILED}])
@@ -116,10 +129,10 @@ def test_a_story_that_is_no_walk_through_the_machine_is_a_contradiction(yard: Ya
     labels = yard.submit(chain("a"))
     one = told(yard, labels["a"])
     last = one.happened[-1]
-    assert isinstance(last, Moved)
+    assert isinstance(last, TaskMove)
     spoiled = replace(one, happened=(*one.happened[:-1], replace(last, **wrong)))  # type: ignore[arg-type]
     with pytest.raises(Contradiction, match=f"event {last.number} of task"):
-        replayed(spoiled)
+        replay(spoiled)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -134,7 +147,7 @@ def test_replaying_what_happened_gives_what_is_stored(yard: Yard, seed: int) -> 
         ask_for_one(yard, chance, graphs)
         follow_notes(yard)
     stories_told = [told(yard, id) for labels in graphs for id in labels.values()]
-    assert [replayed(one) for one in stories_told] == [yard.task(one.birth.task).state for one in stories_told]
+    assert [replay(one) for one in stories_told] == [yard.task(one.birth.task).state for one in stories_told]
     assert max(len(one.attempts) for one in stories_told) > 1
 
 
@@ -146,4 +159,4 @@ def test_an_attempt_that_was_lost_and_taken_up_again_is_told_as_two(yard: Yard) 
     yard.do(lambda transaction: poll(transaction, [Poll("b1", "s1", reports=(report,), want=1, poll="p")]))
     one = told(yard, labels["a"])
     assert [(attempt.number, attempt.signal) for attempt in one.attempts] == [(1, Signal.LOSE), (2, None)]
-    assert replayed(one) is one.state
+    assert replay(one) is one.state

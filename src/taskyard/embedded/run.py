@@ -20,8 +20,8 @@ from taskyard.embedded.yard import serving, wait_for_bot
 from taskyard.engine.engine import Engine
 from taskyard.lifecycle.commands import Cancel, Refusal
 from taskyard.views import deadlock
-from taskyard.views.explain_graph import held
-from taskyard.views.graphs import Outline, outline
+from taskyard.views.explain_graph import explain_graph
+from taskyard.views.graphs import GraphOutline, outline
 from taskyard.wire.progress import STILL_SECONDS, Observer, Outcome, Printed
 
 #: How often it is looked what happened; that the graph is settled is heard at once.
@@ -101,7 +101,7 @@ class _Run:
             self._wishes.news.clear()
         return self._outcome(self._look(observer))
 
-    def _look(self, observer: Observer) -> Outline:
+    def _look(self, observer: Observer) -> GraphOutline:
         with self._engine.store.read() as repo:
             seen, news = outline(repo, self._graph), self._feed.news(repo, self._graph)
         assert seen is not None, "it was submitted"
@@ -119,7 +119,7 @@ class _Run:
             return
         self._held_at = time.monotonic() + HELD_SECONDS
         with self._engine.store.read() as repo:
-            observer.hold(held(repo, self._graph, self._engine.clock.now(), _Everything()))
+            observer.hold(explain_graph(repo, self._graph, self._engine.clock.now(), _Everything()))
 
     def _is_stuck(self) -> bool:
         """Tell whether nothing here can go on by itself; it is only asked when nothing has happened for a while."""
@@ -143,7 +143,7 @@ class _Run:
             self._bot.kill()
         self._heeded = wished
 
-    def _outcome(self, seen: Outline) -> Outcome:
+    def _outcome(self, seen: GraphOutline) -> Outcome:
         with self._engine.store.read() as repo:
             tasks = self._feed.outcome(repo, self._graph)
         told = seen.settled or self._deadlock

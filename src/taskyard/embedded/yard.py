@@ -51,7 +51,7 @@ def wait_for_bot(engine: Engine, bot: Companion, unless: Callable[[], bool]) -> 
 
 def _engine(file: Path) -> Engine:
     """Make the engine of a new database. Nobody else knows the file, so nobody has to be kept from it."""
-    blank.make(file)
+    blank.create(file)
     return Engine(open_store(f"sqlite:///{file}"))
 
 

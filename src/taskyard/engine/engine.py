@@ -54,8 +54,8 @@ from taskyard.lifecycle.transaction import FollowUp, ServerIdentity, Transaction
 from taskyard.store.connection import Repo, Store, open_server_lock, open_store
 from taskyard.views import graphs as outlines
 from taskyard.views import history as stories
-from taskyard.views.graphs import Outline
-from taskyard.views.history import Story
+from taskyard.views.graphs import GraphOutline
+from taskyard.views.history import TaskHistory
 
 #: How long a thread that only thinks may keep the others waiting. The writer asks for its turn with every statement:
 #: at Python's own 5 ms, a check of a large document would make a poll that takes 2 ms wait for hundreds.
@@ -269,7 +269,7 @@ class Engine:
             key, said, lambda transaction: pools.set_stake_after(transaction, name, stake_after_ms, actor)
         )
 
-    def graph(self, graph_id: str) -> Outline | Refusal:
+    def graph(self, graph_id: str) -> GraphOutline | Refusal:
         """Tell where a graph stands, and whether it is settled."""
         refusal = validate.request(graph_id=graph_id)
         if refusal is not None:
@@ -278,14 +278,14 @@ class Engine:
         with outages(), self.store.read() as repo:
             return outlines.outline(repo, id) or selection.not_found("graph", id)
 
-    def story(self, task_id: str) -> Story | Refusal:
+    def story(self, task_id: str) -> TaskHistory | Refusal:
         """Tell everything that happened to a task."""
         refusal = validate.request(task_id=task_id)
         if refusal is not None:
             return refusal
         id = ids.key_of(task_id)
         with outages(), self.store.read() as repo:
-            return stories.story(repo, id) if _is_shown(repo, id) else selection.not_found("task", id)
+            return stories.read_history(repo, id) if _is_shown(repo, id) else selection.not_found("task", id)
 
     def doctor(self) -> list[Finding]:
         """Recount every stored number as it is at one moment; say what does not follow from the rest."""
@@ -479,11 +479,11 @@ class AsyncEngine:
         """Say how long mutexes hold a task before no younger one passes it at this key."""
         return await asyncio.to_thread(self._engine.set_stake_after, name, stake_after_ms, actor=actor, key=key)
 
-    async def graph(self, graph_id: str) -> Outline | Refusal:
+    async def graph(self, graph_id: str) -> GraphOutline | Refusal:
         """Tell where a graph stands, and whether it is settled."""
         return await asyncio.to_thread(self._engine.graph, graph_id)
 
-    async def story(self, task_id: str) -> Story | Refusal:
+    async def story(self, task_id: str) -> TaskHistory | Refusal:
         """Tell everything that happened to a task."""
         return await asyncio.to_thread(self._engine.story, task_id)
 

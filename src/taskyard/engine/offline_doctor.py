@@ -90,7 +90,7 @@ def _kept(url: str) -> Iterator[str]:
 @contextmanager
 def _opened(url: str) -> Iterator[Engine]:
     """Open a database of this version; nothing happens in it by itself."""
-    _refuse(migrate.current(url), migrate.newest())
+    _refuse(migrate.current_version(url), migrate.newest_version())
     engine = Engine(open_store(url))
     try:
         yield engine

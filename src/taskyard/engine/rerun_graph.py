@@ -35,7 +35,7 @@ from taskyard.lifecycle.selection import Pages, Selection, not_found
 from taskyard.lifecycle.submit import PAGE_MAX, NewGraph, RerunOrigin, Submitted
 from taskyard.store.connection import Repo, Store
 from taskyard.store.queries import Row
-from taskyard.store.repo.tasks import DoneRow, RerunRow, Source
+from taskyard.store.repo.tasks import FinishedTaskRow, RerunRow, ReusedAttempt
 
 #: How many tasks one query reads.
 ROWS_MAX: Final = 10_000
@@ -51,7 +51,7 @@ class _Plan:
     definition: Row  # scheduler, name, routing, description, tags, digest
     tasks: Mapping[str, Task]  # by label, in the order of the older graph
     digests: Mapping[str, str]  # of the definitions that are not as they were submitted
-    done: Mapping[str, DoneRow]
+    done: Mapping[str, FinishedTaskRow]
     labels: tuple[str, ...]
     renewal: Renewal
     around: frozenset[str]  # the pools of the older graph
@@ -152,8 +152,8 @@ def _look(repo: Repo, graph: Key, names: Sequence[str]) -> _Plan | Refusal:
     return _Plan(graph, definition, tasks, digests, done, tuple(dict.fromkeys(names)), plan, around)
 
 
-def _done(repo: Repo, graph: int) -> list[DoneRow]:
-    found: list[DoneRow] = []
+def _done(repo: Repo, graph: int) -> list[FinishedTaskRow]:
+    found: list[FinishedTaskRow] = []
     after = -1
     while page := repo.reuse.finished_tasks(graph, after, ROWS_MAX):
         found += page
@@ -193,7 +193,7 @@ def _reused(plan: _Plan, label: str) -> ReusedTask:
     """Say what a task takes over. One that did so itself tells where that came from in the first place."""
     row = plan.done[label]
     copied = None if row.size is None else (row.id, row.attempt)
-    return ReusedTask(row.source or Source(row.id, plan.graph, row.attempt), copied, row.size or 0)
+    return ReusedTask(row.source or ReusedAttempt(row.id, plan.graph, row.attempt), copied, row.size or 0)
 
 
 def _in_order(tasks: Mapping[str, Task]) -> list[str]:

@@ -15,8 +15,8 @@ from taskyard.core.states import Millis
 from taskyard.lifecycle import lost_attempts
 from taskyard.lifecycle.commands import NO_SUBJECT, Begun, Code, Goodbye, Hello, Poll, Refusal
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.repo.bots import BotRecord, dimensions_text
-from taskyard.store.rows import Caller
+from taskyard.store.repo.bots import BotRecord, encode_dimensions
+from taskyard.store.rows import CallingBot
 
 # The diary of the bots: what happened to each of them, the newest first. Nothing here decides anything.
 
@@ -101,7 +101,7 @@ def _welcome(transaction: Transaction, known: Mapping[str, BotRecord], hellos: S
     # Only now: of two first sessions at once, the later one is kept from knowing of the earlier until it has its row.
     lives = [(one.bot, fleet.lives_of(one.session)) for one in begun]
     end_lost_attempts(transaction, lives, {one.bot: one.begun for one in begun})
-    transaction.repo.bots.set_dimensions([(one.bot, dimensions_text(one.dimensions)) for one in hellos])
+    transaction.repo.bots.set_dimensions([(one.bot, encode_dimensions(one.dimensions)) for one in hellos])
     twins = {one.bot for one in begun if _is_twin(known.get(one.bot), one.session)}
     record_event(transaction, sorted(new - twins), CONNECTED)
     record_event(transaction, sorted(twins), CONNECTED, ELSEWHERE)
@@ -117,15 +117,15 @@ def _enrolled_elsewhere(transaction: Transaction, known: Mapping[str, BotRecord]
     return {bot for bot, record in found.items() if record.pool != unknown[bot]}
 
 
-def check_in(transaction: Transaction, polls: Sequence[Poll]) -> list[Caller | Refusal]:
+def check_in(transaction: Transaction, polls: Sequence[Poll]) -> list[CallingBot | Refusal]:
     """Take note that bots were heard of; refuse those that speak for a session that is over."""
     bots = transaction.repo.bots.callers({poll.bot for poll in polls})
-    greeted: list[Caller | Refusal] = []
+    greeted: list[CallingBot | Refusal] = []
     heard: dict[str, str] = {}
     for poll in polls:
         bot = _greeted(bots.get(poll.bot), poll)
         greeted.append(bot)
-        if isinstance(bot, Caller):
+        if isinstance(bot, CallingBot):
             known = heard.get(poll.bot, bot.recent_polls)
             heard[poll.bot] = _with_line(known, poll.poll) if poll.want and poll.poll else known
             if bot.missing:
@@ -244,7 +244,7 @@ def _unwelcome(bot: BotRecord | None, one: Hello) -> Refusal | None:
     return _over(one.bot) if is_late else None
 
 
-def _is_foreign(bot: BotRecord | Caller | None, pool: str | None) -> bool:
+def _is_foreign(bot: BotRecord | CallingBot | None, pool: str | None) -> bool:
     """Tell whether the name of a bot belongs to another pool than its sender speaks for."""
     return bot is not None and bot.pool is not None and pool is not None and bot.pool != pool
 
@@ -258,7 +258,7 @@ def _over(bot: str) -> Refusal:
     return Refusal(Code.SESSION_REPLACED, f"bot {bot} has begun another session: this one is over")
 
 
-def _greeted(bot: Caller | None, poll: Poll) -> Caller | Refusal:
+def _greeted(bot: CallingBot | None, poll: Poll) -> CallingBot | Refusal:
     if "\n" in poll.poll:
         return Refusal(Code.INVALID, "the id of a poll is one line of text")
     if _is_foreign(bot, poll.pool):

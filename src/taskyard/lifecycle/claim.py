@@ -18,7 +18,7 @@ from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Claimant, Transition
 from taskyard.store.queries import Row
 from taskyard.store.repo.bots import QueueRow
-from taskyard.store.rows import Caller, TaskRecord
+from taskyard.store.rows import CallingBot, TaskRecord
 
 #: How many tasks one poll can get: more would be hoarded while other bots are idle.
 WANT_MAX: Final = 256
@@ -33,12 +33,12 @@ class ClaimRequest:
     """A poll that wants tasks, the bot that sent it as it stands, and how many it can get."""
 
     poll: Poll
-    bot: Caller
+    bot: CallingBot
     count: int
     parked: bool = False  # it has waited, and was given nothing before
 
 
-def claim_request(poll: Poll, bot: Caller) -> ClaimRequest:
+def claim_request(poll: Poll, bot: CallingBot) -> ClaimRequest:
     """Take the wish out of a poll."""
     return ClaimRequest(poll, bot, min(poll.want, WANT_MAX))
 

@@ -10,7 +10,7 @@ from taskyard.lifecycle.claim import claim, claim_request, is_repeated, with_def
 from taskyard.lifecycle.commands import Done, Lease, OutputStored, Poll, Refusal, Renewed
 from taskyard.lifecycle.report import end_attempts, record_begun, renew, store_output, store_progress
 from taskyard.lifecycle.transaction import Transaction
-from taskyard.store.rows import Caller
+from taskyard.store.rows import CallingBot
 
 
 @value
@@ -34,7 +34,7 @@ def poll(transaction: Transaction, polls: Sequence[Poll]) -> list[PollOutcome | 
     """Carry out polls: first what ended, then what goes on, then what begins."""
     _foresee(transaction, polls)
     greeted = check_in(transaction, polls)
-    heard = [(place, polls[place], bot) for place, bot in enumerate(greeted) if isinstance(bot, Caller)]
+    heard = [(place, polls[place], bot) for place, bot in enumerate(greeted) if isinstance(bot, CallingBot)]
     # What a result releases and a wish takes is written once, as one way from where it was to where it runs.
     transaction.deferring = True
     kept = store_output(
@@ -69,7 +69,7 @@ def _foresee(transaction: Transaction, polls: Sequence[Poll]) -> None:
 
 
 def _briefed(
-    transaction: Transaction, heard: Sequence[tuple[int, Poll, Caller]], leases: Sequence[tuple[Lease, ...]]
+    transaction: Transaction, heard: Sequence[tuple[int, Poll, CallingBot]], leases: Sequence[tuple[Lease, ...]]
 ) -> Sequence[tuple[Lease, ...]]:
     """Say what is to be run, where that is wanted."""
     wanted = [lease for (_, one, _), given in zip(heard, leases, strict=True) if one.briefed for lease in given]

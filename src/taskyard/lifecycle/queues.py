@@ -16,7 +16,7 @@ from taskyard.core.states import BotId
 from taskyard.core.structs import struct_replace, value
 from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
-from taskyard.store.repo.bots import QueueRow, dimensions_text
+from taskyard.store.repo.bots import QueueRow, encode_dimensions
 
 #: Dimensions that share a hash are told apart by the last byte of the id.
 _TWINS_MAX = 256
@@ -132,7 +132,7 @@ def _number(queue: QueueRow) -> int:
 
 def ensure(repo: Repo, wanted: Collection[Dimensions]) -> dict[Dimensions, int]:
     """Give the id of the queue for each of these dimensions; make the ones that are missing."""
-    texts = {dimensions_text(dimensions): dimensions for dimensions in wanted}
+    texts = {encode_dimensions(dimensions): dimensions for dimensions in wanted}
     found = repo.queues.with_dimensions(texts)
     if len(found) < len(texts):
         total = repo.queues.lock_count()

@@ -12,7 +12,7 @@ from taskyard.core.graph.model import Task
 from taskyard.core.states import ENDED, REASONS, Outcome, Reason, Signal
 from taskyard.lifecycle.definitions import decoded
 from taskyard.lifecycle.transition import Transition
-from taskyard.store.repo.bots import dimensions_text
+from taskyard.store.repo.bots import encode_dimensions
 from taskyard.store.rows import TaskRecord
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def capacity_by_slice(transaction: "Transaction", task: TaskRecord) -> list[bool
 def move_to_slice(transaction: "Transaction", task: TaskRecord, life: Life) -> None:
     """Let a task wait in the queue of the slice that it is on in `life`."""
     if life.slice_index != task.life.slice_index:
-        text = dimensions_text(_definition(transaction, task).slices[life.slice_index].dimensions)
+        text = encode_dimensions(_definition(transaction, task).slices[life.slice_index].dimensions)
         task.queue = transaction.repo.queues.with_dimensions([text])[text]
 
 

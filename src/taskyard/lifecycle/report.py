@@ -29,7 +29,7 @@ from taskyard.lifecycle.lost_attempts import costs_nothing
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.lifecycle.transition import Transition
 from taskyard.store.queries import Row
-from taskyard.store.repo.output import Printed
+from taskyard.store.repo.output import OutputSize
 from taskyard.store.rows import TaskRecord
 
 #: The words of every life, by names of their own: a word is slow to get at through its class.
@@ -192,7 +192,7 @@ def _renew_lost(renewal: Renewal) -> Refusal:
 
 #: How much of what one attempt prints is kept. A log that is longer is read by nobody; it belongs in a file.
 OUTPUT_MAX: Final = 67_108_864
-_NOTHING: Final = Printed()
+_NOTHING: Final = OutputSize()
 
 
 def store_output(transaction: Transaction, outputs: Sequence[tuple[str, Output]]) -> list[OutputStored | Refusal]:
@@ -230,7 +230,7 @@ def holds_lease(task: TaskRecord | None, bot: str | None, attempt: int, fence: i
 
 
 def _keep(
-    task: TaskRecord | None, bot: str, output: Output, now: Millis, printed: dict[int, Printed], rows: list[Row]
+    task: TaskRecord | None, bot: str, output: Output, now: Millis, printed: dict[int, OutputSize], rows: list[Row]
 ) -> OutputStored | Refusal:
     if task is None or (output.attempt, output.fence) != (task.life.attempt, task.fence):
         return _printing_lost(output)
@@ -247,7 +247,7 @@ def _keep(
     body = output.body[had.size - output.start : OUTPUT_MAX - output.start]
     if body:
         rows.append((task.id, output.attempt, had.chunks + 1, had.size, now, body))
-        printed[task.id] = Printed(had.chunks + 1, had.size + len(body))
+        printed[task.id] = OutputSize(had.chunks + 1, had.size + len(body))
     return OutputStored(task.id, output.attempt, had.size + len(body))
 
 

@@ -17,8 +17,8 @@ from taskyard.core.states import Millis, On, Reason
 from taskyard.core.structs import struct_replace
 from taskyard.lifecycle.definitions import encoded
 from taskyard.store.queries import Row
-from taskyard.store.repo.tasks import Source
-from taskyard.store.rows import rules_text
+from taskyard.store.repo.tasks import ReusedAttempt
+from taskyard.store.rows import encode_rules
 
 _BORN = Life().state.text
 _WAITS = Reason.PREREQUISITE.text
@@ -89,7 +89,7 @@ class Rows:
 class ReusedTask:
     """What a task takes over instead of running: the end of an attempt, and a result of so many characters."""
 
-    source: Source
+    source: ReusedAttempt
     copied: tuple[int, int] | None  # the task and the attempt whose result is copied
     size: int = 0
 
@@ -207,7 +207,7 @@ class _Promises:
         found = self._known.get(shape)
         if found is None:
             rules = attempt_policy.rules_of(task, self._submitted)
-            found = self._known[shape] = (rules, rules_text(rules))
+            found = self._known[shape] = (rules, encode_rules(rules))
         return found
 
 

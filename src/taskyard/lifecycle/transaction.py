@@ -27,8 +27,8 @@ from taskyard.lifecycle.rows import SERVER_QUEUE, SETTLED
 from taskyard.lifecycle.transition import COMPILED_ARROWS, Claimant, CompiledArrow, Transition, transition_by
 from taskyard.store.connection import Repo
 from taskyard.store.queries import Row, TransactionConflict
-from taskyard.store.repo.events import spelled, written
-from taskyard.store.repo.tasks import Shape
+from taskyard.store.repo.events import encode_fact, encode_transition
+from taskyard.store.repo.tasks import MoveKind
 from taskyard.store.rows import GraphRecord, TaskRecord
 
 # What a transaction has moved and changed, and not yet written.
@@ -39,13 +39,13 @@ from taskyard.store.rows import GraphRecord, TaskRecord
 
 
 #: What one shape after another comes to; any other pair comes to anything.
-_TOGETHER: Final[Mapping[tuple[Shape, Shape], Shape]] = {
-    (Shape.READY, Shape.READY): Shape.READY,
-    (Shape.READY, Shape.STARTED): Shape.SENT,
+_TOGETHER: Final[Mapping[tuple[MoveKind, MoveKind], MoveKind]] = {
+    (MoveKind.READY, MoveKind.READY): MoveKind.READY,
+    (MoveKind.READY, MoveKind.STARTED): MoveKind.SENT,
 }
 #: The shapes that write what edges know.
-_WITH_EDGES: Final = frozenset({Shape.READY, Shape.SENT})
-_ANY: Final = Shape.ANY
+_WITH_EDGES: Final = frozenset({MoveKind.READY, MoveKind.SENT})
+_ANY: Final = MoveKind.ANY
 
 
 class PendingWrites:
@@ -55,13 +55,13 @@ class PendingWrites:
         self._clear()
 
     def _clear(self) -> None:
-        self._moved: dict[int, tuple[TaskRecord, State, Shape]] = {}
+        self._moved: dict[int, tuple[TaskRecord, State, MoveKind]] = {}
         self._changed: dict[int, TaskRecord] = {}
         self._recounted: dict[int, TaskRecord] = {}
         self.begun: list[Row] = []  # attempts
         self.ended: list[Row] = []
 
-    def move(self, task: TaskRecord, source: State, shape: Shape) -> None:
+    def move(self, task: TaskRecord, source: State, shape: MoveKind) -> None:
         """A task came from `source` to where it is, by a move that can change the columns of `shape`."""
         id = task.id
         if id in self._moved:
@@ -99,7 +99,7 @@ class PendingWrites:
         return written
 
     def _write_moves(self, repo: Repo, now: Millis) -> None:
-        by_shape: dict[Shape, list[tuple[TaskRecord, State]]] = defaultdict(list)
+        by_shape: dict[MoveKind, list[tuple[TaskRecord, State]]] = defaultdict(list)
         for id, (task, source, shape) in self._moved.items():
             task.due_ms = due_at(task.life, task.rules, task.lease_until_ms, now)
             whole = id in self._changed or (id in self._recounted and shape not in _WITH_EDGES)
@@ -361,7 +361,7 @@ class Transaction:
                 task.lease_until_ms = taker.until_ms
                 sheet.begun.append(_attempt(task, life, taker, now))
             task.life, task.reason, task.moved_ms = life, reason, now
-            added.facts[task.id].append(written(way.spelled, life.attempt, bot, reason))
+            added.facts[task.id].append(encode_fact(way.spelled, life.attempt, bot, reason))
             if way.concerns_bots:
                 self._tell_bots(task, way)
             if not way.is_over or task.is_handler or task.needs_admission:
@@ -461,4 +461,4 @@ def _attempt(task: TaskRecord, life: Life, taker: Claimant, now: Millis) -> Row:
 
 
 def _turned(source: GraphState | None, target: GraphState) -> str:
-    return written(spelled(source and source.text, target.text, None), None, None, None)
+    return encode_fact(encode_transition(source and source.text, target.text, None), None, None, None)

@@ -20,8 +20,8 @@ from taskyard.core.states import (
     step,
 )
 from taskyard.core.structs import value
-from taskyard.store.repo.events import spelled
-from taskyard.store.repo.tasks import Shape
+from taskyard.store.repo.events import encode_transition
+from taskyard.store.repo.tasks import MoveKind
 from taskyard.store.rows import TaskRecord
 
 #: By a name of its own: a word is slow to get at through its class.
@@ -65,11 +65,11 @@ def transition_by(task: TaskRecord, signal: Signal, reason: Reason | None = None
 
 
 #: Which columns of a task a signal can change; every other signal can change any.
-_SHAPES: Final[Mapping[Signal, Shape]] = {
-    Signal.RELEASE: Shape.READY,
-    Signal.ADMIT: Shape.READY,
-    Signal.CLAIM: Shape.STARTED,
-    Signal.SUCCEED: Shape.ENDED,
+_SHAPES: Final[Mapping[Signal, MoveKind]] = {
+    Signal.RELEASE: MoveKind.READY,
+    Signal.ADMIT: MoveKind.READY,
+    Signal.CLAIM: MoveKind.STARTED,
+    Signal.SUCCEED: MoveKind.ENDED,
 }
 
 
@@ -81,7 +81,7 @@ _QUEUED: Final = HOLDING - LEASED
 class CompiledArrow:
     """One arrow, to its target or again."""
 
-    shape: Shape  # which columns it can change
+    shape: MoveKind  # which columns it can change
     active: int  # how the graph's counts change
     behind: int
     leased: int  # +1: an attempt begins, -1: one ends
@@ -103,7 +103,7 @@ def _way(source: State, signal: Signal, target: State) -> CompiledArrow:
     fails = source in UNSUCCESSFUL or target in UNSUCCESSFUL
     tells, listens, stirs = follows.tell is not None, target in LISTENING, bool(follows.pending or follows.holding)
     return CompiledArrow(
-        Shape.ANY if target in UNSUCCESSFUL else _SHAPES.get(signal, Shape.ANY),
+        MoveKind.ANY if target in UNSUCCESSFUL else _SHAPES.get(signal, MoveKind.ANY),
         follows.active,
         follows.behind,
         follows.leased,
@@ -116,7 +116,7 @@ def _way(source: State, signal: Signal, target: State) -> CompiledArrow:
         judged=follows.judged,
         stirs=stirs,
         is_over=not (tells or listens or follows.judged),
-        spelled=spelled(source.text, target.text, signal.text),
+        spelled=encode_transition(source.text, target.text, signal.text),
     )
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from taskyard.store.sqlite import make_private
 
 
-def make(path: Path) -> None:
+def create(path: Path) -> None:
     """Make a database file of the newest version; there must be none."""
     make_private(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.executescript(resources.files("taskyard.store").joinpath("blank.sql").read_text(encoding="utf-8"))
 
 
-def written(path: Path) -> str:
+def dump(path: Path) -> str:
     """Write down a database file as `blank.sql` does."""
     with closing(sqlite3.connect(path)) as connection:
         lines = "\n".join(connection.iterdump()).splitlines()

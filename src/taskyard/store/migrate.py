@@ -57,7 +57,7 @@ class TooNew(Exception):
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"the database has version {found} of the schema and this program knows versions up to {newest()}: "
+            f"the database has version {found} of the schema and this program knows versions up to {newest_version()}: "
             "run the newer taskyard that made it, or restore a backup from before it"
         )
 
@@ -74,7 +74,7 @@ def upgrade(url: str) -> None:
         command.upgrade(settings, "head")
 
 
-def current(url: str) -> str | None:
+def current_version(url: str) -> str | None:
     """Say which version the database at `url` has; none if it is empty or not there yet."""
     file = _file(url)
     if file and not Path(file).exists():
@@ -83,14 +83,14 @@ def current(url: str) -> str | None:
         return _version(connection)
 
 
-def refuse_old_server(version: int) -> None:
+def check_server_version(version: int) -> None:
     """Refuse a server of PostgreSQL by its version as it counts it: 140011 is 14.11."""
     major, minor = divmod(version, 10_000)
     if major < POSTGRES_MIN:
         raise TooOld(f"{major}.{minor}")
 
 
-def newest() -> str:
+def newest_version() -> str:
     """Say the newest version that this program knows."""
     head = ScriptDirectory.from_config(_settings()).get_current_head()
     assert head, "there is no migration"
@@ -104,12 +104,12 @@ def _connected(url: str, begin: str = "BEGIN IMMEDIATE") -> Iterator[Connection]
         with engine.connect() as connection:
             yield connection
     except DatabaseError as fault:
-        raise StoreUnavailable(f"{named(url)} cannot be used: {fault.orig}") from fault
+        raise StoreUnavailable(f"{database_name(url)} cannot be used: {fault.orig}") from fault
     except sqlite3.Error as fault:
-        raise StoreUnavailable(f"{named(url)} cannot be used: {fault}") from fault
+        raise StoreUnavailable(f"{database_name(url)} cannot be used: {fault}") from fault
 
 
-def named(url: str) -> str:
+def database_name(url: str) -> str:
     """Name a database for people: its file, or its address without the password."""
     if file := _file(url):
         return f"the database {file}"
@@ -150,7 +150,7 @@ def _postgres(url: str) -> Engine:
 def _dialed(url: str) -> psycopg.Connection:
     connection = psycopg.connect(url)
     try:
-        refuse_old_server(connection.info.server_version)
+        check_server_version(connection.info.server_version)
     except TooOld:
         connection.close()
         raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from taskyard.store.repo.admission import PoolRow
-    from taskyard.store.rows import Caller, GraphRecord, TaskRecord
+    from taskyard.store.rows import CallingBot, GraphRecord, TaskRecord
 
 #: How many graphs, tasks and bots are cached: more than a large fleet works on at once. About twenty megabytes.
 CACHED_MAX: Final = 32_000
@@ -42,7 +42,7 @@ class RowCache:
         """Forget every row."""
         self.graphs: dict[int, GraphRecord] = {}
         self.tasks: dict[int, TaskRecord] = {}
-        self.bots: dict[str, Caller] = {}
+        self.bots: dict[str, CallingBot] = {}
         self.pools: list[PoolRow] | None = None
         self.newest_queue: int | None = None
         self._stale = False

@@ -177,7 +177,7 @@ def task_record(row: Row) -> TaskRecord:
         not_before_ms,
     )  # fmt: skip
     return TaskRecord(
-        id, graph, life, reason, moved_ms, rules_of_text(rules) if rules else _DEFAULT, kind, priority, created_ms,
+        id, graph, life, reason, moved_ms, decode_rules(rules) if rules else _DEFAULT, kind, priority, created_ms,
         weight, _JOINS[join], _IMPOSSIBLES[on_impossible], is_handler == 1, is_constrained == 1,
         Edges(awaited, met, broken, impossible),
         Handlers(ran, hoped) if ran or hoped else _NO_HANDLERS, open_continuations, needs_admission == 1, queue, bot,
@@ -185,7 +185,7 @@ def task_record(row: Row) -> TaskRecord:
     )  # fmt: skip
 
 
-def born_record(row: Row) -> TaskRecord:
+def new_task_record(row: Row) -> TaskRecord:
     """Read a row of `insert_tasks`: just what `lock_tasks` would find."""
     (
         id, graph, state, reason, moved_ms, not_before_ms, rules, kind, priority, created_ms, weight, join,
@@ -194,7 +194,7 @@ def born_record(row: Row) -> TaskRecord:
     stored = _STATES[state]
     return TaskRecord(
         id, graph, Life(stored, not_before_ms=not_before_ms), reason, moved_ms,
-        rules_of_text(rules) if rules else _DEFAULT, kind, priority, created_ms, weight, _JOINS[join],
+        decode_rules(rules) if rules else _DEFAULT, kind, priority, created_ms, weight, _JOINS[join],
         _IMPOSSIBLES[on_impossible], is_handler == 1, is_constrained == 1, Edges(awaited, met, broken, impossible),
         _NO_HANDLERS, 0, False, queue, None, None, 0, None, due_ms, loading == 1, stored,
     )  # fmt: skip
@@ -217,7 +217,7 @@ class GraphRecord:
 
 
 @value
-class Caller:
+class CallingBot:
     """A bot that speaks: its session, its latest polls, and the version of what is known about it."""
 
     session: str
@@ -252,12 +252,12 @@ def notes_of(rows: Sequence[Row]) -> list[Continuation]:
     return [Continuation(*row) for row in rows]
 
 
-def rules_text(rules: Rules) -> str:
+def encode_rules(rules: Rules) -> str:
     """Write rules down; the defaults are the empty text."""
     return "" if rules == _DEFAULT else msgspec.json.encode(rules).decode()
 
 
 @lru_cache(maxsize=_RULES_KEPT)
-def rules_of_text(text: str) -> Rules:
+def decode_rules(text: str) -> Rules:
     """Read rules."""
     return _READER.decode(text) if text else _DEFAULT

@@ -17,7 +17,7 @@ NEWEST: Final = 2**63 - 1
 
 
 @value
-class WantedAudits:
+class AuditFilter:
     """Which rows are asked for; an empty word asks for any."""
 
     actor: str = ""  # as the audit names them, or only the name or the id of a token
@@ -27,7 +27,7 @@ class WantedAudits:
     until_ms: int = NEWEST
 
 
-def audits(repo: Repo, wanted: WantedAudits, before: int, count: int) -> tuple[list[AuditView], int | None]:
+def audits(repo: Repo, wanted: AuditFilter, before: int, count: int) -> tuple[list[AuditView], int | None]:
     """Give a page of the audit, and where the next begins, if there may be one. A page may be short."""
     found: list[AuditView] = []
     for id, row in _rows(repo, wanted, before):
@@ -40,7 +40,7 @@ def audits(repo: Repo, wanted: WantedAudits, before: int, count: int) -> tuple[l
     return found, None if is_all else before
 
 
-def _rows(repo: Repo, wanted: WantedAudits, before: int) -> Iterator[tuple[int, AuditRow]]:
+def _rows(repo: Repo, wanted: AuditFilter, before: int) -> Iterator[tuple[int, AuditRow]]:
     for _ in range(LOOKED_MAX // ROWS_MAX):
         page = repo.events.page_audits(wanted.subject, before, ROWS_MAX)
         yield from page
@@ -49,7 +49,7 @@ def _rows(repo: Repo, wanted: WantedAudits, before: int) -> Iterator[tuple[int, 
         before = page[-1][0]
 
 
-def _is_wanted(row: AuditRow, wanted: WantedAudits) -> bool:
+def _is_wanted(row: AuditRow, wanted: AuditFilter) -> bool:
     name, _, id = row.actor.removesuffix(")").rpartition(" (")
     return (
         wanted.actor in ("", row.actor, name, id)

@@ -13,7 +13,7 @@ from taskyard.core.structs import value
 from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
 from taskyard.store.repo.admission import PoolRow
-from taskyard.store.repo.bots import dimensions_of_text
+from taskyard.store.repo.bots import decode_dimensions
 from taskyard.store.repo.read import FIRST_NAME, BotRow
 from taskyard.wire.api import BotEventView, BotView, DimensionAggregation, PoolView
 
@@ -25,7 +25,7 @@ TASKS_MAX: Final = 1_000
 
 
 @value
-class WantedBots:
+class BotFilter:
     """Which bots are asked for; what is left empty asks for any."""
 
     pools: frozenset[str] | None = None  # of one of these
@@ -33,7 +33,7 @@ class WantedBots:
     dimensions: tuple[tuple[str, str], ...] = ()  # all of these
 
 
-def bots(repo: Repo, wanted: WantedBots, after: str, count: int) -> tuple[list[BotView], str | None]:
+def bots(repo: Repo, wanted: BotFilter, after: str, count: int) -> tuple[list[BotView], str | None]:
     """Show bots beyond an id, and say where to go on; None at the end."""
     found: list[BotView] = []
     looked = 0
@@ -59,7 +59,7 @@ def aggregation(repo: Repo, pools: frozenset[str] | None = None) -> DimensionAgg
     found: dict[str, set[str]] = defaultdict(set)
     count = 0
     for row in _rows(repo, FIRST_NAME):
-        has = dimensions_of_text(row.dimensions)
+        has = decode_dimensions(row.dimensions)
         if not row.terminated and (pools is None or not pools.isdisjoint(_pools(has))):
             count += 1
             for key, values in has:
@@ -98,7 +98,7 @@ def _rows(repo: Repo, after: str) -> Iterator[BotRow]:
         after = rows[-1].id
 
 
-def _is_wanted(row: BotRow, wanted: WantedBots) -> bool:
+def _is_wanted(row: BotRow, wanted: BotFilter) -> bool:
     facts = _facts(row)
     has = {(key, value) for key, values in facts.dimensions for value in values}
     return (
@@ -111,7 +111,7 @@ def _is_wanted(row: BotRow, wanted: WantedBots) -> bool:
 def _facts(row: BotRow) -> BotFacts:
     return BotFacts(
         BotId(row.id),
-        dimensions_of_text(row.dimensions),
+        decode_dimensions(row.dimensions),
         Millis(row.last_seen_ms),
         row.slots,
         row.busy,

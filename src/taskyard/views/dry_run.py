@@ -22,7 +22,7 @@ from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import ContenderRow
 from taskyard.views import explain
-from taskyard.views.explain import ExplainFacts, Sight, bots_told, capacity, dimensions_told, other_told, text
+from taskyard.views.explain import ExplainFacts, Sight, bots_view, capacity, dimensions_view, other_view, task_id
 from taskyard.wire.explain import AFTER, NEVER, NOW, VERDICTS, WAITS, DryRun, DryTask
 
 # What a pass would say of new tasks, if they were stored now: the rule of admission over what there is, and them.
@@ -42,7 +42,7 @@ _NEW: Final = "new "
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class AdmissionForecast:
     """What would hold new tasks, by label; whoever is not held would be let in."""
 
     held: Mapping[str, Held] = field(default_factory=dict)
@@ -59,16 +59,18 @@ class Forecast:
         return look.other(key_of(held.by))
 
 
-def forecast(look: explain.ExplainFacts, tasks: Sequence[Task], wanted: Mapping[str, Dimensions]) -> Forecast:
+def forecast_admission(
+    look: explain.ExplainFacts, tasks: Sequence[Task], wanted: Mapping[str, Dimensions]
+) -> AdmissionForecast:
     """Say what would hold tasks that wait for nobody; `wanted` has what the first slice of each asks for."""
     limits = {pool.name: capacity(look, pool.name) for pool in look.repo.admission.pools()}
     new = {_id(number): task for number, task in enumerate(tasks) if _may_be_held(task, wanted[task.label], limits)}
     if not new:
-        return Forecast()
+        return AdmissionForecast()
     facts, whole = _facts(look, limits)
     fresh = tuple(_contender(look, id, task, wanted[task.label]) for id, task in new.items())
     decision = decide(replace(facts, pending=(*facts.pending, *fresh)), look.now)
-    return Forecast(
+    return AdmissionForecast(
         held={new[one.id].label: _unaged(one) for one in decision.held if one.id in new},
         whole=whole,
         labels={id: task.label for id, task in new.items()},
@@ -88,7 +90,7 @@ def _facts(look: explain.ExplainFacts, limits: Mapping[str, int | None]) -> tupl
         row for state in sorted(_ADMISSIBLE) for row in look.repo.admission.contenders(state, 0, PENDING_MAX + 1)
     ]
     contenders = _contenders(look, [*holding, *pending[:PENDING_MAX]])
-    since = {text(row.id): row.moved_ms for row in holding}
+    since = {task_id(row.id): row.moved_ms for row in holding}
     facts = Facts(
         pending=tuple(one for one in contenders if one.id not in since),
         holding=tuple(one.admitted(since[one.id]) for one in contenders if one.id in since),
@@ -120,7 +122,7 @@ def _contenders(look: explain.ExplainFacts, rows: Sequence[ContenderRow]) -> lis
         served = not what[0] or row.queue == SERVER_QUEUE or _served(look, dimensions)
         by_mutex = None if hold is None else hold.mutex_since_ms
         rest = (pool, row.weight, *what, row.not_before_ms, served, since, by_mutex)
-        found.append(Contender(text(row.id), row.priority, row.created_ms, *rest))
+        found.append(Contender(task_id(row.id), row.priority, row.created_ms, *rest))
     return found
 
 
@@ -175,7 +177,7 @@ class _Fate:
     before: int = 0
 
 
-def foreseen(repo: Repo, graph: GraphDefinition, now: Millis, sight: Sight) -> DryRun:
+def dry_run(repo: Repo, graph: GraphDefinition, now: Millis, sight: Sight) -> DryRun:
     """Say what would become of a graph."""
     look = _Look(ExplainFacts(repo, now, sight), graph)
     fates = [look.fate(task) for task in graph.tasks.values()]
@@ -204,7 +206,7 @@ class _Look:
         self._choices: Mapping[str, _Choice] = {label: self._choice(task) for label, task in graph.tasks.items()}
         roots = [task for label, task in graph.tasks.items() if not task.requires and not self._choices[label].never]
         wanted = {task.label: self._choices[task.label].dimensions for task in roots}
-        self.forecast: Forecast = forecast(facts, roots, wanted)
+        self.forecast: AdmissionForecast = forecast_admission(facts, roots, wanted)
 
     def fate(self, task: Task) -> _Fate:
         """Say what would become of a task, given those that were asked about before."""
@@ -293,10 +295,10 @@ class _Look:
             reason=answer.reason.text,
             sentence=f"{fate.task.label} {_OF_ONE[fate.verdict]}: {because(answer, self._facts.now)}",
             slice=self._choices[fate.task.label].number,
-            dimensions=dimensions_told(answer.dimensions),
-            bots=None if answer.bots is None else bots_told(answer.bots),
+            dimensions=dimensions_view(answer.dimensions),
+            bots=None if answer.bots is None else bots_view(answer.bots),
             name=held.name if held else None,
-            other=None if answer.other is None else other_told(answer.other),
+            other=None if answer.other is None else other_view(answer.other),
             used=held.used if held else None,
             total=held.total if held else None,
             need=held.need if held else None,
@@ -314,7 +316,7 @@ def _behind(task: Task, choice: _Choice) -> DryTask:
         sentence=f"{task.label} would wait: it comes after {names(labels)}",
         after=labels[:AFTER_MAX],
         slice=choice.number,
-        dimensions=dimensions_told(choice.dimensions),
+        dimensions=dimensions_view(choice.dimensions),
     )
 
 

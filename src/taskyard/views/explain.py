@@ -56,7 +56,7 @@ from taskyard.lifecycle.rows import SERVER_QUEUE
 from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.store.connection import Repo
 from taskyard.store.repo.admission import HoldRow
-from taskyard.store.repo.read import Turn
+from taskyard.store.repo.read import QueuePosition
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.views.bots import fleet as read_fleet
@@ -280,7 +280,7 @@ class ExplainFacts:
         return None if found is None else text_of(Key(found))
 
     def _ahead(self, task: TaskRecord) -> Ahead:
-        turn = Turn(task.priority, task.created_ms, task.id)
+        turn = QueuePosition(task.priority, task.created_ms, task.id)
         count = self.repo.read.count_ahead(task.queue, turn, AHEAD_MAX)
         return Ahead(count, whole=count < AHEAD_MAX)
 
@@ -385,7 +385,7 @@ def _with_hold(
 ) -> Situation:
     begins = task.life.not_before_ms
     if begins is not None and begins > facts.now:
-        return replace(known, held=Held(text(task.id), Reason.NOT_BEFORE, until=begins))
+        return replace(known, held=Held(task_id(task.id), Reason.NOT_BEFORE, until=begins))
     if hold is None or not task.needs_admission:
         return known
     return _in_full(facts, task, known, hold) if common is None else _in_brief(common, task, known, hold)
@@ -394,7 +394,7 @@ def _with_hold(
 def _in_brief(common: _Common, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
     if not common.is_so(task, hold):
         return known
-    return replace(known, held=Held(text(task.id), hold.reason, hold.name, since=hold.since_ms))
+    return replace(known, held=Held(task_id(task.id), hold.reason, hold.name, since=hold.since_ms))
 
 
 def _in_full(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
@@ -419,7 +419,7 @@ def _behind_another(facts: ExplainFacts, task: TaskRecord, known: Situation, hol
         return _in_line(facts, task, replace(known, other=other), hold)
     since, key = hold.mutex_since_ms, hold.name or ""
     at = None if since is None else stakes_at(facts.repo.admission.stake_after(), key, since)
-    held = Held(text(task.id), hold.reason, key, other.id, hold.since_ms, mutex_since=since, stakes_at=at)
+    held = Held(task_id(task.id), hold.reason, key, other.id, hold.since_ms, mutex_since=since, stakes_at=at)
     return replace(known, held=held, other=other)
 
 
@@ -429,7 +429,7 @@ def _short_of(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: Hol
     used, total = facts.repo.read.limit_use(name, HOLDING), facts.repo.admission.named_limits().get(name, 0)
     if used + need <= total:
         return known
-    return replace(known, held=Held(text(task.id), hold.reason, name, used=used, total=total, need=need))
+    return replace(known, held=Held(task_id(task.id), hold.reason, name, used=used, total=total, need=need))
 
 
 def _crowded_out(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: HoldRow) -> Situation:
@@ -444,7 +444,7 @@ def _in_line(facts: ExplainFacts, task: TaskRecord, known: Situation, hold: Hold
     pool = hold.name or ""
     before, looked = facts.repo.read.place_in_line(pool, FOR_CAPACITY, _turn(task), AHEAD_MAX)
     held = Held(
-        text(task.id),
+        task_id(task.id),
         hold.reason,
         pool,
         since=hold.since_ms,
@@ -460,7 +460,7 @@ def _unserved(facts: ExplainFacts, task: TaskRecord, known: Situation) -> Situat
     _, dimensions = facts.queue(task.queue)
     if fleet.served(dimensions, facts.fleet[0]):
         return known
-    held = Held(text(task.id), Reason.NO_BOT)
+    held = Held(task_id(task.id), Reason.NO_BOT)
     return replace(known, held=held, bots=facts.bots(dimensions))
 
 
@@ -472,11 +472,11 @@ def capacity(facts: ExplainFacts, name: str) -> int | None:
     return None
 
 
-def _turn(task: TaskRecord) -> Turn:
-    return Turn(task.priority, task.created_ms, task.id)
+def _turn(task: TaskRecord) -> QueuePosition:
+    return QueuePosition(task.priority, task.created_ms, task.id)
 
 
-def text(key: int) -> TaskId:
+def task_id(key: int) -> TaskId:
     """Give the id of a task as admission knows it."""
     return TaskId(text_of(Key(key)))
 
@@ -484,7 +484,7 @@ def text(key: int) -> TaskId:
 # An answer of `core.explain` as it is told outside: ids as text, words as words, and the sentence beside the data.
 
 
-def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
+def reason_view(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
     """Tell why one task does not run."""
     held, ending = answer.held, answer.ending
     is_mutex = held is not None and held.reason is Reason.MUTEX
@@ -500,7 +500,7 @@ def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
         prerequisites=[_prerequisite(one) for one in answer.prerequisites],
         unmet=answer.unmet,
         name=held.name if held else None,
-        other=None if answer.other is None else other_told(answer.other),
+        other=None if answer.other is None else other_view(answer.other),
         other_since_ms=held.since if held and is_mutex else None,
         waits_since_ms=None if is_mutex or held is None else held.since,
         mutex_since_ms=held.mutex_since if held else None,
@@ -510,8 +510,8 @@ def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
         need=held.need if held else None,
         place=held.place if held else None,
         until_ms=held.until if held else answer.until,
-        dimensions=dimensions_told(answer.dimensions),
-        bots=None if answer.bots is None else bots_told(answer.bots),
+        dimensions=dimensions_view(answer.dimensions),
+        bots=None if answer.bots is None else bots_view(answer.bots),
         ahead=None if answer.guard in (None, Guard.GRAPH) else answer.ahead.count,
         ahead_whole=answer.ahead.whole,
         slice=None if answer.slices is None else _slice(answer.slices),
@@ -523,7 +523,7 @@ def reasoned(record: TaskRecord, answer: Why, now: Millis) -> Reasoned:
     )
 
 
-def bots_told(bots: Bots) -> WhyBots:
+def bots_view(bots: Bots) -> WhyBots:
     """Tell how bots stand."""
     near = bots.nearest
     return WhyBots(
@@ -532,14 +532,14 @@ def bots_told(bots: Bots) -> WhyBots:
         matching=bots.matching,
         standing={standing.value: count for standing, count in bots.standing},
         named=[WhyBot(one.bot, one.standing.value, one.note, one.last_seen_ms) for one in bots.named],
-        absent=dimensions_told(bots.absent),
+        absent=dimensions_view(bots.absent),
         nearest=None
         if near is None
         else WhyNearest(near.bot, [WhyDifference(one.key, list(one.wanted), list(one.has)) for one in near.differs]),
     )
 
 
-def dimensions_told(dimensions: Dimensions) -> dict[str, list[str]]:
+def dimensions_view(dimensions: Dimensions) -> dict[str, list[str]]:
     """Tell what is asked for."""
     return {key: list(values) for key, values in dimensions}
 
@@ -549,7 +549,7 @@ def _prerequisite(one: Prerequisite) -> WhyPrerequisite:
     return WhyPrerequisite(one.id or "", one.label, one.state.text, one.on.text, ended)
 
 
-def other_told(other: Other) -> WhyOther:
+def other_view(other: Other) -> WhyOther:
     """Tell of another task that is in the way."""
     return WhyOther(other.id, other.label, other.graph, other.state.text)
 
@@ -577,7 +577,7 @@ _PRESSING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExplainedTask:
     """A task on the way, and why it does not run."""
 
     record: TaskRecord
@@ -591,14 +591,14 @@ class Found:
         return not self.why.prerequisites
 
 
-def explained(repo: Repo, record: TaskRecord, now: Millis, sight: Sight) -> WhyView:
+def explain_task(repo: Repo, record: TaskRecord, now: Millis, sight: Sight) -> WhyView:
     """Say why a task does not run."""
     found, more = _walk(ExplainFacts(repo, now, sight), record)
-    roots = sorted((one for one in found if one.is_root), key=lambda one: pressing(one.why))
+    roots = sorted((one for one in found if one.is_root), key=lambda one: urgency(one.why))
     known = deadlock.of_task(repo, record, sight) if record.state in ACTIVE else None
     return WhyView(
         sentence=_whole(found[0], roots, now) + ("" if known is None else f"; {known.sentence}"),
-        why=reasoned(found[0].record, found[0].why, now),
+        why=reason_view(found[0].record, found[0].why, now),
         causes=[_cause(one, now) for one in found[1:]],
         roots=sum(one.depth > 0 for one in roots),
         more=more,
@@ -612,21 +612,21 @@ def answers(facts: ExplainFacts, records: Sequence[TaskRecord]) -> list[Why]:
     return [why(one) for one in known]
 
 
-def pressing(answer: Why) -> int:
+def urgency(answer: Why) -> int:
     """Give the rank of an answer among others: what needs a person comes first."""
     if answer.state in UNSUCCESSFUL:
         return -1
     return _PRESSING.index(answer.reason) if answer.reason in _PRESSING else len(_PRESSING)
 
 
-def _walk(facts: ExplainFacts, record: TaskRecord) -> tuple[list[Found], int]:
+def _walk(facts: ExplainFacts, record: TaskRecord) -> tuple[list[ExplainedTask], int]:
     """Go from a task to all that it hangs on, level by level; say how many prerequisites were not followed."""
-    found: list[Found] = []
+    found: list[ExplainedTask] = []
     needed_by = {record.id: record.id}
     level, depth, more = [record], 0, 0
     while level:
         reached = [
-            Found(one, answer, depth, needed_by[one.id])
+            ExplainedTask(one, answer, depth, needed_by[one.id])
             for one, answer in zip(level, answers(facts, level), strict=True)
         ]
         found += reached
@@ -644,7 +644,7 @@ def _walk(facts: ExplainFacts, record: TaskRecord) -> tuple[list[Found], int]:
     return found, more
 
 
-def _whole(top: Found, roots: Sequence[Found], now: Millis) -> str:
+def _whole(top: ExplainedTask, roots: Sequence[ExplainedTask], now: Millis) -> str:
     """Say it in one sentence, with the most pressing root cause."""
     said = sentence(top.why, now)
     below = [one for one in roots if one.depth > 0]
@@ -657,5 +657,5 @@ def _whole(top: Found, roots: Sequence[Found], now: Millis) -> str:
     return f"{said}; {where}{sentence(root.why, now)}{beside}"
 
 
-def _cause(one: Found, now: Millis) -> Cause:
-    return Cause(one.depth, text_of(Key(one.needed_by)), one.is_root, reasoned(one.record, one.why, now))
+def _cause(one: ExplainedTask, now: Millis) -> Cause:
+    return Cause(one.depth, text_of(Key(one.needed_by)), one.is_root, reason_view(one.record, one.why, now))

@@ -16,7 +16,7 @@ from taskyard.store.connection import Repo
 from taskyard.store.repo.read import FIRST, GraphRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
-from taskyard.views.explain import ExplainFacts, Sight, answers, pressing, reasoned
+from taskyard.views.explain import ExplainFacts, Sight, answers, reason_view, urgency
 from taskyard.wire.explain import WhyGraphView, WhyGroup
 
 #: How many tasks are looked at that are under way or held, and how many that ended badly.
@@ -29,7 +29,7 @@ DEPENDENTS_MAX: Final = 2_000
 _Member: TypeAlias = tuple[TaskRecord, Why]
 
 
-def held(repo: Repo, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None:
+def explain_graph(repo: Repo, graph: int, now: Millis, sight: Sight) -> WhyGraphView | None:
     """Say what holds a graph; None if there is none, or it is not whole."""
     row = repo.read.graph(graph)
     if row is None:
@@ -70,7 +70,7 @@ def _culprits(repo: Repo, failed: Sequence[TaskRecord]) -> list[TaskRecord]:
 
 def _grouped(members: Iterable[_Member]) -> list[list[_Member]]:
     found: dict[Hashable, list[_Member]] = {}
-    for record, answer in sorted(members, key=lambda one: pressing(one[1])):
+    for record, answer in sorted(members, key=lambda one: urgency(one[1])):
         found.setdefault(_alike(answer), []).append((record, answer))
     return list(found.values())
 
@@ -85,7 +85,7 @@ def _group(facts: ExplainFacts, members: Sequence[_Member]) -> WhyGroup:
     """Tell of tasks that are alike; the first of them is looked at in full."""
     record, brief = members[0]
     (answer,) = answers(facts, [record])
-    first = reasoned(record, answer, facts.now)
+    first = reason_view(record, answer, facts.now)
     return WhyGroup(
         state=brief.state.text,
         reason=brief.reason.text,

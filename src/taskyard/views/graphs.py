@@ -18,7 +18,7 @@ from taskyard.core.graph.state import Tally, settled
 from taskyard.core.ids import Key, key_of, text_of
 from taskyard.core.states import ENDED, FINAL, UNSUCCESSFUL, GraphState, Millis, On, State
 from taskyard.store.connection import Repo
-from taskyard.store.repo.read import FIRST, ComingRow, GraphRow, Wanted
+from taskyard.store.repo.read import FIRST, GraphFilter, GraphRow, UnfinishedTaskRow
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.wire.api import CriticalPath, GraphView, Parent, PathTask
@@ -61,14 +61,14 @@ def is_settled(repo: Repo, id: int) -> bool | None:
     return None if row is None else _view(row).settled
 
 
-def counted(repo: Repo, views: Iterable[GraphView]) -> list[GraphView]:
+def with_counts(repo: Repo, views: Iterable[GraphView]) -> list[GraphView]:
     """Add to graphs how many of their tasks are in each state; all of their tasks are read for it."""
     found = ((one, *repo.read.counts_with_assigned(key_of(one.id))) for one in views)
     return [replace(one, counts=by_state, assigned=assigned) for one, by_state, assigned in found]
 
 
 def graphs(
-    repo: Repo, wanted: Wanted, tags: Mapping[str, str], after: int, count: int
+    repo: Repo, wanted: GraphFilter, tags: Mapping[str, str], after: int, count: int
 ) -> tuple[list[GraphView], int | None]:
     """Show graphs beyond an id, and say where to go on; None at the end."""
     if not tags:
@@ -94,7 +94,7 @@ def all_names(repo: Repo, graph: int) -> dict[str, str]:
     return _named(found) if len(found) <= NAMES_MAX else {}
 
 
-def told_names(ids: Mapping[str, int]) -> dict[str, str]:
+def shown_names(ids: Mapping[str, int]) -> dict[str, str]:
     """Give ids that are known by label as they are shown; none of them, if they are too many for one answer."""
     return _named(ids.items()) if len(ids) <= NAMES_MAX else {}
 
@@ -156,7 +156,7 @@ def _view(row: GraphRow) -> GraphView:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class GraphOutline:
     """A graph at one moment."""
 
     graph: int
@@ -170,14 +170,14 @@ class Outline:
     canceled_ms: Millis | None
 
 
-def outline(repo: Repo, graph: int) -> Outline | None:
+def outline(repo: Repo, graph: int) -> GraphOutline | None:
     """Tell where a graph stands; None if there is none, or if it is not whole yet."""
     found, definition = repo.graphs.peek([graph]), repo.graphs.definition(graph)
     if not found or found[0].loader is not None or definition is None:
         return None
     one = found[0]
     counts = (one.tally.active, one.tally.behind, one.tally.unhandled)
-    return Outline(one.id, definition[1], one.state, *counts, settled(one.tally), one.created_ms, one.canceled_ms)
+    return GraphOutline(one.id, definition[1], one.state, *counts, settled(one.tally), one.created_ms, one.canceled_ms)
 
 
 # How long tasks take: what those of the same label took in older graphs of the same name.
@@ -331,14 +331,14 @@ def _future(repo: Repo, row: GraphRow, now: Millis, pools: frozenset[str] | None
     )
 
 
-def _coming(repo: Repo, graph: int) -> Iterator[ComingRow]:
+def _coming(repo: Repo, graph: int) -> Iterator[UnfinishedTaskRow]:
     after = -1
     while page := repo.read.unfinished_tasks(graph, after, ENDED, ROWS_MAX):
         yield from page
         after = page[-1].id
 
 
-def _standing(row: ComingRow, takes_ms: int | None, now: Millis) -> Coming:
+def _standing(row: UnfinishedTaskRow, takes_ms: int | None, now: Millis) -> Coming:
     ran = 0 if row.claimed_ms is None else max(0, now - row.claimed_ms)
     pause = 0 if row.not_before_ms is None else max(0, row.not_before_ms - now)
     return Coming(row.state, row.join, takes_ms, ran, pause)
@@ -354,7 +354,7 @@ def _edges(repo: Repo, tasks: list[int]) -> Iterator[tuple[int, int, On]]:
             after = page[-1]
 
 
-def _told_future(row: ComingRow, coming: Coming) -> PathTask:
+def _told_future(row: UnfinishedTaskRow, coming: Coming) -> PathTask:
     return PathTask(
         task=text_of(Key(row.id)),
         label=row.label,

@@ -24,7 +24,7 @@ from taskyard.lifecycle.rerun import RERUN
 from taskyard.lifecycle.server_attempts import SERVER
 from taskyard.store.connection import Repo
 from taskyard.store.repo.events import EventRow
-from taskyard.store.repo.tasks import AttemptRow, Source
+from taskyard.store.repo.tasks import AttemptRow, ReusedAttempt
 from taskyard.store.rows import TaskRecord
 from taskyard.views.explain import ancestors
 from taskyard.views.tasks import reused
@@ -41,7 +41,7 @@ _MOVES: Final = frozenset(
 
 
 @unique
-class About(StrEnum):
+class RequestSubject(StrEnum):
     """What somebody asked for something about."""
 
     TASK = "task"
@@ -49,18 +49,18 @@ class About(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class Creation:
     """How a task came to be."""
 
     task: int
     graph: int
     label: str
     created_ms: Millis
-    source: Source | None = None  # whose end it took over
+    source: ReusedAttempt | None = None  # whose end it took over
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class TaskMove:
     """A task went along an arrow."""
 
     at_ms: Millis
@@ -74,18 +74,18 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedAction:
     """A person asked for something."""
 
     at_ms: Millis
-    about: About
+    about: RequestSubject
     actor: str
     action: str
     note: str
 
 
 @dataclass(frozen=True, slots=True)
-class Attempted:
+class AttemptSpan:
     """A bot had the task for a while: until its attempt ended, or until its lease ends."""
 
     number: int
@@ -103,12 +103,12 @@ class Attempted:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class TaskHistory:
     """Everything that happened to a task, the oldest first."""
 
-    birth: Birth
-    happened: tuple[Moved | Asked, ...]
-    attempts: tuple[Attempted, ...]
+    birth: Creation
+    happened: tuple[TaskMove | RequestedAction, ...]
+    attempts: tuple[AttemptSpan, ...]
     state: State  # where the task is
     whole: bool  # whether all of it is told
 
@@ -117,7 +117,7 @@ class Contradiction(Exception):
     """The events of a task are no walk through the machine."""
 
 
-def story(repo: Repo, task: int) -> Story:
+def read_history(repo: Repo, task: int) -> TaskHistory:
     """Tell everything that happened to a task."""
     found = repo.tasks.read([task])
     if not found:
@@ -125,12 +125,12 @@ def story(repo: Repo, task: int) -> Story:
     record = found[0]
     label = repo.tasks.definitions([task])[task][0]
     moves = list(_moves(repo, task))
-    asked = [*_asked(repo, record.graph, About.GRAPH), *_asked(repo, task, About.TASK)]
+    asked = [*_asked(repo, record.graph, RequestSubject.GRAPH), *_asked(repo, task, RequestSubject.TASK)]
     # Who asks comes before what follows from it, also within one millisecond.
-    happened: list[Moved | Asked] = [*asked, *moves[:MOVES_MAX]]
+    happened: list[TaskMove | RequestedAction] = [*asked, *moves[:MOVES_MAX]]
     happened.sort(key=lambda one: one.at_ms)
-    return Story(
-        Birth(task, record.graph, label, Millis(record.created_ms), repo.reuse.sources([task]).get(task)),
+    return TaskHistory(
+        Creation(task, record.graph, label, Millis(record.created_ms), repo.reuse.sources([task]).get(task)),
         tuple(happened),
         tuple(_attempted(record, row) for row in repo.attempts.of(task)),
         record.state,
@@ -138,12 +138,12 @@ def story(repo: Repo, task: int) -> Story:
     )
 
 
-def replayed(told: Story) -> State:
+def replay(told: TaskHistory) -> State:
     """Walk the moves of a story through the machine; say where they lead."""
     if not told.whole:
         raise Contradiction(f"the story of task {text_of(Key(told.birth.task))} is not told to its end")
     state = Life().state
-    moves = sorted((one for one in told.happened if isinstance(one, Moved)), key=lambda one: one.number)
+    moves = sorted((one for one in told.happened if isinstance(one, TaskMove)), key=lambda one: one.number)
     for move in moves:
         if move.source is not state or (move.source, move.signal, move.target) not in _MOVES:
             raise Contradiction(
@@ -154,7 +154,7 @@ def replayed(told: Story) -> State:
     return state
 
 
-def _moves(repo: Repo, task: int) -> Iterator[Moved]:
+def _moves(repo: Repo, task: int) -> Iterator[TaskMove]:
     """Read events in pages, and one more than a story tells."""
     after = told = 0
     while told <= MOVES_MAX and (page := repo.events.of(task, after, PAGE_MAX)):
@@ -162,10 +162,10 @@ def _moves(repo: Repo, task: int) -> Iterator[Moved]:
         after, told = page[-1].number, told + len(page)
 
 
-def _moved(event: EventRow) -> Moved:
+def _moved(event: EventRow) -> TaskMove:
     assert event.source is not None, "a task moves from somewhere"
     assert event.signal is not None, "a task moves for a signal"
-    return Moved(
+    return TaskMove(
         Millis(event.at_ms),
         event.number,
         State(event.source),
@@ -177,14 +177,14 @@ def _moved(event: EventRow) -> Moved:
     )
 
 
-def _asked(repo: Repo, subject: int, about: About) -> Iterator[Asked]:
+def _asked(repo: Repo, subject: int, about: RequestSubject) -> Iterator[RequestedAction]:
     for row in repo.events.audits_of(subject, ASKED_MAX):
-        yield Asked(Millis(row.at_ms), about, row.actor, row.action, row.note)
+        yield RequestedAction(Millis(row.at_ms), about, row.actor, row.action, row.note)
 
 
-def _attempted(task: TaskRecord, row: AttemptRow) -> Attempted:
+def _attempted(task: TaskRecord, row: AttemptRow) -> AttemptSpan:
     under_way = row.number == task.life.attempt and task.state in LEASED
-    return Attempted(
+    return AttemptSpan(
         row.number,
         row.round,
         row.slice_index,
@@ -241,7 +241,7 @@ _DECIDED: Final = {APPROVE: "approved", DENY: "denied"}
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class MoveCause:
     """What made a task move, in words; and the other task, if there is one."""
 
     text: str
@@ -249,16 +249,16 @@ class Cause:
     label: str | None = None
 
 
-def causes(repo: Repo, told: Story, lease_ms: int) -> list[Cause]:
+def find_causes(repo: Repo, told: TaskHistory, lease_ms: int) -> list[MoveCause]:
     """Say of everything in a story what brought it about, in the same order; `lease_ms` is how long leases last."""
     search = _Search(repo, told, lease_ms)
-    return [search.of_asked(one) if isinstance(one, Asked) else search.of_move(one) for one in told.happened]
+    return [search.of_asked(one) if isinstance(one, RequestedAction) else search.of_move(one) for one in told.happened]
 
 
 class _Search:
     """One search for causes; what several of them need is read once."""
 
-    def __init__(self, repo: Repo, told: Story, lease_ms: int) -> None:
+    def __init__(self, repo: Repo, told: TaskHistory, lease_ms: int) -> None:
         self._txn = repo
         self._lease_ms = lease_ms
         self._told = told
@@ -266,57 +266,59 @@ class _Search:
         self._labels: dict[int, str] = {}
         self._exits = {one.number: one.exit_code for one in told.attempts}
         self._claimed = {one.number: one.claimed_ms for one in told.attempts}
-        self._finders: Mapping[Signal, Callable[[Moved], Cause]] = {
+        self._finders: Mapping[Signal, Callable[[TaskMove], MoveCause]] = {
             Signal.RELEASE: self._released,
             Signal.BLOCK: lambda move: self._prerequisite(move, UNSUCCESSFUL),
             Signal.DOOM: lambda move: self._prerequisite(move, UNSUCCESSFUL),
             Signal.SKIP: lambda move: self._prerequisite(move, ENDED),
             Signal.MEND: self._mended,
             Signal.ADMIT: self._admitted,
-            Signal.CLAIM: lambda move: Cause(_claim_says(move)),
+            Signal.CLAIM: lambda move: MoveCause(_claim_says(move)),
             Signal.SUCCEED: self._succeeded,
             Signal.FAIL: self._failed,
             Signal.LOSE: self._lost,
-            Signal.RETURN: lambda move: Cause(f"bot {move.bot or self._bot(move)} gave it back, and had not begun it"),
-            Signal.EXPIRE: lambda move: Cause(_expiry_says(move)),
+            Signal.RETURN: lambda move: MoveCause(
+                f"bot {move.bot or self._bot(move)} gave it back, and had not begun it"
+            ),
+            Signal.EXPIRE: lambda move: MoveCause(_expiry_says(move)),
             Signal.CANCEL: lambda move: self._asked(move, CANCEL),
             Signal.RERUN: lambda move: self._asked(move, RERUN),
         }
 
-    def of_asked(self, one: Asked) -> Cause:
+    def of_asked(self, one: RequestedAction) -> MoveCause:
         """Say who asked for what."""
         note = f" ({one.note})" if one.note else ""
         if one.action == NO_BOT:
-            return Cause(one.note)
-        return Cause(f"{_actor(one.actor)} asked: {one.action} the {one.about}{note}")
+            return MoveCause(one.note)
+        return MoveCause(f"{_actor(one.actor)} asked: {one.action} the {one.about}{note}")
 
-    def of_move(self, move: Moved) -> Cause:
+    def of_move(self, move: TaskMove) -> MoveCause:
         """Say why a task moved."""
         finder = self._finders.get(move.signal)
-        return Cause(_PLAIN[move.signal]) if finder is None else finder(move)
+        return MoveCause(_PLAIN[move.signal]) if finder is None else finder(move)
 
     # Prerequisites.
 
-    def _released(self, move: Moved) -> Cause:
+    def _released(self, move: TaskMove) -> MoveCause:
         if not self._edges:
-            return Cause("it waits for nobody")
+            return MoveCause("it waits for nobody")
         return self._prerequisite(move, ENDED)
 
-    def _prerequisite(self, move: Moved, ends: Collection[State]) -> Cause:
+    def _prerequisite(self, move: TaskMove, ends: Collection[State]) -> MoveCause:
         """Find the prerequisite that ended last before a move."""
         last = _last(self._around, move, lambda one: State(one.target) in ends)
         if last is None:
-            return Cause("its prerequisites have ended")
+            return MoveCause("its prerequisites have ended")
         label = self._label(last.subject)
-        return Cause(f"prerequisite {label} {_ENDS[State(last.target)]}", last.subject, label)
+        return MoveCause(f"prerequisite {label} {_ENDS[State(last.target)]}", last.subject, label)
 
-    def _mended(self, move: Moved) -> Cause:
+    def _mended(self, move: TaskMove) -> MoveCause:
         again = {Signal.RERUN.text, Signal.MEND.text}
         last = _last(self._around, move, lambda one: one.signal in again)
         if last is None:
-            return Cause("a prerequisite is tried again")
+            return MoveCause("a prerequisite is tried again")
         label = self._label(last.subject)
-        return Cause(f"prerequisite {label} is tried again", last.subject, label)
+        return MoveCause(f"prerequisite {label} is tried again", last.subject, label)
 
     @cached_property
     def _edges(self) -> list[int]:
@@ -329,28 +331,28 @@ class _Search:
 
     # Admission.
 
-    def _admitted(self, move: Moved) -> Cause:
+    def _admitted(self, move: TaskMove) -> MoveCause:
         before = self._previous.get(move.number)
         since = self._told.birth.created_ms if before is None else before.at_ms
         if since == move.at_ms:
-            return Cause("nothing holds it")
+            return MoveCause("nothing holds it")
         begins = self._record.rules.not_before_ms
         if begins is not None and since <= begins <= move.at_ms:
-            return Cause("its time has come")
+            return MoveCause("its time has come")
         if before is not None and before.signal is Signal.FAIL and self._record.rules.delay_ms:
-            return Cause("its pause before another try is over")
-        return self._freed(move, since) or Cause("nothing holds it any more")
+            return MoveCause("its pause before another try is over")
+        return self._freed(move, since) or MoveCause("nothing holds it any more")
 
-    def _freed(self, move: Moved, since: Millis) -> Cause | None:
+    def _freed(self, move: TaskMove, since: Millis) -> MoveCause | None:
         """Find who gave a mutex back while the task stood before it."""
         for key, left in self._rivals.items():
             last = max((one for one in left if since <= one.at_ms <= move.at_ms), key=_at, default=None)
             if last is None:
                 continue
             if last.graph != self._told.birth.graph:  # whoever may see this task may not see that one
-                return Cause(f"mutex {key} was given back by a task of another graph")
+                return MoveCause(f"mutex {key} was given back by a task of another graph")
             label = self._label(last.subject)
-            return Cause(f"mutex {key} was given back by {label}", last.subject, label)
+            return MoveCause(f"mutex {key} was given back by {label}", last.subject, label)
         return None
 
     @cached_property
@@ -369,33 +371,33 @@ class _Search:
 
     # Attempts.
 
-    def _succeeded(self, move: Moved) -> Cause:
-        return Cause(self._decision(move) or "it ended well")
+    def _succeeded(self, move: TaskMove) -> MoveCause:
+        return MoveCause(self._decision(move) or "it ended well")
 
-    def _decision(self, move: Moved) -> str | None:
+    def _decision(self, move: TaskMove) -> str | None:
         """Say who decided about an approval; nobody did, if its time was over."""
         if self._record.kind != Kind.APPROVAL.text:
             return None
-        asked = [one for one in self._told.happened if isinstance(one, Asked) and one.at_ms == move.at_ms]
+        asked = [one for one in self._told.happened if isinstance(one, RequestedAction) and one.at_ms == move.at_ms]
         decided = next((one for one in asked if one.action in _DECIDED), None)
         return "nobody decided in time" if decided is None else f"{_actor(decided.actor)} {_DECIDED[decided.action]} it"
 
-    def _failed(self, move: Moved) -> Cause:
+    def _failed(self, move: TaskMove) -> MoveCause:
         decision = self._decision(move)
         if decision is not None:
-            return Cause(decision)
+            return MoveCause(decision)
         said = _FAILURES.get(move.reason) if move.reason else None
         if said is None:
             code = self._exits.get(move.attempt or 0)
             said = "it failed" if code is None else f"exit code {code}"
-        return Cause(f"{said}{'' if move.target in ENDED else '; it is tried again'}")
+        return MoveCause(f"{said}{'' if move.target in ENDED else '; it is tried again'}")
 
-    def _lost(self, move: Moved) -> Cause:
+    def _lost(self, move: TaskMove) -> MoveCause:
         again = "" if move.target in ENDED else "; it is tried again"
         why = _SPARED_SAYS.get(move.reason, "")
-        return Cause(f"{self._loss(move, move.bot or self._bot(move))}{why}{again}")
+        return MoveCause(f"{self._loss(move, move.bot or self._bot(move))}{why}{again}")
 
-    def _loss(self, move: Moved, bot: str) -> str:
+    def _loss(self, move: TaskMove, bot: str) -> str:
         kinds = self._txn.read.bot_event_kinds(bot, move.at_ms, BOT_EVENTS_MAX)
         if CONNECTED in kinds:
             return f"bot {bot} began another session"
@@ -406,32 +408,32 @@ class _Search:
         # A lease is over no sooner: whoever lost it before has said so.
         return f"bot {bot} gave it back" if lapses and move.at_ms < lapses else f"the lease of bot {bot} lapsed"
 
-    def _bot(self, move: Moved) -> str:
+    def _bot(self, move: TaskMove) -> str:
         return next((one.bot for one in self._told.attempts if one.number == move.attempt), "")
 
     # People.
 
-    def _asked(self, move: Moved, action: str) -> Cause:
-        asked = [one for one in self._told.happened if isinstance(one, Asked) and one.action == action]
+    def _asked(self, move: TaskMove, action: str) -> MoveCause:
+        asked = [one for one in self._told.happened if isinstance(one, RequestedAction) and one.action == action]
         last = max((one for one in asked if one.at_ms <= move.at_ms), key=_at, default=None)
         if last is not None:
-            what = "it" if last.about is About.TASK else "the graph"
-            return Cause(f"{_actor(last.actor)} {_PAST[action]} {what}")
+            what = "it" if last.about is RequestSubject.TASK else "the graph"
+            return MoveCause(f"{_actor(last.actor)} {_PAST[action]} {what}")
         # Whoever ends a task with all behind it has said so of that task.
         wishes = self._txn.read.last_requests(ancestors(self._txn, self._task), action, WISHES_MAX)
         found = next((one for one in wishes if one[2] <= move.at_ms), None)
         if found is None:
-            return Cause("a person asked for it")
+            return MoveCause("a person asked for it")
         subject, actor, _ = found
         label = self._label(subject)
-        return Cause(f"{_actor(actor)} {_PAST[action]} {label} and all behind it", subject, label)
+        return MoveCause(f"{_actor(actor)} {_PAST[action]} {label} and all behind it", subject, label)
 
     # Others.
 
     @cached_property
-    def _previous(self) -> dict[int, Moved]:
+    def _previous(self) -> dict[int, TaskMove]:
         """The move before each, by the number of its event."""
-        moves = sorted((one for one in self._told.happened if isinstance(one, Moved)), key=lambda one: one.number)
+        moves = sorted((one for one in self._told.happened if isinstance(one, TaskMove)), key=lambda one: one.number)
         return {later.number: earlier for earlier, later in pairwise(moves)}
 
     def _label(self, task: int) -> str:
@@ -448,7 +450,7 @@ _PLAIN: Final[Mapping[Signal, str]] = {
 }
 
 
-def _last(events: Iterable[EventRow], move: Moved, fits: Callable[[EventRow], bool]) -> EventRow | None:
+def _last(events: Iterable[EventRow], move: TaskMove, fits: Callable[[EventRow], bool]) -> EventRow | None:
     """Find the last that fits before a move; numbers are those of one graph."""
     return max((one for one in events if one.number < move.number and fits(one)), key=_number, default=None)
 
@@ -457,7 +459,7 @@ def _gave_way(one: EventRow) -> bool:
     return one.source is not None and State(one.source) in HOLDING and State(one.target) not in HOLDING
 
 
-def _at(one: EventRow | Asked) -> int:
+def _at(one: EventRow | RequestedAction) -> int:
     return one.at_ms
 
 
@@ -469,11 +471,11 @@ def _actor(actor: str) -> str:
     return actor or "somebody"
 
 
-def _claim_says(move: Moved) -> str:
+def _claim_says(move: TaskMove) -> str:
     return "the server runs it itself" if move.bot in (None, SERVER.bot) else f"bot {move.bot} claimed it"
 
 
-def _expiry_says(move: Moved) -> str:
+def _expiry_says(move: TaskMove) -> str:
     said = "no bot could serve its slice" if move.reason is Reason.NO_BOT else "its slice waited too long for a bot"
     return f"{said}{'' if move.target in ENDED else '; the next one is tried'}"
 
@@ -481,7 +483,7 @@ def _expiry_says(move: Moved) -> str:
 # The story of a task as it is told outside: ids as text, one kind of item for all that happened, with its cause.
 
 
-def told(repo: Repo, story: Story, lease_ms: int) -> StoryView:
+def history_view(repo: Repo, story: TaskHistory, lease_ms: int) -> StoryView:
     """Tell a story, with what brought about each part of it."""
     birth = story.birth
     before = [birth.created_ms, *(one.at_ms for one in story.happened)]
@@ -494,15 +496,15 @@ def told(repo: Repo, story: Story, lease_ms: int) -> StoryView:
         whole=story.whole,
         items=[
             _item(one, cause, one.at_ms - last)
-            for one, cause, last in zip(story.happened, causes(repo, story, lease_ms), before, strict=False)
+            for one, cause, last in zip(story.happened, find_causes(repo, story, lease_ms), before, strict=False)
         ],
         reused=reused(birth.source),
     )
 
 
-def _item(one: Moved | Asked, cause: Cause, after_ms: int) -> StoryItem:
+def _item(one: TaskMove | RequestedAction, cause: MoveCause, after_ms: int) -> StoryItem:
     by = None if cause.task is None else text_of(Key(cause.task))
-    if isinstance(one, Asked):
+    if isinstance(one, RequestedAction):
         return StoryItem(
             one.at_ms,
             actor=one.actor,

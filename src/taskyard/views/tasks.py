@@ -18,8 +18,8 @@ from taskyard.lifecycle.release import NO_BOT
 from taskyard.store.connection import Repo
 from taskyard.store.queries import Row
 from taskyard.store.repo.output import StatsRow
-from taskyard.store.repo.read import RunRow
-from taskyard.store.repo.tasks import AttemptRow, Source
+from taskyard.store.repo.read import LastAttemptRow
+from taskyard.store.repo.tasks import AttemptRow, ReusedAttempt
 from taskyard.store.rows import TaskRecord
 from taskyard.views import deadlock
 from taskyard.views.explain import ExplainFacts, Sight, answers
@@ -79,13 +79,13 @@ def tasks(repo: Repo, graph: int, after: int, wanted: tuple[str, str], count: in
     return ids[:count], ids[count - 1] if len(ids) > count else None
 
 
-def shown(repo: Repo, ids: Sequence[int], url: str, now: Millis, sight: Sight) -> list[TaskView]:
+def task_rows(repo: Repo, ids: Sequence[int], url: str, now: Millis, sight: Sight) -> list[TaskView]:
     """Show tasks in outline."""
     records = repo.tasks.read(ids)
     return _views(repo, records, url, _reasons(repo, records, now, sight))
 
 
-def identified(repo: Repo, digits: str, sight: Sight) -> Ids:
+def find_by_suffix(repo: Repo, digits: str, sight: Sight) -> Ids:
     """Find the graphs and tasks whose ids end in some digits, as far as the asker may see them."""
     graphs, tasks = repo.read.ids_ending_in(digits, ENDING_LOOKED_MAX)
     found = [
@@ -142,7 +142,7 @@ def _views(repo: Repo, records: Sequence[TaskRecord], url: str, reasons: Mapping
     return views
 
 
-def _with_run(view: TaskView, run: RunRow) -> TaskView:
+def _with_run(view: TaskView, run: LastAttemptRow) -> TaskView:
     """Add what its last attempt was; where its result is found, only if there is one."""
     started, ended, resolution = run.claimed_ms, run.ended_ms, view.resolution
     if resolution is not None and not run.has_result:
@@ -158,7 +158,7 @@ def _with_run(view: TaskView, run: RunRow) -> TaskView:
     )
 
 
-def reused(source: Source | None) -> Reused | None:
+def reused(source: ReusedAttempt | None) -> Reused | None:
     """Show whose end was taken over."""
     return None if source is None else Reused(text_of(Key(source.task)), text_of(Key(source.graph)), source.attempt)
 
@@ -167,7 +167,7 @@ def _is_reused(record: TaskRecord) -> bool:
     return record.state in ENDED and not record.life.attempt
 
 
-def _taken_over(view: TaskView, source: Source | None, url: str) -> TaskView:
+def _taken_over(view: TaskView, source: ReusedAttempt | None, url: str) -> TaskView:
     """Add where a task that did not run has its end from: what it printed is there."""
     found = reused(source)
     if found is None:
@@ -226,7 +226,7 @@ PIECES_MAX: Final = 16
 EVENTS_PAGE: Final = 500
 EVENT_PAGES_MAX: Final = 20
 #: What is known of an attempt that has told nothing of what it took.
-NOTHING_TOLD: Final = StatsRow(0, None, None, None, None, None, None, None, 0)
+NO_STATS: Final = StatsRow(0, None, None, None, None, None, None, None, 0)
 #: Where tasks are when a bot takes them.
 _QUEUED: Final = frozenset(map(str, sources(Signal.CLAIM)))
 
@@ -240,7 +240,7 @@ def attempts(repo: Repo, task: int) -> list[AttemptView]:
             row,
             results.get(row.number),
             sizes.get(row.number, 0),
-            stats.get(row.number, NOTHING_TOLD),
+            stats.get(row.number, NO_STATS),
             queued.get(row.number),
         )
         for row in repo.attempts.of(task)
@@ -258,12 +258,12 @@ def result(repo: Repo, task: int) -> bytes | None:
     return None if found is None else found.encode()
 
 
-def size(repo: Repo, task: int, attempt: int) -> int:
+def output_size(repo: Repo, task: int, attempt: int) -> int:
     """Say how many bytes of output of an attempt there are."""
     return repo.output.sizes(task).get(attempt, 0)
 
 
-def piece(repo: Repo, task: int, attempt: int, start: int, until: int) -> bytes:
+def read_output(repo: Repo, task: int, attempt: int, start: int, until: int) -> bytes:
     """Give output of an attempt from `start` on: some of it, or nothing if there is none before `until`."""
     found = bytearray()
     for at, body in repo.output.chunks(task, attempt, start, PIECES_MAX):
@@ -274,7 +274,7 @@ def piece(repo: Repo, task: int, attempt: int, start: int, until: int) -> bytes:
     return bytes(found)
 
 
-def times(
+def output_times(
     repo: Repo, task: int, attempt: int, start: int, since_ms: int, count: int
 ) -> tuple[list[OutputTime], int | None]:
     """Say when output of an attempt came, from `start` on and not before a moment; and where to go on."""
@@ -318,7 +318,7 @@ def _attempt(row: AttemptRow, published: str | None, size: int, took: StatsRow, 
         output_bytes=size,
         truncated=took.truncated == 1,
         result=None if published is None else msgspec.Raw(published.encode()),
-        stats=_stats(took, queued_ms) if queued_ms is not None or took is not NOTHING_TOLD else None,
+        stats=_stats(took, queued_ms) if queued_ms is not None or took is not NO_STATS else None,
     )
 
 
@@ -339,19 +339,19 @@ def _stats(took: StatsRow, queued_ms: int | None) -> Stats:
 
 
 @value
-class Meant:
+class NamedTasks:
     """The tasks that were meant, and what means nothing."""
 
     tasks: tuple[int, ...]
     faults: tuple[Fault, ...] = ()
 
 
-def meant(repo: Repo, graph: int, names: Sequence[str]) -> Meant:
+def tasks_by_name(repo: Repo, graph: int, names: Sequence[str]) -> NamedTasks:
     """Find tasks by name. Labels are looked up; only for other names every label of the graph is read."""
     found = repo.tasks.with_labels(graph, set(names))
     if len(found) == len(set(names)):
-        return Meant(tuple(sorted(found.values())))
+        return NamedTasks(tuple(sorted(found.values())))
     rows = repo.tasks.definitions_of(graph)
     ids = {label: id for id, label, _, _ in rows}
     labels, faults = named(names, {label: decoded(text).node for _, label, text, _ in rows})
-    return Meant(tuple(sorted(ids[label] for label in labels)), faults)
+    return NamedTasks(tuple(sorted(ids[label] for label in labels)), faults)

@@ -30,7 +30,7 @@ from taskyard.lifecycle.gc_pause import gc_paused
 from taskyard.lifecycle.queues import Registry
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Repo, ServerLock
-from taskyard.store.repo.admission import PassLock
+from taskyard.store.repo.admission import AdmissionLock
 
 #: A holder that wrote nothing for this long is replaced.
 LOCK_MS: Final = 10_000
@@ -145,7 +145,7 @@ class Admission:
         name = f"{self._holder}{_TAKING}{next(self._takings)}"
         return self._transact(lambda transaction: self._take_in(transaction, name, dead))
 
-    def _dead_holder(self, lock: PassLock | None) -> str | None:
+    def _dead_holder(self, lock: AdmissionLock | None) -> str | None:
         """What the row says of its holder, if that server has died."""
         if self._server_lock is None or lock is None or lock.holder is None:
             return None
@@ -161,7 +161,7 @@ class Admission:
         transaction.repo.admission.take_lock(lock.epoch + 1, name, _lapses(transaction))
         return lock.epoch + 1
 
-    def _is_held(self, lock: PassLock | None, now: Millis) -> bool:
+    def _is_held(self, lock: AdmissionLock | None, now: Millis) -> bool:
         if lock is None or lock.until_ms is None or lock.holder == self._parked:
             return False
         return now < lock.until_ms

@@ -23,7 +23,7 @@ from taskyard.lifecycle.doctor.recount import NO_QUEUE, differences, recounted, 
 from taskyard.lifecycle.transaction import Transaction
 from taskyard.store.connection import Repo
 from taskyard.store.repo.doctor import TaskRow
-from taskyard.store.repo.events import ServerRow, spelled, written
+from taskyard.store.repo.events import ServerRow, encode_fact, encode_transition
 from taskyard.store.rows import GraphRecord
 
 #: Whoever has more to find mends these first and asks again.
@@ -191,7 +191,7 @@ def _write_graph(transaction: Transaction, graph: GraphRecord, totals: Totals) -
     events, moved_ms = totals.events, totals.moved_ms
     if totals.turned is not None and totals.turned != totals.state:
         # Others were told something that was not so.
-        turned = written(spelled(totals.turned, totals.state, None), None, None, None)
+        turned = encode_fact(encode_transition(totals.turned, totals.state, None), None, None, None)
         transaction.repo.events.add(transaction.now, [(graph.id, events, {graph.id: [turned]})])
         events, moved_ms = events + 1, transaction.now
     counts = (totals.active, totals.behind, totals.unhandled, events, totals.events_published, totals.extensions)

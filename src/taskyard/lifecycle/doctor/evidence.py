@@ -23,7 +23,7 @@ from taskyard.lifecycle.doctor.history import BORN, End, Past, pasts, rounds_han
 from taskyard.lifecycle.failure_handlers import PROPAGATE, REPORT_RUN
 from taskyard.lifecycle.rows import DROP, LOAD, SHOW
 from taskyard.store.connection import Repo
-from taskyard.store.repo.bots import dimensions_text
+from taskyard.store.repo.bots import encode_dimensions
 from taskyard.store.repo.doctor import AskedRow, TaskRow, TellingRow, TriedRow
 from taskyard.store.rows import GraphRecord
 
@@ -126,7 +126,7 @@ def gather(repo: Repo, tasks: Sequence[TaskRow], graphs: Mapping[int, Whole]) ->
         _handlers(repo, {task.id: told[task.id].round for task in telling if task.state in UNSUCCESSFUL}),
         {row.task: row for row in repo.doctor.tellings(ids, PROPAGATE)},
         repo.queues.with_dimensions(
-            {dimensions_text(one.dimensions) for each in definitions.values() for one in each.slices}
+            {encode_dimensions(one.dimensions) for each in definitions.values() for one in each.slices}
         ),
         {pool.name: pool.from_bots or pool.capacity is not None for pool in repo.admission.pools()},
         repo.doctor.is_stirred(UNENTERED),

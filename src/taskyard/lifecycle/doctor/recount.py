@@ -34,9 +34,9 @@ from taskyard.lifecycle.doctor.evidence import Evidence, Whole
 from taskyard.lifecycle.doctor.finding import Finding
 from taskyard.lifecycle.doctor.history import BORN, Past
 from taskyard.lifecycle.rows import OPEN, SERVER_QUEUE
-from taskyard.store.repo.bots import dimensions_text
+from taskyard.store.repo.bots import encode_dimensions
 from taskyard.store.repo.doctor import TaskRow
-from taskyard.store.rows import rules_text
+from taskyard.store.rows import encode_rules
 
 #: How far a key may run ahead of the birth that it tells: a millisecond has 65 536 places, a graph 1 000 000 tasks.
 LEAD_MAX_MS: Final = 1_000
@@ -107,7 +107,7 @@ def _as_asked(task: TaskRow, definition: Task) -> TaskRow:
     created = _created(task)
     return task._replace(
         created_ms=created,
-        rules=rules_text(attempt_policy.rules_of(definition, created)),
+        rules=encode_rules(attempt_policy.rules_of(definition, created)),
         kind=first.kind.text,
         priority=definition.priority,
         weight=0 if first.kind in SERVER_KINDS else definition.weight,
@@ -198,7 +198,7 @@ def _slice(task: TaskRow, left: Sequence[int], slices: Sequence[Slice], known: E
 
 
 def _queue(one: Slice, known: Evidence) -> int:
-    return SERVER_QUEUE if one.kind in SERVER_KINDS else known.queues.get(dimensions_text(one.dimensions), NO_QUEUE)
+    return SERVER_QUEUE if one.kind in SERVER_KINDS else known.queues.get(encode_dimensions(one.dimensions), NO_QUEUE)
 
 
 def _contends(task: TaskRow, known: Evidence, definition: Task, whole: bool) -> int:

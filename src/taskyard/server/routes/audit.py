@@ -13,7 +13,7 @@ from taskyard.server.errors import invalid_field
 from taskyard.server.responses import Page, reply
 from taskyard.server.routes.graphs import clean
 from taskyard.views import audit as views
-from taskyard.views.audit import WantedAudits
+from taskyard.views.audit import AuditFilter
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["access"])
@@ -27,16 +27,16 @@ async def get_wanted_audits(
     subject: Annotated[str | None, Query(max_length=ids.KEY_DIGITS, description="The id of a graph or a task.")] = None,
     since_ms: Annotated[int, Query(ge=0, le=MOMENT_MAX, description="Nothing before this moment.")] = 0,
     until_ms: Annotated[int, Query(ge=0, le=MOMENT_MAX, description="Nothing after this moment.")] = MOMENT_MAX,
-) -> WantedAudits:
+) -> AuditFilter:
     """Read which rows are asked for."""
     try:
         key = None if subject is None else ids.key_of(subject)
     except ValueError as fault:
         raise invalid_field(str(fault), "subject") from None
-    return WantedAudits(clean(actor, "actor"), clean(action, "action"), key, since_ms, until_ms)
+    return AuditFilter(clean(actor, "actor"), clean(action, "action"), key, since_ms, until_ms)
 
 
-WantedAuditsQuery = Annotated[WantedAudits, Depends(get_wanted_audits)]
+WantedAuditsQuery = Annotated[AuditFilter, Depends(get_wanted_audits)]
 
 
 @routes.get("/audit", response_model=api.Audits)

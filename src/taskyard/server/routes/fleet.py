@@ -73,7 +73,7 @@ async def list_bots(
     pools = context.readable_pools(caller, READ, "list bots")
     if clean(pool, "pool"):
         pools = frozenset({pool}) if pools is None else pools & {pool}
-    wanted = views.WantedBots(pools, state, tuple(parse_pair(one, "dimension") for one in dimension or ()))
+    wanted = views.BotFilter(pools, state, tuple(parse_pair(one, "dimension") for one in dimension or ()))
     after = requests.cursor_name(page.cursor, FIRST_NAME)
     found, last = await context.read(lambda repo: views.bots(repo, wanted, after, page.limit))
     return reply(api.Bots(found, requests.encode_cursor(last)))

@@ -31,11 +31,11 @@ from taskyard.server.requests import Fields, check_size, size_fault
 from taskyard.server.responses import NAMES_MAX, Cursor, IdempotencyKey, Page, body, caller_key, reply
 from taskyard.server.tokens import CANCEL, READ, SUBMIT
 from taskyard.store.connection import Repo
-from taskyard.store.repo.read import FIRST, Wanted
+from taskyard.store.repo.read import FIRST, GraphFilter
 from taskyard.views import graphs as views
 from taskyard.views import tasks as task_views
 from taskyard.views.graphs import critical_path
-from taskyard.views.tasks import meant
+from taskyard.views.tasks import tasks_by_name
 from taskyard.wire import api
 from taskyard.wire.api import WAIT_MAX_MS
 
@@ -133,12 +133,12 @@ async def list_graphs(  # noqa: PLR0913, PLR0917 - each is a parameter of the qu
 ) -> Response:
     """List graphs, the newest first. A page may be short and still have a `next`."""
     pools = context.readable_pools(caller, READ, "list graphs")
-    wanted = Wanted("" if state is None else state.text, clean(name, "name"), pools)
+    wanted = GraphFilter("" if state is None else state.text, clean(name, "name"), pools)
     tags, after = dict(parse_pair(one, "tag") for one in tag or ()), requests.cursor_key(page.cursor, FIRST)
 
     def look(repo: Repo) -> api.Graphs:
         found, last = views.graphs(repo, wanted, tags, after, page.limit)
-        return api.Graphs(views.counted(repo, found) if counts else found, requests.encode_cursor(last))
+        return api.Graphs(views.with_counts(repo, found) if counts else found, requests.encode_cursor(last))
 
     return reply(await context.read(look))
 
@@ -188,7 +188,7 @@ async def list_tasks(
     def look(repo: Repo, graph: int) -> api.Tasks:
         found, last = task_views.tasks(repo, graph, after, wanted, page.limit)
         return api.Tasks(
-            task_views.shown(repo, found, url, now, Visibility(repo, caller)), requests.encode_cursor(last)
+            task_views.task_rows(repo, found, url, now, Visibility(repo, caller)), requests.encode_cursor(last)
         )
 
     return reply(await context.read_graph(caller, READ, graph_id, look))
@@ -349,7 +349,7 @@ async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]
 
 async def _tasks_named(context: AppContext, caller: Caller, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
     """Find the tasks that are to be canceled, each of which has to be in a pool where the caller may."""
-    found = await context.read(lambda repo: meant(repo, graph, names))
+    found = await context.read(lambda repo: tasks_by_name(repo, graph, names))
     if found.faults:
         faults = [api.Fault(one.message, one.path) for one in found.faults]
         raise invalid(f"graph {text_of(Key(graph))} has no such task", faults)
@@ -384,7 +384,7 @@ def _lacking_in_one(repo: Repo, caller: Caller, tasks: Collection[int]) -> Denia
 
 def _names_by_label(context: AppContext, made: Submitted) -> Mapping[str, str]:
     if made.names:
-        return views.told_names(made.names)
+        return views.shown_names(made.names)
     with outages(), context.engine.store.read() as repo:
         return views.all_names(repo, made.graph)
 

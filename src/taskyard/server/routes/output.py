@@ -24,7 +24,7 @@ from taskyard.server.requests import ByteRange
 from taskyard.server.responses import Page, reply
 from taskyard.server.tokens import READ
 from taskyard.store.connection import Repo
-from taskyard.store.repo.tasks import Source
+from taskyard.store.repo.tasks import ReusedAttempt
 from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks as task_views
 from taskyard.views import tasks as views
@@ -93,7 +93,7 @@ WantedTimesQuery = Annotated[WantedTimes, Depends(get_wanted_times)]
 class _TakenOver:
     """The attempt whose end a task has taken over, if it has not run itself."""
 
-    source: Source | None
+    source: ReusedAttempt | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ async def show_output_times(
     printed = await _found(context, caller, task_id, times.attempt)
     start = requests.cursor_key(page.cursor, times.start)
     found, more = await context.read(
-        lambda repo: views.times(repo, printed.task, printed.attempt, start, times.since_ms, page.limit)
+        lambda repo: views.output_times(repo, printed.task, printed.attempt, start, times.since_ms, page.limit)
     )
     return reply(api.OutputTimes(found, requests.encode_cursor(more)))
 
@@ -212,7 +212,7 @@ def _name_of(caller: Caller) -> str:
 
 
 async def _piece(context: AppContext, printed: _Printed, start: int, until: int) -> bytes:
-    return await context.read(lambda repo: views.piece(repo, printed.task, printed.attempt, start, until))
+    return await context.read(lambda repo: views.read_output(repo, printed.task, printed.attempt, start, until))
 
 
 async def _piece_for(context: AppContext, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
@@ -220,14 +220,14 @@ async def _piece_for(context: AppContext, caller: Caller, printed: _Printed, sta
 
     def look(repo: Repo) -> bytes | None:
         good = is_token_valid(repo, caller, context.engine.clock.now())
-        return views.piece(repo, printed.task, printed.attempt, start, until) if good else None
+        return views.read_output(repo, printed.task, printed.attempt, start, until) if good else None
 
     return await context.read(look)
 
 
 def _printed(repo: Repo, record: TaskRecord, attempt: int | None) -> _Printed:
     number = record.life.attempt if attempt is None or attempt > record.life.attempt else attempt
-    return _Printed(record.id, number, views.size(repo, record.id, number), views.under_way(record, number))
+    return _Printed(record.id, number, views.output_size(repo, record.id, number), views.under_way(record, number))
 
 
 def _is_going(repo: Repo, printed: _Printed) -> bool:

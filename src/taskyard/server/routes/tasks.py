@@ -24,7 +24,7 @@ from taskyard.store.connection import Repo
 from taskyard.store.rows import TaskRecord
 from taskyard.views import tasks as attempt_views
 from taskyard.views import tasks as views
-from taskyard.views.history import story, told
+from taskyard.views.history import history_view, read_history
 from taskyard.wire import api
 from taskyard.wire.bot_protocol import CHECKPOINT_MAX, PROGRESS_MAX
 
@@ -49,7 +49,7 @@ _BYTES: Final = {BYTES: {"schema": {"type": "string", "format": "binary"}}}
 async def find_ids(context: Context, caller: CurrentCaller, ending: Ending) -> Response:
     """Find graphs and tasks by the end of their ids, the newest first."""
     context.readable_pools(caller, READ, "find ids")
-    return reply(await context.read(lambda repo: views.identified(repo, ending, Visibility(repo, caller))))
+    return reply(await context.read(lambda repo: views.find_by_suffix(repo, ending, Visibility(repo, caller))))
 
 
 @routes.get("/tasks/{task_id}", response_model=api.TaskView)
@@ -75,7 +75,9 @@ async def tell_story(task_id: str, context: Context, caller: CurrentCaller) -> R
     """Tell everything that happened to a task, each move with its cause."""
     lease_ms = context.engine.lease_ms
     return reply(
-        await context.read_task(caller, READ, task_id, lambda repo, one: told(repo, story(repo, one.id), lease_ms))
+        await context.read_task(
+            caller, READ, task_id, lambda repo, one: history_view(repo, read_history(repo, one.id), lease_ms)
+        )
     )
 
 

@@ -15,9 +15,9 @@ from taskyard.server.requests import check_size
 from taskyard.server.responses import body, reply
 from taskyard.server.routes.graphs import DOCUMENT, find_faults_of
 from taskyard.server.tokens import READ, SUBMIT
-from taskyard.views.dry_run import foreseen
-from taskyard.views.explain import explained
-from taskyard.views.explain_graph import held
+from taskyard.views.dry_run import dry_run
+from taskyard.views.explain import explain_task
+from taskyard.views.explain_graph import explain_graph
 from taskyard.wire import explain as api
 from taskyard.wire.explain import DryRun
 
@@ -30,7 +30,7 @@ async def why_task(task_id: str, context: Context, caller: CurrentCaller) -> Res
     now = context.engine.clock.now()
     return reply(
         await context.read_task(
-            caller, READ, task_id, lambda repo, one: explained(repo, one, now, Visibility(repo, caller))
+            caller, READ, task_id, lambda repo, one: explain_task(repo, one, now, Visibility(repo, caller))
         )
     )
 
@@ -41,7 +41,7 @@ async def why_graph(graph_id: str, context: Context, caller: CurrentCaller) -> R
     now = context.engine.clock.now()
     return reply(
         await context.read_graph(
-            caller, READ, graph_id, lambda repo, key: held(repo, key, now, Visibility(repo, caller))
+            caller, READ, graph_id, lambda repo, key: explain_graph(repo, key, now, Visibility(repo, caller))
         )
     )
 
@@ -55,6 +55,6 @@ async def check_graph(request: Request, context: Context, caller: CurrentCaller)
         graph = unwrap(await asyncio.to_thread(submit.rehearsal_read, document, now, context.engine.scheduler_id))
         context.require(caller, SUBMIT, await asyncio.to_thread(pools_of, graph), "check a graph")
         found = await context.read(
-            lambda repo: submit.refused(repo, graph) or foreseen(repo, graph, now, Visibility(repo, caller))
+            lambda repo: submit.refused(repo, graph) or dry_run(repo, graph, now, Visibility(repo, caller))
         )
         return reply(unwrap(found))

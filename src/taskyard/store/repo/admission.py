@@ -12,7 +12,7 @@ _STATES = {state.value: state for state in State}
 
 
 @value
-class PassLock:
+class AdmissionLock:
     """The lock of the admission scheduler: its holder, its end, and a number that grows with each holder."""
 
     epoch: int
@@ -94,10 +94,10 @@ class AdmissionRepo:
         if numbers:
             self._session.execute("delete_dirty", numbers)
 
-    def read_lock(self) -> PassLock | None:
+    def read_lock(self) -> AdmissionLock | None:
         """Read the admission lock; None while another transaction takes it."""
         found = self._session.fetch("lock_admission_lock")
-        return PassLock(*found[0]) if found else None
+        return AdmissionLock(*found[0]) if found else None
 
     def take_lock(self, epoch: int, holder: str, until: Millis) -> None:
         """Give the admission lock to a holder."""

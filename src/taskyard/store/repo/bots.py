@@ -11,20 +11,20 @@ from taskyard.core.states import BotId, Millis
 from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
 from taskyard.store.row_cache import RowCache
-from taskyard.store.rows import Caller
+from taskyard.store.rows import CallingBot
 
 _DIMENSIONS = msgspec.json.Decoder(Dimensions)
 #: One per bot and per queue of a large fleet.
 _DIMENSIONS_KEPT = 20_000
 
 
-def dimensions_text(dimensions: Dimensions) -> str:
+def encode_dimensions(dimensions: Dimensions) -> str:
     """Encode canonical dimensions."""
     return msgspec.json.encode(dimensions).decode()
 
 
 @lru_cache(maxsize=_DIMENSIONS_KEPT)
-def dimensions_of_text(text: str) -> Dimensions:
+def decode_dimensions(text: str) -> Dimensions:
     """Decode canonical dimensions; equal texts give the same object."""
     return _DIMENSIONS.decode(text) if text else ()
 
@@ -73,12 +73,12 @@ class BotRepo:
         if unknown:
             self._session.prefetch("lock_callers", unknown)
 
-    def callers(self, ids: Collection[str]) -> dict[str, Caller]:
+    def callers(self, ids: Collection[str]) -> dict[str, CallingBot]:
         """Return what a poll needs to know of bots, from the cache or locked from the database."""
         known = self._cache.bots
         unknown = [id for id in ids if id not in known]
         for row in self._session.fetch("lock_callers", unknown) if unknown else ():
-            known[row[0]] = Caller(row[1], row[2], row[3] == 1, row[4], row[5])
+            known[row[0]] = CallingBot(row[1], row[2], row[3] == 1, row[4], row[5])
         return {id: known[id] for id in ids if id in known}
 
     def read_all(self) -> list[BotRecord]:
@@ -96,7 +96,7 @@ class BotRepo:
         for id, polls, _, _ in rows:
             bot = known.get(id)
             if bot is not None:
-                known[id] = Caller(bot.session, polls, False, bot.version, bot.pool)
+                known[id] = CallingBot(bot.session, polls, False, bot.version, bot.pool)
 
     def begin_sessions(self, rows: Sequence[Row]) -> None:
         """Begin sessions, except for names that belong to another pool.
@@ -212,11 +212,11 @@ class QueueRepo:
 
 def _bot(row: Row, busy: int, replaced: str = "", pool: str | None = None) -> BotRecord:
     facts = BotFacts(
-        BotId(row[0]), dimensions_of_text(row[11]), row[4], row[3], busy, row[5], row[6], row[7] == 1, row[8] == 1,
+        BotId(row[0]), decode_dimensions(row[11]), row[4], row[3], busy, row[5], row[6], row[7] == 1, row[8] == 1,
         row[9] == 1, row[12] == 1,
     )  # fmt: skip
     return BotRecord(facts, row[1], row[2], row[10], replaced, row[14] == 1, pool)
 
 
 def _queue(row: Row) -> QueueRow:
-    return QueueRow(row[0], row[1], row[2], row[3], row[4], dimensions_of_text(row[5]))
+    return QueueRow(row[0], row[1], row[2], row[3], row[4], decode_dimensions(row[5]))

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from taskyard.core.states import On, State
 from taskyard.store.queries import Row, Session
-from taskyard.store.repo.bots import QueueRow, dimensions_of_text
-from taskyard.store.repo.events import UNREADABLE, EventRow, Unreadable, event_rows
+from taskyard.store.repo.bots import QueueRow, decode_dimensions
+from taskyard.store.repo.events import UNREADABLE, EventRow, MalformedFacts, event_rows
 from taskyard.store.rows import GraphRecord, graph_record
 
 _STATES = {state.value: state for state in State}
@@ -227,7 +227,7 @@ class DoctorRepo:
     def queues(self, after: int, count: int) -> list[QueueRow]:
         """Read queues, in pages by number."""
         found = self._session.fetch("survey_queues", after, count)
-        return [QueueRow(row[0], row[1], row[2], row[3], row[4], dimensions_of_text(row[5])) for row in found]
+        return [QueueRow(row[0], row[1], row[2], row[3], row[4], decode_dimensions(row[5])) for row in found]
 
     def queue_counts(self) -> tuple[int, int, int]:
         """Say how many queues the service counts, how many there are, and the highest number of one."""
@@ -241,7 +241,7 @@ class DoctorRepo:
     def bot_queues(self, bot: str, queue: int, count: int) -> list[Row]:
         """Read which queues bots are said to serve, in pages: bot, queue, what the bot has, what the queue asks for."""
         found = self._session.fetch("survey_bot_queues", bot, queue, count)
-        return [(row[0], row[1], dimensions_of_text(row[2] or ""), dimensions_of_text(row[3])) for row in found]
+        return [(row[0], row[1], decode_dimensions(row[2] or ""), decode_dimensions(row[3])) for row in found]
 
     def mutexes(self, states: Iterable[State], key: str, task: int, count: int) -> list[tuple[str, int, str | None]]:
         """Read the mutexes of tasks in some states, in pages: key, task, party."""
@@ -321,5 +321,5 @@ class DoctorRepo:
 def _events(row: Row) -> list[EventRow]:
     try:
         return event_rows(row)
-    except Unreadable:
+    except MalformedFacts:
         return [EventRow(row[0], row[1], row[2], 0, None, UNREADABLE, None, None, None, None)]

@@ -75,7 +75,7 @@ _NAMES_KEPT: Final = 10_000
 Fact: TypeAlias = tuple[_Name, str, _Name, int | None, _Name, _Name]
 
 
-class Unreadable(ValueError):
+class MalformedFacts(ValueError):
     """The text is no list of facts."""
 
 
@@ -91,7 +91,7 @@ class _Written(msgspec.Struct, array_like=True):
 _READER: Final = msgspec.json.Decoder(list[_Written])
 
 
-def written(move: str, attempt: int | None, bot: _Name, reason: _Name) -> str:
+def encode_fact(move: str, attempt: int | None, bot: _Name, reason: _Name) -> str:
     """Encode one fact: the transition (from `spelled`), the attempt, the bot and the reason."""
     if bot is None:
         return _without_bot(move, attempt, reason)
@@ -100,17 +100,17 @@ def written(move: str, attempt: int | None, bot: _Name, reason: _Name) -> str:
     return f"[{move},{attempt or 'null'},{_quoted(bot)},{_quoted(reason)}]"
 
 
-def spelled(source: _Name, target: str, signal: _Name) -> str:
+def encode_transition(source: _Name, target: str, signal: _Name) -> str:
     """Encode a transition: its source, its signal and its target."""
     return f'"{STATE_LETTERS[source]}{SIGNAL_LETTERS[signal]}{STATE_LETTERS[target]}"'
 
 
-def read(facts: str) -> list[Fact]:
+def decode_facts(facts: str) -> list[Fact]:
     """Decode the facts of a row; raise `Unreadable` if that fails."""
     try:
         return [(*_MOVES[one.move], one.attempt, one.bot, one.reason) for one in _READER.decode(facts)]
     except (KeyError, msgspec.MsgspecError) as fault:
-        raise Unreadable(facts) from fault
+        raise MalformedFacts(facts) from fault
 
 
 @lru_cache(maxsize=_NAMES_KEPT)
@@ -149,7 +149,7 @@ Happened: TypeAlias = tuple[int, int, Mapping[int, Sequence[str]]]
 def event_rows(row: Row) -> list[EventRow]:
     """Decode a row of `event`: the facts of one transaction about one subject."""
     subject, last, graph, at_ms, text = row
-    facts = read(text)
+    facts = decode_facts(text)
     return [EventRow(subject, number, graph, at_ms, *fact) for number, fact in enumerate(facts, last - len(facts) + 1)]
 
 

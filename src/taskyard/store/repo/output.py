@@ -7,7 +7,7 @@ from taskyard.store.queries import Row, Session
 
 
 @value
-class Printed:
+class OutputSize:
     """The stored output of an attempt."""
 
     chunks: int = 0
@@ -45,10 +45,12 @@ class OutputRepo:
         """Return the resources that the attempts of a task used, by attempt number."""
         return {row[0]: StatsRow(*row) for row in self._session.fetch("select_stats", task)}
 
-    def last_chunks(self, ids: Collection[int]) -> dict[int, Printed]:
+    def last_chunks(self, ids: Collection[int]) -> dict[int, OutputSize]:
         """Return the size of the output of the last attempts of tasks; tasks without output are left out."""
         return (
-            {row[0]: Printed(row[1], row[2]) for row in self._session.fetch("select_last_chunks", ids)} if ids else {}
+            {row[0]: OutputSize(row[1], row[2]) for row in self._session.fetch("select_last_chunks", ids)}
+            if ids
+            else {}
         )
 
     def sizes(self, task: int) -> dict[int, int]:

@@ -10,7 +10,7 @@ from taskyard.core.matching import Dimensions
 from taskyard.core.states import Join, On, Reason, State
 from taskyard.core.structs import value
 from taskyard.store.queries import Row, Session
-from taskyard.store.repo.bots import dimensions_of_text
+from taskyard.store.repo.bots import decode_dimensions
 from taskyard.store.repo.events import EventRow, event_rows
 
 #: Before every key, and before every bot's.
@@ -62,7 +62,7 @@ class BotRow:
 
 
 @value
-class RunRow:
+class LastAttemptRow:
     """The last attempt of a task, if it had any."""
 
     bot: str | None
@@ -73,7 +73,7 @@ class RunRow:
 
 
 @value
-class Wanted:
+class GraphFilter:
     """Which graphs are asked for; an empty word asks for any, and no list of pools for those of all."""
 
     state: str = ""
@@ -87,7 +87,7 @@ class Wanted:
 
 
 @value
-class LastAttempt:
+class EndedAttempt:
     """The last attempt of a task, if it has ended."""
 
     number: int
@@ -96,7 +96,7 @@ class LastAttempt:
 
 
 @value
-class Turn:
+class QueuePosition:
     """Where a task stands in the one order of everything."""
 
     priority: int
@@ -113,7 +113,7 @@ _ONS = {on.value: on for on in On}
 
 
 @value
-class ComingRow:
+class UnfinishedTaskRow:
     """A task that has not ended."""
 
     id: int
@@ -125,7 +125,7 @@ class ComingRow:
 
 
 @value
-class EndedRow:
+class EndedPrerequisite:
     """A prerequisite that has ended."""
 
     id: int
@@ -142,7 +142,7 @@ class ReadRepo:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def graphs(self, wanted: Wanted, after: int, count: int) -> list[GraphRow]:
+    def graphs(self, wanted: GraphFilter, after: int, count: int) -> list[GraphRow]:
         """Read whole graphs beyond an id, the newest first."""
         pools = sorted(wanted.pools or ())
         every = int(wanted.pools is None)
@@ -190,10 +190,12 @@ class ReadRepo:
         graphs = self._session.fetch("select_graphs_by_id_suffix", *said)
         return [row[0] for row in graphs], [row[0] for row in self._session.fetch("select_tasks_by_id_suffix", *said)]
 
-    def last_attempts(self, tasks: Collection[int]) -> dict[int, RunRow]:
+    def last_attempts(self, tasks: Collection[int]) -> dict[int, LastAttemptRow]:
         """Read the last attempts of tasks."""
         rows = self._session.fetch("select_last_attempts", tasks) if tasks else []
-        return {id: RunRow(bot, began, ended, code, result == 1) for id, bot, began, ended, code, result in rows}
+        return {
+            id: LastAttemptRow(bot, began, ended, code, result == 1) for id, bot, began, ended, code, result in rows
+        }
 
     def results(self, task: int) -> dict[int, str]:
         """Read what the attempts of a task published."""
@@ -246,10 +248,10 @@ class ReadRepo:
         """Read the labels of tasks."""
         return {row[0]: row[1] for row in self._session.fetch("select_labels", tasks)} if tasks else {}
 
-    def ended_attempts(self, tasks: Collection[int]) -> dict[int, LastAttempt]:
+    def ended_attempts(self, tasks: Collection[int]) -> dict[int, EndedAttempt]:
         """Read how the last attempts of tasks ended."""
         rows = self._session.fetch("select_ended_attempts", tasks) if tasks else ()
-        return {row[0]: LastAttempt(*row[1:]) for row in rows}
+        return {row[0]: EndedAttempt(*row[1:]) for row in rows}
 
     def last_requests(self, subjects: Collection[int], action: str, count: int) -> list[tuple[int, str, int]]:
         """Read who asked for something about tasks and graphs, the last first: subject, actor, at."""
@@ -263,9 +265,9 @@ class ReadRepo:
     def queues(self, ids: Collection[int]) -> dict[int, tuple[str, Dimensions]]:
         """Read the pools and the dimensions of queues."""
         rows = self._session.fetch("select_queues", ids) if ids else ()
-        return {row[0]: (row[1], dimensions_of_text(row[2])) for row in rows}
+        return {row[0]: (row[1], decode_dimensions(row[2])) for row in rows}
 
-    def count_ahead(self, queue: int, turn: Turn, count: int) -> int:
+    def count_ahead(self, queue: int, turn: QueuePosition, count: int) -> int:
         """Count who waits before a task in its queue, up to `count`."""
         return len(self._session.fetch("select_tasks_ahead", queue, turn.priority, turn.created_ms, turn.id, count))
 
@@ -277,7 +279,7 @@ class ReadRepo:
         """Add up what those take of a named limit that are in one of `states`."""
         return int(self._session.fetch("sum_limit_use", name, [one.text for one in states])[0][0])
 
-    def place_in_line(self, pool: str, reasons: Iterable[Reason], turn: Turn, count: int) -> tuple[int, int]:
+    def place_in_line(self, pool: str, reasons: Iterable[Reason], turn: QueuePosition, count: int) -> tuple[int, int]:
         """Count who is held for `reasons` before a task in the line for its pool, and how many were looked at for it.
 
         Only the oldest `count` of all that are held are looked at.
@@ -311,17 +313,17 @@ class ReadRepo:
         rows = self._session.fetch("select_attempt_durations", graph, labels, [state.value for state in states])
         return [(row[0], row[1]) for row in rows]
 
-    def unfinished_tasks(self, graph: int, after: int, ended: Collection[State], count: int) -> list[ComingRow]:
+    def unfinished_tasks(self, graph: int, after: int, ended: Collection[State], count: int) -> list[UnfinishedTaskRow]:
         """Read tasks of a graph beyond an id that are in none of the states `ended`."""
         rows = self._session.fetch("select_unfinished_tasks", graph, after, [state.value for state in ended], count)
-        return [ComingRow(row[0], _STATES[row[1]], _JOINS[row[2]], *row[3:]) for row in rows]
+        return [UnfinishedTaskRow(row[0], _STATES[row[1]], _JOINS[row[2]], *row[3:]) for row in rows]
 
     def last_ended(self, graph: int, states: Collection[State]) -> int | None:
         """Name the task of a graph that came last to one of some states."""
         found = self._session.fetch("select_last_ended", graph, [state.value for state in states])
         return found[0][0] if found else None
 
-    def ended_prerequisites(self, task: int, states: Collection[State], count: int) -> list[EndedRow]:
+    def ended_prerequisites(self, task: int, states: Collection[State], count: int) -> list[EndedPrerequisite]:
         """Read those prerequisites of a task that are in one of some states, the last to come there first."""
         rows = self._session.fetch("select_ended_prerequisites", task, [state.value for state in states], count)
-        return [EndedRow(row[0], _ONS[row[1]], _STATES[row[2]], row[3]) for row in rows]
+        return [EndedPrerequisite(row[0], _ONS[row[1]], _STATES[row[2]], row[3]) for row in rows]

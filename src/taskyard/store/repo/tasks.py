@@ -14,7 +14,7 @@ from taskyard.core.states import FINAL, GraphState, Millis, On, Signal, State
 from taskyard.core.structs import struct_replace, value
 from taskyard.store.queries import SQLITE, Row, Session, statements
 from taskyard.store.row_cache import RowCache
-from taskyard.store.rows import GraphRecord, TaskRecord, born_record, graph_record, task_record
+from taskyard.store.rows import GraphRecord, TaskRecord, graph_record, new_task_record, task_record
 
 #: How many edges are dropped with a page of tasks; one task may have more.
 DROPPED_EDGES_MAX: Final = 4_000
@@ -31,7 +31,7 @@ _DELETES = (
 )  # fmt: skip
 
 
-class Shape(IntEnum):
+class MoveKind(IntEnum):
     """Which columns of a task its moves can have changed."""
 
     ANY = auto()
@@ -43,11 +43,11 @@ class Shape(IntEnum):
 
 #: The statement for each shape, and how a task is spelled for it.
 _SHAPED = {
-    Shape.ANY: ("move_tasks", TaskRecord.carried),
-    Shape.READY: ("move_ready_tasks", TaskRecord.ready),
-    Shape.STARTED: ("move_started_tasks", TaskRecord.started),
-    Shape.SENT: ("move_sent_tasks", TaskRecord.sent),
-    Shape.ENDED: ("move_ended_tasks", TaskRecord.ended),
+    MoveKind.ANY: ("move_tasks", TaskRecord.carried),
+    MoveKind.READY: ("move_ready_tasks", TaskRecord.ready),
+    MoveKind.STARTED: ("move_started_tasks", TaskRecord.started),
+    MoveKind.SENT: ("move_sent_tasks", TaskRecord.sent),
+    MoveKind.ENDED: ("move_ended_tasks", TaskRecord.ended),
 }
 
 
@@ -84,7 +84,7 @@ class TaskRepo:
         """Give a task if it is known by heart: it may not be written yet."""
         return self._cache.tasks.get(id)
 
-    def write_moved(self, moved: Sequence[tuple[TaskRecord, State]], shape: Shape = Shape.ANY) -> None:
+    def write_moved(self, moved: Sequence[tuple[TaskRecord, State]], shape: MoveKind = MoveKind.ANY) -> None:
         """Write tasks that moved, each with the last state it came from; refuse if one is not where it was looked at.
 
         The `shape` says which columns changed.
@@ -108,7 +108,7 @@ class TaskRepo:
         self._session.execute_many("insert_tasks", rows)
         if self._cache.has_room(len(rows)):
             free = (row for row in rows if row[_AWAITED] == 0 and row[_STATE] == _BORN)
-            self._cache.tasks |= {row[0]: born_record(row) for row in free}
+            self._cache.tasks |= {row[0]: new_task_record(row) for row in free}
 
     def add_definitions(self, rows: Sequence[Row]) -> None:
         """Insert what was asked for: id, graph, label, definition, digest, submitter."""
@@ -470,7 +470,7 @@ _LABELS = msgspec.json.Decoder(tuple[str, ...])
 
 
 @value
-class Source:
+class ReusedAttempt:
     """The attempt of a task that another one has its end from."""
 
     task: int
@@ -489,14 +489,14 @@ class RerunRow:
 
 
 @value
-class DoneRow:
+class FinishedTaskRow:
     """A task, as somebody who might take over what it has done needs to know it."""
 
     id: int
     state: State
     attempt: int
     size: int | None  # of what it published, in characters
-    source: Source | None  # where it has that from itself
+    source: ReusedAttempt | None  # where it has that from itself
 
 
 class ReuseRepo:
@@ -525,13 +525,15 @@ class ReuseRepo:
         """Let tasks publish what others have published: task, the other, its attempt."""
         self._session.execute_many("copy_results", rows)
 
-    def sources(self, ids: Collection[int]) -> dict[int, Source]:
+    def sources(self, ids: Collection[int]) -> dict[int, ReusedAttempt]:
         """Read what tasks have their ends from; whoever has run is not named."""
-        return {row[0]: Source(*row[1:]) for row in self._session.fetch("select_reuses", ids)} if ids else {}
+        return {row[0]: ReusedAttempt(*row[1:]) for row in self._session.fetch("select_reuses", ids)} if ids else {}
 
-    def finished_tasks(self, graph: int, after: int, count: int) -> list[DoneRow]:
+    def finished_tasks(self, graph: int, after: int, count: int) -> list[FinishedTaskRow]:
         """Read tasks of a graph beyond an id."""
         return [
-            DoneRow(row[0], _STATES[row[1]], row[2], row[3], None if row[4] is None else Source(*row[4:]))
+            FinishedTaskRow(
+                row[0], _STATES[row[1]], row[2], row[3], None if row[4] is None else ReusedAttempt(*row[4:])
+            )
             for row in self._session.fetch("select_finished_tasks", graph, after, count)
         ]
