@@ -84,7 +84,7 @@ def test_an_end_for_good_costs_nothing(signal: Signal) -> None:
     assert after == struct_replace(STOPPING, state=S.CANCELED, ended=signal)
 
 
-@pytest.mark.parametrize("signal", sorted(set(Signal) - attempt_policy.WORDS_ON_AN_ATTEMPT))
+@pytest.mark.parametrize("signal", sorted(set(Signal) - attempt_policy.ATTEMPT_SIGNALS))
 def test_only_four_words_are_about_an_attempt(signal: Signal) -> None:
     with pytest.raises(ValueError, match="no word about an attempt"):
         tell(RUNNING, signal, Rules())

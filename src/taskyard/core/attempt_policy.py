@@ -1,12 +1,12 @@
 """Whether a task is tried again, and how long a bot may hold it.
 
-Three budgets are kept apart. A task that *fails* costs a rerun, a task that is *lost* with its bot costs a retry, and
-a slice that *waits too long* costs a slice. All three are fresh in each round, that is, whenever a person reruns the
-task. Every word about an attempt is matched to that attempt before it can cost anything: what is told twice costs
-once, and what is told about an older attempt costs nothing.
+There are three separate budgets. A *failed* attempt costs a rerun, an attempt *lost* with its bot costs a retry, and a
+slice that *waits too long* costs a slice. All three start anew in each round, that is, whenever a person reruns the
+task. A report is matched to its attempt before it can cost anything: a repeated report costs nothing more, and a report
+about an older attempt costs nothing.
 
-The machine decides where a task goes; here is only decided whether its budget lasts. Nothing here stores a life: each
-ruling hands back the life as it is afterwards.
+The state machine decides where a task goes; this module only decides whether a budget lasts. It stores nothing: each
+ruling contains the life of the task afterwards.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from taskyard.core.structs import struct_replace, value
 
 #: Beyond this growth, as a logarithm, any delay of a millisecond or more has reached the longest.
 _GROWTH_MAX: Final = log(RERUN_DELAY_MAX_MS) + 1
-#: The words of every life, by names of their own: a word is slow to get at through its class.
+#: Aliases of the words on the hot path: a global is faster than an attribute of the enum.
 _ADMIT: Final = Signal.ADMIT
 _CLAIM: Final = Signal.CLAIM
 _SUCCEED: Final = Signal.SUCCEED
@@ -52,7 +52,7 @@ class Patience:
 
 @value
 class Rules:
-    """What the submitter allows."""
+    """The limits that the submitter set for one task."""
 
     reruns: int = 0
     delay_ms: int = 0  # before the first rerun of a round
@@ -78,7 +78,7 @@ class Rules:
 
 @value
 class Life:
-    """How far a task has come."""
+    """Where a task stands: its state, its attempts and what it has used of its budgets."""
 
     state: State = State.UNSCHEDULED
     attempt: int = 0  # the latest one; counted over all rounds, so a number never means two attempts
@@ -114,17 +114,17 @@ class Life:
 
 @value
 class Ruling:
-    """What follows from a word about a task. Only a move changes its life."""
+    """The result of a signal for one task. Only a move changes its life."""
 
     outcome: Outcome
     target: State
     again: bool
     life_after: Life
-    reason: Reason | None = None  # why it moved; None leaves the word to who knows it (timed_out, signaled, denied)
+    reason: Reason | None = None  # why it moved; None if the sender knows better (timed_out, signaled, denied)
 
 
 def rules_of(task: Task, submitted: Millis) -> Rules:
-    """Take the rules out of a task's definition."""
+    """Read the rules from a task's definition."""
     return Rules(
         reruns=task.reruns.count,
         delay_ms=task.reruns.delay_ms,
@@ -137,8 +137,8 @@ def rules_of(task: Task, submitted: Millis) -> Rules:
     )
 
 
-#: What a bot, or the system in its place, can say about an attempt.
-WORDS_ON_AN_ATTEMPT: Final = frozenset({Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.RETURN, Signal.DEADLINE})
+#: The signals that a bot, or the system in its place, can send about an attempt.
+ATTEMPT_SIGNALS: Final = frozenset({Signal.SUCCEED, Signal.FAIL, Signal.LOSE, Signal.RETURN, Signal.DEADLINE})
 #: Attempts that were lost for these reasons cost no retry, but only so many of them in a round: a task that kills its
 #: bot as soon as it begins looks like one that never began.
 SPARED: Final = frozenset({Reason.RETURNED, Reason.UNRENEWED})
@@ -146,11 +146,11 @@ SPARED_MAX: Final = 2
 
 
 def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, exit_code: int | None = None) -> Ruling:
-    """Rule on a word about an attempt: a bot's own, or the system's when the bot is silent."""
-    if signal not in WORDS_ON_AN_ATTEMPT:
-        raise ValueError(f"{signal} is no word about an attempt")
+    """Decide what a signal about an attempt does; it comes from the bot, or from the system when the bot is silent."""
+    if signal not in ATTEMPT_SIGNALS:
+        raise ValueError(f"{signal} is no signal about an attempt")
     if attempt != life.attempt or life.state not in LEASED:
-        return _told_late(life, attempt, signal)
+        return _late_report(life, attempt, signal)
     reason = _why_ended(life, rules, signal, now, exit_code)
     if signal is _SUCCEED:
         target = _moved(life, signal)
@@ -162,7 +162,7 @@ def report(life: Life, rules: Rules, attempt: int, signal: Signal, now: Millis, 
 
 
 def spare(life: Life, rules: Rules, reason: Reason, now: Millis) -> Ruling:
-    """Rule on an attempt that is lost and costs no retry, for a reason in `SPARED`."""
+    """Decide about a lost attempt that costs no retry, for a reason in `SPARED`."""
     if life.state is not _RUNNING or past(rules.deadline_ms, now):
         return report(life, rules, life.attempt, Signal.LOSE, now)
     ended = _ended(life, Signal.LOSE, life.state)
@@ -171,14 +171,14 @@ def spare(life: Life, rules: Rules, reason: Reason, now: Millis) -> Ruling:
 
 
 def overdue(life: Life, rules: Rules, now: Millis) -> Ruling:
-    """Rule on a task that no bot has, and whose deadline may have passed."""
+    """Decide about a task that no bot has and whose deadline may have passed."""
     if life.state in LEASED or life.state in ENDED or not past(rules.deadline_ms, now):
         return _unmoved(life, Outcome.ILLEGAL)
     return _rule(life, Signal.DEADLINE, Reason.DEADLINE, life)
 
 
 def expire(life: Life, rules: Rules, slice_index: int, now: Millis, capacity: Sequence[bool]) -> Ruling:
-    """Rule on a slice that may have waited too long; `capacity` tells for each slice whether a bot was seen."""
+    """Decide about a slice that may have waited too long; `capacity` says for each slice whether a live bot matches."""
     if slice_index < life.slice_index:
         return _unmoved(life, Outcome.ECHO)
     due_ms = expires_at(life, rules)
@@ -190,14 +190,14 @@ def expire(life: Life, rules: Rules, slice_index: int, now: Millis, capacity: Se
 
 
 def expires_at(life: Life, rules: Rules) -> Millis | None:
-    """Say when the slice of a task has waited too long for a bot; None while it does not wait for one."""
+    """Say when the current slice expires; None while it does not wait for a bot."""
     if life.waits_since_ms is None:
         return None
     return Millis(life.waits_since_ms + rules.slices[life.slice_index].expires_ms)
 
 
 def choose_slice(life: Life, rules: Rules, capacity: Sequence[bool]) -> Ruling:
-    """Rule on a task that was just released: which slice it begins with, or that no bot could serve any."""
+    """Decide with which slice a released task begins, or that no bot can serve any of them."""
     index = _next_slice(rules, capacity, life.slice_index)
     if index == life.slice_index:
         return _unmoved(life, Outcome.ECHO)
@@ -210,7 +210,7 @@ def born(rules: Rules) -> Life:
 
 
 def rerun(life: Life, rules: Rules, now: Millis) -> Ruling:
-    """Rule on a person's wish to try a task again: a new round, with every budget fresh; not past its deadline."""
+    """Decide about a rerun by a person: a new round with fresh budgets; illegal past the deadline."""
     if past(rules.deadline_ms, now):
         return _unmoved(life, Outcome.ILLEGAL)
     fresh = struct_replace(
@@ -220,7 +220,7 @@ def rerun(life: Life, rules: Rules, now: Millis) -> Ruling:
 
 
 def admitted(life: Life, now: Millis) -> Life:
-    """Give the life of a task that is let in: from now on it waits for a bot, if it did not already."""
+    """Give the life of an admitted task: its wait for a bot begins now, unless it began before."""
     return Life(
         _moved(life, _ADMIT),
         life.attempt,
@@ -236,10 +236,10 @@ def admitted(life: Life, now: Millis) -> Life:
 
 
 def held(life: Life, reason: Reason, now: Millis) -> Life:
-    """Give the life of a task that stays pending. Held for want of a bot, it waits for one as if it had been let in.
+    """Give the life of a task that stays pending. One that is held because no bot matches waits as if it were admitted.
 
-    That wait goes on when it is let in or sent back, else a slice whose bots come and go would never expire; it ends
-    when the task is held for anything else.
+    That wait continues when the task is admitted or sent back: else a slice whose bots come and go would never expire.
+    It ends when the task is held for any other reason.
     """
     if reason is not Reason.NO_BOT:
         return struct_replace(life, waits_since_ms=None)
@@ -248,7 +248,7 @@ def held(life: Life, reason: Reason, now: Millis) -> Life:
 
 def claimed(life: Life) -> Life:
     """Give the life of a task that a bot takes: its next attempt begins."""
-    # Its wait is over: should it be tried again, it waits anew. A long attempt does not use up the patience of a slice.
+    # The wait is over; a further attempt waits anew. So a long attempt does not use up the expiry of its slice.
     return Life(
         _moved(life, _CLAIM),
         life.attempt + 1,
@@ -269,10 +269,10 @@ def past(deadline_ms: Millis | None, now: Millis) -> bool:
 
 
 def lease_over(life: Life, rules: Rules, now: Millis, spared: Reason | None = None) -> tuple[Signal, Ruling]:
-    """Rule on an attempt whose lease is over, when no process of it can live any more.
+    """Decide about an attempt whose lease is over, when no process of it can live any more.
 
-    Its bot was lost, which costs a retry unless `spared` says why not; or ended it at its deadline and could not say
-    so.
+    Its bot was lost, which costs a retry unless `spared` is given; or it ended the attempt at the deadline and could
+    not report that.
     """
     if past(rules.deadline_ms, now):
         return Signal.DEADLINE, report(life, rules, life.attempt, Signal.DEADLINE, now)
@@ -284,13 +284,13 @@ def lease_over(life: Life, rules: Rules, now: Millis, spared: Reason | None = No
 def lease_until(now: Millis, lease_ms: int, deadline_ms: Millis | None) -> Millis | None:
     """Say until when a task may be leased or renewed now; None when its deadline has passed.
 
-    A lease is a full one however near the deadline is: the bot ends the attempt there, and has the rest to say so.
+    A lease has its full length however near the deadline is: the bot ends the attempt there and needs time to report.
     """
     return None if past(deadline_ms, now) else Millis(now + lease_ms)
 
 
 def lapsed(until: Millis, now: Millis) -> bool:
-    """Tell whether a lease is over. Ask about the latest one: a renewal an instant before makes it good."""
+    """Tell whether a lease is over. Pass the latest one: it may just have been renewed."""
     return now >= until
 
 
@@ -300,15 +300,15 @@ def given_again_at(until: Millis) -> Millis:
 
 
 def own_lease(now: Millis, timeout_ms: int | None, deadline_ms: Millis | None) -> Millis | None:
-    """Give the lease of what the server runs itself: given again just when its time is over; None is for ever."""
+    """Give the end of the lease of a task that the server runs itself; None means no end."""
     ends = _earlier(deadline_ms, None if timeout_ms is None else Millis(now + timeout_ms))
     return None if ends is None else Millis(ends - fleet.GUARD_MS)
 
 
 def with_grace(until: Millis, now: Millis, lease_ms: int = fleet.LEASE_MS) -> Millis:
-    """Lengthen a lease after an outage of the server to a full one from now: its bot could say nothing.
+    """Extend a lease to its full length after an outage of the server, during which its bot could not renew it.
 
-    Past its deadline, too: nothing of it runs any more, but how it ended before may be waiting to be told.
+    Past the deadline, too: nothing of the attempt runs any more, but the report of its end may be waiting in the bot.
     """
     return max(until, Millis(now + lease_ms))
 
@@ -319,7 +319,7 @@ def fence_after(fence: int, now: Millis) -> int:
 
 
 def due_at(life: Life, rules: Rules, until: Millis | None, now: Millis) -> Millis | None:
-    """Say when the clock next has something to say about a task; `until` is the end of its lease."""
+    """Say when the next timeout of a task is due; `until` is the end of its lease."""
     state = life.state
     if state in ENDED:
         return None
@@ -361,10 +361,10 @@ def _unbegun(life: Life) -> Life:
     return struct_replace(life, began_after=life.attempt) if life.attempt == life.began_after + 1 else life
 
 
-def _told_late(life: Life, attempt: int, signal: Signal) -> Ruling:
-    # The same word again is welcome. Another word about an ended attempt, or any about an older one, is refused.
-    told_before = attempt == life.attempt and signal is life.ended
-    return _unmoved(life, Outcome.ECHO if told_before else Outcome.ILLEGAL)
+def _late_report(life: Life, attempt: int, signal: Signal) -> Ruling:
+    # A repeat is an echo. Another signal about an ended attempt, or any about an older one, is illegal.
+    repeated = attempt == life.attempt and signal is life.ended
+    return _unmoved(life, Outcome.ECHO if repeated else Outcome.ILLEGAL)
 
 
 def _why_ended(life: Life, rules: Rules, signal: Signal, now: Millis, exit_code: int | None) -> Reason | None:
@@ -390,7 +390,7 @@ def _after_failure(life: Life, rules: Rules, now: Millis, exit_code: int | None)
         return None
     delay_ms = back_off_ms(rules, life.reruns_used)
     begin_ms = Millis(now + delay_ms)
-    # A rerun that could only begin past the deadline would turn the task's own verdict into ours.
+    # A rerun that could only begin past the deadline would replace the failure by `error: deadline`.
     if past(rules.deadline_ms, begin_ms):
         return None
     return struct_replace(life, reruns_used=life.reruns_used + 1, not_before_ms=begin_ms if delay_ms else None)
@@ -422,7 +422,7 @@ def _on_slice(life: Life, index: int | None) -> Life | None:
 def _why_expired(life: Life, rules: Rules, now: Millis) -> Reason:
     if past(rules.deadline_ms, now):
         return Reason.DEADLINE
-    # Nobody took the retry of a lost attempt: the loss is what there is to tell, not the waiting.
+    # No bot took the retry of a lost attempt: report the loss, not the wait.
     retried = life.retries_used > 0 and life.ended is Signal.LOSE
     return Reason.BOT_LOST if retried else Reason.EXPIRED
 
@@ -431,7 +431,7 @@ def _rule(life: Life, signal: Signal, reason: Reason | None, moved: Life, again:
     answer = step(life.state, signal, again is not None)
     if answer.outcome is not Outcome.MOVE:
         return _unmoved(life, answer.outcome)
-    # The machine has the last word: a stopping task is not tried again, whatever its budget.
+    # A stopping task is not tried again, whatever its budget: the machine has no such arrow.
     after = again if again is not None and answer.target is State.PENDING else moved
     return Ruling(Outcome.MOVE, answer.target, after is again, after.at(answer.target), reason)
 

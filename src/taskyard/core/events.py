@@ -1,8 +1,7 @@
-"""Facts that happened, as others hear of them.
+"""Events: the names and contents of what is published about tasks and graphs.
 
-Every move of a task and every change of a graph's state is one event, written with the change itself and published
-later, at least once and in order per graph. Here are their names and what they carry; who stores and sends them is
-not this file's business.
+Every transition of a task and every change of a graph's state is one event, written with the change itself and
+published later, at least once and in order per graph.
 """
 
 from dataclasses import dataclass

@@ -22,7 +22,7 @@ NAMED_MAX = 3
 
 @unique
 class Guard(StrEnum):
-    """Who says no."""
+    """The guards that can hold a task."""
 
     GRAPH = "graph"
     ADMISSION = "admission"
@@ -31,7 +31,7 @@ class Guard(StrEnum):
 
 @unique
 class Standing(StrEnum):
-    """How a bot stands that matches a task."""
+    """The availability of a bot that matches a task."""
 
     FREE = "free"
     BUSY = "busy"
@@ -69,7 +69,7 @@ class Prerequisite:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Another task that is in the way; of one that the asker may not see, nothing but its state is told.
+    """Another task that holds this one; if the caller may not see it, only its state is shown.
 
     One that is not stored yet has a label and no id.
     """
@@ -99,7 +99,7 @@ class SliceWait:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known about one task that somebody asks about."""
+    """Everything that is known about the task to be explained."""
 
     label: str
     state: State
@@ -127,7 +127,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class BotWord:
-    """One bot that matches a task, and how it stands."""
+    """One bot that matches a task, and its availability."""
 
     bot: BotId
     standing: Standing

@@ -1,4 +1,4 @@
-"""How the bots stand: which are alive, which take work, which count as capacity.
+"""Bots: which are alive, which take work, which count as capacity.
 
 A bot lives while it has not said goodbye and is not marked missing: so all who ask agree, and whatever follows from
 its end happens in the transaction that marks it. Nothing here gives a task to a bot, and nothing looks at a clock.
@@ -21,7 +21,7 @@ LEASE_MIN_MS: Final = 2_000
 LEASE_MAX_MS: Final = 3_600_000
 #: What the server waits beyond a lease: the bot's runner has ended the process before, clocks drift by less.
 GUARD_MS: Final = 5_000
-#: How often the server looks for what time has brought.
+#: How often the server looks for timeouts that are due.
 SWEEP_MS: Final = 5_000
 #: A silent bot is marked missing within this time, however long its leases are: it is heard of more often.
 MISSING_WITHIN_MS: Final = LEASE_MS + GUARD_MS + SWEEP_MS
@@ -62,7 +62,7 @@ Composite: TypeAlias = tuple[Condition, Condition, Condition, Condition]
 
 
 def alive(bot: BotFacts) -> bool:
-    """Tell whether a bot lives: it has not said goodbye, and its silence was not noticed."""
+    """Tell whether a bot is live: it has not said goodbye and is not marked missing."""
     return not bot.terminated and not bot.missing
 
 
@@ -77,7 +77,7 @@ def wait_max_ms(lease_ms: int) -> int:
 
 
 def lives_of(session: str) -> str:
-    """Say how the names of all sessions begin that had the same folder on the same machine as this one.
+    """Give the common prefix of all sessions that used the same folder on the same machine as this one.
 
     `folder/life` is the name of a session. A folder has one bot at a time, and the next one begins by clearing what was
     left in it; so whatever an earlier session of a folder ran is gone. Sessions that name no folder are taken for lives

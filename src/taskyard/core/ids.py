@@ -1,4 +1,4 @@
-"""The keys of things: who is called what, and what sorts before what.
+"""Ids of tasks, graphs, attempts and bots.
 
 The key of a task or a graph is the one of Swarming's TaskRequest, 63 bits:
 
@@ -6,9 +6,8 @@ The key of a task or a graph is the one of Swarming's TaskRequest, 63 bits:
     16 bits  chance                                     } what is newer sorts first
      4 bits  version of this layout, 0x8
 
-Its text is sixteen lower-case hexadecimal digits, so texts sort as keys do. No key is ever numbered by a store.
-Nothing here reads a clock or makes chance, and nothing here knows which keys are taken: a store that finds a minted
-key in use mints again with other chance.
+Its text is sixteen lower-case hexadecimal digits, so texts sort as keys do. No store numbers anything: time and random
+bits are arguments, and if a new key is already in use, another one is made with other random bits.
 """
 
 import re

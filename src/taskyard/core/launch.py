@@ -57,13 +57,11 @@ def _simultaneous(allowed: bool) -> str | None:
     return "simultaneous" if allowed else None
 
 
-# Whether something that was done before is still good enough.
+# Freshness: whether an earlier update or result can be used again.
 #
 # A launch may need its resources refreshed first (update on launch), and an idempotent task may take the result of an
-# equal one. Both ask the same question of what is known already: is it successful, and young enough? Age is counted
-# from the finish. A resource is asked one thing more: is a refresh of it already on its way?
-#
-# Nothing here makes an update or a link: a plan says which are needed, and who makes the tasks follows it.
+# equal one. Both need an earlier one that succeeded and is young enough; age counts from the finish. For a resource an
+# update that is under way counts, too. `plan` only says which updates are needed.
 
 
 #: A week, as in Swarming: long enough for a release branch, short enough that the world has not changed.

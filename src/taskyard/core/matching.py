@@ -35,13 +35,13 @@ OR: Final = "|"
 COMBINATIONS_MAX: Final = 8
 
 
-#: A waiting task as those see it who serve its queue: priority, creation, key, and the bot that leaves it to others.
+#: A waiting task in its queue: priority, creation, key, and the bot that must leave it to others.
 Turn: TypeAlias = tuple[int, int, int, str | None]
 
 
 @value
 class Candidate:
-    """A waiting task as a bot finds it in a queue."""
+    """A waiting task in a queue."""
 
     task: TaskId | Key  # the text of a key sorts as the key does
     dimensions: Dimensions
@@ -108,7 +108,7 @@ def nearest(dimensions: Dimensions, bots: Iterable[tuple[BotId, Dimensions]]) ->
 
 
 def queue_root(dimensions: Dimensions) -> str:
-    """Name the root below which a queue hangs: the one bot it is pinned to, else its pool."""
+    """Name the entity that a queue belongs to: the one bot it is pinned to, else its pool."""
     asked = dict(dimensions)
     match asked.get(ID, ()):
         case (bot,) if OR not in bot:
@@ -123,7 +123,7 @@ def queue_root(dimensions: Dimensions) -> str:
 
 
 def with_pool(dimensions: Dimensions) -> Dimensions:
-    """Put what names no pool into the default one."""
+    """Add the default pool to dimensions that name none."""
     if any(key == POOL for key, _ in dimensions):
         return dimensions
     return tuple(sorted((*dimensions, (POOL, (DEFAULT_POOL,)))))
@@ -142,7 +142,7 @@ def choose(candidates: Iterable[Candidate], bot_dimensions: Dimensions, count: i
     """
     had = dict(bot_dimensions)
     left_to_others = had.get(ID, ())
-    # The hash brought them here and may have collided: only the dimensions themselves tell.
+    # Queues are found by hash, which may collide: compare the dimensions themselves.
     matching = {
         one.task: one  # a task with alternatives stands in several queues of one bot
         for one in candidates

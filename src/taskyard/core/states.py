@@ -1,7 +1,8 @@
-"""The words of Taskyard, one per concept.
+"""The vocabulary of Taskyard and the state machine of a task.
 
-These enums are the vocabulary that the store, the wire, the events and the people share; `docs/glossary.md`
-explains each of them. A word's value is its spelling everywhere outside Python. Nothing here decides anything.
+The enums are shared by the store, the wire, the events and the docs; `docs/glossary.md` explains each word. A word's
+value is its spelling everywhere outside Python. `ARROWS` is the whole life of a task as one table; `step` answers for
+every state and signal, and `effects` says what follows from a transition.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ BotId = NewType("BotId", str)
 class Word(StrEnum):
     """One word of the vocabulary."""
 
-    text: str  # the word as plain text, which is faster to get at than its value
+    text: str  # the word as plain text, faster to read than its value
 
     def __init__(self, text: str) -> None:
         self.text = str(text)
@@ -63,7 +64,7 @@ class Signal(Word):
     RETURN = "return"  # the bot gives the attempt back: it has not begun
     EXPIRE = "expire"  # its slice waited too long, or nothing could ever serve it
     DEADLINE = "deadline"  # its deadline passed and no process of it lives
-    CANCEL = "cancel"  # a person wants it ended
+    CANCEL = "cancel"  # a person canceled it
     RERUN = "rerun"  # a person wants it tried again
 
 
@@ -135,7 +136,7 @@ class Reason(Word):
     CONDITION = "condition"  # its condition can no longer come true
     # pending: the admission guard
     NOT_BEFORE = "not_before"  # a chosen start or a back-off is not over
-    MUTEX = "mutex"  # somebody holds, or stands first for, one of its mutexes
+    MUTEX = "mutex"  # another task holds or has staked one of its mutexes
     LIMIT = "limit"  # a named limit is used up
     CAPACITY = "capacity"  # its pool is full
     RESERVED = "reserved"  # its pool is kept free for an older task
@@ -168,13 +169,13 @@ class Reason(Word):
     ASKED = "asked"  # a person canceled it
 
 
-# The life of a task, as one table.
+# The state machine.
 #
-# Two rules. Every arrow of the machine is in `ARROWS` and nowhere else. And what follows from a move is told by its
-# two ends (`effects`), never by the way that led there.
+# Every arrow is in `ARROWS` and nowhere else. What follows from a transition depends only on its two ends (`effects`),
+# not on the code that caused it.
 #
-# `step` is total: for every state and signal it answers a move, an echo (the effect already holds) or illegal, and the
-# last two change nothing. Hot users look the answer up in `STEPS`, which is compiled from the same table at import.
+# `step` is total: for every state and signal it answers with a move, an echo (the effect already holds) or illegal; the
+# last two change nothing. Hot paths look the answer up in `STEPS`, which is compiled from the table at import.
 
 
 _S, _G = State, Signal
@@ -237,7 +238,7 @@ ARROWS: tuple[Arrow, ...] = (
 )
 
 #: Where a signal finds its effect in place already. An attempt's signals are matched to their attempt before they
-#: come here (`budget.report`), so a late one for an older attempt is never mistaken for news.
+#: come here (`attempt_policy.report`), so a late one for an older attempt is never mistaken for news.
 ECHOES: Mapping[Signal, frozenset[State]] = MappingProxyType(
     {
         # A released task is never called back: a second met edge finds it under way.
@@ -263,7 +264,7 @@ ECHOES: Mapping[Signal, frozenset[State]] = MappingProxyType(
     }
 )
 
-#: Why a task is where a signal took it, unless the sender knows better: an exit code, a time-out, a person's no.
+#: The reason that a signal gives a task, unless the sender has a better one: an exit code, a time-out, a denial.
 REASONS: Mapping[Signal, Reason] = MappingProxyType(
     {
         _G.RELEASE: Reason.UNSEEN,
@@ -286,9 +287,9 @@ REASONS: Mapping[Signal, Reason] = MappingProxyType(
     }
 )
 
-#: Nothing happens any more, unless a person reruns it or what it hung on is mended.
+#: Ended: nothing happens any more, unless a person reruns the task or a prerequisite is mended.
 ENDED = frozenset({_S.SUCCESSFUL, _S.FAILED, _S.ERROR, _S.CANCELED, _S.SKIPPED})
-#: Ended badly: meets `failure` edges, breaks `success` edges.
+#: Ended without success: meets `failure` edges, breaks `success` edges.
 UNSUCCESSFUL = frozenset({_S.FAILED, _S.ERROR, _S.CANCELED})
 #: Has its mutexes, its weight and its share of named limits.
 HOLDING = frozenset({_S.WAITING, _S.RUNNING, _S.STOPPING})
@@ -304,13 +305,13 @@ ACTIVE = HOLDING | {_S.PENDING}
 BEHIND = frozenset({_S.UNSCHEDULED, _S.BLOCKED})
 #: Waits for a rerun of what it hangs on.
 SHUT = frozenset({_S.BLOCKED})
-#: No arrow leads away from here: whoever is here stays.
+#: States without an arrow out.
 FINAL = frozenset(_S) - {arrow.source for arrow in ARROWS}
 
 
 @unique
 class Outcome(StrEnum):
-    """What `step` answers."""
+    """The kinds of answer that `step` gives."""
 
     MOVE = "move"
     ECHO = "echo"
@@ -319,7 +320,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One answer of the machine; `target` is where the task is afterwards, moved or not."""
+    """An answer of the machine; `target` is the state afterwards, whether the task moved or not."""
 
     outcome: Outcome
     target: State

@@ -1,7 +1,7 @@
-"""Values: small records that never change once they are made, cheap enough for dozens of them in every task's life.
+"""Immutable records, cheap enough to make dozens of them in each task's life.
 
-They are compared and hashed by what they hold. The machinery is msgspec's, which makes one in a fraction of the time
-that a frozen dataclass takes; nothing else of it is used in the core.
+They are compared and hashed by their fields. msgspec makes one in a fraction of the time that a frozen dataclass takes;
+the core uses nothing else of it.
 """
 
 from typing import TypeVar, cast, dataclass_transform

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from taskyard.core import ids
 from taskyard.core.admission.rules import STAKE_AFTER_MAX_MS
-from taskyard.core.attempt_policy import WORDS_ON_AN_ATTEMPT
+from taskyard.core.attempt_policy import ATTEMPT_SIGNALS
 from taskyard.core.graph.errors import Faults, Path, quoted, shown
 from taskyard.core.graph.model import DESCRIPTION_MAX, DIMENSION_KEY_MAX, DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.graph.scalars import KEY, Reader, name_fault
@@ -494,7 +494,7 @@ _STATS: Final[_Table] = {
 }
 _REPORT: Final[_Table] = {
     **_ATTEMPT,
-    "signal": one_of(Signal, WORDS_ON_AN_ATTEMPT),
+    "signal": one_of(Signal, ATTEMPT_SIGNALS),
     "reason": or_none(one_of(Reason, REASONS_OF_BOTS)),
     "exit_code": or_none(number(EXIT_CODE_MIN, EXIT_CODE_MAX)),
     "result": or_none(text(RESULT_MAX)),

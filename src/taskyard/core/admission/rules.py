@@ -14,18 +14,17 @@ from typing import Protocol, Self, TypeAlias
 from taskyard.core.graph.model import Mutex
 from taskyard.core.states import Millis, Reason, TaskId
 
-# The facts of admission: what a pass looks at, and what it finds.
+# The input and output of the rule.
 #
-# They are partials in AWX's sense: of every record only the part that the rule needs, free of any store. All of them
-# go to JSON, and `Facts` with everything in it comes back equal, so a pass can be thought through anywhere. Nothing
-# here decides.
+# They are partials in AWX's sense: only the part of each record that the rule needs. All of them can be written as JSON
+# and read back equal, so a pass can be replayed anywhere.
 
 
 #: Held for capacity this long, the oldest reserves its pool: a big task is delayed, never starved.
 RESERVE_AFTER_MS = 600_000
 #: Held by mutexes this long, a task stakes its keys: no younger task that clashes with it passes it any more.
 STAKE_AFTER_MS = 60_000
-#: Whoever means longer means never.
+#: The longest finite value; longer means never.
 STAKE_AFTER_MAX_MS = 365 * 24 * 60 * 60 * 1_000
 
 Json: TypeAlias = "bool | int | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -36,12 +35,12 @@ Turn: TypeAlias = tuple[int, int, TaskId]
 
 
 class Partial:
-    """The part of a record that admission needs; it goes to JSON and comes back equal."""
+    """The part of a record that admission needs; written as JSON and read back it is equal."""
 
     __slots__ = ()
 
     def to_json(self) -> Json:
-        """Say it in plain dicts and lists."""
+        """Write it as plain dicts and lists."""
         return _plain(self)
 
 
@@ -148,7 +147,7 @@ class Pool(Partial):
 
 @dataclass(frozen=True, slots=True)
 class Facts(Partial):
-    """Everything a pass looks at."""
+    """Everything that a pass decides from."""
 
     pending: tuple[Contender, ...] = ()
     holding: tuple[Holder, ...] = ()
@@ -209,7 +208,7 @@ class Held(Partial):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Partial):
-    """What a pass found, both in order."""
+    """The result of a pass, both parts in order."""
 
     admitted: tuple[TaskId, ...]
     held: tuple[Held, ...]
@@ -275,23 +274,23 @@ FOR_CAPACITY = frozenset({Reason.CAPACITY, Reason.RESERVED})
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """Whoever has something, or stands first for it."""
+    """The task that holds something, or has staked it."""
 
     id: TaskId
     since: Millis
 
 
 class Standing(Protocol):
-    """What `judge` asks about those who come before a task: the holders, and whoever is older and has a say."""
+    """What `judge` needs to know about the holders and the older tasks."""
 
     def clash(self, task: Contender, mutex: Mutex) -> Occupant | None:
-        """The first that excludes `task` from `mutex`."""
+        """The first holder or stake that excludes `task` from `mutex`."""
 
     def room(self, limit: str) -> int:
         """What is left of `limit`."""
 
     def reserver(self, task: Contender) -> Occupant | None:
-        """The older task for which the pool of `task` is kept free."""
+        """The older task for which the pool of `task` is reserved."""
 
     def fits(self, task: Contender) -> bool:
         """Whether the pool of `task` can carry it now."""
@@ -307,7 +306,7 @@ class Standing(Protocol):
 
 
 def decide(facts: Facts, now: Millis) -> Decision:
-    """Say who may go and what holds each of the others, over all pools. Asked again, it lets nobody else go.
+    """Say which pending tasks are admitted and what holds each of the others, over all pools. A repeat admits no more.
 
     Nobody who is let in depends on those let in after it, so any first part of `admitted` may be carried out alone.
     """
@@ -316,15 +315,15 @@ def decide(facts: Facts, now: Millis) -> Decision:
         walk = _Walk(facts)
         found = walk.through(sorted(facts.pending, key=lambda task: task.turn), now)
         admitted += found.admitted
-        # One walk is enough unless it kept a pool for a task that has since lost a mutex or a limit to a younger one:
-        # that reservation falls, and those behind it may go. Each walk admits somebody, so this ends.
+        # One walk is enough, unless it reserved a pool for a task that then lost a mutex or a limit to a younger one:
+        # the reservation is given up, and tasks behind it may be admitted. Each walk admits a task, so this ends.
         if not (found.admitted and walk.reserved):
             return Decision(admitted, found.held)
         facts = facts.after(found.admitted, now)
 
 
 def judge(task: Contender, standing: Standing, now: Millis) -> Held | None:
-    """Say what holds `task`: the first guard that says no, or None when all let it pass."""
+    """Say what holds `task`: the first guard that says no, or None if it is admitted."""
     return (
         _too_early(task, now)
         or _excluded(task, standing, now)
@@ -335,7 +334,7 @@ def judge(task: Contender, standing: Standing, now: Millis) -> Held | None:
 
 
 def unadmitted(waiting: Iterable[Contender]) -> tuple[TaskId, ...]:
-    """Name the waiting tasks that have to give their mutexes back, because the last bot that matched them is gone."""
+    """Name the waiting tasks that must give their mutexes back because no live bot matches them any more."""
     return tuple(task.id for task in waiting if _unserved(task))
 
 
@@ -363,7 +362,7 @@ def _excluded(task: Contender, standing: Standing, now: Millis) -> Held | None:
 
 
 def _unserved(task: Contender) -> Held | None:
-    # Without a bot it would sit on its mutexes for nothing. A task without mutexes may as well wait in its queue.
+    # Without a bot it would hold its mutexes for nothing. A task without mutexes can wait in its queue.
     if task.served or not task.mutexes:
         return None
     return Held(task.id, Reason.NO_BOT)
@@ -378,7 +377,7 @@ def _short_of(task: Contender, standing: Standing) -> Held | None:
 
 
 def crowded(task: Contender, standing: Standing, now: Millis) -> Held | None:
-    """The last guard: whether the pool of `task` is full, or kept free for somebody older."""
+    """The last guard: whether the pool of `task` is full, or reserved for an older task."""
     if task.weight == 0:
         return None
     reserver = standing.reserver(task)
@@ -404,7 +403,7 @@ def carries(capacity: int | None, used: int, weight: int) -> bool:
 
 
 class _Walk:
-    """One walk through the pending tasks in order: what it knows comes from the holders and from whom it has met."""
+    """One walk through the pending tasks in order; it knows the holders and the tasks before."""
 
     def __init__(self, facts: Facts) -> None:
         self._stake_after = facts.stake_after
@@ -422,7 +421,7 @@ class _Walk:
 
     @property
     def reserved(self) -> bool:
-        """Whether a pool was kept free for somebody."""
+        """Whether a pool was reserved for a task."""
         return bool(self._reservers)
 
     def through(self, tasks: Iterable[Contender], now: Millis) -> Decision:
@@ -472,7 +471,7 @@ class _Walk:
 
     def _hold(self, task: Contender, held: Held, now: Millis) -> None:
         if held.reason is Reason.MUTEX:
-            # Held for long, it stakes its mutexes: else a stream of sharers would starve a task that wants to be alone.
+            # Held for long, it stakes its mutexes: else sharing tasks would starve one that needs the key alone.
             since = now if held.mutex_since is None else held.mutex_since
             staked = (m for m in task.mutexes if stakes(self._stake_after, m.key, since, now))
             self._occupy(staked, Occupant(task.id, task.created))

@@ -1,8 +1,7 @@
-"""Graphs: the document that people submit, and the guard that its edges are.
+"""Graphs: reading the document that people submit, the guard of its edges, and the state of a whole graph.
 
-`validate` is the door to the document: it takes that of TaskCluster's task-graph scheduler unchanged, and what a fleet
-needs beside it; `FIELDS` lists every field. `gate` and `verdict` say what the ends of tasks mean for their dependents
-and for the whole graph. Nothing here parses text, knows a store, or moves a task.
+`validate` reads a document: that of TaskCluster's task-graph scheduler unchanged, and the fields that a fleet needs;
+`FIELDS` lists them all. `gate` and `verdict` say what the ends of tasks mean for their dependents and for the graph.
 """
 
 from taskyard.core.durations import moment_ms, span_ms, span_text

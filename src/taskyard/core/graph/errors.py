@@ -1,7 +1,6 @@
-"""What is wrong with a document: every fault, with its place and its cure.
+"""Faults of a document: every one, with its path and how to mend it.
 
-A place is kept as a tuple of keys and indices and becomes text only when it is listed, because most places of a
-document are never listed. Nothing here reads a document.
+A path is a tuple of keys and indices and becomes text only when its fault is listed, since most paths never are.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The graph's guard: may a task go, given how its prerequisites ended?
+"""The first guard: may a task be released, given how its prerequisites ended?
 
 An edge follows its prerequisite (`known`, `hear`); a task's edges together open, break or close its gate (`gate`);
 `signals` says what that means for a task in its present state. Once a task is under way its met edges are latched: a
@@ -105,10 +105,10 @@ def signals(state: State, asked: Signal | None, graph_canceled: bool = False) ->
     return (Signal.MEND, asked) if asked else (Signal.MEND,)
 
 
-#: The words of every life, by names of their own: a word is slow to get at through its class.
+#: Aliases of the words on the hot path: a global is faster than an attribute of the enum.
 _RELEASE = Signal.RELEASE
 _UNSCHEDULED = State.UNSCHEDULED
-#: Who goes where its edges want it. Whoever is under way or ended counts what they know, and goes by it when rerun.
+#: The states in which the gate moves a task. In the others its edges are counted and matter again after a rerun.
 LISTENING = BEHIND | {State.SKIPPED}
 _KNOWN = {
     (on, state): _HEARD[told, on] if (told := heard(state)) else EdgeState.AWAITED for on, state in product(On, State)
@@ -121,7 +121,7 @@ def _shift(before: EdgeState, after: EdgeState) -> tuple[int, int, int, int]:
     return _STILL if before is after else (awaited, met, broken, impossible)
 
 
-#: How the counts in `Edges` change when a prerequisite goes on.
+#: How the counts in `Edges` change when a prerequisite moves.
 _SHIFTS = {
     (on, source, target): _shift(_KNOWN[on, source], _KNOWN[on, target])
     for on, source, target in product(On, State, State)

@@ -1,6 +1,6 @@
-"""A graph as it was read: whole, checked and never changed again.
+"""The definition of a graph: validated, immutable, with the limits of each of its parts.
 
-`validate` is the only maker of these in earnest. Payloads are the submitter's own mappings, not copies: they are
+`validate` makes these. Payloads are the submitter's own mappings, not copies: they are
 frozen by convention, and `substitute` makes a new one where it changes anything.
 """
 
@@ -15,10 +15,10 @@ from taskyard.core.matching import Dimensions
 from taskyard.core.states import Disconnect, Impossible, Join, Kind, Millis, On
 from taskyard.core.structs import defaults, terse_value
 
-# How big each part of a graph document may be, and what holds when a field is left out.
+# The limits of each part of a document, and the defaults of its fields.
 #
-# Nothing is unbounded: whatever a stranger can submit has a maximum here, with its reason. Where Swarming or
-# TaskCluster set a figure that still serves, it is theirs. Nothing here decides anything.
+# Everything that can be submitted has a maximum here, with its reason. Where a limit of Swarming or TaskCluster still
+# fits, it is kept.
 
 
 # The document as a whole.
@@ -279,7 +279,7 @@ _DEFAULTS = {
 # A key has four words, always; no word holds a dot, so whoever receives one can take it apart again.
 
 
-#: Stands for a routing that was not given: a word of a key is never empty.
+#: Stands for a missing routing: a word of a key is never empty.
 ABSENT = "_"
 
 
@@ -296,7 +296,7 @@ def room_bytes(scheduler_id: str, graph_id: str, graph_routing: str) -> int:
     return ROUTING_KEY_BYTES_MAX - len(shortest.encode()) + len(ABSENT)
 
 
-# What one document, with everything inside it, may use up.
+# The budget of one document, with everything inside it.
 #
 # Matrices multiply, and graphs hold graphs, so a short document can ask for much work. Whoever multiplies takes it
 # from the allowance first.

@@ -1,7 +1,7 @@
-"""Reading a graph document, and the graphs inside it, into tasks and edges.
+"""Reads a graph document, and the graphs inside it, into tasks and edges.
 
-The document has been surveyed. Everything that is wrong is noted and reading goes on, so what comes out is only
-meant when nothing was noted.
+The document has passed `survey`. Reading goes on after a fault, so that all faults are listed; the result is only
+valid if there is none.
 """
 
 from collections import deque
@@ -35,7 +35,7 @@ from taskyard.core.graph.schema import GRAPH, NODE, TASK, survey
 from taskyard.core.matching import pool_of
 from taskyard.core.states import Kind, Millis
 
-# The shape of a graph: no task may wait for itself, however long the way round.
+# Cycles: no task may require itself, directly or through others.
 #
 # Nothing recurses, so a cycle through every task of the largest graph is found like any other.
 
@@ -122,7 +122,7 @@ Raw = Mapping[str, object]
 Found = dict[str, object]
 
 _UNVARIED: Choice = MappingProxyType({})
-# What the tables read fits these by construction, which a type checker cannot see.
+# The tables guarantee the field types, which a type checker cannot see.
 _make_task = cast("Callable[..., Task]", Task)
 _make_graph = cast("Callable[..., GraphDefinition]", GraphDefinition)
 
@@ -319,10 +319,10 @@ class _NodeReader:
             self.faults.add((*at, "routing"), f"makes a routing key {_bytes(excess)} too long; shorten it")
 
 
-# From a parsed document to a graph, or to the list of everything that is wrong with it.
+# Validation of a whole document.
 #
-# The document is a plain value: what JSON or YAML text was parsed into. Whatever it is, `validate` answers and never
-# raises, and nothing it does takes longer for a hostile document than for a large honest one.
+# The document is any value that JSON or YAML text was parsed into. `validate` never raises, and a hostile document
+# takes no longer than a large valid one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,7 @@ def validate(
     return Validation(graph, echoes=echoes)
 
 
-# The graphs inside tasks, seen from outside: every task that runs because another does, however deep.
+# Graphs inside tasks, at any depth.
 
 
 def with_all_inside(task: Task) -> Iterator[Task]:

@@ -67,7 +67,7 @@ SERVER_KINDS = frozenset({Kind.APPROVAL, Kind.GRAPH, Kind.NOOP})
 #: Kinds beside which only a `timeout` means something, as people call them; and what surrounds every other kind.
 ALONE: Mapping[Kind, str] = {Kind.APPROVAL: "an approval", Kind.GRAPH: "a graph inside, whose tasks have their own"}
 _SURROUNDINGS = frozenset({"env", "secrets", "outputs", "cwd", "io_timeout", "grace"})
-#: What a payload that is no object is read as, so that nobody takes it for an absent one.
+#: Stands for a payload that is no object, so that it is not taken for a missing one.
 BROKEN: Payload = MappingProxyType({"": None})
 
 
@@ -256,7 +256,7 @@ PAYLOAD = Level(
 PAYLOAD_READER = Reader(PAYLOAD.takes, _read)
 
 
-# What a person is asked, and what was decided: by somebody, or by silence. Nothing here knows a clock.
+# Approvals: the question, and the decision of a person or of a time-out.
 
 
 @value

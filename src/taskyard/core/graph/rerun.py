@@ -1,8 +1,8 @@
 """Which tasks of a graph run again when it is run again from some of them, and which are taken over as they are.
 
-Whoever is named runs again, and so does everything behind it. What is not behind it and did not succeed cannot be
-taken over: it runs again too, with everything behind that. A task that was skipped is neither: its gate is asked
-again, and says the same unless something before it runs again. Nothing here knows a store.
+The named tasks run again, and so does everything behind them. A task that is not behind them and did not succeed cannot
+be taken over: it runs again too, with everything behind it. A skipped task is neither: its gate is checked again, with
+the same result unless something before it runs again.
 """
 
 from collections import defaultdict

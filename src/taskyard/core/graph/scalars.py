@@ -1,7 +1,7 @@
 """Readers of single values: texts, names, numbers, words of a list, and lists and mappings of these.
 
-Each says what it takes in the words that its fault uses, so a message and the reference can never disagree. They
-run after the survey, so texts are free of NUL, and numbers are finite.
+Each reader describes what it takes in the words of its fault, so messages and the reference agree. They run after
+`survey`, so texts contain no NUL and numbers are finite.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The tables of the document: a graph, its nodes, their tasks and slices, and the small objects inside these.
 
-They only say what may stand where. Labels, matrices and how a task is put together are other files' matters.
+They only say which fields there are. `references` resolves labels, `matrix` expands, `parse` builds the tasks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -202,10 +202,10 @@ FIELDS: Mapping[str, tuple[Field, ...]] = MappingProxyType(
 )
 
 
-# A first look over a whole document: is it made of plain values that every store and every wire can carry?
+# The survey: a first check of a whole document, before anything is read from it.
 #
-# It knows nothing of graphs. What passes is JSON-like, of bounded depth and size, and its texts are free of NUL and
-# lone surrogates; so the readers that follow may recurse, and need not look for these again.
+# A document that passes is JSON-like, of bounded depth and size, and its texts contain no NUL and no lone surrogate. So
+# the readers that follow may recurse and need not check this again.
 
 
 @dataclass(frozen=True, slots=True)

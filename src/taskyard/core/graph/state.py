@@ -1,8 +1,7 @@
 """The state of a whole graph, from its tasks.
 
-A graph is a dependent of its tasks: it keeps a `Tally`, moved by one with every move of a task, and never counts the
-unfinished. A failed task keeps `Handlers` in the same way. `tally` counts afresh and is the oracle for those who keep
-them.
+A graph is a dependent of its tasks: its `Tally` is adjusted with every transition of a task, and unfinished tasks are
+never counted. A failed task keeps `Handlers` in the same way. `tally` counts from scratch, for doctor and tests.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from taskyard.core import attempt_policy
-from taskyard.core.attempt_policy import SPARED, WORDS_ON_AN_ATTEMPT, Life
+from taskyard.core.attempt_policy import ATTEMPT_SIGNALS, SPARED, Life
 from taskyard.core.graph.model import Slice
 from taskyard.core.graph.state import Tally, verdict
 from taskyard.core.states import ARROWS, ENDED, LEASED, UNSUCCESSFUL, Millis, Reason, Signal, sources
@@ -142,7 +142,7 @@ class Past:
         if event.signal == Signal.CLAIM:
             self.attempt, self.ended, self.avoid_bot = event.attempt or 0, None, None
             self.deeds[self.attempt] = Deed(self.attempt, event.bot, event.at_ms, self.round, self.hops)
-        elif event.source in LEASED and event.signal in WORDS_ON_AN_ATTEMPT:
+        elif event.source in LEASED and event.signal in ATTEMPT_SIGNALS:
             self.ended = event.signal
             unbegun = event.signal == Signal.RETURN or event.reason == Reason.RETURNED
             if unbegun and self.attempt == self.began_after + 1:
