@@ -116,8 +116,8 @@ def until_waiting(yard: Yard, wanted: int) -> None:
 
 def until_inside(yard: Yard, wanted: int) -> None:
     """Wait until so many requests of people are under way."""
-    doors: Any = yard.server.app._people
-    until(yard, lambda: doors._app._app._inside >= wanted)
+    doors: Any = yard.server.app._user_api
+    until(yard, lambda: doors._app._app._running >= wanted)
 
 
 def until(yard: Yard, holds: Callable[[], bool]) -> None:

@@ -1,8 +1,7 @@
-"""What bots ask for: hello, poll, goodbye. The hottest routes there are, so they are plain ASGI and read by msgspec.
+"""The bot API: hello, poll, goodbye and trouble. Its routes are the hottest, so they are plain ASGI with msgspec.
 
-Each turns shapes of the wire into commands of the engine and back; it decides nothing. A poll that waits is answered
-when there is work, when it has waited for long enough, or not at all if its bot has hung up: then what it may have
-been given is what the same poll gets when it is sent again.
+Each route converts messages of the bot protocol to commands of the engine and back. A poll that waits is answered when
+there is work or its time is over. If its bot disconnects, the poll is not answered; repeated, it gets the same leases.
 """
 
 import asyncio
@@ -10,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -20,7 +19,6 @@ from taskyard.core.matching import ID, POOL, canonical
 from taskyard.core.states import Millis, Reason, Signal
 from taskyard.core.structs import value
 from taskyard.engine import validate
-from taskyard.engine.engine import Engine
 from taskyard.engine.errors import Trouble
 from taskyard.engine.validate import NUMBER_MAX
 from taskyard.lifecycle import commands
@@ -46,27 +44,31 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
-#: The largest request of a bot: all results and all output that one poll may bring, as base64 and with room to spare.
+#: The size limit of a request: all results and all output that one poll may have, as base64, with room to spare.
 BODY_MAX: Final = 8 * 1024 * 1024
+#: How many threads look up tokens of bots; a lookup takes well below a millisecond, and is cached for some seconds.
+THREADS_MAX: Final = 2
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-T = TypeVar("T")
 
 _SIGNALS: Final = {str(signal): signal for signal in Signal}
 _REASONS: Final = {str(reason): reason for reason in Reason}
 _DECODERS: Final[Mapping[type, msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (wire.Hello, wire.Poll, wire.Goodbye)
+    kind: msgspec.json.Decoder(kind) for kind in (wire.Hello, wire.Poll, wire.Goodbye, wire.Trouble)
 }
-#: How bots say of what type a body is: not at all, or as almost all do; what else means the same is looked at.
-_KINDS: Final = (b"application/json", b"")
+#: The values of Content-Type that need no parsing; bots send no others.
+_JSON_TYPES: Final = (b"application/json", b"")
+#: The id of the token of the current request.
+_TOKEN_ID: Final[ContextVar[str]] = ContextVar("taskyard_token_id", default="")
+_LOG = logging.getLogger(__name__)
 _ENCODER: Final = msgspec.json.Encoder()
 
 
 @value
 class Reply:
-    """What is sent back."""
+    """The answer to a bot."""
 
     status: int
     body: bytes = b""
@@ -74,34 +76,39 @@ class Reply:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class Admission(Protocol):
-    """Who may speak for bots, and what running tasks are given to speak for themselves."""
+class BotApi:
+    """The bot API as an ASGI app."""
 
-    async def pool_of(self, authorization: bytes) -> str:
-        """Name the pool of the bots that a token lets in; raise Refused if it lets nobody in."""
-        ...
-
-    def run_token(self, task: int, attempt: int, fence: int) -> str:
-        """Make the token of a running attempt."""
-        ...
-
-
-class BotRoutes:
-    """The routes of bots, as an ASGI application."""
-
-    def __init__(self, engine: Engine, admission: Admission) -> None:
-        self._engine = engine
-        self._admission = admission
-        self._wait_max_ms = min(wire.WAIT_MAX_MS, fleet.wait_max_ms(engine.lease_ms))
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+        self._engine = context.engine
+        self._run_token = context.signer.sign
+        self._wait_max_ms = min(wire.WAIT_MAX_MS, fleet.wait_max_ms(context.engine.lease_ms))
+        self._waiting: dict[Future[Any], str] = {}  # waiting polls, with the id of the token they were sent with
+        # Separate threads: those of the user API may all be busy, and bots must not wait for them.
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "taskyard-bots")
         self._routes: Mapping[str, Callable[[bytes, str, Receive], Awaitable[Reply]]] = {
             "/api/v1/bot/hello": self._hello,
             "/api/v1/bot/poll": self._poll,
             "/api/v1/bot/goodbye": self._goodbye,
+            "/api/v1/bot/trouble": self._trouble,
         }
+        context.on_close.append(self.close)
+        context.auth.on_revoke.append(self._end_polls_of)
 
     def serves(self, path: str) -> bool:
-        """Tell whether this is for bots."""
+        """Tell whether a path belongs to the bot API."""
         return path in self._routes
+
+    def close(self) -> None:
+        """Answer all waiting polls."""
+        for future in list(self._waiting):
+            self._engine.leave(future)
+
+    def _end_polls_of(self, token: str) -> None:
+        """Answer the waiting polls of a token that is revoked: its bot gets no more leases."""
+        for future in [one for one, used in self._waiting.items() if used == token]:
+            self._engine.leave(future)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = await self._reply(scope, receive)
@@ -111,78 +118,119 @@ class BotRoutes:
 
     async def _reply(self, scope: Scope, receive: Receive) -> Reply:
         try:
-            return await self._routed(scope, receive)
+            reply = await self._dispatch(scope, receive)
         except RequestRefused as fault:
-            return _problem(fault)
+            reply = _problem(fault)
         except Trouble as trouble:
-            return _problem(from_engine_error(trouble))
+            reply = _problem(from_engine_error(trouble))
         except (msgspec.MsgspecError, ValueError) as fault:
-            return _problem(invalid(str(fault)))
+            reply = _problem(invalid(str(fault)))
         except RecursionError:
-            return _problem(invalid("the body is nested too deeply"))
+            reply = _problem(invalid("the body is nested too deeply"))
+        except Exception:  # noqa: BLE001 - a bug is answered like any other problem
+            _LOG.exception("a bug on %s", scope["path"])
+            reply = _problem(refused(500, "failed", "this is a bug of the server"))
+        self._context.metrics.count_bot(scope["path"], reply.status)
+        return reply
 
-    async def _routed(self, scope: Scope, receive: Receive) -> Reply:
+    async def _dispatch(self, scope: Scope, receive: Receive) -> Reply:
         if scope["method"] != "POST":
             raise refused(405, "method_not_allowed", "use POST", headers={"Allow": "POST"})
-        pool = await self._admission.pool_of(_header(scope, b"authorization"))
-        kind = _header(scope, b"content-type")
-        if kind not in _KINDS and kind.partition(b";")[0].strip().lower() != b"application/json":
-            raise refused(415, "unsupported", "a bot speaks application/json: say so in Content-Type, or leave it out")
+        pool = await self._authenticate(_header(scope, b"authorization"))
+        content_type = _header(scope, b"content-type")
+        if content_type not in _JSON_TYPES and content_type.partition(b";")[0].strip().lower() != b"application/json":
+            raise refused(415, "unsupported", "bots must send application/json, in Content-Type, too, if it is set")
         return await self._routes[scope["path"]](await _read(receive), pool, receive)
 
+    async def _authenticate(self, authorization: bytes) -> str:
+        """Return the pool of the bots that a token is for, or refuse."""
+        text, auth = bearer(authorization.decode("latin-1")), self._context.auth
+        known = auth.cached(text) if text is not None else None
+        if auth.enabled and known is None:
+            # On a thread: the database may be slow or unavailable.
+            loop = asyncio.get_running_loop()
+            grant = await loop.run_in_executor(self._threads, auth.authenticate_bot, text)
+        else:
+            grant = auth.bot_grant(known or ANONYMOUS)
+        if isinstance(grant, Denial):
+            raise self._context.deny(grant, "speak for a bot")
+        parts = tokens.parse(text) if text is not None else None
+        _TOKEN_ID.set("" if parts is None else parts.id)
+        return grant.pool
+
     async def _hello(self, body: bytes, pool: str, _: Receive) -> Reply:
-        said: wire.Hello = _DECODERS[wire.Hello].decode(body)
-        had = {**said.dimensions, ID: [said.bot], POOL: [pool]}
+        message: wire.Hello = _DECODERS[wire.Hello].decode(body)
+        dimensions = {**message.dimensions, ID: [message.bot], POOL: [pool]}
         hello = commands.Hello(
-            said.bot,
-            said.session,
-            canonical(had),
-            said.slots,
-            said.quarantined,
-            said.maintenance,
-            said.draining,
-            None if said.begun is None else tuple(map(_begun, said.begun)),
+            message.bot,
+            message.session,
+            canonical(dimensions),
+            message.slots,
+            message.quarantined,
+            message.maintenance,
+            message.draining,
+            None if message.begun is None else tuple(map(_begun, message.begun)),
         )
-        self._check(await _awaited(self._engine.ask(commands.Hello, hello)), pool)
-        return _said(wire.Welcome(said.bot, pool, self._engine.lease_ms, fleet.GUARD_MS, self._wait_max_ms))
+        self._check(await _result_of(self._engine.ask(commands.Hello, hello)), pool)
+        return _json(wire.Welcome(message.bot, pool, self._engine.lease_ms, fleet.GUARD_MS, self._wait_max_ms))
 
     async def _goodbye(self, body: bytes, pool: str, _: Receive) -> Reply:
-        said: wire.Goodbye = _DECODERS[wire.Goodbye].decode(body)
-        goodbye = commands.Goodbye(said.bot, said.session, pool)
-        self._check(await _awaited(self._engine.ask(commands.Goodbye, goodbye)), pool)
+        message: wire.Goodbye = _DECODERS[wire.Goodbye].decode(body)
+        goodbye = commands.Goodbye(message.bot, message.session, pool)
+        self._check(await _result_of(self._engine.ask(commands.Goodbye, goodbye)), pool)
         return Reply(204)
 
     async def _poll(self, body: bytes, pool: str, receive: Receive) -> Reply:
-        said: wire.Poll = _DECODERS[wire.Poll].decode(body)
-        asked = self._engine.ask(commands.Poll, _poll(said, pool))
-        answer = await (self._waited(asked, said, receive) if said.wait_ms > 0 else _awaited(asked))
+        message: wire.Poll = _DECODERS[wire.Poll].decode(body)
+        future = self._engine.ask(commands.Poll, _poll(message, pool))
+        answer = await (self._wait(future, message, receive) if message.wait_ms > 0 else _result_of(future))
         self._check(answer, pool)
-        return _said(self._polled(said, answer))
+        return _json(self._poll_answer(message, answer))
 
-    async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
-        """Wait for work as long as the bot can, and is there."""
-        leave = lambda *_: self._engine.leave(asked)  # noqa: E731
-        timer = asyncio.get_running_loop().call_later(min(said.wait_ms, self._wait_max_ms) / 1000, leave)
-        gone = asyncio.ensure_future(receive())  # after the body, all that can come is that the bot hangs up
-        gone.add_done_callback(leave)
+    async def _wait(self, future: "Future[Any]", message: wire.Poll, receive: Receive) -> Any:
+        """Wait for work as long as the poll may wait, its bot is connected and the server runs."""
+        leave = lambda *_: self._engine.leave(future)  # noqa: E731
+        timer = asyncio.get_running_loop().call_later(min(message.wait_ms, self._wait_max_ms) / 1000, leave)
+        disconnected = asyncio.ensure_future(receive())  # after the body, only a disconnect can follow
+        disconnected.add_done_callback(leave)
+        self._waiting[future] = _TOKEN_ID.get()
         try:
-            return await _awaited(asked)
+            return await _result_of(future)
         finally:
+            self._waiting.pop(future, None)
             timer.cancel()
-            gone.remove_done_callback(leave)
-            gone.cancel()
+            disconnected.remove_done_callback(leave)
+            disconnected.cancel()
 
-    def _check(self, answer: object, pool: str) -> None:  # noqa: ARG002 - who lets bots in notes who they are
-        """Raise a refusal; `pool` is that of the token."""
+    async def _trouble(self, body: bytes, pool: str, _: Receive) -> Reply:
+        """Record an error of the bot itself."""
+        message: wire.Trouble = _DECODERS[wire.Trouble].decode(body)
+        self._check(validate.CHECKS[commands.Goodbye](commands.Goodbye(message.bot, message.session)), pool)
+        if message.attempt is not None and not 1 <= message.attempt <= NUMBER_MAX:
+            raise invalid_field(f"must be an integer from 1 to {NUMBER_MAX}", "attempt")
+        about = None if message.task is None else key_of(message.task), message.attempt
+        text = " ".join(message.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
+        refusal = await asyncio.to_thread(
+            self._engine.transact,
+            lambda transaction: record_error(transaction, message.bot, message.session, text, about, pool),
+        )
+        self._check(refusal, pool)
+        return Reply(204)
+
+    def _check(self, answer: object, pool: str) -> None:
+        """Raise the engine's refusal; record a denial if a bot named one of another pool than its token's."""
         if isinstance(answer, Refusal):
+            if answer.code is Code.FORBIDDEN:
+                denial = Denial(403, Code.FORBIDDEN, answer.text, f"a bot of pool {pool}")
+                raise self._context.deny(denial, "speak for a bot")
             raise from_refusal(answer)
 
-    def _polled(self, said: wire.Poll, answer: PollOutcome) -> wire.Polled:
+    def _poll_answer(self, message: wire.Poll, answer: PollOutcome) -> wire.Polled:
         now = self._engine.clock.now()
         refusals = [
-            *_refused(zip(said.reports, answer.reports, strict=True)),
-            *_refused(zip(said.renewals, answer.renewals, strict=True)),
-            *_refused(zip(said.outputs, answer.outputs, strict=True)),
+            *_refused(zip(message.reports, answer.reports, strict=True)),
+            *_refused(zip(message.renewals, answer.renewals, strict=True)),
+            *_refused(zip(message.outputs, answer.outputs, strict=True)),
         ]
         return wire.Polled(
             [self._lease(lease, now) for lease in answer.leases],
@@ -198,8 +246,8 @@ class BotRoutes:
 
     def _lease(self, lease: Lease, now: Millis) -> wire.Lease:
         brief = lease.brief
-        assert brief is not None, "bots are always told what to run"
-        apart = brief.inputs is not None and len(brief.inputs) > wire.INPUTS_MAX
+        assert brief is not None, "leases for bots always have a definition"
+        sent_apart = brief.inputs is not None and len(brief.inputs) > wire.INPUTS_MAX
         return wire.Lease(
             _text(lease.task),
             lease.attempt,
@@ -208,9 +256,9 @@ class BotRoutes:
             _text(brief.graph),
             brief.label,
             msgspec.Raw(brief.payload),
-            self._admission.run_token(lease.task, lease.attempt, lease.fence),
-            wire.NOTHING if brief.inputs is None or apart else msgspec.Raw(brief.inputs.encode()),
-            apart,
+            self._run_token(lease.task, lease.attempt, lease.fence),
+            wire.NOTHING if brief.inputs is None or sent_apart else msgspec.Raw(brief.inputs.encode()),
+            sent_apart,
             brief.checkpoint,
             None if brief.deadline_ms is None else max(0, brief.deadline_ms - now),
             "keep" if brief.disconnect == "keep" else "strict",
@@ -218,22 +266,22 @@ class BotRoutes:
         )
 
 
-# From the wire to the engine.
+# Messages to commands.
 
 
-def _poll(said: wire.Poll, pool: str) -> commands.Poll:
+def _poll(message: wire.Poll, pool: str) -> commands.Poll:
     return commands.Poll(
-        said.bot,
-        said.session,
-        said.poll,
-        tuple(map(_report, said.reports)) if said.reports else (),
-        tuple(map(_renewal, said.renewals)) if said.renewals else (),
-        said.want,
-        tuple(map(_output, said.outputs)) if said.outputs else (),
-        waits=said.wait_ms > 0,
+        message.bot,
+        message.session,
+        message.poll,
+        tuple(map(_report, message.reports)) if message.reports else (),
+        tuple(map(_renewal, message.renewals)) if message.renewals else (),
+        message.want,
+        tuple(map(_output, message.outputs)) if message.outputs else (),
+        waits=message.wait_ms > 0,
         briefed=True,
         pool=pool,
-        begun=tuple(map(_begun, said.begun)) if said.begun else (),
+        begun=tuple(map(_begun, message.begun)) if message.begun else (),
     )
 
 
@@ -250,18 +298,20 @@ def _report(one: wire.Report) -> commands.Report:
     )
 
 
-def _result(said: bytes) -> str | None:
-    if is_deep(said):
-        raise ValueError(f"a result is nested more than {DEPTH_MAX} deep")
-    return said.decode() or None
+def _result(message: bytes) -> str | None:
+    if is_deep(message):
+        raise ValueError(f"a result may be nested at most {DEPTH_MAX} deep")
+    return message.decode() or None
 
 
 def _stats(one: wire.Report) -> commands.Stats | None:
-    took = one.stats
-    if took is None:
+    stats = one.stats
+    if stats is None:
         return commands.Stats(truncated=True) if one.truncated else None
-    phases = (took.prepared_ms, took.ran_ms, took.uploaded_ms)
-    return commands.Stats(*phases, took.cpu_s, took.memory_bytes, took.read_bytes, took.written_bytes, one.truncated)
+    phases = (stats.prepared_ms, stats.ran_ms, stats.uploaded_ms)
+    return commands.Stats(
+        *phases, stats.cpu_s, stats.memory_bytes, stats.read_bytes, stats.written_bytes, one.truncated
+    )
 
 
 def _renewal(one: wire.Renewal) -> commands.Renewal:
@@ -276,13 +326,13 @@ def _output(one: wire.Output) -> commands.Output:
     return commands.Output(key_of(one.task), one.attempt, one.fence, one.start, one.body)
 
 
-# And back.
+# Outcomes to messages.
 
 
-def _refused(answered: Iterable[tuple[wire.Report | wire.Renewal | wire.Output, object]]) -> list[wire.Refused]:
+def _refused(pairs: Iterable[tuple[wire.Report | wire.Renewal | wire.Output, object]]) -> list[wire.Refused]:
     return [
         wire.Refused(one.task, one.attempt, outcome.code, outcome.text)
-        for one, outcome in answered
+        for one, outcome in pairs
         if isinstance(outcome, Refusal)
     ]
 
@@ -296,8 +346,8 @@ def _text(id: int) -> str:
     return text_of(Key(id))
 
 
-def _said(shape: wire.Shape) -> Reply:
-    return Reply(200, _ENCODER.encode(shape))
+def _json(message: wire.Shape) -> Reply:
+    return Reply(200, _ENCODER.encode(message))
 
 
 def _problem(fault: RequestRefused) -> Reply:
@@ -305,25 +355,25 @@ def _problem(fault: RequestRefused) -> Reply:
     return Reply(fault.problem.status, _ENCODER.encode(fault.problem), MEDIA_TYPE.encode(), headers)
 
 
-# Over ASGI.
+# ASGI.
 
 
-async def _awaited(asked: "Future[Any]") -> Any:
-    """Wait for an answer; it comes though nobody may wait for it any more. (asyncio's own way takes twice as long.)"""
+async def _result_of(future: "Future[Any]") -> Any:
+    """Wait for the result of a command. `asyncio.wrap_future` takes twice as long."""
     loop = asyncio.get_running_loop()
-    here: asyncio.Future[None] = loop.create_future()
+    arrived: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
-        if not here.done():
-            here.set_result(None)
+    def wake() -> None:
+        if not arrived.done():
+            arrived.set_result(None)
 
-    def hear(_: object) -> None:
-        if not loop.is_closed():  # else the server has ended, and nobody waits
-            loop.call_soon_threadsafe(tell)
+    def done(_: object) -> None:
+        if not loop.is_closed():  # else the server has stopped, and no request waits
+            loop.call_soon_threadsafe(wake)
 
-    asked.add_done_callback(hear)
-    await here
-    return asked.result()
+    future.add_done_callback(done)
+    await arrived
+    return future.result()
 
 
 def _header(scope: Scope, name: bytes) -> bytes:
@@ -342,116 +392,6 @@ async def _read(receive: Receive) -> bytes:
         body = message.get("body", b"")
         size += len(body)
         if size > BODY_MAX:
-            raise refused(413, "too_large", f"a bot may say at most {BODY_MAX} bytes at once")
+            raise refused(413, "too_large", f"a request of a bot may have at most {BODY_MAX} bytes")
         parts.append(body)
     return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-
-
-# The lobby of bots: their routes, who of them comes in, and how those that wait are answered when the server stops.
-
-
-_LOG = logging.getLogger(__name__)
-#: The id of the token that the request under way showed.
-_SHOWN: Final[ContextVar[str]] = ContextVar("taskyard_shown", default="")
-#: How many threads look up tokens of bots; each look takes well below a millisecond, and holds for some seconds.
-THREADS_MAX: Final = 2
-
-
-_TROUBLE: Final = msgspec.json.Decoder(wire.Trouble)
-
-
-class Guard:
-    """Lets bots in by their tokens, and gives running tasks theirs."""
-
-    def __init__(self, context: AppContext) -> None:
-        self._desk = context
-        self.run_token: Callable[[int, int, int], str] = context.signer.sign
-        # Of their own: those of people may all wait for something, and what bots have to say must not.
-        self._threads = ThreadPoolExecutor(THREADS_MAX, "taskyard-lobby")
-
-    async def pool_of(self, authorization: bytes) -> str:
-        """Name the pool of the bots that a token lets in, or refuse."""
-        text, auth = bearer(authorization.decode("latin-1")), self._desk.auth
-        known = auth.cached(text) if text is not None else None
-        # A thread looks up a token that is not remembered: the database may be slow, or away.
-        grant = (
-            await self.apart(auth.authenticate_bot, text)
-            if auth.enabled and known is None
-            else auth.bot_grant(known or ANONYMOUS)
-        )
-        if isinstance(grant, Denial):
-            raise self._desk.deny(grant, "speak for a bot")
-        spoken = tokens.parse(text) if text is not None else None
-        _SHOWN.set("" if spoken is None else spoken.id)
-        return grant.pool
-
-    async def apart(self, act: "Callable[..., T]", *said: object) -> "T":
-        """Have something looked at by a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *said)
-
-
-class Lobby(BotRoutes):
-    """The routes of bots, counted; polls that wait are known, so that none is left when the server stops."""
-
-    def __init__(self, context: AppContext) -> None:
-        self._guard = Guard(context)
-        super().__init__(context.engine, self._guard)
-        self._desk = context
-        self._waiting: dict[Future[Any], str] = {}  # with the id of the token that was shown
-        self._routes = {**self._routes, "/api/v1/bot/trouble": self._trouble}
-        context.on_close.append(self.close)
-        context.auth.on_revoke.append(self._end)
-
-    def close(self) -> None:
-        """Have every poll that waits answered."""
-        for asked in list(self._waiting):
-            self._engine.leave(asked)
-
-    def _end(self, token: str) -> None:
-        """Have every poll answered that waits with a token that ends: its bot is given nothing any more."""
-        for asked in [one for one, shown in self._waiting.items() if shown == token]:
-            self._engine.leave(asked)
-
-    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
-        try:
-            reply = await super()._reply(scope, receive)
-        except Exception:  # noqa: BLE001 - a bug, of which a bot hears as of any other problem
-            _LOG.exception("a bug on %s", scope["path"])
-            bug = refused(500, "failed", "this is a bug of the server").problem
-            reply = Reply(500, msgspec.json.encode(bug), MEDIA_TYPE.encode())
-        self._desk.metrics.count_bot(scope["path"], reply.status)
-        return reply
-
-    def _check(self, answer: object, pool: str) -> None:
-        """Raise a refusal, and note it if a bot speaks for one of another pool."""
-        if isinstance(answer, Refusal) and answer.code is Code.FORBIDDEN:
-            raise self._desk.deny(Denial(403, Code.FORBIDDEN, answer.text, f"a bot of pool {pool}"), "speak for a bot")
-        super()._check(answer, pool)
-
-    async def _trouble(self, body: bytes, pool: str, _: Receive) -> Reply:
-        """Note what went wrong with a bot."""
-        said = _TROUBLE.decode(body)
-        bad = validate.CHECKS[commands.Goodbye](commands.Goodbye(said.bot, said.session))
-        self._check(bad, pool)
-        if said.attempt is not None and not 1 <= said.attempt <= NUMBER_MAX:
-            raise invalid_field(f"must be an integer from 1 to {NUMBER_MAX}", "attempt")
-        about = None if said.task is None else key_of(said.task), said.attempt
-        text = " ".join(said.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
-        refusal = await asyncio.to_thread(
-            self._engine.transact,
-            lambda transaction: record_error(transaction, said.bot, said.session, text, about, pool),
-        )
-        self._check(refusal, pool)
-        return Reply(204)
-
-    async def _waited(self, asked: "Future[Any]", said: wire.Poll, receive: Receive) -> Any:
-        self._waiting[asked] = _SHOWN.get()
-        try:
-            return await super()._waited(asked, said, receive)
-        finally:
-            self._waiting.pop(asked, None)
-
-
-def header_of(scope: Scope, name: bytes) -> bytes:
-    """Read a header."""
-    return next((bytes(value) for key, value in scope["headers"] if key == name), b"")

@@ -1,4 +1,4 @@
-"""FastAPI dependencies of the routes for people: the app's context, the caller and its token."""
+"""FastAPI dependencies of the user API's routes: the app's context, the caller and its token."""
 
 import asyncio
 from typing import Annotated
@@ -11,13 +11,13 @@ from taskyard.server.context import AppContext, bearer
 
 
 async def get_context(request: Request) -> AppContext:
-    """Give the desk of the app."""
+    """Return the app's context."""
     context: AppContext = request.app.state.context
     return context
 
 
 async def get_caller(request: Request, context: Annotated[AppContext, Depends(get_context)]) -> Caller:
-    """Say who asks, or refuse."""
+    """Return the caller, or refuse the request."""
     text = token_of(request)
     found: Caller | Denial | None = context.auth.authenticate(None) if text is None else context.auth.cached(text)
     if found is None:
@@ -28,7 +28,7 @@ async def get_caller(request: Request, context: Annotated[AppContext, Depends(ge
 
 
 def token_of(request: Request) -> str | None:
-    """Read the token that a request shows."""
+    """Read the token of a request; None if there is none."""
     return bearer(request.headers.get("authorization", ""))
 
 

@@ -1,7 +1,7 @@
 """Logs: one JSON object a line, to standard error. They never contain bodies or tokens.
 
-They go through the standard library's logging, so a program that embeds a server decides what becomes of them:
-without `configure`, only warnings are shown.
+They go through the standard library's logging, so that a program with a server in it can configure them: without
+`configure`, only warnings are shown.
 """
 
 import logging
@@ -19,7 +19,7 @@ _FACTS: Final[list[Any]] = [
 
 
 def log(name: str) -> Any:
-    """Give the log of a part of the server."""
+    """Return the logger of a part of the server."""
     return structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, *_FACTS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -28,7 +28,7 @@ def log(name: str) -> Any:
 
 
 def configure(level: int = logging.INFO) -> None:
-    """Send what this process logs, by whichever library, to standard error: for whoever owns the process."""
+    """Send the logs of all libraries in this process to standard error; for a program that is only a server."""
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(
         structlog.stdlib.ProcessorFormatter(

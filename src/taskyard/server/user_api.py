@@ -1,4 +1,4 @@
-"""The API for people and their programs: all its routes, and one form for every error. Bots have `bot_api`."""
+"""The API for users and their programs: all its routes, and problem documents for every error."""
 
 from importlib.metadata import version
 from typing import Any, Final
@@ -34,7 +34,7 @@ from taskyard.server.routes import (
 from taskyard.wire import api
 
 _LOG = log("taskyard.server")
-#: Everything that has routes.
+#: The modules with routes.
 ROUTERS: Final = (graphs, requests, tasks, why, approvals, output, fleet, limits, access, audit, about, health)
 #: The paths that have no parameters.
 _WITHOUT_IDS: Final = frozenset(
@@ -43,17 +43,17 @@ _WITHOUT_IDS: Final = frozenset(
 
 
 class UserApi(FastAPI):
-    """The routes of people, and their description."""
+    """The FastAPI app with its OpenAPI document."""
 
     def openapi(self) -> dict[str, Any]:
-        """Describe every route; once, for they never change."""
+        """Return the OpenAPI document; it is made once, because routes never change."""
         if self.openapi_schema is None:
             self.openapi_schema = openapi.described(self, self.version)
         return self.openapi_schema
 
 
 def limited_user_api(context: AppContext) -> ASGIApp:
-    """Make the routes of people, with room for so many of them, and with every request noted."""
+    """Make the user API with its middleware: the limit of concurrent requests and the access log."""
     return HeadAsGet(
         AccessLog(
             ConcurrencyLimit(user_api(context), context.settings, lambda: context.engine.loop.waiting), context.metrics
@@ -62,11 +62,11 @@ def limited_user_api(context: AppContext) -> ASGIApp:
 
 
 def user_api(context: AppContext | None) -> UserApi:
-    """Make the routes of people; without a desk they can only be described."""
+    """Make the user API; without a context it can only be described."""
     app = UserApi(
         version=version("taskyard"),
         openapi_url="/api/v1/openapi.json",
-        docs_url=None,  # the pages that come with FastAPI ask strangers for their scripts
+        docs_url=None,  # FastAPI's pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
@@ -85,7 +85,7 @@ async def _refuse_words_as_ids(request: Request) -> None:
         raise HTTPException(405)
 
 
-# What is answered when something goes wrong.
+# Exception handlers.
 
 
 async def _refused(_: Request, fault: Exception) -> Response:
@@ -94,10 +94,10 @@ async def _refused(_: Request, fault: Exception) -> Response:
 
 
 async def _invalid(_: Request, fault: Exception) -> Response:
-    """Say everything that is wrong with parameters."""
+    """List everything that is wrong with the parameters."""
     assert isinstance(fault, RequestValidationError)
     faults = [api.Fault(str(one["msg"]), ".".join(str(step) for step in one["loc"][1:])) for one in fault.errors()]
-    return problem_response(invalid("the parameters are wrong", faults))
+    return problem_response(invalid("the parameters are invalid", faults))
 
 
 async def _by_http(request: Request, fault: Exception) -> Response:
@@ -109,11 +109,11 @@ async def _by_http(request: Request, fault: Exception) -> Response:
 
 
 def _allowed(request: Request) -> str:
-    """Name every method of a path: one path may have several routes, of which each knows only its own."""
+    """List all methods of a path: each of its routes knows only its own."""
     described = (route for route in request.app.routes if isinstance(route, Route))
     routes = (route for part in ROUTERS for route in part.routes.routes if isinstance(route, Route))
     found = [one for one in (*described, *routes) if one.matches(request.scope)[0] is not Match.NONE]
-    # A path that is spelled out is no id of anything, though a route with an id in its path matches it as well.
+    # For a fixed path such as /graphs/check, routes with an id in the path do not count.
     spelled = [one for one in found if one.path == request.url.path]
     methods = {method for route in spelled or found for method in route.methods or ()}
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
@@ -126,7 +126,7 @@ async def _trouble(_: Request, fault: Exception) -> Response:
 
 
 async def _gone(_: Request, __: Exception) -> Response:
-    """Answer somebody who is not there any more."""
+    """Answer a client that has disconnected; nothing is sent."""
     return Response(status_code=400)
 
 

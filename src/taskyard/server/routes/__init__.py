@@ -1,1 +1,1 @@
-"""The routes, by what they are about; each looks who asks, asks the engine or a view, and answers."""
+"""The routes of the user API, by subject. Each authorizes the caller, asks the engine or a view, and answers."""

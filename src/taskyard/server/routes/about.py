@@ -1,4 +1,4 @@
-"""The route by which a caller finds out where they are and who they are: whoever has a good token may ask."""
+"""The route that describes the server and the caller's own token; any valid token may use it."""
 
 from importlib.metadata import version
 
@@ -16,7 +16,7 @@ routes = APIRouter(prefix="/api/v1", tags=["access"])
 
 @routes.get("/about", response_model=About)
 async def about(context: Context, caller: CurrentCaller) -> Response:
-    """Tell the version and the time of the server, and what the caller's own token is good for."""
+    """Return the server's version and time, and what the caller's own token may do."""
     found = await context.read(lambda repo: repo.tokens.find([caller.id])) if caller.id else {}
     row = found.get(caller.id)
     expires = None if row is None else row.expires_ms
@@ -25,7 +25,7 @@ async def about(context: Context, caller: CurrentCaller) -> Response:
 
 
 def _scopes(caller: Caller) -> list[str]:
-    """Spell what a caller may do."""
+    """Write the scopes of a caller."""
     if caller.run is not None:
         return [scope(pool, right) for pool in sorted(caller.run.pools) for right in sorted(RUN_TOKEN_RIGHTS)]
     admin = [ADMIN] if caller.rights.admin else []

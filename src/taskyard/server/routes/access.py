@@ -1,4 +1,4 @@
-"""Routes of tokens: make, list, revoke; and how a newcomer with an enrolment token becomes a bot with its own."""
+"""Routes of tokens: make, list, revoke and rotate them; exchange an enrolment token for a bot's token."""
 
 import asyncio
 import hashlib
@@ -28,15 +28,15 @@ from taskyard.store.repo.tokens import END, TokenRow
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["access"])
-#: How many scopes a token may have, how long its name and its life may be.
+#: The limits of a token: how many scopes, how long its name, how long it may be valid.
 SCOPES_MAX: Final = 64
 TOKEN_NAME_MAX: Final = 128
 LIFE_MAX_MS: Final = 3_660 * DAY_MS
-#: How long a token that was rotated may stay good: long enough to bring the new one to a fleet.
+#: How long a rotated token may stay valid: long enough to distribute the new one to a fleet.
 KEEP_MAX_MS: Final = 30 * DAY_MS
 _SCOPE: Final = f"^({ADMIN}|pool:.+:({'|'.join(RIGHTS)}))$"
 _NEW = body(
-    "What the token should be.",
+    "The new token.",
     {
         "type": "object",
         "required": ["name"],
@@ -47,7 +47,7 @@ _NEW = body(
             "pool": {
                 "type": ["string", "null"],
                 "maxLength": DIMENSION_VALUE_MAX,
-                "description": "Of the bots that it lets in.",
+                "description": "The pool of the bots that use it.",
             },
             "expires_in_ms": {"type": ["integer", "null"], "minimum": 1, "maximum": LIFE_MAX_MS},
         },
@@ -55,17 +55,17 @@ _NEW = body(
     example={"name": "ann", "scopes": ["pool:default:read", "pool:default:submit"]},
 )
 _ROTATE = body(
-    "For how long the old token stays good.",
+    "How long the old token stays valid.",
     {"type": "object", "properties": {"keep_ms": {"type": "integer", "minimum": 0, "maximum": KEEP_MAX_MS}}},
     required=False,
 )
 _RUN_KEY = body(
-    "Whether tokens that were given out already stay good.",
+    "Whether tokens that were issued before stay valid.",
     {"type": "object", "properties": {"keep": {"type": "boolean", "default": True}}},
     required=False,
 )
 _ENROL = body(
-    "What the bot is called.",
+    "The name of the bot.",
     {"type": "object", "properties": {"name": {"type": "string", "maxLength": TOKEN_NAME_MAX}}},
     required=False,
 )
@@ -73,7 +73,7 @@ _ENROL = body(
 
 @routes.post("/tokens", status_code=201, response_model=api.NewToken, openapi_extra=_NEW)
 async def make_token(request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
-    """Make a token. Its text is told this once, and again to who repeats the request with its key. Needs `admin`."""
+    """Make a token. Its text is returned only now, and to a repetition with the same key. Needs `admin`."""
     context.require_admin(caller, "make a token")
     wish = _wish(Fields(await requests.read_object(request)))
     named = caller_key(caller, key)
@@ -90,7 +90,7 @@ async def make_token(request: Request, context: Context, caller: CurrentCaller, 
 
 @routes.get("/tokens", response_model=api.Tokens)
 async def list_tokens(context: Context, caller: CurrentCaller, page: Page) -> Response:
-    """List tokens, the newest first, revoked ones too. Needs `admin`."""
+    """List tokens, the newest first, including revoked ones. Needs `admin`."""
     context.require_admin(caller, "list tokens")
     before = requests.cursor_moment(page.cursor, END)
     limit = page.limit
@@ -102,7 +102,7 @@ async def list_tokens(context: Context, caller: CurrentCaller, page: Page) -> Re
 
 @routes.delete("/tokens/{token_id}", response_model=api.TokenView)
 async def revoke_token(token_id: str, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
-    """Make a token good for nothing, at once. Needs `admin`."""
+    """Revoke a token at once. Needs `admin`."""
     context.require_admin(caller, "revoke a token")
     _check_id(token_id)
     named = caller_key(caller, key)
@@ -121,7 +121,7 @@ async def revoke_token(token_id: str, context: Context, caller: CurrentCaller, k
 async def rotate_token(
     token_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Make a token that may do the same, and end the old one, at once or some time later. Needs `admin`."""
+    """Make a token with the same scopes, and end the old one, at once or some time later. Needs `admin`."""
     context.require_admin(caller, "rotate a token")
     said = Fields(await requests.read_object(request, optional=True))
     keep_ms = said.number("keep_ms", 0, 0, KEEP_MAX_MS) or 0
@@ -146,10 +146,10 @@ async def rotate_token(
 async def rotate_run_key(
     request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Seal the tokens of running tasks with a new key from now on. Needs `admin`.
+    """Sign the tokens of running tasks with a new key. Needs `admin`.
 
-    Tokens that were given out stay good until their attempts end, or until the key is changed again; with `keep` false
-    they are good for nothing from now on. Other servers of the same database follow within some seconds.
+    Tokens that were issued before stay valid until their attempts end, or until the key is rotated again; with `keep`
+    false they end at once. Other servers of the same database follow within some seconds.
     """
     context.require_admin(caller, "rotate the key of run tokens")
     said = Fields(await requests.read_object(request, optional=True))
@@ -168,9 +168,9 @@ async def rotate_run_key(
 
 @routes.post("/enrol", status_code=201, response_model=api.NewToken, openapi_extra=_ENROL)
 async def enrol(request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
-    """Give a newcomer the token of a bot in the pool of its enrolment token, which is good for one bot.
+    """Exchange an enrolment token, which is valid for one bot, for a bot's token in its pool.
 
-    Repeated with the same `Idempotency-Key`, it gives the same token; otherwise a token that was used is refused.
+    Repeated with the same `Idempotency-Key`, it returns the same token; otherwise a used enrolment token is refused.
     """
     if caller.kind != tokens.ENROLMENT or caller.pool is None:
         raise context.deny(missing_scope(caller, "of an enrolment token"), "enrol a bot")
@@ -178,20 +178,20 @@ async def enrol(request: Request, context: Context, caller: CurrentCaller, key: 
     name = said.name("name", "bot", TOKEN_NAME_MAX)
     said.check()
     wish, now = tokens.TokenSpec(tokens.BOT, name, (), caller.pool), context.engine.clock.now()
-    # Which id the bot's token has follows from the enrolment token, so that there is one for each; and its secret from
-    # the key that the newcomer has chosen, so that nobody else is told it again.
+    # The id of the bot's token follows from the enrolment token, so that there is one for each. Its secret follows from
+    # the key that the bot has chosen, so that only the same bot can get it again.
     named = hashlib.sha256(f"enrolled by {caller.id}".encode()).digest()
     secret = context.signer.derive(f"enrol {caller_key(caller, key)}") if key else secrets.token_bytes(32)
     text, row = tokens.token_from_bytes(wish, now, named, secret)
     first = await asyncio.to_thread(context.engine.transact, lambda transaction: _make(transaction, row, caller.actor))
     if first.digest != row.digest:
-        text = "this enrolment token was used by another bot: ask for one of your own"
+        text = "this enrolment token was used by another bot: ask for a new one"
         raise context.deny(Denial(403, "forbidden", text, caller.actor), "enrol a bot")
     return reply(api.NewToken(text, tokens.view(first)), 201)
 
 
 def _found_token(found: TokenRow | Refusal | None, id: str) -> TokenRow:
-    """Give a token, or say why there is none."""
+    """Return a token, or raise the refusal."""
     if found is None:
         raise not_found("token", id)
     if isinstance(found, Refusal):
@@ -221,7 +221,7 @@ def _wish(said: Fields) -> tokens.TokenSpec:
 
 
 def _new_token(context: AppContext, wish: tokens.TokenSpec, named: str) -> tuple[str, TokenRow]:
-    """Make a token; whoever has sent a key gets the same one for it, as long as the key of run tokens stays."""
+    """Make a token; the same key gives the same token, until the key of run tokens is rotated."""
     now = context.engine.clock.now()
     if not named:
         return tokens.new_token(wish, now)
@@ -230,16 +230,16 @@ def _new_token(context: AppContext, wish: tokens.TokenSpec, named: str) -> tuple
 
 
 def _token_reply(text: str, row: TokenRow, kept: TokenRow | Refusal | None) -> Response:
-    """Tell the text of a token; not if another one is kept, because the key of run tokens was changed since."""
+    """Answer with a token's text; refuse if another one is stored, since the key was rotated."""
     kept = _found_token(kept, row.id)
     if kept.digest != row.digest:
-        gone = "this was done before, and the text of that token cannot be told any more: make a new one"
+        gone = "this was done before, and the text of that token is not available any more: make a new one"
         raise from_refusal(Refusal(Code.CONFLICT, gone))
     return reply(api.NewToken(text, tokens.view(kept)), 201)
 
 
 def _make(transaction: Transaction, row: TokenRow, actor: str) -> TokenRow:
-    """Keep a token, unless there is one with its id; give the one that is kept."""
+    """Store a token, unless there is one with its id; return the stored one."""
     known = transaction.repo.tokens.find([row.id]).get(row.id)
     if known is not None:
         return known
@@ -259,16 +259,16 @@ def _revoke(transaction: Transaction, id: str, actor: str) -> TokenRow | Refusal
 
 
 def _rotate(transaction: Transaction, id: str, fresh: TokenRow, keep_ms: int, actor: str) -> TokenRow | Refusal | None:
-    """Make a token that may do what another may, and end that one."""
+    """Make a token with the rights of another one, and end that one."""
     access = transaction.repo.tokens
     found = access.find([id, fresh.id])
-    if fresh.id in found:  # it was made, and nobody heard of it
+    if fresh.id in found:  # this ran before, and the answer was lost
         return found[fresh.id]
     old = found.get(id)
     if old is None:
         return None
     if not tokens.is_valid(old, transaction.now):
-        return Refusal(Code.CONFLICT, "this token is revoked or over: make a new one")
+        return Refusal(Code.CONFLICT, "this token is revoked or expired: make a new one")
     access.add(tokens.columns([tokens.successor(old, fresh)]))
     if keep_ms:
         access.expire(id, transaction.now + keep_ms)
@@ -281,7 +281,7 @@ def _rotate(transaction: Transaction, id: str, fresh: TokenRow, keep_ms: int, ac
 def _change_key(transaction: Transaction, key: bytes, keep: bool, actor: str) -> list[bytes]:
     access = transaction.repo.tokens
     known = access.signing_keys()
-    if known[0] != key:  # else it was changed, and nobody heard of it
+    if known[0] != key:  # else this ran before, and the answer was lost
         access.set_signing_keys([key, known[0]] if keep else [key])
         kept = "tokens of the old key stay good" if keep else "tokens of the old key are good for nothing"
         transaction.audit(actor, "rotate_run_key", NO_SUBJECT, kept)

@@ -1,4 +1,4 @@
-"""Routes of approvals: what people are asked, and what they decide."""
+"""Routes of approvals: list and decide them."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["approvals"])
 _DECISION: Final = body(
-    "What is decided: yes, unless it says otherwise; and why.",
+    "The decision, approved unless it says otherwise, and its reason.",
     {
         "type": "object",
         "properties": {
@@ -35,7 +35,7 @@ _DECISION: Final = body(
 
 @routes.get("/approvals", response_model=api.Approvals)
 async def list_approvals(context: Context, caller: CurrentCaller, page: Page) -> Response:
-    """List what people are asked, the newest first. A page may be short and still have a `next`."""
+    """List the approvals that wait for a decision, the newest first. A page may be short and still have a `next`."""
     pools = context.readable_pools(caller, READ, "list approvals")
     after = requests.cursor_key(page.cursor, FIRST)
     found, last = await context.read(lambda repo: views.approvals(repo, pools, after, page.limit))
@@ -46,9 +46,9 @@ async def list_approvals(context: Context, caller: CurrentCaller, page: Page) ->
 async def approve_task(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Decide about an approval that waits for a person. Needs `approve` in the pool it names, or in one of its graph.
+    """Decide an approval. Needs `approve` in the pool it names, or in one pool of its graph.
 
-    Who comes before it is asked, or after it was decided, gets 409 and hears why.
+    An approval that is not requested yet, or is decided already, is refused with 409 and the reason.
     """
     said = Fields(await requests.read_object(request, optional=True))
     approved, comment = said.flag("approved", True), said.text("comment", None, COMMENT_MAX) or ""

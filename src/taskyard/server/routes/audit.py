@@ -1,4 +1,4 @@
-"""The route of the audit: who asked for what, and when."""
+"""The route of the audit log: who asked for what, and when."""
 
 from typing import Annotated, Final
 
@@ -17,18 +17,18 @@ from taskyard.views.audit import AuditFilter
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["access"])
-#: The latest moment that anybody asks for.
+#: Later than any time in the audit log.
 MOMENT_MAX: Final = 2**53
 
 
 async def get_wanted_audits(
-    actor: Annotated[str, Query(max_length=NAME_MAX, description="As a row names them, or a token's name or id.")] = "",
+    actor: Annotated[str, Query(max_length=NAME_MAX, description="As in a row, or the name or id of a token.")] = "",
     action: Annotated[str, Query(max_length=NAME_MAX, description="Such as submit, make_token or denied.")] = "",
     subject: Annotated[str | None, Query(max_length=ids.KEY_DIGITS, description="The id of a graph or a task.")] = None,
-    since_ms: Annotated[int, Query(ge=0, le=MOMENT_MAX, description="Nothing before this moment.")] = 0,
-    until_ms: Annotated[int, Query(ge=0, le=MOMENT_MAX, description="Nothing after this moment.")] = MOMENT_MAX,
+    since_ms: Annotated[int, Query(ge=0, le=MOMENT_MAX, description="The earliest time.")] = 0,
+    until_ms: Annotated[int, Query(ge=0, le=MOMENT_MAX, description="The latest time.")] = MOMENT_MAX,
 ) -> AuditFilter:
-    """Read which rows are asked for."""
+    """Read the filter."""
     try:
         key = None if subject is None else ids.key_of(subject)
     except ValueError as fault:

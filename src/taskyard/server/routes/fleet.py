@@ -1,4 +1,4 @@
-"""Routes of bots and pools: who is there, how they stand, what an admin says about them."""
+"""Routes of bots and pools: list them, show them, change their settings."""
 
 import asyncio
 from typing import Annotated, Any
@@ -36,7 +36,7 @@ from taskyard.wire import api
 routes = APIRouter(prefix="/api/v1", tags=["fleet"])
 _OR_NULL = {"type": ["string", "null"], "minLength": 1, "maxLength": DESCRIPTION_MAX}
 _SETTINGS = body(
-    "What an admin says about a bot; what is left out stays as it is.",
+    "The settings of a bot; fields that are left out stay as they are.",
     {
         "type": "object",
         "properties": {
@@ -48,7 +48,7 @@ _SETTINGS = body(
     },
 )
 _POOL = body(
-    "How much a pool may run at once.",
+    "The capacity of a pool.",
     {
         "type": "object",
         "properties": {
@@ -67,7 +67,7 @@ async def list_bots(
     page: Page,
     pool: Annotated[str, Query(max_length=DIMENSION_VALUE_MAX)] = "",
     state: Condition | None = None,
-    dimension: Annotated[list[str] | None, Query(max_length=16, description="key:value; all have to fit.")] = None,
+    dimension: Annotated[list[str] | None, Query(max_length=16, description="key:value; all must match.")] = None,
 ) -> Response:
     """List bots. A page may be short and still have a `next`."""
     pools = context.readable_pools(caller, READ, "list bots")
@@ -81,13 +81,13 @@ async def list_bots(
 
 @routes.get("/bots/{bot_id}", response_model=api.BotView)
 async def show_bot(bot_id: str, context: Context, caller: CurrentCaller) -> Response:
-    """Show a bot, with the tasks it has."""
+    """Show a bot with its tasks."""
     return reply(await _bot(context, caller, READ, bot_id))
 
 
 @routes.get("/bots/{bot_id}/events", response_model=api.BotEvents)
 async def list_bot_events(bot_id: str, context: Context, caller: CurrentCaller, page: Page) -> Response:
-    """List what happened to a bot and what it ran, the newest first; of what it ran, as much as is found quickly."""
+    """List the events and tasks of a bot, the newest first; of its tasks, only those that are found quickly."""
     await _bot(context, caller, READ, bot_id)
     after = requests.cursor_moment(page.cursor, bots.NEWEST)
     found, last = await context.read(lambda repo: bots.events(repo, bot_id, after, page.limit))
@@ -98,7 +98,7 @@ async def list_bot_events(bot_id: str, context: Context, caller: CurrentCaller, 
 async def set_bot(
     bot_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Say something about a bot: quarantine, maintenance, drain, terminate. Needs `admin` of its pool."""
+    """Change a bot's settings: quarantine, maintenance, drain, terminate. Needs `admin` of its pool."""
     said = Fields(await requests.read_object(request))
     settings: dict[str, Any] = {name: said.text(name, None) for name in ("quarantined", "maintenance")}
     settings |= {name: said.flag(name, False) for name in ("draining", "terminated")}
@@ -118,7 +118,7 @@ async def set_bot(
 
 @routes.post("/bots/{bot_id}/free", response_model=api.BotView)
 async def free_bot(bot_id: str, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
-    """Let the name of a bot that has ended belong to whichever pool enrols it next. Needs `admin` of its pool."""
+    """Release the name of a terminated bot, so that any pool may enrol it. Needs `admin` of its pool."""
     await _bot(context, caller, ADMIN, bot_id)
     named, wish = caller_key(caller, key), (bot_sessions.FREE, bot_id)
 
@@ -137,7 +137,7 @@ async def free_bot(bot_id: str, context: Context, caller: CurrentCaller, key: Id
 
 @routes.get("/dimensions", response_model=api.DimensionAggregation)
 async def list_dimensions(context: Context, caller: CurrentCaller) -> Response:
-    """List which values of which dimensions there are among the bots that one may see."""
+    """List the dimensions of the bots that the caller may see, with their values."""
     pools = context.readable_pools(caller, READ, "list dimensions")
     if pools is not None:
         return reply(await context.read(lambda repo: views.aggregation(repo, pools)))
@@ -162,7 +162,7 @@ async def list_pools(context: Context, caller: CurrentCaller) -> Response:
 async def set_pool(
     name: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Make a pool, or say how much it may run at once; what is left out stays as it is. Needs `admin` of it."""
+    """Create a pool, or change its capacity; fields that are left out stay as they are. Needs `admin` of it."""
     told = await requests.read_object(request, optional=True)
     said = Fields(told)
     known = {pool.name: pool for pool in await context.read(lambda repo: repo.admission.pools())}
@@ -174,7 +174,7 @@ async def set_pool(
     named = caller_key(caller, key)
 
     def act(transaction: Transaction) -> bool | Refusal:
-        # What is left out depends on what the pool is by then: the same request is the one that says the same.
+        # Fields that are left out take the pool's current values, so the request is compared as it was sent.
         return run_once(
             transaction,
             named,
@@ -189,14 +189,14 @@ async def set_pool(
 
 
 def _wanted(said: Fields, before: PoolRow | None) -> tuple[int | None, bool]:
-    """Read how much a pool may run at once: a number and what comes from bots exclude each other."""
+    """Read the capacity of a pool: either a number or the slots of its bots."""
     from_bots = said.flag("from_bots", before is not None and before.from_bots and not said.has("capacity"))
     stays = before.capacity if before is not None and not from_bots else None
     return said.number("capacity", stays, 0, NUMBER_MAX), from_bots
 
 
 async def _bot(context: AppContext, caller: Caller, right: str, bot_id: str) -> api.BotView:
-    """Look at a bot, for somebody who has a right in its pool."""
+    """Read a bot on behalf of a caller; refuse one without the right in its pool."""
     if name_fault(bot_id):
         raise not_found("bot", bot_id)
     found = await context.read(lambda repo: views.bot(repo, bot_id))
@@ -208,7 +208,7 @@ async def _bot(context: AppContext, caller: Caller, right: str, bot_id: str) -> 
 
 
 def _set(transaction: Transaction, bot: str, news: dict[str, Any], actor: str) -> None:
-    """Keep what an admin says about a bot; the next pass looks at all bots again."""
+    """Store an admin's settings of a bot; the next admission pass looks at all bots again."""
     before = dict(zip(("quarantined", "maintenance", "draining", "terminated"), _said(transaction, bot), strict=True))
     after = before | news
     if after == before:

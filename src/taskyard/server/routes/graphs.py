@@ -1,4 +1,4 @@
-"""Routes of graphs: submit, extend, list, look at, cancel, rerun, all of it or from some tasks on."""
+"""Routes of graphs: submit, extend, list, show, cancel, rerun."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -63,17 +63,15 @@ def _fields(**properties: object) -> dict[str, Any]:
 
 
 _TAKEN = body("A graph document, as JSON or YAML.", DOCUMENT, yaml=True, example=_EXAMPLE)
-_MADE: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"model": api.Submitted, "description": "It had been stored before."}
-}
+_MADE: Final[dict[int | str, dict[str, Any]]] = {200: {"model": api.Submitted, "description": "It was stored before."}}
 _FROM: Final = {
     "type": "array",
     "items": {"type": "string", "minLength": 1, "maxLength": NAME_MAX},
     "minItems": 1,
     "maxItems": LABELS_MAX,
-    "description": "Labels; that of a matrix means all its combinations.",
+    "description": "Labels; the label of a matrix stands for all its combinations.",
 }
-_PART = body("From which tasks on; everything, if it is left out.", _fields(**{"from": _FROM}), required=False)
+_PART = body("The tasks to start from; without them, the whole graph.", _fields(**{"from": _FROM}), required=False)
 _AGAIN = body(
     "What to run again: all that failed, or everything from some tasks on, as a new graph.",
     _fields(failed={"type": "boolean"}, **{"from": _FROM}),
@@ -95,7 +93,7 @@ async def submit_graph(request: Request, context: Context, caller: CurrentCaller
 async def put_graph(
     graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Store a graph under an id of the caller's choice; the same again is an echo. Needs `submit`."""
+    """Store a graph under an id that the caller has chosen; a repetition changes nothing. Needs `submit`."""
     async with requests.open_document(request, find_faults_of(context)) as document:
         return await submit(context, caller, document, graph_id=graph_id, key=caller_key(caller, key))
 
@@ -104,7 +102,7 @@ async def put_graph(
 async def extend_graph(
     graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Add tasks to a graph; those it has already, with the same definition, are echoes. Needs `submit`."""
+    """Add tasks to a graph; those that it has already, with the same definition, are skipped. Needs `submit`."""
     await context.read_graph(caller, SUBMIT, graph_id, lambda _, graph: graph)
     named = caller_key(caller, key)
     async with (
@@ -128,8 +126,8 @@ async def list_graphs(  # noqa: PLR0913, PLR0917 - each is a parameter of the qu
     page: Page,
     state: GraphState | None = None,
     name: Annotated[str, Query(max_length=255)] = "",
-    tag: Annotated[list[str] | None, Query(max_length=16, description="key:value; all of them have to fit.")] = None,
-    counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = False,
+    tag: Annotated[list[str] | None, Query(max_length=16, description="key:value; all must match.")] = None,
+    counts: Annotated[bool, Query(description="Whether to count tasks by state, which reads all of them.")] = False,
 ) -> Response:
     """List graphs, the newest first. A page may be short and still have a `next`."""
     pools = context.readable_pools(caller, READ, "list graphs")
@@ -149,14 +147,14 @@ async def show_graph(  # noqa: PLR0913, PLR0917 - each is a parameter of the que
     request: Request,
     context: Context,
     caller: CurrentCaller,
-    counts: Annotated[bool, Query(description="Whether tasks are counted: all of them are looked at for it.")] = True,
+    counts: Annotated[bool, Query(description="Whether to count tasks by state, which reads all of them.")] = True,
     names: Annotated[
         bool,
-        Query(description="Whether tasks are named: `nameMapping`, or `namesUrl` for many of them, and `requires`."),
+        Query(description="Whether to name tasks: `nameMapping`, or `namesUrl` for a large graph, and `requires`."),
     ] = True,
     wait_ms: Annotated[int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait until it is settled.")] = 0,
 ) -> Response:
-    """Show a graph, with how many of its tasks are in each state; if asked to, once it is settled or time is over."""
+    """Show a graph, with its tasks counted by state; on request, wait until it is settled or the time is over."""
     if wait_ms:
         with slot_of(request).released_while_waiting():
             await context.wait_until_settled(caller, graph_id, wait_ms / 1000)
@@ -202,7 +200,7 @@ async def list_names(
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=NAMES_MAX)] = NAMES_MAX,
 ) -> Response:
-    """Give the ids of a graph's tasks by label."""
+    """Map the labels of a graph's tasks to their ids."""
     after = requests.cursor_key(cursor, FIRST)
     found, last = await context.read_graph(
         caller, READ, graph_id, lambda repo, key: views.names(repo, key, after, limit)
@@ -212,7 +210,7 @@ async def list_names(
 
 @routes.get("/graphs/{graph_id}/critical-path", response_model=api.CriticalPath)
 async def show_critical_path(graph_id: str, context: Context, caller: CurrentCaller) -> Response:
-    """Tell which chain of tasks determined when a graph ended, or is going to, and when that is expected to be."""
+    """Show the chain of tasks that determined when a graph ended, or will end, and when that is expected."""
     now = context.engine.clock.now()
     pools = frozenset[str]() if caller.run is not None else caller.rights.pools_with(READ)
     return reply(
@@ -224,7 +222,7 @@ async def show_critical_path(graph_id: str, context: Context, caller: CurrentCal
 async def cancel_graph(
     graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """End everything in a graph, which needs `cancel` in all of its pools; or only some tasks with all behind them."""
+    """Cancel a graph, which needs `cancel` in all of its pools; or only some tasks and all that depend on them."""
     names = await _labels(request)
     if names:
         graph = await context.read_graph(caller, CANCEL, graph_id, lambda _, key: key)
@@ -239,10 +237,10 @@ async def cancel_graph(
 async def rerun_graph(
     graph_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Try everything again that failed, with what it blocked; or store a new graph that runs a settled one again.
+    """Rerun everything that failed, with what it blocked; or store a new graph that runs a settled one again.
 
-    With `from`, the new graph runs these tasks again and all behind them, and takes over what is before them. Both need
-    `submit`: the one in all pools of the graph, the other in every pool where something runs again.
+    With `from`, the new graph runs these tasks again with all that depend on them, and reuses the rest. Both need
+    `submit`: the first in all pools of the graph, the second in every pool where something runs again.
     """
     names = await _labels(request, "failed")
     if names:
@@ -253,13 +251,13 @@ async def rerun_graph(
     return command_reply(await context.async_engine.rerun(wish))
 
 
-# What other routes use, too.
+# Also for other routes.
 
 
 async def submit(
     context: AppContext, caller: Caller, document: object, *, graph_id: str | None = None, key: str = ""
 ) -> Response:
-    """Store a graph for somebody, and answer."""
+    """Store a graph on behalf of a caller, and answer."""
     async with submit_permission(context, caller, "submit a graph") as may:
 
         def store() -> tuple[Submitted, Mapping[str, str]]:
@@ -272,7 +270,7 @@ async def submit(
 
 
 def command_reply(outcome: Wished) -> Response:
-    """Answer what a wish did."""
+    """Answer with the outcome of a cancel or a rerun."""
     if isinstance(outcome, Refusal):
         raise from_refusal(outcome)
     if isinstance(outcome, BulkOutcome):
@@ -291,22 +289,22 @@ def parse_pair(text: str, what: str) -> tuple[str, str]:
 
 
 def clean(text: str, what: str) -> str:
-    """Refuse what no database could look for."""
+    """Refuse text that no database can search for."""
     if "\0" in text:
-        raise invalid_field("has a NUL character", what)
+        raise invalid_field("contains a NUL character", what)
     return text
 
 
 def find_faults_of(context: AppContext) -> requests.FindFaults:
-    """Give what says everything that is wrong with a document whose text is faulty already.
+    """Return a function that lists the faults of a document whose syntax is faulty already.
 
-    A document that asks for too many tasks is refused for that alone: they are not expanded to look for more faults.
+    A document with too many tasks has only that fault: it is not expanded to look for more.
     """
     return lambda document: faults_of_graph(document, context.settings.tasks_max)
 
 
 def faults_of_graph(document: object, tasks_max: int) -> list[api.Fault]:
-    """Say what is wrong with a document that asks for no more tasks than one request may."""
+    """List the faults of a document, or only that it has too many tasks."""
     if fault := size_fault(document, tasks_max):
         return [fault]
     return [api.Fault(one.message, one.path) for one in validate(document).faults]
@@ -322,11 +320,11 @@ class _PoolsDenied(Exception):
 
 @asynccontextmanager
 async def submit_permission(context: AppContext, caller: Caller, what: str) -> AsyncIterator[CheckPools]:
-    """Give the engine a way to ask whether the caller may submit into some pools; refuse the caller who may not."""
+    """Provide a check for the engine whether the caller may submit into some pools; refuse a caller who may not."""
 
     def may(pools: frozenset[str]) -> None:
         if caller.missing_scopes(SUBMIT, pools):
-            raise _PoolsDenied(pools)  # a thread asks, and denials are noted by that of the event loop
+            raise _PoolsDenied(pools)  # this runs on a thread, and only the event loop records denials
 
     try:
         yield may
@@ -336,11 +334,11 @@ async def submit_permission(context: AppContext, caller: Caller, what: str) -> A
 
 
 async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]:
-    """Read from which tasks on a wish is meant; none if it is about the whole graph, or about what `other` says."""
+    """Read from which tasks on a command applies; none for the whole graph, or for what the field `other` says."""
     said = Fields(await requests.read_object(request, optional=True))
     names = said.names("from", LABELS_MAX, name_fault)
     if said.has("from") and not names:
-        said.add_fault("from", "names nothing: name a label, or leave it out")
+        said.add_fault("from", "is empty: name a label, or leave it out")
     if other is not None and said.flag(other, not names) is bool(names):
         said.add_fault(other, "must be true, or from must name labels; not both")
     said.check()
@@ -348,13 +346,13 @@ async def _labels(request: Request, other: str | None = None) -> tuple[str, ...]
 
 
 async def _tasks_named(context: AppContext, caller: Caller, graph: int, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Find the tasks that are to be canceled, each of which has to be in a pool where the caller may."""
+    """Find the tasks to cancel; refuse a caller who lacks the right in any of them."""
     found = await context.read(lambda repo: tasks_by_name(repo, graph, names))
     if found.faults:
         faults = [api.Fault(one.message, one.path) for one in found.faults]
         raise invalid(f"graph {text_of(Key(graph))} has no such task", faults)
     if len(found.tasks) > WISHED_MAX:
-        raise invalid_field(f"means {len(found.tasks)} tasks; {WISHED_MAX} is the most", "from")
+        raise invalid_field(f"stands for {len(found.tasks)} tasks; the limit is {WISHED_MAX}", "from")
     denial = await context.read(lambda repo: _lacking_in_one(repo, caller, found.tasks))
     if denial is not None:
         raise context.deny(denial, f"cancel tasks of graph {text_of(Key(graph))}")
@@ -364,8 +362,8 @@ async def _tasks_named(context: AppContext, caller: Caller, graph: int, names: t
 async def _rerun_as_new_graph(
     context: AppContext, caller: Caller, graph_id: str, names: tuple[str, ...], key: str
 ) -> Response:
-    """Store a graph that runs another again, and answer."""
-    async with submit_permission(context, caller, f"run graph {graph_id} again") as may, context.large_documents:
+    """Store a graph that runs another one again, and answer."""
+    async with submit_permission(context, caller, f"rerun graph {graph_id}") as may, context.large_documents:
         who = {"actor": caller.actor, "submitter": caller.submitter}
         made = unwrap(await context.async_engine.renew(graph_id, names, key=key, **who, may=may))
     row = await context.read(lambda repo: repo.reuse.rerun(made.graph))

@@ -1,4 +1,4 @@
-"""Routes for whoever watches the server: does it live, can it work, and how much does it do. They need no token."""
+"""Routes for monitoring: liveness, readiness and metrics. They need no token."""
 
 import asyncio
 from typing import Final
@@ -15,12 +15,12 @@ routes = APIRouter(tags=["health"])
 #: How long the database may take to answer.
 READY_MAX_S: Final = 2.0
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
-_OK: Final = {200: {"description": "It does.", "content": _TEXT}}
+_OK: Final = {200: {"description": "OK.", "content": _TEXT}}
 
 
 @routes.get("/healthz", response_class=Response, responses=_OK)  # type: ignore[arg-type]
 async def healthz() -> Response:
-    """Tell that the process lives."""
+    """Tell that the process is alive."""
     return Response("ok\n", media_type="text/plain")
 
 
@@ -38,5 +38,5 @@ async def readyz(context: Context) -> Response:
 
 @routes.get("/metrics", response_class=Response, responses=_OK)  # type: ignore[arg-type]
 async def metrics(context: Context) -> Response:
-    """Tell what the server counts, as Prometheus reads it."""
+    """Return the server's metrics in the text format of Prometheus."""
     return Response(await asyncio.to_thread(context.metrics.text), media_type=CONTENT_TYPE_LATEST)

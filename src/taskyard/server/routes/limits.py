@@ -24,10 +24,10 @@ from taskyard.views import limits as views
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["limits"])
-#: What is said where a span could stand: no held task ever stakes the key.
+#: Stands for a duration: no held task ever stakes the key.
 NEVER = "never"
 _LIMIT = body(
-    "How much there is of it.",
+    "The size of the limit.",
     {
         "type": "object",
         "required": ["total"],
@@ -36,7 +36,7 @@ _LIMIT = body(
     example={"total": 5},
 )
 _MUTEX = body(
-    "How long mutexes hold a task before no younger one passes it at this key: a span, or `never`.",
+    "How long a task waits for its mutexes before no younger task may pass it at this key: a duration, or `never`.",
     {
         "type": "object",
         "required": ["stake_after"],
@@ -57,16 +57,16 @@ async def list_limits(context: Context, caller: CurrentCaller) -> Response:
 async def set_limit(
     name: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Make a named limit, or say how much there is of it. Needs `admin`."""
+    """Create a named limit, or change its size. Needs `admin`."""
     context.require_admin(caller, f"set limit {name}")
     said = Fields(await requests.read_object(request))
     total = said.number("total", None, 0, NUMBER_MAX) if said.is_given("total") else None
     if not said.has("total"):
-        said.add_fault("total", f"say how much there is: an integer from 0 to {NUMBER_MAX}")
+        said.add_fault("total", f"is missing: an integer from 0 to {NUMBER_MAX}")
     said.check()
     if fault := name_fault(name, NAME_MAX):
         raise invalid_field(fault, "name")
-    assert total is not None, "the fields were closed"
+    assert total is not None, "the fields were checked"
     unwrap(await context.async_engine.set_limit(name, total, actor=caller.actor, key=caller_key(caller, key)))
     return reply(next(one for one in await context.read(views.limits) if one.name == name))
 
@@ -78,7 +78,7 @@ async def list_mutexes(
     page: Page,
     key: Annotated[str, Query(max_length=NAME_MAX, description="Only this one.")] = "",
 ) -> Response:
-    """List mutexes that somebody uses: who holds each, and who waits for it since when."""
+    """List mutexes in use: which task holds each, and which tasks wait for it since when."""
     context.readable_pools(caller, READ, "list mutexes")
     wanted, after = clean(key, "key") or None, requests.cursor_name(page.cursor, FIRST_NAME)
     found, last = await context.read(
@@ -91,13 +91,13 @@ async def list_mutexes(
 async def set_mutex(
     key: str, request: Request, context: Context, caller: CurrentCaller, request_key: IdempotencyKey = ""
 ) -> Response:
-    """Say how long mutexes hold a task before no younger one passes it at this key. Needs `admin`."""
+    """Set how long a task waits for its mutexes before no younger task may pass it at this key. Needs `admin`."""
     context.require_admin(caller, f"set mutex {key}")
     said = Fields(await requests.read_object(request))
     text = said.text("stake_after", None, NAME_MAX)
     ms = None if text is None else span_ms(text)
     if text != NEVER and (ms is None or ms > STAKE_AFTER_MAX_MS):
-        said.add_fault("stake_after", f"is a span such as 0s or 5m, at most {span_text(STAKE_AFTER_MAX_MS)}, or never")
+        said.add_fault("stake_after", f"must be never, or a duration like 5m, at most {span_text(STAKE_AFTER_MAX_MS)}")
     said.check()
     if fault := name_fault(key, NAME_MAX):
         raise invalid_field(fault, "key")

@@ -1,6 +1,6 @@
-"""The output of attempts: bytes, all of them or a range, at once or as they come. They are shown as they are.
+"""The output of attempts: unchanged bytes, all of them or a range, at once or followed as they arrive.
 
-A task that was done because another one was has the output of that one.
+A task that reused another task's outcome has the output of that task.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from taskyard.views import tasks as views
 from taskyard.wire import api
 
 routes = APIRouter(prefix="/api/v1", tags=["tasks"])
-#: How often an output that somebody follows is looked at, and for how long somebody may follow.
+#: How often a followed output is read, and for how long it may be followed.
 FOLLOW_PAUSE_S: Final = 0.25
 FOLLOW_MAX_S: Final = 3_600
-#: Further than any output goes.
+#: Longer than any output.
 OFFSET_MAX: Final = 2**62
 _PLAIN: Final = "text/plain; charset=utf-8"
 _BODY: Final = {"content": {"text/plain": {"schema": {"type": "string", "format": "binary"}}}}
@@ -46,7 +46,7 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class WantedOutput:
-    """Which output is asked for."""
+    """Which output a request asks for."""
 
     attempt: int | None
     span: ByteRange
@@ -54,12 +54,12 @@ class WantedOutput:
 
 
 async def get_wanted_output(
-    attempt: Annotated[int | None, Query(ge=1, le=2**53, description="The last one, if none is named.")] = None,
-    follow: Annotated[bool, Query(description="Go on until the attempt ends.")] = False,
+    attempt: Annotated[int | None, Query(ge=1, le=2**53, description="The attempt; by default the last one.")] = None,
+    follow: Annotated[bool, Query(description="Continue until the attempt ends.")] = False,
     start: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The first byte.")] = 0,
-    end: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The byte behind the last.")] = OFFSET_MAX,
+    end: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The byte after the last.")] = OFFSET_MAX,
 ) -> WantedOutput:
-    """Read which output is asked for."""
+    """Read the parameters."""
     if end < start:
         raise invalid_field("must not be before start", "end")
     return WantedOutput(attempt, ByteRange(start, end), follow)
@@ -70,7 +70,7 @@ WantedOutputQuery = Annotated[WantedOutput, Depends(get_wanted_output)]
 
 @dataclass(frozen=True, slots=True)
 class WantedTimes:
-    """The times of which output are asked for."""
+    """Which output times a request asks for."""
 
     attempt: int | None
     start: int
@@ -78,11 +78,11 @@ class WantedTimes:
 
 
 async def get_wanted_times(
-    attempt: Annotated[int | None, Query(ge=1, le=2**53, description="The last one, if none is named.")] = None,
+    attempt: Annotated[int | None, Query(ge=1, le=2**53, description="The attempt; by default the last one.")] = None,
     start: Annotated[int, Query(ge=0, le=OFFSET_MAX, description="The first byte.")] = 0,
-    since_ms: Annotated[int, Query(ge=0, le=2**53, description="Nothing before this moment.")] = 0,
+    since_ms: Annotated[int, Query(ge=0, le=2**53, description="The earliest time.")] = 0,
 ) -> WantedTimes:
-    """Read the times of which output are asked for."""
+    """Read the parameters."""
     return WantedTimes(attempt, start, since_ms)
 
 
@@ -91,14 +91,14 @@ WantedTimesQuery = Annotated[WantedTimes, Depends(get_wanted_times)]
 
 @dataclass(frozen=True, slots=True)
 class _TakenOver:
-    """The attempt whose end a task has taken over, if it has not run itself."""
+    """The attempt whose outcome a task has reused; None if it ran itself."""
 
     source: ReusedAttempt | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Printed:
-    """An attempt, how much it has printed, and whether it may print more."""
+    """An attempt, the size of its output, and whether more may arrive."""
 
     task: int
     attempt: int
@@ -110,7 +110,7 @@ class _Printed:
 async def show_output(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, asked: WantedOutputQuery
 ) -> Response:
-    """Give what an attempt printed."""
+    """Return the output of an attempt."""
     printed = await _found(context, caller, task_id, asked.attempt)
     if asked.follow:
         return _following(context, caller, printed, asked.span, slot_of(request))
@@ -121,7 +121,7 @@ async def show_output(
 async def show_output_times(
     task_id: str, context: Context, caller: CurrentCaller, page: Page, times: WantedTimesQuery
 ) -> Response:
-    """Say when what an attempt printed came to the server, piece by piece."""
+    """List when each piece of an attempt's output arrived at the server."""
     printed = await _found(context, caller, task_id, times.attempt)
     start = requests.cursor_key(page.cursor, times.start)
     found, more = await context.read(
@@ -131,7 +131,7 @@ async def show_output_times(
 
 
 async def _found(context: AppContext, caller: Caller, task_id: str, attempt: int | None) -> _Printed:
-    """Find an attempt of a task, or the one whose end the task has taken over."""
+    """Find an attempt of a task, or the one whose outcome the task has reused."""
     if attempt is None and (taken := await context.read_task(caller, READ, task_id, _taken_over)).source is not None:
         task_id, attempt = text_of(Key(taken.source.task)), taken.source.attempt
     printed = await context.read_task(caller, READ, task_id, lambda repo, one: _printed(repo, one, attempt))
@@ -159,12 +159,12 @@ def _at_once(context: AppContext, printed: _Printed, span: ByteRange, header: st
 def _following(context: AppContext, caller: Caller, printed: _Printed, span: ByteRange, slot: Slot) -> Response:
     most, retry = context.settings.followers_max, {"Retry-After": str(RETRY_OVERLOADED_S)}
     if context.followers.total() >= most:
-        raise refused(429, "overloaded", f"{most} outputs are followed already", headers=retry)
-    # Of one caller no more than half of them, so that others get in.
+        raise refused(429, "overloaded", f"{most} outputs are already being followed", headers=retry)
+    # One caller may use at most half of the limit, so that others can follow, too.
     if caller.id:
         share = max(1, most // 2)
         if context.followers[_name_of(caller)] >= share:
-            text = f"{share} outputs are followed with this token already"
+            text = f"{share} outputs are already being followed with this token"
             raise refused(429, "overloaded", text, headers=retry)
     return StreamingResponse(_followed(context, caller, printed, span, slot), 200, _headers(printed), _PLAIN)
 
@@ -179,12 +179,12 @@ async def _pieces(context: AppContext, printed: _Printed, span: ByteRange) -> As
 async def _followed(
     context: AppContext, caller: Caller, printed: _Printed, span: ByteRange, slot: Slot
 ) -> AsyncIterator[bytes]:
-    """Give what is there, and what comes, until the attempt has ended and all of it was given, or the token ends."""
+    """Yield the output so far and what arrives, until the attempt has ended and all is sent, or the token ends."""
     at, loop = span.start, asyncio.get_running_loop()
     until = loop.time() + FOLLOW_MAX_S
     with slot.released_while_waiting(), _counted(context, caller):
         while at < span.until and loop.time() < until and not context.closing.is_set():
-            # First whether it goes on, then what there is: what an attempt prints last comes before its end.
+            # The state is read before the output: the last output of an attempt arrives before its end.
             going = await context.read(lambda repo: _is_going(repo, printed))
             while piece := await _piece_for(context, caller, printed, at, span.until):
                 yield piece
@@ -216,7 +216,7 @@ async def _piece(context: AppContext, printed: _Printed, start: int, until: int)
 
 
 async def _piece_for(context: AppContext, caller: Caller, printed: _Printed, start: int, until: int) -> bytes | None:
-    """Give the next piece while the token of whoever follows is good; None when it is not any more."""
+    """Read the next piece while the follower's token is valid; None when it no longer is."""
 
     def look(repo: Repo) -> bytes | None:
         good = is_token_valid(repo, caller, context.engine.clock.now())
@@ -236,7 +236,7 @@ def _is_going(repo: Repo, printed: _Printed) -> bool:
 
 
 def _headers(printed: _Printed) -> dict[str, str]:
-    """Keep a browser from taking for a page what a task printed."""
+    """Keep browsers from interpreting the output of a task as a page."""
     name = f"{printed.task:016x}-{printed.attempt}.log"
     return {
         "X-Content-Type-Options": "nosniff",
@@ -247,4 +247,4 @@ def _headers(printed: _Printed) -> dict[str, str]:
 
 
 def _out_of_range(size: int) -> RequestRefused:
-    return refused(416, "out_of_range", f"there are {size} bytes", headers={"Content-Range": f"bytes */{size}"})
+    return refused(416, "out_of_range", f"the output has {size} bytes", headers={"Content-Range": f"bytes */{size}"})

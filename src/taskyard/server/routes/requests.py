@@ -1,4 +1,7 @@
-"""The route of single requests: each is a graph of one."""
+"""The route of single requests, in the form of a task or of Swarming. Each becomes a graph of one task.
+
+No field is dropped silently: one without a counterpart in a graph document is refused as not supported.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -19,24 +22,22 @@ from taskyard.server.responses import IdempotencyKey, body, caller_key
 from taskyard.server.routes import graphs
 from taskyard.wire import api
 
-# A single request as Swarming takes it: a graph of one task. What it says is written as a graph document.
-#
-# Nothing is left out in silence: a field that has no counterpart yet is refused as one that is not supported.
+# Conversion to a graph document.
 
 
 FaultsOf: TypeAlias = Callable[[object], Iterable[Fault]]
-#: What the one task is called.
+#: The label of the one task.
 LABEL: Final = "request"
 PREFIX: Final = f"tasks.{LABEL}."
-#: How fields of a request and of its properties are called in a document; spans are seconds.
+#: The fields of a request and its parts. Durations are seconds, and are mapped to fields of a document.
 _REQUEST: Final = {
     "name", "task", "priority", "tags", "properties", "expiration_secs", "task_slices", "user", "reruns", "routing",
 }  # fmt: skip
 #: The fields that a request may have.
 FIELDS: Final = frozenset(_REQUEST)
-#: What may stand beside `task`, because no task says it.
+#: The fields that may be used together with `task`, because a task does not have them.
 _BESIDE: Final = {"name", "task", "user", "reruns", "routing"}
-#: Stands for what is faulty already, so that no other fault follows from it.
+#: Replaces a faulty part, so that no other faults follow from it.
 _NOTHING: Final = {"payload": {"command": ["true"]}}
 _SLICE: Final = {"properties", "expiration_secs", "wait_for_capacity"}
 _PROPERTIES: Final = {
@@ -47,7 +48,7 @@ _SPANS: Final = {"execution_timeout_secs": "timeout", "io_timeout_secs": "io_tim
 
 
 def as_document(said: object, faults_of: FaultsOf) -> dict[str, Any]:
-    """Write a request as a graph of one; `faults_of` finds what is wrong with a document."""
+    """Convert a request to a graph of one task; `faults_of` lists the faults of a document."""
     if not isinstance(said, dict):
         raise invalid("the body must be an object")
     faults = Faults()
@@ -60,7 +61,7 @@ def as_document(said: object, faults_of: FaultsOf) -> dict[str, Any]:
 
 
 def faults_in(said: object, faults_of: FaultsOf) -> list[api.Fault]:
-    """Say what is wrong with a request whose text is faulty already, so that everything is told at once."""
+    """List the faults of a request whose syntax is faulty already, so that all are reported together."""
     try:
         document = as_document(said, faults_of)
     except RequestRefused as fault:
@@ -69,7 +70,7 @@ def faults_in(said: object, faults_of: FaultsOf) -> list[api.Fault]:
 
 
 def path_in_request(path: str) -> str:
-    """Say where in a request a fault of its document is."""
+    """Convert a fault's path in the document to its path in the request."""
     return path.removeprefix(PREFIX)
 
 
@@ -84,17 +85,17 @@ def _graph(said: Mapping[str, Any], faults: Faults) -> dict[str, Any]:
 
 def _own_task(said: Mapping[str, Any], faults: Faults) -> object:
     for name in sorted(said.keys() & (_REQUEST - _BESIDE)):
-        faults.add((name,), "is said twice: `task` says it already")
+        faults.add((name,), "must not be used together with `task`")
     return said["task"]
 
 
 def _with_user(task: object, user: object, faults: Faults) -> object:
-    """Keep for whom a request is, in a tag, as Swarming does."""
+    """Add the user as a tag, as Swarming does."""
     if not isinstance(user, str) or len(user) > TAG_VALUE_MAX or "\0" in user:
-        faults.wrong(("user",), f"a text of at most {TAG_VALUE_MAX} characters", user)
+        faults.wrong(("user",), f"a string of at most {TAG_VALUE_MAX} characters", user)
         return task
     if not isinstance(task, dict):
-        return task  # which is a fault
+        return task  # the document check reports it
     tags = task.get("tags", [])
     if isinstance(tags, dict) and all(isinstance(value, str) for value in tags.values()):
         tags = [f"{key}:{value}" for key, value in tags.items()]
@@ -164,7 +165,7 @@ def _span(said: object, at: tuple[str | int, ...], faults: Faults) -> str:
 
 
 def _pairs(said: object, at: tuple[str | int, ...], faults: Faults) -> dict[str, Any]:
-    """Read `[{key, value}, ...]`, or an object; a key that stands twice has several values."""
+    """Read `[{key, value}, ...]`, or an object; a repeated key has several values."""
     if isinstance(said, dict):
         return said
     found: dict[str, Any] = {}
@@ -180,7 +181,7 @@ def _pairs(said: object, at: tuple[str | int, ...], faults: Faults) -> dict[str,
 
 
 def _tags(said: object, faults: Faults) -> object:
-    """Read `["key:value", ...]`, a set in which a key may stand more than once, or an object."""
+    """Read `["key:value", ...]`, in which a key may be repeated, or an object."""
     if not isinstance(said, list):
         return said
     good = []
@@ -188,7 +189,7 @@ def _tags(said: object, faults: Faults) -> object:
         if isinstance(one, str) and ":" in one:
             good.append(one)
         else:
-            faults.wrong(("tags", place), "a text key:value", one)
+            faults.wrong(("tags", place), "a string key:value", one)
     return good
 
 
@@ -200,7 +201,7 @@ def _unsupported(said: Mapping[str, Any], known: set[str], at: tuple[str | int, 
 
 routes = APIRouter(prefix="/api/v1", tags=["graphs"])
 _TAKEN = body(
-    "A name, and a task as in a graph document, or properties and slices as Swarming has them.",
+    "A name, and a task as in a graph document, or properties and slices as in Swarming.",
     {
         "type": "object",
         "properties": {name: {} for name in sorted(FIELDS)}
@@ -216,7 +217,7 @@ _TAKEN = body(
     yaml=True,
     example={"name": "one", "task": {"payload": {"command": ["make"]}, "dimensions": {"pool": "default"}}},
 )
-_MADE = {200: {"model": api.Submitted, "description": "It had been stored before."}}
+_MADE = {200: {"model": api.Submitted, "description": "It was stored before."}}
 
 
 @routes.post("/requests", status_code=201, response_model=api.Submitted, responses=_MADE, openapi_extra=_TAKEN)  # type: ignore[arg-type]

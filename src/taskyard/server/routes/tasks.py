@@ -1,4 +1,4 @@
-"""Routes of tasks: look at one, its attempts and its story; cancel it, rerun it; what it is given and what it says."""
+"""Routes of tasks: show, cancel and rerun them; their attempts, history, inputs, results and checkpoints."""
 
 import asyncio
 from typing import Annotated, Any, Final
@@ -30,7 +30,7 @@ from taskyard.wire.bot_protocol import CHECKPOINT_MAX, PROGRESS_MAX
 
 routes = APIRouter(prefix="/api/v1", tags=["tasks"])
 _SUBTREE = body(
-    "Whether everything behind the task ends with it.",
+    "Whether to cancel all that depends on the task, too.",
     {"type": "object", "properties": {"subtree": {"type": "boolean"}}},
     required=False,
 )
@@ -39,7 +39,7 @@ _ANY: Final[dict[str, Any]] = {}
 TEXT: Final = "text/plain"
 BYTES: Final = "application/octet-stream"
 _RESULT: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "What it published.", "content": {JSON: {"schema": _ANY}}}
+    200: {"description": "The result.", "content": {JSON: {"schema": _ANY}}}
 }
 _TEXT: Final = {TEXT: {"schema": {"type": "string"}}}
 _BYTES: Final = {BYTES: {"schema": {"type": "string", "format": "binary"}}}
@@ -47,14 +47,14 @@ _BYTES: Final = {BYTES: {"schema": {"type": "string", "format": "binary"}}}
 
 @routes.get("/ids/{ending}", response_model=api.Ids)
 async def find_ids(context: Context, caller: CurrentCaller, ending: Ending) -> Response:
-    """Find graphs and tasks by the end of their ids, the newest first."""
+    """Find graphs and tasks by the last digits of their ids, the newest first."""
     context.readable_pools(caller, READ, "find ids")
     return reply(await context.read(lambda repo: views.find_by_suffix(repo, ending, Visibility(repo, caller))))
 
 
 @routes.get("/tasks/{task_id}", response_model=api.TaskView)
 async def show_task(task_id: str, context: Context, caller: CurrentCaller) -> Response:
-    """Show a task: its edges, its definition, its result."""
+    """Show a task with its edges, its definition and its result."""
     now, url = context.engine.clock.now(), context.settings.public_url
 
     def look(repo: Repo, one: TaskRecord) -> api.TaskView | None:
@@ -65,14 +65,14 @@ async def show_task(task_id: str, context: Context, caller: CurrentCaller) -> Re
 
 @routes.get("/tasks/{task_id}/attempts", response_model=api.Attempts)
 async def list_attempts(task_id: str, context: Context, caller: CurrentCaller) -> Response:
-    """List every attempt of a task."""
+    """List all attempts of a task."""
     found = await context.read_task(caller, READ, task_id, lambda repo, one: attempt_views.attempts(repo, one.id))
     return reply(api.Attempts(found))
 
 
 @routes.get("/tasks/{task_id}/story", response_model=api.StoryView)
 async def tell_story(task_id: str, context: Context, caller: CurrentCaller) -> Response:
-    """Tell everything that happened to a task, each move with its cause."""
+    """Show the history of a task: every transition with its cause."""
     lease_ms = context.engine.lease_ms
     return reply(
         await context.read_task(
@@ -85,7 +85,7 @@ async def tell_story(task_id: str, context: Context, caller: CurrentCaller) -> R
 async def cancel_task(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """End a task, or a task with everything behind it. Needs `cancel`."""
+    """Cancel a task, or a task with everything that depends on it. Needs `cancel`."""
     said = Fields(await requests.read_object(request, optional=True))
     subtree = said.flag("subtree", False)
     said.check()
@@ -96,7 +96,7 @@ async def cancel_task(
 
 @routes.post("/tasks/{task_id}/rerun", response_model=api.Wished)
 async def rerun_task(task_id: str, context: Context, caller: CurrentCaller, key: IdempotencyKey = "") -> Response:
-    """Try a task again that failed. Needs `submit`."""
+    """Rerun a failed task. Needs `submit`."""
     task = await context.read_task(caller, SUBMIT, task_id, lambda _, one: one.id)
     return command_reply(
         await context.async_engine.rerun(Rerun(task=task, actor=caller.actor, key=caller_key(caller, key)))
@@ -105,27 +105,27 @@ async def rerun_task(task_id: str, context: Context, caller: CurrentCaller, key:
 
 @routes.get("/tasks/{task_id}/inputs", response_model=dict[str, Any])
 async def show_inputs(task_id: str, context: Context, caller: CurrentCaller) -> Response:
-    """Give what the prerequisites of a task published, by label."""
+    """Return the results of a task's prerequisites by label."""
     return reply(await context.read_task(caller, READ, task_id, lambda repo, one: attempt_views.inputs(repo, one.id)))
 
 
 @routes.get("/tasks/{task_id}/result", responses=_RESULT)
 async def show_result(task_id: str, context: Context, caller: CurrentCaller) -> Response:
-    """Give what the last attempt of a task published."""
+    """Return the result of a task's last attempt."""
     found = await context.read_task(caller, READ, task_id, lambda repo, one: attempt_views.result(repo, one.id) or b"")
     if not found:
         raise not_found("result of task", task_id)
     return Response(found, media_type=JSON)
 
 
-# What a running task says of itself.
+# Routes for running tasks.
 
 
 @routes.put("/tasks/{task_id}/result", status_code=204, openapi_extra=body("Any JSON.", _ANY))
 async def put_result(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Publish the result of the attempt that is under way. Needs the task's own token."""
+    """Publish the result of the running attempt. Needs the task's own token."""
     run = _own(context, caller, task_id)
     requests.check_content_type(request, (JSON,))
     text = await requests.read_body(request, RESULT_MAX)
@@ -136,12 +136,12 @@ async def put_result(
 @routes.put(
     "/tasks/{task_id}/progress",
     status_code=204,
-    openapi_extra={"requestBody": {"required": True, "content": _TEXT, "description": "A few words."}},
+    openapi_extra={"requestBody": {"required": True, "content": _TEXT, "description": "A short text."}},
 )
 async def put_progress(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Say how far the attempt has come that is under way. Needs the task's own token."""
+    """Report the progress of the running attempt. Needs the task's own token."""
     run = _own(context, caller, task_id)
     requests.check_content_type(request, (TEXT,))
     said = await requests.read_body(request, PROGRESS_MAX)
@@ -156,7 +156,7 @@ async def put_progress(
 async def put_checkpoint(
     task_id: str, request: Request, context: Context, caller: CurrentCaller, key: IdempotencyKey = ""
 ) -> Response:
-    """Keep something for the next attempt. Needs the task's own token."""
+    """Store a checkpoint for the next attempt. Needs the task's own token."""
     run = _own(context, caller, task_id)
     requests.check_content_type(request, (BYTES,))
     return await _publish(
@@ -165,7 +165,7 @@ async def put_checkpoint(
 
 
 def _own(context: AppContext, caller: Caller, task_id: str) -> RunToken:
-    """Give the attempt that asks, if it is one of this task."""
+    """Return the attempt of the caller; refuse a caller that is not an attempt of this task."""
     task = parse_id(task_id, "task")
     if caller.run is None or caller.run.token.task != task:
         text = f"this needs the token of the running task {text_of(Key(task))} itself"

@@ -1,4 +1,4 @@
-"""Routes that explain: why a task does not run, what holds a graph, and what would become of one."""
+"""Routes that explain: why a task does not run, what holds up a graph, and what a graph would do (dry run)."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ routes = APIRouter(prefix="/api/v1", tags=["why"])
 
 @routes.get("/tasks/{task_id}/why", response_model=api.WhyView)
 async def why_task(task_id: str, context: Context, caller: CurrentCaller) -> Response:
-    """Say why a task does not run, down to the root causes; or on which bot it runs, or how it ended."""
+    """Explain why a task does not run, down to the root causes; or on which bot it runs, or how it ended."""
     now = context.engine.clock.now()
     return reply(
         await context.read_task(
@@ -37,7 +37,7 @@ async def why_task(task_id: str, context: Context, caller: CurrentCaller) -> Res
 
 @routes.get("/graphs/{graph_id}/why", response_model=api.WhyGraphView)
 async def why_graph(graph_id: str, context: Context, caller: CurrentCaller) -> Response:
-    """Say what holds a graph: its root causes, grouped, the most pressing first."""
+    """Explain what holds up a graph: its root causes, grouped, the most urgent first."""
     now = context.engine.clock.now()
     return reply(
         await context.read_graph(
@@ -48,7 +48,7 @@ async def why_graph(graph_id: str, context: Context, caller: CurrentCaller) -> R
 
 @routes.post("/graphs/check", response_model=DryRun, openapi_extra=body("A graph document.", DOCUMENT, yaml=True))
 async def check_graph(request: Request, context: Context, caller: CurrentCaller) -> Response:
-    """Say what would become of a graph if it were submitted now; nothing is stored. Needs `submit`, as that does."""
+    """Check a graph and tell what would happen if it were submitted now; nothing is stored. Needs `submit`."""
     async with requests.open_document(request, find_faults_of(context)) as document:
         now = context.engine.clock.now()
         await asyncio.to_thread(check_size, document, context.settings.tasks_max)
