@@ -115,7 +115,7 @@ def test_a_token_in_a_project_file_is_left_aside_and_told(home: Path, capsys: py
     project(home, 'profile = "lab"\ntoken = "x"\nulr = "y"\n')
     assert profile.find(None, None) == LAB
     said = capsys.readouterr().err
-    assert "a token in a project file is left aside" in said
+    assert "a token in a project file is ignored" in said
     assert 'unknown key "ulr". Did you mean "url"?' in said
 
 
@@ -215,5 +215,5 @@ def test_a_client_goes_where_the_command_line_goes(home: Path, monkeypatch: pyte
 def test_a_client_warns_of_what_is_odd_in_a_file(home: Path) -> None:
     write(home)
     project(home, 'profile = "lab"\ntoken = "x"\n')
-    with pytest.warns(ProfileWarning, match="a token in a project file is left aside"), Client() as client:
+    with pytest.warns(ProfileWarning, match="a token in a project file is ignored"), Client() as client:
         assert client.url == "https://lab"

@@ -109,7 +109,7 @@ def test_nobody_there_is_said_so() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://x", "x:80", "", "http://"])
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         Address.of(url)
 
 

@@ -1,4 +1,4 @@
-"""How programs talk with a server: one client for all routes. It knows the wire and nothing else of Taskyard."""
+"""The SDK: a client for the whole API of a server. It imports only the wire package of Taskyard."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Bring a public name when it is first asked for: a bot uses this package too, and needs few of them."""
+    """Import a public name when it is first used: a bot uses this package too, and needs few of them."""
     if name in __all__:
         return getattr(import_module("taskyard.sdk.client" if name == "Client" else "taskyard.sdk.errors"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection that asks and waits for the answer: kept open, opened again when it is gone.
+"""The HTTP/1.1 connection of a bot to its server: kept open, and reopened after a failure.
 
-It is what a bot needs and no more: one exchange at a time, JSON both ways, every size and wait bounded. It follows no
-redirect, keeps no cookie, goes through no proxy, and never repeats a request that may have been carried out: whoever
-asks knows whether that is harmless. The one exception is a kept connection that the other side had closed meanwhile.
+It does what a bot needs and no more: one request at a time, JSON both ways, every size and wait limited. It follows no
+redirects, keeps no cookies and uses no proxies. It never repeats a request that may have been carried out, since only
+the caller knows whether that is harmless; the exception is a kept connection that the server had closed while idle.
 """
 
 import asyncio
@@ -15,27 +15,27 @@ from urllib.parse import urlsplit
 
 import httptools
 
-#: More than any answer of a server takes; a stranger on that port cannot fill the memory.
+#: Larger than any answer of a server; another program on that port cannot fill the memory.
 BODY_MAX: Final = 134_217_728
-#: What all headers of an answer may take.
+#: The size limit of all headers of an answer.
 HEADERS_MAX: Final = 65_536
 #: How much is read at once.
 READ_BYTES: Final = 65_536
-#: How long the other side may take to accept a connection, TLS included.
+#: How long the server may take to accept a connection, including TLS.
 CONNECT_SECONDS_MAX: Final = 10.0
 
 
 class ConnectionFailed(OSError):
-    """There was no answer: no connection, none in time, or nothing that can be read."""
+    """There was no valid answer: no connection, no answer in time, or one that cannot be read."""
 
 
 class _ClosedWhileIdle(ConnectionFailed):
-    """A connection that was kept had been closed by the other side before it was used again."""
+    """The server had closed a kept connection before it was used again."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What came back; the names of headers are in small letters."""
+    """An answer; the names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -44,27 +44,27 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
     secure: bool
-    prefix: str  # what stands before every path
+    prefix: str  # comes before every path
     authority: str = field(default="")
 
     @staticmethod
     def of(url: str) -> "Address":
-        """Read an address such as `https://yard.example:8443/base`; a text that is none raises ValueError."""
+        """Parse an address such as `https://taskyard.example:8443/base`; raise ValueError if it is not valid."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no address; write http://HOST:PORT or https://HOST:PORT")
+            raise ValueError(f"{url!r} is not an address; write http://HOST:PORT or https://HOST:PORT")
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
         return Address(parts.hostname, port, secure, parts.path.rstrip("/"), parts.netloc.rpartition("@")[2])
 
 
 class ServerConnection:
-    """Asks one thing after another, over one connection."""
+    """Sends one request after another over one connection."""
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._address = Address.of(url)
@@ -81,7 +81,7 @@ class ServerConnection:
         timeout_s: float = 30.0,
         headers: Mapping[str, str] | None = None,
     ) -> HttpResponse:
-        """Ask, and give the answer, whatever its status; ConnectionFailed when there is none."""
+        """Send a request and return the answer, whatever its status; raise ConnectionFailed if there is none."""
         own = "".join(f"{name}: {_header_value(value)}\r\n" for name, value in (headers or {}).items())
         request = (
             f"{method} {self._address.prefix}{_header_value(path)} HTTP/1.1\r\n{self._head}{own}"
@@ -93,7 +93,7 @@ class ServerConnection:
             return await (await self._open()).exchange(request, timeout_s)
 
     def close(self) -> None:
-        """Hang up; the next question opens a new connection."""
+        """Close the connection; the next request opens a new one."""
         if self._protocol is not None:
             self._protocol.hang_up()
             self._protocol = None
@@ -117,7 +117,7 @@ class ServerConnection:
 
 
 class _HttpProtocol(asyncio.BufferedProtocol):
-    """One connection and the answer that it waits for."""
+    """The protocol of one connection, with the answer that is awaited."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -125,8 +125,8 @@ class _HttpProtocol(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[HttpResponse] | None = None
-        self._used = False  # an exchange has been completed on it
-        self._answer_begun = False  # something of the answer has come
+        self._used = False  # a request was answered on it before
+        self._answer_begun = False  # a part of the answer has arrived
         self._headers: dict[str, str] = {}
         self._headers_size = 0
         self._body: list[bytes] = []
@@ -134,11 +134,11 @@ class _HttpProtocol(asyncio.BufferedProtocol):
 
     @property
     def usable(self) -> bool:
-        """Whether another question may go over it."""
+        """Whether another request may be sent on it."""
         return self._transport is not None and not self._transport.is_closing() and self._waiting is None
 
     async def exchange(self, request: bytes, timeout_s: float) -> HttpResponse:
-        """Send a request and wait for its answer; a time-out ends the connection, for the answer may come later."""
+        """Send a request and wait for its answer; a time-out closes the connection, since the answer may come later."""
         if self._transport is None:
             raise _ClosedWhileIdle("the connection was closed")
         waiting: asyncio.Future[HttpResponse] = self._loop.create_future()
@@ -156,58 +156,58 @@ class _HttpProtocol(asyncio.BufferedProtocol):
             self._waiting = None
 
     def hang_up(self) -> None:
-        """End the connection, and with it whatever waits."""
+        """Close the connection and fail the request that waits."""
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
 
-    # What the event loop says.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the size is ours to choose
-        """Say where to put what comes."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the buffer's size is fixed
+        """Return the read buffer."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Read on."""
+        """Parse what has arrived."""
         if self._waiting is None:
-            self.hang_up()  # nobody asked
+            self.hang_up()  # an answer without a request
             return
         self._answer_begun = True
         with contextlib.suppress(_TooLarge):
             try:
                 self._parser.feed_data(self._buffer[:nbytes])
             except httptools.HttpParserError as error:
-                self._fail(f"the answer is no HTTP: {error}")
+                self._fail(f"the answer is not valid HTTP: {error}")
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail what waits: its answer cannot come any more."""
+        """Fail the request that waits."""
         self._transport = None
         self._fail(f"the connection was lost: {error}" if error else "the connection was closed before the answer")
 
-    # What the parser says.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
-        """An answer begins."""
+        """Start a new answer."""
         self._headers, self._headers_size, self._body, self._size = {}, 0, [], 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header."""
+        """Add a header."""
         self._headers_size += len(name) + len(value)
         self._check_size(self._headers_size, HEADERS_MAX)
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
-        """Note a part of the body."""
+        """Add a part of the body."""
         self._size += len(body)
         self._check_size(self._size, BODY_MAX)
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """Hand over the answer; a provisional one (100 to 199) is followed by the true one."""
+        """Complete the answer; a provisional one (100 to 199) is skipped."""
         status = self._parser.get_status_code()
         if status < 200 or self._waiting is None:
             return
@@ -230,11 +230,11 @@ class _HttpProtocol(asyncio.BufferedProtocol):
 
 
 class _TooLarge(Exception):
-    """Leaves the parser, once an answer has grown too large."""
+    """Aborts the parser when an answer is too large."""
 
 
 def _header_value(text: str) -> str:
-    """Refuse what would end a header and begin another."""
+    """Refuse line breaks, which would start another header."""
     if "\r" in text or "\n" in text:
-        raise ValueError("a header is one line")
+        raise ValueError("a header must be one line")
     return text

@@ -1,8 +1,7 @@
-"""The client: everything that people and their programs can ask a server for, one method for each.
+"""The client: one method for each route of the user API.
 
-Answers are the shapes of `wire/api.py`; refusals are the errors of `sdk/errors.py`. A change carries a key of its own,
-so that it is safe to repeat it when its answer was lost. Any thread may use a client. It keeps nothing about graphs,
-and decides nothing. A task is named by its id, or as `GRAPH/label`.
+Methods return the types of `wire/api.py` and raise the errors of `sdk/errors.py`. Changes carry a key, so that they can
+be repeated safely if the answer was lost. Any thread may use a client. A task is named by its id or as `GRAPH/label`.
 """
 
 import os
@@ -25,20 +24,20 @@ if TYPE_CHECKING:
     from taskyard.wire.explain import DryRun, WhyGraphView, WhyView
 
 
-# Looking at a graph again and again until it is settled, also while its server is away for some time.
+# Polling a graph until it is settled.
 
 
-#: The second look follows soon, the others at growing distances.
+#: The pause before the second look, and the longest pause; they grow in between.
 POLL_SECONDS: Final = 0.05
 POLL_SECONDS_MAX: Final = 2.0
-#: For how long nobody may answer: a server that is started again, or moves, is back within that.
+#: For how long the server may be unreachable: long enough for a restart or a move.
 UNREACHABLE_SECONDS_MAX: Final = 300.0
 
 
 def poll_graph(session: ApiSession, path: str, timeout_s: float, long_poll: bool = False) -> Iterator[GraphView]:
-    """Give a graph as it is seen, the last time when it is settled; raise `TimeoutError` if that takes too long.
+    """Yield a graph at each look, the last time when it is settled; raise `TimeoutError` if that takes too long.
 
-    Whoever is `long_poll` sees it only then, and hears of it at once.
+    With `long_poll`, the server waits: it is seen once, or about every 20 s, and as soon as it is settled.
     """
     until = time.monotonic() + timeout_s
     answered_at = time.monotonic()
@@ -59,28 +58,28 @@ def poll_graph(session: ApiSession, path: str, timeout_s: float, long_poll: bool
             if answered_at >= until:
                 raise TimeoutError(f"graph {view.id} is {view.state} and was not settled within {timeout_s:g} s")
             if long_poll:
-                continue  # the server has waited already
+                continue  # the server has waited
         time.sleep(max(0.0, min(pause, until - time.monotonic())))
         pause = min(pause * 1.5, POLL_SECONDS_MAX)
 
 
-# Output as it comes: a stream that goes on where it was cut, so that no byte is missed or told twice.
+# Following output: a stream that resumes where it was interrupted, so that no byte is lost or repeated.
 
 
-#: How often in a row nobody may answer before that is told; a server that restarts is back within that.
+#: How many failures in a row are tolerated; a server that restarts is back within that.
 STREAM_FAILURES_MAX: Final = 10
-#: How long to wait before the next try: at first, and at most.
+#: The first and the longest pause before the next try.
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 5.0
-#: How long a task that has not begun is waited for.
+#: How long to wait for the first attempt of a task.
 BEGIN_SECONDS_MAX: Final = 86_400.0
 
 
 def follow(session: ApiSession, task: str, attempt: int | None, start: int) -> Iterator[bytes]:
-    """Give what an attempt prints, from `start` on, until it ends; `task` is the path of its task."""
+    """Yield the output of an attempt from byte `start` on, until it ends; `task` is the path of its task."""
     view = None if attempt else _wait_for_attempt(session, task)
     if view is not None and view.reused is not None:
-        # It has the end of another task, and its output, to which nothing comes.
+        # The task reused another task's outcome; its output is complete.
         yield from session.stream(f"{task}/output", {"start": start or None})
     elif number := attempt or (view.attempt if view is not None else 0):
         yield from _follow_attempt(session, task, number, start)
@@ -89,7 +88,7 @@ def follow(session: ApiSession, task: str, attempt: int | None, start: int) -> I
 def _follow_attempt(session: ApiSession, task: str, number: int, start: int) -> Iterator[bytes]:
     failures = 0
     while True:
-        # First whether it has ended, then what it printed: what it printed last comes before its end.
+        # The state is read before the output: the last output of an attempt arrives before its end.
         try:
             has_ended = _has_ended(session, task, number)
             for piece in session.stream(f"{task}/output", {"attempt": number, "start": start or None, "follow": True}):
@@ -102,14 +101,14 @@ def _follow_attempt(session: ApiSession, task: str, number: int, start: int) -> 
             if failures > STREAM_FAILURES_MAX:
                 raise
         else:
-            # A server that stops ends its streams as well as an attempt that ends does.
+            # A stream also ends when the server stops, so only the attempt's end counts.
             if has_ended:
                 return
         time.sleep(min(PAUSE_SECONDS * 2**failures, PAUSE_SECONDS_MAX))
 
 
 def _wait_for_attempt(session: ApiSession, task: str) -> api.TaskView:
-    """Wait for the first attempt of a task, unless there will be none."""
+    """Wait for the first attempt of a task, or for its end without one."""
     until = time.monotonic() + BEGIN_SECONDS_MAX
     pause = PAUSE_SECONDS
     while not (view := session.get(task, api.TaskView)).attempt and view.resolution is None:
@@ -125,9 +124,9 @@ def _has_ended(session: ApiSession, task: str, number: int) -> bool:
     return any(one.number == number and one.ended_ms is not None for one in attempts)
 
 
-#: How long the server may be silent; storing the largest graph takes it less.
+#: How long the server may take to answer; storing the largest graph takes less.
 TIMEOUT_SECONDS: Final = 60.0
-#: How long a wait lasts unless told.
+#: The default time limit of a wait.
 WAIT_SECONDS: Final = 86_400.0
 #: More pages of names than the largest graph has.
 NAMES_PAGES_MAX: Final = 100_000
@@ -136,7 +135,7 @@ _TASK_VARIABLES: Final = ("TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_TASK_ID", 
 
 
 class Client:
-    """One server, spoken to with one token."""
+    """A client of one server, with one token."""
 
     def __init__(
         self,
@@ -147,17 +146,17 @@ class Client:
         ca_file: str | None = None,
         profile: str | None = None,
     ) -> None:
-        """Take the address and the token; what is not given is found as the command line finds it.
+        """Connect with an address and a token; those not given are found as the command line finds them.
 
-        That is in TASKYARD_URL and TASKYARD_TOKEN, or in the profile that TASKYARD_PROFILE, a project file or the
-        person's own file names; `profile` names another one. A profile's token goes to that profile's server alone.
+        They come from TASKYARD_URL and TASKYARD_TOKEN, or from the profile that TASKYARD_PROFILE, a project file or the
+        user's own file names; `profile` names another one. A profile's token is sent only to its own server.
 
-        `ca_file`, or TASKYARD_CA_FILE, has the certificate of the authority that signed the server's; without one, the
-        authorities count that the machine trusts. A token that goes to another machine over plain HTTP is warned of.
+        `ca_file`, or TASKYARD_CA_FILE, has the certificate of the authority that signed the server's; without
+        one, the machine's own are trusted. Sending a token to another machine over plain HTTP causes a warning.
         """
         target = profiles.resolve(url, token, profile, ca_file)
         shown = target.token or ""
-        self.own_task: str | None = None  # of the client of a running task
+        self.own_task: str | None = None  # only for the client of a running task
         self.own_graph: str | None = None
         self._session = ApiSession(target.url, shown, timeout_s, target.ca_file)
         if why := plaintext_token_warning(target.url, shown):
@@ -165,10 +164,10 @@ class Client:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Give the client of a running task: its bot put the address, the token and the task's id around it."""
+        """Return the client of a running task; its bot has set its environment."""
         missing = [name for name in _TASK_VARIABLES if not os.environ.get(name)]
         if missing:
-            raise Unset(f"{', '.join(missing)} not set: this is no task that a bot runs")
+            raise Unset(f"{', '.join(missing)} not set: this is not a task that a bot runs")
         client = cls()
         client.own_task = os.environ["TASKYARD_TASK_ID"]
         client.own_graph = os.environ["TASKYARD_GRAPH_ID"]
@@ -176,11 +175,11 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The address of the server."""
         return self._session.url
 
     def close(self) -> None:
-        """Hang up."""
+        """Close idle connections."""
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -194,23 +193,23 @@ class Client:
     # Graphs.
 
     def submit(self, document: Mapping[str, Any], *, graph_id: str | None = None, key: str = "") -> api.Submitted:
-        """Have a graph stored and run. Repeated with the same id or key, it is an echo."""
+        """Store a graph and run it. Repeated with the same id or key, it changes nothing."""
         if graph_id is not None:
             return self._session.put(f"/graphs/{segment(graph_id)}", document, api.Submitted)
         return self._session.post("/graphs", document, api.Submitted, key=key)
 
     def check(self, document: Mapping[str, Any]) -> "DryRun":
-        """Say what would become of a graph if it were submitted now; nothing is stored."""
+        """Check a graph, and tell what would happen if it were submitted now; nothing is stored."""
         from taskyard.wire.explain import DryRun  # noqa: PLC0415
 
         return self._session.post("/graphs/check", document, DryRun)
 
     def request(self, request: Mapping[str, Any], *, key: str = "") -> api.Submitted:
-        """Have a single task stored and run: a graph of one."""
+        """Store a single task and run it, as a graph of one task."""
         return self._session.post("/requests", request, api.Submitted, key=key)
 
     def extend(self, graph: str | None, tasks: Mapping[str, Any]) -> api.Submitted:
-        """Add tasks, by label, to a graph; with None, a running task adds them to its own."""
+        """Add tasks, by label, to a graph; None is the graph of the running task."""
         named = graph or self.own_graph
         if named is None:
             raise Unset("name a graph: only the client of a running task has one of its own")
@@ -225,23 +224,23 @@ class Client:
         limit: int | None = None,
         counts: bool = False,
     ) -> Iterator[api.GraphView]:
-        """Give graphs, the newest first, page by page as they are taken; a tag is written `key:value`.
+        """Yield graphs, the newest first, read page by page; tags are written `key:value`.
 
-        With `counts`, the tasks of each are counted by state; that reads all of them.
+        With `counts`, the tasks of each are counted by state, which reads all of them.
         """
         query: Query = {"state": state, "name": name, "tag": list(tags) or None, "counts": counts or None}
         return self._session.pages("/graphs", query, api.Graphs, limit)
 
     def graph(self, graph: str) -> api.GraphView:
-        """Tell where a graph stands."""
+        """Return a graph with its state."""
         return self._session.get(f"/graphs/{segment(graph)}", api.GraphView)
 
     def critical_path(self, graph: str) -> api.CriticalPath:
-        """Tell which tasks determined when a graph ended, or are going to, and when that is expected to be."""
+        """Return the chain of tasks that determined when a graph ended, or will end, and when that is expected."""
         return self._session.get(f"/graphs/{segment(graph)}/critical-path", api.CriticalPath)
 
     def names(self, graph: str) -> dict[str, str]:
-        """Give the id of each task of a graph, by label."""
+        """Map the labels of a graph's tasks to their ids."""
         names: dict[str, str] = {}
         cursor: str | None = None
         for _ in range(NAMES_PAGES_MAX):
@@ -255,37 +254,37 @@ class Client:
     def tasks(
         self, graph: str, *, state: str | None = None, label: str | None = None, limit: int | None = None
     ) -> Iterator[api.TaskView]:
-        """Give the tasks of a graph, page by page as they are taken."""
+        """Yield the tasks of a graph, read page by page."""
         query: Query = {"state": state, "label": label}
         return self._session.pages(f"/graphs/{segment(graph)}/tasks", query, api.Tasks, limit)
 
     def cancel_graph(self, graph: str, *, start: Sequence[str] = ()) -> api.Wished:
-        """End everything in a graph, or only the tasks with the labels of `start` and everything behind them."""
+        """Cancel a graph, or only the tasks with the labels in `start` and all that depend on them."""
         wish = {"from": list(start)} if start else None
         return self._session.post(f"/graphs/{segment(graph)}/cancel", wish, api.Wished)
 
     def rerun_graph(self, graph: str) -> api.Wished:
-        """Try again all that failed in a graph; what it blocked goes on."""
+        """Rerun everything that failed in a graph, with what it blocked."""
         return self._session.post(f"/graphs/{segment(graph)}/rerun", {"failed": True}, api.Wished)
 
     def rerun_from(self, graph: str, start: Sequence[str], *, key: str = "") -> api.Wished:
-        """Run a settled graph again from some labels on, as a new graph that takes over what is before them.
+        """Run a settled graph again from some labels on, as a new graph that reuses the rest.
 
-        The new graph is the `subject` of the answer. Asked for again with the same key, it is the same one.
+        The new graph is the `subject` of the answer. Repeated with the same key, it is the same graph.
         """
         wish = {"from": list(start)}
         return self._session.post(f"/graphs/{segment(graph)}/rerun", wish, api.Wished, key=key)
 
     def why_graph(self, graph: str) -> "WhyGraphView":
-        """Say what holds a graph."""
-        from taskyard.wire.explain import WhyGraphView  # noqa: PLC0415 - its shapes take time to make
+        """Explain what holds up a graph."""
+        from taskyard.wire.explain import WhyGraphView  # noqa: PLC0415 - its types are slow to create
 
         return self._session.get(f"/graphs/{segment(graph)}/why", WhyGraphView)
 
     def watch(self, graph: str, timeout_s: float = WAIT_SECONDS) -> Iterator[api.GraphView]:
-        """Give a graph as it is seen from time to time, the last time when it is settled.
+        """Yield a graph at each look, the last time when it is settled; raise `TimeoutError` if that takes too long.
 
-        A server that is away for some minutes is waited for. `TimeoutError` says that it took too long.
+        A server that is unreachable for some minutes is waited for.
         """
         return poll_graph(self._session, f"/graphs/{segment(graph)}", timeout_s)
 
@@ -294,82 +293,82 @@ class Client:
         return deque(poll_graph(self._session, f"/graphs/{segment(graph)}", timeout_s, long_poll=True), maxlen=1)[0]
 
     def ids(self, ending: str) -> api.Ids:
-        """Find the graphs and tasks whose ids end in 5 to 15 digits: the beginning of an id is time, and shared."""
+        """Find graphs and tasks by the last 5 to 15 digits of their ids; the first digits are a time."""
         return self._session.get(f"/ids/{segment(ending)}", api.Ids)
 
     # Tasks.
 
     def task(self, task: str) -> api.TaskView:
-        """Tell everything about a task: its definition, its edges, what it published."""
+        """Return a task with its definition, its edges and its result."""
         return self._session.get(self._task(task), api.TaskView)
 
     def attempts(self, task: str) -> list[api.AttemptView]:
-        """Tell of every execution of a task."""
+        """Return all attempts of a task."""
         return self._session.get(f"{self._task(task)}/attempts", api.Attempts).items
 
     def story(self, task: str) -> api.StoryView:
-        """Tell everything that happened to a task."""
+        """Return the history of a task."""
         return self._session.get(f"{self._task(task)}/story", api.StoryView)
 
     def why(self, task: str) -> "WhyView":
-        """Say why a task does not run, down to the root causes."""
+        """Explain why a task does not run, down to the root causes."""
         from taskyard.wire.explain import WhyView  # noqa: PLC0415
 
         return self._session.get(f"{self._task(task)}/why", WhyView)
 
     def output(self, task: str, *, attempt: int | None = None, start: int = 0, end: int | None = None) -> bytes:
-        """Give what an attempt printed, the last one's unless told; of it, from `start` up to `end`."""
+        """Return the output of an attempt, by default the last one's, from byte `start` up to `end`."""
         query: Query = {"attempt": attempt, "start": start or None, "end": end}
         return self._session.raw(f"{self._task(task)}/output", query)
 
     def output_times(
         self, task: str, *, attempt: int | None = None, start: int = 0, since_ms: int = 0, limit: int | None = None
     ) -> Iterator[api.OutputTime]:
-        """Give when what an attempt printed came to the server, for each piece from `start` on."""
+        """Yield when each piece of an attempt's output arrived at the server, from byte `start` on."""
         query: Query = {"attempt": attempt, "start": start or None, "since_ms": since_ms or None}
         return self._session.pages(f"{self._task(task)}/output/times", query, api.OutputTimes, limit)
 
     def follow(self, task: str, *, attempt: int | None = None, start: int = 0) -> Iterator[bytes]:
-        """Give what an attempt prints as it comes, until it ends; a lost connection loses nothing."""
+        """Yield the output of an attempt as it arrives, until it ends; a lost connection loses nothing."""
         return follow(self._session, self._task(task), attempt, start)
 
     def cancel_task(self, task: str, *, subtree: bool = False) -> api.Wished:
-        """End a task, or a task and everything behind it."""
+        """Cancel a task, or a task and everything that depends on it."""
         return self._session.post(f"{self._task(task)}/cancel", {"subtree": subtree}, api.Wished)
 
     def rerun_task(self, task: str) -> api.Wished:
-        """Try a task again."""
+        """Rerun a task."""
         return self._session.post(f"{self._task(task)}/rerun", None, api.Wished)
 
     def approvals(self, *, limit: int | None = None) -> Iterator[api.ApprovalView]:
-        """Give what people are asked, page by page as it is taken."""
+        """Yield the approvals that wait for a decision, read page by page."""
         return self._session.pages("/approvals", {}, api.Approvals, limit)
 
     def approve(self, task: str, *, approved: bool = True, comment: str = "") -> api.Decided:
-        """Decide about an approval that waits for a person; `Refused` says what was decided before."""
+        """Decide an approval; `Refused` says what was decided before."""
         wish = {"approved": approved, "comment": comment or None}
         return self._session.post(f"{self._task(task)}/approve", wish, api.Decided)
 
-    # What a running task says and asks; who has no task of its own names one.
+    # For running tasks; other callers must name a task.
 
     def inputs(self, task: str | None = None) -> dict[str, Any]:
-        """Give what the prerequisites of a task published, by label."""
+        """Return the results of a task's prerequisites by label."""
         return self._session.get(f"{self._own(task)}/inputs", dict[str, Any])
 
     def result(self, task: str | None = None) -> Any:
-        """Give what a task published."""
+        """Return the result of a task."""
         return self._session.get(f"{self._own(task)}/result", object)
 
     def publish_result(self, value: object, task: str | None = None) -> None:
-        """Publish a result, JSON, for whoever depends on the task."""
+        """Publish a JSON result for tasks that depend on this one."""
         self._session.put(f"{self._own(task)}/result", value, object)
 
     def publish_progress(self, text: str, task: str | None = None) -> None:
-        """Say how far the task is."""
+        """Report the progress of the task."""
         self._session.put_raw(f"{self._own(task)}/progress", text.encode(), "text/plain; charset=utf-8")
 
     def publish_checkpoint(self, body: bytes, task: str | None = None) -> None:
-        """Leave something for the next attempt, should there be one."""
+        """Store a checkpoint for the next attempt."""
         self._session.put_raw(f"{self._own(task)}/checkpoint", body)
 
     def _own(self, task: str | None) -> str:
@@ -379,7 +378,7 @@ class Client:
         return self._task(named)
 
     def _task(self, named: str) -> str:
-        """Give the path of a task: of its id, or of `GRAPH/label`, which is looked up."""
+        """Return the path of a task by its id, or by `GRAPH/label`, which is looked up."""
         graph, is_label, label = named.partition("/")
         if not is_label:
             return f"/tasks/{segment(named)}"
@@ -399,57 +398,57 @@ class Client:
         dimensions: Sequence[str] = (),
         limit: int | None = None,
     ) -> Iterator[api.BotView]:
-        """Give bots, page by page as they are taken; a dimension is written `key:value`."""
+        """Yield bots, read page by page; dimensions are written `key:value`."""
         query: Query = {"pool": pool, "state": state, "dimension": list(dimensions) or None}
         return self._session.pages("/bots", query, api.Bots, limit)
 
     def bot(self, name: str) -> api.BotView:
-        """Tell what is known of a bot."""
+        """Return a bot."""
         return self._session.get(f"/bots/{segment(name)}", api.BotView)
 
     def bot_events(self, name: str, *, limit: int | None = None) -> Iterator[api.BotEventView]:
-        """Give what happened to a bot, the newest first."""
+        """Yield the events of a bot, the newest first."""
         return self._session.pages(f"/bots/{segment(name)}/events", {}, api.BotEvents, limit)
 
     def set_bot(self, name: str, **settings: str | bool | None) -> api.BotView:
-        """Change what a bot may do: `quarantined` and `maintenance` (a message, or None), `draining`, `terminated`."""
+        """Change settings of a bot: `quarantined` and `maintenance` (a message or None), `draining`, `terminated`."""
         return self._session.patch(f"/bots/{segment(name)}", settings, api.BotView)
 
     def free_bot(self, name: str) -> api.BotView:
-        """Let the name of a bot that has ended belong to whichever pool enrols it next."""
+        """Release the name of a terminated bot, so that any pool may enrol it."""
         return self._session.post(f"/bots/{segment(name)}/free", None, api.BotView)
 
     def dimensions(self) -> api.DimensionAggregation:
-        """Give every dimension that bots have, with its values."""
+        """Return the dimensions of all bots, with their values."""
         return self._session.get("/dimensions", api.DimensionAggregation)
 
     def pools(self) -> list[api.PoolView]:
-        """Give every pool."""
+        """Return all pools."""
         return self._session.get("/pools", api.Pools).items
 
     def set_pool(self, name: str, **settings: int | bool | None) -> api.PoolView:
-        """Make a pool, or change how much it may run at once: `capacity` (None: no limit), or `from_bots`.
+        """Create a pool, or change its capacity: `capacity` (None: no limit), or `from_bots`.
 
-        What is left out stays as it is.
+        Settings that are left out stay as they are.
         """
         return self._session.put(f"/pools/{segment(name)}", settings, api.PoolView)
 
-    # What tasks share.
+    # Limits and mutexes.
 
     def limits(self) -> list[api.LimitView]:
-        """Give every named limit, with what is in use of it."""
+        """Return all named limits, with their use."""
         return self._session.get("/limits", api.Limits).items
 
     def set_limit(self, name: str, total: int) -> api.LimitView:
-        """Make a named limit, or say how much there is of it."""
+        """Create a named limit, or change its size."""
         return self._session.put(f"/limits/{segment(name)}", {"total": total}, api.LimitView)
 
     def mutexes(self, *, key: str | None = None, limit: int | None = None) -> Iterator[api.MutexView]:
-        """Give mutexes that somebody uses, page by page as they are taken: who holds each, and who waits for it."""
+        """Yield the mutexes in use, read page by page: which task holds each, and which tasks wait for it."""
         return self._session.pages("/mutexes", {"key": key}, api.Mutexes, limit)
 
     def set_mutex(self, key: str, *, stake_after: str) -> api.MutexView:
-        """Say how long mutexes hold a task before no younger one passes it at a key: `0s`, `5m`, or `never`."""
+        """Set how long a task waits before no younger one may pass it at a mutex: `0s`, `5m`, or `never`."""
         return self._session.put(f"/mutexes/{segment(key)}", {"stake_after": stake_after}, api.MutexView)
 
     # Tokens.
@@ -463,27 +462,27 @@ class Client:
         scopes: Sequence[str] = (),
         expires_in_ms: int | None = None,
     ) -> api.NewToken:
-        """Make a token, for a `user`, a `bot` or for `enrolment`; its secret is in the answer and nowhere else."""
+        """Make a token of kind `user`, `bot` or `enrolment`; only this answer contains its secret."""
         wish = {"kind": kind, "name": name, "pool": pool, "scopes": list(scopes), "expires_in_ms": expires_in_ms}
         told = {field: value for field, value in wish.items() if value not in (None, [])}
-        # Its answer cannot be told twice, so it is not asked for twice.
+        # The secret is answered once, so a repetition could not return it.
         return self._session.post("/tokens", told, api.NewToken, repeatable=False)
 
     def tokens(self, *, limit: int | None = None) -> Iterator[api.TokenView]:
-        """Give tokens without their secrets, page by page as they are taken."""
+        """Yield tokens without their secrets, read page by page."""
         return self._session.pages("/tokens", {}, api.Tokens, limit)
 
     def revoke_token(self, token: str) -> api.TokenView:
-        """End a token, by its id, at once."""
+        """Revoke a token, by its id, at once."""
         return self._session.delete(f"/tokens/{segment(token)}", api.TokenView)
 
     def rotate_token(self, token: str, *, keep_ms: int = 0) -> api.NewToken:
-        """Make a token that may do what another may; that one ends at once, or after `keep_ms`."""
+        """Make a token with the rights of another one, which ends at once or after `keep_ms`."""
         path = f"/tokens/{segment(token)}/rotate"
         return self._session.post(path, {"keep_ms": keep_ms}, api.NewToken, repeatable=False)
 
     def rotate_run_key(self, *, keep: bool = True) -> api.RunKey:
-        """Seal run tokens with a new key; unless `keep`, those of tasks that run now are good for nothing."""
+        """Sign run tokens with a new key; unless `keep`, the tokens of running tasks end at once."""
         return self._session.post("/run-key/rotate", {"keep": keep}, api.RunKey, repeatable=False)
 
     def audit(
@@ -495,16 +494,16 @@ class Client:
         since_ms: int | None = None,
         limit: int | None = None,
     ) -> Iterator[api.AuditView]:
-        """Give who asked for what, the newest first, page by page as they are taken."""
+        """Yield the audit log, the newest entry first, read page by page."""
         wanted = {"actor": actor, "action": action, "subject": subject, "since_ms": since_ms}
         return self._session.pages("/audit", wanted, api.Audits, limit)
 
     def about(self) -> "About":
-        """Tell the version and the time of the server, and what this client's own token is good for."""
+        """Return the server's version and time, and what this client's own token may do."""
         from taskyard.wire.api import About  # noqa: PLC0415
 
         return self._session.get("/about", About)
 
     def enrol(self, name: str) -> api.NewToken:
-        """Get a token for a bot of this name; the client's own token is one for enrolment."""
+        """Exchange the client's own enrolment token for the token of a bot."""
         return self._session.post("/enrol", {"name": name}, api.NewToken, repeatable=False)

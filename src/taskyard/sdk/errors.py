@@ -1,7 +1,7 @@
-"""What can go wrong between a program and a server: each kind is a class, so that a program can tell them apart.
+"""Errors of the client; each kind is a class of its own.
 
-A refusal carries the server's whole problem document. Text in it came from elsewhere: whoever shows it on a terminal
-makes it harmless first.
+A refusal has the server's whole problem document. Its texts may come from other people: escape them before showing
+them on a terminal.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 class ClientError(Exception):
-    """Anything that kept a client from doing what it was asked."""
+    """The base of all errors of the client."""
 
 
 class Unset(ClientError):
-    """The client was not told something that it needs."""
+    """A setting that the client needs is missing or not valid."""
 
 
 class Unreachable(ClientError):
-    """Nobody answered. What was asked may have been done all the same: it is safe to ask again."""
+    """The server did not answer. It may have carried out the request: it is safe to send it again."""
 
     def __init__(self, url: str, why: str) -> None:
         self.url = url
@@ -30,7 +30,7 @@ class Unreachable(ClientError):
 
 
 class Unreadable(ClientError):
-    """Somebody answered, and it was no Taskyard, or one that speaks differently."""
+    """The answer is not from a Taskyard server, or from one of another version."""
 
     def __init__(self, url: str, why: str) -> None:
         self.url = url
@@ -38,7 +38,7 @@ class Unreadable(ClientError):
 
 
 class Refused(ClientError):
-    """The server said no; `problem` says why, and lists every fault."""
+    """The server refused the request; `problem` says why, and lists every fault."""
 
     def __init__(self, problem: "Problem") -> None:
         self.problem = problem
@@ -46,32 +46,32 @@ class Refused(ClientError):
 
     @property
     def faults(self) -> "list[Fault]":
-        """Everything that is wrong with what was asked, each with its place."""
+        """Everything that is wrong with the request, each with its place."""
         return self.problem.faults
 
 
 class Unauthorised(Refused):
-    """The server does not know the token, or there was none."""
+    """The token is missing or not valid."""
 
 
 class Forbidden(Refused):
-    """The token is good, and not for this."""
+    """The token lacks a scope."""
 
 
 class NotFound(Refused):
-    """What was asked about is not there, or not for this token."""
+    """It does not exist, or this token may not see it."""
 
 
 class Conflict(Refused):
-    """It does not go together with what is there already."""
+    """It conflicts with what exists."""
 
 
 class Overloaded(Refused):
-    """The server has too much to do, and said so again each time it was asked."""
+    """The server is overloaded, and said so at each of several tries."""
 
 
 class ServerFault(Refused):
-    """The server failed at it."""
+    """The server failed."""
 
 
 _KINDS: Final[dict[int, type[Refused]]] = {
@@ -85,6 +85,6 @@ _KINDS: Final[dict[int, type[Refused]]] = {
 
 
 def error_for(problem: "Problem") -> Refused:
-    """Give the error for a problem that the server told."""
+    """Return the error for a problem document."""
     kind = _KINDS.get(problem.status, ServerFault if problem.status >= 500 else Refused)
     return kind(problem)

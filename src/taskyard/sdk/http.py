@@ -1,9 +1,8 @@
-"""Requests over HTTP, one thread at a time on each connection, and again where that is safe.
+"""The client's HTTP transport: pooled connections, and retries where they are safe.
 
-Connections are kept and shared by all threads of a program. A request that the server put off is repeated; one
-that was cut off only if it may be: reading, and whatever the server knows again by its key. Redirects are not
-followed and proxies not used: a token goes to the server that was named, and nowhere else. What an answer means is not
-judged here.
+All threads of a program share the connections. A request that the server put off is sent again; one that was
+interrupted only if repeating it is harmless: reads, and changes that the server recognises by their key. Redirects
+and proxies are not used: a token goes to the named server only.
 """
 
 import random
@@ -22,30 +21,30 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
     from ssl import SSLContext
 
-#: How often a request is made at most; with the waits between, it takes some three seconds to give up.
+#: How often a request is tried at most; with the pauses, giving up takes about three seconds.
 TRIES_MAX: Final = 5
-#: The longest wait before the second try; each further wait may be twice as long, up to the last of these.
+#: The longest pause before the second try; each further pause may be twice as long, up to the maximum.
 WAIT_SECONDS: Final = 0.2
 WAIT_SECONDS_MAX: Final = 5.0
-#: What a server asks for beyond this is not waited for in one piece.
+#: The longest pause that a server's Retry-After can ask for.
 RETRY_AFTER_SECONDS_MAX: Final = 30.0
-#: More than the longest output that is kept, and than the names of the largest graph.
+#: Larger than the longest stored output, and than the names of the largest graph.
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-#: Connections that are kept for the next request; a program with more threads than that makes some anew.
+#: How many idle connections are kept; a program with more threads opens some anew.
 IDLE_MAX: Final = 8
-#: How much of a stream is asked for at once.
+#: How much of a stream is read at once.
 CHUNK_BYTES: Final = 65_536
 
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class InsecureWarning(UserWarning):
-    """A token goes where others can read it on its way."""
+    """A token is sent where others can read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What is asked. `repeatable`: doing it twice is the same as doing it once."""
+    """A request. `repeatable`: sending it twice has the same effect as sending it once."""
 
     method: str
     path: str
@@ -56,15 +55,15 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What came back."""
+    """An answer."""
 
     status: int
-    headers: Mapping[str, str]  # names in small letters
+    headers: Mapping[str, str]  # names in lower case
     body: bytes
 
 
 class Transport:
-    """The way to one server. Any thread may use it."""
+    """Sends requests to one server. Any thread may use it."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float, ca_file: str | None = None) -> None:
         self._idle: list[HTTPConnection] = []
@@ -76,7 +75,7 @@ class Transport:
         self._tls = tls_context(ca_file) if ca_file and self._scheme == "https" else None
 
     def ask(self, request: HttpRequest) -> HttpResponse:
-        """Ask until there is an answer; raise `Unreachable` when nobody gives one."""
+        """Send a request until there is an answer; raise `Unreachable` if there is none."""
         for number in range(1, TRIES_MAX):
             try:
                 answer = self._try_once(request)
@@ -94,11 +93,11 @@ class Transport:
             raise Unreachable(self.url, lost.why) from lost
 
     def stream(self, request: HttpRequest) -> Iterator[HttpResponse | bytes]:
-        """Ask once; give the answer without its body, then the body piece by piece as it comes.
+        """Send a request once; yield the answer without its body, then the body piece by piece as it arrives.
 
-        An answer that is no success comes with its body, and ends the stream. `Unreachable` says that it was cut.
+        An answer that is not a success has its body, and ends the stream. `Unreachable` means that it was interrupted.
         """
-        # A stream ends with its connection: nothing of it may be left over for the next request.
+        # The connection ends with the stream: a rest of the stream must not be read as the next answer.
         with closing(self._connection()) as connection:
             try:
                 response = self._send(connection, request)
@@ -112,19 +111,19 @@ class Transport:
                 raise Unreachable(self.url, _reason(error)) from error
 
     def close(self) -> None:
-        """Hang up. Whatever is asked later makes a new connection."""
+        """Close idle connections; later requests open new ones."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def __del__(self) -> None:
-        # Many a short program makes a client and never closes it: nobody has to hear of that.
+        # Short programs often do not close their client; that must not cause a warning.
         self.close()
 
     def _try_once(self, request: HttpRequest) -> HttpResponse:
-        # A server closes what was idle for long: only a new connection tells whether it is there. What may not be asked
-        # twice gets a new one at once.
+        # The server closes connections that are idle for long, so a kept connection may fail:
+        # try a new one. A request that is not repeatable gets a new one from the start.
         connection = self._take_idle() if request.repeatable else None
         if connection is not None:
             with suppress(_ConnectionLost):
@@ -145,7 +144,7 @@ class Transport:
         return connection
 
     def _exchange(self, connection: "HTTPConnection", request: HttpRequest) -> HttpResponse:
-        """Make one request on one connection, and keep the connection if the answer is whole."""
+        """Send a request on a connection, and keep the connection if the answer is complete."""
         try:
             response = self._send(connection, request)
             answer = _read_response(response, self.url)
@@ -171,7 +170,7 @@ class Transport:
         connection.close()
 
     def _connection(self) -> "HTTPConnection":
-        from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - it costs time to load
+        from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - slow to load
 
         if self._scheme == "https":
             return HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
@@ -179,8 +178,8 @@ class Transport:
 
 
 def tls_context(ca_file: str) -> "SSLContext":
-    """Make what believes the certificates that an authority in a file has signed, and no others."""
-    from ssl import SSLError, create_default_context  # noqa: PLC0415 - it costs time to load
+    """Make a TLS context that trusts only the authorities in a file."""
+    from ssl import SSLError, create_default_context  # noqa: PLC0415 - slow to load
 
     try:
         return create_default_context(cafile=ca_file)
@@ -191,7 +190,7 @@ def tls_context(ca_file: str) -> "SSLContext":
 
 
 def plaintext_token_warning(url: str, token: str | None) -> str | None:
-    """Say what is wrong with sending a token there; None if nothing is."""
+    """Say why a token should not be sent to an address; None if it may be."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if not token or parts.scheme != "http" or host in ("localhost", "::1") or host.startswith("127."):
@@ -200,7 +199,7 @@ def plaintext_token_warning(url: str, token: str | None) -> str | None:
 
 
 class _ConnectionLost(Exception):
-    """A request was cut off; `unsent` says that nothing of it can have arrived."""
+    """The connection failed during a request; `unsent` means that nothing can have arrived."""
 
     def __init__(self, why: str, *, unsent: bool = False) -> None:
         super().__init__(why)
@@ -209,14 +208,14 @@ class _ConnectionLost(Exception):
 
 
 def _split_url(url: str) -> tuple[str, str, int, str]:
-    """Take an address apart: scheme, host, port, and what comes before every path."""
+    """Split an address into scheme, host, port and path prefix."""
     parts = urlsplit(url)
     try:
         port = parts.port or _PORTS[parts.scheme]
     except (KeyError, ValueError):
-        raise Unset(f"{url!r} is no address of a server: it looks like http://127.0.0.1:8420") from None
+        raise Unset(f"{url!r} is not the address of a server: it looks like http://127.0.0.1:8420") from None
     if not parts.hostname or parts.query or parts.fragment or parts.username or not url.isascii():
-        raise Unset(f"{url!r} is no address of a server: it looks like http://127.0.0.1:8420")
+        raise Unset(f"{url!r} is not the address of a server: it looks like http://127.0.0.1:8420")
     return parts.scheme, parts.hostname, port, parts.path
 
 
@@ -246,13 +245,13 @@ def _headers_of(response: "HTTPResponse") -> dict[str, str]:
 
 
 def _should_retry(answer: HttpResponse, request: HttpRequest) -> bool:
-    """Tell whether to ask again later: 429 says that nothing was done; others that it may be, or cannot be done yet."""
+    """Tell whether to try again later: 429 means that nothing was done; the others need a repeatable request."""
     return answer.status == 429 or (
         request.repeatable and (answer.status == 503 or (answer.status == 409 and "retry-after" in answer.headers))
     )
 
 
 def _requested_pause(answer: HttpResponse) -> float | None:
-    """How long the server asked to be left alone, and a chosen bit longer: those who were asked together part."""
+    """Return the pause that the server asked for, with a random part, so that clients do not all return at once."""
     asked = retry_after_s(answer.headers.get("retry-after"), RETRY_AFTER_SECONDS_MAX)
     return None if asked is None else asked * random.uniform(1, 1.5)  # noqa: S311

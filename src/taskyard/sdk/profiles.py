@@ -1,11 +1,11 @@
-"""Which server is meant and with which token, and who said so: an argument, the environment, a project file, a profile.
+"""Finds the server and the token to use: arguments, the environment, a project file, or a profile.
 
-The first of them that names a server decides; a name of its own wins over a profile at the same place. A token is for
-the server that it was stored with, and is never sent to another. A project file comes with other people's files: it
-chooses among the servers that a person knows already, brings no tokens, and is no reason to send one elsewhere.
+The first of them that names a server wins; a URL wins over a profile in the same place. A token is only sent to the
+server that it was stored with. A project file may come from other people: it can choose among the servers that the user
+knows already, has no tokens, and never causes a token to be sent elsewhere.
 
-Profiles are in a person's own file: servers with their tokens, each under a name, and which of them is used. What is
-odd in these files is told, and changes nothing else.
+Profiles are in the user's own file: servers with their tokens, each under a name, and the name of the default.
+Whatever is wrong in these files is reported and otherwise ignored.
 """
 
 import os
@@ -19,24 +19,24 @@ from urllib.parse import urlsplit
 from taskyard.private_files import OTHERS
 from taskyard.sdk.errors import Unset
 
-#: Tells somebody what is odd in a file.
+#: Reports what is wrong in a file.
 Report: TypeAlias = Callable[[str], None]
 
 
 class ProfileWarning(UserWarning):
-    """Something in the file of profiles, or in a project file, is left aside, or others can read it."""
+    """A profile or project file has a part that is ignored, or can be read by other users."""
 
 
 def warn(said: str) -> None:
-    """Warn a program of what is odd in a file."""
-    import warnings  # noqa: PLC0415 - it costs time to load
+    """Report as a Python warning."""
+    import warnings  # noqa: PLC0415 - slow to load
 
     warnings.warn(said, ProfileWarning, stacklevel=2)
 
 
-#: More than any such file needs.
+#: Larger than any such file.
 FILE_BYTES_MAX: Final = 1_000_000
-#: The keys of the file, and of each profile in it.
+#: The keys of the file and of each profile, with their meaning.
 KEYS: Final[Mapping[str, str]] = {
     "profile": "the name of the profile that is used unless another is named",
     "profiles": "the profiles, each a table `[profiles.NAME]`",
@@ -50,7 +50,7 @@ PROFILE_KEYS: Final[Mapping[str, str]] = {
 
 
 class Profile(NamedTuple):
-    """A server, and the token for it."""
+    """A server with its token."""
 
     name: str
     url: str
@@ -63,20 +63,20 @@ class Profile(NamedTuple):
 
 
 class ProfileFile(NamedTuple):
-    """What the file says."""
+    """The contents of the user's file."""
 
     default: str | None = None
     profiles: Mapping[str, Profile] = MappingProxyType({})
 
 
 DEFAULT_URL: Final = "http://127.0.0.1:8420"
-#: What a project file is called; it is looked for from here upwards.
+#: The name of project files, which are searched for from the working directory upwards.
 PROJECT_FILE: Final = ".taskyard.toml"
 PROJECT_KEYS: Final[Mapping[str, str]] = {
     "url": "the address of a server that one of your profiles has, or of this machine",
     "profile": "the name of one of your profiles",
 }
-#: What the environment can say.
+#: Environment variables.
 URL_VARIABLE, TOKEN_VARIABLE, PROFILE_VARIABLE = "TASKYARD_URL", "TASKYARD_TOKEN", "TASKYARD_PROFILE"
 CA_VARIABLE: Final = "TASKYARD_CA_FILE"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -84,7 +84,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Target(NamedTuple):
-    """A server and the token for it."""
+    """The server to use, with its token."""
 
     url: str
     token: str | None = None
@@ -95,14 +95,14 @@ class Target(NamedTuple):
 
 
 class Sourced(NamedTuple):
-    """A value, and who said it."""
+    """A value, and where it comes from."""
 
     value: str | None
     source: str
 
 
 class ResolvedServer(NamedTuple):
-    """Everything that was found out about which server is meant."""
+    """The server to use, and where each setting comes from."""
 
     url: Sourced
     token: Sourced
@@ -111,23 +111,23 @@ class ResolvedServer(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """One place that may name a server, or a profile with one."""
+    """A place that may name a server or a profile."""
 
     url: Sourced
     profile: Sourced
-    untrusted: bool = False  # it came with other people's files
+    untrusted: bool = False  # the file may come from other people
 
 
 def resolve(
     url: str | None, token: str | None, profile: str | None = None, ca_file: str | None = None, report: Report = warn
 ) -> Target:
-    """Say which server is meant, with what was given as flags; raise `Unset` when that cannot be said."""
+    """Find the server for the given flags; raise `Unset` if that is not possible."""
     given = token or os.environ.get(TOKEN_VARIABLE)
     named = url or (None if profile else os.environ.get(URL_VARIABLE))
     if named and given:
         return Target(
             named, given, ca_file or os.environ.get(CA_VARIABLE) or None
-        )  # files have nothing to add, and reading them takes time
+        )  # nothing in files would change this, and reading them takes time
     found = resolve_with_sources(url, token, profile, ca_file, report)
     return Target(found.url.value or DEFAULT_URL, found.token.value, found.ca_file.value)
 
@@ -139,7 +139,7 @@ def resolve_with_sources(
     ca_file: str | None = None,
     report: Report = warn,
 ) -> ResolvedServer:
-    """Find out which server is meant, and who said what."""
+    """Find the server, and where each setting comes from."""
     stored = read_profiles(report)
     candidate = next(
         (one for one in _candidates(url, profile, stored, report) if one.url.value or one.profile.value), None
@@ -164,17 +164,17 @@ def resolve_with_sources(
 
 
 def same_server(one: str, other: str) -> bool:
-    """Tell whether two addresses are those of one server."""
+    """Tell whether two addresses lead to the same server."""
     return _address_parts(one) == _address_parts(other)
 
 
 def data_folder() -> Path:
-    """Say where `taskyard up` keeps its database unless told."""
+    """Return the default folder of `taskyard up` for its database."""
     return folder("XDG_DATA_HOME", ".local/share")
 
 
 def project_file(report: Report = warn) -> Path | None:
-    """Find the project file, here or above; one that another user wrote is left aside, and that is told."""
+    """Find the project file, here or above; one that belongs to another user is reported and ignored."""
     here = Path.cwd()
     for place in (here, *here.parents):
         file = place / PROJECT_FILE
@@ -184,13 +184,13 @@ def project_file(report: Report = warn) -> Path | None:
             continue
         if not hasattr(os, "getuid") or owner in (os.getuid(), 0):
             return file
-        report(f"{file} belongs to another user and is left aside")
+        report(f"{file} belongs to another user and is ignored")
         return None
     return None
 
 
 def _candidates(url: str | None, profile: str | None, stored: ProfileFile, report: Report) -> list[_Candidate]:
-    """Name the places that may say something, the strongest first."""
+    """Return the places that may name a server, the strongest first."""
     flag = _Candidate(Sourced(url, "--url"), Sourced(profile, "--profile"))
     environment = _Candidate(
         Sourced(os.environ.get(URL_VARIABLE) or None, URL_VARIABLE),
@@ -208,7 +208,7 @@ def _project_candidate(report: Report) -> _Candidate:
         return _Candidate(Sourced(None, ""), Sourced(None, ""))
     said = read_toml(file, report)
     if "token" in said:
-        report(f"{file}: a token in a project file is left aside; `taskyard login` keeps it for you alone")
+        report(f"{file}: a token in a project file is ignored; `taskyard login` stores it for you alone")
     report_unknown_keys(file, {key: value for key, value in said.items() if key != "token"}, PROJECT_KEYS, report)
     url, profile = (Sourced(text_or_none(said.get(key)), str(file)) for key in ("url", "profile"))
     return _Candidate(url, profile, untrusted=True)
@@ -225,13 +225,13 @@ def _profile_named(stored: ProfileFile, name: Sourced) -> Profile:
 
 
 def _profile_for_url(stored: ProfileFile, url: str) -> Profile | None:
-    """Find the profile of a server, first of all the one in use."""
+    """Find the profile of a server; the default profile comes first."""
     first = sorted(stored.profiles.values(), key=lambda one: one.name != stored.default)
     return next((one for one in first if same_server(one.url, url)), None)
 
 
 def _choose_token(flag: str | None, known: Profile | None, by_flag: str | None) -> Sourced:
-    """Choose the token: a flag's, then that of a profile named by a flag, the environment's, the server's own."""
+    """Choose the token: that of a flag, of a profile named by a flag, of the environment, of the server's profile."""
     of_profile = Sourced(known.token, f"profile {known.name}") if known and known.token else None
     environment = os.environ.get(TOKEN_VARIABLE)
     if flag:
@@ -244,7 +244,7 @@ def _choose_token(flag: str | None, known: Profile | None, by_flag: str | None) 
 
 
 def _choose_ca_file(flag: str | None, known: Profile | None) -> Sourced:
-    """Choose the file of the authority that signs servers: a flag's, the environment's, that of the profile."""
+    """Choose the CA file: that of a flag, of the environment, of the profile."""
     if flag:
         return Sourced(flag, "--ca-file")
     if environment := os.environ.get(CA_VARIABLE):
@@ -253,7 +253,7 @@ def _choose_ca_file(flag: str | None, known: Profile | None) -> Sourced:
 
 
 def _refuse_unknown_server(address: Sourced, token: str | None) -> None:
-    """Refuse a server that only a project file knows, unless it is on this machine and gets no token."""
+    """Refuse a server that only a project file names, unless it is on this machine and gets no token."""
     url = address.value or ""
     if urlsplit(url).hostname in _LOOPBACK and not (token or os.environ.get(TOKEN_VARIABLE)):
         return
@@ -272,23 +272,23 @@ def _address_parts(url: str) -> tuple[str, str, int | None, str]:
     return parts.scheme, parts.hostname or "", port or _PORTS.get(parts.scheme), parts.path.rstrip("/")
 
 
-# The person's own file.
+# The user's own file.
 
 
 def path() -> Path:
-    """Say where the file is."""
+    """Return the path of the file."""
     return folder("XDG_CONFIG_HOME", ".config") / "config.toml"
 
 
 def folder(variable: str, below_home: str) -> Path:
-    """Say where things of one kind are kept."""
+    """Return Taskyard's folder below an XDG base folder."""
     base = os.environ.get(variable) or ""
-    # A path that is not absolute is to be ignored, says the XDG specification.
+    # The XDG specification says to ignore relative paths.
     return (Path(base) if Path(base).is_absolute() else Path.home() / below_home) / "taskyard"
 
 
 def read_profiles(report: Report = warn) -> ProfileFile:
-    """Read the file; one that is not there, or cannot be read, says nothing."""
+    """Read the file; a file that is missing or cannot be read counts as empty."""
     said = read_toml(path(), report)
     report_unknown_keys(path(), said, KEYS, report)
     tables = said.get("profiles")
@@ -302,26 +302,26 @@ def read_profiles(report: Report = warn) -> ProfileFile:
 
 
 def read_toml(file: Path, report: Report) -> dict[str, Any]:
-    """Read a small file; one that is not there says nothing, and neither does one that cannot be read, once told."""
+    """Read a small TOML file; a missing file counts as empty, and so does an unreadable one, which is reported."""
     try:
         with file.open("rb") as opened:
             written = opened.read(FILE_BYTES_MAX)
     except FileNotFoundError:
         return {}
     except OSError as fault:
-        report(f"{file} cannot be read and is left aside: {fault.strerror}")
+        report(f"{file} cannot be read and is ignored: {fault.strerror}")
         return {}
-    import tomllib  # noqa: PLC0415 - who has no file does not pay for it
+    import tomllib  # noqa: PLC0415 - only loaded if there is a file
 
     try:
         return tomllib.loads(written.decode())
     except ValueError as fault:
-        report(f"{file} cannot be read and is left aside: {fault}")
+        report(f"{file} cannot be read and is ignored: {fault}")
         return {}
 
 
 def report_unknown_keys(file: Path, said: Mapping[str, Any], known: Mapping[str, str], report: Report) -> None:
-    """Say which keys mean nothing, and what was probably meant."""
+    """Report unknown keys, with a suggestion."""
     unknown = [key for key in said if key not in known]
     if unknown:
         from taskyard.wire.close_match import unknown_name  # noqa: PLC0415 - loaded only after a mistake
@@ -331,7 +331,7 @@ def report_unknown_keys(file: Path, said: Mapping[str, Any], known: Mapping[str,
 
 
 def text_or_none(value: object) -> str | None:
-    """Take a value for text, or for nothing."""
+    """Return a non-empty string, or None for any other value."""
     return value if isinstance(value, str) and value else None
 
 
@@ -347,7 +347,7 @@ def _profile(name: str, table: Mapping[str, Any], report: Report) -> Profile:
 
 
 def _report_if_readable_by_others(file: Path, report: Report) -> None:
-    """Say that others can read a secret."""
+    """Report that other users can read tokens."""
     with suppress(OSError):
         if file.stat().st_mode & OTHERS:
             report(f"others on this machine can read the tokens in {file}: chmod 600 {file}")

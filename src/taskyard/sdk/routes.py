@@ -1,4 +1,4 @@
-"""How a route is asked and its answer read: JSON in and out, pages one after the other, refusals as errors."""
+"""Requests to the API: JSON in both directions, pages, and refusals raised as errors."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ from taskyard.sdk.errors import Unreadable, Unset, error_for
 from taskyard.sdk.http import HttpRequest, HttpResponse, Transport
 from taskyard.wire.api import Problem
 
-#: Where every route begins.
+#: The prefix of every route.
 ROOT: Final = "/api/v1"
-#: How many things one page brings unless fewer are wanted: as many as a server gives.
+#: How many items to request per page: the server's limit.
 PAGE_MAX: Final = 200
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ Query = Mapping[str, str | int | bool | list[str] | None]
 
 
 class Page(Protocol[Item_co]):
-    """Some things, and how to ask for those behind them."""
+    """A page of items, and the cursor of the next one."""
 
     @property
     def items(self) -> Sequence[Item_co]: ...
@@ -30,11 +30,11 @@ class Page(Protocol[Item_co]):
 
 
 class ApiSession:
-    """Asks the routes of one server, with one token."""
+    """Sends requests to the API of one server with one token."""
 
     def __init__(self, url: str, token: str, timeout_s: float, ca_file: str | None = None) -> None:
         if not (token.isascii() and token.isprintable()) or " " in token:
-            raise Unset("the token has characters that no token has")
+            raise Unset("the token contains characters that no token has")
         headers = {"accept": "application/json", "user-agent": "taskyard"}
         if token:
             headers["authorization"] = f"Bearer {token}"
@@ -42,11 +42,11 @@ class ApiSession:
         self.url = self._transport.url
 
     def close(self) -> None:
-        """Hang up."""
+        """Close idle connections."""
         self._transport.close()
 
     def get(self, path: str, shape: type[T], query: Query | None = None) -> T:
-        """Read something."""
+        """Read a value."""
         return self._read(self._send(HttpRequest("GET", ROOT + path + _query_string(query))), shape)
 
     def raw(self, path: str, query: Query) -> bytes:
@@ -54,7 +54,7 @@ class ApiSession:
         return self._send(HttpRequest("GET", ROOT + path + _query_string(query))).body
 
     def stream(self, path: str, query: Query) -> Iterator[bytes]:
-        """Read bytes as they come; the first are none, and say that the server has answered."""
+        """Read bytes as they arrive; the first item is empty and means that the server has answered."""
         for part in self._transport.stream(HttpRequest("GET", ROOT + path + _query_string(query))):
             if isinstance(part, HttpResponse):
                 self._check_status(part)
@@ -63,7 +63,7 @@ class ApiSession:
                 yield part
 
     def pages(self, path: str, query: Query, shape: "type[Page[Item_co]]", limit: int | None) -> Iterator[Item_co]:
-        """Read page after page, as far as they are taken, up to `limit` things."""
+        """Read page after page, as far as they are consumed, up to `limit` items."""
         cursor: str | None = None
         left = limit
         while left is None or left > 0:
@@ -76,25 +76,25 @@ class ApiSession:
                 return
 
     def post(self, path: str, body: object, shape: type[T], *, key: str = "", repeatable: bool = True) -> T:
-        """Ask for a change. Its key makes it the same change each time it is asked for."""
+        """Make a change. Its key makes repetitions the same change."""
         headers = {"idempotency-key": key or os.urandom(16).hex()}
         return self._read(self._send_change("POST", path, body, headers, repeatable), shape)
 
     def put(self, path: str, body: object, shape: type[T]) -> T:
-        """Say how something should be: that may be said twice."""
+        """Replace a resource; a repetition has no further effect."""
         return self._read(self._send_change("PUT", path, body), shape)
 
     def put_raw(self, path: str, body: bytes, kind: str = "application/octet-stream") -> None:
-        """Leave bytes somewhere."""
+        """Store bytes."""
         headers = {"content-type": kind}
         self._send(HttpRequest("PUT", ROOT + path, body, headers))
 
     def patch(self, path: str, body: object, shape: type[T]) -> T:
-        """Say how parts of something should be: that may be said twice."""
+        """Update some fields of a resource; a repetition has no further effect."""
         return self._read(self._send_change("PATCH", path, body), shape)
 
     def delete(self, path: str, shape: type[T]) -> T:
-        """End something: that may be said twice."""
+        """Delete or end something; a repetition has no further effect."""
         return self._read(self._send(HttpRequest("DELETE", ROOT + path)), shape)
 
     def _send_change(
@@ -105,7 +105,7 @@ class ApiSession:
         headers: Mapping[str, str] | None = None,
         repeatable: bool = True,
     ) -> HttpResponse:
-        import msgspec  # noqa: PLC0415 - it costs time to load
+        import msgspec  # noqa: PLC0415 - slow to load
 
         written = b"{}" if body is None and method == "POST" else msgspec.json.encode(body)
         told = {"content-type": "application/json", **(headers or {})}
@@ -115,7 +115,7 @@ class ApiSession:
         return self._check_status(self._transport.ask(request))
 
     def _check_status(self, answer: HttpResponse) -> HttpResponse:
-        """Give an answer on, or raise what it says."""
+        """Return a successful answer, or raise its error."""
         if 200 <= answer.status < 300:
             return answer
         raise error_for(self._problem(answer))
@@ -140,7 +140,7 @@ class ApiSession:
 
 
 def segment(name: str) -> str:
-    """Write a name as one part of a path, whatever is in it."""
+    """Quote a name for use as one segment of a path."""
     return quote(name, safe="")
 
 
