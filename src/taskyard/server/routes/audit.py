@@ -21,7 +21,7 @@ routes = APIRouter(prefix="/api/v1", tags=["access"])
 MOMENT_MAX: Final = 2**53
 
 
-async def get_wanted_audits(
+async def get_audit_filter(
     actor: Annotated[str, Query(max_length=NAME_MAX, description="As in a row, or the name or id of a token.")] = "",
     action: Annotated[str, Query(max_length=NAME_MAX, description="Such as submit, make_token or denied.")] = "",
     subject: Annotated[str | None, Query(max_length=ids.KEY_DIGITS, description="The id of a graph or a task.")] = None,
@@ -36,11 +36,11 @@ async def get_wanted_audits(
     return AuditFilter(clean(actor, "actor"), clean(action, "action"), key, since_ms, until_ms)
 
 
-WantedAuditsQuery = Annotated[AuditFilter, Depends(get_wanted_audits)]
+AuditFilterQuery = Annotated[AuditFilter, Depends(get_audit_filter)]
 
 
 @routes.get("/audit", response_model=api.Audits)
-async def list_audit(context: Context, caller: CurrentCaller, page: Page, wanted: WantedAuditsQuery) -> Response:
+async def list_audit(context: Context, caller: CurrentCaller, page: Page, wanted: AuditFilterQuery) -> Response:
     """List who asked for what, the newest first. A page may be short and still have a `next`. Needs `admin`."""
     context.require_admin(caller, "list the audit")
     before = requests.cursor_key(page.cursor, views.NEWEST)
