@@ -49,7 +49,7 @@ class Bot:
         """Hang up."""
         self._line.close()
 
-    async def _say(self, what: str, shape: wire.Shape) -> bytes:
+    async def _say(self, what: str, shape: wire.Message) -> bytes:
         answer = await self._line.ask("POST", f"/api/v1/bot/{what}", msgspec.json.encode(shape), timeout_s=60)
         assert answer.status == 200, answer
         return answer.body

@@ -120,10 +120,10 @@ def fields() -> str:
 
 def commands() -> str:
     """List what every field of every command takes."""
-    others = {"beside a document": validate.BESIDE, "of a limit": validate.LIMITS}
+    others = {"beside a document": validate.ARGUMENTS, "of a limit": validate.LIMIT_ARGUMENTS}
     beside = [[said, f"`{name}`", one.takes] for said, table in others.items() for name, one in table.items()]
-    tables = validate.FIELDS.items()
-    rows = ([f"`{kind.__name__}`", f"`{name}`", one.takes] for kind, table in tables for name, one in table.items())
+    tables = ((kind.__name__, validate.fields(kind)) for kind in validate.COMMANDS)
+    rows = ([f"`{kind}`", f"`{name}`", one.takes] for kind, table in tables for name, one in table.items())
     return _table(["command", "field", "takes"], [*rows, *beside])
 
 

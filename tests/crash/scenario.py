@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+import msgspec
+
 from taskyard.core.fleet import MISSING_WITHIN_MS, SWEEP_MS
 from taskyard.core.matching import canonical
 from taskyard.core.states import Signal
@@ -243,7 +245,9 @@ def verdict(label: str, lease: Lease) -> Signal | None:
 
 def _report(lease: Lease, signal: Signal) -> Report:
     failed = signal is Signal.FAIL
-    return Report(lease.task, lease.attempt, lease.fence, signal, exit_code=1 if failed else 0, result='{"x":1}')
+    return Report(
+        lease.task, lease.attempt, lease.fence, signal, exit_code=1 if failed else 0, result=msgspec.Raw(b'{"x":1}')
+    )
 
 
 def id_of(number: int) -> str:

@@ -11,6 +11,7 @@ from threading import Event
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import psycopg
 
 from taskyard.core import ids
@@ -25,6 +26,7 @@ from taskyard.lifecycle.poll import PollOutcome
 from taskyard.lifecycle.submit import Submitted
 from taskyard.store.connection import Repo, Store, open_store
 from taskyard.store.rows import GraphRecord, TaskRecord
+from taskyard.wire.bot_protocol import NOTHING
 
 #: 2026-01-01, a moment that has a place in keys.
 START = Millis(1_767_225_600_000)
@@ -201,7 +203,12 @@ class Labels(dict[str, int]):
 
 
 def report(lease: Lease, signal: Signal = Signal.SUCCEED, result: str | None = None) -> Report:
-    return Report(lease.task, lease.attempt, lease.fence, signal, result=result)
+    return Report(lease.task, lease.attempt, lease.fence, signal, result=raw(result))
+
+
+def raw(result: str | None) -> msgspec.Raw:
+    """Give JSON as bots send it; a lone surrogate is passed on as it is."""
+    return NOTHING if result is None else msgspec.Raw(result.encode("utf-8", "surrogatepass"))
 
 
 def task(*requires: str, **said: object) -> dict[str, object]:

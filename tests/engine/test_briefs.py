@@ -19,15 +19,15 @@ from taskyard.lifecycle.commands import (
     Refusal,
     Renewal,
     Report,
-    Stats,
 )
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.store.repo.output import StatsRow
+from taskyard.wire.bot_protocol import Stats
 from tests.engine.rig import Rig, graph, report, task
 
 
 def briefed(rig: Rig, want: int = 1, bot: str = "b1") -> tuple[Lease, ...]:
-    answer = rig.engine.poll(Poll(bot, "s1", rig.clock.word(), want=want, briefed=True))
+    answer = rig.engine.poll(Poll(bot, "s1", rig.clock.word(), want=want, with_definitions=True))
     assert isinstance(answer, PollOutcome), answer
     return answer.leases
 
@@ -135,8 +135,8 @@ def test_what_an_attempt_took_is_kept_with_its_end_once(rig: Rig) -> None:
     rig.hello()
     rig.submit(graph(a=task()))
     (lease,) = rig.claim()
-    took = Stats(1, 2, 3, 0.5, 4, 5, 6, truncated=True)
-    ended = Report(lease.task, 1, lease.fence, Signal.SUCCEED, stats=took)
+    took = Stats(1, 2, 3, 0.5, 4, 5, 6)
+    ended = Report(lease.task, 1, lease.fence, Signal.SUCCEED, stats=took, truncated=True)
     said(rig, reports=(ended,))
     said(rig, reports=(ended,))
     with rig.store.read() as repo:
@@ -169,5 +169,5 @@ def test_of_what_an_attempt_prints_the_beginning_is_kept_up_to_the_limit(
     kept = said(rig, outputs=(piece(lease, 0, b"123456"), piece(lease, 6, b"789012"), piece(lease, 12, b"34"))).outputs
     assert kept == (OutputStored(lease.task, 1, 6), OutputStored(lease.task, 1, 10), OutputStored(lease.task, 1, 10))
     assert printed(rig, lease) == b"1234567890"
-    ended = Report(lease.task, 1, lease.fence, Signal.SUCCEED, exit_code=0, stats=Stats(truncated=True))
+    ended = Report(lease.task, 1, lease.fence, Signal.SUCCEED, exit_code=0, truncated=True)
     assert said(rig, reports=(ended,)).reports == (Done(lease.task, State.SUCCESSFUL),)

@@ -119,7 +119,7 @@ def test_a_bug_in_one_command_fails_that_one_alone(rig: Rig, caplog: pytest.LogC
     assert late.result(SOON_S).reports == (Done(third.task, State.FAILED),)
     with pytest.raises(Failed) as failed:
         bad.result(SOON_S)
-    assert isinstance(failed.value.__cause__, UnicodeEncodeError)
+    assert isinstance(failed.value.__cause__, UnicodeDecodeError)
     assert "Poll failed" in caplog.text
     states = rig.states(labels)
     assert sorted(states.values()) == [State.FAILED, State.RUNNING, State.SUCCESSFUL]

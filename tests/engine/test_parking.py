@@ -15,7 +15,7 @@ from tests.engine.rig import SOON_S, Rig, graph, noop, report, soon, task, wide
 
 def wait(rig: Rig, bot: str = "b1", want: int = 1, poll: str = "w1") -> Future[Any]:
     """Send a poll that waits, and see it parked or answered."""
-    asked = rig.engine.ask(Poll, Poll(bot, "s1", poll, want=want, waits=True))
+    asked = rig.engine.ask(Poll, Poll(bot, "s1", poll, want=want, wait_ms=20_000))
     soon(lambda: asked.done() or rig.engine._writer.parking.holds(Poll(bot, "s1", poll)))
     return asked
 
@@ -61,9 +61,9 @@ def test_nobody_waits_who_has_something_to_hear(rig: Rig) -> None:
     rig.hello()
     rig.submit(graph(a=task()))
     (lease,) = rig.claim()
-    renewed = Poll("b1", "s1", "p9", renewals=(Renewal(lease.task, 1, lease.fence),), want=1, waits=True)
+    renewed = Poll("b1", "s1", "p9", renewals=(Renewal(lease.task, 1, lease.fence),), want=1, wait_ms=20_000)
     assert got(rig.engine.ask(Poll, renewed)).leases == ()
-    ended = Poll("b1", "s1", "p10", reports=(report(lease),), want=1, waits=True)
+    ended = Poll("b1", "s1", "p10", reports=(report(lease),), want=1, wait_ms=20_000)
     assert got(rig.engine.ask(Poll, ended)).leases == ()
 
 
@@ -97,7 +97,7 @@ def test_another_poll_of_a_bot_takes_the_place_of_the_first(rig: Rig) -> None:
 def test_a_poll_sent_again_while_it_waits_goes_on_waiting(rig: Rig) -> None:
     rig.hello()
     first = wait(rig)
-    again = rig.engine.ask(Poll, Poll("b1", "s1", "w1", want=1, waits=True))
+    again = rig.engine.ask(Poll, Poll("b1", "s1", "w1", want=1, wait_ms=20_000))
     assert got(first) == EMPTY
     rig.submit(graph(a=task()))
     assert len(got(again).leases) == 1

@@ -1,5 +1,7 @@
 """How attempts end: what a bot says is matched to its lease, and costs at most once."""
 
+import msgspec
+
 from taskyard.core.states import GraphState, Reason, Signal, State
 from taskyard.lifecycle.commands import Code, Done, Refusal, Report
 from taskyard.lifecycle.poll import PollOutcome
@@ -128,7 +130,7 @@ def test_one_batch_may_tell_the_same_task_twice(yard: Grounds) -> None:
     labels = yard.submit(chain("a"))
     yard.hello("rack1")
     lease = yard.claim("rack1")[0]
-    report = Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED, result='{"x":1}')
+    report = Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED, result=msgspec.Raw(b'{"x":1}'))
     answer = yard.poll("rack1", 0, reports=(report, report))
     assert isinstance(answer, PollOutcome)
     assert answer.reports == (

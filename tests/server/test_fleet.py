@@ -102,7 +102,7 @@ def test_a_bot_whose_poll_waits_is_told_to_end_at_once_and_only_until_it_drains(
     either.hello()
 
     def waiting(name: str) -> "Future[PollOutcome]":
-        return either.engine.ask(Poll, Poll("b1", "s1", name, want=want, waits=True))
+        return either.engine.ask(Poll, Poll("b1", "s1", name, want=want, wait_ms=20_000))
 
     first = waiting("first")
     either.ask("PATCH", "/api/v1/bots/b1", {"terminated": True})

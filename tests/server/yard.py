@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import msgspec
+
 from taskyard.core.ids import key_of
 from taskyard.core.matching import canonical
 from taskyard.core.states import Signal
@@ -18,6 +20,7 @@ from taskyard.lifecycle.commands import Hello, Lease, Output, Poll, Report
 from taskyard.lifecycle.poll import PollOutcome
 from taskyard.server.serve import Server
 from taskyard.server.settings import Settings, load_signer, prepare
+from taskyard.wire.bot_protocol import NOTHING
 
 SOON_S = 60
 #: Of which type a body is where it is not JSON, by the last step of the route.
@@ -133,7 +136,8 @@ class Yard:
         return answer.ending
 
     def end(self, lease: Lease, signal: Signal = Signal.SUCCEED, result: str | None = None, bot: str = "b1") -> None:
-        report = Report(lease.task, lease.attempt, lease.fence, signal, result=result, exit_code=0)
+        published = NOTHING if result is None else msgspec.Raw(result.encode())
+        report = Report(lease.task, lease.attempt, lease.fence, signal, result=published, exit_code=0)
         answer = self.engine.poll(Poll(bot, "s1", reports=(report,)))
         assert isinstance(answer, PollOutcome), answer
 

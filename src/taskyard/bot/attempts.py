@@ -13,7 +13,7 @@ from taskyard.bot.begun_attempts import BegunFile, Ref
 from taskyard.bot.output_spool import Spool
 from taskyard.bot.payloads import Function, Program
 from taskyard.bot.workdir import Workdir
-from taskyard.wire.bot_protocol import Lease, Report, Stats
+from taskyard.wire.bot_protocol import Lease, Reason, Report, Signal, Stats
 
 #: A lease is renewed after this part of its span: two more tries are left then.
 RENEW_PART: Final = 1 / 3
@@ -220,28 +220,28 @@ class LeasedAttempts:
 
 def lost_report(attempt: LeasedAttempt) -> Report:
     """The attempt was lost through no fault of its own."""
-    return Report(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, "lose")
+    return Report(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, Signal.LOSE)
 
 
 def unrenewed_report(attempt: LeasedAttempt) -> Report:
     """The attempt was ended because its lease could not be renewed in time."""
-    return Report(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, "lose", "unrenewed")
+    return Report(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, Signal.LOSE, Reason.UNRENEWED)
 
 
 def lost_unbegun_report(attempt: LeasedAttempt) -> Report:
     """The attempt was lost with the runner, and had not begun as far as is known."""
-    return Report(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, "lose", "returned")
+    return Report(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, Signal.LOSE, Reason.RETURNED)
 
 
 def return_report(attempt: LeasedAttempt) -> Report:
     """The attempt has not begun and is given back."""
-    return Report(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, "return")
+    return Report(attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, Signal.RETURN)
 
 
 def deadline_report(attempt: LeasedAttempt, exit_code: int | None = None, stats: Stats | None = None) -> Report:
     """The attempt was ended at its deadline."""
     return Report(
-        attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, "deadline", None, exit_code, stats=stats
+        attempt.lease.task, attempt.lease.attempt, attempt.lease.fence, Signal.DEADLINE, None, exit_code, stats=stats
     )
 
 
@@ -250,7 +250,7 @@ def failure_report(
 ) -> Report:
     """The attempt failed."""
     lease = attempt.lease
-    return Report(lease.task, lease.attempt, lease.fence, "fail", reason, exit_code, stats=stats)  # type: ignore[arg-type]
+    return Report(lease.task, lease.attempt, lease.fence, Signal.FAIL, reason, exit_code, stats=stats)  # type: ignore[arg-type]
 
 
 def _renewal_time(sent: float, lease_ms: int) -> float:

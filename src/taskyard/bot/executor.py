@@ -49,7 +49,7 @@ from taskyard.bot.pyworker.pool import WorkerPool
 from taskyard.bot.server_client import InputsUnavailable, fetch_inputs
 from taskyard.bot.state_folder import StateFolder
 from taskyard.bot.workdir import NO_FILES, TaskFiles, Workdir, WorkdirPool
-from taskyard.wire.bot_protocol import Lease, Report, Stats
+from taskyard.wire.bot_protocol import Lease, Report, Signal, Stats
 
 #: How long an attempt that may outlive its lease is allowed to run: its time-out or the server ends it first.
 UNLIMITED_SECONDS: Final = 10 * 365 * 86_400.0
@@ -219,7 +219,7 @@ def _end_report(attempt: LeasedAttempt, frame: RunEnded, left: TaskFiles) -> Rep
     if left.faults:
         return failure_report(attempt, "bad_result", 0, stats)
     lease = attempt.lease
-    return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, left.result, stats)
+    return Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED, None, 0, left.result, stats)
 
 
 def _unfinished_report(attempt: LeasedAttempt, frame: RunEnded) -> Report:

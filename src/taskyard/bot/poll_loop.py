@@ -193,8 +193,17 @@ class PollLoop:
     def _send(self, which: int, payload: PollPayload, want: int, wait_ms: int, now: float) -> None:
         self._polls += 1
         name = f"{self._poll_prefix}-{self._polls}" if want else ""
-        content = (payload.reports, payload.renewals, payload.outputs)
-        poll = Poll(self._config.name, self._session, name, want, wait_ms, *content, payload.begun)
+        poll = Poll(
+            self._config.name,
+            self._session,
+            name,
+            tuple(payload.reports),
+            tuple(payload.renewals),
+            want,
+            tuple(payload.outputs),
+            wait_ms,
+            tuple(payload.begun),
+        )
         if which == 0:
             self._parked, self._first_sent_at = wait_ms > 0, now
             self._listens = self._parked and not want
@@ -268,7 +277,7 @@ class HelloSender:
             draining=self.draining,
             maintenance=self.maintenance,
             version=self._version,
-            begun=self.begun,
+            begun=None if self.begun is None else tuple(self.begun),
         )
         welcome = await client.hello(hello)
         self._on_welcome(welcome)

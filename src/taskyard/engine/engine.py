@@ -187,7 +187,7 @@ class Engine:
         Python functions of different submitters never share a worker process; the submitter is the actor unless given.
         `may` is told the pools of the graph, and raises if the sender may not submit there.
         """
-        refusal = validate.submission(graph_id, key, actor, submitter)
+        refusal = validate.check_submission(graph_id, key, actor, submitter)
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
@@ -204,7 +204,7 @@ class Engine:
         may: CheckPools = allow_any_pool,
     ) -> Submitted | Refusal:
         """Add tasks to a graph; those that it has already, with the same definition, are echoes."""
-        refusal = validate.request(graph_id=graph_id, key=key, actor=actor, submitter=submitter)
+        refusal = validate.check_request(graph_id=graph_id, key=key, actor=actor, submitter=submitter)
         if refusal is not None:
             return refusal
         with outages(), still_for(document):
@@ -239,7 +239,7 @@ class Engine:
 
         `may` is told in which pools something is going to run, and raises if that may not be.
         """
-        refusal = validate.request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
+        refusal = validate.check_request(graph_id=graph_id, labels=labels, key=key, actor=actor, submitter=submitter)
         sender = Submitter(actor, submitter or actor, may)
         return refusal or self._renewing.renew(ids.key_of(graph_id), labels, key, sender)
 
@@ -247,7 +247,7 @@ class Engine:
         self, name: str, capacity: int | None = None, *, from_bots: bool = False, actor: str = ""
     ) -> Refusal | None:
         """Give a pool a capacity, fixed or that of its live bots, or none; the next pass keeps to it."""
-        refusal = validate.request(name=name, capacity=capacity, from_bots=from_bots, actor=actor)
+        refusal = validate.check_request(name=name, capacity=capacity, from_bots=from_bots, actor=actor)
         if refusal is not None:
             return refusal
         left = self.transact(lambda transaction: pools.set_pool(transaction, name, capacity, from_bots, actor), _LIMIT)
@@ -255,7 +255,7 @@ class Engine:
 
     def set_limit(self, name: str, total: int, *, actor: str = "", key: str = "") -> Refusal | None:
         """Say how much there is of something that tasks share, wherever they run."""
-        refusal = validate.request(name=name, total=total, actor=actor, key=key)
+        refusal = validate.check_request(name=name, total=total, actor=actor, key=key)
         said = ("set_limit", name, total)
         return refusal or self._once(key, said, lambda transaction: pools.set_limit(transaction, name, total, actor))
 
@@ -263,7 +263,7 @@ class Engine:
         self, name: str, stake_after_ms: int | None, *, actor: str = "", key: str = ""
     ) -> Refusal | None:
         """Say how long mutexes hold a task before no younger one passes it at this key; None: always one may."""
-        refusal = validate.request(name=name, stake_after_ms=stake_after_ms, actor=actor, key=key)
+        refusal = validate.check_request(name=name, stake_after_ms=stake_after_ms, actor=actor, key=key)
         said = ("set_stake_after", name, stake_after_ms)
         return refusal or self._once(
             key, said, lambda transaction: pools.set_stake_after(transaction, name, stake_after_ms, actor)
@@ -271,7 +271,7 @@ class Engine:
 
     def graph(self, graph_id: str) -> GraphOutline | Refusal:
         """Tell where a graph stands, and whether it is settled."""
-        refusal = validate.request(graph_id=graph_id)
+        refusal = validate.check_request(graph_id=graph_id)
         if refusal is not None:
             return refusal
         id = ids.key_of(graph_id)
@@ -280,7 +280,7 @@ class Engine:
 
     def story(self, task_id: str) -> TaskHistory | Refusal:
         """Tell everything that happened to a task."""
-        refusal = validate.request(task_id=task_id)
+        refusal = validate.check_request(task_id=task_id)
         if refusal is not None:
             return refusal
         id = ids.key_of(task_id)
@@ -295,12 +295,12 @@ class Engine:
 
     def repair(self, findings: Iterable[Finding], actor: str = "") -> int | Refusal:
         """Mend what the doctor found and can be mended; say how many findings that were."""
-        refusal = validate.request(actor=actor)
+        refusal = validate.check_request(actor=actor)
         return refusal or check.repair(lambda act: self.transact(act, Boundary.REPAIR), findings, actor)
 
     def publish(self, command: Publish, key: str = "") -> Refusal | None:
         """Keep what a running task says of itself: its result, its progress, what its next attempt should get."""
-        refusal = validate.publish(command) or validate.request(key=key)
+        refusal = validate.check(Publish, command) or validate.check_request(key=key)
         return refusal or self.transact(
             lambda transaction: run_once(
                 transaction, key, command, lambda _: publish(transaction, command), lambda _: None
@@ -328,9 +328,15 @@ class Engine:
         """Have a poll answered that was asked to wait and has waited for long enough."""
         self.loop.leave(poll)
 
-    def ask(self, kind: type, command: Command) -> "Future[Any]":
-        """Have a command of a kind carried out together with others. One that has faults is answered at once."""
-        refusal = validate.CHECKS[kind](command)
+    def ask(self, kind: type, command: Command, *, decoded: bool = False) -> "Future[Any]":
+        """Have a command of a kind carried out together with others. One that has faults is answered at once.
+
+        `decoded`: the command is a poll that was decoded within the bounds of its fields.
+        """
+        if decoded and isinstance(command, Poll):
+            refusal = validate.check_decoded(command)
+        else:
+            refusal = validate.check(kind, command)
         if refusal is not None:
             return _answered(refusal)
         if isinstance(command, Poll) and command.want and not command.poll:

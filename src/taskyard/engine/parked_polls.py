@@ -131,7 +131,7 @@ class Parking:
         self, transaction: Transaction, polls: Sequence[Poll], given: Sequence[tuple[Lease, ...]]
     ) -> list[Served]:
         found = [(poll, leases) for poll, leases in zip(polls, given, strict=True) if leases]
-        wanted = [lease for poll, leases in found if poll.briefed for lease in leases]
+        wanted = [lease for poll, leases in found if poll.with_definitions for lease in leases]
         told = {lease.task: lease for lease in with_definitions(transaction, wanted)} if wanted else {}
         return [
             Served(poll.bot, self._parked[poll.bot][1], tuple(told.get(lease.task, lease) for lease in leases))

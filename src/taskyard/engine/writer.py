@@ -374,7 +374,7 @@ class Loop:
     def _answer(self, work: _Work, answer: Any) -> None:
         """Answer, or let a poll wait that wants something and has nothing else to hear."""
         poll, parking = work.command, self._writer.parking
-        waits = isinstance(poll, Poll) and poll.waits and not self._ending and _is_hungry(poll, answer)
+        waits = isinstance(poll, Poll) and poll.wait_ms > 0 and not self._ending and _is_hungry(poll, answer)
         # A poll that was heard before and waits no longer was answered: whoever sent this copy has moved on.
         if isinstance(poll, Poll) and waits and (not answer.repeated or parking.holds(poll)):
             parking.park(poll, work.future)

@@ -2,162 +2,131 @@
 
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum, unique
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+from msgspec import Meta
 
 from taskyard.core.graph.errors import Fault
 from taskyard.core.matching import Dimensions
-from taskyard.core.states import Millis, Reason, Signal, State
+from taskyard.core.states import Millis, State
 from taskyard.core.structs import value
+from taskyard.wire import bot_protocol
+from taskyard.wire.bot_protocol import (
+    POLL_ITEMS_MAX,
+    RESULT_MAX,
+    AttemptNumber,
+    Checkpoint,
+    Count,
+    Name,
+    NameOrEmpty,
+    Progress,
+    Slots,
+    TaskKey,
+    Why,
+)
 
 #: What an audit row is about that is about no task and no graph.
 NO_SUBJECT: Final = 0
+#: The comment of a person on a decision, in characters.
+COMMENT_MAX: Final = 4_096
+#: The tasks that one cancel may name: one transaction looks at so many in a few milliseconds.
+CANCEL_TASKS_MAX: Final = 1_000
 #: How the engine asks for what nobody else asks for: it names those of the tasks found that are to be dealt with.
 ChooseTasks: TypeAlias = Callable[[Iterable[int]], Collection[int]]
 
 
-@value
-class Stats:
-    """What an attempt took: milliseconds for each phase, seconds of processor, bytes."""
+# Messages of bots as the engine takes them: tasks are keys.
 
-    prepared_ms: int | None = None
-    ran_ms: int | None = None
-    uploaded_ms: int | None = None
-    cpu_s: float | None = None
-    memory_bytes: int | None = None
-    read_bytes: int | None = None
-    written_bytes: int | None = None
-    truncated: bool = False  # it printed more than is kept
+if TYPE_CHECKING:
+    Begun: TypeAlias = bot_protocol.Begun[TaskKey]
+    Output: TypeAlias = bot_protocol.Output[TaskKey]
+    Renewal: TypeAlias = bot_protocol.Renewal[TaskKey]
+    Report: TypeAlias = bot_protocol.Report[TaskKey]
+else:
+    Begun, Output = bot_protocol.Begun, bot_protocol.Output
+    Renewal, Report = bot_protocol.Renewal, bot_protocol.Report
 
 
-@value
-class Report:
-    """A bot's word on how an attempt ended."""
-
-    task: int
-    attempt: int
-    fence: int
-    signal: Signal
-    reason: Reason | None = None  # where the signal does not say it all: timed out, signaled, silent
-    exit_code: int | None = None
-    result: str | None = None  # what the attempt published, as JSON
-    stats: Stats | None = None
+_Begun: TypeAlias = Annotated[tuple[bot_protocol.Begun[TaskKey], ...], Meta(max_length=POLL_ITEMS_MAX)]
 
 
-@value
-class Renewal:
-    """A bot's word that it is still at an attempt, and what the attempt says of itself, where that is new."""
+class Poll(bot_protocol.Poll[TaskKey], frozen=True):
+    """A poll, and what the server adds to it. One with `wait_ms` is answered once there is work for its bot."""
 
-    task: int
-    attempt: int
-    fence: int
-    progress: str | None = None
-    checkpoint: bytes | None = None
-
-
-@value
-class Begun:
-    """A bot's word that an attempt which it has in hand has begun."""
-
-    task: int
-    attempt: int
-    fence: int
-
-
-@value
-class Output:
-    """A piece of what an attempt printed, and where in all of it it begins."""
-
-    task: int
-    attempt: int
-    fence: int
-    start: int
-    body: bytes
-
-
-@value
-class Poll:
-    """All that a bot has to say at once: results, renewals, and how much more it wants."""
-
-    bot: str
-    session: str
-    poll: str = ""  # repeated, it gives the same leases
-    reports: tuple[Report, ...] = ()
-    renewals: tuple[Renewal, ...] = ()
-    want: int = 0
-    outputs: tuple[Output, ...] = ()
-    waits: bool = False  # if there is nothing for it, it is answered once there is
-    briefed: bool = False  # leases come with what is to be run
-    pool: str | None = None  # the pool that the sender speaks for; None: any
-    # What has begun and goes on, where that is new. None: this bot begins at once whatever it is given.
-    begun: tuple[Begun, ...] | None = None
+    with_definitions: bool = False  # its leases come with what the bot needs to run their tasks
+    pool: Name | None = None  # the pool that the sender speaks for; None: any
+    # None: the bot begins every attempt as soon as it has the lease.
+    begun: _Begun | None = None  # type: ignore[assignment]
 
 
 @value
 class Hello:
-    """A bot begins a session, or says what has changed about it."""
+    """Begin the session of a bot, or update what has changed about it: its dimensions come with its id and its pool."""
 
-    bot: str
-    session: str
-    dimensions: Dimensions
-    slots: int = 1
-    quarantined: str | None = None
-    maintenance: str | None = None
+    bot: Name
+    session: Name
+    dimensions: Annotated[Dimensions, Meta(extra={"dimensions": True})]
+    slots: Slots = 1
+    quarantined: Why | None = None
+    maintenance: Why | None = None
     draining: bool = False
-    begun: tuple[Begun, ...] | None = None  # by the bot's lives before, in this folder; None: it does not know
+    # The attempts that the bot's earlier lives in this folder had begun; None: unknown.
+    begun: _Begun | None = None
 
 
-@value
-class Goodbye:
-    """A bot ends its session and gives back what it has."""
+class Goodbye(bot_protocol.Goodbye, frozen=True):
+    """The end of a session."""
 
-    bot: str
-    session: str
-    pool: str | None = None  # the pool that the sender speaks for; None: any
+    pool: Name | None = None  # the pool that the sender speaks for; None: any
+
+
+# Commands of people and of running tasks.
 
 
 @value
 class Publish:
-    """A running task says something of itself; what is None stays as it was."""
+    """Store what a running task says of itself; what is None stays as it was."""
 
-    task: int
-    attempt: int
-    fence: int
-    result: str | None = None  # JSON
-    progress: str | None = None
-    checkpoint: bytes | None = None
+    task: TaskKey
+    attempt: AttemptNumber
+    fence: Count
+    result: Annotated[str, Meta(min_length=1, max_length=RESULT_MAX, extra={"text": "text"})] | None = None  # JSON
+    progress: Progress | None = None
+    checkpoint: Checkpoint | None = None
 
 
 @value
 class Cancel:
-    """A person wants work ended: one task, some tasks with everything behind them, or a whole graph."""
+    """Cancel one task, some tasks with everything behind them, or a whole graph."""
 
-    task: int | None = None
-    graph: int | None = None  # the whole graph, if no task is named
+    task: TaskKey | None = None
+    graph: TaskKey | None = None  # the whole graph, if no task is named
     subtree: bool = False
-    actor: str = ""
-    key: str = ""  # repeated with the same key, it gives the first answer
-    tasks: tuple[int, ...] = ()  # of the graph: only these, with everything behind them
+    actor: NameOrEmpty = ""
+    key: NameOrEmpty = ""  # repeated with the same key, it gives the first answer
+    # Of the graph: only these, with everything behind them.
+    tasks: Annotated[tuple[TaskKey, ...], Meta(max_length=CANCEL_TASKS_MAX)] = ()
 
 
 @value
 class Approve:
-    """A person decides about an approval that waits for one."""
+    """Decide an approval that waits for a person."""
 
-    task: int
+    task: TaskKey
     approved: bool
-    comment: str = ""
-    actor: str = ""
-    key: str = ""
+    comment: Annotated[str, Meta(max_length=COMMENT_MAX, extra={"text": "text"})] = ""
+    actor: NameOrEmpty = ""
+    key: NameOrEmpty = ""
 
 
 @value
 class Rerun:
-    """A person wants failed work tried again: one task, or everything of a graph that failed."""
+    """Rerun one failed task, or everything in a graph that failed."""
 
-    task: int | None = None
-    graph: int | None = None  # all that failed in it, if no task is named
-    actor: str = ""
-    key: str = ""
+    task: TaskKey | None = None
+    graph: TaskKey | None = None  # everything in it that failed, if no task is named
+    actor: NameOrEmpty = ""
+    key: NameOrEmpty = ""
 
 
 # What a room answers: what was done, or why not. A refusal changes nothing, and its neighbours do not feel it.

@@ -72,7 +72,9 @@ def _briefed(
     transaction: Transaction, heard: Sequence[tuple[int, Poll, CallingBot]], leases: Sequence[tuple[Lease, ...]]
 ) -> Sequence[tuple[Lease, ...]]:
     """Say what is to be run, where that is wanted."""
-    wanted = [lease for (_, one, _), given in zip(heard, leases, strict=True) if one.briefed for lease in given]
+    wanted = [
+        lease for (_, one, _), given in zip(heard, leases, strict=True) if one.with_definitions for lease in given
+    ]
     if not wanted:
         return leases
     told = {lease.task: lease for lease in with_definitions(transaction, wanted)}

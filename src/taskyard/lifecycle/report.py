@@ -23,7 +23,6 @@ from taskyard.lifecycle.commands import (
     Renewal,
     Renewed,
     Report,
-    Stats,
 )
 from taskyard.lifecycle.lost_attempts import costs_nothing
 from taskyard.lifecycle.transaction import Transaction
@@ -31,11 +30,13 @@ from taskyard.lifecycle.transition import Transition
 from taskyard.store.queries import Row
 from taskyard.store.repo.output import OutputSize
 from taskyard.store.rows import TaskRecord
+from taskyard.wire.bot_protocol import Stats
 
 #: The words of every life, by names of their own: a word is slow to get at through its class.
 _LOSE: Final = Signal.LOSE
 _EXIT_CODE: Final = Reason.EXIT_CODE
 _MOVE: Final = Outcome.MOVE
+_NO_STATS: Final = Stats()
 
 
 def end_attempts(transaction: Transaction, reports: Sequence[tuple[str, Report]]) -> list[Done | Refusal]:
@@ -116,22 +117,23 @@ def _keep_results(
     transaction: Transaction, reports: Sequence[tuple[str, Report]], outcomes: Sequence[Done | Refusal]
 ) -> None:
     rows = [
-        (report.task, report.attempt, report.result)
+        (report.task, report.attempt, bytes(report.result).decode())
         for (_, report), outcome in zip(reports, outcomes, strict=True)
-        if report.result is not None and isinstance(outcome, Done) and not outcome.echo
+        if bytes(report.result) and isinstance(outcome, Done) and not outcome.echo
     ]
     transaction.repo.attempts.add_results(rows)
     took = [
-        (report.task, report.attempt, *_took(report.stats))
+        (report.task, report.attempt, *_took(report.stats), int(report.truncated))
         for (_, report), outcome in zip(reports, outcomes, strict=True)
-        if report.stats is not None and isinstance(outcome, Done) and not outcome.echo
+        if (report.stats is not None or report.truncated) and isinstance(outcome, Done) and not outcome.echo
     ]
     transaction.repo.output.add_stats(took)
 
 
-def _took(stats: Stats) -> Row:
+def _took(stats: Stats | None) -> Row:
+    stats = stats or _NO_STATS
     phases = (stats.prepared_ms, stats.ran_ms, stats.uploaded_ms)
-    return (*phases, stats.cpu_s, stats.memory_bytes, stats.read_bytes, stats.written_bytes, int(stats.truncated))
+    return (*phases, stats.cpu_s, stats.memory_bytes, stats.read_bytes, stats.written_bytes)
 
 
 # The room where leases go on: a bot says that it is still at its attempts, and hears if one should stop.

@@ -16,11 +16,10 @@ import msgspec
 from taskyard.core import fleet
 from taskyard.core.ids import Key, key_of, text_of
 from taskyard.core.matching import ID, POOL, canonical
-from taskyard.core.states import Millis, Reason, Signal
-from taskyard.core.structs import value
+from taskyard.core.states import Millis
+from taskyard.core.structs import struct_replace, value
 from taskyard.engine import validate
 from taskyard.engine.errors import Trouble
-from taskyard.engine.validate import NUMBER_MAX
 from taskyard.lifecycle import commands
 from taskyard.lifecycle.bot_sessions import record_error
 from taskyard.lifecycle.commands import Code, Lease, OutputStored, Refusal, Renewed
@@ -34,11 +33,10 @@ from taskyard.server.errors import (
     from_engine_error,
     from_refusal,
     invalid,
-    invalid_field,
     refused,
 )
 from taskyard.wire import bot_protocol as wire
-from taskyard.wire.documents import DEPTH_MAX, is_deep
+from taskyard.wire.bot_protocol import TaskKey
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -53,10 +51,10 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_SIGNALS: Final = {str(signal): signal for signal in Signal}
-_REASONS: Final = {str(reason): reason for reason in Reason}
-_DECODERS: Final[Mapping[type, msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (wire.Hello, wire.Poll, wire.Goodbye, wire.Trouble)
+_HELLO: Final = wire.Hello[TaskKey]
+_DECODERS: Final[Mapping[Any, msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(kind, dec_hook=validate.task_key)
+    for kind in (_HELLO, commands.Poll, commands.Goodbye, wire.Trouble)
 }
 #: The values of Content-Type that need no parsing; bots send no others.
 _JSON_TYPES: Final = (b"application/json", b"")
@@ -159,7 +157,7 @@ class BotApi:
         return grant.pool
 
     async def _hello(self, body: bytes, pool: str, _: Receive) -> Reply:
-        message: wire.Hello = _DECODERS[wire.Hello].decode(body)
+        message: wire.Hello[TaskKey] = _decode(_HELLO, body)
         dimensions = {**message.dimensions, ID: [message.bot], POOL: [pool]}
         hello = commands.Hello(
             message.bot,
@@ -169,25 +167,26 @@ class BotApi:
             message.quarantined,
             message.maintenance,
             message.draining,
-            None if message.begun is None else tuple(map(_begun, message.begun)),
+            message.begun,
         )
         self._check(await _result_of(self._engine.ask(commands.Hello, hello)), pool)
         return _json(wire.Welcome(message.bot, pool, self._engine.lease_ms, fleet.GUARD_MS, self._wait_max_ms))
 
     async def _goodbye(self, body: bytes, pool: str, _: Receive) -> Reply:
-        message: wire.Goodbye = _DECODERS[wire.Goodbye].decode(body)
-        goodbye = commands.Goodbye(message.bot, message.session, pool)
+        goodbye = struct_replace(_decode(commands.Goodbye, body), pool=pool)
         self._check(await _result_of(self._engine.ask(commands.Goodbye, goodbye)), pool)
         return Reply(204)
 
     async def _poll(self, body: bytes, pool: str, receive: Receive) -> Reply:
-        message: wire.Poll = _DECODERS[wire.Poll].decode(body)
-        future = self._engine.ask(commands.Poll, _poll(message, pool))
-        answer = await (self._wait(future, message, receive) if message.wait_ms > 0 else _result_of(future))
+        message: commands.Poll = _decode(commands.Poll, body)
+        # A bot that sends no `begun` has begun nothing new. The other two fields are never the bot's to set.
+        poll = struct_replace(message, begun=message.begun or (), with_definitions=True, pool=pool)
+        future = self._engine.ask(commands.Poll, poll, decoded=True)
+        answer = await (self._wait(future, poll, receive) if poll.wait_ms > 0 else _result_of(future))
         self._check(answer, pool)
-        return _json(self._poll_answer(message, answer))
+        return _json(self._poll_answer(poll, answer))
 
-    async def _wait(self, future: "Future[Any]", message: wire.Poll, receive: Receive) -> Any:
+    async def _wait(self, future: "Future[Any]", message: commands.Poll, receive: Receive) -> Any:
         """Wait for work as long as the poll may wait, its bot is connected and the server runs."""
         leave = lambda *_: self._engine.leave(future)  # noqa: E731
         timer = asyncio.get_running_loop().call_later(min(message.wait_ms, self._wait_max_ms) / 1000, leave)
@@ -204,10 +203,8 @@ class BotApi:
 
     async def _trouble(self, body: bytes, pool: str, _: Receive) -> Reply:
         """Record an error of the bot itself."""
-        message: wire.Trouble = _DECODERS[wire.Trouble].decode(body)
-        self._check(validate.CHECKS[commands.Goodbye](commands.Goodbye(message.bot, message.session)), pool)
-        if message.attempt is not None and not 1 <= message.attempt <= NUMBER_MAX:
-            raise invalid_field(f"must be an integer from 1 to {NUMBER_MAX}", "attempt")
+        message: wire.Trouble = _decode(wire.Trouble, body)
+        self._check(validate.check(commands.Goodbye, commands.Goodbye(message.bot, message.session)), pool)
         about = None if message.task is None else key_of(message.task), message.attempt
         text = " ".join(message.text[: wire.TROUBLE_MAX].replace("\0", " ").split())
         refusal = await asyncio.to_thread(
@@ -225,7 +222,7 @@ class BotApi:
                 raise self._context.deny(denial, "speak for a bot")
             raise from_refusal(answer)
 
-    def _poll_answer(self, message: wire.Poll, answer: PollOutcome) -> wire.Polled:
+    def _poll_answer(self, message: commands.Poll, answer: PollOutcome) -> wire.Polled:
         now = self._engine.clock.now()
         refusals = [
             *_refused(zip(message.reports, answer.reports, strict=True)),
@@ -266,72 +263,25 @@ class BotApi:
         )
 
 
-# Messages to commands.
-
-
-def _poll(message: wire.Poll, pool: str) -> commands.Poll:
-    return commands.Poll(
-        message.bot,
-        message.session,
-        message.poll,
-        tuple(map(_report, message.reports)) if message.reports else (),
-        tuple(map(_renewal, message.renewals)) if message.renewals else (),
-        message.want,
-        tuple(map(_output, message.outputs)) if message.outputs else (),
-        waits=message.wait_ms > 0,
-        briefed=True,
-        pool=pool,
-        begun=tuple(map(_begun, message.begun)) if message.begun else (),
-    )
-
-
-def _report(one: wire.Report) -> commands.Report:
-    return commands.Report(
-        key_of(one.task),
-        one.attempt,
-        one.fence,
-        _SIGNALS[one.signal],
-        None if one.reason is None else _REASONS[one.reason],
-        one.exit_code,
-        _result(bytes(one.result)),
-        _stats(one),
-    )
-
-
-def _result(message: bytes) -> str | None:
-    if is_deep(message):
-        raise ValueError(f"a result may be nested at most {DEPTH_MAX} deep")
-    return message.decode() or None
-
-
-def _stats(one: wire.Report) -> commands.Stats | None:
-    stats = one.stats
-    if stats is None:
-        return commands.Stats(truncated=True) if one.truncated else None
-    phases = (stats.prepared_ms, stats.ran_ms, stats.uploaded_ms)
-    return commands.Stats(
-        *phases, stats.cpu_s, stats.memory_bytes, stats.read_bytes, stats.written_bytes, one.truncated
-    )
-
-
-def _renewal(one: wire.Renewal) -> commands.Renewal:
-    return commands.Renewal(key_of(one.task), one.attempt, one.fence, one.progress, one.checkpoint)
-
-
-def _begun(one: wire.Begun) -> commands.Begun:
-    return commands.Begun(key_of(one.task), one.attempt, one.fence)
-
-
-def _output(one: wire.Output) -> commands.Output:
-    return commands.Output(key_of(one.task), one.attempt, one.fence, one.start, one.body)
+def _decode(kind: Any, body: bytes) -> Any:
+    """Decode a message; if that fails, raise a refusal that lists every fault."""
+    try:
+        return _DECODERS[kind].decode(body)
+    except msgspec.ValidationError:
+        refusal = validate.check_undecodable(kind, msgspec.json.decode(body))
+        if refusal is None:
+            raise
+        raise from_refusal(refusal) from None
 
 
 # Outcomes to messages.
 
 
-def _refused(pairs: Iterable[tuple[wire.Report | wire.Renewal | wire.Output, object]]) -> list[wire.Refused]:
+def _refused(
+    pairs: Iterable[tuple[commands.Report | commands.Renewal | commands.Output, object]],
+) -> list[wire.Refused]:
     return [
-        wire.Refused(one.task, one.attempt, outcome.code, outcome.text)
+        wire.Refused(_text(one.task), one.attempt, outcome.code, outcome.text)
         for one, outcome in pairs
         if isinstance(outcome, Refusal)
     ]
@@ -346,7 +296,7 @@ def _text(id: int) -> str:
     return text_of(Key(id))
 
 
-def _json(message: wire.Shape) -> Reply:
+def _json(message: wire.Message) -> Reply:
     return Reply(200, _ENCODER.encode(message))
 
 

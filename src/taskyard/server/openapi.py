@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 from types import UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from fastapi import FastAPI
@@ -13,16 +13,6 @@ from pydantic import TypeAdapter
 
 from taskyard.core.graph.model import NAME_MAX
 from taskyard.core.ids import KEY_DIGITS
-from taskyard.engine.validate import (
-    BOT_DIMENSIONS_MAX,
-    EXIT_CODE_MAX,
-    EXIT_CODE_MIN,
-    NUMBER_MAX,
-    POLL_WORDS_MAX,
-    PROGRESS_MAX,
-    SLOTS_MAX,
-    WHY_MAX,
-)
 from taskyard.server.errors import MEDIA_TYPE
 from taskyard.wire import bot_protocol
 from taskyard.wire.api import Problem
@@ -52,13 +42,27 @@ def _described(kind: Any, known: dict[type, type]) -> Any:
         return Any
     if get_origin(kind) in (Union, UnionType):
         return reduce(or_, [_described(one, known) for one in get_args(kind)])
-    if get_origin(kind) is list:
+    if get_origin(kind) is Annotated:
+        return _described_bounds(kind, known)
+    if get_origin(kind) in (list, tuple):
         return list[_described(get_args(kind)[0], known)]  # type: ignore[misc]
+    if isinstance(kind, TypeVar):
+        return bot_protocol.TaskId
+    origin = get_origin(kind)
+    kind = origin if isinstance(origin, type) and issubclass(origin, msgspec.Struct) else kind
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         if kind not in known:
             known[kind] = _twin(kind, known)
         return known[kind]
     return kind
+
+
+def _described_bounds(kind: Any, known: dict[type, type]) -> Any:
+    """Describe a type with bounds; an enum of which some members are allowed is described by their words."""
+    marks = [one.extra for one in kind.__metadata__ if one.extra and "one_of" in one.extra]
+    if marks:
+        return Literal[tuple(sorted(str(one) for one in marks[0]["one_of"]))]
+    return Annotated[_described(kind.__origin__, known), *kind.__metadata__]
 
 
 def _twin(kind: type[msgspec.Struct], known: dict[type, type]) -> type:
@@ -85,10 +89,6 @@ _BOTS: Final[dict[str, tuple[str, type, type | None]]] = {
     "goodbye": ("End a session.", bot_protocol.Goodbye, None),
     "trouble": ("Report an error of the bot itself.", bot_protocol.Trouble, None),
 }
-_SAID_BY_BOTS: Final = (
-    *(asked for _, asked, _ in _BOTS.values()),
-    *(bot_protocol.Begun, bot_protocol.Report, bot_protocol.Stats, bot_protocol.Renewal, bot_protocol.Output),
-)
 #: Problems that a route may answer with, by where they are possible.
 _EVERYWHERE: Final = {"500": "A bug of the server; nothing was done.", "503": "The database is not available."}
 _API: Final = {
@@ -106,7 +106,6 @@ _OF_BODY: Final = {
 }
 _ID: Final = {"pattern": f"^[0-7][0-9a-f]{{{KEY_DIGITS - 1}}}$"}
 _NAMED: Final = {"minLength": 1, "maxLength": NAME_MAX}
-_NUMBER: Final = {"minimum": 0, "maximum": NUMBER_MAX}
 _PAIR: Final = {"pattern": ":"}
 #: The form of parameters: other values are refused, or find nothing.
 _PARAMETERS: Final[dict[str, dict[str, Any]]] = {
@@ -120,33 +119,6 @@ _PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "tag": _PAIR,
     "task_id": _ID,
     "token_id": {"pattern": "^[0-9A-Za-z]+$"},
-}
-#: The bounds of fields in the bot protocol, wherever they occur: other values are refused.
-_FIELDS_OF_BOTS: Final[dict[str, dict[str, Any]]] = {
-    "attempt": {**_NUMBER, "minimum": 1},
-    "begun": {"maxItems": POLL_WORDS_MAX},
-    "bot": _NAMED,
-    "dimensions": {"maxProperties": BOT_DIMENSIONS_MAX},
-    "exit_code": {"minimum": EXIT_CODE_MIN, "maximum": EXIT_CODE_MAX},
-    "fence": _NUMBER,
-    "outputs": {"maxItems": POLL_WORDS_MAX},
-    "poll": {"maxLength": NAME_MAX},
-    "progress": {"minLength": 1, "maxLength": PROGRESS_MAX},
-    "renewals": {"maxItems": POLL_WORDS_MAX},
-    "reports": {"maxItems": POLL_WORDS_MAX},
-    "session": _NAMED,
-    "slots": {"minimum": 1, "maximum": SLOTS_MAX},
-    "start": _NUMBER,
-    "task": _ID,
-    "want": _NUMBER,
-    "maintenance": {"minLength": 1, "maxLength": WHY_MAX},
-    "memory_bytes": _NUMBER,
-    "prepared_ms": _NUMBER,
-    "quarantined": {"minLength": 1, "maxLength": WHY_MAX},
-    "ran_ms": _NUMBER,
-    "read_bytes": _NUMBER,
-    "uploaded_ms": _NUMBER,
-    "written_bytes": _NUMBER,
 }
 #: The types of values that each bound applies to.
 _BOUNDS: Final = {
@@ -179,9 +151,6 @@ def _add_bots(paths: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Add the routes of the bot API, which are not FastAPI's."""
     kinds = [kind for _, asked, answered in _BOTS.values() for kind in (asked, answered) if kind is not None]
     schemas.update(bot_schemas(kinds))
-    for said in _SAID_BY_BOTS:
-        for field, schema in schemas[bot_schema_name(said)]["properties"].items():
-            _bound(schema, _FIELDS_OF_BOTS.get(field, {}))
     for name, (summary, asked, answered) in _BOTS.items():
         answer = {"200": {"description": "What the bot needs to know.", "content": _of(answered)}} if answered else {}
         paths[f"/api/v1/bot/{name}"] = {

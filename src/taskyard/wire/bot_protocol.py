@@ -1,158 +1,242 @@
-"""What bots and servers tell each other, as JSON: who is there, what ended, goes on or is printed, and what is next.
+"""The messages between bots and the server, with the bounds of every field.
 
-One request carries all of it, in lists, so that a busy bot makes few. Times are spans in milliseconds, never moments: a
-bot's clock may be wrong by years. What a task is given and what it publishes passes through as it was written (`Raw`).
-Keys stand as hexadecimal digits. Nothing here decides anything.
+A bot sends `Hello`, `Poll`, `Goodbye` and `Trouble` as JSON; one poll carries everything that the bot has to report, in
+lists, so that a busy bot makes few requests. Spans are in milliseconds. There are no moments in time: the clock of a
+bot may be wrong by years. The payload, the inputs and the result of a task pass through as they were written (`Raw`).
+
+This is the only declaration of these messages. The bot, the server and the engine use these classes. A bot holds the
+id of a task as text; the server holds it as a key, which its decoder makes of the text (`TaskKey`).
 """
 
-from typing import Final, Literal
+from abc import ABC
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
-#: How long a poll that wants work may wait for it.
-WAIT_MAX_MS: Final = 20_000
-#: How much output one request may bring, and one piece of it: written by a transaction in a few milliseconds.
+from taskyard.core.attempt_policy import ATTEMPT_SIGNALS
+from taskyard.core.graph.model import DESCRIPTION_MAX, NAME_MAX
+from taskyard.core.ids import KEY_DIGITS
+from taskyard.core.states import Reason as Reason  # noqa: PLC0414 - bots import it from here
+from taskyard.core.states import Signal as Signal  # noqa: PLC0414
+
+#: The largest integer that SQLite and PostgreSQL store.
+NUMBER_MAX: Final = 2**63 - 1
+#: The exit codes of all systems: a signal as a negative number, or 32 bits without a sign.
+EXIT_CODE_MIN: Final = -(2**31)
+EXIT_CODE_MAX: Final = 2**32 - 1
+#: Reports in one poll; also renewals, pieces of output and begun attempts. One transaction can touch twice as many
+#: tasks. A bot with more to report polls again.
+POLL_ITEMS_MAX: Final = 1_000
+#: The result that an attempt publishes, in characters: facts for its dependents. Larger data belongs in a file.
+RESULT_MAX: Final = 262_144
+#: All results of one poll together, in characters: stored in well under 100 ms.
+RESULTS_MAX: Final = 4_194_304
+#: All output of one poll together, in bytes, and one piece of it: stored in a few milliseconds.
 OUTPUTS_MAX: Final = 1_048_576
 PIECE_MAX: Final = 262_144
-#: How much of what an attempt prints is kept, three quarters from its beginning and one from its end; the attempt says
-#: so if something is missing between them.
+#: The output kept of one attempt, in bytes: three quarters from its beginning and one from its end. The attempt is
+#: marked as truncated if something between them is missing.
 OUTPUT_MAX: Final = 67_108_864
-#: What a task hands to its next attempt, and what it says of its progress, in bytes.
+#: The checkpoint that an attempt leaves for the next one, in bytes, and its progress message, in characters.
 CHECKPOINT_MAX: Final = 65_536
 PROGRESS_MAX: Final = 4_096
-#: What a bot says of one trouble of its own, in characters.
+#: One error that a bot reports about itself, in characters; longer texts are cut.
 TROUBLE_MAX: Final = 1_000
-#: Inputs that are larger together than this are asked for by themselves, on `/api/v1/tasks/{id}/inputs`.
+#: The slots of one bot. A pool may sum the slots of its bots to its capacity.
+SLOTS_MAX: Final = 1_000_000
+#: The reason why a bot is quarantined or in maintenance, in characters; a traceback fits.
+WHY_MAX: Final = DESCRIPTION_MAX
+#: The dimension keys of a bot, and the values of one key: more than a slice may ask for, since a bot serves many kinds.
+BOT_DIMENSIONS_MAX: Final = 128
+BOT_DIMENSION_VALUES_MAX: Final = 128
+#: How long a poll that wants work may wait for it.
+WAIT_MAX_MS: Final = 20_000
+#: Inputs of a task that are larger together, in characters, are fetched separately, from `/api/v1/tasks/{id}/inputs`.
 INPUTS_MAX: Final = 262_144
-#: Where JSON passes through as it was written, and there is none: such a field cannot be None as well.
+
+#: How a bot may say that an attempt ended; `deadline`: the bot ended it at its deadline, and no process of it is left.
+SIGNALS: Final = ATTEMPT_SIGNALS
+#: Why a bot may say that an attempt ended badly; only the server gives other reasons.
+REASONS: Final = frozenset(
+    {
+        Reason.EXIT_CODE,
+        Reason.SIGNALED,
+        Reason.TIMED_OUT,
+        Reason.SILENT,
+        Reason.BAD_RESULT,
+        Reason.UNRENEWED,
+        Reason.RETURNED,
+    }
+)
+#: The value of a `Raw` field that was not sent: such a field cannot be None.
 NOTHING: Final = msgspec.Raw()
 
+# Bounds of fields. msgspec checks the numbers; `extra` names what only `engine/validate.py` can check.
 
-class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that is told."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    TaskKey: TypeAlias = int
+    TaskRef = TypeVar("TaskRef", default=str)
+else:
+    from typing import TypeVar
+
+    class TaskKey(ABC):  # noqa: B024 - only names the type for a decoder's hook
+        """The key of a task: an int in Python, sixteen hexadecimal digits in JSON."""
+
+    TaskKey.register(int)
+    TaskRef = TypeVar("TaskRef")
 
 
-# What a bot says.
+def words(allowed: frozenset[Any]) -> Meta:
+    """Bound an enum to some of its members."""
+    return Meta(extra={"one_of": allowed})
 
 
-class Begun(Shape, frozen=True):
+TaskId: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": f"^[0-7][0-9a-f]{{{KEY_DIGITS - 1}}}$"})]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+AttemptNumber: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
+#: A name holds no hidden characters; a text holds no NUL, which PostgreSQL cannot store.
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, extra={"text": "name"})]
+NameOrEmpty: TypeAlias = Annotated[str, Meta(max_length=NAME_MAX, extra={"text": "name"})]
+Progress: TypeAlias = Annotated[str, Meta(min_length=1, max_length=PROGRESS_MAX, extra={"text": "text"})]
+Why: TypeAlias = Annotated[str, Meta(min_length=1, max_length=WHY_MAX, extra={"text": "text"})]
+Checkpoint: TypeAlias = Annotated[bytes, Meta(max_length=CHECKPOINT_MAX)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=NUMBER_MAX)]
+Slots: TypeAlias = Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A message, or a part of one. It holds no reference cycles, so the garbage collector need not look at it."""
+
+
+# From bots to the server.
+
+
+class Begun(Message, Generic[TaskRef], frozen=True):
     """An attempt has begun."""
 
-    task: str
-    attempt: int
-    fence: int
+    task: TaskRef
+    attempt: AttemptNumber
+    fence: Count
 
 
-class Hello(Shape, frozen=True):
-    """A bot begins a session, or says what has changed about it. Its pool comes from its token."""
+class Hello(Message, Generic[TaskRef], frozen=True):
+    """Begin a session, or update what has changed about the bot. The pool of the bot comes from its token."""
 
-    bot: str
-    # `folder/life`: what an earlier life in the same folder ran is gone, and may be given again at once. One that names
-    # no folder says that it is the only bot of its name.
-    session: str
-    dimensions: dict[str, list[str]] = {}
-    slots: int = 1
-    quarantined: str | None = None
-    maintenance: str | None = None
+    bot: Name
+    # `folder/life`: attempts that an earlier life in the same folder ran are gone, and may be given out again at once.
+    # A session without a folder says that the bot is the only one of its name.
+    session: Name
+    dimensions: Annotated[dict[str, list[str]], Meta(max_length=BOT_DIMENSIONS_MAX)] = {}
+    slots: Slots = 1
+    quarantined: Why | None = None
+    maintenance: Why | None = None
     draining: bool = False
     version: str = ""
-    # What earlier lives in the same folder had begun; the rest of what they were given comes back free. None: unknown.
-    begun: list[Begun] | None = None
+    # The attempts that earlier lives in the same folder had begun; the other attempts that they had leased come back at
+    # no cost. None: unknown.
+    begun: Annotated[tuple[Begun[TaskRef], ...], Meta(max_length=POLL_ITEMS_MAX)] | None = None
 
 
-class Stats(Shape, frozen=True):
-    """What an attempt took: milliseconds for each phase, seconds of processor, bytes."""
+class Stats(Message, frozen=True):
+    """The cost of an attempt: milliseconds for each phase, processor seconds, bytes."""
 
-    prepared_ms: int | None = None
-    ran_ms: int | None = None
-    uploaded_ms: int | None = None
-    cpu_s: float | None = None
-    memory_bytes: int | None = None
-    read_bytes: int | None = None
-    written_bytes: int | None = None
+    prepared_ms: Count | None = None
+    ran_ms: Count | None = None
+    uploaded_ms: Count | None = None
+    cpu_s: Seconds | None = None
+    memory_bytes: Count | None = None
+    read_bytes: Count | None = None
+    written_bytes: Count | None = None
 
 
-class Report(Shape, frozen=True):
-    """How an attempt ended."""
+class Report(Message, Generic[TaskRef], frozen=True):
+    """An attempt has ended."""
 
-    task: str
-    attempt: int
-    fence: int
-    # `deadline` says that the bot ended it at its deadline, and that nothing of it runs any more.
-    signal: Literal["succeed", "fail", "lose", "return", "deadline"]
-    reason: Literal["exit_code", "signaled", "timed_out", "silent", "bad_result", "unrenewed", "returned"] | None = None
-    exit_code: int | None = None  # a signal as a negative number
-    result: msgspec.Raw = NOTHING  # the JSON that it published
+    task: TaskRef
+    attempt: AttemptNumber
+    fence: Count
+    signal: Annotated[Signal, words(SIGNALS)]
+    reason: Annotated[Reason, words(REASONS)] | None = None
+    exit_code: Annotated[int, Meta(ge=EXIT_CODE_MIN, le=EXIT_CODE_MAX)] | None = None  # a signal as a negative number
+    result: msgspec.Raw = NOTHING  # the JSON that the attempt published
     stats: Stats | None = None
     truncated: bool = False  # it printed more than is kept
 
 
-class Renewal(Shape, frozen=True):
-    """An attempt goes on."""
+class Renewal(Message, Generic[TaskRef], frozen=True):
+    """An attempt is still running."""
 
-    task: str
-    attempt: int
-    fence: int
-    progress: str | None = None  # what the task says of it, if that is new
-    checkpoint: bytes | None = None  # what its next attempt should get, if that is new
-
-
-class Output(Shape, frozen=True):
-    """A piece of what an attempt printed, and where in all of it it begins."""
-
-    task: str
-    attempt: int
-    fence: int
-    start: int
-    body: bytes
+    task: TaskRef
+    attempt: AttemptNumber
+    fence: Count
+    progress: Progress | None = None  # only if it is new
+    checkpoint: Checkpoint | None = None  # for the next attempt; only if it is new
 
 
-class Poll(Shape, frozen=True):
-    """All that a bot has to say at once, how many tasks it wants, and how long it can wait for the first."""
+class Output(Message, Generic[TaskRef], frozen=True):
+    """A piece of the output of an attempt, and its offset."""
 
-    bot: str
-    session: str
-    poll: str = ""  # repeated until it is answered, it gives the same leases
-    want: int = 0
-    wait_ms: int = 0
-    reports: list[Report] = []
-    renewals: list[Renewal] = []
-    outputs: list[Output] = []
-    begun: list[Begun] = []  # what has begun and goes on, where that is new
+    task: TaskRef
+    attempt: AttemptNumber
+    fence: Count
+    start: Count
+    body: Annotated[bytes, Meta(max_length=PIECE_MAX)]
 
 
-class Goodbye(Shape, frozen=True):
-    """A bot ends its session and gives back what it has."""
+class Poll(Message, Generic[TaskRef], frozen=True):
+    """Report everything that is new, and ask for tasks."""
 
-    bot: str
-    session: str
+    bot: Name
+    session: Name
+    poll: NameOrEmpty = ""  # a poll that is sent again with the same id gets the same leases
+    reports: Annotated[
+        tuple[Report[TaskRef], ...],
+        Meta(max_length=POLL_ITEMS_MAX, extra={"total": ("result", RESULTS_MAX, "characters")}),
+    ] = ()
+    renewals: Annotated[tuple[Renewal[TaskRef], ...], Meta(max_length=POLL_ITEMS_MAX)] = ()
+    want: Count = 0
+    outputs: Annotated[
+        tuple[Output[TaskRef], ...], Meta(max_length=POLL_ITEMS_MAX, extra={"total": ("body", OUTPUTS_MAX, "bytes")})
+    ] = ()
+    wait_ms: int = 0  # how long the bot can wait for the first task
+    begun: Annotated[tuple[Begun[TaskRef], ...], Meta(max_length=POLL_ITEMS_MAX)] = ()  # only where it is new
 
 
-class Trouble(Shape, frozen=True):
-    """Something went wrong with a bot itself, and people should know; of an attempt, if it is about one."""
+class Goodbye(Message, frozen=True):
+    """End a session and give back its leases."""
 
-    bot: str
-    session: str
+    bot: Name
+    session: Name
+
+
+class Trouble(Message, frozen=True):
+    """An error of the bot itself that people should see; of one attempt, if it is about one."""
+
+    bot: Name
+    session: Name
     text: str
-    task: str | None = None
-    attempt: int | None = None
+    task: TaskId | None = None
+    attempt: AttemptNumber | None = None
 
 
-# What the server answers.
+# From the server to bots.
 
 
-class Welcome(Shape, frozen=True):
-    """How bots and this server deal with each other."""
+class Welcome(Message, frozen=True):
+    """The settings that the bot and this server share."""
 
     bot: str
     pool: str
     lease_ms: int  # how long an attempt may run without a renewal, counted from when the bot *sent* its request
-    guard_ms: int  # how long after that the server waits before it gives the task to another
+    guard_ms: int  # how long after that the server waits before it gives the task to another bot
     wait_max_ms: int
 
 
-class Lease(Shape, frozen=True):
-    """A task to run, and everything that is needed for it."""
+class Lease(Message, frozen=True):
+    """A task to run, and everything that is needed to run it."""
 
     task: str
     attempt: int
@@ -161,36 +245,36 @@ class Lease(Shape, frozen=True):
     graph: str
     label: str
     payload: msgspec.Raw
-    token: str  # the task's own: it ends with the attempt
+    token: str  # the task's own token, which ends with the attempt
     inputs: msgspec.Raw = NOTHING  # label -> result of each prerequisite that published one
-    inputs_apart: bool = False  # they are too large to come along
-    checkpoint: bytes | None = None  # what the attempt before left
-    # What is left until nothing of it may run any more, counted from when this answer arrives: a lease counts from when
-    # the request was sent, and that may have waited for work.
+    inputs_apart: bool = False  # they are too large for this message
+    checkpoint: bytes | None = None  # the checkpoint of an earlier attempt
+    # The time until no process of the attempt may run any more, counted from when this reply arrives. (A lease counts
+    # from when the request was sent, and the request may have waited for work.)
     deadline_ms: int | None = None
     disconnect: Literal["strict", "keep"] = "strict"
-    submitter: str = ""  # whose task it is: Python functions of different submitters share no process
+    submitter: str = ""  # Python functions of different submitters share no process
 
 
-class Renewed(Shape, frozen=True):
-    """A lease goes on; or has ended by the bot's own word, and then it has no span."""
+class Renewed(Message, frozen=True):
+    """A lease is renewed. Without `lease_ms`: the attempt has ended, as the bot itself reported."""
 
     task: str
     attempt: int
     lease_ms: int | None = None
-    stop: bool = False  # a person wants it ended
+    stop: bool = False  # a person has canceled it
 
 
-class Kept(Shape, frozen=True):
-    """How much of an attempt's output the server has: the next piece begins there."""
+class Kept(Message, frozen=True):
+    """How many bytes of an attempt's output the server has: the next piece begins there."""
 
     task: str
     attempt: int
     size: int
 
 
-class Refused(Shape, frozen=True):
-    """A word about an attempt that changed nothing, because the attempt is not the bot's any more."""
+class Refused(Message, frozen=True):
+    """A report, renewal or output that changed nothing, because the bot does not hold the attempt any more."""
 
     task: str
     attempt: int
@@ -198,11 +282,11 @@ class Refused(Shape, frozen=True):
     text: str
 
 
-class Polled(Shape, frozen=True):
-    """The answer to a poll. A report that is not refused is kept."""
+class Polled(Message, frozen=True):
+    """The reply to a poll. Every report that is not refused is stored."""
 
     leases: list[Lease] = []
     renewed: list[Renewed] = []
     kept: list[Kept] = []
     refused: list[Refused] = []
-    terminate: bool = False  # an admin wants this bot to end once it has nothing in hand, and to take nothing more
+    terminate: bool = False  # an admin wants the bot to take no more tasks, and to end when it has none left

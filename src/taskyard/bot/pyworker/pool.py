@@ -53,7 +53,7 @@ from taskyard.bot.pyworker.protocol import (
     decode_from_worker,
 )
 from taskyard.bot.workdir import WorkdirPool
-from taskyard.wire.bot_protocol import INPUTS_MAX, NOTHING, Report, Stats
+from taskyard.wire.bot_protocol import INPUTS_MAX, NOTHING, Report, Signal, Stats
 
 #: The runner is told of a longer expiry only when less than this is left of the one it knows: otherwise a worker that
 #: makes thousands of calls a second would be reported as often.
@@ -489,7 +489,7 @@ class WorkerPool:
         if not is_sound:
             return failure_report(attempt, "bad_result", 0, stats)
         result = frame.result if isinstance(frame, CallReturned) and bytes(frame.result) else NOTHING
-        return Report(lease.task, lease.attempt, lease.fence, "succeed", None, 0, result, stats)
+        return Report(lease.task, lease.attempt, lease.fence, Signal.SUCCEED, None, 0, result, stats)
 
     def _on_closed(self, worker: WarmWorker) -> None:
         """The worker is ending; the runner reports its end when nothing of it is left."""

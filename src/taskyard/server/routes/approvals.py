@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taskyard.core.ids import Key, text_of
-from taskyard.engine.validate import COMMENT_MAX
-from taskyard.lifecycle.commands import Approve
+from taskyard.lifecycle.commands import COMMENT_MAX, Approve
 from taskyard.server import requests
 from taskyard.server.context import unwrap
 from taskyard.server.dependencies import Context, CurrentCaller

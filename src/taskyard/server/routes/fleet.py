@@ -12,7 +12,6 @@ from taskyard.core.fleet import Condition
 from taskyard.core.graph.model import DESCRIPTION_MAX, DIMENSION_VALUE_MAX, NAME_MAX
 from taskyard.core.graph.scalars import name_fault
 from taskyard.core.ids import DIMENSION_AGGREGATION_KEY
-from taskyard.engine.validate import NUMBER_MAX
 from taskyard.lifecycle import bot_sessions
 from taskyard.lifecycle.admission import pools as describe
 from taskyard.lifecycle.commands import NO_SUBJECT, Refusal
@@ -32,6 +31,7 @@ from taskyard.store.repo.read import FIRST_NAME
 from taskyard.views import bots
 from taskyard.views import bots as views
 from taskyard.wire import api
+from taskyard.wire.bot_protocol import NUMBER_MAX
 
 routes = APIRouter(prefix="/api/v1", tags=["fleet"])
 _OR_NULL = {"type": ["string", "null"], "minLength": 1, "maxLength": DESCRIPTION_MAX}

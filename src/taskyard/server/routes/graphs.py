@@ -16,9 +16,9 @@ from taskyard.core.graph.schema import FIELDS
 from taskyard.core.ids import Key, text_of
 from taskyard.core.states import GraphState, State
 from taskyard.engine.errors import outages
-from taskyard.engine.validate import LABELS_MAX, WISHED_MAX
+from taskyard.engine.validate import LABELS_MAX
 from taskyard.engine.wide_commands import Wished
-from taskyard.lifecycle.commands import BulkOutcome, Cancel, Refusal, Rerun
+from taskyard.lifecycle.commands import CANCEL_TASKS_MAX, BulkOutcome, Cancel, Refusal, Rerun
 from taskyard.lifecycle.idempotency import CheckPools
 from taskyard.lifecycle.submit import Submitted
 from taskyard.server import requests
@@ -351,8 +351,8 @@ async def _tasks_named(context: AppContext, caller: Caller, graph: int, names: t
     if found.faults:
         faults = [api.Fault(one.message, one.path) for one in found.faults]
         raise invalid(f"graph {text_of(Key(graph))} has no such task", faults)
-    if len(found.tasks) > WISHED_MAX:
-        raise invalid_field(f"stands for {len(found.tasks)} tasks; the limit is {WISHED_MAX}", "from")
+    if len(found.tasks) > CANCEL_TASKS_MAX:
+        raise invalid_field(f"stands for {len(found.tasks)} tasks; the limit is {CANCEL_TASKS_MAX}", "from")
     denial = await context.read(lambda repo: _lacking_in_one(repo, caller, found.tasks))
     if denial is not None:
         raise context.deny(denial, f"cancel tasks of graph {text_of(Key(graph))}")

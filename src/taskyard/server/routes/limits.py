@@ -10,7 +10,6 @@ from taskyard.core.admission.rules import STAKE_AFTER_MAX_MS
 from taskyard.core.durations import span_ms, span_text
 from taskyard.core.graph.model import NAME_MAX
 from taskyard.core.graph.scalars import name_fault
-from taskyard.engine.validate import NUMBER_MAX
 from taskyard.server import requests
 from taskyard.server.context import Visibility, unwrap
 from taskyard.server.dependencies import Context, CurrentCaller
@@ -22,6 +21,7 @@ from taskyard.server.tokens import READ
 from taskyard.store.repo.read import FIRST_NAME
 from taskyard.views import limits as views
 from taskyard.wire import api
+from taskyard.wire.bot_protocol import NUMBER_MAX
 
 routes = APIRouter(prefix="/api/v1", tags=["limits"])
 #: Stands for a duration: no held task ever stakes the key.

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taskyard.core.ids import Key, text_of
-from taskyard.engine.validate import RESULT_MAX
 from taskyard.lifecycle.commands import Cancel, Publish, Rerun
 from taskyard.server import requests
 from taskyard.server.auth import Caller, Denial
@@ -26,7 +25,7 @@ from taskyard.views import tasks as attempt_views
 from taskyard.views import tasks as views
 from taskyard.views.history import history_view, read_history
 from taskyard.wire import api
-from taskyard.wire.bot_protocol import CHECKPOINT_MAX, PROGRESS_MAX
+from taskyard.wire.bot_protocol import CHECKPOINT_MAX, PROGRESS_MAX, RESULT_MAX
 
 routes = APIRouter(prefix="/api/v1", tags=["tasks"])
 _SUBTREE = body(
