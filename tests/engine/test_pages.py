@@ -35,7 +35,7 @@ INSERTED = ("insert_tasks", "insert_edges", "insert_mutexes", "insert_limits")
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module, name in PLACES:
         monkeypatch.setattr(module, name, PAGE)
-    monkeypatch.setattr(tasks_module, "DROPPED_EDGES_MAX", ROWS)
+    monkeypatch.setattr(tasks_module, "DELETED_EDGES_MAX", ROWS)
     yield
     arm(None)
 

@@ -322,7 +322,7 @@ def test_a_wait_for_a_lock_that_lasts_too_long_says_busy(postgres_store: Postgre
 
 def look_at_once(other: Repo) -> None:
     """Wait for the lock of a graph for as short as can be."""
-    other.tasks._session._pipeline.say("SET LOCAL lock_timeout = 1")  # type: ignore[attr-defined]
+    other.tasks._session._pipeline.send_text("SET LOCAL lock_timeout = 1")  # type: ignore[attr-defined]
     other.graphs.read([1])
 
 
@@ -360,7 +360,7 @@ def kill(url: str, pid: int) -> None:
 
 
 def test_a_store_is_opened_by_its_address_and_nothing_else_is_one() -> None:
-    with pytest.raises(ValueError, match="mysql:// is no store"):
+    with pytest.raises(ValueError, match="mysql:// is not a database address"):
         open_store("mysql://host/name")
 
 

@@ -140,7 +140,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str) -> None:
 
 
 def test_a_database_that_is_not_there_is_said_to_be_gone(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match=r"some\.db cannot be opened: there is no folder .*: make it"):
+    with pytest.raises(StoreUnavailable, match=r"some\.db cannot be opened: there is no folder .*: create it"):
         migrate.upgrade(f"sqlite:///{tmp_path / 'no folder' / 'some.db'}")
     with pytest.raises(StoreUnavailable, match="the database some at this machine cannot be used: connection is bad"):
         migrate.upgrade(f"postgresql://postgres@/some?host={tmp_path}")

@@ -13,14 +13,14 @@ from taskyard.store.sqlite import make_private
 
 
 def create(path: Path) -> None:
-    """Make a database file of the newest version; there must be none."""
+    """Create a database file with the newest schema; there must be none."""
     make_private(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.executescript(resources.files("taskyard.store").joinpath("blank.sql").read_text(encoding="utf-8"))
 
 
 def dump(path: Path) -> str:
-    """Write down a database file as `blank.sql` does."""
+    """Return the SQL text that `blank.sql` has for a database file."""
     with closing(sqlite3.connect(path)) as connection:
         lines = "\n".join(connection.iterdump()).splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines if line.strip())

@@ -1,4 +1,4 @@
-"""Opening a store by its address."""
+"""Open a store by its address; its transactions give access to the repositories."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -19,54 +19,54 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """What both databases offer: transactions that write, and consistent looks."""
+    """A database: write transactions, and consistent reads."""
 
     url: str
 
     def write(self) -> "AbstractContextManager[Repo]":
-        """One transaction; it is durable when the block ends, and undone if the block fails."""
+        """Open a write transaction; it is durable when the block ends, and rolled back if the block fails."""
 
     def read(self) -> "AbstractContextManager[Repo]":
-        """One consistent look at everything; others go on writing."""
+        """Open a read-only transaction on one consistent snapshot; writers go on meanwhile."""
 
     def close(self) -> None:
-        """Close every connection. No thread may be at work any more."""
+        """Close all connections. No thread may use the store any more."""
 
 
 class ServerLock(Protocol):
-    """Proof that a server lives: a lock that the database releases when the server dies, whatever it dies of."""
+    """A lock that proves that a server process lives: the database releases it when the process ends in any way."""
 
     def hold(self) -> str:
-        """Hold the lock, if it is not held already; say under which name."""
+        """Take the lock, if it is not held already; return its name."""
 
     def is_dead(self, name: str) -> bool:
-        """Tell whether nobody holds the lock of that name: then the server that did has died."""
+        """Tell whether no process holds the lock of this name, so that its server has died."""
 
     def close(self) -> None:
         """Release the lock."""
 
 
 def open_server_lock(url: str, name: str) -> ServerLock | None:
-    """Make the lock of a server called `name`; None for a file, which has one server at a time anyway."""
+    """Return the lock of the server called `name`; None for SQLite, where a file has one server anyway."""
     if not url.startswith(("postgresql://", "postgres://")):
         return None
-    from taskyard.store.postgres import PostgresServerLock  # noqa: PLC0415 - nobody pays for the other database
+    from taskyard.store.postgres import PostgresServerLock  # noqa: PLC0415 - the driver of the other database is not loaded
 
     return PostgresServerLock(url, name)
 
 
 def open_store(url: str) -> Store:
-    """Open the store at `sqlite:///file` or `postgresql://...`; it has to be migrated already."""
+    """Open the store at `sqlite:///file` or `postgresql://...`; it must have the newest schema."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
-        from taskyard.store.sqlite import SqliteStore  # noqa: PLC0415 - nobody pays for the other database
+        from taskyard.store.sqlite import SqliteStore  # noqa: PLC0415 - the driver of the other database is not loaded
 
         return SqliteStore(Path(rest.removeprefix("/")))
     if scheme in {"postgresql", "postgres"}:
-        from taskyard.store.postgres import PostgresStore  # noqa: PLC0415 - nobody pays for the other database
+        from taskyard.store.postgres import PostgresStore  # noqa: PLC0415 - the driver of the other database is not loaded
 
         return PostgresStore(url)
-    raise ValueError(f"{scheme}:// is no store: use sqlite:///FILE or postgresql://...")
+    raise ValueError(f"{scheme}:// is not a database address: use sqlite:///FILE or postgresql://...")
 
 
 class Repo:

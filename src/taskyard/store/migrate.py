@@ -1,7 +1,7 @@
-"""Bring a database to the version of the schema that this program knows.
+"""Upgrade a database to the newest schema.
 
-The only module, with `migrations`, that imports Alembic and SQLAlchemy: who does not migrate does not pay for them.
-A migration is one transaction: it is done or it is not there. It never goes back; that is what backups are for.
+Only this module, `schema` and `migrations` import Alembic and SQLAlchemy, because the imports are slow. A migration is
+one transaction, so it is complete or absent. There are no downgrades: restore a backup instead.
 """
 
 import logging
@@ -24,26 +24,26 @@ from sqlalchemy.exc import DatabaseError
 from taskyard.store.queries import StoreUnavailable
 from taskyard.store.sqlite import make_private
 
-#: How the address of a file begins; any other address is one of PostgreSQL.
+#: The prefix of the address of an SQLite file; other addresses are those of PostgreSQL.
 FILE: Final = "sqlite:///"
-#: How long to wait while another server migrates. Whoever waits longer says so and can be started again.
+#: How long to wait while another server migrates, before giving up with an error.
 WAIT_S: Final = 60
-#: How long to wait for a locked file before that is told.
+#: How long to wait for a locked file before logging that.
 QUIET_S: Final = 1
 #: The advisory lock that one migrating server holds in PostgreSQL: the letters "taskyard".
 LOCK: Final = int.from_bytes(b"taskyard")
 
 _LOG: Final = logging.getLogger(__name__)
-# Alembic keeps what it works on in globals, so one process migrates one database at a time.
-_ALONE: Final = threading.Lock()
+# Alembic keeps its state in globals, so one process migrates one database at a time.
+_ONE_AT_A_TIME: Final = threading.Lock()
 
 
-#: The oldest major version of PostgreSQL that is accepted: older ones are at the end of their support.
+#: The oldest major version of PostgreSQL that is accepted; older versions are out of support.
 POSTGRES_MIN: Final = 15
 
 
 class TooOld(Exception):
-    """The server of the database is too old."""
+    """The PostgreSQL server is too old."""
 
     def __init__(self, found: str) -> None:
         super().__init__(
@@ -53,7 +53,7 @@ class TooOld(Exception):
 
 
 class TooNew(Exception):
-    """The database was made by a newer program."""
+    """The database was upgraded by a newer taskyard."""
 
     def __init__(self, found: str) -> None:
         super().__init__(
@@ -63,10 +63,10 @@ class TooNew(Exception):
 
 
 def upgrade(url: str) -> None:
-    """Bring the database at `url` to the newest version, or find it there. Servers that start at once take turns."""
+    """Upgrade the database at `url` to the newest version, if it is older. Servers that start together take turns."""
     if file := _file(url):
         make_private(Path(file))
-    with _ALONE, _connected(url) as connection, connection.begin():
+    with _ONE_AT_A_TIME, _connected(url) as connection, connection.begin():
         _take_turn(connection)
         _refuse_too_new(_version(connection))
         settings = _settings()
@@ -75,23 +75,23 @@ def upgrade(url: str) -> None:
 
 
 def current_version(url: str) -> str | None:
-    """Say which version the database at `url` has; none if it is empty or not there yet."""
+    """Return the version of the database at `url`; None if it is empty or does not exist."""
     file = _file(url)
     if file and not Path(file).exists():
-        return None  # to look must not make the file
+        return None  # looking must not create the file
     with _connected(url, begin="BEGIN") as connection:
         return _version(connection)
 
 
 def check_server_version(version: int) -> None:
-    """Refuse a server of PostgreSQL by its version as it counts it: 140011 is 14.11."""
+    """Raise `TooOld` for an old PostgreSQL server; its version 14.11 is the number 140011."""
     major, minor = divmod(version, 10_000)
     if major < POSTGRES_MIN:
         raise TooOld(f"{major}.{minor}")
 
 
 def newest_version() -> str:
-    """Say the newest version that this program knows."""
+    """Return the newest version that this program knows."""
     head = ScriptDirectory.from_config(_settings()).get_current_head()
     assert head, "there is no migration"
     return head
@@ -110,7 +110,7 @@ def _connected(url: str, begin: str = "BEGIN IMMEDIATE") -> Iterator[Connection]
 
 
 def database_name(url: str) -> str:
-    """Name a database for people: its file, or its address without the password."""
+    """Describe a database in messages: its file, or its address without the password."""
     if file := _file(url):
         return f"the database {file}"
     parts = urlsplit(url)
@@ -137,17 +137,17 @@ def _sqlite(file: str, begin: str) -> Engine:
     engine = create_engine(
         "sqlite://", creator=lambda: sqlite3.connect(file, timeout=QUIET_S, isolation_level=None), poolclass=NullPool
     )
-    # Left to itself the driver would make tables outside of the transaction.
+    # The driver alone would create tables outside of the transaction.
     event.listen(engine, "begin", start)
     return engine
 
 
 def _postgres(url: str) -> Engine:
-    # The driver reads the address itself, so that it means the same to a migration as to the store.
-    return create_engine("postgresql+psycopg://", creator=lambda: _dialed(url), poolclass=NullPool)
+    # psycopg parses the address, so that it means the same here as in the store.
+    return create_engine("postgresql+psycopg://", creator=lambda: _connect(url), poolclass=NullPool)
 
 
-def _dialed(url: str) -> psycopg.Connection:
+def _connect(url: str) -> psycopg.Connection:
     connection = psycopg.connect(url)
     try:
         check_server_version(connection.info.server_version)

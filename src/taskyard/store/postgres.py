@@ -1,9 +1,9 @@
-"""PostgreSQL as a store: any number of servers on one database.
+"""The PostgreSQL store: any number of Taskyard servers share one database.
 
-Every transaction is Read Committed, and rows are locked before they are judged. Plans are made once: tables are small
-when a server starts, and a plan that scans an empty table would stay with it for ever.
+Transactions are Read Committed, and lock rows before deciding anything about them. Statements are planned once per
+connection; sequential scans are off, because a plan made while a table is empty would scan it for ever.
 
-What is written is sent ahead: nobody waits for it before the next look or the end, and the server is at work meanwhile.
+Writes are pipelined: the transaction sends them and goes on, and waits only for its next query or its end.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,14 +33,7 @@ from taskyard.store.queries import (
     without_locks,
 )
 
-# One connection to PostgreSQL on which questions are sent without waiting for the answers to those before.
-#
-# The driver can do this, too, but thinks for longer about each statement than the server takes to carry it out. Here a
-# statement is prepared once for each connection and is then a name and its values. Nothing is known here about
-# transactions, or about what statements mean.
-
-
-#: Nothing takes longer: the server is told to give up before that.
+#: How long to wait for the database. Its own time-outs are shorter.
 WAIT_MAX_MS: Final = 60_000
 
 _FAILED: Final = pq.ExecStatus.FATAL_ERROR
@@ -49,101 +42,106 @@ _BAD: Final = frozenset({_FAILED, _SKIPPED})
 _SYNC: Final = pq.ExecStatus.PIPELINE_SYNC
 
 
-class Answer:
-    """What the server will say to one statement; it is known once the pipeline was collected."""
+class PendingResult:
+    """The result of one statement; it is there once the pipeline was collected."""
 
     __slots__ = ("prepares", "result")
 
     def __init__(self, prepares: str = "") -> None:
-        self.prepares = prepares  # the name of what it prepares, and nothing else
+        self.prepares = prepares  # the name of the statement that this prepares, if any
         self.result: pq.abc.PGresult | None = None
 
     @property
     def changed(self) -> int:
-        """Say how many rows a statement changed."""
-        assert self.result is not None, "this was not collected yet"
+        """How many rows the statement changed."""
+        assert self.result is not None, "not collected yet"
         return self.result.command_tuples or 0
 
 
 class Pipeline:
-    """A connection, and what is under way on it."""
+    """Statements sent on one connection without waiting for the results of those before.
+
+    psycopg has a pipeline mode, too, but spends more time on each statement than the database needs to run it. Here a
+    statement is prepared once per connection; after that only its name and its values are sent.
+    """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._pgconn = connection.pgconn
         self._transformer = Transformer(connection)
         self._prepared: set[str] = set()
-        self._pending: list[Answer] = []
+        self._pending: list[PendingResult] = []
         self._poll = poll()
         self._poll.register(self._pgconn.socket, POLLIN)
 
     def open(self) -> None:
-        """Begin to send ahead; nobody else uses the connection from here on."""
+        """Enter pipeline mode; the connection belongs to the pipeline until `close`."""
         self._pending = []
         self._pgconn.enter_pipeline_mode()
 
     def close(self) -> None:
-        """Give the connection back, with nothing under way on it."""
+        """Wait for all results and leave pipeline mode."""
         if self._pending:
             self.collect()
         self._pgconn.exit_pipeline_mode()
 
-    def say(self, text: str) -> Answer:
-        """Send a statement without parameters, as it is."""
+    def send_text(self, text: str) -> PendingResult:
+        """Send a statement that has no parameters and is not prepared."""
         self._pgconn.send_query_params(text.encode(), None)
-        return self._await(Answer())
+        return self._enqueue(PendingResult())
 
-    def send(self, name: str, text: str, values: Sequence[bytes | None]) -> Answer:
-        """Send a statement that is known by a name."""
+    def send(self, name: str, text: str, values: Sequence[bytes | None]) -> PendingResult:
+        """Send a prepared statement; prepare it first if this connection has not."""
         if any(value is not None and b"\0" in value for value in values):
-            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")  # it would be cut there
+            # libpq would cut the text there.
+            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
         label = name.encode()
         if name not in self._prepared:
             self._pgconn.send_prepare(label, text.encode())
             self._prepared.add(name)
-            self._await(Answer(prepares=name))
+            self._enqueue(PendingResult(prepares=name))
         self._pgconn.send_query_prepared(label, values)
-        return self._await(Answer())
+        return self._enqueue(PendingResult())
 
-    def rows(self, answer: Answer) -> list[Row]:
-        """Wait for an answer, and for all before it; give its rows."""
-        if answer.result is None:
+    def rows(self, pending: PendingResult) -> list[Row]:
+        """Wait for a result and for all before it; return its rows."""
+        if pending.result is None:
             self.collect()
-        result = answer.result
-        assert result is not None, "this was skipped, and that is raised"
+        result = pending.result
+        assert result is not None, "a skipped statement raises"
         self._transformer.set_pgresult(result)
         found: list[Row] = self._transformer.load_rows(0, result.ntuples, tuple)
         return found
 
     def collect(self) -> None:
-        """Wait for every answer; raise the first fault there is."""
-        pending, self._pending = self._pending, []
+        """Wait for all results; raise the first error."""
+        sent, self._pending = self._pending, []
         self._pgconn.pipeline_sync()
         self._send_all()
         fault = None
-        for answer in pending:
+        for pending in sent:
             result = self._next()
-            # A statement's answer ends with nothing; after a fault, each of those behind it says that it was skipped.
+            # None ends the results of a statement. After an error, each later statement returns "pipeline aborted".
             while result is not None:
-                answer.result = result
+                pending.result = result
                 result = self._next()
-            found = self._judged(answer)
-            fault = fault or found
+            error = self._error_of(pending)
+            fault = fault or error
         end = self._next()
-        assert end is not None, "a sync is answered"
-        assert end.status == _SYNC, "every question has one answer"
+        assert end is not None, "a sync has a result"
+        assert end.status == _SYNC, "each statement has one result"
         if fault is not None:
             raise fault
 
-    def _await(self, answer: Answer) -> Answer:
-        self._pending.append(answer)
-        return answer
+    def _enqueue(self, pending: PendingResult) -> PendingResult:
+        self._pending.append(pending)
+        return pending
 
-    def _judged(self, answer: Answer) -> Exception | None:
-        result = answer.result
+    def _error_of(self, pending: PendingResult) -> Exception | None:
+        result = pending.result
         if result is not None and result.status not in _BAD:
             return None
-        self._prepared.discard(answer.prepares)
-        answer.result = None
+        self._prepared.discard(pending.prepares)
+        pending.result = None
         return errors.error_from_result(result) if result is not None and result.status == _FAILED else None
 
     def _next(self) -> "pq.abc.PGresult | None":
@@ -154,7 +152,7 @@ class Pipeline:
         return pgconn.get_result()
 
     def _send_all(self) -> None:
-        """Send what is still here. The server may say so much meanwhile that it would wait for us: so that is heard."""
+        """Send what is buffered, and read results meanwhile: a database whose own buffer is full would wait for us."""
         if not self._pgconn.flush():
             return
         self._poll.modify(self._pgconn.socket, POLLIN | POLLOUT)
@@ -168,15 +166,15 @@ class Pipeline:
     def _wait(self) -> int:
         ready = self._poll.poll(WAIT_MAX_MS)
         if not ready:
-            raise psycopg.OperationalError("the database says nothing any more")
+            raise psycopg.OperationalError("the database does not answer any more")
         return ready[0][1]
 
 
-#: Each writer has a connection; readers share the others.
+#: Each writer uses a connection; readers share the others.
 CONNECTIONS_MAX: Final = 16
-#: How long a transaction waits for a connection before the database counts as gone.
+#: How long a transaction waits for a connection before the database counts as unavailable.
 CONNECT_MAX_S: Final = 5
-#: A statement, a lock or an idle transaction that lasts longer is somebody's fault and must not stop the others.
+#: A longer statement, wait for a lock or idle transaction is an error and must not stop other transactions.
 STATEMENT_MAX_MS: Final = 30_000
 LOCK_MAX_MS: Final = 10_000
 IDLE_MAX_MS: Final = 10_000
@@ -197,13 +195,13 @@ _OPTIONS = " ".join(
     }.items()
 )
 _LOCK_OPTIONS = f"-c statement_timeout={STATEMENT_MAX_MS} -c idle_session_timeout=0"
-_AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
-#: The connection is lost: also when the server closed it because nothing was heard in a transaction for too long.
-_GONE = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
+_CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
+#: The connection is lost; also if the database closed it because a transaction was idle for too long.
+_UNAVAILABLE = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
 
 
 class PostgresStore:
-    """One database on a server."""
+    """One database on a PostgreSQL server."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -224,17 +222,17 @@ class PostgresStore:
 
     @contextmanager
     def write(self) -> Iterator[Repo]:
-        """One transaction; it is durable when the block ends, and undone if the block fails."""
-        with _faults(), self._pool.connection() as connection, self._pipeline(connection) as pipeline:
+        """Open a write transaction; it is durable when the block ends, and rolled back if the block fails."""
+        with _translated_errors(), self._pool.connection() as connection, self._pipeline(connection) as pipeline:
             session = PipelineSession(pipeline)
-            pipeline.say("BEGIN")
+            pipeline.send_text("BEGIN")
             try:
                 yield Repo(session)
-                pipeline.say("COMMIT")
+                pipeline.send_text("COMMIT")
                 pipeline.collect()
             except BaseException:
-                with suppress(psycopg.Error):  # if the connection is lost, so is the transaction
-                    pipeline.say("ROLLBACK")
+                with suppress(psycopg.Error):  # a lost connection has rolled back already
+                    pipeline.send_text("ROLLBACK")
                     pipeline.collect()
                 raise
 
@@ -250,24 +248,24 @@ class PostgresStore:
             try:
                 pipeline.close()
             except psycopg.Error:
-                connection.close()  # nobody knows what is still under way on it
+                connection.close()  # statements may still be under way on it
 
     @contextmanager
     def read(self) -> Iterator[Repo]:
-        """One consistent look at everything."""
-        with _faults(), self._pool.connection() as connection, connection.transaction():
+        """Open a read-only transaction on one consistent snapshot."""
+        with _translated_errors(), self._pool.connection() as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            yield Repo(PostgresSession(connection, _LOCKLESS))
+            yield Repo(PostgresSession(connection, _TEXTS_WITHOUT_LOCKS))
 
     def close(self) -> None:
-        """Close every connection. No thread may be at work any more."""
+        """Close all connections. No thread may use the store any more."""
         self._pool.close()
 
 
 class PostgresServerLock:
-    """A session advisory lock on a connection of its own: PostgreSQL releases it when the server's process ends.
+    """A session advisory lock on a connection of its own: PostgreSQL releases it when this process ends.
 
-    The connection has to reach PostgreSQL itself, or a pooler that leaves a session to one client.
+    The connection must reach PostgreSQL itself, or a pooler in session mode.
     """
 
     def __init__(self, url: str, name: str) -> None:
@@ -275,23 +273,23 @@ class PostgresServerLock:
         self._names = (name if number == 0 else f"{name}/{number}" for number in count())
         self._name = ""
         self._connection: psycopg.Connection[Any] | None = None
-        self._mutex = Lock()  # a pass may be asked for in several threads
+        self._mutex = Lock()  # several threads may start an admission pass
 
     def hold(self) -> str:
-        """Hold the lock, if it is not held already; say under which name.
+        """Take the lock, if it is not held already; return its name.
 
-        A new connection has a new name: the database may not know yet that the one before is lost.
+        A new connection takes a new name, because the database may not know yet that the connection before is lost.
         """
-        with self._mutex, _faults():
+        with self._mutex, _translated_errors():
             self._connected()
             return self._name
 
     def is_dead(self, name: str) -> bool:
-        """Tell whether nobody holds the lock of that name: then the server that did has died."""
-        with self._mutex, _faults():
+        """Tell whether no process holds the lock of this name, so that its server has died."""
+        with self._mutex, _translated_errors():
             connection = self._connected()
             if name == self._name:
-                return False  # a session may take its own lock again
+                return False  # a session could take its own lock again
             key = _lock_key(name)
             if not _lock(connection, key):
                 return False
@@ -356,7 +354,7 @@ class PostgresSession:
         return self._connection.execute(statement.text, statement.bound(values)).fetchall()
 
     def prefetch(self, name: str, *values: object) -> None:
-        """Do nothing: whoever only looks is in no hurry."""
+        """Do nothing: read-only transactions need not save round trips."""
 
     def execute(self, name: str, *values: object) -> int:
         statement = self._texts[name]
@@ -373,31 +371,31 @@ class PostgresSession:
         statement = self._texts[name]
         changed = self._connection.execute(statement.text, statement.columns(rows)).rowcount
         if changed != len(rows):
-            raise TransactionConflict(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
+            raise TransactionConflict(f"{name}: {len(rows) - changed} of {len(rows)} have changed in the meantime")
 
 
 class PipelineSession:
-    """One open transaction in which what is written is sent ahead: a fault is noticed by whoever waits next."""
+    """One open write transaction; writes are pipelined, and the next wait raises their errors."""
 
-    __slots__ = ("_foreseen", "_pipeline")
+    __slots__ = ("_pipeline", "_prefetched")
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._foreseen: dict[tuple[str, *tuple[bytes | None, ...]], Answer] = {}
+        self._prefetched: dict[tuple[str, *tuple[bytes | None, ...]], PendingResult] = {}
 
     def fetch(self, name: str, *values: object) -> list[Row]:
-        spelled = _TEXTS[name].spelled(values)
-        answer = self._foreseen.pop((name, *spelled), None) if self._foreseen else None
-        return self._pipeline.rows(answer or self._pipeline.send(name, _TEXTS[name].text, spelled))
+        encoded = _TEXTS[name].encoded(values)
+        pending = self._prefetched.pop((name, *encoded), None) if self._prefetched else None
+        return self._pipeline.rows(pending or self._pipeline.send(name, _TEXTS[name].text, encoded))
 
     def prefetch(self, name: str, *values: object) -> None:
-        spelled = _TEXTS[name].spelled(values)
-        self._foreseen[name, *spelled] = self._pipeline.send(name, _TEXTS[name].text, spelled)
+        encoded = _TEXTS[name].encoded(values)
+        self._prefetched[name, *encoded] = self._pipeline.send(name, _TEXTS[name].text, encoded)
 
     def execute(self, name: str, *values: object) -> int:
-        answer = self._pipeline.send(name, _TEXTS[name].text, _TEXTS[name].spelled(values))
+        pending = self._pipeline.send(name, _TEXTS[name].text, _TEXTS[name].encoded(values))
         self._pipeline.collect()
-        return answer.changed
+        return pending.changed
 
     def execute_many(self, name: str, rows: Sequence[Row]) -> None:
         if rows:
@@ -412,25 +410,25 @@ class PipelineSession:
 
 
 @contextmanager
-def _faults() -> Iterator[None]:
-    """Turn the database's complaints into ours; bugs stay what they are."""
+def _translated_errors() -> Iterator[None]:
+    """Translate errors of PostgreSQL; errors in our own code stay as they are."""
     try:
         yield
-    except _AGAIN as error:
+    except _CONFLICTS as error:
         raise TransactionConflict(str(error)) from error
     except errors.DivisionByZero as error:
-        raise TransactionConflict("something was changed meanwhile") from error
+        raise TransactionConflict("rows have changed in the meantime") from error
     except errors.UniqueViolation as error:
         raise DuplicateKey(str(error)) from error
-    except _GONE as error:
+    except _UNAVAILABLE as error:
         raise StoreUnavailable(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A statement for PostgreSQL, and how to spell what it takes.
+    """A statement for PostgreSQL, and how to encode its parameters.
 
-    Arrays are spelled here: the driver looks at every item for its type, which takes longer than the statement.
+    Arrays are encoded here, because psycopg looks up the type of every item, which takes longer than the statement.
     """
 
     text: str
@@ -439,32 +437,32 @@ class _Text:
 
     @property
     def checked(self) -> str:
-        """The text, but one more parameter says how many rows it has to change: otherwise it fails."""
+        """The text with one more parameter: the number of rows it must change, or it fails with a division by zero."""
         counted = f"CASE WHEN COUNT(*) = ${len(self.types) + 1}::bigint THEN 1 ELSE 0 END"
-        return f"WITH changed AS ({self.text} RETURNING 1) SELECT 1 / {counted} FROM changed"  # noqa: S608 - our own texts
+        return f"WITH changed AS ({self.text} RETURNING 1) SELECT 1 / {counted} FROM changed"  # noqa: S608 - our own SQL
 
     def bound(self, values: tuple[Any, ...]) -> Sequence[object]:
-        """Spell the lists among values."""
+        """Encode the lists among values."""
         if not self.lists:
             return values
         bound = list(values)
         for place in self.lists:
-            # In order, so that the same question is spelled in the same way.
+            # Sorted, so that equal queries have equal parameters and match their prefetch.
             bound[place] = _array(self.types[place].removesuffix("s"), sorted(values[place]))
         return bound
 
-    def spelled(self, values: tuple[Any, ...]) -> list[bytes | None]:
-        """Spell values as they are sent."""
-        return [_spelled(value) for value in self.bound(values)]
+    def encoded(self, values: tuple[Any, ...]) -> list[bytes | None]:
+        """Encode values for the wire."""
+        return [_encoded(value) for value in self.bound(values)]
 
     def columns(self, rows: Sequence[Row]) -> list[str]:
-        """Spell rows as one array for each parameter."""
+        """Encode rows as one array per parameter."""
         columns = zip(*rows, strict=True)
         return [_array(type_, column) for type_, column in zip(self.types, columns, strict=True)]
 
 
-def _spelled(value: object) -> bytes | None:
-    """Spell a value as the database reads it."""
+def _encoded(value: object) -> bytes | None:
+    """Encode one value."""
     if value is None or isinstance(value, bytes):
         return None if value is None else b"\\x" + value.hex().encode()
     return str(value).encode()
@@ -487,5 +485,5 @@ _TEXTS = {
     name: _Text(for_postgres(one), tuple(type_ for _, type_ in one.parameters), one.lists)
     for name, one in statements(POSTGRES).items()
 }
-#: A look locks nothing.
-_LOCKLESS = {name: replace(one, text=without_locks(one.text)) for name, one in _TEXTS.items()}
+#: For read-only transactions.
+_TEXTS_WITHOUT_LOCKS = {name: replace(one, text=without_locks(one.text)) for name, one in _TEXTS.items()}

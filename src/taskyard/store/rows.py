@@ -1,7 +1,7 @@
-"""Records: rows of the hot tables as the rooms see them.
+"""Rows of the tables that every command uses, as Python objects.
 
-A `TaskRecord` is the one thing here that changes: the corridor moves it and then writes it. What a task was promised
-(`Rules`) is kept as text on its row, empty for the defaults that most tasks have.
+A `TaskRecord` is mutable: the transaction changes it and writes it. Its retry rules are stored as JSON on its row, and
+as the empty text for the defaults that most tasks have.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ _IMPOSSIBLES = {policy.value: policy for policy in Impossible}
 _DEFAULT = Rules()
 _NO_HANDLERS = Handlers()
 _READER = msgspec.json.Decoder(Rules)
-#: Rules repeat within a graph, and most graphs are alike.
-_RULES_KEPT = 10_000
+#: Most tasks share their rules with others.
+_RULES_CACHED = 10_000
 
 
 class TaskRecord(msgspec.Struct, gc=False):
-    """A task: its life, and everything a step needs to know at once."""
+    """A task: its life, and everything that a transition needs to know."""
 
     id: int
     graph: int
@@ -55,14 +55,14 @@ class TaskRecord(msgspec.Struct, gc=False):
     lease_until_ms: Millis | None
     due_ms: Millis | None
     loading: bool
-    stored: State  # where the database has it
+    stored: State  # the state in the database
 
     @property
     def state(self) -> State:
         return self.life.state
 
-    def ready(self, source: State) -> Row:
-        """Itself as `move_ready_tasks` takes it."""
+    def ready_row(self, source: State) -> Row:
+        """Return the parameters of `move_ready_tasks`."""
         life, edges = self.life, self.edges
         return (
             *self._moved(source),
@@ -75,14 +75,14 @@ class TaskRecord(msgspec.Struct, gc=False):
             self.due_ms,
         )
 
-    def started(self, source: State) -> Row:
-        """Itself as `move_started_tasks` takes it."""
+    def started_row(self, source: State) -> Row:
+        """Return the parameters of `move_started_tasks`."""
         return (*self._moved(source), self.life.attempt, self.bot, self.fence, self.lease_until_ms, self.due_ms)
 
-    # The two that every task takes are written out: a tuple within a tuple costs as much again.
+    # The next two are on the path of every task and are written out: `*self._moved(source)` would double their cost.
 
-    def sent(self, source: State) -> Row:
-        """Itself as `move_sent_tasks` takes it."""
+    def sent_row(self, source: State) -> Row:
+        """Return the parameters of `move_sent_tasks`."""
         life, edges = self.life, self.edges
         return (
             self.id,
@@ -102,14 +102,14 @@ class TaskRecord(msgspec.Struct, gc=False):
             edges.impossible,
         )
 
-    def ended(self, source: State) -> Row:
-        """Itself as `move_ended_tasks` takes it."""
+    def ended_row(self, source: State) -> Row:
+        """Return the parameters of `move_ended_tasks`."""
         life = self.life
         ended = None if life.ended is None else life.ended.text
         return (self.id, self.stored.text, source.text, life.state.text, self.reason, self.moved_ms, ended)
 
-    def carried(self, source: State) -> Row:
-        """Itself as `move_tasks` takes it."""
+    def move_row(self, source: State) -> Row:
+        """Return the parameters of `move_tasks`."""
         life, edges, handlers = self.life, self.edges, self.handlers
         return (
             *self._moved(source),
@@ -141,8 +141,8 @@ class TaskRecord(msgspec.Struct, gc=False):
     def _moved(self, source: State) -> tuple[int, str, str, str, str, int]:
         return (self.id, self.stored.text, source.text, self.life.state.text, self.reason, self.moved_ms)
 
-    def kept(self) -> Row:
-        """Itself as `update_unmoved_tasks` takes it."""
+    def unmoved_row(self) -> Row:
+        """Return the parameters of `update_unmoved_tasks`."""
         edges, handlers = self.edges, self.handlers
         return (
             self.id,
@@ -171,7 +171,7 @@ def task_record(row: Row) -> TaskRecord:
         avoid_bot, fence, lease_until_ms, due_ms, loading,
     ) = row  # fmt: skip
     stored = _STATES[state]
-    # One argument after the other: a call that spreads a tuple takes twice as long.
+    # The arguments are written out: a call that unpacks a tuple takes twice as long.
     life = Life(
         stored, attempt, began_after, _SIGNALS[ended], round, reruns_used, retries_used, slice_index, waits_since_ms,
         not_before_ms,
@@ -186,7 +186,7 @@ def task_record(row: Row) -> TaskRecord:
 
 
 def new_task_record(row: Row) -> TaskRecord:
-    """Read a row of `insert_tasks`: just what `lock_tasks` would find."""
+    """Read a row of `insert_tasks`; gives the same as `lock_tasks` would."""
     (
         id, graph, state, reason, moved_ms, not_before_ms, rules, kind, priority, created_ms, weight, join,
         on_impossible, is_handler, is_constrained, awaited, met, broken, impossible, queue, due_ms, loading,
@@ -202,7 +202,7 @@ def new_task_record(row: Row) -> TaskRecord:
 
 @value
 class GraphRecord:
-    """A graph: its state, what it counts, and whether people can still change it."""
+    """A graph: its state, its counts, and whether it can still be changed."""
 
     id: int
     state: GraphState
@@ -212,19 +212,19 @@ class GraphRecord:
     created_ms: Millis
     canceled_ms: Millis | None
     loader: str | None
-    parent: int | None = None  # the task that it is inside of,
-    parent_attempt: int | None = None  # and the attempt of it that it is
+    parent: int | None = None  # the task that runs this graph
+    parent_attempt: int | None = None  # the attempt of that task
 
 
 @value
 class CallingBot:
-    """A bot that speaks: its session, its latest polls, and the version of what is known about it."""
+    """What a poll needs to know of its bot: the session, the latest polls, and the version of the row."""
 
     session: str
-    recent_polls: str  # a line each, the newest first
+    recent_polls: str  # one per line, newest first
     missing: bool
     version: int
-    pool: str | None = None  # to which its name belongs; None once an admin has freed it
+    pool: str | None = None  # to which its name belongs; None once an admin has released the name
 
 
 def graph_record(row: Row) -> GraphRecord:
@@ -253,11 +253,11 @@ def notes_of(rows: Sequence[Row]) -> list[Continuation]:
 
 
 def encode_rules(rules: Rules) -> str:
-    """Write rules down; the defaults are the empty text."""
+    """Encode retry rules; the defaults are the empty text."""
     return "" if rules == _DEFAULT else msgspec.json.encode(rules).decode()
 
 
-@lru_cache(maxsize=_RULES_KEPT)
+@lru_cache(maxsize=_RULES_CACHED)
 def decode_rules(text: str) -> Rules:
-    """Read rules."""
+    """Decode retry rules."""
     return _READER.decode(text) if text else _DEFAULT

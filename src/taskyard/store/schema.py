@@ -1,8 +1,7 @@
-"""The schema: every table, declared once for both databases.
+"""The schema: all tables, declared once for both databases.
 
-Whatever people name has its key from `core.ids`; the database counts only what the house keeps for itself. SQLAlchemy
-declares and migrates the tables; no query goes through it. `docs/entities.md` maps the entities of TaskCluster and
-Swarming to them.
+Objects that users refer to have ids from `core.ids`; the database numbers only internal rows. SQLAlchemy declares and
+migrates the tables; queries do not use it. `docs/entities.md` maps the entities of TaskCluster and Swarming to them.
 """
 
 from collections.abc import Iterable
@@ -26,10 +25,7 @@ from sqlalchemy.types import TypeEngine
 
 from taskyard.core.states import ARROWS, LEASED, GraphState, State
 
-# How columns are spelled: one way for each sort of thing, the same on both databases.
-
-
-#: Every name is given, so that a later migration can find it.
+#: All constraints have names, so that later migrations can refer to them.
 metadata = MetaData(
     naming_convention={
         "pk": "%(table_name)s_pk",
@@ -40,29 +36,29 @@ metadata = MetaData(
 )
 
 
-def whole() -> TypeEngine[int]:
-    """Whole numbers of 64 bits."""
+def integer() -> TypeEngine[int]:
+    """Integers of 64 bits."""
     return BigInteger().with_variant(Integer(), "sqlite")
 
 
 def key(name: str, *reference: ForeignKey) -> Column[int]:
-    """A part of a key; no database numbers it."""
-    return Column(name, whole(), *reference, primary_key=True, autoincrement=False)
+    """A column of a primary key that the database does not number."""
+    return Column(name, integer(), *reference, primary_key=True, autoincrement=False)
 
 
 def numbered(name: str) -> Column[int]:
-    """A key that the database counts: of rows that nobody but the house itself ever names."""
-    return Column(name, whole(), primary_key=True, autoincrement=True)
+    """A primary key that the database numbers, for internal rows."""
+    return Column(name, integer(), primary_key=True, autoincrement=True)
 
 
 def count(name: str, value: int = 0) -> Column[int]:
-    """A number that is always there."""
-    return Column(name, whole(), nullable=False, server_default=text(str(value)))
+    """A number that is never null."""
+    return Column(name, integer(), nullable=False, server_default=text(str(value)))
 
 
 def moment(name: str, nullable: bool = True) -> Column[int]:
     """Milliseconds since 1970."""
-    return Column(name, whole(), nullable=nullable)
+    return Column(name, integer(), nullable=nullable)
 
 
 def words(name: str, nullable: bool = False, primary_key: bool = False) -> Column[str]:
@@ -71,36 +67,35 @@ def words(name: str, nullable: bool = False, primary_key: bool = False) -> Colum
 
 
 def one_of(column: str, allowed: Iterable[str]) -> CheckConstraint:
-    """Only these words."""
+    """Allow only these values."""
     listed = ", ".join(f"'{word}'" for word in sorted(allowed))
     return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_is_known")
 
 
 def not_negative(*columns: str) -> list[CheckConstraint]:
-    """Counts that can never fall below zero."""
+    """Forbid negative counts."""
     return [CheckConstraint(f"{column} >= 0", name=f"{column}_is_not_negative") for column in columns]
 
 
 def where(condition: str) -> dict[str, Any]:
-    """An index of only some rows."""
+    """A partial index."""
     return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
 
 
-# The tables of who may do what: tokens, the pools of graphs, and the key that seals what the server gives out.
+# Access: tokens, the pools of graphs, and signing keys.
 
-
-#: What a token can be for.
+#: The kinds of tokens.
 KINDS = ("user", "bot", "enrolment")
 
 token = Table(
     "token",
     metadata,
-    words("id", primary_key=True),  # the part of a token that may be shown
+    words("id", primary_key=True),  # the public part of a token
     words("kind"),
     words("name"),
-    words("digest"),  # SHA-256 of its secret part, which is not stored
+    words("digest"),  # SHA-256 of the secret part, which is not stored
     words("scopes"),  # a JSON array
-    words("pool", nullable=True),  # of the bots that it lets in
+    words("pool", nullable=True),  # of the bots that the token admits
     moment("created_ms", nullable=False),
     moment("expires_ms"),
     moment("revoked_ms"),
@@ -108,7 +103,7 @@ token = Table(
 )
 Index("token_created", token.c.created_ms, token.c.id)
 
-#: In which pools the tasks of a graph may run: whoever asks for the graph needs a right in one of them.
+#: The pools in which tasks of a graph may run: to read the graph, a caller needs a scope for one of them.
 graph_pool = Table(
     "graph_pool",
     metadata,
@@ -118,21 +113,18 @@ graph_pool = Table(
 )
 Index("graph_pool_pool", graph_pool.c.pool, graph_pool.c.graph_id)
 
-#: By which key the tokens of running tasks are sealed (1), and by which they were before it was changed (2).
+#: The key that signs the tokens of running tasks (1), and the previous key (2).
 signing_key = Table("signing_key", metadata, key("id"), Column("body", LargeBinary(), nullable=False))
 
 
-# The tables of the fleet: queues, and the bots that serve them.
-
-
-# Queues and bots.
+# Queues, and the bots that serve them.
 
 queue = Table(
     "queue",
     metadata,
     key("id"),
-    Column("number", whole(), nullable=False, unique=True),
-    Column("hash", whole(), nullable=False),
+    Column("number", integer(), nullable=False, unique=True),
+    Column("hash", integer(), nullable=False),
     words("root"),
     words("pool"),
     Column("dimensions", Text(), nullable=False, unique=True),
@@ -143,20 +135,20 @@ bot = Table(
     "bot",
     metadata,
     words("id", primary_key=True),
-    words("pool", nullable=True),  # to which its name belongs; null once an admin has freed it
+    words("pool", nullable=True),  # to which its name belongs; null once an admin has released the name
     words("session"),
-    words("previous_sessions"),  # the sessions before it, a line each, the newest first
-    words("recent_polls"),  # the ids of its latest polls, a line each, the newest first
+    words("previous_sessions"),  # one per line, newest first
+    words("recent_polls"),  # the ids of its latest polls, one per line, newest first
     count("slots", 1),
     moment("first_seen_ms", nullable=False),
     moment("last_seen_ms", nullable=False),
-    words("server"),  # the server that it last spoke to
+    words("server"),  # that it last spoke to
     words("quarantined", nullable=True),
     words("maintenance", nullable=True),
     count("draining"),
     count("terminated"),
-    count("missing"),  # 1: its silence was noticed
-    count("version"),  # counts whatever is said about it, so that what was read of it can be remembered
+    count("missing"),  # 1: it has not polled for so long that its tasks count as lost
+    count("version"),  # grows with each change, so that readers can cache the row
     count("events"),
 )
 
@@ -184,8 +176,8 @@ bot_event = Table(
     words("id", primary_key=True),
     moment("at_ms", nullable=False),
     words("kind"),
-    Column("task_id", whole(), nullable=True),
-    Column("attempt", whole(), nullable=True),
+    Column("task_id", integer(), nullable=True),
+    Column("attempt", integer(), nullable=True),
     words("note"),
     sqlite_with_rowid=False,
 )
@@ -202,16 +194,13 @@ Index("bot_queue_queue", bot_queue.c.queue_id)
 dimension_aggregation = Table("dimension_aggregation", metadata, words("id", primary_key=True), words("dimensions"))
 
 
-# The tables that keep the house: admission, notes of what is still to do, events, and what people asked for.
-
-
-# Admission: what limits it, what it said, and who is at it.
+# Admission: limits, held tasks, and the lock of the scheduler.
 
 pool = Table("pool", metadata, words("name", primary_key=True), moment("capacity"), count("from_bots"))
 
 named_limit = Table("named_limit", metadata, words("name", primary_key=True), count("total"))
 
-#: Per mutex key, how long mutexes hold a task before it stakes the key; null: it never does.
+#: Per mutex key, how long mutexes hold a task before it reserves the key; null: it never does.
 mutex_policy = Table("mutex_policy", metadata, words("key", primary_key=True), moment("stake_after_ms"))
 
 hold = Table(
@@ -220,27 +209,28 @@ hold = Table(
     key("task_id", ForeignKey("task.id")),
     words("reason"),
     words("name", nullable=True),
-    Column("blocker_id", whole(), nullable=True),
+    Column("blocker_id", integer(), nullable=True),
     moment("since_ms"),
-    moment("mutex_since_ms"),  # since a mutex first held the task; kept until it is admitted
+    moment("mutex_since_ms"),  # since when a mutex holds the task; kept until it is admitted
 )
 
 admission_lock = Table(
     "admission_lock", metadata, key("id"), count("epoch"), words("holder", nullable=True), moment("until_ms")
 )
 
-#: What a pass has to look at again: a task that came, went or gave something back, or everything about bots and pools.
-admission_dirty = Table("admission_dirty", metadata, numbered("id"), Column("task_id", whole(), nullable=True))
+#: What the next admission pass has to look at: a task that became pending, was canceled or released what it held; null
+#: stands for all bots and pools.
+admission_dirty = Table("admission_dirty", metadata, numbered("id"), Column("task_id", integer(), nullable=True))
 
-# What is promised and not yet done.
+# Work that did not fit into one transaction.
 
 continuation = Table(
     "continuation",
     metadata,
     numbered("id"),
     words("kind"),
-    Column("graph_id", whole(), ForeignKey("graph.id"), nullable=False),
-    Column("task_id", whole(), nullable=True),
+    Column("graph_id", integer(), ForeignKey("graph.id"), nullable=False),
+    Column("task_id", integer(), nullable=True),
     words("source", nullable=True),
     words("target", nullable=True),
     count("cursor"),
@@ -250,10 +240,10 @@ continuation = Table(
 Index("continuation_of_task", continuation.c.task_id)
 Index("continuation_of_graph", continuation.c.graph_id)
 
-#: One row: how many queues there are. Whoever adds one locks it.
+#: One row with the number of queues. A transaction that adds a queue locks it.
 service = Table("service", metadata, key("id"), count("queues"))
 
-#: The servers: since when each has been up without a gap, and when it last said so.
+#: The servers: since when each has been up without a gap, and when it last reported.
 server = Table(
     "server",
     metadata,
@@ -262,16 +252,16 @@ server = Table(
     moment("seen_ms", nullable=False),
 )
 
-# What happened, and who asked for it.
+# Events, audit and idempotency keys.
 
 event = Table(
     "event",
     metadata,
     key("graph_id"),
-    key("number"),  # of the last of them, counted by the graph; the others stand just before it
-    Column("subject_id", whole(), nullable=False),  # the task, or the graph itself
+    key("number"),  # of the last fact of the row; the facts of a graph are numbered from 1
+    Column("subject_id", integer(), nullable=False),  # the task, or the graph itself
     moment("at_ms", nullable=False),
-    # Of one transaction, in order: see `store/repo/events.py`.
+    # The facts of one transaction, in order; `store/repo/events.py` describes the format.
     words("facts"),
     sqlite_with_rowid=False,
 )
@@ -284,7 +274,7 @@ audit = Table(
     moment("at_ms", nullable=False),
     words("actor"),
     words("action"),
-    Column("subject_id", whole(), nullable=False),
+    Column("subject_id", integer(), nullable=False),
     words("note"),
 )
 Index("audit_of_subject", audit.c.subject_id)
@@ -295,18 +285,15 @@ idempotency_key = Table(
     words("key", primary_key=True),
     words("digest"),
     words("response"),
-    moment("at_ms"),  # since when it is kept, for a while; null: for as long as what it tells of
+    moment("at_ms"),  # when it was stored; null: keep it as long as the graph that it created
 )
 Index("idempotency_key_at", idempotency_key.c.at_ms)
 
 
-# The tables of the work: graphs, tasks, edges, attempts.
-#
-# What every step needs is in `task`, narrow and often written; what is written once and seldom read stands beside it
-# in `task_definition`.
+# Graphs, tasks, edges and attempts. `task` has the columns that every transition needs, and is narrow because it is
+# written often; `task_definition` has what is written once and seldom read.
 
-
-#: The states in the order in which tasks pass through them most often: the first that fits ends the check.
+#: The states that tasks enter most often come first, because the first match ends the check.
 _OFTEN = (State.WAITING, State.RUNNING, State.SUCCESSFUL, State.PENDING)
 
 
@@ -324,8 +311,6 @@ def _from(target: State) -> str:
     return " OR ".join(f"previous_state = '{source.value}'" for source in State if source in ends)
 
 
-# Graphs, tasks and edges.
-
 graph = Table(
     "graph",
     metadata,
@@ -335,15 +320,15 @@ graph = Table(
     count("behind"),
     count("unhandled"),
     count("events"),
-    count("events_published"),  # up to which of its events others were told
+    count("events_published"),  # up to which number its events are published
     count("extensions"),
     moment("created_ms", nullable=False),
     moment("moved_ms", nullable=False),
     moment("canceled_ms"),
-    words("loader", nullable=True),  # who is still inserting it; null once it is whole and visible
-    # The attempt of a task that it is, if it is inside one. No foreign key: that task is of another graph, and stays.
-    Column("parent_id", whole(), nullable=True),
-    Column("parent_attempt", whole(), nullable=True),
+    words("loader", nullable=True),  # who is still inserting it; null once it is complete and visible
+    # The attempt that runs this graph, if it is a subgraph. No foreign key: that task belongs to another graph.
+    Column("parent_id", integer(), nullable=True),
+    Column("parent_attempt", integer(), nullable=True),
     one_of("state", [*GraphState]),
     *not_negative("active", "behind", "unhandled"),
 )
@@ -362,15 +347,15 @@ graph_definition = Table(
     words("tags"),
     words("digest"),
 )
-#: What was called the same before tells how long things take; most single requests have no name.
+#: Older graphs of the same name tell how long tasks take. Most graphs of a single task have no name.
 Index("graph_name", graph_definition.c.name, graph_definition.c.id, **where("name <> ''"))
 
-#: A graph that runs another again from some of its tasks, and how many tasks it was born with of each sort.
+#: A graph that runs another graph again from some of its tasks, and how many of its tasks run and reuse an attempt.
 graph_rerun = Table(
     "graph_rerun",
     metadata,
     key("graph_id", ForeignKey("graph.id")),
-    Column("source_id", whole(), nullable=False),  # the other graph; it may be gone by now
+    Column("source_id", integer(), nullable=False),  # the other graph; it may be deleted
     words("labels"),  # as JSON
     count("to_run"),
     count("reused"),
@@ -380,13 +365,13 @@ task = Table(
     "task",
     metadata,
     key("id"),
-    Column("graph_id", whole(), ForeignKey("graph.id"), nullable=False),
-    # Where it is, and since when.
+    Column("graph_id", integer(), ForeignKey("graph.id"), nullable=False),
+    # Its state, and since when.
     words("previous_state", nullable=True),
     words("state"),
     words("reason"),
     moment("moved_ms", nullable=False),
-    # How far it has come.
+    # Attempts, retries and reruns.
     count("attempt"),
     count("began_after"),
     words("ended", nullable=True),
@@ -396,7 +381,7 @@ task = Table(
     count("slice_index"),
     moment("waits_since_ms"),
     moment("not_before_ms"),
-    # What was asked for, and stays.
+    # Constants from its definition.
     words("rules"),
     words("kind"),
     count("priority"),
@@ -406,23 +391,23 @@ task = Table(
     words("on_impossible"),
     count("is_handler"),  # 1: it has a failure or an always edge
     count("is_constrained"),  # 1: it names mutexes or limits
-    # What its edges know while it waits for them, and how its own failure is dealt with.
+    # Counts of its edges, and of the failure handlers of its own failure.
     count("awaited"),
     count("met"),
     count("broken"),
     count("impossible"),
     count("handlers_ran"),
     count("handlers_open"),
-    count("loading"),  # 1: the extension that brings it is still being loaded
-    count("open_continuations"),  # how many notes to tell its dependents are open
-    # Where it waits, and who has it.
-    count("needs_admission"),  # 1: a pass has to admit it, 0: nothing could hold it
-    Column("queue_id", whole(), ForeignKey("queue.id"), nullable=False),
+    count("loading"),  # 1: the extension that adds it is still being loaded
+    count("open_continuations"),  # how many continuations that propagate its state are open
+    # Its queue, and the bot that holds it.
+    count("needs_admission"),  # 1: the admission scheduler decides, 0: nothing can hold it
+    Column("queue_id", integer(), ForeignKey("queue.id"), nullable=False),
     words("bot_id", nullable=True),
     words("avoid_bot", nullable=True),
     count("fence"),
     moment("lease_until_ms"),
-    moment("due_ms"),  # when the clock next has something to say about it
+    moment("due_ms"),  # the next time-out
     CheckConstraint(follows_an_arrow(), name="moves_along_an_arrow"),
     CheckConstraint(
         f"(bot_id IS NOT NULL) = (state IN ({', '.join(repr(one.value) for one in sorted(LEASED))}))",
@@ -447,22 +432,22 @@ task_definition = Table(
     "task_definition",
     metadata,
     key("id", ForeignKey("task.id")),
-    Column("graph_id", whole(), nullable=False),
+    Column("graph_id", integer(), nullable=False),
     words("label"),
     words("definition"),
-    words("digest", nullable=True),  # only where substitution changed what was submitted; else it is computed
-    words("submitter"),  # whose task it is: the id of a token, or the name of the caller where there is none
+    words("digest", nullable=True),  # only if substitution changed the submitted task; otherwise it is computed
+    words("submitter"),  # the id of a token, or the name of a caller without one
 )
 Index("task_label", task_definition.c.graph_id, task_definition.c.label, unique=True)
 
-# A new edge keeps its prerequisite, by the foreign key, from ending unseen in another transaction meanwhile.
+# The foreign key of a new edge locks its prerequisite, which cannot end in another transaction at the same time.
 edge = Table(
     "edge",
     metadata,
     key("prerequisite_id", ForeignKey("task.id")),
     key("dependent_id", ForeignKey("task.id")),
     words("on_end", primary_key=True),
-    Column("handled_round", whole(), nullable=True),  # the round of the prerequisite for which the dependent last ran
+    Column("handled_round", integer(), nullable=True),  # the round of the prerequisite for which the handler ran last
     sqlite_with_rowid=False,
 )
 Index("edge_of_dependent", edge.c.dependent_id, edge.c.prerequisite_id)
@@ -486,19 +471,18 @@ task_limit = Table(
     sqlite_with_rowid=False,
 )
 
-#: Tasks that are done because another one was: which attempt of which task, wherever that is by now. What it published
-#: stands beside the task as if of an attempt 0.
+#: Tasks that reuse an attempt of another task instead of running. The result is copied as that of attempt 0.
 task_reuse = Table(
     "task_reuse",
     metadata,
     key("task_id", ForeignKey("task.id")),
-    Column("source_id", whole(), nullable=False),
-    Column("source_graph_id", whole(), nullable=False),
+    Column("source_id", integer(), nullable=False),
+    Column("source_graph_id", integer(), nullable=False),
     count("attempt"),
 )
 
-# Attempts and what they left. These have no foreign keys: whoever writes them has locked the task, and the check costs
-# as much as the row.
+# Attempts and their output. No foreign keys: a transaction that writes these rows has locked the task, and the check
+# would cost as much as the row.
 
 attempt = Table(
     "attempt",
@@ -515,7 +499,7 @@ attempt = Table(
     moment("ended_ms"),
     words("signal", nullable=True),
     words("reason", nullable=True),
-    Column("exit_code", whole(), nullable=True),
+    Column("exit_code", integer(), nullable=True),
     sqlite_with_rowid=False,
 )
 
@@ -537,10 +521,10 @@ attempt_stats = Table(
     moment("ran_ms"),
     moment("uploaded_ms"),
     Column("cpu_s", Float(), nullable=True),
-    Column("memory_bytes", whole(), nullable=True),
-    Column("read_bytes", whole(), nullable=True),
-    Column("written_bytes", whole(), nullable=True),
-    count("truncated"),  # 1: it printed more than was kept
+    Column("memory_bytes", integer(), nullable=True),
+    Column("read_bytes", integer(), nullable=True),
+    Column("written_bytes", integer(), nullable=True),
+    count("truncated"),  # 1: it printed more than is stored
     sqlite_with_rowid=False,
 )
 
@@ -551,11 +535,11 @@ output_chunk = Table(
     key("attempt"),
     key("number"),
     count("start"),
-    moment("at_ms", nullable=False),  # when it came
+    moment("at_ms", nullable=False),  # when it arrived
     Column("body", LargeBinary(), nullable=False),
 )
 
-#: What attempts say of themselves while they run, and what they leave to those after them.
+#: The progress of attempts, and checkpoints for the attempts after them.
 progress = Table(
     "progress",
     metadata,

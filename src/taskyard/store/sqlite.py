@@ -1,8 +1,8 @@
-"""SQLite as a store: one file, one writing connection, any number of readers.
+"""The SQLite store: one file, one writing connection, any number of readers.
 
-The write-ahead log is synced at every commit, so what was acknowledged survives a loss of power. Only the one writing
-connection ever writes or checkpoints: releases of SQLite before 3.51.3 can damage a file when two do. Readers see the
-last commit and cannot write.
+The write-ahead log is synced at every commit, so a committed transaction survives a loss of power. Only the writing
+connection writes and checkpoints: SQLite before 3.51.3 can damage a file when two connections do. Readers see the last
+commit and cannot write.
 """
 
 import os
@@ -32,18 +32,18 @@ from taskyard.store.queries import (
 )
 from taskyard.store.row_cache import RowCache
 
-#: How long a transaction waits for somebody outside, such as a backup, that has locked the file.
+#: How long a transaction waits for another process, such as a backup, that has locked the file.
 BUSY_MS: Final = 5_000
-#: How many rows are written by one call: most of what calls cost is saved, and few batches are smaller.
-TOGETHER: Final = (64, 16)
-#: The files of a database that have to stay what they are: the database, its log, and the lock of its server.
+#: How many rows one call writes: large enough to save most of the cost of calls; few batches are smaller.
+BATCHES: Final = (64, 16)
+#: The files of a database that nobody may replace while it is open: the database, its log, and the lock of its server.
 WATCHED: Final = ("", "-wal", ".lock")
-_MENDS: Final = "stop the server, put the file back or restore a backup, and start it again"
-#: Statements kept compiled; every statement there is, and room for more.
-_KEPT = 512
+_WHAT_TO_DO: Final = "stop the server, put the file back or restore a backup, and start it again"
+#: How many compiled statements are cached: all of them, and room for more.
+_CACHED_STATEMENTS = 512
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_TAKEN = frozenset({sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE})
+_DUPLICATE = frozenset({sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE})
 
 
 class SqliteStore:
@@ -53,19 +53,19 @@ class SqliteStore:
         self.url = f"sqlite:///{path}"
         self._path = path
         self._files: dict[str, tuple[int, int] | None] = dict.fromkeys(f"{path.absolute()}{end}" for end in WATCHED)
-        self._lost = ""  # which of the files is not that of the start any more, as of the last look
+        self._lost = ""  # the error of the last check of the files, if one was deleted or replaced
         make_private(path)
         self._writer = _connect(path)
         self._writer.execute("PRAGMA synchronous = FULL")
         self._writer.execute("PRAGMA foreign_keys = ON")
         self._cache = RowCache(outlives_transaction=True)
-        self._version = -1  # of the database, as others have written it
-        self._idle: deque[sqlite3.Connection] = deque()  # readers that nobody uses just now
+        self._version = -1  # changes when another process writes the database
+        self._idle: deque[sqlite3.Connection] = deque()  # readers that are not in use
         self._check_files()
 
     @contextmanager
     def write(self) -> Iterator[Repo]:
-        """One transaction; it is durable when the block ends, and undone if the block fails."""
+        """Open a write transaction; it is durable when the block ends, and rolled back if the block fails."""
         self._run("BEGIN IMMEDIATE")
         try:
             yield Repo(SqliteSession(self._writer), self._current_cache())
@@ -81,7 +81,7 @@ class SqliteStore:
 
     @contextmanager
     def read(self) -> Iterator[Repo]:
-        """One consistent look at everything; other threads go on writing."""
+        """Open a read-only transaction on one consistent snapshot; other threads go on writing."""
         if self._lost:
             raise StoreUnavailable(f"{self._path}: {self._lost}")
         reader = self._reader()
@@ -95,13 +95,13 @@ class SqliteStore:
             self._idle.append(reader)
 
     def close(self) -> None:
-        """Close every connection. No thread may be at work any more."""
+        """Close all connections. No thread may use the store any more."""
         while self._idle:
             self._idle.pop().close()
         self._writer.close()
 
     def _check_files(self) -> None:
-        """Raise `StoreUnavailable` if a file was deleted or replaced: nobody would find what is written to it now."""
+        """Raise `StoreUnavailable` if a file was deleted or replaced: new writes would be lost with it."""
         for path, known in self._files.items():
             try:
                 found = os.stat(path)
@@ -113,7 +113,7 @@ class SqliteStore:
                 self._files[path] = now
             elif now != known:
                 how = "deleted" if now is None else "replaced"
-                self._lost = f"{path} was {how} while it was in use, so nothing is kept any more: {_MENDS}"
+                self._lost = f"{path} was {how} while it was in use, so nothing is stored any more: {_WHAT_TO_DO}"
                 raise StoreUnavailable(self._lost)
         self._lost = ""
 
@@ -121,10 +121,10 @@ class SqliteStore:
         try:
             self._writer.execute(text)
         except sqlite3.Error as error:
-            raise _fault(error) from error
+            raise _translated(error) from error
 
     def _current_cache(self) -> RowCache:
-        """Give what is known by heart; nothing, if somebody else has written since."""
+        """Return the row cache; empty it first if another process has written to the database."""
         (version,) = self._writer.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version
@@ -134,9 +134,9 @@ class SqliteStore:
 
     def _reader(self) -> sqlite3.Connection:
         try:
-            return self._idle.pop()  # by several threads at once, each gets another
+            return self._idle.pop()  # safe between threads: each gets another connection
         except IndexError:
-            self._check_files()  # else it could be another database
+            self._check_files()  # the file could be another database by now
             reader = _connect(self._path)
             reader.execute("PRAGMA query_only = ON")
             return reader
@@ -154,37 +154,37 @@ class SqliteSession:
         try:
             return self._connection.execute(*_bound(name, values)).fetchall()
         except sqlite3.Error as error:
-            raise _fault(error) from error
+            raise _translated(error) from error
 
     def prefetch(self, name: str, *values: object) -> None:
-        """Do nothing: an answer is never far away."""
+        """Do nothing: a query needs no round trip."""
 
     def execute(self, name: str, *values: object) -> int:
         try:
             return self._connection.execute(*_bound(name, values)).rowcount
         except sqlite3.Error as error:
-            raise _fault(error) from error
+            raise _translated(error) from error
 
     def execute_many(self, name: str, rows: Sequence[Row]) -> None:
         if not rows:
             return
         try:
-            self._carry_out(_TEXTS[name], rows)
+            self._execute_batches(_TEXTS[name], rows)
         except sqlite3.Error as error:
-            raise _fault(error) from error
+            raise _translated(error) from error
 
     def update_all(self, name: str, rows: Sequence[Row]) -> None:
         if not rows:
             return
         try:
-            changed = self._carry_out(_TEXTS[name], rows)
+            changed = self._execute_batches(_TEXTS[name], rows)
         except sqlite3.Error as error:
-            raise _fault(error) from error
+            raise _translated(error) from error
         if changed != len(rows):
-            raise TransactionConflict(f"{name}: {len(rows) - changed} of {len(rows)} were changed meanwhile")
+            raise TransactionConflict(f"{name}: {len(rows) - changed} of {len(rows)} have changed in the meantime")
 
-    def _carry_out(self, statement: "_Text", rows: Sequence[Row]) -> int:
-        """Carry out a statement for many rows with each call, since much of what it costs is the call."""
+    def _execute_batches(self, statement: "_Text", rows: Sequence[Row]) -> int:
+        """Run a statement for many rows per call, because the calls are much of its cost."""
         done = changed = 0
         for count, text in statement.many:
             while len(rows) - done >= count:
@@ -197,29 +197,29 @@ class SqliteSession:
 
 
 def make_private(path: Path) -> None:
-    """See that only the owner of a database can read it and what SQLite keeps beside it; make it if it is not there.
+    """Let only the owner read a database file and the files that SQLite keeps beside it; create it if there is none.
 
-    SQLite gives the files beside a database the mode that the database has.
+    SQLite gives new files beside a database the mode of the database.
     """
     try:
         make_file(path)
         narrow_files(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal"))
     except OSError as fault:
-        is_homeless = isinstance(fault, FileNotFoundError)
-        why = f"there is no folder {path.parent}: make it, or choose another" if is_homeless else fault.strerror
+        no_folder = isinstance(fault, FileNotFoundError)
+        why = f"there is no folder {path.parent}: create it, or choose another" if no_folder else fault.strerror
         raise StoreUnavailable(f"the database {path} cannot be opened: {why}") from fault
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     try:
-        # `rw`: a file that is deleted meanwhile must not be made again, empty.
+        # `rw` does not create the file: if it has been deleted, an empty one must not take its place.
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw",
             uri=True,
             timeout=BUSY_MS / 1000,
             isolation_level=None,
             check_same_thread=False,
-            cached_statements=_KEPT,
+            cached_statements=_CACHED_STATEMENTS,
         )
         connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.Error as error:
@@ -229,16 +229,16 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A statement for SQLite. A list travels as JSON; a list of one is cheaper as a plain value."""
+    """A statement for SQLite. Lists are passed as JSON; a list of one item is cheaper as a plain value."""
 
     text: str
     lists: tuple[int, ...]
     single: str
-    many: tuple[tuple[int, str], ...]  # the same for so many rows at once, the most first
+    many: tuple[tuple[int, str], ...]  # the number of rows and the text for several rows at once, largest first
 
 
 def _bound(name: str, values: tuple[Any, ...]) -> tuple[str, Sequence[object]]:
-    """Give the text of a statement, and its values as they are bound."""
+    """Return the text of a statement, and its values as they are bound."""
     statement = _TEXTS[name]
     if not statement.lists:
         return statement.text, values
@@ -252,22 +252,22 @@ def _bound(name: str, values: tuple[Any, ...]) -> tuple[str, Sequence[object]]:
     return statement.text, bound
 
 
-def _fault(error: sqlite3.Error) -> Exception:
-    """Turn the database's complaint into ours; a bug stays what it is."""
+def _translated(error: sqlite3.Error) -> Exception:
+    """Translate an error of SQLite; an error in our own code stays as it is."""
     code = getattr(error, "sqlite_errorcode", 0)
-    if code in _TAKEN:
+    if code in _DUPLICATE:
         return DuplicateKey(str(error))
     if isinstance(error, sqlite3.OperationalError):
         return TransactionConflict(str(error)) if code & 0xFF in _BUSY else StoreUnavailable(str(error))
     return error
 
 
-def _many(statement: Statement) -> tuple[tuple[int, str], ...]:
-    texts = ((count, for_sqlite_many(statement, count)) for count in TOGETHER)
+def _batch_texts(statement: Statement) -> tuple[tuple[int, str], ...]:
+    texts = ((count, for_sqlite_many(statement, count)) for count in BATCHES)
     return tuple((count, text) for count, text in texts if text)
 
 
 _TEXTS = {
-    name: _Text(for_sqlite(one), one.lists, for_sqlite(one, single=True), _many(one))
+    name: _Text(for_sqlite(one), one.lists, for_sqlite(one, single=True), _batch_texts(one))
     for name, one in statements(SQLITE).items()
 }

@@ -1,7 +1,6 @@
-"""What Alembic runs to carry out migrations: on the connection, and in the transaction, that `migration` opened.
+"""Run by Alembic: apply migrations on the connection, and in the transaction, that `migrate` opened.
 
-It never looks at the declared tables: a version says itself what it makes, or later changes to the declarations would
-change history.
+Migrations do not use the tables in `schema`, because later changes there would change what an old migration does.
 """
 
 from alembic import context

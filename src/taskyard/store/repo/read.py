@@ -1,6 +1,7 @@
-"""Verbs for whoever only reads: lists in pages, and what attempts left. Rows come as the database gives them.
+"""Repository of queries that only read: lists in pages, and what `why`, histories and forecasts need.
 
-Nothing here is needed to decide anything, so nothing here is locked or known by heart.
+A query looks at what it was asked about and no further: it uses an index and has a limit. It takes no locks and does
+not use the row cache.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,16 +14,19 @@ from taskyard.store.queries import Row, Session
 from taskyard.store.repo.bots import decode_dimensions
 from taskyard.store.repo.events import EventRow, event_rows
 
-#: Before every key, and before every bot's.
+#: Sort before every id, and before every bot name.
 FIRST: Final = -1
 FIRST_NAME: Final = ""
-#: Why a task is where it is while a bot has it in hand and has not begun it.
+#: The reason of a task that a bot has claimed but not begun.
 _ASSIGNED: Final = Reason.ASSIGNED.text
+_STATES = {state.value: state for state in State}
+_JOINS = {join.value: join for join in Join}
+_ONS = {on.value: on for on in On}
 
 
 @value
 class GraphRow:
-    """A graph in outline, with what was said about it."""
+    """A graph, with its submitted fields."""
 
     id: int
     state: str
@@ -44,7 +48,7 @@ class GraphRow:
 
 @value
 class BotRow:
-    """A bot as it stands: its own word and that of an admin together."""
+    """A bot, with its own settings and those of an admin combined."""
 
     id: str
     slots: int
@@ -55,15 +59,15 @@ class BotRow:
     draining: int
     terminated: int
     dimensions: str
-    busy: int  # how many tasks it has in hand
+    busy: int  # how many tasks it holds
     missing: int
     ending: int
-    assigned: int  # how many of those that it has in hand it has not begun
+    assigned: int  # how many of those it has not begun
 
 
 @value
 class LastAttemptRow:
-    """The last attempt of a task, if it had any."""
+    """The last attempt of a task, if there is one."""
 
     bot: str | None
     claimed_ms: int | None
@@ -74,16 +78,11 @@ class LastAttemptRow:
 
 @value
 class GraphFilter:
-    """Which graphs are asked for; an empty word asks for any, and no list of pools for those of all."""
+    """Which graphs to list; an empty text matches all, and None all pools."""
 
     state: str = ""
     name: str = ""
     pools: frozenset[str] | None = None
-
-
-# Verbs for whoever asks why: who is in the way of a task, how much is in use, who stands before it, what moved it.
-#
-# Each looks at what is asked about and no further: by an index, up to a count. Nothing here decides anything.
 
 
 @value
@@ -97,19 +96,11 @@ class EndedAttempt:
 
 @value
 class QueuePosition:
-    """Where a task stands in the one order of everything."""
+    """The position of a task in the order of all tasks."""
 
     priority: int
     created_ms: int
     id: int
-
-
-# Verbs about time: how long things took before, what is still to come, and what ended when. Nothing here writes.
-
-
-_STATES = {state.value: state for state in State}
-_JOINS = {join.value: join for join in Join}
-_ONS = {on.value: on for on in On}
 
 
 @value
@@ -121,7 +112,7 @@ class UnfinishedTaskRow:
     join: Join
     not_before_ms: int | None
     label: str
-    claimed_ms: int | None  # since when it runs
+    claimed_ms: int | None  # since when it runs; None if it does not run
 
 
 @value
@@ -135,7 +126,7 @@ class EndedPrerequisite:
 
 
 class ReadRepo:
-    """What the tables can be asked by who only reads."""
+    """Queries of views and other readers."""
 
     __slots__ = ("_session",)
 
@@ -143,14 +134,14 @@ class ReadRepo:
         self._session = session
 
     def graphs(self, wanted: GraphFilter, after: int, count: int) -> list[GraphRow]:
-        """Read whole graphs beyond an id, the newest first."""
+        """Return loaded graphs after an id, newest first."""
         pools = sorted(wanted.pools or ())
         every = int(wanted.pools is None)
         rows = self._session.fetch("select_graph_rows", after, wanted.state, wanted.name, every, pools, count)
         return [GraphRow(*row) for row in rows]
 
     def graph(self, id: int) -> GraphRow | None:
-        """Read a graph, if it is whole."""
+        """Return a graph, if it is loaded."""
         found = self._session.fetch("select_graph_row", id)
         return GraphRow(*found[0]) if found else None
 
@@ -159,7 +150,7 @@ class ReadRepo:
         return self.counts_with_assigned(graph)[0]
 
     def counts_with_assigned(self, graph: int) -> tuple[dict[str, int], int]:
-        """Count the tasks of a graph by state, and those that a bot has in hand and has not begun."""
+        """Count the tasks of a graph by state, and those that a bot has claimed but not begun."""
         rows = self._session.fetch("count_tasks_by_state", graph, _ASSIGNED)
         return {row[0]: row[1] for row in rows}, sum(row[2] for row in rows)
 
@@ -168,162 +159,164 @@ class ReadRepo:
         return {row[0]: row[1] for row in self._session.fetch("count_all_tasks_by_state")}
 
     def tasks(self, graph: int, after: int, state: str, count: int) -> list[int]:
-        """Name tasks of a graph beyond an id; an empty state asks for any."""
+        """Return ids of tasks of a graph after an id; an empty state matches all."""
         return [row[0] for row in self._session.fetch("select_loaded_task_page", graph, after, state, count)]
 
     def leased_of_kind(self, bot: str, kind: str, pools: frozenset[str] | None, after: int, count: int) -> list[int]:
-        """Name what a bot runs of one kind beyond an id, in graphs of some pools, or of all (None)."""
+        """Return tasks of one kind that a bot holds, after an id, in graphs of some pools, or of all (None)."""
         every, some = int(pools is None), sorted(pools or ())
         return [row[0] for row in self._session.fetch("select_leased_of_kind", bot, kind, after, every, some, count)]
 
     def labels_page(self, graph: int, after: int, count: int) -> list[tuple[str, int]]:
-        """Read labels and ids of tasks of a graph beyond an id."""
+        """Return labels and ids of tasks of a graph after an id."""
         return [(row[0], row[1]) for row in self._session.fetch("select_labels_page", graph, after, count)]
 
     def sinks(self, graph: int, done: Collection[str], count: int) -> list[int]:
-        """Name tasks of a graph that nothing requires, but for those in some states."""
+        """Return tasks of a graph without dependents, except for those in some states."""
         return [row[0] for row in self._session.fetch("select_sinks", graph, sorted(done), count)]
 
     def ids_ending_in(self, digits: str, count: int) -> tuple[list[int], list[int]]:
-        """Name graphs and tasks whose ids end in some hexadecimal digits, as many of each, in no order."""
-        said = (1 << 4 * len(digits)) - 1, int(digits, 16), count
-        graphs = self._session.fetch("select_graphs_by_id_suffix", *said)
-        return [row[0] for row in graphs], [row[0] for row in self._session.fetch("select_tasks_by_id_suffix", *said)]
+        """Return at most `count` graphs and as many tasks whose ids end in some hexadecimal digits."""
+        arguments = (1 << 4 * len(digits)) - 1, int(digits, 16), count
+        graphs = self._session.fetch("select_graphs_by_id_suffix", *arguments)
+        return [row[0] for row in graphs], [
+            row[0] for row in self._session.fetch("select_tasks_by_id_suffix", *arguments)
+        ]
 
     def last_attempts(self, tasks: Collection[int]) -> dict[int, LastAttemptRow]:
-        """Read the last attempts of tasks."""
+        """Return the last attempts of tasks."""
         rows = self._session.fetch("select_last_attempts", tasks) if tasks else []
         return {
             id: LastAttemptRow(bot, began, ended, code, result == 1) for id, bot, began, ended, code, result in rows
         }
 
     def results(self, task: int) -> dict[int, str]:
-        """Read what the attempts of a task published."""
+        """Return the results of a task, by attempt."""
         return {row[0]: row[1] for row in self._session.fetch("select_results", task)}
 
     def last_results(self, tasks: Collection[int]) -> dict[int, str]:
-        """Read what the last attempts of tasks published."""
+        """Return the results of the last attempts of tasks."""
         return {row[0]: row[1] for row in self._session.fetch("select_last_results", tasks)} if tasks else {}
 
     def bots(self, after: str, count: int) -> list[BotRow]:
-        """Read bots beyond an id."""
+        """Return bots after an id."""
         return [BotRow(*row) for row in self._session.fetch("select_bot_page", after, count, _ASSIGNED)]
 
     def bot(self, id: str) -> BotRow | None:
-        """Read one bot."""
+        """Return one bot."""
         found = self._session.fetch("select_bot", id, _ASSIGNED)
         return BotRow(*found[0]) if found else None
 
     def bot_settings(self, id: str) -> tuple[str | None, str | None, bool, bool]:
-        """Read what an admin said about a bot: quarantined, maintenance, draining, terminated."""
+        """Return the settings that an admin gave to a bot: quarantined, maintenance, draining, terminated."""
         found = self._session.fetch("select_bot_settings", id)
         return (found[0][0], found[0][1], found[0][2] == 1, found[0][3] == 1) if found else (None, None, False, False)
 
     def bot_events(self, id: str, at_ms: int, after: str, count: int) -> list[Row]:
-        """Read what was noted of a bot beyond an event, the newest first: id, at, kind, task, attempt, note."""
+        """Return the events of a bot after one of them, newest first: id, time, kind, task, attempt, note."""
         return self._session.fetch("select_bot_event_page", id, at_ms, after, count)
 
     def bot_attempts(self, id: str, looked: int) -> list[Row]:
-        """Read what a bot has in hand, and what it had of so many attempts of the newest tasks.
+        """Return the attempts that a bot runs, and those it had among the `looked` attempts of the newest tasks.
 
         Each is task, number, claimed, ended, signal, reason.
         """
         return self._session.fetch("select_bot_attempts", id, looked)
 
     def aggregation(self, id: str) -> str | None:
-        """Read which dimensions the bots had when they were last put together."""
+        """Return the stored dimensions of all bots together."""
         found = self._session.fetch("select_aggregation", id)
         return str(found[0][0]) if found else None
 
     def prerequisites(self, task: int, states: Iterable[State], count: int) -> list[tuple[int, On, State]]:
-        """Read at most `count` prerequisites of a task that are in one of `states`."""
+        """Return at most `count` prerequisites of a task that are in one of `states`."""
         rows = self._session.fetch("select_prerequisites_in_states", task, [one.text for one in states], count)
         return [(row[0], On(row[1]), State(row[2])) for row in rows]
 
     def subgraph_holders(self, bot: str, kind: str, count: int) -> list[int]:
-        """Name tasks of one kind that somebody runs and that name mutexes or limits."""
+        """Return tasks of one kind that a bot holds and that have mutexes or limits."""
         return [row[0] for row in self._session.fetch("select_subgraph_holders", bot, kind, count)]
 
     def labels(self, tasks: Collection[int]) -> dict[int, str]:
-        """Read the labels of tasks."""
+        """Return the labels of tasks."""
         return {row[0]: row[1] for row in self._session.fetch("select_labels", tasks)} if tasks else {}
 
     def ended_attempts(self, tasks: Collection[int]) -> dict[int, EndedAttempt]:
-        """Read how the last attempts of tasks ended."""
+        """Return the last attempts of tasks, where they have ended."""
         rows = self._session.fetch("select_ended_attempts", tasks) if tasks else ()
         return {row[0]: EndedAttempt(*row[1:]) for row in rows}
 
     def last_requests(self, subjects: Collection[int], action: str, count: int) -> list[tuple[int, str, int]]:
-        """Read who asked for something about tasks and graphs, the last first: subject, actor, at."""
+        """Return who requested an action on tasks and graphs, latest first: subject, actor, time."""
         rows = self._session.fetch("select_last_requests", subjects, action, count) if subjects else ()
         return [(row[0], row[1], row[2]) for row in rows]
 
     def audit_notes(self, tasks: Collection[int], action: str) -> dict[int, str]:
-        """Read what was noted last with something about tasks."""
+        """Return the latest note in the audit of tasks for an action."""
         return dict(self._session.fetch("select_audit_notes", tasks, action)) if tasks else {}
 
     def queues(self, ids: Collection[int]) -> dict[int, tuple[str, Dimensions]]:
-        """Read the pools and the dimensions of queues."""
+        """Return the pools and the dimensions of queues."""
         rows = self._session.fetch("select_queues", ids) if ids else ()
         return {row[0]: (row[1], decode_dimensions(row[2])) for row in rows}
 
     def count_ahead(self, queue: int, turn: QueuePosition, count: int) -> int:
-        """Count who waits before a task in its queue, up to `count`."""
+        """Count the tasks before another one in its queue, up to `count`."""
         return len(self._session.fetch("select_tasks_ahead", queue, turn.priority, turn.created_ms, turn.id, count))
 
     def pool_use(self, pool: str, states: Iterable[State]) -> int:
-        """Add up the weights of those in a pool that are in one of `states`."""
+        """Sum the weights of tasks in a pool that are in one of `states`."""
         return int(self._session.fetch("sum_pool_use", pool, [one.text for one in states])[0][0])
 
     def limit_use(self, name: str, states: Iterable[State]) -> int:
-        """Add up what those take of a named limit that are in one of `states`."""
+        """Sum the use of a named limit by tasks that are in one of `states`."""
         return int(self._session.fetch("sum_limit_use", name, [one.text for one in states])[0][0])
 
     def place_in_line(self, pool: str, reasons: Iterable[Reason], turn: QueuePosition, count: int) -> tuple[int, int]:
-        """Count who is held for `reasons` before a task in the line for its pool, and how many were looked at for it.
+        """Count the tasks held for `reasons` before a task in the line for its pool, and all held tasks looked at.
 
-        Only the oldest `count` of all that are held are looked at.
+        Only the oldest `count` held tasks are looked at.
         """
         words, before = [one.text for one in reasons], (turn.priority, turn.created_ms, turn.id)
         row = self._session.fetch("count_held_before", pool, words, *before, count)[0]
         return int(row[0]), int(row[1])
 
     def recent_events(self, subjects: Collection[int], count: int) -> list[EventRow]:
-        """Read what last happened to some tasks, of each in order: the newest `count` transactions."""
+        """Return the latest events of tasks, oldest first: those of at most `count` transactions."""
         rows = self._session.fetch("select_recent_events", subjects, count) if subjects else ()
         return [event for row in reversed(rows) for event in event_rows(row)]
 
     def bot_event_kinds(self, bot: str, at_ms: int, count: int) -> list[str]:
-        """Read which kinds of events a bot had at a moment, among its newest `count`."""
+        """Return the kinds of the events of a bot at a time, among its `count` newest events."""
         return [str(row[0]) for row in self._session.fetch("select_bot_event_kinds", bot, at_ms, count)]
 
     def mutex_rivals(self, key: str, task: int, count: int) -> list[int]:
-        """Name the tasks that name a mutex and came just before or after a task; at most `count` each."""
+        """Return the tasks with a mutex that are just older or newer than a task; at most `count` each."""
         older = self._session.fetch("select_older_mutex_rivals", key, task, count)
         return [row[0] for row in (*older, *self._session.fetch("select_newer_mutex_rivals", key, task, count))]
 
     def graphs_named(self, name: str, after: int, count: int) -> list[int]:
-        """Name older graphs of a name, the newest first; a graph without a name has none."""
+        """Return graphs of a name that are older than one, newest first; none for the empty name."""
         return [row[0] for row in self._session.fetch("select_older_graphs_by_name", name, after, count)]
 
     def attempt_durations(
         self, graph: int, labels: Collection[str], states: Collection[State]
     ) -> list[tuple[str, int]]:
-        """Say how long the last attempts of those tasks of a graph took that are in one of some states."""
+        """Return how long the last attempts of tasks of a graph in some states took: label, milliseconds."""
         rows = self._session.fetch("select_attempt_durations", graph, labels, [state.value for state in states])
         return [(row[0], row[1]) for row in rows]
 
     def unfinished_tasks(self, graph: int, after: int, ended: Collection[State], count: int) -> list[UnfinishedTaskRow]:
-        """Read tasks of a graph beyond an id that are in none of the states `ended`."""
+        """Return tasks of a graph after an id that are in none of the states `ended`."""
         rows = self._session.fetch("select_unfinished_tasks", graph, after, [state.value for state in ended], count)
         return [UnfinishedTaskRow(row[0], _STATES[row[1]], _JOINS[row[2]], *row[3:]) for row in rows]
 
     def last_ended(self, graph: int, states: Collection[State]) -> int | None:
-        """Name the task of a graph that came last to one of some states."""
+        """Return the task of a graph that reached one of some states last."""
         found = self._session.fetch("select_last_ended", graph, [state.value for state in states])
         return found[0][0] if found else None
 
     def ended_prerequisites(self, task: int, states: Collection[State], count: int) -> list[EndedPrerequisite]:
-        """Read those prerequisites of a task that are in one of some states, the last to come there first."""
+        """Return the prerequisites of a task that are in one of some states, latest first."""
         rows = self._session.fetch("select_ended_prerequisites", task, [state.value for state in states], count)
         return [EndedPrerequisite(row[0], _ONS[row[1]], _STATES[row[2]], row[3]) for row in rows]

@@ -1,4 +1,7 @@
-"""Verbs about the work: tasks, graphs, edges."""
+"""Repositories of graphs, tasks, edges, attempts and reruns.
+
+`read` takes row locks, which a read-only transaction leaves out; `get` uses the row cache; `peek` never locks.
+"""
 
 from bisect import bisect
 from collections import defaultdict
@@ -16,12 +19,12 @@ from taskyard.store.queries import SQLITE, Row, Session, statements
 from taskyard.store.row_cache import RowCache
 from taskyard.store.rows import GraphRecord, TaskRecord, graph_record, new_task_record, task_record
 
-#: How many edges are dropped with a page of tasks; one task may have more.
-DROPPED_EDGES_MAX: Final = 4_000
+#: How many edges are deleted with a page of tasks; one task may have more.
+DELETED_EDGES_MAX: Final = 4_000
 
 _ONS = {on.value: on for on in On}
 _STATES = {state.value: state for state in State}
-_BORN = State.UNSCHEDULED.text
+_NEW = State.UNSCHEDULED.text
 _STATE, _AWAITED = (
     [name for name, _ in statements(SQLITE)["insert_tasks"].parameters].index(name) for name in ("state", "awaited")
 )
@@ -35,24 +38,24 @@ class MoveKind(IntEnum):
     """Which columns of a task its moves can have changed."""
 
     ANY = auto()
-    READY = auto()  # it was released, admitted or both
+    READY = auto()  # released, admitted or both
     STARTED = auto()  # its attempt began
-    SENT = auto()  # it was released and admitted, and its attempt began
-    ENDED = auto()  # its attempt ended well
+    SENT = auto()  # released and admitted, and its attempt began
+    ENDED = auto()  # its attempt succeeded
 
 
-#: The statement for each shape, and how a task is spelled for it.
-_SHAPED = {
-    MoveKind.ANY: ("move_tasks", TaskRecord.carried),
-    MoveKind.READY: ("move_ready_tasks", TaskRecord.ready),
-    MoveKind.STARTED: ("move_started_tasks", TaskRecord.started),
-    MoveKind.SENT: ("move_sent_tasks", TaskRecord.sent),
-    MoveKind.ENDED: ("move_ended_tasks", TaskRecord.ended),
+#: The statement for each kind of moves, and the method that gives its parameters.
+_STATEMENTS = {
+    MoveKind.ANY: ("move_tasks", TaskRecord.move_row),
+    MoveKind.READY: ("move_ready_tasks", TaskRecord.ready_row),
+    MoveKind.STARTED: ("move_started_tasks", TaskRecord.started_row),
+    MoveKind.SENT: ("move_sent_tasks", TaskRecord.sent_row),
+    MoveKind.ENDED: ("move_ended_tasks", TaskRecord.ended_row),
 }
 
 
 class TaskRepo:
-    """What the table `task` and those beside it can be asked and told."""
+    """The table `task`, and the tables with one row or more per task."""
 
     __slots__ = ("_cache", "_session")
 
@@ -61,17 +64,17 @@ class TaskRepo:
         self._cache = cache
 
     def read(self, ids: Collection[int]) -> list[TaskRecord]:
-        """Read tasks, in the order of their ids; nobody else moves them before this transaction ends."""
+        """Read and lock tasks, in order of their ids."""
         return [task_record(row) for row in self._session.fetch("lock_tasks", ids)] if ids else []
 
     def prefetch(self, ids: Collection[int]) -> None:
-        """Hint: these will be recalled."""
-        unknown = [id for id in ids if id not in self._cache.tasks]
-        if unknown:
-            self._session.prefetch("lock_tasks", unknown)
+        """Hint that `get` follows."""
+        missing = [id for id in ids if id not in self._cache.tasks]
+        if missing:
+            self._session.prefetch("lock_tasks", missing)
 
     def get(self, ids: Collection[int]) -> dict[int, TaskRecord]:
-        """Give tasks as this transaction has made them; whoever is not known by heart is looked at."""
+        """Return tasks as this transaction has changed them: from the cache, or read and locked."""
         known = self._cache.tasks
         found = {id: known[id] for id in ids if id in known}
         if len(found) < len(ids):
@@ -81,37 +84,37 @@ class TaskRepo:
         return found
 
     def cached(self, id: int) -> TaskRecord | None:
-        """Give a task if it is known by heart: it may not be written yet."""
+        """Return a task from the cache; its changes may not be written yet."""
         return self._cache.tasks.get(id)
 
-    def write_moved(self, moved: Sequence[tuple[TaskRecord, State]], shape: MoveKind = MoveKind.ANY) -> None:
-        """Write tasks that moved, each with the last state it came from; refuse if one is not where it was looked at.
+    def write_moved(self, moved: Sequence[tuple[TaskRecord, State]], kind: MoveKind = MoveKind.ANY) -> None:
+        """Write tasks that moved, each with the state it left last; conflict if one has moved in the meantime.
 
-        The `shape` says which columns changed.
+        `kind` says which columns changed.
         """
-        name, spelled = _SHAPED[shape]
-        self._session.update_all(name, [spelled(task, source) for task, source in moved])
+        name, parameters_of = _STATEMENTS[kind]
+        self._session.update_all(name, [parameters_of(task, source) for task, source in moved])
         for task, _ in moved:
             task.stored = task.life.state
 
     def write_edge_counts(self, tasks: Sequence[TaskRecord]) -> None:
-        """Write what the edges of tasks know."""
+        """Write the edge counts of tasks."""
         rows = [(t.id, t.edges.awaited, t.edges.met, t.edges.broken, t.edges.impossible) for t in tasks]
         self._session.execute_many("update_edge_counts", rows)
 
     def write_unmoved(self, changed: Sequence[TaskRecord]) -> None:
-        """Write what changed about tasks that did not move."""
-        self._session.update_all("update_unmoved_tasks", [task.kept() for task in changed])
+        """Write tasks that changed without moving."""
+        self._session.update_all("update_unmoved_tasks", [task.unmoved_row() for task in changed])
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Insert tasks as they are born. Those that await nobody are wanted next, so they are known at once."""
+        """Insert new tasks. Those that wait for no other task are needed next, so they are cached."""
         self._session.execute_many("insert_tasks", rows)
         if self._cache.has_room(len(rows)):
-            free = (row for row in rows if row[_AWAITED] == 0 and row[_STATE] == _BORN)
-            self._cache.tasks |= {row[0]: new_task_record(row) for row in free}
+            roots = (row for row in rows if row[_AWAITED] == 0 and row[_STATE] == _NEW)
+            self._cache.tasks |= {row[0]: new_task_record(row) for row in roots}
 
     def add_definitions(self, rows: Sequence[Row]) -> None:
-        """Insert what was asked for: id, graph, label, definition, digest, submitter."""
+        """Insert definitions: id, graph, label, definition, digest, submitter."""
         self._session.execute_many("insert_definitions", rows)
 
     def add_mutexes(self, rows: Sequence[Row]) -> None:
@@ -119,65 +122,65 @@ class TaskRepo:
         self._session.execute_many("insert_mutexes", rows)
 
     def add_limits(self, rows: Sequence[Row]) -> None:
-        """Insert demands: task, name, amount."""
+        """Insert used limits: task, name, amount."""
         self._session.execute_many("insert_limits", rows)
 
     def definitions(self, ids: Collection[int]) -> dict[int, tuple[str, str]]:
-        """Read the label and the definition of tasks."""
+        """Return the label and the definition of tasks."""
         return {row[0]: (row[1], row[2]) for row in self._session.fetch("select_definitions", ids)} if ids else {}
 
     def owned_definitions(self, ids: Collection[int]) -> dict[int, tuple[str, str, str]]:
-        """Read the label and the definition of tasks, and who submitted them."""
+        """Return the label, the definition and the submitter of tasks."""
         return (
             {row[0]: (row[1], row[2], row[3]) for row in self._session.fetch("select_definitions", ids)} if ids else {}
         )
 
     def definitions_of(self, graph: int) -> list[tuple[int, str, str, str | None]]:
-        """Read every definition of a graph: id, label, definition, digest."""
+        """Return the definitions of all tasks of a graph: id, label, definition, digest."""
         return [
             (row[0], row[1], row[2], row[3]) for row in self._session.fetch("select_graph_tasks_definitions", graph)
         ]
 
     def with_labels(self, graph: int, labels: Collection[str]) -> dict[str, int]:
-        """Find tasks of a graph by their labels."""
+        """Return the ids of tasks of a graph by label."""
         return {row[0]: row[1] for row in self._session.fetch("select_tasks_by_label", graph, labels)} if labels else {}
 
     def page(self, graph: int, states: Iterable[State], after: int, count: int) -> list[int]:
-        """Name tasks of a graph that are in one of `states`, with ids beyond `after`."""
+        """Return ids of tasks of a graph that are in one of `states`, after an id."""
         found = self._session.fetch("select_task_page", graph, [str(state) for state in states], after, count)
         return [row[0] for row in found]
 
     def page_any_state(self, graph: int, after: int, count: int) -> list[tuple[int, State]]:
-        """Read where the next tasks of a graph are, with ids beyond `after`: what it costs follows from `count`."""
+        """Return ids and states of tasks of a graph, after an id; the cost depends on `count` alone."""
         return [
             (row[0], _STATES[row[1]]) for row in self._session.fetch("select_task_states_page", graph, after, count)
         ]
 
     def roots(self, graph: int, state: State, after: int, count: int) -> list[tuple[int, bool]]:
-        """Name `count` tasks of a graph beyond `after`, and tell of each whether it is in `state` and awaits nobody."""
+        """Return ids of tasks of a graph, after an id, and whether each is in `state` and waits for no other task."""
         return [
             (row[0], row[1] == 1) for row in self._session.fetch("select_roots_page", graph, str(state), after, count)
         ]
 
     def loading(self, graph: int, after: int, count: int) -> list[int]:
-        """Name tasks of a graph that are still being loaded, with ids beyond `after`."""
+        """Return ids of tasks of a graph that are still being loaded, after an id."""
         return [row[0] for row in self._session.fetch("select_loading_page", graph, after, count)]
 
     def mark_loaded(self, ids: Collection[int]) -> None:
-        """Tasks are loaded."""
+        """Mark tasks as loaded."""
         self._session.execute_many("mark_tasks_loaded", [(id,) for id in ids])
         self._cache.mark_stale()
 
     def due(self, now: Millis, count: int) -> dict[int, Millis]:
-        """Name the tasks about which the clock has something to say, and since when; the longest due first."""
+        """Return the tasks whose timer has run out, and when it did; longest due first."""
         return {row[0]: row[1] for row in self._session.fetch("select_due_tasks", now, count)}
 
     def leased_by(self, bots: Collection[str], count: int) -> list[tuple[int, str]]:
-        """Name at most `count` of what bots have."""
+        """Return at most `count` tasks that bots hold: task, bot."""
         return [(row[0], row[1]) for row in self._session.fetch("select_leased_tasks", bots, count)] if bots else []
 
     def leased_with_session(self, bots: Collection[str], count: int) -> list[tuple[int, str, str]]:
-        """Name at most `count` of what bots have: task, bot, and the session in which it was taken."""
+        """Return at most `count` tasks that bots hold: task, bot, and the session that claimed it."""
         return (
             [(row[0], row[1], row[2]) for row in self._session.fetch("select_leased_tasks_with_session", bots, count)]
             if bots
@@ -185,29 +188,29 @@ class TaskRepo:
         )
 
     def end_leases(self, rows: Sequence[Row]) -> None:
-        """End leases of bots, and leave the rest to the clock: bot, how the names of the sessions begin, until, due."""
+        """End leases of bots; timeouts do the rest. A row: bot, prefix of session names, lease end, due time."""
         self._session.execute_many(
             "end_leases", [(bot, sessions, "/", until, due) for bot, sessions, until, due in rows]
         )
         self._cache.mark_stale()
 
     def claim_candidates(self, queues: Collection[int], count: int) -> list[Row]:
-        """Name the first `count` of each queue: id, queue, priority, created, avoid_bot."""
+        """Return the first `count` waiting tasks of each queue: id, queue, priority, created, bot to avoid."""
         return self._session.fetch("claim_candidates", queues, count) if queues else []
 
     def waiting_of_kinds(self, queue: int, kinds: Collection[str], count: int) -> list[int]:
-        """Name the first `count` of some kinds that wait in a queue; nobody else takes them up meanwhile."""
+        """Return and lock the first `count` waiting tasks of some kinds in a queue."""
         return [row[0] for row in self._session.fetch("claim_kinds", queue, kinds, count)]
 
     def delete(self, ids: Collection[int]) -> None:
-        """Forget tasks that nobody ever saw, and everything beside them."""
+        """Delete tasks that were never visible, and all rows that belong to them."""
         for name in _DELETES if ids else ():
             self._session.execute(name, ids)
         self._cache.mark_stale()
 
 
 class GraphRepo:
-    """What the table `graph` and the one beside it can be asked and told."""
+    """The tables `graph`, `graph_definition` and `graph_pool`."""
 
     __slots__ = ("_cache", "_session", "_tasks")
 
@@ -217,7 +220,7 @@ class GraphRepo:
         self._tasks = tasks
 
     def get(self, id: int) -> GraphRecord:
-        """Give a graph as it was when this transaction first asked, or as the only writer knows it."""
+        """Return a graph from the cache, or read it without a lock."""
         known = self._cache.graphs.get(id)
         if known is None:
             (known,) = self.peek([id])
@@ -225,27 +228,27 @@ class GraphRepo:
         return known
 
     def prefetch(self, ids: Collection[int]) -> None:
-        """Hint: these will be recalled, each by itself."""
+        """Hint that `get` follows for each of these."""
         for id in ids:
             if id not in self._cache.graphs:
                 self._session.prefetch("select_graphs", [id])
 
     def get_locked(self, ids: Collection[int]) -> list[GraphRecord]:
-        """Give graphs as they are now, in the order of their ids; nobody else changes them before this ends."""
+        """Return graphs as they are now, in order of their ids, safe from other transactions until this one ends."""
         if not self._cache.is_authoritative:
             return self.read(ids)
         return [self.get(id) for id in sorted(ids)]
 
     def read(self, ids: Collection[int]) -> list[GraphRecord]:
-        """Read graphs, in the order of their ids; nobody else changes them before this transaction ends."""
+        """Read and lock graphs, in order of their ids."""
         return [graph_record(row) for row in self._session.fetch("lock_graphs", ids)] if ids else []
 
     def peek(self, ids: Collection[int]) -> list[GraphRecord]:
-        """Read graphs as they are now, and keep nobody from changing them."""
+        """Read graphs without locking them."""
         return [graph_record(row) for row in self._session.fetch("select_graphs", ids)] if ids else []
 
     def write_states(self, rows: Sequence[Row]) -> None:
-        """Write what the moves of their tasks made of graphs: id, state, active, behind, unhandled, events, moved."""
+        """Write graphs after their tasks moved: id, state, active, behind, unhandled, events, moved."""
         self._session.execute_many("update_graph_states", rows)
         graphs = self._cache.graphs
         for id, state, active, behind, unhandled, events, _ in rows:
@@ -255,62 +258,62 @@ class GraphRepo:
                 graphs[id] = struct_replace(known, state=GraphState(state), tally=tally, events=events)
 
     def add(self, id: int, state: str, now: Millis, loader: str, inside: tuple[int, int] | None = None) -> bool:
-        """Insert an empty graph that `loader` loads; tell whether it is new, and the first `inside` an attempt."""
+        """Insert an empty graph; False if the id exists, or the attempt that it is `inside` of has a graph already."""
         return self._session.execute("insert_graph", id, state, now, loader, *(inside or (None, None))) == 1
 
     def subgraphs(self, tasks: Collection[int]) -> dict[tuple[int, int], int]:
-        """Find the whole graphs that attempts of tasks are, by task and attempt."""
+        """Return the completely loaded graphs that attempts of tasks run, by task and attempt."""
         return {(row[0], row[1]): row[2] for row in self._session.fetch("select_subgraphs", tasks)} if tasks else {}
 
     def add_definition(self, id: int, row: Row) -> None:
-        """Insert what was said about a graph: scheduler, name, routing, description, tags, digest."""
+        """Insert the submitted fields of a graph: scheduler, name, routing, description, tags, digest."""
         self._session.execute("insert_graph_definition", id, *row)
 
     def pools_of(self, graphs: Collection[int]) -> dict[int, frozenset[str]]:
-        """Read in which pools the tasks of graphs may run; graphs of which nothing is known are left out."""
+        """Return the pools in which tasks of graphs may run; unknown graphs are left out."""
         found: dict[int, set[str]] = defaultdict(set)
         for graph, pool in self._session.fetch("select_graph_pools", graphs) if graphs else ():
             found[graph].add(pool)
         return {graph: frozenset(pools) for graph, pools in found.items()}
 
     def add_pools(self, id: int, pools: Collection[str]) -> None:
-        """Say in which pools tasks of a graph may run; nothing for those that are known."""
+        """Add pools in which tasks of a graph may run."""
         self._session.execute_many("insert_graph_pools", [(id, pool) for pool in sorted(pools)])
 
     def definition(self, id: int) -> Row | None:
-        """Read what was said about a graph."""
+        """Return the submitted fields of a graph."""
         found = self._session.fetch("select_graph_definition", id)
         return found[0] if found else None
 
     def set_loader(self, id: int, loader: str | None) -> None:
-        """Say who loads a graph; nobody once it is whole."""
+        """Set who loads a graph; None once it is loaded."""
         self._session.execute("update_loader", id, loader)
         self._cache.graphs.pop(id, None)
 
     def set_created(self, id: int, now: Millis) -> None:
-        """Say when a graph became whole."""
+        """Set when a graph was loaded completely."""
         self._session.execute("update_created", id, now)
         self._cache.graphs.pop(id, None)
 
     def count_extension(self, id: int, extensions: int) -> None:
-        """Say how often a graph was extended."""
+        """Set how often a graph was extended."""
         self._session.execute("update_extensions", id, extensions)
         self._cache.graphs.pop(id, None)
 
     def mark_canceled(self, id: int, now: Millis) -> bool:
-        """Keep the fact that a graph is canceled; tell whether it is news."""
+        """Mark a graph as canceled; False if it was canceled before."""
         self._cache.graphs.pop(id, None)
         return self._session.execute("update_canceled", id, now) == 1
 
     def loading(self, before: Millis, count: int) -> list[tuple[int, str]]:
-        """Name graphs whose loading began before a moment and never ended, with their loaders."""
+        """Return graphs whose loading began before a time and has not ended, with their loaders."""
         return [(row[0], row[1]) for row in self._session.fetch("select_stale_loads", before, count)]
 
     def delete_page(self, id: int, count: int) -> bool:
-        """Forget tasks of a graph that never became whole, and the graph with the last; tell whether it is gone."""
+        """Delete tasks of a graph that is not loaded completely, and at last the graph; True once it is deleted."""
         found = self._session.fetch("select_loaded_page", id, count)
         edges = list(accumulate(row[1] for row in found))
-        ids = [row[0] for row in found[: max(1, bisect(edges, DROPPED_EDGES_MAX))]]
+        ids = [row[0] for row in found[: max(1, bisect(edges, DELETED_EDGES_MAX))]]
         self._tasks.delete(ids)
         gone = len(ids) == len(found) < count
         if gone:
@@ -334,18 +337,18 @@ class EdgeRow:
 
 @value
 class InEdge:
-    """One edge as its dependent sees it."""
+    """One edge, with the state of its prerequisite."""
 
     prerequisite: int
     dependent: int
     on: On
     handled_round: int | None
-    state: State  # where the prerequisite is
-    open_continuations: int  # how many notes of the prerequisite are open
+    state: State  # of the prerequisite
+    open_continuations: int  # of the prerequisite
 
 
 class EdgeRepo:
-    """What the table `edge` can be asked and told."""
+    """The table `edge`."""
 
     __slots__ = ("_session",)
 
@@ -357,33 +360,33 @@ class EdgeRepo:
         self._session.execute_many("insert_edges", rows)
 
     def prefetch(self, prerequisites: Collection[int], count: int) -> None:
-        """Hint: these out-edges will be read."""
+        """Hint that `out_of` follows."""
         self._session.prefetch("select_edges_out_of", prerequisites, count)
 
     def out_of(self, prerequisites: Collection[int], count: int) -> list[EdgeRow]:
-        """Read at most `count` out-edges of tasks, by prerequisite and dependent."""
+        """Return at most `count` edges out of tasks, by prerequisite and dependent."""
         return _edges(self._session.fetch("select_edges_out_of", prerequisites, count))
 
     def page_out_of(self, prerequisite: int, cursor: int, count: int) -> list[EdgeRow]:
-        """Read at most `count` out-edges of one task, to dependents from `cursor` on."""
+        """Return at most `count` edges out of one task, to dependents from `cursor` on."""
         return _edges(self._session.fetch("select_edges_out_of_page", prerequisite, cursor, count))
 
     def with_dependents(self, ids: Collection[int]) -> set[int]:
-        """Name those of some tasks that somebody hangs on."""
+        """Return those of these tasks that have dependents."""
         return {row[0] for row in self._session.fetch("select_tasks_with_dependents", ids)} if ids else set()
 
     def page_after(self, prerequisites: Collection[int], after: Row, count: int) -> list[tuple[int, int, str]]:
-        """Read at most `count` out-edges of tasks beyond one of them: prerequisite, dependent, on."""
+        """Return at most `count` edges out of tasks, after one of them: prerequisite, dependent, on."""
         return [
             (row[0], row[1], row[2]) for row in self._session.fetch("select_edges_after", prerequisites, *after, count)
         ]
 
     def into(self, dependents: Collection[int]) -> list[InEdge]:
-        """Read the in-edges of tasks, and where their prerequisites are."""
+        """Return the edges into tasks, with the states of their prerequisites."""
         return _in_edges(self._session.fetch("select_edges_into", dependents)) if dependents else []
 
     def into_handlers(self, dependents: Collection[int]) -> list[InEdge]:
-        """Read those in-edges of tasks over which they can deal with a failure that is there or may come."""
+        """Return the edges by which these tasks may handle a failure that exists or can still occur."""
         if not dependents:
             return []
         return _in_edges(
@@ -393,11 +396,11 @@ class EdgeRepo:
         )
 
     def page_into(self, dependent: int, cursor: int, count: int) -> list[InEdge]:
-        """Read at most `count` in-edges of one task, from prerequisites from `cursor` on."""
+        """Return at most `count` edges into one task, from prerequisites from `cursor` on."""
         return _in_edges(self._session.fetch("select_edges_into_page", dependent, cursor, count))
 
     def set_handled_rounds(self, rows: Sequence[Row]) -> None:
-        """Keep for which round of its prerequisite a handler ran: prerequisite, dependent, on, round."""
+        """Set for which round of its prerequisite a failure handler ran: prerequisite, dependent, on, round."""
         self._session.execute_many("update_handled_rounds", rows)
 
 
@@ -407,9 +410,6 @@ def _edges(rows: Sequence[Row]) -> list[EdgeRow]:
 
 def _in_edges(rows: Sequence[Row]) -> list[InEdge]:
     return [InEdge(row[0], row[1], _ONS[row[2]], row[3], _STATES[row[4]], row[5]) for row in rows]
-
-
-# Verbs about attempts: who took a task, when, and how that ended.
 
 
 @value
@@ -431,7 +431,7 @@ class AttemptRow:
 
 
 class AttemptRepo:
-    """What the table `attempt` and those beside it can be asked and told."""
+    """The tables `attempt` and `result`."""
 
     __slots__ = ("_session",)
 
@@ -443,27 +443,24 @@ class AttemptRepo:
         self._session.execute_many("insert_attempts", rows)
 
     def end(self, rows: Sequence[Row]) -> None:
-        """Write how attempts ended, once each: task, number, ended, signal, reason, exit code."""
+        """End attempts that are open: task, number, ended, signal, reason, exit code."""
         self._session.update_all("end_attempts", rows)
 
     def count_lost(self, task: int, round: int, reasons: Collection[str]) -> int:
-        """Count the attempts of a task that ended in a round for one of these reasons, and not by their bot's word."""
+        """Count the attempts of a task that were lost in a round for one of some reasons."""
         return int(self._session.fetch("count_lost_attempts", task, round, Signal.LOSE.text, reasons)[0][0])
 
     def add_results(self, rows: Sequence[Row]) -> None:
-        """Keep what attempts published: task, attempt, body."""
+        """Store results: task, attempt, body."""
         self._session.execute_many("upsert_results", rows)
 
     def of(self, task: int) -> list[AttemptRow]:
-        """Read every attempt of a task."""
+        """Return all attempts of a task."""
         return [AttemptRow(*row) for row in self._session.fetch("select_attempts", task)]
 
     def leased_by_poll(self, bots: Collection[str]) -> list[tuple[str, str, int]]:
-        """Name what bots still have: bot, the poll that gave it, task."""
+        """Return the tasks that bots hold: bot, the poll that gave the task, task."""
         return [(row[0], row[1], row[2]) for row in self._session.fetch("select_leases_by_poll", bots)] if bots else []
-
-
-# Verbs about graphs that run others again, and about tasks that are done because others were.
 
 
 _LABELS = msgspec.json.Decoder(tuple[str, ...])
@@ -471,7 +468,7 @@ _LABELS = msgspec.json.Decoder(tuple[str, ...])
 
 @value
 class ReusedAttempt:
-    """The attempt of a task that another one has its end from."""
+    """The attempt whose end and result another task has taken over."""
 
     task: int
     graph: int
@@ -480,27 +477,27 @@ class ReusedAttempt:
 
 @value
 class RerunRow:
-    """A graph that runs another again."""
+    """A graph that runs another graph again."""
 
     source: int
-    labels: tuple[str, ...]  # from where on
-    to_run: int  # how many tasks were born to run,
-    reused: int  # and how many done
+    labels: tuple[str, ...]  # the tasks from which it runs again
+    to_run: int  # how many tasks of the new graph run
+    reused: int  # how many reuse an attempt
 
 
 @value
 class FinishedTaskRow:
-    """A task, as somebody who might take over what it has done needs to know it."""
+    """A task of an older graph, with what is needed to reuse its last attempt."""
 
     id: int
     state: State
     attempt: int
-    size: int | None  # of what it published, in characters
-    source: ReusedAttempt | None  # where it has that from itself
+    size: int | None  # of its last result, in characters
+    source: ReusedAttempt | None  # the attempt that it reuses itself
 
 
 class ReuseRepo:
-    """What the tables `graph_rerun` and `task_reuse` can be asked and told."""
+    """The tables `graph_rerun` and `task_reuse`."""
 
     __slots__ = ("_session",)
 
@@ -508,29 +505,29 @@ class ReuseRepo:
         self._session = session
 
     def add_rerun(self, graph: int, row: RerunRow) -> None:
-        """Say that a graph runs another again."""
+        """Store that a graph runs another graph again."""
         labels = msgspec.json.encode(row.labels).decode()
         self._session.execute("insert_rerun", graph, row.source, labels, row.to_run, row.reused)
 
     def rerun(self, graph: int) -> RerunRow | None:
-        """Read which graph a graph runs again."""
+        """Return which graph a graph runs again."""
         found = self._session.fetch("select_rerun", graph)
         return RerunRow(found[0][0], _LABELS.decode(found[0][1]), *found[0][2:]) if found else None
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Say what tasks have their ends from: task, source, its graph, attempt."""
+        """Insert reused attempts: task, reused task, its graph, attempt."""
         self._session.execute_many("insert_reuses", rows)
 
     def copy_results(self, rows: Sequence[Row]) -> None:
-        """Let tasks publish what others have published: task, the other, its attempt."""
+        """Copy the results of reused attempts: task, reused task, attempt."""
         self._session.execute_many("copy_results", rows)
 
     def sources(self, ids: Collection[int]) -> dict[int, ReusedAttempt]:
-        """Read what tasks have their ends from; whoever has run is not named."""
+        """Return the reused attempts of tasks; tasks that reuse none are left out."""
         return {row[0]: ReusedAttempt(*row[1:]) for row in self._session.fetch("select_reuses", ids)} if ids else {}
 
     def finished_tasks(self, graph: int, after: int, count: int) -> list[FinishedTaskRow]:
-        """Read tasks of a graph beyond an id."""
+        """Return tasks of a graph after an id."""
         return [
             FinishedTaskRow(
                 row[0], _STATES[row[1]], row[2], row[3], None if row[4] is None else ReusedAttempt(*row[4:])

@@ -1,22 +1,29 @@
-"""Version 1, the heart: graphs, tasks, edges, attempts, queues, bots, and what keeps the house."""
+"""Version 1: all tables of the first release."""
 
 from typing import Any, Final
 
 import sqlalchemy as sa
 from alembic import op
 
-# Version 1: how numbers were stored.
+#: Integers of 64 bits; SQLite has no others.
+INTEGER: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
-#: Whole numbers of 64 bits; SQLite has only those.
-WHOLE: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+revision = "0001"
+down_revision = None
 
 
-# Version 1: the tables of the fleet, as they were then.
+def upgrade() -> None:
+    """Create all tables, each after those that it refers to, and insert the first rows."""
+    create_bot_tables()
+    create_task_tables()
+    create_admission_and_event_tables()
+    create_access_tables()
+    insert_first_rows()
 
 
-def create_fleet_tables() -> None:
-    """Make them, each after those it refers to."""
+def create_bot_tables() -> None:
+    """Create the tables of bots and queues."""
     _bot()
     _dimension_aggregation()
     _queue()
@@ -34,17 +41,17 @@ def _bot() -> None:
         sa.Column("session", sa.Text(), nullable=False),
         sa.Column("previous_sessions", sa.Text(), nullable=False),
         sa.Column("recent_polls", sa.Text(), nullable=False),
-        sa.Column("slots", WHOLE, nullable=False, server_default=sa.text("1")),
-        sa.Column("first_seen_ms", WHOLE, nullable=False),
-        sa.Column("last_seen_ms", WHOLE, nullable=False),
+        sa.Column("slots", INTEGER, nullable=False, server_default=sa.text("1")),
+        sa.Column("first_seen_ms", INTEGER, nullable=False),
+        sa.Column("last_seen_ms", INTEGER, nullable=False),
         sa.Column("server", sa.Text(), nullable=False),
         sa.Column("quarantined", sa.Text(), nullable=True),
         sa.Column("maintenance", sa.Text(), nullable=True),
-        sa.Column("draining", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("terminated", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("missing", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("version", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("events", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("draining", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("terminated", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("missing", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("version", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("events", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("id", name="bot_pk"),
     )
 
@@ -61,9 +68,9 @@ def _dimension_aggregation() -> None:
 def _queue() -> None:
     op.create_table(
         "queue",
-        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("number", WHOLE, nullable=False),
-        sa.Column("hash", WHOLE, nullable=False),
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("number", INTEGER, nullable=False),
+        sa.Column("hash", INTEGER, nullable=False),
         sa.Column("root", sa.Text(), nullable=False),
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("dimensions", sa.Text(), nullable=False),
@@ -89,10 +96,10 @@ def _bot_event() -> None:
         "bot_event",
         sa.Column("bot_id", sa.Text(), nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("at_ms", INTEGER, nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("task_id", WHOLE, nullable=True),
-        sa.Column("attempt", WHOLE, nullable=True),
+        sa.Column("task_id", INTEGER, nullable=True),
+        sa.Column("attempt", INTEGER, nullable=True),
         sa.Column("note", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("bot_id", "id", name="bot_event_pk"),
         sa.ForeignKeyConstraint(["bot_id"], ["bot.id"], name="bot_event_bot_id_fk"),
@@ -104,7 +111,7 @@ def _bot_queue() -> None:
     op.create_table(
         "bot_queue",
         sa.Column("bot_id", sa.Text(), nullable=False),
-        sa.Column("queue_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("queue_id", INTEGER, autoincrement=False, nullable=False),
         sa.PrimaryKeyConstraint("bot_id", "queue_id", name="bot_queue_pk"),
         sa.ForeignKeyConstraint(["bot_id"], ["bot.id"], name="bot_queue_bot_id_fk"),
         sa.ForeignKeyConstraint(["queue_id"], ["queue.id"], name="bot_queue_queue_id_fk"),
@@ -119,18 +126,15 @@ def _bot_settings() -> None:
         sa.Column("bot_id", sa.Text(), nullable=False),
         sa.Column("quarantined", sa.Text(), nullable=True),
         sa.Column("maintenance", sa.Text(), nullable=True),
-        sa.Column("draining", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("terminated", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("draining", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("terminated", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("bot_id", name="bot_settings_pk"),
         sa.ForeignKeyConstraint(["bot_id"], ["bot.id"], name="bot_settings_bot_id_fk"),
     )
 
 
-# Version 1: the tables of the work, as they were then.
-
-
-def create_work_tables() -> None:
-    """Make them, each after those it refers to."""
+def create_task_tables() -> None:
+    """Create the tables of graphs, tasks, edges and attempts."""
     _attempt()
     _attempt_stats()
     _graph()
@@ -150,19 +154,19 @@ def create_work_tables() -> None:
 def _attempt() -> None:
     op.create_table(
         "attempt",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("number", INTEGER, autoincrement=False, nullable=False),
         sa.Column("bot_id", sa.Text(), nullable=False),
         sa.Column("session", sa.Text(), nullable=False),
         sa.Column("poll_id", sa.Text(), nullable=False),
-        sa.Column("fence", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("round", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("slice_index", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("claimed_ms", WHOLE, nullable=False),
-        sa.Column("ended_ms", WHOLE, nullable=True),
+        sa.Column("fence", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("round", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("slice_index", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("claimed_ms", INTEGER, nullable=False),
+        sa.Column("ended_ms", INTEGER, nullable=True),
         sa.Column("signal", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
-        sa.Column("exit_code", WHOLE, nullable=True),
+        sa.Column("exit_code", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("task_id", "number", name="attempt_pk"),
         sqlite_with_rowid=False,
     )
@@ -171,16 +175,16 @@ def _attempt() -> None:
 def _attempt_stats() -> None:
     op.create_table(
         "attempt_stats",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("prepared_ms", WHOLE, nullable=True),
-        sa.Column("ran_ms", WHOLE, nullable=True),
-        sa.Column("uploaded_ms", WHOLE, nullable=True),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("attempt", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("prepared_ms", INTEGER, nullable=True),
+        sa.Column("ran_ms", INTEGER, nullable=True),
+        sa.Column("uploaded_ms", INTEGER, nullable=True),
         sa.Column("cpu_s", sa.Float(), nullable=True),
-        sa.Column("memory_bytes", WHOLE, nullable=True),
-        sa.Column("read_bytes", WHOLE, nullable=True),
-        sa.Column("written_bytes", WHOLE, nullable=True),
-        sa.Column("truncated", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("memory_bytes", INTEGER, nullable=True),
+        sa.Column("read_bytes", INTEGER, nullable=True),
+        sa.Column("written_bytes", INTEGER, nullable=True),
+        sa.Column("truncated", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("task_id", "attempt", name="attempt_stats_pk"),
         sqlite_with_rowid=False,
     )
@@ -189,20 +193,20 @@ def _attempt_stats() -> None:
 def _graph() -> None:
     op.create_table(
         "graph",
-        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("active", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("behind", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("unhandled", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("events", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("events_published", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("extensions", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("created_ms", WHOLE, nullable=False),
-        sa.Column("moved_ms", WHOLE, nullable=False),
-        sa.Column("canceled_ms", WHOLE, nullable=True),
+        sa.Column("active", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("behind", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("unhandled", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("events", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("events_published", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("extensions", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("created_ms", INTEGER, nullable=False),
+        sa.Column("moved_ms", INTEGER, nullable=False),
+        sa.Column("canceled_ms", INTEGER, nullable=True),
         sa.Column("loader", sa.Text(), nullable=True),
-        sa.Column("parent_id", WHOLE, nullable=True),
-        sa.Column("parent_attempt", WHOLE, nullable=True),
+        sa.Column("parent_id", INTEGER, nullable=True),
+        sa.Column("parent_attempt", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("id", name="graph_pk"),
         sa.CheckConstraint(
             "state IN ('blocked', 'canceled', 'canceling', 'finished', 'running')", name="graph_state_is_known"
@@ -238,11 +242,11 @@ def _graph() -> None:
 def _output_chunk() -> None:
     op.create_table(
         "output_chunk",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("start", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("attempt", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("number", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("start", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("at_ms", INTEGER, nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("task_id", "attempt", "number", name="output_chunk_pk"),
     )
@@ -251,9 +255,9 @@ def _output_chunk() -> None:
 def _progress() -> None:
     op.create_table(
         "progress",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("attempt", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("at_ms", INTEGER, nullable=False),
         sa.Column("body", sa.Text(), nullable=True),
         sa.Column("checkpoint", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("task_id", "attempt", name="progress_pk"),
@@ -264,8 +268,8 @@ def _progress() -> None:
 def _result() -> None:
     op.create_table(
         "result",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("attempt", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("attempt", INTEGER, autoincrement=False, nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("task_id", "attempt", name="result_pk"),
         sqlite_with_rowid=False,
@@ -275,7 +279,7 @@ def _result() -> None:
 def _graph_definition() -> None:
     op.create_table(
         "graph_definition",
-        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("scheduler_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("routing", sa.Text(), nullable=False),
@@ -297,11 +301,11 @@ def _graph_definition() -> None:
 def _graph_rerun() -> None:
     op.create_table(
         "graph_rerun",
-        sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("source_id", WHOLE, nullable=False),
+        sa.Column("graph_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("source_id", INTEGER, nullable=False),
         sa.Column("labels", sa.Text(), nullable=False),
-        sa.Column("to_run", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("reused", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("to_run", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("reused", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("graph_id", name="graph_rerun_pk"),
         sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="graph_rerun_graph_id_fk"),
     )
@@ -346,45 +350,45 @@ def _task() -> None:
 
 def _task_columns() -> list[sa.Column[Any]]:
     return [
-        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("graph_id", WHOLE, nullable=False),
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("graph_id", INTEGER, nullable=False),
         sa.Column("previous_state", sa.Text(), nullable=True),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("moved_ms", WHOLE, nullable=False),
-        sa.Column("attempt", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("began_after", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("moved_ms", INTEGER, nullable=False),
+        sa.Column("attempt", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("began_after", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("ended", sa.Text(), nullable=True),
-        sa.Column("round", WHOLE, nullable=False, server_default=sa.text("1")),
-        sa.Column("reruns_used", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("retries_used", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("slice_index", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("waits_since_ms", WHOLE, nullable=True),
-        sa.Column("not_before_ms", WHOLE, nullable=True),
+        sa.Column("round", INTEGER, nullable=False, server_default=sa.text("1")),
+        sa.Column("reruns_used", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("retries_used", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("slice_index", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("waits_since_ms", INTEGER, nullable=True),
+        sa.Column("not_before_ms", INTEGER, nullable=True),
         sa.Column("rules", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("priority", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("created_ms", WHOLE, nullable=False),
-        sa.Column("weight", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("priority", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("created_ms", INTEGER, nullable=False),
+        sa.Column("weight", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("join_rule", sa.Text(), nullable=False),
         sa.Column("on_impossible", sa.Text(), nullable=False),
-        sa.Column("is_handler", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("is_constrained", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("awaited", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("met", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("broken", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("impossible", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("handlers_ran", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("handlers_open", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("loading", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("open_continuations", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("needs_admission", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("queue_id", WHOLE, nullable=False),
+        sa.Column("is_handler", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("is_constrained", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("awaited", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("met", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("broken", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("impossible", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("handlers_ran", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("handlers_open", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("loading", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("open_continuations", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("needs_admission", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("queue_id", INTEGER, nullable=False),
         sa.Column("bot_id", sa.Text(), nullable=True),
         sa.Column("avoid_bot", sa.Text(), nullable=True),
-        sa.Column("fence", WHOLE, nullable=False, server_default=sa.text("0")),
-        sa.Column("lease_until_ms", WHOLE, nullable=True),
-        sa.Column("due_ms", WHOLE, nullable=True),
+        sa.Column("fence", INTEGER, nullable=False, server_default=sa.text("0")),
+        sa.Column("lease_until_ms", INTEGER, nullable=True),
+        sa.Column("due_ms", INTEGER, nullable=True),
     ]
 
 
@@ -431,10 +435,10 @@ def _task_rules() -> list[sa.Constraint]:
 def _edge() -> None:
     op.create_table(
         "edge",
-        sa.Column("prerequisite_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("dependent_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("prerequisite_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("dependent_id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("on_end", sa.Text(), nullable=False),
-        sa.Column("handled_round", WHOLE, nullable=True),
+        sa.Column("handled_round", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("prerequisite_id", "dependent_id", "on_end", name="edge_pk"),
         sa.ForeignKeyConstraint(["prerequisite_id"], ["task.id"], name="edge_prerequisite_id_fk"),
         sa.ForeignKeyConstraint(["dependent_id"], ["task.id"], name="edge_dependent_id_fk"),
@@ -446,8 +450,8 @@ def _edge() -> None:
 def _task_definition() -> None:
     op.create_table(
         "task_definition",
-        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("graph_id", WHOLE, nullable=False),
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("graph_id", INTEGER, nullable=False),
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("definition", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=True),
@@ -461,9 +465,9 @@ def _task_definition() -> None:
 def _task_limit() -> None:
     op.create_table(
         "task_limit",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("amount", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("amount", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("task_id", "name", name="task_limit_pk"),
         sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="task_limit_task_id_fk"),
         sqlite_with_rowid=False,
@@ -473,7 +477,7 @@ def _task_limit() -> None:
 def _task_mutex() -> None:
     op.create_table(
         "task_mutex",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("party", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("task_id", "key", name="task_mutex_pk"),
@@ -486,20 +490,17 @@ def _task_mutex() -> None:
 def _task_reuse() -> None:
     op.create_table(
         "task_reuse",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("source_id", WHOLE, nullable=False),
-        sa.Column("source_graph_id", WHOLE, nullable=False),
-        sa.Column("attempt", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("source_id", INTEGER, nullable=False),
+        sa.Column("source_graph_id", INTEGER, nullable=False),
+        sa.Column("attempt", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("task_id", name="task_reuse_pk"),
         sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="task_reuse_task_id_fk"),
     )
 
 
-# Version 1: the tables that keep the house, as they were then.
-
-
-def create_keeping_tables() -> None:
-    """Make them, each after those it refers to."""
+def create_admission_and_event_tables() -> None:
+    """Create the tables of admission, continuations, servers, events, audit and idempotency keys."""
     _idempotency_key()
     _audit()
     _event()
@@ -520,7 +521,7 @@ def _idempotency_key() -> None:
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("response", sa.Text(), nullable=False),
-        sa.Column("at_ms", WHOLE, nullable=True),
+        sa.Column("at_ms", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("key", name="idempotency_key_pk"),
     )
     op.create_index("idempotency_key_at", "idempotency_key", ["at_ms"])
@@ -529,11 +530,11 @@ def _idempotency_key() -> None:
 def _audit() -> None:
     op.create_table(
         "audit",
-        sa.Column("id", WHOLE, autoincrement=True, nullable=False),
-        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("id", INTEGER, autoincrement=True, nullable=False),
+        sa.Column("at_ms", INTEGER, nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
         sa.Column("action", sa.Text(), nullable=False),
-        sa.Column("subject_id", WHOLE, nullable=False),
+        sa.Column("subject_id", INTEGER, nullable=False),
         sa.Column("note", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="audit_pk"),
     )
@@ -543,10 +544,10 @@ def _audit() -> None:
 def _event() -> None:
     op.create_table(
         "event",
-        sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("number", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("subject_id", WHOLE, nullable=False),
-        sa.Column("at_ms", WHOLE, nullable=False),
+        sa.Column("graph_id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("number", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("subject_id", INTEGER, nullable=False),
+        sa.Column("at_ms", INTEGER, nullable=False),
         sa.Column("facts", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("graph_id", "number", name="event_pk"),
         sqlite_with_rowid=False,
@@ -558,7 +559,7 @@ def _mutex_policy() -> None:
     op.create_table(
         "mutex_policy",
         sa.Column("key", sa.Text(), nullable=False),
-        sa.Column("stake_after_ms", WHOLE, nullable=True),
+        sa.Column("stake_after_ms", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("key", name="mutex_policy_pk"),
     )
 
@@ -567,7 +568,7 @@ def _named_limit() -> None:
     op.create_table(
         "named_limit",
         sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("total", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("total", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("name", name="named_limit_pk"),
     )
 
@@ -575,10 +576,10 @@ def _named_limit() -> None:
 def _admission_lock() -> None:
     op.create_table(
         "admission_lock",
-        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("epoch", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("epoch", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("holder", sa.Text(), nullable=True),
-        sa.Column("until_ms", WHOLE, nullable=True),
+        sa.Column("until_ms", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("id", name="admission_lock_pk"),
     )
 
@@ -587,8 +588,8 @@ def _pool() -> None:
     op.create_table(
         "pool",
         sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("capacity", WHOLE, nullable=True),
-        sa.Column("from_bots", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("capacity", INTEGER, nullable=True),
+        sa.Column("from_bots", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("name", name="pool_pk"),
     )
 
@@ -596,8 +597,8 @@ def _pool() -> None:
 def _service() -> None:
     op.create_table(
         "service",
-        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("queues", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
+        sa.Column("queues", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.PrimaryKeyConstraint("id", name="service_pk"),
     )
 
@@ -606,8 +607,8 @@ def _server() -> None:
     op.create_table(
         "server",
         sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("since_ms", WHOLE, nullable=False),
-        sa.Column("seen_ms", WHOLE, nullable=False),
+        sa.Column("since_ms", INTEGER, nullable=False),
+        sa.Column("seen_ms", INTEGER, nullable=False),
         sa.PrimaryKeyConstraint("name", name="server_pk"),
     )
 
@@ -615,8 +616,8 @@ def _server() -> None:
 def _admission_dirty() -> None:
     op.create_table(
         "admission_dirty",
-        sa.Column("id", WHOLE, autoincrement=True, nullable=False),
-        sa.Column("task_id", WHOLE, nullable=True),
+        sa.Column("id", INTEGER, autoincrement=True, nullable=False),
+        sa.Column("task_id", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("id", name="admission_dirty_pk"),
     )
 
@@ -624,13 +625,13 @@ def _admission_dirty() -> None:
 def _continuation() -> None:
     op.create_table(
         "continuation",
-        sa.Column("id", WHOLE, autoincrement=True, nullable=False),
+        sa.Column("id", INTEGER, autoincrement=True, nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("graph_id", WHOLE, nullable=False),
-        sa.Column("task_id", WHOLE, nullable=True),
+        sa.Column("graph_id", INTEGER, nullable=False),
+        sa.Column("task_id", INTEGER, nullable=True),
         sa.Column("source", sa.Text(), nullable=True),
         sa.Column("target", sa.Text(), nullable=True),
-        sa.Column("cursor", WHOLE, nullable=False, server_default=sa.text("0")),
+        sa.Column("cursor", INTEGER, nullable=False, server_default=sa.text("0")),
         sa.Column("tasks", sa.Text(), nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="continuation_pk"),
@@ -643,22 +644,19 @@ def _continuation() -> None:
 def _hold() -> None:
     op.create_table(
         "hold",
-        sa.Column("task_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("task_id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=True),
-        sa.Column("blocker_id", WHOLE, nullable=True),
-        sa.Column("since_ms", WHOLE, nullable=True),
-        sa.Column("mutex_since_ms", WHOLE, nullable=True),
+        sa.Column("blocker_id", INTEGER, nullable=True),
+        sa.Column("since_ms", INTEGER, nullable=True),
+        sa.Column("mutex_since_ms", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("task_id", name="hold_pk"),
         sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="hold_task_id_fk"),
     )
 
 
-# Version 1: the tables of who may do what, as they were then.
-
-
 def create_access_tables() -> None:
-    """Make them, each after those it refers to."""
+    """Create the tables of tokens, signing keys and pools of graphs."""
     _signing_key()
     _token()
     _graph_pool()
@@ -667,7 +665,7 @@ def create_access_tables() -> None:
 def _signing_key() -> None:
     op.create_table(
         "signing_key",
-        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="signing_key_pk"),
     )
@@ -682,9 +680,9 @@ def _token() -> None:
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("scopes", sa.Text(), nullable=False),
         sa.Column("pool", sa.Text(), nullable=True),
-        sa.Column("created_ms", WHOLE, nullable=False),
-        sa.Column("expires_ms", WHOLE, nullable=True),
-        sa.Column("revoked_ms", WHOLE, nullable=True),
+        sa.Column("created_ms", INTEGER, nullable=False),
+        sa.Column("expires_ms", INTEGER, nullable=True),
+        sa.Column("revoked_ms", INTEGER, nullable=True),
         sa.PrimaryKeyConstraint("id", name="token_pk"),
         sa.CheckConstraint("kind IN ('bot', 'enrolment', 'user')", name="token_kind_is_known"),
     )
@@ -694,7 +692,7 @@ def _token() -> None:
 def _graph_pool() -> None:
     op.create_table(
         "graph_pool",
-        sa.Column("graph_id", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("graph_id", INTEGER, autoincrement=False, nullable=False),
         sa.Column("pool", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("graph_id", "pool", name="graph_pool_pk"),
         sa.ForeignKeyConstraint(["graph_id"], ["graph.id"], name="graph_pool_graph_id_fk"),
@@ -703,24 +701,8 @@ def _graph_pool() -> None:
     op.create_index("graph_pool_pool", "graph_pool", ["pool", "graph_id"])
 
 
-# Version 1: the rows that are there from the first.
-
-
 def insert_first_rows() -> None:
-    """The lock of the pass, the count of queues, and the queue of what the server runs itself."""
+    """Insert the admission lock, the number of queues, and the queue of tasks that the server runs itself."""
     op.execute("INSERT INTO admission_lock (id, epoch) VALUES (1, 0)")
     op.execute("INSERT INTO service (id, queues) VALUES (1, 0)")
     op.execute("INSERT INTO queue (id, number, hash, root, pool, dimensions) VALUES (0, 0, 0, 'server', '', '')")
-
-
-revision = "0001"
-down_revision = None
-
-
-def upgrade() -> None:
-    """Make every table, each after those it refers to, and the rows that are there from the first."""
-    create_fleet_tables()
-    create_work_tables()
-    create_keeping_tables()
-    create_access_tables()
-    insert_first_rows()
